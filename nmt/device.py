@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Final, Literal
 
@@ -26,8 +27,15 @@ _M_TOP_PAD: Final = -2
 _M_MMAP_MAX: Final = -4
 
 
+@cache
+def default_threads() -> int:
+    """The threads that torch used on a CPU before any were set."""
+    return torch.get_num_threads()
+
+
 def use_threads(number: int | None) -> None:
     """Set the number of threads, at least one, that torch uses on a CPU; None leaves it to torch."""
+    default_threads()
     if number is not None:
         torch.set_num_threads(number)
 

@@ -108,10 +108,8 @@ class Log:
             else:
                 sys.stderr.write(message + "\n")
                 sys.stderr.flush()
-        except BrokenPipeError:
-            raise
         except OSError:
-            pass  # a terminal that is gone, or a full disk, is no reason to end the work
+            pass  # a terminal or a reader that is gone, or a full disk, is no reason to end the work
 
     @contextlib.contextmanager
     def progress(

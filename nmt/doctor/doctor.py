@@ -3,7 +3,7 @@
 Lines are counted, then each pair is read once. Memory is 18 bytes a pair, for duplicates, and about 200 MB.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -27,6 +27,7 @@ from nmt.errors import expecting, quoted
 from nmt.log import log
 from nmt.options import opt, options_class
 from nmt.signals import Signals
+from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 from nmt.text.pipeline import Pipeline
 
 # Of 200 unrelated pairs a correlation of 0.3 comes by chance less than once in 10,000 corpora.
@@ -124,7 +125,7 @@ def doctor(options: DoctorOptions) -> DoctorReport:
         in_train = [_examine(pair_set, task, overlap, options.workers, signals) for pair_set in train]
         results = list(zip([*train, *evaluation], [*in_train, *examined], strict=True))
         for pair_set, result in results:
-            findings += _findings(pair_set, result, signals)
+            findings += _findings(pair_set, result, _sides_in_pieces(pipeline), signals)
         for pair_set, result in results[1:] if train else []:
             if rows := overlap.training_rows(result.loose_keys):  # sentences that are in the training data
                 examples = _examples(pair_set, dict(islice(rows.items(), options.examples)), train[0])
@@ -206,7 +207,17 @@ def _examine(
     return examined
 
 
-def _findings(pair_set: PairSet, examined: ExaminedPairs, signals: Signals) -> Iterator[Finding]:
+def _sides_in_pieces(pipeline: Pipeline | None) -> list[str]:
+    """The sides whose words are cut into pieces: of characters, and of languages without spaces, the ratio says nothing."""
+    sides = [] if pipeline is None else [(SIDES[0], pipeline.source), (SIDES[1], pipeline.target)]
+    spaced = [(name, side) for name, side in sides if base_language(side.settings.language) not in UNSPACED_LANGUAGES]
+    return [name for name, side in spaced if side.settings.subword != "char"]
+
+
+def _findings(
+    pair_set: PairSet, examined: ExaminedPairs, in_pieces: Sequence[str], signals: Signals
+) -> Iterator[Finding]:
+    """The findings of a set. in_pieces: the sides whose words are cut into pieces"""
     label, num_pairs = pair_set.label, examined.num_pairs
     yield from examined.counts.findings(label, num_pairs)
     duplicates = find_repeated(examined.pair_keys[:, None], signals.check)
@@ -223,7 +234,7 @@ def _findings(pair_set: PairSet, examined: ExaminedPairs, signals: Signals) -> I
     if num_pairs >= MIN_CORRELATION_PAIRS and correlation is not None and correlation < MIN_CORRELATION:
         yield Finding("lengths-unrelated", label, "pair", num_pairs, num_pairs, f"correlation {correlation:.2f}")
     for side, tokens, words in zip(SIDES, examined.tokens.tolist(), examined.words.tolist(), strict=True):
-        if tokens > MAX_PIECES_A_WORD * words:
+        if side in in_pieces and tokens > MAX_PIECES_A_WORD * words:
             yield Finding("pieces-a-word", label, side, tokens, words)
 
 

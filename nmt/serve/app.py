@@ -1,5 +1,6 @@
 """The application of a server: all protocols over one service."""
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -9,9 +10,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nmt.serve.calls import json_response
+from nmt.serve.calls import json_response, record, request_id
 from nmt.serve.protocols import deepl, libretranslate, marian, openai, own, page
-from nmt.serve.service import PLAIN, Service
+from nmt.serve.service import Service
 
 PROTOCOLS = (own, libretranslate, deepl, openai, marian, page)
 
@@ -21,15 +22,14 @@ def application(service: Service) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        if service.options.preload:
-            for model in service.models.by_name.values():
-                await model.load(PLAIN)
         yield
         await service.models.close()
 
-    async def not_found(_: Request, error: Exception) -> Response:
-        status = getattr(error, "status_code", 404)
-        return json_response(own.error_shape(status, getattr(error, "detail", "not found")), status)
+    async def not_found(request: Request, error: Exception) -> Response:
+        status, number = getattr(error, "status_code", 404), request_id(request)
+        record(request, number, status, time.monotonic(), "unknown", service.metrics, service.options)
+        content = own.error_shape(status, getattr(error, "detail", "not found"))
+        return json_response(content, status, {"X-Request-Id": number})
 
     middleware = []
     if origins := list(service.options.cors):

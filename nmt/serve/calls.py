@@ -166,7 +166,7 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, began = Request(scope, receive), time.monotonic()
-        number = _request_id(request)
+        number = request_id(request)
         answered, last_event = None, b""
         try:
             async with asyncio.timeout(self.options.timeout):
@@ -181,7 +181,7 @@ class Endpoint:
             content = self.shape(problem.status, str(problem))
             response = json_response(content, problem.status, problem.headers)
             last_event = json_event(content, ERROR_EVENT)
-        self._record(request, number, response.status_code, began)
+        record(request, number, response.status_code, began, self.protocol, self.metrics, self.options)
         if isinstance(answered, EventStream) and answered.has_begun:
             await answered.end(send, last_event)
             return
@@ -209,15 +209,6 @@ class Endpoint:
         log.error(f"request {number}: {type(error).__name__}: {one_line(str(error))}")
         return ProblemError(500, "the server failed (its log says how)")
 
-    def _record(self, request: Request, number: str, status: int, began: float) -> None:
-        """Count a request and write it to the log. began: by time.monotonic"""
-        seconds = time.monotonic() - began
-        self.metrics.requests.labels(self.protocol, str(status)).inc()
-        self.metrics.seconds.labels(self.protocol).observe(seconds)
-        if self.options.access_log:
-            path = quoted(request.url.path)
-            log.info(f"{client_address(request)} {number} {request.method} {path} {status} {1000 * seconds:.0f} ms")
-
     async def _body(self, request: Request) -> bytes:
         """The body, of which no more than the limit is ever held. Raises ProblemError."""
         limit = round(self.options.max_body * MIB)
@@ -234,6 +225,18 @@ class Endpoint:
         return b"".join(parts)
 
 
+def record(
+    request: Request, number: str, status: int, began: float, protocol: str, metrics: Metrics, options: ServeOptions
+) -> None:
+    """Count a request and write it to the log. number: of the request; began: by time.monotonic; protocol: name in the metrics"""
+    seconds = time.monotonic() - began
+    metrics.requests.labels(protocol, str(status)).inc()
+    metrics.seconds.labels(protocol).observe(seconds)
+    if options.access_log:
+        path = quoted(request.url.path)
+        log.info(f"{client_address(request)} {number} {request.method} {path} {status} {1000 * seconds:.0f} ms")
+
+
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """An answer of JSON. content: of what msgspec encodes"""
     return Response(msgspec.json.encode(content), status, headers, "application/json")
@@ -244,7 +247,7 @@ def client_address(connection: HTTPConnection) -> str:
     return connection.client.host if connection.client else "-"
 
 
-def _request_id(request: Request) -> str:
+def request_id(request: Request) -> str:
     """The client's own number of the request, if it is a short word, or a new one."""
     given = request.headers.get("x-request-id", "")
     is_word = given.isascii() and given.isprintable() and " " not in given

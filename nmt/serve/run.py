@@ -15,7 +15,7 @@ from nmt.serve.app import application
 from nmt.serve.metrics import Metrics
 from nmt.serve.models import Models
 from nmt.serve.options import ServeOptions
-from nmt.serve.service import Service
+from nmt.serve.service import PLAIN, Service
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LAST_SECONDS = 10  # that requests get to end
@@ -112,5 +112,8 @@ async def _run(service: Service, listener: socket.socket) -> int:
     for number in ENDING_SIGNALS:
         loop.add_signal_handler(number, partial(end, number))
     loop.add_signal_handler(signal.SIGHUP, reload)
+    if service.options.preload:
+        for model in service.models.by_name.values():
+            await model.load(PLAIN)
     await server._serve([listener])  # `serve` would put its own handlers of signals in place of ours
     return received[0] if received else 0

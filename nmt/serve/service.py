@@ -17,7 +17,7 @@ from nmt.text.context import DocumentLines
 from nmt.text.corpus import visible_line
 from nmt.text.languages import base_language
 from nmt.translate.requests import Request, in_context
-from nmt.translate.results import CUT, Translation
+from nmt.translate.results import CUT, CUT_TEXT, Translation
 from nmt.translate.texts import Round, TextSettings, advance, next_rounds, text_steps
 
 PLAIN: Final = Details()
@@ -188,8 +188,8 @@ class Service:
 
     def text_of(self, translation: Translation, candidate: int = 0) -> str:
         """The text of a candidate; the last one where there are fewer. Raises ProblemError for a line that was cut."""
-        if CUT in translation.warnings:
-            raise ProblemError(413, f"a line is too long: it would be {translation.warnings[CUT]}")
+        for kind in {CUT, CUT_TEXT} & translation.warnings.keys():
+            raise ProblemError(413, f"a line is too long: it would be {translation.warnings[kind]}")
         if translation.error:
             raise ProblemError(422, f"a line cannot be translated: {translation.error}")
         candidates = translation.candidates

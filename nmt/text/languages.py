@@ -2,6 +2,11 @@
 
 import re
 from functools import cache
+from typing import Final
+
+UNSPACED_LANGUAGES: Final = frozenset(
+    ("zh", "ja", "th", "lo", "km", "my", "yue")
+)  # without spaces between words or sentences
 
 
 @cache

@@ -57,6 +57,9 @@ UNKNOWN_PARTS: Final = (  # of names of arrays of networks that are not imported
 )
 
 
+FROM_ZERO: Final = "decoder/start_from_zero_embedding"
+
+
 class CTranslate2Config(msgspec.Struct):
     """config.json, with the defaults of that toolkit; absent in early versions."""
 
@@ -81,6 +84,7 @@ def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
     content = read_bytes(file)
     with reading("a Transformer of CTranslate2", file):
         name, arrays = _arrays(content)
+        config = _with_flags(config, arrays, file)
         unknown = (array for array in arrays if any(part in array for part in UNKNOWN_PARTS))
         if wrong := next((array for array in unknown if arrays[array].any()), None):  # a flag that is 0 is off
             raise UserError(f"{quoted(file)}: has '{quoted(wrong)}'; networks with it are not imported")
@@ -103,8 +107,8 @@ def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
             sides.append(
                 ImportedSide.of(language, ids, len(ids), *ends, segmenters[-1 if i else 0], files.tokenizer, path)
             )
-        start = ids[config.decoder_start_token or ""]  # of the target, the last side
-        first = None if arrays.get("decoder/start_from_zero_embedding", False) else tables[1][start]
+        from_zero = bool(arrays.get(FROM_ZERO, False))
+        first = None if from_zero else tables[1][ids[config.decoder_start_token or ""]]  # of the target, the last side
         is_joint = same_vocabulary(*sides) and np.array_equal(tables[0], tables[1])
         options = _options(arrays, name, config, is_joint, file)
         weights = _weights(arrays, options, sides[0], sides[1], tables, first)
@@ -117,11 +121,35 @@ def _config(path: Path) -> CTranslate2Config:
     content = read_bytes(path)
     with expecting("settings of CTranslate2", path):
         config = msgspec.json.decode(content, type=CTranslate2Config)
+    _check_start(config, path)
+    return config
+
+
+def _with_flags(config: CTranslate2Config, arrays: Mapping[str, Array], file: Path) -> CTranslate2Config:
+    """The settings with those that stand among the arrays: all of them in early versions.
+
+    A decoder that begins with zeros is Marian's, whose sources have an end, also where its tokenizer adds it.
+    """
+
+    def flag(name: str, default: bool) -> bool:
+        return bool(arrays[name].any()) if name in arrays else default
+
+    own_start = config.eos_token if not flag("with_target_bos", True) else config.decoder_start_token
+    found = msgspec.structs.replace(
+        config,
+        add_source_bos=flag("with_source_bos", config.add_source_bos),
+        add_source_eos=flag("with_source_eos", config.add_source_eos) or flag(FROM_ZERO, False),
+        decoder_start_token=None if flag("user_decoder_start_tokens", False) else own_start,
+    )
+    _check_start(found, file)
+    return found
+
+
+def _check_start(config: CTranslate2Config, place: Path) -> None:
     if config.decoder_start_token is None or config.add_source_bos:
         raise UserError(
-            f"{quoted(path)}: wants a start token in each line; ours have one for all targets, and none for sources"
+            f"{quoted(place)}: wants a start token in each line; ours have one for all targets, and none for sources"
         )
-    return config
 
 
 def _beside(folder: Path, side: str) -> Path:

@@ -112,7 +112,7 @@ def _configs(loaded: LoadedModel, options: TransformerOptions) -> dict[str, dict
         "bad_words_ids": [[PAD], [BOS]],
         "num_beams": NUM_BEAMS,
         "length_penalty": 1.0,
-        "max_length": DEFAULT_POSITIONS,
+        "max_length": min(DEFAULT_POSITIONS, _max_positions(options)),
     }
     config = {
         "architectures": ["MarianMTModel"],
@@ -145,7 +145,7 @@ def _configs(loaded: LoadedModel, options: TransformerOptions) -> dict[str, dict
         "source_lang": pipeline.source_lang,
         "target_lang": pipeline.target_lang,
         "separate_vocabs": not pipeline.joint,
-        "model_max_length": DEFAULT_POSITIONS,
+        "model_max_length": min(DEFAULT_POSITIONS, _max_positions(options)),
         "unk_token": SYMBOLS[UNK],
         "eos_token": SYMBOLS[EOS],
         "pad_token": SYMBOLS[PAD],

@@ -9,7 +9,7 @@ import torch
 
 from nmt import registry
 from nmt.checkpoint import check_int8, load_model
-from nmt.device import choose_device, keep_pages, use_threads
+from nmt.device import choose_device, default_threads, keep_pages, use_threads
 from nmt.dist import World
 from nmt.errors import UserError, quoted
 from nmt.log import log
@@ -48,7 +48,7 @@ def open_own_engine(
     world = world or World()
     keep_pages()
     device = choose_device(options.device, world.local_rank)
-    threads = options.threads or torch.get_num_threads()
+    threads = options.threads or default_threads()
     replicas = options.replicas or (min(threads, MAX_DEFAULT_REPLICAS) if device.type == "cpu" else 1)
     use_threads(1 if replicas > 1 and are_processes(device.type) else max(1, threads // replicas))
     loaded = load(tuple(models), device, options.precision, options.model_weights, options.ensemble)

@@ -6,13 +6,11 @@ from copy import copy
 from pathlib import Path
 from typing import cast
 
-import torch
-
 from nmt.batch import pad_rows
 from nmt.data.shortlist import Shortlist
 from nmt.decoders.base import Decoder
 from nmt.decoders.hypothesis import Hypothesis
-from nmt.device import Memory, Precision, autocast, device_of
+from nmt.device import Memory, Precision, autocast, default_threads, device_of
 from nmt.dist import World
 from nmt.errors import UserError
 from nmt.log import log
@@ -84,7 +82,7 @@ class OwnEngine(SearchEngine):
         if options.rerank:
             self.reranker = Reranker(options, self.decoder, self.n_best, size, pipeline, device)
         self.result_options = ResultOptions(options)
-        threads = max(1, (options.threads or torch.get_num_threads()) // self.replicas)
+        threads = max(1, (options.threads or default_threads()) // self.replicas)
         self._replicas = Replicas(self._search_batch, self.replicas, device, threads, self._prepare_weights)
 
     def search(self, batches: Sequence[list[EncodedLine]], check: StopCheck) -> Iterator[BatchOutcome]:

@@ -17,7 +17,7 @@ from msgspec import structs
 from nmt.log import Bar
 from nmt.signals import StopCheck
 from nmt.text.corpus import is_invisible
-from nmt.text.languages import base_language
+from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 from nmt.text.markup import MarkupName, Passage, escaped, has_letters, parse, placeholders
 from nmt.text.pipeline import Pipeline
 from nmt.text.sentences import MAX_CHARACTERS, Span, clauses, sentences
@@ -31,7 +31,6 @@ from nmt.translate.results import BROKEN, CUT_TEXT, REPAIRED, Candidate, Transla
 from nmt.translate.translator import Translator
 
 MAX_TEXT_CHARACTERS: Final = 1 << 20  # of a line that is translated in sentences
-UNSPACED: Final = frozenset(("zh", "ja", "th", "lo", "km", "my", "yue"))  # languages without a space between sentences
 MIN_CLAUSE: Final = 20  # characters of a part of a sentence that is translated again in parts
 
 
@@ -310,7 +309,7 @@ def _pieces(passage: Passage, markup: MarkupName, pipeline: Pipeline) -> list[st
 def _between(passage: Passage, spans: Sequence[Span], language: str) -> list[str | Passage]:
     """The parts of a passage, with the white space around them. language: of the translation, which may need none between"""
     gaps = [passage.text[end:start] for (_, end), (start, _) in pairwise(spans)]
-    usual = "" if base_language(language) in UNSPACED else " "
+    usual = "" if base_language(language) in UNSPACED_LANGUAGES else " "
     between = [passage.text[: spans[0][0]], *(usual if gap in ("", " ") else gap for gap in gaps)]
     layout: list[str | Passage] = []
     for gap, part in zip(between, passage.parts(spans), strict=True):

@@ -21,7 +21,7 @@ src=${SOURCE_LANG:-en} trg=${TARGET_LANG:-de} tag=${TAG:-<BT>}
 words search "${SEARCH:---beam-size 5}"
 mono=${MONO:-$TRAIN.$trg} back=$work/text/back
 mkdir -p "$work/text"
-readable "$mono" "$TEST.$src" "$TEST.$trg"
+readable "$mono" "$TRAIN".{"$src","$trg"} "$VALID".{"$src","$trg"} "$TEST".{"$src","$trg"}
 
 # model FOLDER FLAG...: train in FOLDER on FOLDER/data, and average.
 model() {

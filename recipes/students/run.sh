@@ -22,7 +22,7 @@ words search "${SEARCH:-}"
 src=${SOURCE_LANG:-en} trg=${TARGET_LANG:-de}
 taught=$work/text/taught data=$work/data
 mkdir -p "$work/text"
-readable "$TRAIN.$src" "$TEST.$src" "$TEST.$trg" ${FURTHER:+"$FURTHER"}
+readable "$TRAIN.$src" "$VALID".{"$src","$trg"} "$TEST.$src" "$TEST.$trg" ${FURTHER:+"$FURTHER"}
 for student in "${students[@]}"; do readable "$here/$student.toml"; done
 
 # teach TEXT: the teacher translates TEXT.$src.

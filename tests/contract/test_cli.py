@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
@@ -29,6 +30,7 @@ from nmt.cli.settings import OptionTable, Settings
 from nmt.cli.unknown_words import peers
 from nmt.device import choose_device
 from nmt.errors import UserError, quoted
+from nmt.log import log
 from nmt.options import Option, convert, options_of
 
 RUN = ("--data=d", "--output=o")
@@ -672,6 +674,18 @@ def test_a_file_name_with_markup_and_control_characters_is_told_escaped(nmt):
     assert b"[/b]\\x1b[31m\\nred" in refused.stderr
     assert b"\x1b" not in refused.stderr and refused.stderr.count(b"\n") == 1
     assert len(quoted("x" * 1000)) == 200
+
+
+def test_a_reader_of_stderr_that_left_changes_nothing(monkeypatch):
+    reading, writing = os.pipe()
+    os.close(reading)
+    stderr = os.fdopen(writing, "w")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", stderr)
+        log.warn("a warning")
+        log.error("an error")
+    with suppress(BrokenPipeError):
+        stderr.close()
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -9,12 +9,14 @@ import pytest
 import nmt.doctor.sets
 from nmt.data.duplicates import find_repeated
 from nmt.data.prepare import PrepareOptions, prepare
-from nmt.doctor.doctor import DoctorOptions, doctor
+from nmt.doctor.doctor import DoctorOptions, _sides_in_pieces, doctor
 from nmt.doctor.findings import CHECKS, Finding, worst
 from nmt.doctor.languages import foreign_script, guess_language, language_tables, scripts_of
 from nmt.doctor.lengths import MAX_COUNTED_LENGTH, LengthHistograms
 from nmt.doctor.repeats import NO_KEY, TrainingOverlap, first_row_of_key, keys_of
 from nmt.pictures.figures import text_bar, text_bars
+from nmt.text.pipeline import Pipeline, Side, SideSettings
+from nmt.text.vocabulary import WordVocabulary
 
 PAIRS = 60
 NAMES = [("dog", "Hund"), ("cook", "Koch"), ("lord", "Herr"), ("son", "Sohn"), ("guest", "Gast"), ("king", "König")]
@@ -254,6 +256,20 @@ def test_a_vocabulary_of_another_text_is_recognised_by_its_pieces_a_word(vocabul
     finding = found["pieces-a-word", "source"]
     assert finding.severity == "warning"
     assert finding.count == report.sets[0].sides["source"]["tokens"] > 2.5 * finding.of == 2.5 * 6 * 30
+
+
+def test_characters_and_languages_without_spaces_are_not_compared_with_words():
+    vocabulary = WordVocabulary(["a"])
+
+    def pipeline(language: str, subword: str) -> Pipeline:
+        sides = [
+            Side(SideSettings(code, "none", False, False, "none", subword), vocabulary) for code in ("en", language)
+        ]
+        return Pipeline(*sides, False)
+
+    assert _sides_in_pieces(pipeline("de", "bpe")) == ["source", "target"]
+    assert _sides_in_pieces(pipeline("zh_TW", "bpe")) == ["source"]
+    assert _sides_in_pieces(pipeline("de", "char")) == _sides_in_pieces(None) == []
 
 
 def test_prepared_data_is_examined_by_its_text(tmp_path):

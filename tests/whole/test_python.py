@@ -1,9 +1,13 @@
 """The Python API: the examples of docs/how-to/python.md run, and what it returns is what the commands print."""
 
+import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from conftest import ENVIRONMENT
 
 import nmt
 from nmt.errors import UserError
@@ -113,3 +117,17 @@ def test_lines_that_can_be_read_only_once_are_refused(trained):
 def test_unequal_numbers_of_sources_and_targets_are_refused_with_both_counts(trained):
     with pytest.raises(UserError, match="sources has 3 lines but targets has 2"):
         nmt.load(trained).score(LINES, LINES[:2])
+
+
+def test_a_second_model_searches_with_as_many_threads_as_the_first(trained):
+    code = f"""
+import nmt, torch
+from nmt.translate.options import TranslatorOptions
+loaded = [nmt.load({str(trained)!r}, options=TranslatorOptions(engine="own", device="cpu")) for _ in range(2)]
+print([(one.engine.replicas, one.engine._replicas._threads) for one in loaded])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**ENVIRONMENT, "OMP_NUM_THREADS": "4"}, capture_output=True
+    )
+    first, second = ast.literal_eval(done.stdout.decode())
+    assert first == second and first[0] * first[1] >= 2, done.stderr

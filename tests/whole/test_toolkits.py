@@ -11,6 +11,7 @@ import struct
 import zipfile
 from argparse import Namespace
 from collections import Counter
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -43,6 +44,7 @@ from nmt.artefact import Artefact
 from nmt.checkpoint import load_model
 from nmt.cli.import_model import ImportOptions
 from nmt.cli.main import run
+from nmt.symbols import BOS
 from nmt.text.pipeline import Pipeline
 from nmt.text.sentencepiece_file import read_pieces
 from nmt.toolkits.read import MODEL_READERS
@@ -176,6 +178,9 @@ def test_a_trained_model_is_the_same_in_the_folder_of_hugging_face(positions, pi
     checkpoint = tmp_path / "run/checkpoints/update-2"
     assert log_probs(tmp_path / "out", *TEXT[:2]) == pytest.approx(log_probs(checkpoint, *TEXT[:2]), abs=1e-5)
     assert load_model(tmp_path / "out", torch.device("cpu")).facts.options["positions"] == positions
+    tokenizer = json.loads((tmp_path / "hf/tokenizer_config.json").read_text())
+    search = json.loads((tmp_path / "hf/generation_config.json").read_text())
+    assert tokenizer["model_max_length"] == search["max_length"] == (40 if positions == "learned" else 512)
 
 
 @pytest.mark.parametrize(
@@ -334,8 +339,10 @@ def test_dictionaries_that_do_not_fit_are_errors(importing, tmp_path):
 # CTranslate2
 
 
-def write_early_ctranslate2(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, object], list[str]]:
-    """A folder of layout 2: no settings, positions computed from 1 on, no end symbol after the source."""
+def write_early_ctranslate2(
+    folder: Path, flags: Mapping[str, int] | None = None
+) -> tuple[dict[str, np.ndarray], dict[str, object], list[str]]:
+    """A folder of layout 2: no settings but flags, positions computed from 1 on, no end symbol after the source."""
     entries = ["<blank>", "<s>", "</s>", *sorted({word for line in TEXT for word in line.split()}), "<unk>"]
     settings = settings_of(**PRE, **RELU)
     arrays = arrays_of(settings, len(entries), len(entries))
@@ -364,6 +371,7 @@ def write_early_ctranslate2(folder: Path) -> tuple[dict[str, np.ndarray], dict[s
     found["decoder/projection/weight"] = arrays["decoder_ff_logit_out_Wt"]
     found["decoder/projection/bias"] = arrays["decoder_ff_logit_out_b"][0]
     found["num_heads"] = np.array(HEADS, np.int8)
+    found |= {name: np.array(value, np.int8) for name, value in (flags or {}).items()}
 
     def text(value: str) -> bytes:
         return struct.pack("<H", len(value) + 1) + value.encode() + b"\0"
@@ -385,6 +393,31 @@ def positions_from_one(count: int) -> np.ndarray:
 
 
 LANGUAGES = ("--source-lang=en", "--target-lang=de")
+
+
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        ({}, {"source_eos": False}),
+        ({"with_source_eos": 1}, {"source_eos": True}),
+        ({"with_target_bos": 0}, {"source_eos": False}),
+        ({"decoder/start_from_zero_embedding": 1}, {"source_eos": True}),
+        ({"with_source_bos": 1}, None),
+        ({"user_decoder_start_tokens": 1}, None),
+    ],
+)
+def test_flags_of_an_early_ctranslate2_count(flags, wanted, importing, tmp_path):
+    arrays, _, entries = write_early_ctranslate2(tmp_path / "ct2", flags)
+    result = importing(tmp_path / "ct2", *LANGUAGES)
+    if wanted is None:
+        assert result.code == 2 and "wants a start token in each line" in result.err
+        return
+    assert result.code == 0, result.err
+    loaded = load_model(tmp_path / "out", torch.device("cpu"))
+    assert {key: loaded.facts.options[key] for key in wanted} == wanted
+    start = "</s>" if flags == {"with_target_bos": 0} else "<s>"
+    first = 0.0 if "zero" in "".join(flags) else arrays["decoder_Wemb"][entries.index(start)]
+    np.testing.assert_allclose(loaded.model.target_embedding.weight[BOS].detach().numpy(), first, atol=1e-6)
 
 
 def test_a_model_of_an_early_ctranslate2_is_imported(importing, tmp_path, call):

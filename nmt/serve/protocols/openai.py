@@ -41,7 +41,7 @@ class Conversation(msgspec.Struct):
 
     model: str
     messages: list[Message]
-    stream: bool = False
+    stream: bool | None = False
 
 
 def _shape(status: int, message: str) -> dict[str, Any]:
