@@ -88,7 +88,7 @@ def test_impossible_tokens_change_nothing_and_a_hopeless_model_gets_the_highest_
     )
     assert wider == pytest.approx(plain, rel=1e-4)
     wrong = log_probs.argmin(-1)  # always the least likely token
-    assert fit_temperature(lambda: [(log_probs, wrong)])[1].temperature == pytest.approx(MAX_TEMPERATURE)
+    assert fit_temperature(lambda: [(log_probs, wrong)])[1].temperature == pytest.approx(MAX_TEMPERATURE, rel=1e-3)
 
 
 @torch.inference_mode()
