@@ -27,6 +27,7 @@ CHARTS: Final = {  # title and unit by the name of a number in metrics.jsonl, in
 ONLY_BY_NAME: Final = (
     "epoch",
     "nll",
+    "valid_nll",
     "target_tokens",
     "gradient_norm",
     "skipped",
