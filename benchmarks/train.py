@@ -88,6 +88,7 @@ def nmt(given: argparse.Namespace, size: str, flags: Sequence[str]) -> Speed:
     command = [*NMT, "train", f"--data={given.work / 'data'}", f"--output={run}", *shape_of(size), "--log-every=1u"]
     command += [
         f"--batch-tokens={given.batch_tokens}",
+        f"--max-tokens={given.batch_tokens}",  # as the yardstick has them
         f"--max-updates={given.updates + 3}",
         f"--threads={given.threads}",
     ]

@@ -102,6 +102,7 @@ class Reward(Criterion):
         counts: list[int] = []
         rewards: list[float] = []
         samples = self.context.search(decoder, batch.source)
+        sources = batch.without_noise.source.tolist()  # a metric reads the text
         for pair, (hypotheses, target) in enumerate(zip(samples, batch.target_output.tolist(), strict=True)):
             reference = tuple(target[: target.index(EOS)])
             drawn = Counter(tuple(hypothesis.tokens) for hypothesis in hypotheses)
@@ -110,7 +111,7 @@ class Reward(Criterion):
             pairs += [pair] * len(drawn)
             targets += drawn
             counts += drawn.values()
-            rewards += self._rewards(batch.source[pair].tolist(), reference, list(drawn))
+            rewards += self._rewards(sources[pair], reference, list(drawn))
         device = batch.source.device
         of_pairs = torch.tensor(pairs, device=device)
         numbers = (torch.tensor(values, dtype=torch.float64, device=device) for values in (counts, rewards))

@@ -31,6 +31,7 @@ class MemoryNetwork(Model):
 
     reads_source = False
     has_attention = False
+    training_options = Model.training_options | {"init_std"}
 
     def __init__(self, options: MemoryNetworkOptions, vocabularies: Vocabularies) -> None:
         super().__init__()

@@ -224,7 +224,10 @@ class _OnednnProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(states, weight)
-        return _onednn(states, weight, bias)
+        product = _onednn(
+            states.reshape(-1, states.shape[-1]), weight, bias
+        )  # of (T, B, D) it is a view, which nothing may change
+        return torch.ops.aten._unsafe_view(product, [*states.shape[:-1], len(weight)])  # type: ignore[no-any-return]
 
     @staticmethod
     @once_differentiable

@@ -49,7 +49,7 @@ def parameter_groups(model: Model) -> Groups:
     Raises UserError unless each trainable parameter is in one group.
     """
     groups: Groups = []
-    linear = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Linear)}
+    linear = {id(layer._parameters.get("weight")) for layer in model.modules() if isinstance(layer, nn.Linear)}
     linear |= {
         id(matrix) for layer in model.modules() if isinstance(layer, LowRank) for matrix in (layer.down, layer.up)
     }

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils.checkpoint import checkpoint
 
 from nmt.batch import Batch
@@ -116,6 +117,8 @@ def layers_of(module: nn.Module) -> list[nn.Module]:
     """The layers of a module, each once, without the layers inside a layer."""
     layers: list[nn.Module] = []
     for child in module.children():
+        if isinstance(child, ParametrizationList):  # the parts of a weight, such as an adapter
+            continue
         layers += list(child) if isinstance(child, nn.ModuleList) else layers_of(child)
     return list(dict.fromkeys(layers))
 

@@ -12,6 +12,7 @@ from gradients import (
 from torch.nn import functional
 
 from nmt.nn import linear, matmul
+from nmt.nn.lstm import Lstm, LstmForm
 
 
 class Clock:
@@ -144,6 +145,21 @@ def test_the_faster_path_is_taken_and_never_one_of_another_precision(monkeypatch
     monkeypatch.setattr(matmul, "linear", clock.slow)
     monkeypatch.setattr(matmul, "_onednn", lambda *given: product(*given).bfloat16().float())
     assert matmul.measured(8, 16, 16) == ("torch", 0.0)
+
+
+@needs_onednn
+def test_gates_that_are_closed_in_place_are_trained_by_onednn():
+    torch.manual_seed(1)
+    layer, padding = Lstm(8, 6, LstmForm()), torch.zeros(5, 3, dtype=torch.bool)
+    padding[:2, 1] = True
+    vectors, found = torch.randn(5, 3, 8), {}
+    for path in ("torch", "onednn"):
+        layer.zero_grad()
+        with matmul.using(path):
+            layer(vectors, padding).square().sum().backward()
+        found[path] = [parameter.grad.clone() for parameter in layer.parameters()]
+    for ours, theirs in zip(found["onednn"], found["torch"], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -1,6 +1,7 @@
 """The criterion `reward`: its gradient against a sum over each sample, and what it does with rewards."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from nmt.decoders.hypothesis import Hypothesis
 from nmt.decoders.sampling import SamplingOptions
 from nmt.models.transformer import Transformer
 from nmt.options import Part
-from nmt.symbols import BOS, PAD
+from nmt.symbols import BOS, PAD, UNK
 from nmt.train.parallel import Objective
 
 SHARPNESS = 0.3
@@ -131,6 +132,14 @@ def test_samples_of_equal_reward_leave_the_gradient_of_the_likelihood(batch):
     _, found = gradient(objective, data_of(batch))
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_a_metric_reads_the_source_without_noise(batch):
+    objective, read = objective_of(), []
+    objective.criterion.metric.sentence_scores = lambda texts, _, sources: read.extend(sources) or [1.0] * len(texts)
+    noisy = replace(batch, source=batch.source.where(batch.source <= UNK, UNK), clean_source=batch.source)
+    gradient(objective, data_of(noisy))
+    assert set(read) == {PIPELINE.source.decode_line(row) for row in batch.source.tolist()}
 
 
 def test_a_reward_that_is_not_finite_skips_the_update(batch):

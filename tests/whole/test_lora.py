@@ -17,6 +17,7 @@ from nmt.models.base import Vocabularies
 from nmt.nn.lora import merged, plain_name
 from nmt.options import make
 from nmt.train.frozen import adapt
+from nmt.train.parallel import layers_of
 
 LORA = ("--lora-rank=4", "--valid-every=10u", "--dropout=0")
 
@@ -76,7 +77,11 @@ def test_a_model_with_its_adapters_added_computes_what_they_compute(name):
     model, plain = (
         entry.cls(make(entry.options, SMALL.get(name, {})), Vocabularies(20, 20, True)).eval() for _ in range(2)
     )
+    layers = [name for name, module in model.named_modules() if any(module is layer for layer in layers_of(model))]
     adapt(model, 3, 2.0, [])
+    assert layers == [
+        name for name, module in model.named_modules() if any(module is layer for layer in layers_of(model))
+    ]
     perturb(model, 0.1)
     named = {plain_name(key): tensor for key, tensor in weights_of(model).items()}
     adapter = {key: named.pop(key) for key in list(named) if key.endswith((".up", ".down"))}
