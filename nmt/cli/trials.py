@@ -138,10 +138,11 @@ class Sweep:
         return list(drawn.values())
 
     def _fitting(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that their parts have, and those that no part has, which are an error later."""
-        chosen = {
-            key: settings[key] for key in self.parts if key in settings
-        }  # a part that has no place here is left out
+        """The settings that their parts have, and those that no part has, which are an error later.
+
+        settings: as given, or fitting already, without the parts that have no place in others
+        """
+        chosen = {key: settings[key] for key in self.parts if key in settings}
         lacking = next(
             keys
             for row, keys in self.lacking.items()
