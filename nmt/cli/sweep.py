@@ -295,11 +295,11 @@ def scores_of(job: Job) -> dict[str, float]:
     scores: dict[str, float] = {}
     commands = [step.command for step in job.steps]
     if "train" in commands:
+        known = {f"{VALIDATION_PREFIX}{name}" for name in ("loss", "ppl", *registry.names("metric"))}
         for record in read_records(job.folder)[1]:
             for name, value in record.values.items():
-                is_score = name.removeprefix(VALIDATION_PREFIX) in ("loss", "ppl", *registry.names("metric"))
                 is_better = name not in scores or sign_of(name) * (value - scores[name]) > 0
-                scores |= {name: value} if name.startswith(VALIDATION_PREFIX) and is_score and is_better else {}
+                scores |= {name: value} if name in known and is_better else {}
     if "evaluate" in commands:
         scores |= {row.metric: row.value for row in read_scores(job.folder / SCORES_FILE)}
     return scores

@@ -188,8 +188,8 @@ class Service:
 
     def text_of(self, translation: Translation, candidate: int = 0) -> str:
         """The text of a candidate; the last one where there are fewer. Raises ProblemError for a line that was cut."""
-        for kind in {CUT, CUT_TEXT} & translation.warnings.keys():
-            raise ProblemError(413, f"a line is too long: it would be {translation.warnings[kind]}")
+        if cut := translation.warnings.get(CUT) or translation.warnings.get(CUT_TEXT):
+            raise ProblemError(413, f"a line is too long: it would be {cut}")
         if translation.error:
             raise ProblemError(422, f"a line cannot be translated: {translation.error}")
         candidates = translation.candidates

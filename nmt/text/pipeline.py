@@ -166,8 +166,8 @@ class Side:
     def spelling(self, token: int) -> bytes:
         """The text that an id adds, in UTF-8; a byte alone is that byte."""
         surface = self.surface(token)
-        is_byte = surface == "\ufffd" and (byte := BYTE_PIECE.fullmatch(self.piece(token)))
-        return bytes.fromhex(byte[1]) if is_byte and byte else surface.encode()
+        byte = BYTE_PIECE.fullmatch(self.piece(token)) if surface == "\ufffd" else None
+        return bytes.fromhex(byte[1]) if byte else surface.encode()
 
     def encode(self, text: str) -> list[int]:
         """The ids of a line of raw text, without EOS."""

@@ -372,8 +372,9 @@ class Run:
 def _new_loader(setup: RunSetup) -> Loader:
     """The updates of this rank; `choose_kernels` sets the tokens of a micro-batch."""
     options, train, pipeline, world = setup.options, setup.data.train, setup.data.pipeline, setup.world
-    kept = pipeline.source.user_symbol_ids, pipeline.target.user_symbol_ids
-    noise = WordDropout(options.source_word_dropout, options.target_word_dropout, options.seed, kept)
+    noise = WordDropout(options.source_word_dropout, options.target_word_dropout, options.seed)
+    if noise.source or noise.target:  # whose user symbols take the whole vocabulary to find
+        noise = replace(noise, kept=(pipeline.source.user_symbol_ids, pipeline.target.user_symbol_ids))
     sampling = text_noise = None
     if options.case_noise or options.typo_noise:
         text_noise = TextNoise(pipeline.source, options.case_noise, options.typo_noise)

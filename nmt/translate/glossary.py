@@ -50,9 +50,10 @@ class Glossary:
     def phrases(self, text: str) -> tuple[str, ...]:
         """What the translation of a text has to contain, in the order of the terms; of terms that overlap the longest."""
         words = list(word_pattern().finditer(text))
+        composed = [_composed(word[0]) for word in words]
         phrases, at = [], 0
         while at < len(words):
-            length, translation = self._longest([_composed(word[0]) for word in words[at : at + MAX_TERM_WORDS]])
+            length, translation = self._longest(composed[at : at + MAX_TERM_WORDS])
             if length:
                 phrases.append(translation or text[words[at].start() : words[at + length - 1].end()])
             at += length or 1
