@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -17,6 +17,7 @@ import msgspec
 from nmt.dist import LAUNCHER
 from nmt.errors import expecting, quoted
 from nmt.files import parse_json, read_bytes, to_json, write_file
+from nmt.options import flag_of
 from nmt.signals import POLL_SECONDS, Signals
 
 LOG_FILE: Final = "commands.log"
@@ -33,7 +34,7 @@ class Step:
     settings: TOML for its --config; empty without one
     inputs: sha256 of the files that it reads
     output: name of the file in the job's folder that gets stdout; None: the log
-    slot_keys: the options that it takes from the flags of its slot
+    slot_options: the options of its slot that it takes
     """
 
     command: str
@@ -41,7 +42,7 @@ class Step:
     settings: str = ""
     inputs: Sequence[str] = ()
     output: str | None = None
-    slot_keys: Sequence[str] = ()
+    slot_options: Sequence[str] = ()
 
     @property
     def identity(self) -> list[str]:
@@ -64,8 +65,8 @@ class Job:
     def is_done(self) -> bool:
         return self.num_done == len(self.steps)
 
-    def start(self, flags: Sequence[str], plugins: Sequence[str]) -> None:
-        """Start the next step. flags: of the slot"""
+    def start(self, slot: Mapping[str, Any], plugins: Sequence[str]) -> None:
+        """Start the next step. slot: the options of the slot, by name"""
         self.folder.mkdir(parents=True, exist_ok=True)
         step = self.steps[self.num_done]
         words = [step.command, *step.arguments, *(f"--plugin={plugin}" for plugin in plugins)]
@@ -73,7 +74,7 @@ class Job:
             file = self.folder / f"{step.command}.toml"
             write_file(file, step.settings.encode(errors="surrogateescape"))
             words.append(f"--config={file}")
-        words += [flag for flag in flags if flag.removeprefix("--").partition("=")[0] in step.slot_keys]
+        words += [f"{flag_of(name)}={value}" for name, value in slot.items() if name in step.slot_options]
         environment = {**os.environ, LAUNCHER: str(os.getpid())}  # it ends when this process does
         with (
             (self.folder / LOG_FILE).open("ab") as log,
@@ -99,11 +100,11 @@ class Job:
 
 
 def run_jobs(
-    jobs: Sequence[Job], slots: Sequence[Sequence[str]], plugins: Sequence[str], ended: Callable[[Job], None]
+    jobs: Sequence[Job], slots: Sequence[Mapping[str, Any]], plugins: Sequence[str], ended: Callable[[Job], None]
 ) -> None:
     """Do the steps of all jobs, as many jobs at a time as there are slots.
 
-    slots: further flags of the commands in each slot
+    slots: further options of the commands in each slot, by name
     ended: called with each job that has no step left, or a step that failed
     Raises Interrupted after a stop signal, which is passed on; the same jobs then go on where they were.
     """
@@ -117,15 +118,15 @@ def run_jobs(
                     for job in running.values():
                         job.process.send_signal(signal.SIGTERM)
                         job.process.send_signal(signal.SIGCONT)
-                for slot, flags in enumerate(slots):
-                    if slot not in running and waiting:
-                        waiting[0].start(flags, plugins)
-                        running[slot] = waiting.popleft()
-                    elif slot in running and (code := running[slot].process.poll()) is not None:
-                        running[slot].end(code)
-                        if not (code or running[slot].is_done or is_stopping):
-                            running[slot].start(flags, plugins)
-                        elif (job := running.pop(slot)) and not is_stopping:
+                for number, slot in enumerate(slots):
+                    if number not in running and waiting:
+                        waiting[0].start(slot, plugins)
+                        running[number] = waiting.popleft()
+                    elif number in running and (code := running[number].process.poll()) is not None:
+                        running[number].end(code)
+                        if not (code or running[number].is_done or is_stopping):
+                            running[number].start(slot, plugins)
+                        elif (job := running.pop(number)) and not is_stopping:
                             ended(job)
                 time.sleep(POLL_SECONDS)
         finally:

@@ -238,7 +238,9 @@ def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[
     if "train" in trial.settings:
         training = trial.settings["train"]
         data = _digest(Path(training["data"]))
-        steps.append(Step("train", [f"--output={folder}"], _toml(training), [data], slot_keys=_slot_keys(training)))
+        steps.append(
+            Step("train", [f"--output={folder}"], _toml(training), [data], slot_options=_slot_options(training))
+        )
         model = [f"--model={folder}"]
         if options.average is not None:
             model = [f"--model={folder / MODEL_FOLDER}"]
@@ -254,7 +256,7 @@ def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[
         translate = [*model, f"--input={options.source}", f"--output={output}"]
         search = trial.settings.get("translate", {})
         inputs = [*texts[:1], *_digests_of(search)]
-        steps.append(Step("translate", translate, _toml(search), inputs, slot_keys=_slot_keys(search)))
+        steps.append(Step("translate", translate, _toml(search), inputs, slot_options=_slot_options(search)))
         metrics = options.metric_names
         evaluate = [
             f"--hypothesis={output}",
@@ -270,24 +272,24 @@ def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[
     return steps
 
 
-def _slot_keys(settings: Mapping[str, Any]) -> list[str]:
+def _slot_options(settings: Mapping[str, Any]) -> list[str]:
     """The options of a slot that these settings do not have themselves."""
     return [key for key in SLOT_OPTIONS if key not in settings]
 
 
-def slots_of(options: SweepOptions, sweep: Sweep) -> list[list[str]]:
-    """The further flags of the commands that run in each slot: a share of the threads, or a GPU."""
+def slots_of(options: SweepOptions, sweep: Sweep) -> list[dict[str, Any]]:
+    """The further options of the commands that run in each slot: a share of the threads, or a GPU."""
     settings = sweep.fixed[sweep.command]
     device = str(settings.get("device", "auto"))
     if options.jobs == 1 or device not in ("auto", "cuda", "cpu"):
-        return [[]] * options.jobs
+        return [{}] * options.jobs
     import torch
 
     from nmt.device import choose_device
 
     if choose_device(device).type == "cuda":
-        return [[f"--device=cuda:{slot % torch.cuda.device_count()}"] for slot in range(options.jobs)]
-    return [[f"--threads={max(1, torch.get_num_threads() // options.jobs)}"]] * options.jobs
+        return [{"device": f"cuda:{slot % torch.cuda.device_count()}"} for slot in range(options.jobs)]
+    return [{"threads": max(1, torch.get_num_threads() // options.jobs)}] * options.jobs
 
 
 def scores_of(job: Job) -> dict[str, float]:
