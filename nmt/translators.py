@@ -1,7 +1,7 @@
 """Open a Translator: choose its engine, and load the models. torch is imported for our own engine only."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
@@ -13,7 +13,7 @@ from nmt.decoders.options import BeamOptions
 from nmt.dist import World
 from nmt.errors import UserError, quoted, unknown
 from nmt.log import log
-from nmt.options import Part, flat
+from nmt.options import Part, flat, make
 from nmt.runs import find_model
 from nmt.text.pipeline import Pipeline
 from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND, CTranslate2Engine, refusal
@@ -105,11 +105,10 @@ def open_translator(
             "--repair: needs our own search, and a folder for CTranslate2 has none (give the model it was made of)"
         )
     of_own = with_phrases(part) if settings.glossary else part
-    own = {field.name: getattr(options, field.name) for field in fields(TranslatorOptions)}
-    own |= {"split": False, "markup": "none", "glossary": None, "repair": False}
+    own = {**vars(options), "split": False, "markup": "none", "glossary": None, "repair": False}
     if settings.needs_attention:
         own |= {"alignment": "soft", "raw_tokens": True}
-    plain = TranslatorOptions(**own)
+    plain = make(TranslatorOptions, own)
     translator = _open(models, plain, part, of_own, shared, world)
     again = replace(plain, engine="own", capture=False)  # which a coverage penalty does not go with
 

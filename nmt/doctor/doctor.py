@@ -5,7 +5,7 @@ Lines are counted, then each pair is read once. Memory is 18 bytes a pair, for d
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -100,8 +100,8 @@ class SetReport:
 class DoctorReport:
     """sets: the training pairs first; findings: the worst first"""
 
-    sets: list[SetReport] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    sets: list[SetReport]
+    findings: list[Finding]
 
     def to_json(self) -> dict[str, Any]:
         return {"sets": [vars(report) for report in self.sets], "findings": [f.to_json() for f in self.findings]}

@@ -140,12 +140,7 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         return {
             "severity": self.severity,
-            "check": self.check,
-            "detail": self.detail,
-            "set": self.set,
-            "side": self.side,
-            "count": self.count,
-            "of": self.of,
+            **vars(self),
             "share": self.share,
             "told": self.title,
             "advice": CHECKS[self.check].advice,

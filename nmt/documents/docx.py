@@ -27,31 +27,23 @@ MAIN_PART: Final = "word/document.xml"
 MAX_UNPACKED_BYTES: Final = 512 << 20  # of a document with images
 MAX_PART_BYTES: Final = 64 << 20  # of a part that is held as a tree
 MAX_PARTS: Final = 20_000
-CONTAINERS: Final = {
-    f"{WORD_XML}{name}" for name in ("hyperlink", "ins", "moveTo", "smartTag", "customXml", "bdo", "dir")
-}
+
+
+def _word_names(names: str) -> set[str]:
+    """The names of elements of Word."""
+    return {f"{WORD_XML}{name}" for name in names.split()}
+
+
+CONTAINERS: Final = _word_names("hyperlink ins moveTo smartTag customXml bdo dir")
 CONTENT_CONTROL: Final = f"{WORD_XML}sdt"  # a content control, such as a field of a form
 CONTENT_OF_CONTROL: Final = f"{WORD_XML}sdtContent"
-FIXED_CONTROLS: Final = {  # properties of controls whose text is a choice, or stands elsewhere in the document
-    *(
-        f"{WORD_XML}{name}"
-        for name in (
-            "dropDownList",
-            "comboBox",
-            "date",
-            "picture",
-            "citation",
-            "bibliography",
-            "equation",
-            "dataBinding",
-        )
-    ),
+# Properties of controls whose text is a choice, or stands elsewhere in the document.
+FIXED_CONTROLS: Final = {
+    *_word_names("dropDownList comboBox date picture citation bibliography equation dataBinding"),
     "{http://schemas.microsoft.com/office/word/2010/wordml}checkbox",
 }
-DROPPED: Final = {
-    f"{WORD_XML}{name}" for name in ("proofErr", "lastRenderedPageBreak", "softHyphen")
-}  # of the source's text
-PROOFING: Final = {f"{WORD_XML}{name}" for name in ("lang", "noProof")}  # properties of a run that do not show
+DROPPED: Final = _word_names("proofErr lastRenderedPageBreak softHyphen")  # of the source's text
+PROOFING: Final = _word_names("lang noProof")  # properties of a run that do not show
 UNFINISHED_TAG: Final = re.compile(r"<[^<>]*$")  # which the next run may end
 
 
@@ -177,9 +169,8 @@ def _text(parent: Any, base: Format, markers: Markers) -> str:
         else:
             format = _format_of(child)
             for item in child:
-                field_depth = max(
-                    0, field_depth + _field_step(item)
-                )  # one that began in a paragraph before may end here
+                # A field that began in a paragraph before may end here.
+                field_depth = max(0, field_depth + _field_step(item))
                 piece = _run_item(child, item, field_depth > 0, markers)
                 pieces += [(format, piece)] if piece else []
     return _joined(pieces, base, markers)

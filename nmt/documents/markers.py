@@ -68,19 +68,17 @@ class Markers:
 
     def restore(self, text: str) -> str:
         """A text with its tags in place of their markers; elements of XML are left out."""
-        pieces: list[str] = []
         closings: list[str] = []
-        for index, piece in enumerate(MARKER.split(text)):
-            if index % 2 == 0:
-                pieces.append(piece)
-            elif piece == CLOSING:
-                pieces.append(closings.pop() if closings else "")
-            else:
-                original = self.original(piece)
-                opened, closed = original if isinstance(original, LiteralTag) else ("", "")
-                pieces.append(opened)
-                closings += [closed] if piece.startswith("<g") else []
-        return "".join(pieces)
+
+        def tag(marker: re.Match[str]) -> str:
+            if marker[0] == CLOSING:
+                return closings.pop() if closings else ""
+            original = self.original(marker[0])
+            opening, closing = original if isinstance(original, LiteralTag) else ("", "")
+            closings.extend([closing] if marker[0].startswith("<g") else [])
+            return opening
+
+        return MARKER.sub(tag, text)
 
     def problem(self, source: str, translation: str) -> str:
         """What a translation lacks of the markers and placeholders of its source, or has too often; empty if nothing."""
@@ -151,7 +149,8 @@ def has_words(text: str) -> bool:
 def peel(line: str) -> PeeledLine:
     """Take off single markers and spaces at the ends of a line, and pairs that enclose it or have one half outside it."""
     pieces = MARKER.split(line)
-    partners = _marker_pairs(pieces)
+    markers = list(WRITTEN_TAG.finditer("".join(pieces[1::2])))
+    partners = {2 * i + 1: 2 * j + 1 for i, j in _pair(markers).items()}  # by place among the pieces
     first, last = 0, len(pieces) - 1
     while first < last:
         if not pieces[first].strip() or (first % 2 and first not in partners):
@@ -168,16 +167,3 @@ def peel(line: str) -> PeeledLine:
     text = inner.strip()
     start = len(inner) - len(inner.lstrip())
     return PeeledLine("".join(before) + inner[:start], text, inner[start + len(text) :] + "".join(after))
-
-
-def _marker_pairs(pieces: list[str]) -> dict[int, int]:
-    """The partner of each marker of a pair that is whole, by place among the pieces of a text."""
-    partners: dict[int, int] = {}
-    opened: list[int] = []
-    for index in range(1, len(pieces), 2):
-        if pieces[index].startswith("<g"):
-            opened.append(index)
-        elif pieces[index] == CLOSING and opened:
-            start = opened.pop()
-            partners[start], partners[index] = index, start
-    return partners

@@ -36,11 +36,8 @@ class PoDocument:
             self._store.parse(content)
         except ValueError as error:  # the message of the library has the line
             raise damaged(place, "PO", error) from None
-        except (
-            AttributeError,
-            LookupError,
-            TypeError,
-        ):  # of the library, for plural forms where there is none, or none
+        # Of the library, for plural forms where there is none, or none.
+        except (AttributeError, LookupError, TypeError):
             raise damaged(place, "PO", "the forms of a message and of its translation do not match") from None
         try:
             content.decode(self._store.encoding)
@@ -103,9 +100,9 @@ class PoDocument:
     def _write(
         self, entry: Any, form: int | None, markers: Markers, accelerator: str, key: str, translation: str
     ) -> None:
-        text = (
-            insert_accelerator(markers.restore(translation), accelerator, key) if key else markers.restore(translation)
-        )
+        text = markers.restore(translation)
+        if key:
+            text = insert_accelerator(text, accelerator, key)
         if form is None:
             entry.target = text
         else:

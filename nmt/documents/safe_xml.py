@@ -116,11 +116,8 @@ def new_after(element: Any, name: str) -> Any:
 
 def inherited(element: Any, attribute: str, default: str) -> str:
     """The value of an attribute at an element, or else at the nearest one around it that has it."""
-    while element is not None:
-        if (value := element.get(attribute)) is not None:
-            return str(value)
-        element = element.getparent()
-    return default
+    values = (around.get(attribute) for around in (element, *element.iterancestors()))
+    return next((str(value) for value in values if value is not None), default)
 
 
 def is_empty(element: Any) -> bool:
@@ -157,36 +154,25 @@ def set_inline_text(element: Any, text: str, markers: Markers) -> None:
     """Replace the content of an element by a text with markers, whose originals are copied."""
     del element[:]
     element.text = None
-    open_elements: list[Any] = [element]
-    closings: list[str | None] = []
+    places: list[tuple[Any, str]] = [(element, "")]  # the parent, and what closes the pair as text
     for index, piece in enumerate(MARKER.split(text)):
+        parent, closing = places[-1]
         if index % 2 == 0:
-            _append_text(open_elements[-1], piece)
+            _append_text(parent, piece)
         elif piece == CLOSING:
-            closing = closings.pop()
-            if closing is None:
-                open_elements.pop()
-            else:
-                _append_text(open_elements[-1], closing)
+            places.pop()
+            _append_text(places[-1][0], closing)
         else:
-            _append_original(open_elements, closings, markers.original(piece), piece.startswith("<g"))
-
-
-def _append_original(open_elements: list[Any], closings: list[str | None], original: Any, is_pair: bool) -> None:
-    """Append what a marker stands for, and remember how its pair is closed: by a text, or None for the end of an element."""
-    parent = open_elements[-1]
-    if isinstance(original, LiteralTag):
-        _append_text(parent, original.opening)
-        closings += [original.closing] if is_pair else []
-        return
-    if is_pair:
-        inner = etree.SubElement(parent, original.tag, original.attrib, original.nsmap)
-        open_elements.append(inner)
-        closings.append(None)
-        return
-    inner = copy.deepcopy(original)
-    inner.tail = None
-    parent.append(inner)
+            original, is_pair = markers.original(piece), piece.startswith("<g")
+            if isinstance(original, LiteralTag):
+                _append_text(parent, original.opening)
+                places += [(parent, original.closing)] if is_pair else []
+            elif is_pair:
+                places.append((etree.SubElement(parent, original.tag, original.attrib, original.nsmap), ""))
+            else:
+                inner = copy.deepcopy(original)
+                inner.tail = None
+                parent.append(inner)
 
 
 def _append_text(element: Any, text: str) -> None:

@@ -8,10 +8,12 @@ from nmt.documents.document import Languages, Unit, damaged
 from nmt.documents.markers import WRITTEN_TAG, Markers, has_words
 from nmt.errors import InputError
 
+BOM: Final = "\ufeff"
 MAX_LINE_CHARACTERS: Final = 42  # of a line of subtitles, as broadcasters have it
 TIME: Final = r"\d+:\d\d:\d\d[,.]\d{1,3}"
 TIMING: Final = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}\b")
 BROKEN_TIMING: Final = re.compile(r"\s*\d[^-]*-->")
+_WORD: Final = re.compile(rf"(?:{WRITTEN_TAG.pattern}|\S)+")  # a space inside a tag ends none
 DASH: Final = re.compile(r"\s*(?:<[^<>]+>)*\s*[-–—]\s*(?=\D)")  # begins what another person says
 
 
@@ -66,7 +68,7 @@ def read(content: bytes, place: str) -> SrtDocument:
         raise InputError(f"{place}:{line}: not UTF-8 (convert the subtitles to UTF-8)") from None
     cues: list[tuple[int, int]] = []
     for number, text in enumerate(lines):
-        if TIMING.match(text):
+        if TIMING.match(text.removeprefix(BOM)):
             cues.append((number + 1, _end_of_text(lines, number + 1)))
         elif BROKEN_TIMING.match(text):
             raise damaged(place, "SRT", f"a timing line reads '{text.strip()}'", number + 1)
@@ -92,27 +94,12 @@ def _end_of_text(lines: list[str], first: int) -> int:
 
 def wrap(text: str) -> list[str]:
     """A sentence in as few lines of at most MAX_LINE_CHARACTERS as it fits in, of about equal length. Tags have no width."""
-    words = [(piece, _width(piece)) for word in _words(text) for piece in _cut(word)]
+    words = [(piece, _width(piece)) for word in _WORD.finditer(text) for piece in _cut(word[0])]
     lines = _fill(words, MAX_LINE_CHARACTERS)
     width = MAX_LINE_CHARACTERS
     while width > 1 and len(narrower := _fill(words, width - 1)) == len(lines):
         lines, width = narrower, width - 1
     return [" ".join(line) for line in lines]
-
-
-def _words(text: str) -> list[str]:
-    """The words of a text; a space inside a tag ends none."""
-    words: list[list[str]] = [[]]
-    end = 0
-    for part in re.finditer(rf"(?:{WRITTEN_TAG.pattern})|\s+", text):
-        words[-1].append(text[end : part.start()])
-        end = part.end()
-        if part[0].strip():
-            words[-1].append(part[0])
-        else:
-            words.append([])
-    words[-1].append(text[end:])
-    return ["".join(pieces) for pieces in words]
 
 
 def _cut(word: str) -> list[str]:

@@ -5,7 +5,6 @@ A translation gets the state that asks for a review: `needs-review-translation`,
 """
 
 import copy
-from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -42,27 +41,23 @@ class XliffDocument(XmlFile):
                 place, "XLIFF", f"the root element is <{local_name(root)} version='{root.get('version', '')}'>"
             )
         self._is_first = root.get("version").startswith("1.")
+        # The elements that name the languages, each with the names of its attributes.
+        self._language_attributes: list[tuple[Any, str, str]] = [(root, "srcLang", "trgLang")]
+        if self._is_first:
+            self._language_attributes = [(f, "source-language", "target-language") for f in children(root, "file")]
 
     def units(self, languages: Languages, retranslate: bool) -> list[Unit]:
         """The translatable units, or the segments of those in 2.0, without a target."""
-        for element, source, target in self._language_attributes():
+        for element, source, target in self._language_attributes:
             warn_of_language(self._place, "source", element.get(source), languages.source)
             warn_of_language(self._place, "target", element.get(target), languages.target)
         name = "trans-unit" if self._is_first else "segment"
         elements = self.root.iter("{*}" + name)
         units = [self._unit(element) for element in elements if self._is_open(element, retranslate)]
-        for element, _, target in self._language_attributes() if units else ():
+        for element, _, target in self._language_attributes if units else ():
             if not element.get(target):
                 element.set(target, languages.target.replace("_", "-"))
         return units
-
-    def _language_attributes(self) -> Iterator[tuple[Any, str, str]]:
-        """The elements that name the languages, each with the names of its attributes."""
-        if self._is_first:
-            for element in children(self.root, "file"):
-                yield element, "source-language", "target-language"
-        else:
-            yield self.root, "srcLang", "trgLang"
 
     def _is_open(self, element: Any, retranslate: bool) -> bool:
         """Whether a unit or segment is to be translated."""

@@ -120,7 +120,7 @@ class LineChart:
 
     def as_svg(self) -> str:
         """An <svg> element for a page."""
-        return inline_svg(self.title, lambda figure: self.draw(_axes(figure, self.title, WIDTH_PIXELS, HEIGHT_PIXELS)))
+        return inline_svg(self.title, lambda figure: _draw_charts(figure, [self]))
 
     def as_text(self, width: int) -> list[str]:
         """The chart as lines of at most `width` cells: an area chart a curve, all on the same scales."""
@@ -144,25 +144,29 @@ class LineChart:
 
 def draw_charts(charts: Sequence[LineChart], file_format: str) -> bytes:
     """The file of one figure with all charts, in two columns. file_format: svg or png"""
+    return render_figure(lambda figure: _draw_charts(figure, charts), file_format)
 
-    def draw(figure: "Figure") -> None:
-        columns = min(len(charts), CHART_COLUMNS)
-        rows = -(-len(charts) // CHART_COLUMNS)
-        figure.set_size_inches(columns * WIDTH_PIXELS / POINTS_PER_INCH, rows * HEIGHT_PIXELS / POINTS_PER_INCH)
-        figure.set_layout_engine("constrained")
-        for number, chart in enumerate(charts, 1):
-            axes = figure.add_subplot(rows, columns, number)
-            axes.set_title(chart.title, loc="left", fontweight="bold")
-            chart.draw(axes)
 
-    return render_figure(draw, file_format)
+def _draw_charts(figure: "Figure", charts: Sequence[LineChart]) -> None:
+    columns = min(len(charts), CHART_COLUMNS)
+    rows = -(-len(charts) // CHART_COLUMNS)
+    figure.set_size_inches(columns * WIDTH_PIXELS / POINTS_PER_INCH, rows * HEIGHT_PIXELS / POINTS_PER_INCH)
+    figure.set_layout_engine("constrained")
+    for number, chart in enumerate(charts, 1):
+        axes = figure.add_subplot(rows, columns, number)
+        axes.set_title(chart.title, loc="left", fontweight="bold")
+        chart.draw(axes)
 
 
 def bar_chart(title: str, bars: Bars) -> str:
     """An <svg> element with a horizontal bar a row, each with its count and share."""
 
     def draw(figure: "Figure") -> None:
-        axes = _axes(figure, title, BARS_WIDTH_PIXELS, TITLE_PIXELS + BAR_PIXELS * max(len(bars), 1))
+        height = TITLE_PIXELS + BAR_PIXELS * max(len(bars), 1)
+        figure.set_size_inches(BARS_WIDTH_PIXELS / POINTS_PER_INCH, height / POINTS_PER_INCH)
+        figure.set_layout_engine("constrained")
+        axes = figure.add_subplot()
+        axes.set_title(title, loc="left", fontweight="bold")
         places, counts = range(len(bars)), [count for _, count in bars]
         container = axes.barh(places, counts, color=COLOURS[0])
         texts = [f"{count:,} ({100 * count / max(sum(counts), 1):.1f} %)" for count in counts]
@@ -174,15 +178,6 @@ def bar_chart(title: str, bars: Bars) -> str:
         axes.spines[:].set_visible(False)
 
     return inline_svg(title, draw)
-
-
-def _axes(figure: "Figure", title: str, width: float, height: float) -> Any:
-    """The axes of a figure with one chart. width, height: pixels"""
-    figure.set_size_inches(width / POINTS_PER_INCH, height / POINTS_PER_INCH)
-    figure.set_layout_engine("constrained")
-    axes = figure.add_subplot()
-    axes.set_title(title, loc="left", fontweight="bold")
-    return axes
 
 
 def text_bar(count: int, largest: int, width: int) -> str:

@@ -84,7 +84,9 @@ class Call:
 
         try:
             headers: Any = self.headers
-            parsed = await MultiPartParser(headers, stream(), max_fields=MAX_FIELDS).parse()
+            parsed = await MultiPartParser(
+                headers, stream(), max_fields=MAX_FIELDS, max_part_size=len(self.body)
+            ).parse()
             pairs = []
             for name, value in parsed.multi_items():
                 text = (await value.read()).decode() if isinstance(value, UploadFile) else value
@@ -177,7 +179,7 @@ class Endpoint:
                 else:
                     response = answered if isinstance(answered, Response) else json_response(answered)
         except (Exception, asyncio.CancelledError) as error:  # the server cancels what takes too long while it ends
-            problem = self._problem(error, number)
+            problem = problem_of(error, f"request {number}", self.options.timeout)
             content = self.shape(problem.status, str(problem))
             response = json_response(content, problem.status, problem.headers)
             last_event = json_event(content, ERROR_EVENT)
@@ -196,19 +198,6 @@ class Endpoint:
             self.gate.check(call.key(fields), client_address(request))
         return await _unless_gone(request, self.handler(call, fields))
 
-    def _problem(self, error: BaseException, number: str) -> ProblemError:
-        """An error as the client is told it. number: of the request, for the log"""
-        if isinstance(error, ProblemError):
-            return error
-        if isinstance(error, ClientDisconnect):
-            return ProblemError(CLIENT_GONE, "the client has gone away")
-        if isinstance(error, asyncio.CancelledError):
-            return ProblemError(503, "the server ends")
-        if isinstance(error, TimeoutError):
-            return ProblemError(504, f"the request took longer than {self.options.timeout:g} seconds")
-        log.error(f"request {number}: {type(error).__name__}: {one_line(str(error))}")
-        return ProblemError(500, "the server failed (its log says how)")
-
     async def _body(self, request: Request) -> bytes:
         """The body, of which no more than the limit is ever held. Raises ProblemError."""
         limit = round(self.options.max_body * MIB)
@@ -223,6 +212,20 @@ class Endpoint:
                 raise too_large
             parts.append(part)
         return b"".join(parts)
+
+
+def problem_of(error: BaseException, name: str, timeout: float) -> ProblemError:
+    """An error as the client is told it. name: of the call, for the log; timeout: that it had, in seconds"""
+    if isinstance(error, ProblemError):
+        return error
+    if isinstance(error, ClientDisconnect):
+        return ProblemError(CLIENT_GONE, "the client has gone away")
+    if isinstance(error, asyncio.CancelledError):
+        return ProblemError(503, "the server ends")
+    if isinstance(error, TimeoutError):
+        return ProblemError(504, f"the request took longer than {timeout:g} seconds")
+    log.error(f"{name}: {type(error).__name__}: {one_line(str(error))}")
+    return ProblemError(500, "the server failed (its log says how)")
 
 
 def record(

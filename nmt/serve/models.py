@@ -18,7 +18,7 @@ from nmt.options import Part
 from nmt.runs import find_model
 from nmt.serve.options import ServeOptions
 from nmt.serve.problems import ProblemError, busy
-from nmt.serve.scheduler import ClosedError, NumberedTranslation, QueueFullError, Scheduler
+from nmt.serve.scheduler import ClosedError, NumberedTranslation, Scheduler
 from nmt.text.pipeline import Pipeline
 from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND
 from nmt.translate.requests import Request
@@ -207,8 +207,6 @@ class Models:
                         del left[numbers[i]]
                         yield numbers[i], translation
                 return
-            except QueueFullError as error:
-                raise busy(error.seconds) from error
             except ClosedError as error:
                 if attempt == 2:  # it was read again or unloaded meanwhile, twice
                     raise busy(1) from error

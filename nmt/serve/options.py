@@ -2,13 +2,10 @@
 
 from typing import Final, Literal
 
-from nmt.options import MAX_THREADS, REQUIRED, opt, options_class
+from nmt.options import MAX_THREADS, REQUIRED, make, opt, options_class
 from nmt.translate.options import MAX_REPLICAS, TranslatorOptions
 
 MAX_PORT: Final = 65535
-OF_TRANSLATORS: Final = (
-    "engine", "precision", "device", "threads", "replicas", "batch_tokens", "max_source_length", "replace_unk",
-)  # fmt: skip
 
 
 @options_class
@@ -52,4 +49,4 @@ class ServeOptions:
     @property
     def of_translators(self) -> TranslatorOptions:
         """How models translate."""
-        return TranslatorOptions(**{name: getattr(self, name) for name in OF_TRANSLATORS})
+        return make(TranslatorOptions, vars(self))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nmt.log import log
+from nmt.serve.problems import busy
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
@@ -24,14 +25,6 @@ TRANSLATOR: Final = "translator"  # name of the threads
 
 NumberedTranslation = tuple[int, Translation]
 """The number of a request among those that were given together, and its translation."""
-
-
-class QueueFullError(Exception):
-    """The queue holds as many lines as it may. seconds: after which to ask again"""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__("too many texts are waiting")
-        self.seconds = seconds
 
 
 class ClosedError(Exception):
@@ -86,7 +79,7 @@ class Scheduler:
 
         Closing the iterator drops the lines that no thread has taken.
         max_batch_lines: of these requests in a batch; fewer come sooner
-        Raises QueueFullError, ClosedError, and the error of a model that cannot translate.
+        Raises ProblemError if the queue is full, ClosedError, and the error of a model that cannot translate.
         """
         if not requests:
             return
@@ -95,7 +88,7 @@ class Scheduler:
             if self._is_closed:
                 raise ClosedError
             if self.waiting_lines and self.waiting_lines + len(requests) > self.max_lines:
-                raise QueueFullError(self.waiting_lines * self._seconds_a_line / len(self._threads))
+                raise busy(self.waiting_lines * self._seconds_a_line / len(self._threads))
             self._jobs.append(job)
             self.waiting_lines += len(requests)
             self._changed.notify_all()

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 from fake_translator import FakeTranslator, until
 
-from nmt.serve.scheduler import JOIN_SECONDS, ClosedError, QueueFullError, Scheduler
+from nmt.serve.problems import ProblemError
+from nmt.serve.scheduler import JOIN_SECONDS, ClosedError, Scheduler
 from nmt.translate.requests import Request
 
 
@@ -106,9 +107,10 @@ def test_a_full_queue_refuses_and_says_when_to_ask_again(fake):
         await until(lambda: fake.batches and not scheduler.waiting_lines)
         second = asyncio.ensure_future(translated(scheduler, of("a", "b")))
         await until(lambda: scheduler.waiting_lines == 2)
-        with pytest.raises(QueueFullError) as told:
+        with pytest.raises(ProblemError) as told:
             await translated(scheduler, of("c", "d"))
-        assert told.value.seconds > 0
+        assert told.value.status == 503
+        assert int(told.value.headers["Retry-After"]) >= 1
         fake.gate.set()
         await asyncio.gather(first, second)
         assert len(await translated(scheduler, of(*"abcdefgh"))) == 8  # an empty queue takes any

@@ -533,6 +533,13 @@ def test_a_cue_with_an_empty_line_is_translated_whole(tmp_path):
     )
 
 
+def test_a_first_cue_without_a_number_is_translated_after_a_byte_order_mark_too(tmp_path):
+    path = tmp_path / "a.srt"
+    cues = "\ufeff00:00:01,000 --> 00:00:02,000\n{}\n\n00:00:03,000 --> 00:00:04,000\n{}\n"
+    path.write_text(cues.format("first", "second"))
+    assert translated(path, "srt")[0].decode() == cues.format("FIRST", "SECOND")
+
+
 def test_a_message_that_lacks_one_form_gets_that_one(tmp_path):
     path = tmp_path / "a.po"
     path.write_text(PLURAL := 'msgid "one"\nmsgid_plural "many"\nmsgstr[0] "eins"\nmsgstr[1] ""\n')

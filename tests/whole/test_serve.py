@@ -18,6 +18,7 @@ import pytest
 from conftest import ENVIRONMENT, NMT, WORDS, reseal, small_model
 from exchange import events_of
 from servers import Server, serving, wait_until
+from starlette.datastructures import Headers
 
 from nmt import registry
 from nmt.serve import calls
@@ -353,6 +354,13 @@ def test_a_form_of_parts_that_is_broken_is_an_error(server):
     )
     assert status == 400 and content["error"]
     assert server.ask("POST", "/translate", b"x", content_type="multipart/form-data")[0] == 400
+
+
+def test_a_part_of_a_form_may_be_as_long_as_the_body():
+    text = "word " * 300_000
+    body = f'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\n{text}\r\n--x--\r\n'.encode()
+    call = calls.Call(Headers({"content-type": "multipart/form-data; boundary=x"}), [], body)
+    assert asyncio.run(call.fields()) == {"q": text}
 
 
 def test_bodies_without_end_and_broken_chunks_are_cut_off(server, expected):

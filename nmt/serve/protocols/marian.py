@@ -6,14 +6,13 @@ from typing import Final
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from nmt.errors import one_line
-from nmt.log import log
-from nmt.serve.calls import Call, client_address
+from nmt.serve.calls import Call, client_address, problem_of
 from nmt.serve.problems import ProblemError
 from nmt.serve.service import Service
 
 # Reasons to close, of RFC 6455 and its registry.
 GOING_AWAY, POLICY_VIOLATION, INTERNAL_ERROR, TRY_AGAIN_LATER = 1001, 1008, 1011, 1013
+CLOSING_CODES: Final = {500: INTERNAL_ERROR, 503: TRY_AGAIN_LATER, 504: TRY_AGAIN_LATER}  # by status of HTTP
 MAX_REASON_BYTES: Final = 123
 
 
@@ -39,19 +38,9 @@ def routes(service: Service) -> list[WebSocketRoute]:
         except WebSocketDisconnect:
             return
         except (Exception, asyncio.CancelledError) as error:
-            code, reason = _closing(error)
-            await socket.close(code, reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore"))
+            problem = problem_of(error, "web socket", service.options.timeout)
+            is_ending = isinstance(error, asyncio.CancelledError)
+            code = GOING_AWAY if is_ending else CLOSING_CODES.get(problem.status, POLICY_VIOLATION)
+            await socket.close(code, str(problem).encode()[:MAX_REASON_BYTES].decode(errors="ignore"))
 
     return [WebSocketRoute("/translate", talk)]
-
-
-def _closing(error: BaseException) -> tuple[int, str]:
-    """The code and the reason with which an error closes a web socket."""
-    if isinstance(error, asyncio.CancelledError):
-        return GOING_AWAY, "the server ends"
-    if isinstance(error, TimeoutError):
-        return TRY_AGAIN_LATER, "the translation took too long"
-    if isinstance(error, ProblemError):
-        return TRY_AGAIN_LATER if error.status == 503 else POLICY_VIOLATION, str(error)
-    log.error(f"web socket: {type(error).__name__}: {one_line(str(error))}")
-    return INTERNAL_ERROR, "the server failed (its log says how)"
