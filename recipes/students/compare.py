@@ -24,6 +24,7 @@ WAYS = {  # of translating: flags of `nmt translate`
     "own engine, beam 1, int8, shortlist": "--engine own --beam-size 1 --precision int8 --shortlist {shortlist}",
     "CTranslate2, beam 5": "--engine ctranslate2 --beam-size 5",
     "CTranslate2, beam 5, int8": "--engine ctranslate2 --beam-size 5 --precision int8",
+    "CTranslate2, beam 2, int8": "--engine ctranslate2 --beam-size 2 --precision int8",
     "CTranslate2, beam 1": "--engine ctranslate2 --beam-size 1",
     "CTranslate2, beam 1, int8": "--engine ctranslate2 --beam-size 1 --precision int8",
     "CTranslate2, beam 1, int8, shortlist": "--engine ctranslate2 --beam-size 1 --precision int8 --shortlist {shortlist}",
