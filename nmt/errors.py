@@ -3,12 +3,13 @@
 import contextlib
 import difflib
 import errno
+import importlib
 import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 MAX_QUOTED_CHARACTERS: Final = 200
 MAX_LISTED_NAMES: Final = 20
@@ -123,6 +124,14 @@ def missing_package(purpose: str, package: str, extra: str) -> UserError:
     """The error for a package that is not installed. purpose: what needs it; extra: of nmt, which installs it"""
     install = f"in the folder of nmt's sources: pip install -e '.[{extra}]'"
     return UserError(f"{purpose}: needs the package {package} ({install})")
+
+
+def required(module: str, purpose: str, package: str, extra: str) -> Any:
+    """The module of a package that an extra of nmt installs. Raises the UserError of `missing_package` if it is not there."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise missing_package(purpose, package, extra) from None
 
 
 @contextlib.contextmanager

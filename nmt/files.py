@@ -12,7 +12,9 @@ import stat
 import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Annotated, Any, BinaryIO, Final
+
+import msgspec
 
 from nmt.errors import ArtefactError, UserError, expecting, naming, quoted, storage_error
 from nmt.locks import open_without_following
@@ -20,6 +22,10 @@ from nmt.locks import open_without_following
 TEMPORARY_ENDING: Final = ".partial"
 MAX_NAME: Final = 200  # bytes of a file's name in that of its temporary, which must not exceed 255
 MAX_JSON_BYTES: Final = 1 << 28
+
+# Whole numbers in a file, from 0 and from 1: no larger ones than numpy's.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Ordinal = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 
 
 def sha256(path: Path) -> str:
@@ -180,14 +186,18 @@ def new_output(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
     A link is followed, and the file that it leads to is replaced. A device, a pipe and an open descriptor, such as
     /dev/stdout, are written to as they are; an OSError of one has this path.
     """
-    if path.is_dir():
-        raise storage_error(OSError(errno.EISDIR, os.strerror(errno.EISDIR)), path)
+    _refuse_folder(path)
     if _is_stream(path):
         with naming(path), open(path, "wb", opener=_at_end) as stream:
             yield stream
     else:
         with new_file(Path(os.path.realpath(path)) if path.is_symlink() else path, needed) as file:
             yield file
+
+
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise storage_error(OSError(errno.EISDIR, os.strerror(errno.EISDIR)), path)
 
 
 def _is_stream(path: Path) -> bool:
@@ -227,6 +237,13 @@ def check_writable(folder: Path) -> None:
             pass
     except OSError as error:
         raise storage_error(error, folder) from error
+
+
+def check_output_file(path: Path) -> None:
+    """Raise ResourceError for a path that `new_output` could not write to, before there is anything to write."""
+    _refuse_folder(path)
+    if not _is_stream(path):
+        check_writable((path.resolve() if path.is_symlink() else path).parent)
 
 
 def check_file_name(path: Path, endings: Collection[str], action: str) -> None:

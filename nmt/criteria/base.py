@@ -52,14 +52,13 @@ class CriterionContext:
     seed: int = 1
     update: int = 0
 
-    def build(self, part: Part, *more: Any) -> Any:
+    def build(self, part: Part) -> Any:
         """Build a part that the criterion's options hold.
 
         An inner criterion gets this context, an inner search the text pipeline. Raises UserError for a metric that
         cannot be used here.
         """
-        context = (self,) if part.kind == "criterion" else ()
-        built = registry.build(part, *context, *more)
+        built = registry.build(part, self) if part.kind == "criterion" else registry.build(part)
         if part.kind == "decoder":
             built.use_pipeline(self.pipeline)
         elif part.kind == "metric":

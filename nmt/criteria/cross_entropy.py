@@ -1,8 +1,8 @@
 """Cross entropy with label smoothing (Szegedy et al., 2016, section 7; "Attention Is All You Need", section 5.4)."""
 
 import math
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, reduce
 from importlib import import_module
 from types import ModuleType
 from typing import Any, ClassVar, Final, NamedTuple
@@ -44,6 +44,8 @@ class CrossEntropy(Criterion):
     """Negative log-likelihood of the reference with label smoothing, summed over its tokens, in nats."""
 
     can_be_captured: ClassVar[bool] = True
+    share: float = 1.0  # of the cross entropy of one pass in the loss
+    num_logits: ClassVar[int] = 1  # rows of V logits for each position, in a chunk
 
     def __init__(self, options: CrossEntropyOptions, context: CriterionContext) -> None:
         self.options = options
@@ -55,12 +57,21 @@ class CrossEntropy(Criterion):
     def of_features(self, model: Model, features: Tensor, batch: Batch) -> Loss:
         """The parts of the loss from the model's features (B, T, D)."""
         features = features.flatten(0, 1)  # N D
-        targets, factors = batch.target_output.flatten(), self.token_weights(model, batch)  # N, N
-        if (linear := linear_output(model.output)) is not None:
-            total, nll = _LinearCrossEntropy.apply(features, *linear, targets, factors, self)  # type: ignore[no-untyped-call]
-        else:
-            total, nll = self._in_chunks(model.output, features, targets, factors)
+        total, nll = self.sums(model.output, features, batch.target_output.flatten(), self.token_weights(model, batch))
         return Loss.of_target_tokens(batch, total, nll=nll)
+
+    def sums(
+        self, output: nn.Module, features: Tensor, targets: Tensor, factors: Tensor, *more: Any
+    ) -> Sequence[Tensor]:
+        """The loss, and what is reported: sums () over the positions, in nats.
+
+        features: (N, D), or (2 N, D) of two passes; targets: (N,); factors: (N,) see `token_weights`
+        more: what a subclass takes besides
+        """
+        if (linear := linear_output(output)) is None:
+            return self.sums_in_chunks(output, features, targets, factors, *more).unbind()
+        sums: Sequence[Tensor] = LinearSums.apply(features, *linear, targets, factors, self, *more)  # type: ignore[no-untyped-call]
+        return sums
 
     def token_weights(self, model: Model, batch: Batch) -> Tensor:
         """(N,) the factor of the loss of each target position: 0 of padding, 1 of the others without `loss_weights`.
@@ -105,20 +116,39 @@ class CrossEntropy(Criterion):
             loss = loss + self.options.z_loss * logits.normalizer**2
         return loss, nll
 
-    def _in_chunks(
-        self, output: nn.Module, features: Tensor, targets: Tensor, factors: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The same sums for any output module; the logits of each chunk are recomputed for the gradient."""
-        total = nll = features.new_zeros((), dtype=torch.float32)
-        rows = chunk_rows(features, output(features[:1]).shape[-1])
+    def sums_in_chunks(self, output: nn.Module, features: Tensor, targets: Tensor, factors: Tensor) -> Tensor:
+        """`sums` as a tensor (k,), for any output module; the logits of each chunk are recomputed for the gradient."""
 
-        def of_chunk(chunk: Tensor, targets: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
-            return self.of_logits(output(chunk), targets, factors)
+        def of_chunk(chunk: Tensor, targets: Tensor, factors: Tensor) -> Tensor:
+            return torch.stack(self.of_logits(output(chunk), targets, factors))
 
-        for chunks in zip(features.split(rows), targets.split(rows), factors.split(rows), strict=True):
-            sums = checkpoint(of_chunk, *chunks, use_reentrant=False)
-            total, nll = total + sums[0], nll + sums[1]
-        return total, nll
+        return sum_of_chunks(of_chunk, output, features, targets, factors)
+
+    def chunk_sums(self, output: "OutputGradients", rows: slice, targets: Tensor) -> Tensor:
+        """`sums` over some positions as a tensor (k,); `output` gets the gradient of their logits.
+
+        The gradient is p (1 + 2 z log Z) - a [gold] - b. a, b: see `weights`; z: the option z_loss; Z: the sum of exp of the
+        logits. b is constant over a row: `OutputGradients` subtracts it as a product of sums, without a pass over the logits.
+        """
+        gold, scales, (gold_weight, spread) = targets[rows], output.factors[rows], self.weights(output.size)
+        if (kernels := loss_kernels(output.inputs)) is not None:
+            gradient = output.logits(rows)  # the logits, until it is written over them
+            constants = kernels.LossWeights(PAD, gold_weight, spread, self.options.z_loss, output.limit)
+            sums = torch.stack(kernels.cross_entropy(gradient, gold, scales, constants)).sum(1)
+            output.add(rows, gradient)
+            return sums
+        logits = output.clipped_logits(rows)
+        loss, surprise = self.of_rows(logits, gold[:, None])  # n 1
+        real = (gold != PAD).float()[:, None]
+        # Autocast would round dot products.
+        sums = torch.stack([(loss * scales[:, None]).sum(), (surprise * real).sum()])
+        if output.is_needed:
+            gradient = logits.log_probs.exp_()
+            if self.options.z_loss:
+                gradient.mul_(1 + 2 * self.options.z_loss * logits.normalizer)
+            gradient.scatter_add_(1, gold[:, None], torch.full_like(surprise, -gold_weight))
+            output.add(rows, gradient, logits.clipped)
+        return sums
 
 
 def linear_output(output: nn.Module) -> tuple[Tensor, Tensor | None, float] | None:
@@ -139,25 +169,12 @@ def chunks_of(count: int, rows: int) -> Iterator[slice]:
     return (slice(start, min(start + rows, count)) for start in range(0, count, rows))
 
 
-def linear_logits(features: Tensor, weight: Tensor, bias: Tensor | None, limit: float) -> Logits:
-    """The logits of a linear output layer, see `linear_output`. features: (n, D)"""
-    values = product(features, weight, bias).float()  # n V
-    clipped = values.abs() > limit if limit < math.inf else None
-    values = values if clipped is None else values.clamp_(-limit, limit)
-    log_probs = torch.log_softmax(values, dim=-1)
-    return Logits(values, log_probs, values[:, :1] - log_probs[:, :1], clipped)
-
-
-class LossOfLogits(torch.autograd.Function):
-    """The base of losses that compute their gradients in the forward pass, one chunk of logits after the other.
-
-    `forward` sets ctx.gradients: of its first tensors, features, weight and bias; only its first result has a gradient.
-    """
-
-    @staticmethod
-    def backward(ctx: Any, scale: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = [None if gradient is None else gradient * scale.to(gradient.dtype) for gradient in ctx.gradients]
-        return (*scaled, *[None] * (len(ctx.needs_input_grad) - len(scaled)))
+def sum_of_chunks(of_chunk: Callable[..., Tensor], output: nn.Module, *tensors: Tensor) -> Tensor:
+    """The sum of a function over chunks of tensors, computed again for the gradient. tensors: (N, ...) each, features first"""
+    rows = chunk_rows(tensors[0], output(tensors[0][:1]).shape[-1])
+    chunks = zip(*(tensor.split(rows) for tensor in tensors), strict=True)
+    sums: Iterator[Tensor] = (checkpoint(of_chunk, *chunk, use_reentrant=False) for chunk in chunks)
+    return reduce(torch.add, sums)
 
 
 @cache
@@ -175,48 +192,66 @@ def loss_kernels(features: Tensor) -> Any:
 
 
 class OutputGradients:
-    """The gradients of features, weight and bias of a linear output layer, summed over chunks of logits.
+    """A linear output layer, and the gradients of its features, weight and bias, summed over chunks of logits.
 
-    needed: of the three; features: (N, D); factors: (N,) of the losses
+    needed: of the three; inputs: (N, D) the features; limit: to which logits are clipped; factors: (N,) of the losses
+    spread: to be subtracted from the gradient of each logit, before the factors
     """
 
     def __init__(
-        self, needed: Sequence[bool], features: Tensor, weight: Tensor, bias: Tensor | None, factors: Tensor
+        self,
+        needed: Sequence[bool],
+        inputs: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        limit: float,
+        factors: Tensor,
+        spread: float,
     ) -> None:
-        self._inputs, self._output, self._factors = features, weight, factors[:, None]
-        self.features = torch.empty_like(features) if needed[0] else None
+        self.inputs, self._output, self._bias, self.limit = inputs, weight, bias, limit
+        self.factors, self._spread, self.size, self.is_needed = factors, spread, len(weight), any(needed)
+        self.features = torch.empty_like(inputs) if needed[0] else None
         self.weight = torch.zeros_like(weight) if needed[1] else None
         self.bias = torch.zeros_like(bias) if needed[2] and bias is not None else None
 
-    def add(self, rows: slice, gradient: Tensor) -> None:
-        """gradient: (n, V) of the logits of these rows, before the factors"""
-        scales = self._factors[rows]
+    def logits(self, rows: slice) -> Tensor:
+        """(n, V) the logits of these rows, not clipped."""
+        return product(self.inputs[rows], self._output, self._bias)
+
+    def clipped_logits(self, rows: slice) -> Logits:
+        """The logits of these rows, clipped."""
+        values = self.logits(rows).float()  # n V
+        clipped = values.abs() > self.limit if self.limit < math.inf else None
+        values = values if clipped is None else values.clamp_(-self.limit, self.limit)
+        log_probs = torch.log_softmax(values, dim=-1)
+        return Logits(values, log_probs, values[:, :1] - log_probs[:, :1], clipped)
+
+    def add(self, rows: slice, gradient: Tensor, clipped: Tensor | None = None) -> None:
+        """gradient: (n, V) of the logits of these rows, before the factors; clipped: (n, V) see `Logits`"""
+        if clipped is not None:
+            gradient.masked_fill_(clipped, self._spread)  # which is subtracted at the end: no gradient
+        scales = self.factors[rows, None]
         if self.features is not None:
             self.features[rows] = product_back(gradient, self._output)
         if self.weight is not None:
-            add_product(self.weight, gradient, self._inputs[rows] * scales)
+            add_product(self.weight, gradient, self.inputs[rows] * scales)
         if self.bias is not None:
             self.bias += (gradient * scales).sum(0)
 
-    def finished(self, spread: float) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """The three gradients. spread: what is to be subtracted from the gradient of each logit, before the factors"""
+    def finished(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """The three gradients."""
+        factors = self.factors[:, None]
         if self.features is not None:
-            self.features.sub_(spread * self._output.sum(0)).mul_(self._factors)
+            self.features.sub_(self._spread * self._output.sum(0)).mul_(factors)
         if self.weight is not None:
-            self.weight.sub_(spread * (self._inputs * self._factors).sum(0))
+            self.weight.sub_(self._spread * (self.inputs * factors).sum(0))
         if self.bias is not None:
-            self.bias.sub_(spread * self._factors.sum())
+            self.bias.sub_(self._spread * factors.sum())
         return self.features, self.weight, self.bias
 
 
-class _LinearCrossEntropy(LossOfLogits):
-    """The loss and its gradient in one pass over each chunk of logits.
-
-    The gradient of the logits is p (1 + 2 z log Z) - a [gold] - b. a, b: see CrossEntropy.weights
-    limit: to which logits are clipped; beyond it they have no gradient
-    factors: see CrossEntropy.token_weights; z: the option z_loss; Z: the sum of exp of the logits
-    b is constant over a row, so that its share of the products is a product of sums, without a pass over the logits.
-    """
+class LinearSums(torch.autograd.Function):
+    """`CrossEntropy.sums` of a linear output layer: one pass over each chunk of logits gives them and the loss's gradient."""
 
     @staticmethod
     def forward(
@@ -228,33 +263,19 @@ class _LinearCrossEntropy(LossOfLogits):
         targets: Tensor,
         factors: Tensor,
         criterion: CrossEntropy,
-    ) -> tuple[Tensor, Tensor]:
-        kernels, (gold_weight, spread) = loss_kernels(features), criterion.weights(len(weight))
-        gradients = OutputGradients(ctx.needs_input_grad, features, weight, bias, factors)
-        sums = torch.zeros(2, device=features.device)
-        for rows in chunks_of(len(features), chunk_rows(features, len(weight))):
-            gold, scales = targets[rows], factors[rows]
-            if kernels is not None:
-                gradient = product(features[rows], weight, bias)  # the logits, until it is written over them
-                constants = kernels.LossWeights(PAD, gold_weight, spread, criterion.options.z_loss, limit)
-                sums += torch.stack(kernels.cross_entropy(gradient, gold, scales, constants)).sum(1)
-                gradients.add(rows, gradient)
-                continue
-            logits = linear_logits(features[rows], weight, bias, limit)
-            loss, surprise = criterion.of_rows(logits, gold[:, None])  # n 1
-            real = (gold != PAD).float()[:, None]
-            # Autocast would round dot products.
-            sums += torch.stack([(loss * scales[:, None]).sum(), (surprise * real).sum()])
-            if not any(ctx.needs_input_grad):
-                continue
-            gradient = logits.log_probs.exp_()
-            if criterion.options.z_loss:
-                gradient.mul_(1 + 2 * criterion.options.z_loss * logits.normalizer)
-            gradient.scatter_add_(1, gold[:, None], torch.full_like(surprise, -gold_weight))
-            if logits.clipped is not None:
-                gradient.masked_fill_(logits.clipped, spread)  # which is subtracted at the end: no gradient
-            gradients.add(rows, gradient)
-        ctx.gradients = gradients.finished(spread)
-        total, nll = (each.clone() for each in sums)  # FSDP takes no views
-        ctx.mark_non_differentiable(nll)
-        return total, nll
+        *more: Any,
+    ) -> tuple[Tensor, ...]:
+        spread = criterion.share * criterion.weights(len(weight))[1]
+        factors = factors.repeat(len(features) // len(factors))
+        output = OutputGradients(ctx.needs_input_grad, features, weight, bias, limit, factors, spread)
+        rows = chunk_rows(features, criterion.num_logits * len(weight))
+        chunks = (criterion.chunk_sums(output, part, targets, *more) for part in chunks_of(len(targets), rows))
+        total, *reported = (each.clone() for each in reduce(torch.add, chunks))  # FSDP takes no views
+        ctx.gradients = output.finished()
+        ctx.mark_non_differentiable(*reported)
+        return total, *reported
+
+    @staticmethod
+    def backward(ctx: Any, scale: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        scaled = [None if gradient is None else gradient * scale.to(gradient.dtype) for gradient in ctx.gradients]
+        return (*scaled, *[None] * (len(ctx.needs_input_grad) - len(scaled)))

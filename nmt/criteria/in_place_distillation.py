@@ -4,6 +4,8 @@ After Miao et al. (2023), "Exploring All-In-One Knowledge Distillation Framework
 student an update and the symmetric divergence of R-Drop.
 """
 
+from itertools import product
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -46,12 +48,8 @@ class InPlaceDistillation(RDrop):
         if any(least > depth for least, depth in zip(self.least, model.depths, strict=True)):
             flags = f"--min-encoder-layers {self.least[0]} --min-decoder-layers {self.least[1]}"
             raise UserError(f"{flags}: the model has {model.depths[0]} and {model.depths[1]} layers (give fewer)")
-        choices = [
-            (encoder, decoder)
-            for encoder in range(self.least[0], model.depths[0] + 1)
-            for decoder in range(self.least[1], model.depths[1] + 1)
-            if (encoder, decoder) != model.depths
-        ]
+        encoders, decoders = (range(least, depth + 1) for least, depth in zip(self.least, model.depths, strict=True))
+        choices = [depths for depths in product(encoders, decoders) if depths != model.depths]
         if not self.context.update and choices:  # a probe of the memory, before the first update
             return max(choices, key=sum)
         random = np.random.Generator(np.random.Philox(key=[self.context.seed, self.context.update]))

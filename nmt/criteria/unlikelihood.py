@@ -5,12 +5,11 @@ Dimensions: B sentences, T target positions, n of a chunk of all B * T positions
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from nmt import register
 from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext, Loss, Term
-from nmt.criteria.cross_entropy import CrossEntropy, chunk_rows
+from nmt.criteria.cross_entropy import CrossEntropy, sum_of_chunks
 from nmt.criteria.options import UnlikelihoodOptions
 from nmt.models.base import Model
 from nmt.symbols import SYMBOLS
@@ -47,9 +46,8 @@ class Unlikelihood(CrossEntropy):
 
         features: (B, T, D); targets: (B, T); factors: (B * T,) see `token_weights`
         """
-        T, rows = targets.shape[1], chunk_rows(features, model.output(features[0, :1]).shape[-1])
+        T = targets.shape[1]
         earlier = targets[:, None].expand(-1, T, -1).tril(-1)  # B T T: the tokens before each position, then PAD
-        total = features.new_zeros((), dtype=torch.float32)
 
         def of_chunk(chunk: Tensor, before: Tensor, gold: Tensor, factors: Tensor) -> Tensor:
             log_probs = model.log_probs(chunk)  # n V
@@ -60,6 +58,4 @@ class Unlikelihood(CrossEntropy):
             return -(candidates * others * factors[:, None]).sum()
 
         of_positions = features.flatten(0, 1), earlier.flatten(0, 1), targets.flatten(), factors
-        for chunk in zip(*(of.split(rows) for of in of_positions), strict=True):
-            total = total + checkpoint(of_chunk, *chunk, use_reentrant=False)
-        return total
+        return sum_of_chunks(of_chunk, model.output, *of_positions)

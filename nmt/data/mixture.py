@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from nmt.data.batching import FEISTEL_ROUNDS, Indices, hash_keys, mixed, permuted
 from nmt.errors import ArtefactError, UserError, quoted
+from nmt.files import Count
 
 PURPOSE: Final = 4  # of `hash_keys`
 
@@ -48,15 +49,11 @@ class PartStart:
     earlier, drawn: pairs of each corpus drawn in earlier stages, and in this one
     """
 
-    pairs: int
-    updates: int
-    stage: int
-    earlier: tuple[int, ...]
-    drawn: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if min(self.pairs, self.updates, self.stage, *self.earlier, *self.drawn) < 0:
-            raise ValueError(f"a part of the data that begins after {self.pairs} pairs and {self.updates} updates")
+    pairs: Count
+    updates: Count
+    stage: Count
+    earlier: tuple[Count, ...]
+    drawn: tuple[Count, ...]
 
 
 class Draws(NamedTuple):

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from nmt.errors import UserError
+
 if TYPE_CHECKING:  # numpy takes 0.1 s to import, and only `pairwise` needs it
     import numpy as np
     from numpy.typing import NDArray
@@ -69,3 +71,10 @@ class Metric(ABC):
         hypotheses = [text for text in texts for _ in texts]
         scores = self.sentence_scores(hypotheses, [list(texts) * len(texts)], [source] * len(hypotheses))
         return np.array(scores, dtype=np.float64).reshape(len(texts), len(texts))
+
+
+def only_reference(metric: str, references: References) -> Lines:
+    """The one list of references that a metric takes. Raises UserError for several. metric: its name"""
+    if len(references) != 1:
+        raise UserError(f"metric {metric}: takes one reference, and {len(references)} are given (give one --reference)")
+    return references[0]

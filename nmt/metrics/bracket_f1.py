@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from nmt import UserError, options_class, register
+from nmt import options_class, register
 from nmt.errors import InputError, quoted
-from nmt.metrics.base import Lines, Metric, References, Score
+from nmt.metrics.base import Lines, Metric, References, Score, only_reference
 from nmt.version import __version__
 
 DELETED: Final = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))  # DELETE_LABEL of COLLINS.prm: tags and labels
@@ -104,7 +104,7 @@ class BracketF1(Metric):
 
     def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
         """See Metric. Raises InputError for a reference that is no tree, UserError for several references."""
-        trees = [read_tree(line) for line in _only(references)]
+        trees = [read_tree(line) for line in only_reference("bracket-f1", references)]
         for number, (line, tree) in enumerate(zip(references[0], trees, strict=True), 1):
             if tree is None:
                 raise InputError(
@@ -122,12 +122,6 @@ class BracketF1(Metric):
 
     def sentence_scores(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> list[float]:
         """See Metric; 0 for a reference that is no tree, which another translation may be."""
-        trees = map(read_tree, _only(references))
+        trees = map(read_tree, only_reference("bracket-f1", references))
         pairs = zip(hypotheses, trees, strict=True)
         return [0.0 if tree is None else count_brackets(line, tree).f1 for line, tree in pairs]
-
-
-def _only(references: References) -> Lines:
-    if len(references) != 1:
-        raise UserError(f"metric bracket-f1: takes one reference, and {len(references)} are given")
-    return references[0]

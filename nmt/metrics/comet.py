@@ -7,8 +7,8 @@ from threading import Lock
 from typing import Any, ClassVar, Final
 
 from nmt import UserError, opt, options_class, register
-from nmt.errors import missing_package, quoted
-from nmt.metrics.base import Lines, Metric, References, Score
+from nmt.errors import quoted, required
+from nmt.metrics.base import Lines, Metric, References, Score, only_reference
 
 BATCH_LINES: Final = 64
 
@@ -44,14 +44,8 @@ class Comet(Metric):
         """See Metric. Raises UserError for several references, and without sources."""
         if sources is None:
             raise UserError("metric comet: needs the source lines (give --source)")
-        if len(references) != 1:
-            raise UserError(
-                f"metric comet: takes one reference, and {len(references)} are given (give one --reference)"
-            )
-        samples = [
-            {"src": source, "mt": hypothesis, "ref": reference}
-            for source, hypothesis, reference in zip(sources, hypotheses, references[0], strict=True)
-        ]
+        lines = zip(sources, hypotheses, only_reference("comet", references), strict=True)
+        samples = [{"src": source, "mt": hypothesis, "ref": reference} for source, hypothesis, reference in lines]
         import torch
 
         with self._lock:
@@ -64,10 +58,7 @@ class Comet(Metric):
 
     def _loader(self) -> Any:
         """The library's function that loads a checkpoint, after the checks of `check`."""
-        try:
-            from comet import load_from_checkpoint
-        except ImportError:
-            raise missing_package("metric comet", "comet", "comet") from None
+        load_from_checkpoint = required("comet", "metric comet", "comet", "comet").load_from_checkpoint
         if self.options.comet_model is None:
             raise UserError("metric comet: needs a model (give --comet-model the checkpoint of one)")
         if not Path(self.options.comet_model).is_file():

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from nmt import register
-from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, can_fuse
+from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled
 from nmt.optimizers.options import AdamOptions, AdamSgdOptions, AdamWOptions
 
 
@@ -20,7 +20,7 @@ class Adam(Uncompiled, torch.optim.Adam):
 
     def __init__(self, options: AdamOptions, parameters: Groups) -> None:
         betas, eps, decay = options.adam_betas, options.adam_eps, options.weight_decay
-        super().__init__(parameters, UNSET_LR, betas, eps, decay, fused=can_fuse(parameters))
+        super().__init__(parameters, UNSET_LR, betas, eps, decay, fused=True)
 
 
 @register("optimizer", "adamw", AdamWOptions)
@@ -29,7 +29,7 @@ class AdamW(Uncompiled, torch.optim.AdamW):
 
     def __init__(self, options: AdamWOptions, parameters: Groups) -> None:
         betas, eps, decay = options.adam_betas, options.adam_eps, options.weight_decay
-        super().__init__(parameters, UNSET_LR, betas, eps, decay, fused=can_fuse(parameters))
+        super().__init__(parameters, UNSET_LR, betas, eps, decay, fused=True)
 
 
 @register("optimizer", "adam-sgd", AdamSgdOptions)

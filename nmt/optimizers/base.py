@@ -23,7 +23,6 @@ from nmt.nn.lora import LowRank
 from nmt.nn.lstm import LstmCell
 
 UNSET_LR: Final = 0.0  # until the schedule sets it, so that a forgotten schedule changes no weight
-FUSED_DEVICES: Final = {"cpu", "cuda"}
 
 Groups = list[dict[str, Any]]
 
@@ -69,12 +68,6 @@ def parameter_groups(model: Model) -> Groups:
     if not groups:
         raise UserError(f"{type(model).__name__}: has no trainable parameters")
     return groups
-
-
-def can_fuse(groups: Groups) -> bool:
-    """Whether torch has a fused kernel for these parameters: the fastest, and bit-reproducible."""
-    tensors = [parameter for group in groups for parameter in group["params"]]
-    return all(tensor.device.type in FUSED_DEVICES and tensor.is_floating_point() for tensor in tensors)
 
 
 def has_sharded(groups: Groups) -> bool:

@@ -35,18 +35,16 @@ class Muon(Uncompiled, torch.optim.Optimizer):
         matrices, others = _split(parameters)
         if not matrices:
             raise UserError("--optimizer muon: no weight of a linear layer inside the network is trained (give adamw)")
-        self._optimizers: list[torch.optim.Optimizer] = [MuonOfMatrices(options, matrices)]
-        if others:
-            self._optimizers.append(AdamW(options, others))
-        super().__init__([group for optimizer in self._optimizers for group in optimizer.param_groups], {})
+        self.momentum, self._num_groups = options.momentum, len(matrices)
+        self._adamw = [AdamW(options, others)] if others else []
+        groups = [*matrices, *(group for optimizer in self._adamw for group in optimizer.param_groups)]
+        super().__init__(groups, {"lr": UNSET_LR, "weight_decay": options.weight_decay})
         self._share()
 
     def _share(self) -> None:
-        """Let both optimizers work on this one's groups and state."""
-        groups = iter(self.param_groups)
-        for optimizer in self._optimizers:
-            optimizer.param_groups = [next(groups) for _ in optimizer.param_groups]
-            optimizer.state = self.state
+        """Let AdamW work on its part of this optimizer's groups, and on its state."""
+        for optimizer in self._adamw:
+            optimizer.param_groups, optimizer.state = self.param_groups[self._num_groups :], self.state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
@@ -54,24 +52,12 @@ class Muon(Uncompiled, torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Make an update; closure is not called."""
-        for optimizer in self._optimizers:
-            optimizer.step()
-
-
-class MuonOfMatrices(Uncompiled, torch.optim.Optimizer):
-    """The updates of torch.optim.Muon, which works on one matrix after the other."""
-
-    def __init__(self, options: MuonOptions, parameters: Groups) -> None:
-        self.momentum = options.momentum
-        super().__init__(parameters, {"lr": UNSET_LR, "weight_decay": options.weight_decay})
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Make an update; closure is not called."""
-        for group in self.param_groups:
+        """Make an update; closure is not called. That of matrices is torch.optim.Muon's, which takes one after the other."""
+        for group in self.param_groups[: self._num_groups]:
             for matrices in _of_one_shape(group["params"]):
                 self._step(matrices, group["lr"], group["weight_decay"])
+        for optimizer in self._adamw:
+            optimizer.step()
 
     def _step(self, matrices: Sequence[Tensor], lr: float, decay: float) -> None:
         """Step matrices (A, B) of one shape."""

@@ -6,6 +6,7 @@ from nmt import opt, options_class
 
 MIN_EPS: Final = 1e-38  # a smaller one is 0 in float32, and divides 0 by 0 for unused embeddings
 MIN_MOMENT_EPS: Final = 1e-18  # torch squares it in float32: a smaller one would divide 0 by 0 for unused embeddings
+DECOUPLED_DECAY: Final = "share of each weight subtracted an update, times the learning rate"
 
 
 @options_class
@@ -19,9 +20,7 @@ class AdamOptions:
 
 @options_class
 class AdamWOptions(AdamOptions):
-    weight_decay: float = opt(
-        0.01, "share of each weight subtracted an update, times the learning rate", aliases=("wd",), minimum=0
-    )
+    weight_decay: float = opt(0.01, DECOUPLED_DECAY, aliases=("wd",), minimum=0)
 
 
 @options_class
@@ -40,9 +39,7 @@ class ScheduleFreeOptions(AdamOptions):
         below=1,
     )
     adam_eps: float = opt(1e-8, "added to the root of the second moment", minimum=MIN_EPS)
-    weight_decay: float = opt(
-        0.0, "share of each weight subtracted an update, times the learning rate", aliases=("wd",), minimum=0
-    )
+    weight_decay: float = opt(0.0, DECOUPLED_DECAY, aliases=("wd",), minimum=0)
 
 
 @options_class
@@ -91,9 +88,7 @@ class AdafactorOptions:
     adafactor_clip: float = opt(
         1.0, "greatest root mean square of a matrix's step before scaling, d in the paper", minimum=1
     )
-    weight_decay: float = opt(
-        0.0, "share of each weight subtracted an update, times the learning rate", aliases=("wd",), minimum=0
-    )
+    weight_decay: float = opt(0.0, DECOUPLED_DECAY, aliases=("wd",), minimum=0)
 
     def __post_init__(self) -> None:
         if self.adafactor_eps[0] < MIN_MOMENT_EPS:

@@ -3,7 +3,7 @@
 import torch
 
 from nmt import register
-from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, can_fuse, has_sharded
+from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, has_sharded
 from nmt.optimizers.options import SgdOptions
 
 
@@ -18,5 +18,5 @@ class Sgd(Uncompiled, torch.optim.SGD):
             momentum=options.momentum,
             nesterov=options.nesterov,
             weight_decay=options.weight_decay,
-            fused=can_fuse(parameters) and not has_sharded(parameters),
+            fused=not has_sharded(parameters),
         )

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from nmt import registry
 from nmt.artefact import Artefact
 from nmt.errors import ArtefactError, UserError, expecting, naming, quoted
-from nmt.files import read_bytes
+from nmt.files import Count, read_bytes
 from nmt.options import read_toml
 from nmt.report.status import METRICS_FILE, VALIDATION_PREFIX
 from nmt.runs import SWEPT_FILE, Checkpoints, weights_file
@@ -46,7 +46,6 @@ class _RecordKeys(msgspec.Struct):
 
 
 Minutes = Annotated[float, msgspec.Meta(ge=0, le=1e12)]  # no infinity
-Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class CheckpointFacts(msgspec.Struct):

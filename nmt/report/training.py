@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from nmt.errors import ResourceError, missing_package, naming, quoted, storage_error
+from nmt.errors import ResourceError, naming, quoted, required, storage_error
 from nmt.files import write_file
 from nmt.locks import open_without_following
 from nmt.log import log
@@ -231,19 +231,13 @@ class Report:
 
 
 def _tensorboard(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise missing_package("--tensorboard", "tensorboard", "tensorboard") from None
-    return SummaryWriter(str(folder))
+    tensorboard = required("torch.utils.tensorboard", "--tensorboard", "tensorboard", "tensorboard")
+    return tensorboard.SummaryWriter(str(folder))
 
 
 def _wandb(run: Path) -> Any:
     """The run of Weights & Biases, which an interrupted and continued run continues by its id."""
-    try:
-        import wandb
-    except ImportError:
-        raise missing_package("--wandb", "wandb", "wandb") from None
+    wandb = required("wandb", "--wandb", "wandb", "wandb")
     id_file = run / WANDB_ID_FILE
     if not id_file.is_file():
         write_file(id_file, uuid.uuid4().hex.encode())

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nmt import opt, options_class, register
+from nmt.files import Count
 from nmt.options import convert
 from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, warmup_factor
 
@@ -33,8 +34,8 @@ class PlateauState:
     """The state of a plateau schedule."""
 
     best: float | None = None  # lowest validation loss so far, nats a token
-    since: int = 0  # validations since the best, or since the last cut
-    falls: int = 0  # cuts of the learning rate
+    since: Count = 0  # validations since the best, or since the last cut
+    falls: Count = 0  # cuts of the learning rate
 
 
 @register("schedule", "plateau", PlateauOptions)

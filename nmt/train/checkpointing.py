@@ -23,7 +23,7 @@ from nmt.checkpoint import (
     read_tensors,
 )
 from nmt.errors import ArtefactError, UserError, expecting, quoted
-from nmt.files import check_writable
+from nmt.files import Count, check_writable
 from nmt.options import options_of
 from nmt.runs import ADAPTER, TRAINING, WEIGHTS, update_of
 from nmt.train.options import AUTO, TrainOptions
@@ -42,19 +42,14 @@ class SavedState:
     data: str
     optimizer: dict[str, Any]
     schedule: dict[str, Any]
-    metrics_offset: int
+    metrics_offset: Count
 
     @classmethod
     def read(cls, checkpoint: Artefact) -> "SavedState":
         """Raises ArtefactError for anything that no run writes."""
         content = _with_current_names(checkpoint.json(TRAINING))
         with expecting("the state of a run", checkpoint.folder / TRAINING):
-            state = msgspec.convert(content, cls)
-        position = state.progress.position
-        counts = (state.metrics_offset, position.pairs, state.progress.flops)
-        if min(state.progress.update, position.epoch, *(count + 1 for count in counts)) < 1:
-            raise ArtefactError(f"{quoted(checkpoint.folder / TRAINING)}: not the state of a run: a count is negative")
-        return state
+            return msgspec.convert(content, cls)
 
 
 def _with_current_names(state: Any) -> Any:

@@ -70,10 +70,8 @@ def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[st
     yield f"estimate: about {duration(hours)} to update {last:,}, at {update}; {memory}"
     if hours > LONG_HOURS:
         flops_a_second = flops_of(run, data) / max(seconds, 1e-9)
-        shorter = dict(
-            sorted(_shorter(run, data, flops_a_second).items(), key=lambda item: -item[1])[:MAX_NAMED_PRESETS]
-        )
-        named = ", ".join(f"--preset {name} (about {duration(hours)})" for name, hours in shorter.items())
+        shorter = sorted(_shorter(run, data, flops_a_second).items(), key=lambda item: -item[1])[:MAX_NAMED_PRESETS]
+        named = ", ".join(f"--preset {name} (about {duration(hours)})" for name, hours in shorter)
         what = f"would here: {named}" if named else "no preset would either: give fewer --max-updates"
         yield f"this run does not end within a week on this machine; {what}. It goes on; Ctrl-C stops it and saves"
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -87,7 +87,7 @@ def begin(run: Run) -> None:
         progress.skipped, progress.rollbacks = state.progress.skipped, state.progress.rollbacks
         if progress.scale is not None and state.progress.scale is not None:
             progress.scale = state.progress.scale
-        if _has_same_schedule(state.settings, run.settings):
+        if not _changed_options("schedule", run, state):
             put_schedule_state(run, state, folder / TRAINING)
     if taken == "all":
         progress.position, progress.epoch = state.progress.position, state.progress.epoch
@@ -106,8 +106,7 @@ def _put_optimizer(run: Run, tensors: Mapping[str, Tensor], state: SavedState, f
     try:
         put_optimizer_state(run, tensors, state, folder / TRAINING_TENSORS)
     except ArtefactError:
-        both = [_options_of("optimizer", run.settings["optimizer"], each) for each in (state.settings, run.settings)]
-        if rows := changed_settings(*both):
+        if rows := _changed_options("optimizer", run, state):
             what = f"{quoted(folder)}: its optimizer has another state than this one's ({listed(rows)}"
             raise UserError(
                 f"--init-state {run.options.init_state}: {what}; give the same, or take none of it)"
@@ -115,18 +114,15 @@ def _put_optimizer(run: Run, tensors: Mapping[str, Tensor], state: SavedState, f
         raise
 
 
-def _has_same_schedule(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether the schedules of two runs are the same, with the same options, by their settings."""
-    if old.get("schedule") != new["schedule"]:
-        return False
-    both = [_options_of("schedule", new["schedule"], each) for each in (old, new)]
-    return both[0] == both[1]
-
-
-def _options_of(kind: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a part in the settings of a run."""
-    defaults = registry.completed(kind, name, {})
-    return {key: settings.get(f"{kind}.{key}", settings.get(key, default)) for key, default in defaults.items()}
+def _changed_options(kind: str, run: Run, state: SavedState) -> list[str]:
+    """How the part of a kind, and its options, in the settings of a run differ from those of a state; see `changed_settings`."""
+    name = run.settings[kind]
+    defaults = {kind: name, **registry.completed(kind, name, {})}
+    both = [
+        {key: settings.get(f"{kind}.{key}", settings.get(key, default)) for key, default in defaults.items()}
+        for settings in (state.settings, run.settings)
+    ]
+    return changed_settings(*both)
 
 
 def _fitting_pipeline(run: Run, artefact: Artefact) -> Pipeline | None:

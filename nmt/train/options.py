@@ -53,7 +53,7 @@ def parse_period(text: str) -> tuple[float, str]:
     Raises ValueError for any other text.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([uem]?)", text.strip(), re.ASCII)
-    if match is None or float(match[1]) <= 0:
+    if match is None or not 0 < float(match[1]) < 2**63:  # the seconds of a longer one may be infinite
         raise ValueError(f"'{text}': not a period (give 500u for updates, 1e for epochs or 10m for minutes)")
     count, unit = float(match[1]), match[2] or "u"
     if unit != "m" and not count.is_integer():
@@ -261,9 +261,7 @@ class TrainOptions:
         "ddp", "for several devices: ddp, or fsdp for a model that does not fit on one"
     )
     timeout: float = opt(10.0, "minutes to wait for another device", above=0, maximum=MAX_WAIT_MINUTES)
-    threads: int | None = opt(
-        None, "threads for CPU work; none leaves the number to torch", minimum=1, maximum=MAX_THREADS
-    )
+    threads: int | None = opt(None, "threads for CPU work; none: torch's default", minimum=1, maximum=MAX_THREADS)
     seed: int = opt(1, "seed of weights, dropout and the order of data", minimum=0, below=2**63)
     tensorboard: bool = opt(False, "write events for TensorBoard to RUN/tensorboard")
     wandb: bool = opt(False, "send the same numbers to Weights & Biases; its own variables name project and mode")
@@ -372,9 +370,7 @@ class AverageOptions:
     )
     max_tokens: int = opt(4096, "tokens of a batch while scoring, padding counted", minimum=1)
     device: str = opt("auto", "device for scoring: auto, cpu, cuda or cuda:N")
-    threads: int | None = opt(
-        None, "threads for CPU work; none leaves the number to torch", minimum=1, maximum=MAX_THREADS
-    )
+    threads: int | None = opt(None, "threads for CPU work; none: torch's default", minimum=1, maximum=MAX_THREADS)
     overwrite: bool = opt(False, "replace an existing model")
     json: bool = opt(False, "print the averaged folders and the scores (null if not finite) as JSON")
 

@@ -54,9 +54,10 @@ def _faster_products(run: Run) -> matmul.Matmul:
         return "torch"
     faster, ratio = matmul.measured(*products(run.model))
     agreed: matmul.Matmul = "onednn" if run.world.gather(faster.encode())[0] == b"onednn" else "torch"
-    run.report.line(
-        f"matrix products by {agreed}: oneDNN takes {1 / ratio:.2f} of the time of torch's own here (--matmul)"
-    )
+    if ratio:  # without oneDNN, or with one that is less precise, nothing was measured
+        run.report.line(
+            f"matrix products by {agreed}: oneDNN takes {1 / ratio:.2f} of the time of torch's own here (--matmul)"
+        )
     return agreed
 
 

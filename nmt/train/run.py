@@ -5,8 +5,9 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Thread
-from typing import Any, ClassVar, Final, NamedTuple, cast
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, cast
 
+import msgspec
 import numpy as np
 import torch
 
@@ -20,6 +21,7 @@ from nmt.data.text_noise import TextNoise
 from nmt.device import Memory, keep_pages, use_threads
 from nmt.dist import full_tensor, is_sharded
 from nmt.errors import ResourceError, UserError, quoted, unknown
+from nmt.files import Count, Ordinal
 from nmt.models.base import FLOAT32_BYTES, Model, Vocabularies
 from nmt.nn.lora import merged, plain_name
 from nmt.nn.matmul import Matmul
@@ -74,17 +76,13 @@ class LossWatch:
 
     mean: float = 0.0
     deviation: float = 0.0
-    good: int = 0
-    bad: int = 0
-    since: int = 0
+    good: Count = 0
+    bad: Count = 0
+    since: Count = 0
 
     DECAY: ClassVar[float] = 0.99
     MIN_GOOD: ClassVar[int] = 100  # before a loss can be too high
     HIGH_DEVIATIONS: ClassVar[float] = 10.0
-
-    def __post_init__(self) -> None:
-        if min(self.good, self.bad, self.since) < 0:
-            raise ValueError(f"a loss watched for {self.good} good and {self.bad} bad updates since {self.since}")
 
     def see(self, update: int, loss: float, applied: bool) -> None:
         """Take the loss of an update into account. applied: whether it was finite"""
@@ -112,7 +110,7 @@ class Rollback:
 class Progress:
     """The state of a run beside weights, optimizer and schedule; all of it is in a checkpoint."""
 
-    update: int = 0
+    update: Ordinal = 0  # before the first, which no checkpoint is
     position: Position = Position()
     judged_by: str = "loss"  # name of the score of the best checkpoint; `--best-by auto` changes it once
     best: float | None = None  # best score of a validation; higher is better: a loss has its sign changed
@@ -124,8 +122,8 @@ class Progress:
     validation_counts: bool = True  # for patience and schedule; that of a run's end alone does not
     save_due: bool = True  # at this update; a checkpoint only for a signal counts neither as last nor as best
     score: float | None = None  # of the validation at this update, if there was one
-    epoch: int = 1  # of the last update
-    flops: int = 0  # of all updates, skipped ones too
+    epoch: Ordinal = 1  # of the last update
+    flops: Annotated[int, msgspec.Meta(ge=0)] = 0  # of all updates, skipped ones too
     scale: LossScale | None = None  # of fp16
     limit: MicroBatchLimit = field(default_factory=MicroBatchLimit)
     watch: LossWatch = field(default_factory=LossWatch)
@@ -226,7 +224,7 @@ class Run:
         if self.validation is not None and self.validation.metrics:
             translating = TranslatorOptions(batch_tokens=options.valid_batch_tokens)
             engine = OwnEngine(pipeline, self.model, translating, parts.build("decoder"))
-            translator = Translator(pipeline, engine, translating)
+            translator = Translator(engine, translating)
             self.validation = replace(self.validation, translator=translator)
         self.report: Report | NoReport = NoReport()
         if self.world.leads:

@@ -4,8 +4,9 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +15,7 @@ from nmt.data.loader import UpdateBatches
 from nmt.device import Precision, autocast, release_memory
 from nmt.dist import World, full_tensor
 from nmt.errors import ResourceError, UserError, is_out_of_memory
+from nmt.files import Count
 from nmt.report.losses import LossSums
 from nmt.signals import Signals
 from nmt.symbols import PAD
@@ -38,12 +40,8 @@ class LossScale:
     factor: the current one; good: updates since it changed
     """
 
-    factor: float = 2.0**15
-    good: int = 0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.factor <= MAX_SCALE or self.good < 0:
-            raise ValueError(f"a loss scale of {self.factor} after {self.good} updates")
+    factor: Annotated[float, msgspec.Meta(ge=1, le=MAX_SCALE)] = 2.0**15
+    good: Count = 0
 
     def see(self, finite: bool) -> None:
         """Adapt to an update. finite: whether its gradient was"""

@@ -10,8 +10,6 @@ from nmt.batch import Batch, Column, MissingColumnError
 from nmt.criteria import cross_entropy
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
-from nmt.criteria.distillation import Distillation
-from nmt.criteria.options import DistillationOptions
 from nmt.errors import UserError
 from nmt.models.base import Model, Output
 from nmt.symbols import PAD
@@ -182,9 +180,3 @@ def test_weights_need_their_column_and_numbers():
     links = {"w": Column(torch.zeros(3, 1, 2, dtype=torch.long), "links")}
     with pytest.raises(UserError, match="a column of links has no weights"):
         criterion(model, Batch(batch.source, batch.target, links))
-
-
-def test_distillation_refuses_weights_that_it_would_not_use():
-    options = DistillationOptions(loss_weights="w", teacher=("none",))
-    with pytest.raises(UserError, match="does not weigh its loss"):
-        Distillation(options, CriterionContext(None, None))

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -9,11 +10,11 @@ import torch
 from gradients import PIPELINE, save_teacher, sentences
 
 from nmt import UserError
+from nmt.batch import Column
 from nmt.checkpoint import load_model
 from nmt.criteria import distillation
 from nmt.criteria.base import CriterionContext
-from nmt.criteria.cross_entropy import linear_output
-from nmt.criteria.distillation import Distillation, _LinearDistillation
+from nmt.criteria.distillation import Distillation
 from nmt.criteria.options import DistillationOptions
 from nmt.data.noise import WordDropout
 from nmt.nn.linear import ClippedLinear, Linear
@@ -72,7 +73,7 @@ def by_definition(logits, targets, wanted, eps, weight, temperature):
 def test_loss_and_gradient_are_those_of_the_definition(
     bias, limit, weight, temperature, rows, z_loss, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("nmt.criteria.distillation.chunk_rows", lambda *_: rows)
+    monkeypatch.setattr("nmt.criteria.cross_entropy.chunk_rows", lambda *_: rows)
     save_teacher(tmp_path / "teacher")
     torch.manual_seed(1)
     linear, features = Linear(D, V, bias=bias), torch.randn(N, D, requires_grad=True)
@@ -86,8 +87,8 @@ def test_loss_and_gradient_are_those_of_the_definition(
     expected = by_definition(output(features), targets, wanted, 0.1, weight, temperature)
     squares = output(features).double().logsumexp(-1) ** 2
     expected = expected + (1 - weight) * z_loss * squares[targets != PAD].sum()
-    slow = loss.sums_in_chunks(output, features, targets, wanted.__getitem__)
-    fast = _LinearDistillation.apply(features, *linear_output(output), targets, loss, wanted.__getitem__)
+    given = features, targets, (targets != PAD).float(), wanted.__getitem__
+    slow, fast = loss.sums_in_chunks(output, *given), loss.sums(output, *given)
     gradients = [torch.autograd.grad(total, tensors) for total in (expected, slow[0], fast[0])]
     for sums in (slow, fast):
         assert sums[0].item() == pytest.approx(expected.item(), rel=1e-5)
@@ -95,6 +96,38 @@ def test_loss_and_gradient_are_those_of_the_definition(
     for one, other in ((0, 1), (0, 2)):
         for found, right in zip(gradients[one], gradients[other], strict=True):
             torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_weights_multiply_the_loss_of_each_pair(wrapped, tmp_path, monkeypatch):
+    monkeypatch.setattr("nmt.criteria.cross_entropy.chunk_rows", lambda *_: 4)
+    model, batch = save_teacher(tmp_path / "teacher", 3), sentences(3, 6)
+    torch.nn.init.normal_(model.output.weight)  # another than the teacher
+    wanted = criterion(tmp_path / "teacher")._teacher(batch)(slice(None)).unflatten(0, batch.target_output.shape)
+    logits, pairs = model.output(model(batch).features), torch.tensor([0.5, 0.0, 3.0])
+    of_pairs = [by_definition(*of, 0.1, 0.3, 1.0) for of in zip(logits, batch.target_output, wanted, strict=True)]
+    expected = sum(weight * of for weight, of in zip(pairs.double(), of_pairs, strict=True))
+    gradient = torch.autograd.grad(expected, model.output.weight)[0]
+    if wrapped:
+        model.output = torch.nn.Sequential(model.output)
+    weighted = replace(batch, columns={"quality": Column(pairs, "pair")})
+    loss = criterion(tmp_path / "teacher", teacher_weight=0.3, loss_weights="quality")(model.train(), weighted)
+    total, count = loss.trained["loss"]
+    assert total.item() == pytest.approx(expected.item(), rel=1e-5) and count == batch.num_target_tokens
+    torch.testing.assert_close(torch.autograd.grad(total, next(model.output.parameters()))[0], gradient)
+
+
+def test_the_probabilities_of_a_teacher_are_not_kept_for_the_gradient(tmp_path, monkeypatch):
+    """Of an output layer that is not linear, whose logits are computed again."""
+    model, batch = save_teacher(tmp_path / "teacher"), sentences(3, 6)
+    model.output, loss, made = torch.nn.Sequential(model.output), criterion(tmp_path / "teacher"), []
+
+    def watched(teacher):
+        return lambda rows: made.append(ref(asked := teacher(rows))) or asked
+
+    monkeypatch.setattr(loss, "_teacher", lambda batch, plain=loss._teacher: watched(plain(batch)))
+    parts = loss(model.train(), batch)
+    assert parts.trained["loss"].total.requires_grad and made and not [each for each in made if each() is not None]
 
 
 def test_several_teachers_teach_the_mean_of_their_probabilities(tmp_path):

@@ -10,9 +10,9 @@ from torch import nn
 
 from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext
-from nmt.criteria.cross_entropy import CrossEntropy, linear_output
+from nmt.criteria.cross_entropy import CrossEntropy
 from nmt.criteria.options import CrossEntropyOptions, RDropOptions
-from nmt.criteria.r_drop import RDrop, _LinearRDrop
+from nmt.criteria.r_drop import RDrop
 from nmt.models.base import Output
 from nmt.nn.linear import ClippedLinear, Linear
 from nmt.symbols import PAD
@@ -43,7 +43,7 @@ def by_definition(first, second, targets, eps, weight):
 @pytest.mark.parametrize("weight", [0.0, 5.0])
 @pytest.mark.parametrize(("rows", "z_loss"), [(2, 0.0), (100, 0.1)])
 def test_loss_and_gradient_are_those_of_the_definition(bias, limit, weight, rows, z_loss, monkeypatch):
-    monkeypatch.setattr("nmt.criteria.r_drop.chunk_rows", lambda *_: rows)
+    monkeypatch.setattr("nmt.criteria.cross_entropy.chunk_rows", lambda *_: rows)
     torch.manual_seed(1)
     linear, features = Linear(D, V, bias=bias), torch.randn(2 * N, D, requires_grad=True)
     output = ClippedLinear(linear, limit)
@@ -56,7 +56,7 @@ def test_loss_and_gradient_are_those_of_the_definition(bias, limit, weight, rows
         wanted = wanted + z_loss / 2 * (of_pass.logsumexp(-1) ** 2)[targets != PAD].sum()
     factors = (targets != PAD).float()
     slow = criterion(**options).sums_in_chunks(output, features, targets, factors)
-    fast = _LinearRDrop.apply(features, *linear_output(output), targets, factors, criterion(**options))
+    fast = criterion(**options).sums(output, features, targets, factors)
     gradients = [torch.autograd.grad(total, tensors) for total in (wanted, slow[0], fast[0])]
     for sums in (slow, fast):
         assert sums[0].item() == pytest.approx(wanted.item(), rel=1e-5)
@@ -67,17 +67,13 @@ def test_loss_and_gradient_are_those_of_the_definition(bias, limit, weight, rows
 
 @pytest.mark.parametrize("linear", [True, False])
 def test_a_weight_multiplies_the_loss_and_the_divergence_of_its_token(linear, monkeypatch):
-    monkeypatch.setattr("nmt.criteria.r_drop.chunk_rows", lambda *_: 2)
+    monkeypatch.setattr("nmt.criteria.cross_entropy.chunk_rows", lambda *_: 2)
     torch.manual_seed(3)
     output, features = Linear(D, V), torch.randn(2 * N, D, requires_grad=True)
     targets, factors = torch.randint(4, V, (N,)), torch.rand(N)
     targets[3], factors[3] = PAD, 0.0
     made = criterion(label_smoothing=0.1, divergence_weight=2.0)
-    found = (
-        _LinearRDrop.apply(features, *linear_output(output), targets, factors, made)
-        if linear
-        else made.sums_in_chunks(output, features, targets, factors)
-    )
+    found = (made.sums if linear else made.sums_in_chunks)(output, features, targets, factors)
     rows = [
         factor * by_definition(*output(features[[n, N + n]]).chunk(2), targets[n : n + 1], 0.1, 2.0)
         for n, factor in enumerate(factors)

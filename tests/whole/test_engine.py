@@ -128,6 +128,13 @@ def test_what_was_found_is_kept_so_that_a_run_goes_on_bit_for_bit(flags, data, c
     assert (kept["scale"] == {"factor": 2.0**15, "good": 20}) if "fp16" in flags[0] else (kept["scale"] is None)
 
 
+def test_a_run_where_onednn_is_missing_multiplies_by_torch(data, call, tmp_path, monkeypatch):
+    monkeypatch.setattr(matmul, "onednn_available", lambda: False)
+    assert call(*train_arguments(data, tmp_path, 10, "--matmul=auto")).code == 0
+    found = json.loads((tmp_path / "checkpoints" / "update-10" / "training.json").read_text())["progress"]["limit"]
+    assert found["matmul"] == "torch"
+
+
 def test_another_max_tokens_is_obeyed_when_a_run_goes_on_and_told(data, call, tmp_path):
     for updates, tokens in ((10, "auto"), (20, "77")):
         assert call(*train_arguments(data, tmp_path, updates, f"--max-tokens={tokens}")).code == 0

@@ -12,7 +12,7 @@ from small_models import SMALL
 
 from nmt import registry
 from nmt.batch import dummy_batch
-from nmt.criteria.cross_entropy import CrossEntropy, _LinearCrossEntropy
+from nmt.criteria.cross_entropy import CrossEntropy, LinearSums
 from nmt.criteria.options import CrossEntropyOptions
 from nmt.models.base import Vocabularies
 from nmt.nn.linear import transpose_weights
@@ -133,7 +133,7 @@ def test_cross_entropy_computes_only_the_gradients_that_are_asked_for(trained):
 
     def gradients(needed):
         features, weight = (value.clone().requires_grad_(flag) for value, flag in zip(values, needed, strict=True))
-        total, _ = _LinearCrossEntropy.apply(features, weight, None, float("inf"), targets, real, criterion)
+        total, _ = LinearSums.apply(features, weight, None, float("inf"), targets, real, criterion)
         total.backward()
         return features.grad, weight.grad
 

@@ -220,9 +220,9 @@ def test_a_state_that_is_none_of_the_schedule_is_4_with_its_file(data, tmp_path,
     assert call(*train_arguments(data, first, 10, *plateau)).code == 0
     checkpoint = first / "checkpoints/update-10"
     state = json.loads((checkpoint / "training.json").read_bytes())
-    reseal(checkpoint, "training.json", json.dumps({**state, "schedule": {"falls": "many"}}).encode())
     given = (f"--init-from={checkpoint}", "--init-state=schedule")
-    for output, begin in ((first, ()), (tmp_path / "run", given)):
+    for output, begin, falls in ((first, (), "many"), (first, (), -100_000), (tmp_path / "run", given, "many")):
+        reseal(checkpoint, "training.json", json.dumps({**state, "schedule": {"falls": falls}}).encode())
         refused = call(*train_arguments(data, output, 20, *plateau, *begin))
         assert refused.code == 4 and f"{checkpoint}/training.json: not a state of this schedule" in refused.err
 

@@ -314,6 +314,9 @@ STATE_EDITS = {
     "an epoch before the first": lambda state: {
         **state, "progress": {**state["progress"], "position": {"epoch": -1, "pairs": 0}}
     },
+    "an epoch that no integer holds": lambda state: {
+        **state, "progress": {**state["progress"], "position": {"epoch": 10**30, "pairs": 0}}
+    },
     "a negative offset": lambda state: {**state, "metrics_offset": -1},
     "a loss scale of nothing": lambda state: {**state, "progress": {**state["progress"], "scale": {"factor": 0.0, "good": 0}}},
     "a loss scale without fp16": lambda state: {**state, "progress": {**state["progress"], "scale": {"factor": 2.0, "good": 0}}},
