@@ -175,8 +175,10 @@ def micro_batches(
     """Divide groups of pairs into micro-batches of at most max_tokens cells. Small groups of nearly one length are joined.
 
     Cells are pairs times the tokens of the longest side among them, EOS counted; a single longer pair is a batch of its own.
+    groups: of any size; an empty one has no micro-batch
     device: the type of the device that computes them
     """
+    groups = [group for group in groups if len(group)]
     if len(groups) > 1:
         groups = _joined(groups, source_lengths, target_lengths, max_tokens, PADDING_TO_JOIN[device])
     for group in groups:

@@ -17,11 +17,11 @@ from nmt.data.row_files import Rows
 from nmt.errors import InputError, quoted
 from nmt.signals import StopCheck
 from nmt.symbols import ColumnKind
-from nmt.text.context import DocumentLines, context_text, interleaved, with_contexts
+from nmt.text.context import DocumentLines, context_text, encode_with_contexts
 from nmt.text.corpus import bad_bytes, count_lines, decode_line, misaligned, raw_lines
 from nmt.text.pipeline import CHARACTERS_PER_TOKEN, Pipeline
 from nmt.text.steps import NOT_TEXT_BUT_LF
-from nmt.text.vocabulary import EncodedTexts, Numbers
+from nmt.text.vocabulary import Numbers
 
 CHUNK_PAIRS: Final = 2000
 # A pair is counted under the first reason that holds for it; too many characters come first.
@@ -176,13 +176,12 @@ def decode(chunk: Chunk, on_bad_line: BadLine) -> Texts:
     if source is not None and target is not None and chunk.numbers[0] > 1:
         return Texts(source, target, good, 0)
     texts = Texts([], [], good, 0)
-    rows = zip(chunk.numbers.tolist(), chunk.source, chunk.target, strict=True)
-    for i, (number, *pair) in enumerate(rows):
-        name = chunk.files.name
+    name = chunk.files.name
+    for i, number in enumerate(chunk.numbers.tolist()):
         before = chunk.target_start(i)
         sides = (
-            (name, 0, pair[0], texts.source),
-            (name if before else quoted(chunk.files.target), before, pair[1], texts.target),
+            (name, 0, chunk.source[i], texts.source),
+            (name if before else quoted(chunk.files.target), before, chunk.target[i], texts.target),
         )
         for place, start, raw, decoded in sides:
             line = decode_line(raw, number == 1)
@@ -295,7 +294,7 @@ class Encoded:
     source: Numbers
     target: Numbers
     columns: list[Rows]
-    digests: NDArray[np.uint64]
+    digests: NDArray[np.uint64] = field(default_factory=lambda: np.zeros((0, 2), np.uint64))
     read: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     num_replaced: int = 0
@@ -336,7 +335,13 @@ class EncodeTask:
             texts.source, texts.target = map(self.lengths.without_long, (texts.source, texts.target))
         prepared = self.pipeline.source.prepare(texts.source), self.pipeline.target.prepare(texts.target)
         contexts = self.pipeline.source.prepare(list(map(context_text, chunk.contexts)))
-        source, num_context = self._with_contexts(contexts, prepared[0])
+        limits = self.lengths or LengthFilter(max_length=0)
+        source, num_context = encode_with_contexts(
+            self.pipeline.source.encode_prepared,
+            limits.without_long(contexts),
+            prepared[0],
+            limits.max_length or math.inf,
+        )
         target = self.pipeline.target.encode_prepared(prepared[1])
         sentences = Sentences(chunk.numbers, used, prepared, self.pipeline)
         columns = zip(self.columns, chunk.files.columns, chunk.columns, strict=True)
@@ -347,7 +352,6 @@ class EncodeTask:
             source=source.ids,
             target=target.ids,
             columns=[READERS[kind](ColumnItems(path, lines, sentences)) for kind, path, lines in columns],
-            digests=np.zeros((0, 2), dtype=np.uint64),
             read=len(chunk.numbers),
             num_replaced=texts.num_replaced,
             unknown_tags=unknown_tags,
@@ -356,7 +360,8 @@ class EncodeTask:
         )
         if self.lengths is None:
             return encoded
-        reasons = self.lengths.reasons(encoded.lengths - num_context, characters)
+        lengths = np.stack([source.lengths - num_context, target.lengths], axis=1)
+        reasons = self.lengths.reasons(lengths, characters)
         reasons[~texts.good] = REASONS.index("bad bytes")
         encoded.dropped.update(REASONS[reason] for reason in reasons[reasons != KEPT].tolist())
         kept = reasons == KEPT
@@ -369,16 +374,6 @@ class EncodeTask:
     def _unknown_tags(self, chunk: Chunk, texts: Texts) -> list[str]:
         rows = zip(chunk.numbers.tolist(), map(self.pipeline.source.unknown_tag, texts.source), strict=True)
         return [f"{chunk.files.name}:{number}: '{quoted(tag)}'" for number, tag in rows if tag]
-
-    def _with_contexts(self, contexts: list[str], prepared: list[str]) -> tuple[EncodedTexts, NDArray[np.int64]]:
-        """The ids of source lines, each with its context, if there are any, and (N, 2) tokens of a pair that are context."""
-        side, limits = self.pipeline.source, self.lengths or LengthFilter(max_length=0)
-        num_context = np.zeros((len(prepared), 2), np.int64)
-        if not contexts:
-            return side.encode_prepared(prepared), num_context
-        encoded = side.encode_prepared(interleaved(limits.without_long(contexts), prepared))
-        source, num_context[:, 0] = with_contexts(encoded, limits.max_length or math.inf)
-        return source, num_context
 
 
 def _digests(sources: Iterable[str], targets: Iterable[str]) -> NDArray[np.uint64]:

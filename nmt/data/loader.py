@@ -21,9 +21,11 @@ from nmt.data.batching import (
 )
 from nmt.data.mixture import Draws, Mixture, PartStart
 from nmt.data.noise import WordDropout
+from nmt.data.row_files import Rows
 from nmt.data.shards import Corpus
-from nmt.data.subword_sampling import SampledPairs, SubwordSampling
+from nmt.data.subword_sampling import SubwordSampling
 from nmt.errors import ArtefactError
+from nmt.files import Count, Ordinal
 from nmt.symbols import ColumnKind
 
 
@@ -34,8 +36,8 @@ class Position:
     part: of mixed corpora, where the part begins that the position is in; None at the very beginning
     """
 
-    epoch: int = 1
-    pairs: int = 0
+    epoch: Ordinal = 1
+    pairs: Count = 0
     part: PartStart | None = None
 
 
@@ -60,13 +62,16 @@ class UpdateBatches:
     ends_epoch: bool
 
 
-def to_batch(corpus: Corpus | SampledPairs, indices: Indices) -> Batch:
+def to_batch(corpus: Corpus, indices: Indices) -> Batch:
     """The pairs of these indices as one padded batch on the CPU."""
-    return make_batch(
-        (corpus.sources(indices), corpus.source_lengths[indices]),
-        (corpus.targets(indices), corpus.target_lengths[indices]),
-        {name: (column.kind, column.take(indices)) for name, column in corpus.columns.items()},
-    )
+    source = corpus.sources(indices), corpus.source_lengths[indices]
+    target = corpus.targets(indices), corpus.target_lengths[indices]
+    return make_batch(source, target, _columns(corpus, indices))
+
+
+def _columns(corpus: Corpus, indices: Indices) -> dict[str, tuple[ColumnKind, Rows]]:
+    """The kind of each column and its rows for the pairs of these indices."""
+    return {name: (column.kind, column.take(indices)) for name, column in corpus.columns.items()}
 
 
 _Item = TypeVar("_Item")
@@ -177,7 +182,7 @@ class Loader:
             lengths = self.corpus.source_lengths[pairs], self.corpus.target_lengths[pairs]
             groups = np.split(rows, np.cumsum([len(group) for group in groups])[:-1])
         else:
-            lengths = sampled.source_lengths, sampled.target_lengths
+            lengths = sampled[0].lengths, sampled[1].lengths
             groups = grouped_anew(groups, *lengths)
             rows = np.concatenate(groups)
         source, target = (side[rows].astype(np.int64) + 1 for side in lengths)
@@ -196,12 +201,13 @@ class Loader:
             batches = [batch.pin() for batch in batches]
         return UpdateBatches(batches, idle, int(target.sum()), source, target, after, last)
 
-    def _read(self, sampled: SampledPairs | None, pairs: Indices, rows: Indices) -> Batch:
-        """The batch of some rows of an update, without word dropout. pairs: of all rows"""
+    def _read(self, sampled: tuple[Rows, Rows] | None, pairs: Indices, rows: Indices) -> Batch:
+        """The batch of some rows of an update, without word dropout. sampled, pairs: of all rows"""
         if self.sampling is None or sampled is None:
             return to_batch(self.corpus, pairs[rows])
-        batch = to_batch(sampled, rows)
-        if not self.sampling.changes_words:
+        source, target = ((side.take(rows), side.lengths[rows]) for side in sampled)
+        batch = make_batch(source, target, _columns(self.corpus, pairs[rows]))
+        if self.sampling.noise is None:
             return batch
         sources = self.corpus.sources(pairs[rows]), self.corpus.source_lengths[pairs[rows]]
         return replace(batch, clean_source=pad_flat(*sources))

@@ -267,17 +267,12 @@ def _of_prefix(prefix: str, source_lang: str, target_lang: str) -> FilePair:
 
 
 def _of_language(prefix: str, language: str) -> Path:
-    path = _find_text(prefix, language)
-    if path is None:
-        several = "; several prefixes are several words" if "," in prefix else ""
-        raise UserError(f"{quoted(f'{prefix}.{language}')}: no such file, nor the same name with .gz{several}")
-    return path
-
-
-def _find_text(prefix: str, language: str) -> Path | None:
     """The file of a language, plain or compressed."""
-    paths = (Path(f"{prefix}.{language}{storage}") for storage in STORAGE)
-    return next((path for path in paths if text_exists(path)), None)
+    for storage in STORAGE:
+        if text_exists(path := Path(f"{prefix}.{language}{storage}")):
+            return path
+    several = "; several prefixes are several words" if "," in prefix else ""
+    raise UserError(f"{quoted(f'{prefix}.{language}')}: no such file, nor the same name with .gz{several}")
 
 
 def with_counts(text_set: TextSet, counts: dict[FilePair, int], signals: Signals) -> TextSet:

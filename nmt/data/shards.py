@@ -128,7 +128,7 @@ class EvaluationSet:
         source, target = self.corpus.source_lengths, self.corpus.target_lengths
         order = np.lexsort((source, target))
         full = order[(source[order] > 0) & (target[order] > 0)]
-        return micro_batches([full], source, target, max_tokens) if len(full) else iter(())
+        return micro_batches([full], source, target, max_tokens)
 
 
 class PreparedData:

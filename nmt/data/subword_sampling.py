@@ -5,7 +5,6 @@ nothing. The sampler of sentencepiece has a generator for all calls of a thread,
 the same. All words of an update are cut at once by numpy, which lets other threads work meanwhile.
 """
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -14,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.batching import Indices, hashed, mixed, uniform
-from nmt.data.row_files import Rows, StoredColumn
+from nmt.data.row_files import Rows
 from nmt.data.shards import Corpus
 from nmt.data.text_noise import TextNoise
 from nmt.errors import UserError
 from nmt.text.pipeline import Pipeline
-from nmt.text.segmentations import NO_TOKEN, MergeSegmentations, Segmentations, segmentations_of
-from nmt.text.vocabulary import backwards, expand_ranges
+from nmt.text.segmentations import NO_TOKEN, MergeSegmentations, Segmentations, WordSegmentations, segmentations_of
+from nmt.text.vocabulary import backwards, join_rows
 
-MAX_CACHED_NUMBERS: Final = 1 << 24  # of the ways to cut the words seen so far: 64 MiB
+MAX_CACHED_BYTES: Final = 1 << 26  # of the ways to cut the words seen so far
 PLACE_BITS: Final = 21  # of a symbol's place in its sentence
 MERGED: Final = -1
 
@@ -45,7 +44,7 @@ class SubwordSampling:
             raise UserError(
                 f"{flag}: column '{of_tokens[0]}' belongs to the tokens of one way to cut the words (leave one of them out)"
             )
-        self._corpus, self._seed, self._noise = corpus, seed, noise
+        self._corpus, self._seed, self.noise = corpus, seed, noise
         # A sentence that would be longer than any of the prepared ones stays as prepared: memory and positions suffice.
         self._longest = max(int(side.max()) for side in (corpus.source_lengths, corpus.target_lengths))
         self._right_to_left = tuple(side.settings.right_to_left for side in (pipeline.source, pipeline.target))
@@ -61,17 +60,12 @@ class SubwordSampling:
                 raise UserError(f"--subword-sampling: language {side.settings.language}: {error}") from None
         self._samplers = samplers[0], samplers[-1]
 
-    @property
-    def changes_words(self) -> bool:
-        """Whether the words of the source are others than in the corpus."""
-        return self._noise is not None
+    def __call__(self, draws: Indices, epoch: int) -> tuple[Rows, Rows]:
+        """The sources and targets of pairs as they are read in an epoch, without EOS.
 
-    def __call__(self, draws: Indices, epoch: int) -> "SampledPairs":
-        """Pairs as they are read in an epoch. draws: (N,) their numbers, see `nmt.data.batching.Plan`"""
-        source, target = self._side(0, draws, epoch), self._side(1, draws, epoch)
-        pairs = draws % len(self._corpus.source_lengths)
-        columns = {name: _ColumnOfPairs(column, pairs) for name, column in self._corpus.columns.items()}
-        return SampledPairs(source.take, target.take, source.lengths, target.lengths, columns)
+        draws: (N,) the numbers of the pairs, see `nmt.data.batching.Plan`
+        """
+        return self._side(0, draws, epoch), self._side(1, draws, epoch)
 
     def _side(self, side: int, draws: Indices, epoch: int) -> Rows:
         """The tokens of the source (0) or the target (1) of pairs (N,)."""
@@ -88,36 +82,11 @@ class SubwordSampling:
 
     def _read(self, ids: NDArray[Any], lengths: Indices, draws: Indices, epoch: int, side: int) -> Rows:
         """The tokens of sentences with their noise and cut anew. ids: of all of them, in the order of the text"""
-        if side == 0 and self._noise is not None:
-            ids, lengths = self._noise(ids, lengths, hashed(draws, self._seed, epoch, 5, side), self._longest)
+        if side == 0 and self.noise is not None:
+            ids, lengths = self.noise(ids, lengths, hashed(draws, self._seed, epoch, 5, side), self._longest)
         if self._samplers is None:
             return Rows(ids, lengths)
         return self._samplers[side](ids, lengths, hashed(draws, self._seed, epoch, 3, side), self._longest)
-
-
-@dataclass(frozen=True)
-class SampledPairs:
-    """Some pairs of a corpus, numbered from 0, with the interface of nmt.data.shards.Corpus.
-
-    sources, targets: (N,) numbers of pairs -> their ids, one pair after the other, without EOS
-    source_lengths, target_lengths: (pairs,) tokens without EOS
-    """
-
-    sources: Callable[[Indices], NDArray[Any]]
-    targets: Callable[[Indices], NDArray[Any]]
-    source_lengths: Indices
-    target_lengths: Indices
-    columns: Mapping[str, "_ColumnOfPairs"]
-
-
-class _ColumnOfPairs:
-    """A column of some pairs. pairs: (N,) indices in the corpus"""
-
-    def __init__(self, column: StoredColumn, pairs: Indices) -> None:
-        self.kind, self._column, self._pairs = column.kind, column, pairs
-
-    def take(self, indices: Indices) -> Rows:
-        return self._column.take(self._pairs[indices])
 
 
 class SubwordSampler:
@@ -125,13 +94,8 @@ class SubwordSampler:
 
     def __init__(self, segmentations: Segmentations, rate: float) -> None:
         self._segmentations, self._rate = segmentations, rate
-        self._forget()
-
-    def _forget(self) -> None:
-        self._words: dict[bytes, int] = {}
-        self._symbols = _RaggedTable(2, np.int32)  # alone, prepared: of WordSegmentations, as the next two
-        self._steps = _RaggedTable(4, np.int32)
-        self._shares = _RaggedTable(1, np.float64)
+        self._known: dict[bytes, WordSegmentations] = {}  # by the ids of a word
+        self._num_bytes = 0
 
     def __call__(self, ids: NDArray[Any], lengths: Indices, keys: NDArray[np.uint64], longest: int) -> Rows:
         """The tokens of all sentences.
@@ -141,8 +105,8 @@ class SubwordSampler:
         """
         numbers = ids.astype(np.uint32)
         sentence_ends = np.cumsum(lengths)
-        rows, starts = self._rows_of_words(numbers, (sentence_ends - lengths)[lengths > 0])
-        symbols, symbols_of_word = self._symbols.take(rows)
+        ways, starts = self._ways_of_words(numbers, (sentence_ends - lengths)[lengths > 0])
+        symbols, symbols_of_word = join_rows([way.symbols for way in ways], np.int32, 2)
         first = np.cumsum(symbols_of_word) - symbols_of_word  # (W,) symbol of each word
         sentence = np.searchsorted(sentence_ends, starts, side="right")  # (W,)
         symbols_of_sentence = np.bincount(sentence, symbols_of_word, len(lengths)).astype(np.int64)
@@ -151,10 +115,10 @@ class SubwordSampler:
         alone, prepared = symbols.T
         tokens = alone.copy()
         if isinstance(self._segmentations, MergeSegmentations):
-            begins = self._merge(tokens, rows, first, draws)
+            begins = self._merge(tokens, ways, first, draws)
         else:
-            begins = self._choose_pieces(tokens, rows, first, first + symbols_of_word, draws)
-        word_of_symbol = np.repeat(np.arange(len(rows)), symbols_of_word)
+            begins = self._choose_pieces(tokens, ways, first, first + symbols_of_word, draws)
+        word_of_symbol = np.repeat(np.arange(len(ways)), symbols_of_word)
         sentence_of_symbol = sentence[word_of_symbol]
         sampled = np.bincount(sentence_of_symbol[begins], minlength=len(lengths))
         stays = (sampled > longest)[sentence]  # (W,) as prepared; so does a word with a part that is no entry
@@ -163,34 +127,32 @@ class SubwordSampler:
         begins = tokens != NO_TOKEN
         return Rows(tokens[begins], np.bincount(sentence_of_symbol[begins], minlength=len(lengths)))
 
-    def _rows_of_words(self, ids: NDArray[np.uint32], starts: Indices) -> tuple[Indices, Indices]:
-        """(W,) the row of each word in the tables, and (W,) its first id. starts: (N,) the first id of each sentence"""
-        if self._symbols.size + self._steps.size > MAX_CACHED_NUMBERS:
-            self._forget()
+    def _ways_of_words(self, ids: NDArray[np.uint32], starts: Indices) -> tuple[list[WordSegmentations], Indices]:
+        """The ways to cut each word, and (W,) its first id. starts: (N,) the first id of each sentence"""
+        if self._num_bytes > MAX_CACHED_BYTES:
+            self._known, self._num_bytes = {}, 0
         begins = self._segmentations.begins_word[ids]
         begins[1:] |= self._segmentations.ends_word[ids[:-1]]
         begins[starts] = True
         words = np.flatnonzero(begins)
         content, cuts = ids.tobytes(), [*(words * ids.itemsize).tolist(), ids.nbytes]
         names = [content[start:end] for start, end in pairwise(cuts)]
-        known = self._words
-        new = [name for name in dict.fromkeys(names) if name not in known]
-        if new:
-            found = [self._segmentations.of_word(np.frombuffer(name, np.uint32).tolist()) for name in new]
-            known.update(zip(new, range(len(known), len(known) + len(new)), strict=True))
-            self._symbols.add([np.stack([word.alone, word.prepared], axis=1) for word in found])
-            self._steps.add([word.steps for word in found])
-            self._shares.add([word.shares[:, None] for word in found])
-        rows = np.fromiter(map(known.__getitem__, names), dtype=np.int64, count=len(names))
-        return rows, words
+        known = self._known
+        for name in names:
+            if name not in known:
+                known[name] = self._segmentations.of_word(np.frombuffer(name, np.uint32).tolist())
+                self._num_bytes += sum(map(len, known[name]))
+        return list(map(known.__getitem__, names)), words
 
-    def _merge(self, tokens: NDArray[np.int32], rows: Indices, first: Indices, draws: "_Draws") -> NDArray[np.bool_]:
+    def _merge(
+        self, tokens: NDArray[np.int32], ways: list[WordSegmentations], first: Indices, draws: "_Draws"
+    ) -> NDArray[np.bool_]:
         """Merge symbols, and set the token of each at its first symbol; return where symbols begin afterwards.
 
         Each round makes the first merge that is possible in each word.
         """
-        steps, counts = self._steps.take(rows)
-        word = np.repeat(np.arange(len(rows)), counts)
+        steps, counts = join_rows([way.steps for way in ways], np.int32, 4)
+        word = np.repeat(np.arange(len(ways)), counts)
         begin, middle, end = steps[:, :3].T + first[word]
         kept = np.flatnonzero(draws(word, begin, middle, end) >= self._rate)
         word, begin, middle, end, token = (values[kept] for values in (word, begin, middle, end, steps[:, 3]))
@@ -208,19 +170,19 @@ class SubwordSampler:
         return begins
 
     def _choose_pieces(
-        self, tokens: NDArray[np.int32], rows: Indices, first: Indices, end: Indices, draws: "_Draws"
+        self, tokens: NDArray[np.int32], ways: list[WordSegmentations], first: Indices, end: Indices, draws: "_Draws"
     ) -> NDArray[np.bool_]:
         """Draw the pieces of each word from its last to its first, and set the token of each at its first symbol.
 
         first, end: (W,) symbols of each word; returns: (symbols,) where a piece begins
         """
-        steps, counts = self._steps.take(rows)
-        shares, _ = self._shares.take(rows)
-        word = np.repeat(np.arange(len(rows)), counts)
+        steps, counts = join_rows([way.steps for way in ways], np.int32, 4)
+        shares = np.frombuffer(b"".join(way.shares for way in ways))
+        word = np.repeat(np.arange(len(ways)), counts)
         piece_begin, piece_end = steps[:, 0] + first[word], steps[:, 2] + first[word]
-        bounds = piece_end + shares[:, 0]  # ascending, those of an end within 1 after it
+        bounds = piece_end + shares  # ascending, those of an end within 1 after it
         begins = np.zeros(len(tokens), dtype=bool)
-        words = np.arange(len(rows))
+        words = np.arange(len(ways))
         while len(words):
             drawn = np.minimum(end + draws(words, end, end, end), np.nextafter(end + 1.0, 0.0))  # the sum may round up
             piece = np.searchsorted(bounds, drawn, side="right")
@@ -247,36 +209,3 @@ class _Draws:
         for symbol in (begin, middle, end):
             place = (place << np.uint64(PLACE_BITS)) | (symbol - start).astype(np.uint64)
         return uniform(mixed(place, self.keys[word]))
-
-
-class _RaggedTable:
-    """Rows of any number of lines, to which more are added; the memory grows by doubling."""
-
-    def __init__(self, width: int, kind: type[np.generic]) -> None:
-        """width: numbers of a line"""
-        self._lines: NDArray[Any] = np.zeros((0, width), kind)
-        self._num_lines = 0
-        self._starts, self._counts = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-
-    @property
-    def size(self) -> int:
-        """The numbers in the table."""
-        return int(self._num_lines * self._lines.shape[1])
-
-    def add(self, rows: Sequence[NDArray[Any]]) -> None:
-        """rows: of (lines, width) each"""
-        counts = np.array(list(map(len, rows)), dtype=np.int64)
-        ends = self._num_lines + np.cumsum(counts)
-        if ends[-1] > len(self._lines):
-            grown = np.zeros((2 * int(ends[-1]), self._lines.shape[1]), self._lines.dtype)
-            grown[: self._num_lines] = self._lines[: self._num_lines]
-            self._lines = grown
-        self._lines[self._num_lines : ends[-1]] = np.concatenate(rows)
-        self._num_lines = int(ends[-1])
-        self._starts = np.concatenate([self._starts, ends - counts])
-        self._counts = np.concatenate([self._counts, counts])
-
-    def take(self, rows: Indices) -> tuple[NDArray[Any], Indices]:
-        """(the lines of rows, one row after the other, (N,) the number of each)"""
-        counts = self._counts[rows]
-        return self._lines[expand_ranges(self._starts[rows], counts)], counts

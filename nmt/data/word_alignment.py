@@ -7,7 +7,7 @@ Dimensions: N pairs, C cells of some pairs, K different cells of all pairs.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from nmt.text.vocabulary import expand_ranges
 Floats = NDArray[np.float64]
 
 MAX_CHUNK_CELLS: Final = 1 << 21
+MAX_PAIR_CELLS: Final = 1 << 24  # of a pair that gets links: 4,096 tokens a side, 3.4 GB (203 bytes a cell, numpy 2.4)
 MAX_LEARNT_PAIRS: Final = 200_000  # evenly spaced; the probabilities of their cells are in memory
 ROUNDS: Final = 5
 TENSION: Final = 4.0  # lambda of Dyer et al., to which their estimates come near for most language pairs
@@ -125,12 +126,23 @@ class GeneratedSide:
 
 
 class AlignmentModel:
-    """Both directions, learnt from pairs. size: V, entries of the target vocabulary; keys: (K,) sorted"""
+    """Both directions, learnt from pairs. size: V, entries of the target vocabulary; keys: (K,) sorted
+
+    pairs: those that are aligned; a pair with more than MAX_PAIR_CELLS cells has lengths of 0, and so neither cells nor links
+    """
 
     def __init__(self, pairs: PairIds, sizes: tuple[int, int], check: StopCheck) -> None:
-        self.pairs, self.size, self._check = pairs, sizes[1], check
+        self.size, self._check = sizes[1], check
         ends = np.cumsum(pairs.lengths, axis=0, dtype=np.int64)
         self._starts = ends - pairs.lengths
+        is_short = pairs.lengths.astype(np.int64).prod(1) <= MAX_PAIR_CELLS
+        if num_long := int((~is_short).sum()):
+            get = "1 pair gets" if num_long == 1 else f"{num_long:,} pairs get"
+            log.warn(
+                f"--align: {get} no links: more than {MAX_PAIR_CELLS:,} source tokens times target tokens "
+                "(--max-length leaves such pairs out)"
+            )
+        self.pairs = replace(pairs, lengths=pairs.lengths * is_short[:, None])
         N = len(pairs.lengths)
         learnt = np.unique(np.linspace(0, N - 1, min(N, MAX_LEARNT_PAIRS)).astype(np.int64))
         with log.progress("learning alignments", len(learnt) * (1 + ROUNDS), "pairs") as bar:

@@ -5,7 +5,7 @@ at the beginning of a document. A blank line ends a document.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -39,17 +39,17 @@ def context_text(sentences: Iterable[str]) -> str:
     return " ".join(f"{sentence} {SEPARATOR}" for sentence in sentences)
 
 
-def interleaved(context_texts: Sequence[str], lines: Sequence[str]) -> list[str]:
-    """The text of the context of each line, and the line, in turn."""
-    return [text for pair in zip(context_texts, lines, strict=True) for text in pair]
+def encode_with_contexts(
+    encode: Callable[[Sequence[str]], EncodedTexts], contexts: Sequence[str], lines: Sequence[str], max_length: float
+) -> tuple[EncodedTexts, NDArray[np.int64]]:
+    """The ids of lines with their contexts, and (N,) tokens of the context that each has.
 
-
-def with_contexts(encoded: EncodedTexts, max_length: float) -> tuple[EncodedTexts, NDArray[np.int64]]:
-    """Lines with their contexts, and (N,) tokens of the context that each has.
-
-    encoded: of 2N texts, the context of each line and the line, in turn
+    contexts: the text of the context of each line; may be empty if no line has one
     max_length: tokens of a line with its context; one that would have more is left without, as is one without tokens
     """
+    if not any(contexts):
+        return encode(lines), np.zeros(len(lines), np.int64)
+    encoded = encode([text for pair in zip(contexts, lines, strict=True) for text in pair])
     lengths = encoded.lengths.astype(np.int64).reshape(-1, 2)
     fits = (lengths[:, 1] > 0) & (lengths.sum(1) <= max_length)
     kept = np.stack([fits, np.ones_like(fits)], axis=1)

@@ -27,7 +27,7 @@ from nmt.text.sentencepiece_file import (
     UNIGRAM_MODEL,
     USER_DEFINED_PIECE,
     Piece,
-    model_type,
+    read_model,
     read_pieces,
     with_more_pieces,
     without_prefix,
@@ -133,7 +133,7 @@ def _extended_sentencepiece(
 ) -> SentencepieceVocabulary:
     """Merges of a BPE model come after all its own. In a unigram model an entry has the probability of its frequency."""
     model = vocabulary.to_bytes()
-    kind, pieces = model_type(model), read_pieces(model)
+    kind, pieces = read_model(model)
     normal = {piece.text: piece.score for piece in pieces if piece.kind == NORMAL_PIECE}
     merged = Counter[str]()  # words between spaces, among which this mark counts
     for word, count in counts.items():
@@ -225,17 +225,12 @@ def learn_entries(
 
 def _joined(symbols: list[str], entry: NewEntry) -> list[str]:
     """The symbols with each such pair joined, from the left."""
-    if len(entry) == 1:
-        return symbols
     result: list[str] = []
-    last_is_new = False
     for symbol in symbols:
-        if result and not last_is_new and (result[-1], symbol) == entry:
+        if result and (result[-1], symbol) == entry:  # a joined symbol is longer than the left one, and joins no more
             result[-1] += symbol
-            last_is_new = True
         else:
             result.append(symbol)
-            last_is_new = False
     return result
 
 

@@ -18,7 +18,7 @@ from nmt.artefact import Artefact
 from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import to_json
 from nmt.symbols import UNK
-from nmt.text.context import SEPARATOR, context_text, interleaved, with_contexts
+from nmt.text.context import SEPARATOR, context_text, encode_with_contexts
 from nmt.text.corpus import clean, is_invisible
 from nmt.text.languages import base_language
 from nmt.text.sentencepiece_file import SPACE_MARK
@@ -201,10 +201,10 @@ class Side:
         max_length: tokens of a line with its context; one that would have more is left without
         """
         size, limit = self.settings.context, CHARACTERS_PER_TOKEN * max_length
-        if not size or not any(contexts):
+        if not size:
             return self.encode_batch(texts), np.zeros(len(texts), np.int64)
         of_lines = [text if len(text := context_text(lines[-size:])) <= limit else "" for lines in contexts]
-        return with_contexts(self.encode_batch(interleaved(of_lines, texts)), max_length)
+        return encode_with_contexts(self.encode_batch, of_lines, texts, max_length)
 
     def encode_prepared(self, texts: Sequence[str]) -> EncodedTexts:
         """The ids of texts that the TextPreparer gave."""

@@ -23,8 +23,7 @@ from nmt.text.sentencepiece_file import (
     UNUSED_NAME,
     UNUSED_PIECE,
     Piece,
-    model_type,
-    read_pieces,
+    read_model,
 )
 from nmt.text.vocabulary import PIECE_MARK, WORD_END, CodesVocabulary, SentencepieceVocabulary, Vocabulary
 
@@ -33,18 +32,17 @@ NO_TOKEN: Final = -1
 
 
 class WordSegmentations(NamedTuple):
-    """The ways to cut a word of n symbols.
+    """The ways to cut a word of n symbols, as the bytes of arrays, which `join_rows` reads.
 
-    alone: (n,) the token of each symbol alone; NO_TOKEN where the vocabulary has none
-    prepared: (n,) the token of `nmt prepare` that begins at each symbol; NO_TOKEN inside a token
-    steps: (M, 4) begin, middle, end, token of each step, in the order in which they are looked at; see the subclasses
-    shares: (M,) probabilities of the steps; empty for merges
+    symbols: (n, 2) int32, the token of each symbol alone, NO_TOKEN where the vocabulary has none; and the token of
+        `nmt prepare` that begins at each symbol, NO_TOKEN inside a token
+    steps: (M, 4) int32, begin, middle, end, token of each step, in the order in which they are looked at; see the subclasses
+    shares: (M,) float64, probabilities of the steps; empty for merges
     """
 
-    alone: NDArray[np.int32]
-    prepared: NDArray[np.int32]
-    steps: NDArray[np.int32]
-    shares: NDArray[np.float64]
+    symbols: bytes
+    steps: bytes
+    shares: bytes
 
 
 class Segmentations(ABC):
@@ -71,8 +69,9 @@ class Segmentations(ABC):
         whole = np.array([character == WHOLE for character in word])
         alone[whole] = prepared[whole]
         steps, shares = self._steps(word, alone.tolist())
-        rows = np.array(steps, dtype=np.int32).reshape(-1, 4)
-        return WordSegmentations(alone, prepared, rows, np.array(shares, dtype=np.float64))
+        symbols = np.stack([alone, prepared], axis=1)
+        arrays = symbols, np.array(steps, dtype=np.int32), np.array(shares, dtype=np.float64)
+        return WordSegmentations(*(array.tobytes() for array in arrays))
 
     @abstractmethod
     def _token(self, word: str, begin: int, end: int) -> int:
@@ -208,9 +207,8 @@ def segmentations_of(vocabulary: Vocabulary, alpha: float) -> Segmentations:
     if isinstance(vocabulary, CodesVocabulary):
         return CodesMerges(vocabulary)
     if isinstance(vocabulary, SentencepieceVocabulary):
-        model = vocabulary.to_bytes()
         with expecting("a sentencepiece model", "its vocabulary"):
-            kind, pieces = model_type(model), read_pieces(model)
+            kind, pieces = read_model(vocabulary.to_bytes())
         if kind == BPE_MODEL:
             return SentencepieceMerges(pieces)
         if kind == UNIGRAM_MODEL:

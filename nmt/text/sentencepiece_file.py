@@ -44,13 +44,13 @@ def read_pieces(model: bytes) -> list[Piece]:
     return pieces
 
 
-def model_type(model: bytes) -> int:
-    """The type of a model: UNIGRAM_MODEL, BPE_MODEL, or one of words or characters. Raises ValueError as `read_pieces` does."""
+def read_model(model: bytes) -> tuple[int, list[Piece]]:
+    """The type, UNIGRAM_MODEL, BPE_MODEL, or that of words or characters, and the pieces. Raises ValueError as `read_pieces`."""
     specs = (content for field, content in _fields(model) if field == TRAINER_SPEC and isinstance(content, bytes))
     types = [
         value for spec in specs for field, value in _fields(spec) if field == MODEL_TYPE and isinstance(value, int)
     ]
-    return types[-1] if types else UNIGRAM_MODEL
+    return types[-1] if types else UNIGRAM_MODEL, read_pieces(model)
 
 
 def with_pieces(model: bytes, pieces: Sequence[Piece], ids: Mapping[int, int]) -> bytes:

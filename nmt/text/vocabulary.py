@@ -1,19 +1,19 @@
 """Vocabularies: texts to token ids and back, by sentencepiece, by the merges of subword-nmt, or by whole words."""
 
 from abc import abstractmethod
-from collections import Counter, defaultdict
+from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import heappop, heappush
-from itertools import accumulate, chain, count, pairwise, repeat
-from threading import Lock
+from itertools import accumulate, pairwise, repeat
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self
 
 import msgspec
 import numpy as np
 import sentencepiece
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from nmt.errors import ArtefactError, expecting, quoted
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
@@ -74,6 +74,13 @@ def sum_by_text(values: NDArray[Any], counts: NDArray[np.int64]) -> Numbers:
 def expand_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """The integers start, ..., start + length - 1 of each range, one range after the other. starts, lengths: (N,)"""
     return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))
+
+
+def join_rows(rows: Sequence[bytes], kind: DTypeLike, width: int = 1) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The numbers of all rows, (lines, width) or flat where width is 1, and (N,) the lines of each row."""
+    numbers = np.frombuffer(bytearray().join(rows), kind)  # a bytearray, so that the result can be written to
+    counts = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows)) // (numbers.itemsize * width)
+    return numbers if width == 1 else numbers.reshape(-1, width), counts
 
 
 def backwards(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -168,35 +175,12 @@ class WordVocabulary:
         return f" {self._words[token]}" if token >= UNK else ""
 
 
-class _WordCache:
-    """The ids of words, concatenated: those of word w begin at starts[rows[w]], and are lengths[rows[w]] many."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, int] = {}
-        self.num_characters = 0
-        self.ids: Numbers = np.zeros(0, dtype=np.uint32)
-        self.starts, self.lengths, self.unknown = (np.zeros(0, dtype=np.int64) for _ in range(3))
-
-    def add(self, words: Sequence[str], ids_of_words: Sequence[Sequence[int]]) -> None:
-        lengths = np.fromiter(map(len, ids_of_words), dtype=np.int64, count=len(words))
-        ids = np.fromiter(chain.from_iterable(ids_of_words), dtype=np.uint32)
-        unknown = np.fromiter((ids.count(UNK) for ids in ids_of_words), dtype=np.int64, count=len(words))
-        starts = len(self.ids) + np.cumsum(lengths) - lengths
-        self.num_characters += sum(map(len, words))
-        self.ids = np.concatenate([self.ids, ids])
-        self.starts = np.concatenate([self.starts, starts])
-        self.lengths = np.concatenate([self.lengths, lengths])
-        self.unknown = np.concatenate([self.unknown, unknown])
-        # last, as other threads read meanwhile
-        self.rows.update(zip(words, range(len(self.rows), len(self.rows) + len(words)), strict=True))
-
-
 class _ByWord:
     """The base of vocabularies in which no token crosses a space: a word has the same ids everywhere, and is cached."""
 
     def __init__(self) -> None:
-        self._cache = _WordCache()
-        self._lock = Lock()  # of threads that add words to the cache
+        self._cache: dict[str, bytes] = {}  # the bytes of the ids of each word; threads may add to it at once
+        self._num_characters = 0  # of all cached words
 
     def _prepare(self, text: str) -> str:
         return text
@@ -207,21 +191,18 @@ class _ByWord:
 
     def encode_batch(self, texts: Sequence[str]) -> EncodedTexts:
         words, counts = split_words(list(map(self._prepare, texts)))
-        numbers: defaultdict[str, int] = defaultdict(count().__next__)  # each different word gets the next number
-        number_of_word = np.fromiter(map(numbers.__getitem__, words), dtype=np.int64, count=len(words))
         cache = self._cache
-        new = [word for word in numbers if word not in cache.rows]
-        if new:
-            with self._lock:
-                new = [word for word in new if word not in cache.rows]  # another thread may have added some
-                cache.add(new, self._encode_words(new))
-        rows = np.fromiter(map(cache.rows.__getitem__, numbers), dtype=np.int64, count=len(numbers))[number_of_word]
-        lengths = cache.lengths[rows]
-        ids = cache.ids[expand_ranges(cache.starts[rows], lengths)]
-        unknown = sum_by_text(cache.unknown[rows], counts)
-        if len(cache.rows) > MAX_CACHED_WORDS or cache.num_characters > MAX_CACHED_CHARACTERS:
-            self._cache = _WordCache()
-        return EncodedTexts(ids, sum_by_text(lengths, counts), sum_by_text(lengths > 0, counts), unknown)
+        if new := [word for word in dict.fromkeys(words) if word not in cache]:
+            for word, ids_of_word in zip(new, self._encode_words(new), strict=True):
+                cache[word] = array("I", ids_of_word).tobytes()
+            self._num_characters += sum(map(len, new))
+        ids, ids_of_words = join_rows(list(map(cache.__getitem__, words)), np.uint32)
+        lengths = sum_by_text(ids_of_words, counts)
+        text_of_id = np.repeat(np.arange(len(texts)), lengths)
+        unknown = np.bincount(text_of_id[ids == UNK], minlength=len(texts)).astype(np.uint32)
+        if len(cache) > MAX_CACHED_WORDS or self._num_characters > MAX_CACHED_CHARACTERS:
+            self._cache, self._num_characters = {}, 0
+        return EncodedTexts(ids, lengths, sum_by_text(ids_of_words > 0, counts), unknown)
 
 
 class SentencepieceVocabulary(_ByWord):

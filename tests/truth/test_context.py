@@ -7,7 +7,7 @@ import pytest
 from conftest import WORDS
 
 from nmt.data.learn import SubwordSettings, learn_subwords
-from nmt.text.context import SEPARATOR, DocumentLines, context_text, interleaved, with_contexts
+from nmt.text.context import SEPARATOR, DocumentLines, context_text, encode_with_contexts
 from nmt.text.pipeline import Side, SideSettings
 from nmt.text.vocabulary import WordVocabulary
 
@@ -62,8 +62,8 @@ def test_a_line_that_is_too_long_with_its_context_stands_alone_and_a_blank_one_t
     encoded, num_context = part.encode_in_context(lines, before, 5)
     assert encoded.lists() == [part.encode(f"kit des {SEPARATOR} ban ban"), part.encode("ban ban"), []]
     assert num_context.tolist() == [3, 0, 0] and encoded.words.tolist() == [5, 2, 0]
-    texts = interleaved(list(map(context_text, before)), lines)
-    assert with_contexts(part.encode_batch(texts), 6)[1].tolist() == [3, 4, 0]
+    texts = list(map(context_text, before))
+    assert encode_with_contexts(part.encode_batch, texts, lines, 6)[1].tolist() == [3, 4, 0]
 
 
 def test_the_text_of_a_line_without_its_context():

@@ -245,7 +245,7 @@ def test_the_cache_of_words_is_bounded_in_characters(monkeypatch):
     for number in range(20):
         words = [f"{number}abc" * 100, "the"]
         assert side.vocabulary.encode_batch([" ".join(words)]).ids.tolist() == reference.encode(" ".join(words))
-        assert sum(map(len, side.vocabulary._cache.rows)) <= 1000
+        assert sum(map(len, side.vocabulary._cache)) <= 1000
 
 
 def test_byte_fallback_spells_what_has_no_entry_and_its_text_is_one_line():

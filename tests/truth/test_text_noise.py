@@ -152,20 +152,20 @@ def test_noise_is_of_the_source_alone_and_a_function_of_seed_epoch_and_pair():
     noise = TextNoise(side, 0.2, 0.2)
     sampled = lambda draws, epoch, seed=1: SubwordSampling(corpus, pipeline, 0.0, seed, noise)(np.array(draws), epoch)  # noqa: E731
     whole, all_pairs = sampled(range(100), 1), np.arange(100)
-    assert np.array_equal(whole.targets(all_pairs), corpus.targets(all_pairs))
-    assert not np.array_equal(whole.sources(all_pairs), corpus.sources(all_pairs))
+    assert np.array_equal(whole[1].take(all_pairs), corpus.targets(all_pairs))
+    assert not np.array_equal(whole[0].take(all_pairs), corpus.sources(all_pairs))
     loader = Loader(corpus, 400, 90, 1, sampling=SubwordSampling(corpus, pipeline, 0.0, 1, noise))
     batch = next(loader.updates(Position())).batches[0]
     assert torch.equal(batch.without_noise.source, batch.target[:, 1:])
     assert not torch.equal(batch.source, batch.target[:, 1:])
     for draws in ([5], [99, 5, 17]):
-        assert np.array_equal(sampled(draws, 1).sources(np.arange(len(draws))), whole.sources(np.array(draws)))
+        assert np.array_equal(sampled(draws, 1)[0].take(np.arange(len(draws))), whole[0].take(np.array(draws)))
     for other in (
         sampled(range(100), 2),
         sampled(range(100), 1, 2),
         sampled(range(400, 500), 1),
     ):  # drawn a second time
-        assert not np.array_equal(other.sources(all_pairs), whole.sources(all_pairs))
+        assert not np.array_equal(other[0].take(all_pairs), whole[0].take(all_pairs))
 
 
 def test_columns_of_links_and_case_that_is_undone_are_refused():

@@ -95,6 +95,15 @@ def test_chunks_change_no_link(monkeypatch):
     assert aligned(PAIRS) == whole
 
 
+def test_a_pair_with_too_many_cells_gets_no_links_and_the_others_do(monkeypatch, capsys):
+    monkeypatch.setattr(word_alignment, "MAX_PAIR_CELLS", 6)
+    long, diagonal = ([4, 5, 6], [7, 8, 9]), {(0, 0), (1, 1)}
+    assert aligned([([4, 5], [8, 9]), long, long, ([5, 6], [9, 7])]) == [diagonal, set(), set(), diagonal]
+    assert aligned([long]) == [set()]
+    for who, line in zip(("2 pairs get", "1 pair gets"), capsys.readouterr().err.splitlines(), strict=True):
+        assert line.startswith(f"nmt: warning: --align: {who} no links: more than 6 source tokens times target tokens")
+
+
 def test_a_dictionary_with_swapped_neighbours_is_found():
     generator = np.random.default_rng(1)
     pairs, wanted = [], []
