@@ -10,6 +10,7 @@ from nmt.errors import UserError, one_line, quoted
 from nmt.log import log
 from nmt.options import MAX_THREADS, REQUIRED, flag_of, opt, options_class
 from nmt.quantities import size
+from nmt.signals import Signals
 
 if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.checkpoint import LoadedModel
@@ -75,10 +76,8 @@ def run(options: ExportOptions) -> None:
     from nmt.artefact import check_output
     from nmt.checkpoint import load_model, size_of, weights_of
     from nmt.device import use_threads
-    from nmt.export.depth import first_layers
-    from nmt.export.model_folder import export_model
+    from nmt.export.model_folder import export_model, first_layers
     from nmt.runs import WEIGHTS
-    from nmt.signals import Signals
     from nmt.translate.ctranslate2_engine import import_ctranslate2
 
     if options.format == "ctranslate2":
@@ -109,7 +108,6 @@ def run(options: ExportOptions) -> None:
 
 
 def _export_for_toolkit(options: ExportOptions, loaded: "LoadedModel", output: Path) -> None:
-    from nmt.signals import Signals
     from nmt.toolkits.huggingface_writer import write_huggingface
     from nmt.toolkits.marian_writer import write_marian
     from nmt.toolkits.oracle import compare_with_toolkit
@@ -131,7 +129,6 @@ def _export_ctranslate2(
 ) -> None:
     from nmt.export.comparison import MAX_DIFFERENT_SHARE, invented_lines, real_lines
     from nmt.export.ctranslate2 import export_ctranslate2
-    from nmt.signals import Signals
     from nmt.text.corpus import read_lines
 
     if options.check is None:
@@ -181,4 +178,4 @@ def _rows(export: "CTranslate2Export") -> list[str]:
     return [*rows, f"length_penalty\t{export.length_penalty}"]
 
 
-COMMAND = Command("export", run.__doc__, ExportOptions, run)
+COMMAND = Command("export", ExportOptions, run)

@@ -212,8 +212,7 @@ def tune_length_penalty(
     """Translate a development set by our default search, and by the engine's beam search with each of PENALTIES."""
     pipeline, decoder = loaded.pipeline, registry.build(registry.choose("decoder", "beam"))
     options = TranslatorOptions(batch_tokens=TUNING_BATCH_TOKENS, max_source_length=MAX_SOURCE_TOKENS)
-    own = OwnEngine(pipeline, loaded.model, options, decoder)
-    translator = Translator(pipeline, own, options)
+    translator = Translator(OwnEngine(pipeline, loaded.model, options, decoder), options)
     translations = translator.texts(dev.sources, LineWarnings(dev.source, length_flag=""), check)
     bleu = Bleu(BleuOptions())
     ours = bleu(translations, [dev.references])

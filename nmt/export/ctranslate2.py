@@ -116,39 +116,30 @@ def specification(loaded: LoadedModel) -> Any:
     model, pipeline, name = loaded.model, loaded.pipeline, quoted(loaded.folder)
     if type(model) is not Transformer:
         raise UserError(f"{name}: its model is '{quoted(loaded.facts.model)}'; CTranslate2 runs 'transformer' only")
-    if loaded.facts.weights == "int8":
-        raise UserError(f"{name}: has weights of 8 bits already (export the model it was made of)")
-    if pipeline.target.settings.right_to_left:
-        message = "was prepared with --right-to-left; CTranslate2 would give its words in reverse order"
-        raise UserError(f"{name}: {message}")
-    o = model.options
-    if o.ffn == "moe":
-        raise UserError(f"{name}: has experts (--ffn moe); CTranslate2 has dense feed-forward networks only")
-    if o.positions == "relative":
-        raise UserError(
-            f"{name}: has relative positions, which the export to CTranslate2 does not write (translate with "
-            "`nmt translate`, or train with --positions sinusoidal)"
-        )
-    if o.decoder_autoregression != "self-attention":
-        raise UserError(
-            f"{name}: has --decoder-autoregression {o.decoder_autoregression}; CTranslate2 has self-attention alone"
-        )
-    if o.attention_window is not None:
-        raise UserError(
-            f"{name}: has --attention-window {o.attention_window}; CTranslate2 sees all positions (translate with "
-            "`nmt translate`, or train without it)"
-        )
-    shape = model.decoder_layers[0].cross_attention.shape
-    if shape.keys != shape.values:
-        raise UserError(
-            f"{name}: its heads have keys of width {shape.keys} and values of width {shape.values}; "
-            "CTranslate2 has one width for both"
-        )
-    if o.kv_heads not in (None, o.heads) and shape.keys * o.heads != o.d_model:
-        raise UserError(
-            f"{name}: has --kv-heads {o.kv_heads} with heads of width {shape.keys}; CTranslate2 groups queries only where "
-            f"the width is that of --d-model by --heads, {o.d_model // o.heads}"
-        )
+    o, shape = model.options, model.decoder_layers[0].cross_attention.shape
+    reasons = {
+        "has weights of 8 bits already (export the model it was made of)": loaded.facts.weights == "int8",
+        "was prepared with --right-to-left; CTranslate2 would give its words in reverse order": (
+            pipeline.target.settings.right_to_left
+        ),
+        "has experts (--ffn moe); CTranslate2 has dense feed-forward networks only": o.ffn == "moe",
+        "has relative positions, which the export to CTranslate2 does not write (translate with `nmt translate`, or train "
+        "with --positions sinusoidal)": o.positions == "relative",
+        f"has --decoder-autoregression {o.decoder_autoregression}; CTranslate2 has self-attention alone": (
+            o.decoder_autoregression != "self-attention"
+        ),
+        f"has --attention-window {o.attention_window}; CTranslate2 sees all positions (translate with `nmt translate`, or "
+        "train without it)": o.attention_window is not None,
+        f"its heads have keys of width {shape.keys} and values of width {shape.values}; CTranslate2 has one width for both": (
+            shape.keys != shape.values
+        ),
+        f"has --kv-heads {o.kv_heads} with heads of width {shape.keys}; CTranslate2 groups queries only where the width is "
+        f"that of --d-model by --heads, {o.d_model // o.heads}": (
+            o.kv_heads not in (None, o.heads) and shape.keys * o.heads != o.d_model
+        ),
+    }
+    if reason := next((reason for reason, is_so in reasons.items() if is_so), None):
+        raise UserError(f"{name}: {reason}")
     specs = import_ctranslate2().specs
     activations = {"relu": specs.Activation.RELU, "swish": specs.Activation.SWISH, "gelu": specs.Activation.GELU}
     network: dict[str, Any] = {"pre_norm": o.norm_position == "pre", "activation": activations[o.activation]}

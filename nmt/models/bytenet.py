@@ -139,7 +139,7 @@ class ByteNet(Model):
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. The encoder computes the unfolded length."""
-        per_target = sum(map(linear_flops, [self.combine, self.decoder, self.head, self.output]))
+        per_target = linear_flops(self.combine, self.decoder, self.head, self.output)
         return self.unfolded(source) * linear_flops(self.encoder) + target * per_target
 
     def _decoder_blocks(self) -> list[ResidualBlock]:

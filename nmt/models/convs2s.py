@@ -187,9 +187,8 @@ class ConvS2S(Model):
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Taps before and after a sentence are computed, and count."""
-        source_layers = [self.encoder_input, self.encoder, self.encoder_output]
-        target_layers = [self.decoder_input, self.decoder, self.decoder_output, self.output]
-        per_source, per_target = (sum(map(linear_flops, layers)) for layers in (source_layers, target_layers))
+        per_source = linear_flops(self.encoder_input, self.encoder, self.encoder_output)
+        per_target = linear_flops(self.decoder_input, self.decoder, self.decoder_output, self.output)
         per_pair = len(self.decoder) * 2 * 2 * self.options.embedding_size  # scores and sums
         return source * per_source + target * per_target + source * target * per_pair
 

@@ -166,17 +166,14 @@ class DeepAtt(Model):
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. With attention each pair of positions costs a product with v, and two sums of values."""
-        first, target_layers = self.first, [self.first.inputs, self.first.cell, self.decoder, self.output]
-        if self.read_out_word is not None:
-            target_layers.append(self.read_out_word)
-        per_source, per_target = linear_flops(self.encoder), sum(map(linear_flops, target_layers))
+        first, per_source = self.first, linear_flops(self.encoder)
+        per_target = linear_flops(first.inputs, first.cell, self.decoder, self.output, self.read_out_word)
         if not isinstance(first, AttentiveLstm) or self.projection is None:
             return source * per_source + target * per_target + linear_flops(self.context)
-        per_source += sum(map(linear_flops, [self.projection, first.attention.keys, first.context]))
+        per_source += linear_flops(self.projection, first.attention.keys, first.context, self.read_out_context)
         per_target += linear_flops(first.attention.query)
         per_pair = 2 * (first.attention.keys.out_features + 2 * first.context.out_features)
         if self.read_out_context is not None:
-            per_source += linear_flops(self.read_out_context)
             per_pair += 2 * self.read_out_context.out_features
         return source * per_source + target * per_target + source * target * per_pair
 

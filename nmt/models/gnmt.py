@@ -113,10 +113,9 @@ class Gnmt(Model):
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Each pair of positions costs a product with v, and two sums over the memory."""
         first, attention = self.first, self.first.attention
-        source_layers = [self.bidirectional, self.encoder, attention.keys, first.context]
-        target_layers = [first.inputs, first.cell, attention.query, self.decoder, self.output]
-        target_layers += [layer for layer in (self.read_out_context, self.read_out_word) if layer is not None]
-        per_source, per_target = (sum(map(linear_flops, layers)) for layers in (source_layers, target_layers))
+        per_source = linear_flops(self.bidirectional, self.encoder, attention.keys, first.context)
+        per_target = linear_flops(first.inputs, first.cell, attention.query, self.decoder, self.output)
+        per_target += linear_flops(self.read_out_context, self.read_out_word)
         per_pair = 2 * (attention.keys.out_features + first.context.out_features + first.context.in_features)
         return source * per_source + target * per_target + source * target * per_pair
 

@@ -67,7 +67,7 @@ class LanguageModel(Model):
         """See Model. Masked attention scores are computed, and count."""
         scores = len(self.layers) * target**2  # queries times keys
         per_score = 2 * self.attention.heads * (self.attention.keys + self.attention.values)
-        return target * (linear_flops(self.layers) + linear_flops(self.output)) + scores * per_score
+        return target * linear_flops(self.layers, self.output) + scores * per_score
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
         """See Model: float32 keys and values of each layer."""

@@ -93,14 +93,13 @@ class Moe(Model):
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Of the experts those that are active count; each pair of positions costs an energy and a context."""
         first, o = self.attentive_lstm, self.options
-        of_memory = linear_flops(first.attention.keys) + linear_flops(first.context)
-        encoder = [self.first_lstm, self.second_lstm, self.third_lstm, self.experts[0]]
-        decoder = [first, self.decoder_lstm, self.experts[1], self.output]
-        per_source = of_memory + sum(map(linear_flops, encoder))
-        per_target = sum(map(linear_flops, decoder)) - of_memory
+        of_memory = linear_flops(first.attention.keys, first.context)
+        of_encoder = linear_flops(self.first_lstm, self.second_lstm, self.third_lstm, self.experts[0])
+        per_source = of_memory + of_encoder + linear_flops(self.read_out_context)
+        per_target = linear_flops(first, self.decoder_lstm, self.experts[1], self.output) - of_memory
         per_pair = 2 * (o.attention_size + 4 * o.hidden_size)
         if self.read_out_context is not None:
-            per_source, per_pair = per_source + linear_flops(self.read_out_context), per_pair + 2 * o.d_model
+            per_pair += 2 * o.d_model
         return source * per_source + target * per_target + source * target * per_pair
 
     def start(self, source: Tensor) -> State:

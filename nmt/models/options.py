@@ -30,8 +30,8 @@ TIE: Final = "what shares one embedding table: source, target and output; target
 Tie = Literal["all", "target", "none"]
 
 
-def _size(default: int | None, help: str) -> Any:
-    return opt(default, help, minimum=1, maximum=MAX_LAYER_SIZE)
+def _size(default: int | None, help: str, minimum: int = 1) -> Any:
+    return opt(default, help, minimum=minimum, maximum=MAX_LAYER_SIZE)
 
 
 def _probability(default: float, where: str) -> Any:
@@ -113,7 +113,7 @@ class TransformerOptions:
         "the feed-forward networks: dense; with gated linear units (glu; Shazeer, 2020), SwiGLU by --activation swish and "
         "GEGLU by gelu; or mixtures of experts (moe)",
     )
-    experts: int = opt(8, EXPERTS, minimum=2, maximum=MAX_LAYER_SIZE)
+    experts: int = _size(8, EXPERTS, minimum=2)
     active_experts: int = _size(2, ACTIVE_EXPERTS)
     expert_groups: int = _size(1, EXPERT_GROUPS)
     expert_every: int = _size(2, EXPERT_EVERY)
@@ -237,7 +237,7 @@ class LanguageModelOptions:
     dropout: float = _probability(0.1, "on each sub-layer's output and on the sums of embeddings and positions")
     norm_position: Literal["post", "pre"] = opt("post", "post: norm(x + f(x)); pre: x + f(norm(x)) and a final norm")
     ffn: Literal["dense", "moe"] = opt("dense", FFN)
-    experts: int = opt(8, EXPERTS, minimum=2, maximum=MAX_LAYER_SIZE)
+    experts: int = _size(8, EXPERTS, minimum=2)
     active_experts: int = _size(2, ACTIVE_EXPERTS)
     expert_groups: int = _size(1, EXPERT_GROUPS)
     expert_every: int = _size(2, EXPERT_EVERY)
@@ -328,9 +328,7 @@ class ByteNetOptions:
         "add", "how the encoder's output joins a target embedding: add, or concat and a linear layer"
     )
     unfold_factor: float = opt(1.2, "a of the unfolded length a * |s| + b; 1.2 in the paper", minimum=1, maximum=1000)
-    unfold_offset: int = opt(
-        0, "b of the unfolded length a * |s| + b; 0 in the paper", minimum=0, maximum=MAX_LAYER_SIZE
-    )
+    unfold_offset: int = _size(0, "b of the unfolded length a * |s| + b; 0 in the paper", minimum=0)
     bucket: int = _size(50, "|s| is rounded up to a multiple of this; 50 in the paper")
     dropout: float = _probability(0.0, "on each block's output before the residual sum")
 
@@ -344,20 +342,15 @@ class NeuralGpuOptions:
     hidden_size: int = _size(512, "numbers of a position in a row of the memory, m in the paper")
     height: int = _size(4, "rows of the memory; the source stands in the first")
     layers: int = _size(2, "CGRUs of an encoder step, and of a decoder step")
-    memory_offset: int = opt(
-        8,
-        "the memory has this many positions more than the source has tokens, and n steps for n positions",
-        minimum=0,
-        maximum=MAX_LAYER_SIZE,
+    memory_offset: int = _size(
+        8, "the memory has this many positions more than the source has tokens, and n steps for n positions", minimum=0
     )
     outputs: Literal["extended", "markovian", "baseline"] = opt(
         "extended",
         "extended: each token changes the memory; markovian: from the encoder's memory and the token before; "
         "baseline: from the encoder's memory alone",
     )
-    dropout: float = opt(
-        0.1, "probability, on the memory before each step; times 3 / sqrt(n) for n > 9 positions", minimum=0, below=1
-    )
+    dropout: float = _probability(0.1, "on the memory before each step; times 3 / sqrt(n) for n > 9 positions")
 
 
 @options_class
@@ -366,7 +359,7 @@ class MoeOptions:
     hidden_size: int = _size(2048, "cells of each LSTM, whose output is projected to d_model")
     attention_size: int = _size(512, "width of the attention's hidden layer; the paper does not give it")
     expert_size: int = _size(2048, "inner width of an expert")
-    experts: int = opt(32, EXPERTS, minimum=2, maximum=MAX_LAYER_SIZE)
+    experts: int = _size(32, EXPERTS, minimum=2)
     active_experts: int = _size(4, ACTIVE_EXPERTS)
     expert_groups: int = _size(1, EXPERT_GROUPS)
     gates: Literal["noisy-top-k", "balanced"] = opt("balanced", GATES)

@@ -94,10 +94,10 @@ class RnnSearch(Model):
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Each pair of positions costs a product with v_a, and two sums of values."""
         cell, encoder = self.cell, self.encoder
-        source_layers = [encoder, cell.keys, cell.values, self.read_out_context]
-        target_layers = [self.words, self.read_out_state, self.bottleneck, self.output]
-        per_source = sum(map(linear_flops, source_layers)) + 2 * (encoder.gates.numel() + encoder.candidate.numel())
-        per_target = sum(map(linear_flops, target_layers)) + 2 * (cell.recurrent.numel() + cell.candidate.numel())
+        per_source = linear_flops(encoder, cell.keys, cell.values, self.read_out_context)
+        per_source += 2 * (encoder.gates.numel() + encoder.candidate.numel())
+        per_target = linear_flops(self.words, self.read_out_state, self.bottleneck, self.output)
+        per_target += 2 * (cell.recurrent.numel() + cell.candidate.numel())
         per_pair = 2 * (cell.energy.numel() + cell.values.out_features + self.read_out_context.out_features)
         return linear_flops(self.first_state) + source * per_source + target * per_target + source * target * per_pair
 

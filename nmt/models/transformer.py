@@ -4,7 +4,6 @@ Where the paper is silent, the reference code decides: initialisation, epsilon o
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from typing import cast
@@ -170,9 +169,9 @@ class Transformer(Model):
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Each linear layer reads each position once; masked attention scores are computed, and count."""
         layers, depth = self.decoder_layers, len(self.encoder_layers)
-        of_memory = sum(linear_flops(layer.cross_attention.keys_values) for layer in layers)
-        per_source = sum(map(linear_flops, self.encoder_layers)) + of_memory
-        per_target = sum(map(linear_flops, layers)) - of_memory + linear_flops(self.output)
+        of_memory = linear_flops(*(layer.cross_attention.keys_values for layer in layers))
+        per_source = linear_flops(*self.encoder_layers) + of_memory
+        per_target = linear_flops(*layers, self.output) - of_memory
         shape = layers[0].cross_attention.shape
         of_self = 0 if self.keeps_cells else target
         scores = depth * source**2 + len(layers) * target * (of_self + source)  # queries times keys
@@ -216,65 +215,44 @@ class Transformer(Model):
         recording_layers = cache(
             self.prepared_layers if self.compiled_layers else lambda: layers
         )  # these record attention
-        if self.keeps_cells:
-            return PreparedScorer(self.start, partial(self._recurrent_step, output, layers, recording_layers))
-
         window = self.options.attention_window or 0  # the last 0 are all
         shape = self.decoder_layers[0].cross_attention.shape
+        parts = ("cell",) if self.keeps_cells else ("keys", "values")  # what a layer keeps of the past
+        names = [tuple(f"{i}.{part}" for part in parts) for i in range(len(layers))]
 
         def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
-            memory, used = state.sentences, state.num_entries
+            memory, bias, positions = state.sentences, None, None
             padding_bias = memory["padding_bias"].flatten(0, 1)  # BG 1 S
-            B = len(memory["padding_bias"])
-            ancestors = state.append_entries(tokens, B)[:, -window:]  # N t, of the window
             states = self.embed(self.target_embedding(tokens), self.target_positions(state.length, 1))  # N D
-            if captured is not None and not state.watched:
-                states, sentences = captured(states, memory, ancestors, used)
-                return self.log_probs(self.decoder_norm(states), output), state.after(sentences, {}, None)
-            positions = None
-            if self.is_relative:
-                positions = _ages(ancestors, state.num_entries)  # E
-            elif shape.rotary:
-                positions = rotations(state.length, 1, shape.keys, tokens.device)  # 1 2 K/2
-            bias = torch.full((len(tokens), state.num_entries), -math.inf, device=tokens.device)  # N E
-            bias = bias.scatter_(1, ancestors, 0.0).view(B, 1, -1, state.num_entries)  # B 1 W E
-            bias = grouped_bias(bias, (B, shape.heads), shape.groups)  # BG H/G*W E
-            caches: dict[str, Tensor] = {}
+            past, used = (state.hypotheses, state.length) if self.keeps_cells else (memory, state.num_entries)
+            if not self.keeps_cells:
+                B = len(memory["padding_bias"])
+                ancestors = state.append_entries(tokens, B)[:, -window:]  # N t, of the window
+                if captured is not None and not state.watched:
+                    states, sentences = captured(states, memory, ancestors, used)
+                    return self.log_probs(self.decoder_norm(states), output), state.after(sentences, {}, None)
+                if self.is_relative:
+                    positions = _ages(ancestors, state.num_entries)  # E
+                elif shape.rotary:
+                    positions = rotations(state.length, 1, shape.keys, tokens.device)  # 1 2 K/2
+                bias = torch.full((len(tokens), state.num_entries), -math.inf, device=tokens.device)  # N E
+                bias = bias.scatter_(1, ancestors, 0.0).view(B, 1, -1, state.num_entries)  # B 1 W E
+                bias = grouped_bias(bias, (B, shape.heads), shape.groups)  # BG H/G*W E
+            kept: dict[str, Tensor] = {}
             with recording(state.watched) as weights:
                 for i, layer in enumerate(recording_layers() if state.watched else layers):
-                    keys_values = memory[f"{i}.keys"], memory[f"{i}.values"]
-                    memory_keys_values = memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]
-                    of_memory = memory_keys_values, padding_bias
-                    states, keys_values = layer(states, keys_values, used, bias, positions, *of_memory)
-                    caches[f"{i}.keys"], caches[f"{i}.values"] = keys_values
+                    of_layer = tuple(map(past.__getitem__, names[i]))
+                    of_memory = (memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]), padding_bias
+                    states, of_layer = layer(states, of_layer, used, bias, positions, *of_memory)
+                    kept.update(zip(names[i], of_layer, strict=True))
             log_probs = self.log_probs(self.decoder_norm(states), output)  # N V
-            attention = weights[2 * self.alignment_layer + 1].mean(1).flatten(0, 1) if weights else None  # N S
-            return log_probs, state.after(memory | caches, {}, attention)
+            of_cross = weights if self.keeps_cells else weights[1::2]  # attention to the memory, of each layer
+            attention = of_cross[self.alignment_layer].mean(1).flatten(0, 1) if weights else None  # N S
+            after = (memory, kept) if self.keeps_cells else (memory | kept, {})
+            return log_probs, state.after(*after, attention)
 
         captured = None if self.captured_steps is None else self.captured_steps.acquire(step)
         return PreparedScorer(self.start, step)
-
-    def _recurrent_step(
-        self,
-        output: Projection,
-        layers: list[LayerStep],
-        recording_layers: Callable[[], list[LayerStep]],
-        tokens: Tensor,
-        state: State,
-    ) -> tuple[Tensor, State]:
-        """See Scorer, of a decoder whose layers keep a cell for each hypothesis."""
-        memory, cells = state.sentences, {}
-        padding_bias = memory["padding_bias"].flatten(0, 1)  # BG 1 S
-        states = self.embed(self.target_embedding(tokens), self.target_positions(state.length, 1))  # N D
-        with recording(state.watched) as weights:
-            for i, layer in enumerate(recording_layers() if state.watched else layers):
-                of_memory = (memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]), padding_bias
-                states, (cells[f"{i}.cell"],) = layer(
-                    states, (state.hypotheses[f"{i}.cell"],), state.length, None, None, *of_memory
-                )
-        log_probs = self.log_probs(self.decoder_norm(states), output)  # N V
-        attention = weights[self.alignment_layer].mean(1).flatten(0, 1) if weights else None  # N S
-        return log_probs, state.after(memory, cells, attention)
 
     def prepared_layers(self) -> list[LayerStep]:
         """The search step of each decoder layer, its weights looked up."""

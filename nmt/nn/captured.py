@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -27,13 +27,8 @@ OF_SOURCE: Final = {"padding_bias": 3, "memory_keys": 3, "memory_values": 2}
 OF_ENTRIES: Final = {"keys": 3, "values": 2}
 
 
-class StepShape(NamedTuple):
-    """The sizes of a graph. sentences, hypotheses, source, capacity: B, W, S and C, rounded up but for W"""
-
-    sentences: int
-    hypotheses: int
-    source: int
-    capacity: int
+StepShape = tuple[int, int, int, int]
+"""The sizes of a graph: B, W, S and C, rounded up but for W."""
 
 
 def rounded_up(number: int) -> int:
@@ -74,8 +69,8 @@ class CapturedLayers:
         """
         B, N = len(sentences["padding_bias"]), len(states)
         W, S = N // B, sentences["padding_bias"].shape[3]
-        source = -(-S // SOURCE_MULTIPLE) * SOURCE_MULTIPLE
-        shape = StepShape(rounded_up(B), W, source, rounded_up(max(used + W, MIN_CAPACITY)))
+        source, capacity = -(-S // SOURCE_MULTIPLE) * SOURCE_MULTIPLE, rounded_up(max(used + W, MIN_CAPACITY))
+        shape = rounded_up(B), W, source, capacity
         try:
             if shape != self._shape or sentences["padding_bias"] is not self._sentences.get("padding_bias"):
                 self._load(shape, sentences, states, used)
@@ -83,7 +78,7 @@ class CapturedLayers:
             views["states"][:N].copy_(states)
             torch.arange(used, used + W, out=views["entries"])
             views["bias"][:B].fill_(-math.inf)
-            views["bias"].view(-1, shape.capacity)[:N].scatter_(1, ancestors, 0.0)
+            views["bias"].view(-1, capacity)[:N].scatter_(1, ancestors, 0.0)
             self._run(shape)
         except Exception:  # out of memory, perhaps, which is then needed for smaller batches
             self._forget()

@@ -19,11 +19,12 @@ MIN_MEASURED_LENGTH: Final = 8  # the shortest of the three lengths that are mea
 LENGTH_STRIDE: Final = 8  # between them
 
 
-def linear_flops(module: nn.Module) -> int:
-    """FLOPs of all linear layers and mixtures of experts of a module at one position."""
-    layers = (layer for layer in module.modules() if isinstance(layer, nn.Linear))
+def linear_flops(*modules: nn.Module | None) -> int:
+    """FLOPs of all linear layers and mixtures of experts of modules at one position; one that is given twice counts twice."""
+    present = [module for module in modules if module is not None]
+    layers = (layer for module in present for layer in module.modules() if isinstance(layer, nn.Linear))
     linear = sum(2 * layer.in_features * layer.out_features for layer in layers)
-    return linear + sum(mixture.flops() for mixture in mixtures_in(module))
+    return linear + sum(mixture.flops() for module in present for mixture in mixtures_in(module))
 
 
 def count_flops(call: Callable[[], object]) -> int:

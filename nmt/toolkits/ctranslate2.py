@@ -16,7 +16,7 @@ from nmt.errors import UserError, expecting, quoted
 from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
 from nmt.nn.positions import sinusoids
-from nmt.toolkits.layout import Array, Place, array_of, network_options, read_layers, reading
+from nmt.toolkits.layout import NORMS, Array, Place, array_of, network_options, read_layers, reading
 from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
 
 CTRANSLATE2_MODEL: Final = "model.bin"
@@ -42,7 +42,7 @@ CTRANSLATE2_LINEARS: Final = {  # the linear layer, and which part of how many i
     "inner": ("ffn/linear_0", 0, 1),
     "outer": ("ffn/linear_1", 0, 1),
 }
-CTRANSLATE2_NORMS: Final = {"self": "self_attention", "cross": "attention", "feed_forward": "ffn"}
+CTRANSLATE2_NORMS: Final = {"self.norm": "self_attention", "cross.norm": "attention", "norm": "ffn"}
 UNKNOWN_PARTS: Final = (  # of names of arrays of networks that are not imported
     "relative_position",
     "layernorm_embedding",
@@ -291,22 +291,19 @@ def _weights(
 ) -> dict[str, Array]:
     """Our weights. first: (D,) the decoder's first input; None is zero"""
 
-    def linear(place: Place) -> tuple[Array, Array]:
+    def read(place: Place) -> tuple[Array, Array]:
+        layer = f"{place.side}/layer_{place.layer}"
+        if place.part in NORMS:
+            block = place.side if place.part == "top" else f"{layer}/{CTRANSLATE2_NORMS[place.part]}"
+            gamma, beta = (array_of(arrays, f"{block}/layer_norm/{name}", dims=1) for name in ("gamma", "beta"))
+            return gamma, beta
         name, part, parts = CTRANSLATE2_LINEARS[place.part]
-        prefix = f"{place.side}/layer_{place.layer}/{name}"
-        weight = array_of(arrays, f"{prefix}/weight")
-        bias = arrays.get(f"{prefix}/bias", np.zeros(len(weight), np.float32))
+        weight = array_of(arrays, f"{layer}/{name}/weight")
+        bias = arrays.get(f"{layer}/{name}/bias", np.zeros(len(weight), np.float32))
         return np.split(weight, parts)[part], np.split(bias, parts)[part]
 
-    def norm(place: Place) -> tuple[Array, Array]:
-        name = f"{place.side}/layer_{place.layer}/{CTRANSLATE2_NORMS[place.part]}/layer_norm"
-        return array_of(arrays, f"{name}/gamma", dims=1), array_of(arrays, f"{name}/beta", dims=1)
-
-    weights = read_layers(options, linear, norm)
+    weights = read_layers(options, read)
     for side, own in (("encoder", "source"), ("decoder", "target")):
-        if options.norm_position == "pre":
-            for kind, name in (("weight", "gamma"), ("bias", "beta")):
-                weights[f"{side}_norm.{kind}"] = array_of(arrays, f"{side}/layer_norm/{name}", dims=1)
         weights[f"{own}_positions.weight"] = _positions(arrays, side, options.d_model)
     weights["source_embedding.weight"] = source.embeddings(tables[0], first)
     if options.tie != "all":

@@ -16,8 +16,8 @@ from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
 from nmt.nn.positions import sinusoids
 from nmt.toolkits.layout import (
-    TORCH_LINEARS,
-    TORCH_NORMS,
+    NORMS,
+    TORCH_PARTS,
     Array,
     Place,
     array_of,
@@ -165,24 +165,19 @@ def _weights(
 ) -> dict[str, Array]:
     """Our weights."""
 
-    def linear(place: Place) -> tuple[Array, Array]:
-        path = f"{place.side}.layers.{place.layer}.{TORCH_LINEARS[place.part]}"
+    def read(place: Place) -> tuple[Array, Array]:
+        own = "layer_norm" if place.part == "top" else f"layers.{place.layer}.{TORCH_PARTS[place.part]}"
+        path = f"{place.side}.{own}"
         prefix, _, name = path.rpartition(".")
         if f"{path}.weight" not in arrays and name.startswith(("q", "k", "v")):  # of earlier versions
             third = ("q_proj", "k_proj", "v_proj").index(name)
             weight = array_of(arrays, f"{prefix}.in_proj_weight")
             bias = array_of(arrays, f"{prefix}.in_proj_bias", dims=1)
             return np.split(weight, 3)[third], np.split(bias, 3)[third]
-        return weight_and_bias(arrays, path)
+        return weight_and_bias(arrays, path, dims=1 if place.part in NORMS else 2)
 
-    def norm(place: Place) -> tuple[Array, Array]:
-        return weight_and_bias(arrays, f"{place.side}.layers.{place.layer}.{TORCH_NORMS[place.part]}", dims=1)
-
-    weights = read_layers(options, linear, norm)
+    weights = read_layers(options, read)
     for side in ("encoder", "decoder"):
-        if options.norm_position == "pre":
-            scale, bias = weight_and_bias(arrays, f"{side}.layer_norm", dims=1)
-            weights |= {f"{side}_norm.weight": scale, f"{side}_norm.bias": bias}
         name = {"encoder": "source", "decoder": "target"}[side]
         length = FIRST_POSITION + options.max_positions
         table = sinusoids(length, options.d_model, "t2t-sinusoidal").numpy()

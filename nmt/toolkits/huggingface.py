@@ -19,8 +19,8 @@ from nmt.models.options import TransformerOptions
 from nmt.nn.positions import sinusoids
 from nmt.symbols import EOS, SYMBOLS, UNK
 from nmt.toolkits.layout import (
-    TORCH_LINEARS,
-    TORCH_NORMS,
+    NORMS,
+    TORCH_PARTS,
     Array,
     Place,
     array_of,
@@ -176,16 +176,11 @@ def _weights(
     """Our weights. start: the decoder's first input, an entry of the target"""
     columns = np.arange(options.d_model) if order is None else order
 
-    def linear(place: Place) -> tuple[Array, Array]:
-        name = f"model.{place.side}.layers.{place.layer}.{TORCH_LINEARS[place.part]}"
-        return reordered(place.part, *weight_and_bias(arrays, name), order)
+    def read(place: Place) -> tuple[Array, Array]:
+        name = f"model.{place.side}.layers.{place.layer}.{TORCH_PARTS[place.part]}"
+        return reordered(place.part, *weight_and_bias(arrays, name, dims=1 if place.part in NORMS else 2), order)
 
-    def norm(place: Place) -> tuple[Array, Array]:
-        name = f"model.{place.side}.layers.{place.layer}.{TORCH_NORMS[place.part]}"
-        scale, bias = weight_and_bias(arrays, name, dims=1)
-        return scale[columns], bias[columns]
-
-    weights = read_layers(options, linear, norm)
+    weights = read_layers(options, read)
     if not 0 <= start < len(tables[1]):
         raise ValueError(f"decoder_start_token_id is {start}, of {len(tables[1]):,} entries")
     source, target = tables[0][:, columns], tables[1][:, columns]

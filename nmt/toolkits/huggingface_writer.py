@@ -24,7 +24,7 @@ from nmt.toolkits.huggingface import (
     WEIGHT_FILES,
     sines_before_cosines,
 )
-from nmt.toolkits.layout import TORCH_LINEARS, TORCH_NORMS, Array, linears_of, norms_of, reordered
+from nmt.toolkits.layout import TORCH_PARTS, Array, parts_of, reordered
 from nmt.toolkits.transformer import arrays_of, check_exportable, segmenters_of
 
 HUGGINGFACE: Final = "Hugging Face's Marian"
@@ -74,12 +74,9 @@ def _tensors(loaded: LoadedModel, options: TransformerOptions) -> dict[str, Arra
     order = np.argsort(sines_before_cosines(options.d_model)) if options.positions == "sinusoidal" else None
     columns = np.arange(options.d_model) if order is None else order
     tensors = {}
-    for place, weight, bias in linears_of(options, weights):
-        name = f"model.{place.side}.layers.{place.layer}.{TORCH_LINEARS[place.part]}"
+    for place, weight, bias in parts_of(options, weights):
+        name = f"model.{place.side}.layers.{place.layer}.{TORCH_PARTS[place.part]}"
         tensors[f"{name}.weight"], tensors[f"{name}.bias"] = reordered(place.part, weight, bias, order)
-    for place, scale, bias in norms_of(options, weights):
-        name = f"model.{place.side}.layers.{place.layer}.{TORCH_NORMS[place.part]}"
-        tensors[f"{name}.weight"], tensors[f"{name}.bias"] = scale[columns], bias[columns]
     source = weights["source_embedding.weight"][:, columns]
     target = weights.get("target_embedding.weight", weights["source_embedding.weight"])[:, columns]
     if options.tie == "all":

@@ -14,7 +14,7 @@ from nmt.options import make
 
 Array = NDArray[np.float32]
 
-LINEARS: Final = {  # our linear layer -> the parts that are put together in it
+PARTS: Final = {  # our linear layer or norm -> the parts that are put together in it
     "self_attention.queries_keys_values": ("self.queries", "self.keys", "self.values"),
     "self_attention.output": ("self.output",),
     "cross_attention.queries": ("cross.queries",),
@@ -22,14 +22,17 @@ LINEARS: Final = {  # our linear layer -> the parts that are put together in it
     "cross_attention.output": ("cross.output",),
     "feed_forward.inner": ("inner",),
     "feed_forward.outer": ("outer",),
+    "self_attention_residual.norm": ("self.norm",),
+    "cross_attention_residual.norm": ("cross.norm",),
+    "feed_forward_residual.norm": ("norm",),
 }
-RECURRENT_LINEARS: Final = {  # in place of self-attention in decoders with ssru
+RECURRENT_PARTS: Final = {  # in place of self-attention in decoders with ssru
     "self_attention.values": ("recurrence.values",),
     "self_attention.forget": ("recurrence.forget",),
 }
 WITHOUT_BIAS: Final = ("recurrence.values",)
-NORMS: Final = {"self_attention": "self", "cross_attention": "cross", "feed_forward": "feed_forward"}
-TORCH_LINEARS: Final = {  # the names of parts and norms that fairseq and Hugging Face have in common
+NORMS: Final = ("self.norm", "cross.norm", "norm", "top")
+TORCH_PARTS: Final = {  # the names that fairseq and Hugging Face have in common
     "self.queries": "self_attn.q_proj",
     "self.keys": "self_attn.k_proj",
     "self.values": "self_attn.v_proj",
@@ -40,13 +43,11 @@ TORCH_LINEARS: Final = {  # the names of parts and norms that fairseq and Huggin
     "cross.output": "encoder_attn.out_proj",
     "inner": "fc1",
     "outer": "fc2",
+    "self.norm": "self_attn_layer_norm",
+    "cross.norm": "encoder_attn_layer_norm",
+    "norm": "final_layer_norm",
 }
-TORCH_NORMS: Final = {
-    "self": "self_attn_layer_norm",
-    "cross": "encoder_attn_layer_norm",
-    "feed_forward": "final_layer_norm",
-}
-WRITING: Final = ("self.output", "cross.output", "outer")  # parts that add to the states; all others read them
+WRITING: Final = ("self.output", "cross.output", "outer", *NORMS)  # parts that give states; all others read them
 
 
 class Place(NamedTuple):
@@ -54,7 +55,7 @@ class Place(NamedTuple):
 
     side: "encoder" or "decoder"
     layer: from 0
-    part: of LINEARS or RECURRENT_LINEARS; or of NORMS
+    part: of PARTS or RECURRENT_PARTS; or "top", the norm after the last layer, whose `layer` is their number
     """
 
     side: str
@@ -77,25 +78,17 @@ def reading(what: str, place: object) -> Iterator[None]:
             raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
-def read_layers(options: TransformerOptions, linear: PartReader, norm: PartReader) -> dict[str, Array]:
-    """Our weights of all layers.
+def read_layers(options: TransformerOptions, read: PartReader) -> dict[str, Array]:
+    """Our weights of all layers, and of the norms after them.
 
-    linear: the weight (out, in) and the bias (out,) of a part, which is unused for those WITHOUT_BIAS
-    norm: the scale and the bias of a norm, (D,) each
+    read: the weight (out, in) and the bias (out,) of a part, of which that of those WITHOUT_BIAS is unused; of a norm (D,) each
     """
     weights: dict[str, Array] = {}
-    for side, layer in _layers(options):
-        own = f"{side}.{layer}"
-        for name, parts in _linears(options, side).items():
-            pairs = [linear(Place(side, layer, part)) for part in parts]
-            weights[f"{own}.{name}.weight"] = np.concatenate([weight for weight, _ in pairs])
-            if parts[0] not in WITHOUT_BIAS:
-                weights[f"{own}.{name}.bias"] = np.concatenate([bias for _, bias in pairs])
-        for name, part in NORMS.items():
-            if side == "decoder" or part != "cross":
-                scale, bias = norm(Place(side, layer, part))
-                weights[f"{own}.{name}_residual.norm.weight"] = scale
-                weights[f"{own}.{name}_residual.norm.bias"] = bias
+    for name, places in _places(options):
+        parts = [read(place) for place in places]
+        weights[f"{name}.weight"] = np.concatenate([weight for weight, _ in parts])
+        if places[0].part not in WITHOUT_BIAS:
+            weights[f"{name}.bias"] = np.concatenate([bias for _, bias in parts])
     return weights
 
 
@@ -124,23 +117,12 @@ def weight_and_bias(arrays: Mapping[str, Array], name: str, dims: int = 2) -> tu
     return array_of(arrays, f"{name}.weight", dims=dims), array_of(arrays, f"{name}.bias", dims=1)
 
 
-def linears_of(options: TransformerOptions, weights: Mapping[str, Array]) -> Iterator[tuple[Place, Array, Array]]:
-    """The weight (out, in) and the bias (out,) of each part of our weights; zeros where we have no bias."""
-    for side, layer in _layers(options):
-        for name, parts in _linears(options, side).items():
-            weight = weights[f"{side}.{layer}.{name}.weight"]
-            bias = weights.get(f"{side}.{layer}.{name}.bias", np.zeros(len(weight), np.float32))
-            split = zip(parts, np.split(weight, len(parts)), np.split(bias, len(parts)), strict=True)
-            yield from ((Place(side, layer, part), rows, biases) for part, rows, biases in split)
-
-
-def norms_of(options: TransformerOptions, weights: Mapping[str, Array]) -> Iterator[tuple[Place, Array, Array]]:
-    """The scale and the bias of each norm of our weights, (D,) each."""
-    for side, layer in _layers(options):
-        for name, part in NORMS.items():
-            if side == "decoder" or part != "cross":
-                own = f"{side}.{layer}.{name}_residual.norm"
-                yield Place(side, layer, part), weights[f"{own}.weight"], weights[f"{own}.bias"]
+def parts_of(options: TransformerOptions, weights: Mapping[str, Array]) -> Iterator[tuple[Place, Array, Array]]:
+    """The weight (out, in) and the bias (out,) of each part of our weights, of a norm (D,) each; zeros where we have no bias."""
+    for name, places in _places(options):
+        weight = weights[f"{name}.weight"]
+        bias = weights.get(f"{name}.bias", np.zeros(len(weight), np.float32))
+        yield from zip(places, np.split(weight, len(places)), np.split(bias, len(places)), strict=True)
 
 
 def reordered(part: str, weight: Array, bias: Array, order: Indices | None) -> tuple[Array, Array]:
@@ -150,16 +132,18 @@ def reordered(part: str, weight: Array, bias: Array, order: Indices | None) -> t
     return (weight[order], bias[order]) if part in WRITING else (weight[:, order], bias)
 
 
-def _linears(options: TransformerOptions, side: str) -> dict[str, tuple[str, ...]]:
-    """The linear layers of a layer, and their parts."""
-    if side == "encoder":
-        return {name: parts for name, parts in LINEARS.items() if not name.startswith("cross")}
-    if options.decoder_autoregression == "self-attention":
-        return LINEARS
-    return RECURRENT_LINEARS | {name: parts for name, parts in LINEARS.items() if not name.startswith("self")}
-
-
-def _layers(options: TransformerOptions) -> Iterator[tuple[str, int]]:
-    for side, layers in (("encoder", options.encoder_layers), ("decoder", options.decoder_layers)):
-        for layer in range(layers):
-            yield side, layer
+def _places(options: TransformerOptions) -> Iterator[tuple[str, list[Place]]]:
+    """The name of each of our linear layers and norms, and where its parts stand."""
+    decoder = PARTS
+    if options.decoder_autoregression != "self-attention":
+        decoder = RECURRENT_PARTS | {name: of for name, of in PARTS.items() if not name.startswith("self_attention.")}
+    encoder = {name: of for name, of in PARTS.items() if not name.startswith("cross")}
+    for side, count, parts in (
+        ("encoder", options.encoder_layers, encoder),
+        ("decoder", options.decoder_layers, decoder),
+    ):
+        for layer in range(count):
+            for name, of in parts.items():
+                yield f"{side}.{layer}.{name}", [Place(side, layer, part) for part in of]
+        if options.norm_position == "pre":
+            yield f"{side}_norm", [Place(side, count, "top")]

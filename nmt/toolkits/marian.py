@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from nmt.errors import ArtefactError, UserError, expecting, naming, quoted
+from nmt.errors import ArtefactError, UserError, expecting, naming, quoted, required
 from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
 from nmt.symbols import EOS, SYMBOLS, UNK
 from nmt.text.sentencepiece_file import read_pieces
-from nmt.toolkits.layout import WITHOUT_BIAS, Array, Place, array_of, network_options, read_layers, reading
+from nmt.toolkits.layout import NORMS, WITHOUT_BIAS, Array, Place, array_of, network_options, read_layers, reading
 from nmt.toolkits.pickled import check_archive
 from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, only_file, same_vocabulary
 
@@ -80,7 +80,7 @@ MARIAN_LINEARS: Final = {  # block and letter of each part
     "recurrence.values": ("rnn", ""),
     "recurrence.forget": ("rnn", "f"),
 }
-MARIAN_NORMS: Final = {"self": "self_Wo", "cross": "context_Wo", "feed_forward": "ffn_ffn"}
+MARIAN_NORMS: Final = {"self.norm": "self_Wo", "cross.norm": "context_Wo", "norm": "ffn_ffn"}
 RECURRENT_NORM_NAMES: Final = {"post": "rnn_ffn", "pre": "rnn"}
 NORM_ENDS: Final = {"post": "", "pre": "_pre"}
 MARIAN_ACTIVATIONS: Final = {"relu": "relu", "swish": "swish"}
@@ -134,11 +134,7 @@ def _settings(arrays: Mapping[str, Any], file: Path) -> dict[str, Any]:
 
 def import_yaml() -> Any:
     """The package that reads and writes Marian's settings. Raises UserError if it is not installed."""
-    try:
-        import yaml
-    except ImportError:
-        raise UserError("PyYAML is not installed (pip install -e '.[import]')") from None
-    return yaml
+    return required("yaml", "settings of Marian", "PyYAML", "import")
 
 
 def to_yaml(table: Mapping[str, Any]) -> bytes:
@@ -199,19 +195,18 @@ def _options(settings: Mapping[str, Any], joint: bool, file: Path) -> Transforme
     return network_options({**sizes, **options}, file)
 
 
-def linear_names(place: Place) -> tuple[str, str]:
-    """The arrays of a part's weight (in, out) and bias."""
-    block, letter = MARIAN_LINEARS[place.part]
-    name = f"{place.side}_l{place.layer + 1}_{block}"
-    return f"{name}_W{letter}", f"{name}_b{letter}"
-
-
-def norm_names(place: Place, options: TransformerOptions) -> tuple[str, str]:
-    """The arrays of a norm's scale and bias."""
-    is_recurrent = options.decoder_autoregression == "ssru" and (place.side, place.part) == ("decoder", "self")
+def array_names(place: Place, options: TransformerOptions) -> tuple[str, str]:
+    """The arrays of a part's weight (in, out) and bias, or of a norm's scale and bias."""
+    if place.part == "top":
+        return f"{place.side}_top_ln_scale", f"{place.side}_top_ln_bias"
+    layer = f"{place.side}_l{place.layer + 1}"
+    if place.part not in NORMS:
+        block, letter = MARIAN_LINEARS[place.part]
+        return f"{layer}_{block}_W{letter}", f"{layer}_{block}_b{letter}"
+    is_recurrent = options.decoder_autoregression == "ssru" and (place.side, place.part) == ("decoder", "self.norm")
     block = RECURRENT_NORM_NAMES[options.norm_position] if is_recurrent else MARIAN_NORMS[place.part]
-    name, end = f"{place.side}_l{place.layer + 1}_{block}_ln", NORM_ENDS[options.norm_position]
-    return f"{name}_scale{end}", f"{name}_bias{end}"
+    end = NORM_ENDS[options.norm_position]
+    return f"{layer}_{block}_ln_scale{end}", f"{layer}_{block}_ln_bias{end}"
 
 
 def _weights(
@@ -225,20 +220,12 @@ def _weights(
         values: Array = np.asarray(arrays[name], dtype=np.float32)
         return values
 
-    def linear(place: Place) -> tuple[Array, Array]:
-        name, of_bias = linear_names(place)
-        weight = array(name).T
+    def read(place: Place) -> tuple[Array, Array]:
+        name, of_bias = array_names(place, options)
+        weight = array(name).reshape(-1) if place.part in NORMS else array(name).T
         return weight, np.zeros(len(weight), np.float32) if place.part in WITHOUT_BIAS else array(of_bias).reshape(-1)
 
-    def norm(place: Place) -> tuple[Array, Array]:
-        scale, bias = norm_names(place, options)
-        return array(scale).reshape(-1), array(bias).reshape(-1)
-
-    weights = read_layers(options, linear, norm)
-    if options.norm_position == "pre":
-        for side in ("encoder", "decoder"):
-            weights[f"{side}_norm.weight"] = array(f"{side}_top_ln_scale").reshape(-1)
-            weights[f"{side}_norm.bias"] = array(f"{side}_top_ln_bias").reshape(-1)
+    weights = read_layers(options, read)
     tables = [array(name if name in arrays else "Wemb") for name in ("encoder_Wemb", "decoder_Wemb")]
     weights["source_embedding.weight"] = source.embeddings(tables[0])
     if options.tie != "all":

@@ -15,7 +15,7 @@ from nmt.symbols import BOS, EOS, SYMBOLS, UNK
 from nmt.text.pipeline import Side
 from nmt.text.sentencepiece_file import control_piece, read_pieces, with_pieces
 from nmt.text.vocabulary import SentencepieceVocabulary
-from nmt.toolkits.layout import WITHOUT_BIAS, Array, linears_of, norms_of
+from nmt.toolkits.layout import WITHOUT_BIAS, Array, parts_of
 from nmt.toolkits.marian import (
     AUTOREGRESSIONS,
     MARIAN_ACTIVATIONS,
@@ -27,8 +27,7 @@ from nmt.toolkits.marian import (
     REQUIRED_OF_SSRU,
     REQUIRED_SETTINGS,
     SIZES,
-    linear_names,
-    norm_names,
+    array_names,
     to_yaml,
 )
 from nmt.toolkits.transformer import arrays_of, check_exportable
@@ -77,17 +76,11 @@ def write_marian(loaded: LoadedModel, output: Path, check: StopCheck) -> None:
 def _arrays(weights: Mapping[str, Array], options: TransformerOptions, sizes: tuple[int, int]) -> dict[str, Array]:
     """The arrays by Marian's names."""
     arrays: dict[str, Array] = {}
-    for place, weight, bias in linears_of(options, weights):
-        of_weight, of_bias = linear_names(place)
-        arrays[of_weight] = np.ascontiguousarray(weight.T)
+    for place, weight, bias in parts_of(options, weights):
+        name, of_bias = array_names(place, options)
+        arrays[name] = weight[None] if weight.ndim == 1 else np.ascontiguousarray(weight.T)
         if place.part not in WITHOUT_BIAS:
             arrays[of_bias] = bias[None]
-    for place, scale, bias in norms_of(options, weights):
-        of_scale, of_bias = norm_names(place, options)
-        arrays[of_scale], arrays[of_bias] = scale[None], bias[None]
-    for side in ("encoder", "decoder") if options.norm_position == "pre" else ():
-        arrays[f"{side}_top_ln_scale"] = weights[f"{side}_norm.weight"][None]
-        arrays[f"{side}_top_ln_bias"] = weights[f"{side}_norm.bias"][None]
     rows = [np.array([*ROWS_BEFORE, *range(len(SYMBOLS), size)]) for size in sizes]
     source = weights["source_embedding.weight"][rows[0]]
     if options.tie == "all":

@@ -194,7 +194,6 @@ def check_exportable(
         raise UserError(f"{name}: its model is '{quoted(loaded.facts.model)}'; {toolkit} gets 'transformer' only")
     o, d_head = model.options, model.options.d_model // model.options.heads
     reasons = {
-        "weights of 8 bits (export the model it was made of)": loaded.facts.weights == "int8",
         "--right-to-left": pipeline.target.settings.right_to_left,
         f"--ffn {o.ffn}": o.ffn != "dense",
         "--norm rms": o.norm == "rms",
@@ -203,7 +202,7 @@ def check_exportable(
         f"--positions {o.positions}": o.positions in ("relative", "rotary"),
         f"--decoder-autoregression {o.decoder_autoregression}": o.decoder_autoregression not in autoregressions,
         "--no-source-eos": not o.source_eos,
-        "--d-k or --d-v": (o.d_k or d_head, o.d_v or d_head) != (d_head, d_head),
+        "--d-k or --d-v": {(o.d_k or d_head) * o.heads, (o.d_v or d_head) * o.heads} != {o.d_model},
     }
     if reason := next((reason for reason, is_so in reasons.items() if is_so), None):
         raise UserError(f"{name}: has {reason}; {toolkit} does not")

@@ -540,6 +540,7 @@ def test_what_another_toolkit_does_not_compute_is_refused(data, tmp_path, call):
         "rms": (["--norm=rms"], "marian", "--norm rms"),
         "glu": (["--ffn=glu"], "marian", "--ffn glu"),
         "kv": (["--kv-heads=1"], "huggingface", "--kv-heads"),
+        "narrow": (["--heads=3", "--d-k=5", "--d-v=5"], "huggingface", "--d-k or --d-v"),
         "moe": (["--ffn=moe", "--expert-every=1"], "huggingface", "--ffn moe"),
         "plain": ([], "marian", "t2t-sinusoidal alone"),
         "start": (["--positions=t2t-sinusoidal"], "marian", "begins with an embedding"),
