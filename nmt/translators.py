@@ -1,6 +1,6 @@
 """Open a Translator: choose its engine, and load the models. torch is imported for our own engine only."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -15,13 +15,12 @@ from nmt.errors import UserError, quoted, unknown
 from nmt.log import log
 from nmt.options import Part, flat, make
 from nmt.runs import find_model
-from nmt.text.pipeline import Pipeline
 from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND, CTranslate2Engine, refusal
 from nmt.translate.engine import SearchEngine
 from nmt.translate.glossary import Glossary
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.texts import TextSettings, TextTranslator
-from nmt.translate.translator import Translator
+from nmt.translate.translator import Translator, read_avoided
 
 if TYPE_CHECKING:  # torch is imported when it is used
     from nmt.translate.open_own import LoadedScorer
@@ -90,14 +89,15 @@ def open_translator(
     part: the search
     world: the ranks that translate together; None: this process alone
     shared: models that other translators use too; None: only the engines of this one share theirs
-    Raises ArtefactError, UserError for models that do not fit the precision, the engine or each other, and the errors of a
-    glossary's file.
+    Raises ArtefactError, UserError for models that do not fit the precision, the engine or each other, and the errors of
+    the files of a glossary and of texts to avoid.
     """
     glossary = Glossary.read(Path(options.glossary)) if options.glossary is not None else None
+    avoid = read_avoided(options.avoid) if options.avoid else []  # once: the file may be a pipe
     settings = TextSettings(options.split, options.markup, glossary, options.repair)
     shared = shared or SharedModels()
     if settings == TextSettings():
-        return _open(models, options, part, part, shared, world)
+        return Translator(_open_engine(models, options, part, part, shared, world), options, avoid)
     if settings.glossary and part.name not in ("beam", PHRASES_DECODER):
         raise UserError(f"--glossary: needs --decoder beam or {PHRASES_DECODER}, and {part.name} is given")
     if settings.repair and any(_kind(find_model(Path(model))) == CTRANSLATE2_KIND for model in models):
@@ -109,14 +109,14 @@ def open_translator(
     if settings.needs_attention:
         own |= {"alignment": "soft", "raw_tokens": True}
     plain = make(TranslatorOptions, own)
-    translator = _open(models, plain, part, of_own, shared, world)
+    engine = _open_engine(models, plain, part, of_own, shared, world)
     again = replace(plain, engine="own", capture=False)  # which a coverage penalty does not go with
 
     def open_repair() -> Translator:
         search = search_again(of_own, models)
-        return _open(models, again, search, search, shared, world)
+        return Translator(_open_engine(models, again, search, search, shared, world), again, avoid)
 
-    return TextTranslator(translator.pipeline, translator.engine, plain, settings, cache(open_repair))
+    return TextTranslator(engine, plain, avoid, settings, cache(open_repair))
 
 
 def with_phrases(part: Part) -> Part:
@@ -149,15 +149,15 @@ def _has_attention(models: Sequence[str | Path]) -> bool:
     return any(ModelFacts.read(artefact).model_class.has_attention for artefact in artefacts)
 
 
-def _open(
+def _open_engine(
     models: Sequence[str | Path],
     options: TranslatorOptions,
     part: Part,
     of_own: Part,
     shared: SharedModels,
-    world: World | None = None,
-) -> Translator:
-    """A translator of lines. part: the search; of_own: the same of our own engine, which may take phrases"""
+    world: World | None,
+) -> SearchEngine:
+    """The engine of a translator. part: the search; of_own: the same of our own engine, which may take phrases"""
     if options.model_weights and len(models) == 1:
         raise UserError("--model-weights: has no effect with one model (leave it out)")
     if options.shortlist is not None and len(models) > 1:
@@ -172,7 +172,7 @@ def _open(
         reason = reason or ("--glossary needs our own search" if of_own is not part else "")
         if reason:
             raise UserError(f"{quoted(folders[0])}: is a folder for CTranslate2: {reason}")
-        return _by_ctranslate2(folders[0], options, part, None)
+        return CTranslate2Engine(folders[0], options, part)
 
     def own(settings: TranslatorOptions) -> "OwnEngine":
         from nmt.translate.open_own import open_own_engine
@@ -186,32 +186,18 @@ def _open(
     if options.engine != "own" and not reason:
         try:
             open_own, takes_phrases = partial(own, replace(options, replicas=1)), of_own.name == PHRASES_DECODER
-            return _by_ctranslate2(_export(folders[0], options), options, part, open_own, takes_phrases)
+            return CTranslate2Engine(_export(folders[0], options), options, part, open_own, takes_phrases)
         except UserError as error:
             if options.engine == "ctranslate2":
                 raise
             reason = str(error)
     log.detail(f"engine own{f': CTranslate2 is not used: {reason}' if reason else ''}")
-    engine = own(options)
-    return Translator(engine.pipeline, engine, options)
+    return own(options)
 
 
 def _kind(folder: Path) -> str:
     """The kind of a model folder. Raises ArtefactError for a folder that is none."""
     return str(Artefact(folder, "model", "checkpoint", CTRANSLATE2_KIND).manifest["kind"])
-
-
-def _by_ctranslate2(
-    folder: Path,
-    options: TranslatorOptions,
-    part: Part,
-    own: Callable[[], SearchEngine] | None,
-    takes_phrases: bool = False,
-) -> Translator:
-    pipeline = Pipeline.load(Artefact(folder, CTRANSLATE2_KIND))
-    engine = CTranslate2Engine(folder, pipeline, options, part, own, takes_phrases)
-    log.detail(f"engine ctranslate2: {quoted(folder)}")
-    return Translator(pipeline, engine, options)
 
 
 def _export(model: Path, options: TranslatorOptions) -> Path:

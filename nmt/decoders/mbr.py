@@ -44,19 +44,20 @@ class Mbr(Decoder):
 
     def _ranked(self, source: list[int], candidates: list[Hypothesis]) -> list[Hypothesis]:
         """The n_best different candidates of a source row with the greatest expected utility, best first."""
-        candidates = [candidate for candidate in candidates if math.isfinite(candidate.log_prob)] or candidates[:1]
-        distinct = {tuple(candidate.tokens): candidate for candidate in candidates}
-        log_probs = np.array([candidate.log_prob for candidate in distinct.values()])
+        finite = [candidate for candidate in candidates if math.isfinite(candidate.log_prob)]
+        if not finite:
+            return candidates[:1]
+        distinct = {tuple(candidate.tokens): candidate for candidate in finite}
         if isinstance(self._inner, Sampling):
-            counts = Counter(tuple(candidate.tokens) for candidate in candidates)
+            counts = Counter(tuple(candidate.tokens) for candidate in finite)
             weights = np.array([float(counts[tokens]) for tokens in distinct])
         else:
+            log_probs = np.array([candidate.log_prob for candidate in distinct.values()])
             weights = np.exp(log_probs - log_probs.max())
         texts = [self.target.decode(tokens) if self.target else " ".join(map(str, tokens)) for tokens in distinct]
         source_text = self.source_text(source) if self.source_text else " ".join(map(str, source))
         utilities = self._utility.pairwise(source_text, texts)
         expected = (utilities if self._utility.higher_is_better else -utilities) @ (weights / weights.sum())
-        expected = np.where(np.isfinite(log_probs), expected, -math.inf)
         ranked = [
             structs.replace(candidate, score=float(score))
             for candidate, score in zip(distinct.values(), expected, strict=True)

@@ -47,38 +47,6 @@ class Reliability:
         return math.fsum(differences) / sum(self.counts)
 
 
-@dataclass
-class _Sums:
-    """Sums over tokens: of the nll, and of its first and second derivative by the inverse temperature."""
-
-    nll: float = 0.0
-    slope: float = 0.0
-    curvature: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.bins = torch.zeros(3, NUM_BINS, dtype=torch.float64)  # counts, confidences, rights
-
-    def add(self, log_probs: Tensor, tokens: Tensor, inverse: float) -> None:
-        """Add positions. log_probs: (N, V); tokens: (N,); inverse: of the temperature"""
-        logits = log_probs.float().clamp_min(MIN_LOG_PROB)  # N V
-        scaled = (inverse * logits).log_softmax(-1)
-        probabilities, reference = scaled.exp(), tokens[:, None]
-        mean = (probabilities * logits).sum(-1)  # N
-        square = (probabilities * logits**2).sum(-1)
-        self.nll -= float(scaled.gather(1, reference).sum(dtype=torch.float64))
-        self.slope += float((mean - logits.gather(1, reference).squeeze(1)).sum(dtype=torch.float64))
-        self.curvature += float((square - mean**2).sum(dtype=torch.float64))
-        confidence, best = probabilities.max(-1)
-        bins = (confidence * NUM_BINS).ceil().long().clamp(1, NUM_BINS) - 1
-        rows = torch.stack([torch.ones_like(confidence), confidence, (best == tokens).float()]).double().cpu()
-        self.bins.index_add_(1, bins.cpu(), rows)
-
-    def reliability(self, temperature: float) -> Reliability:
-        counts, confidences, rights = self.bins.tolist()
-        nll = self.nll / sum(counts)
-        return Reliability(temperature, nll, list(map(int, counts)), confidences, list(map(int, rights)))
-
-
 def fit_temperature(positions: Callable[[], Positions]) -> tuple[Reliability, Reliability]:
     """Find the temperature of least nll, by Newton's method on its inverse, in which the nll is convex.
 
@@ -91,10 +59,10 @@ def fit_temperature(positions: Callable[[], Positions]) -> tuple[Reliability, Re
     inverse, first = 1.0, None
     low, high = 1 / MAX_TEMPERATURE, 1 / MIN_TEMPERATURE
     for _ in range(MAX_STEPS):
-        sums = _sums(positions, inverse)
-        first = first or sums.reliability(1.0)
-        low, high = (low, inverse) if sums.slope > 0 else (inverse, high)
-        following = inverse - sums.slope / sums.curvature if sums.curvature > 0 else inverse
+        found, slope, curvature = _measure(positions(), inverse)
+        first = first or found
+        low, high = (low, inverse) if slope > 0 else (inverse, high)
+        following = inverse - slope / curvature if curvature > 0 else inverse
         if not low <= following <= high:
             following = math.sqrt(low * high)
         is_found = abs(following - inverse) < RELATIVE_TOLERANCE * inverse
@@ -102,13 +70,28 @@ def fit_temperature(positions: Callable[[], Positions]) -> tuple[Reliability, Re
         if is_found:
             break
     assert first is not None
-    return first, _sums(positions, inverse).reliability(1 / inverse)
+    return first, _measure(positions(), inverse)[0]
 
 
-def _sums(positions: Callable[[], Positions], inverse: float) -> _Sums:
-    sums = _Sums()
-    for log_probs, tokens in positions():
-        sums.add(log_probs, tokens, inverse)
-    if not sums.bins[0].sum():
+def _measure(positions: Positions, inverse: float) -> tuple[Reliability, float, float]:
+    """The reliability at an inverse temperature, and the first and second derivative of the summed nll by it."""
+    nll = slope = curvature = 0.0
+    bins = torch.zeros(3, NUM_BINS, dtype=torch.float64)  # counts, confidences, rights
+    for log_probs, tokens in positions:
+        logits, reference = log_probs.float().clamp_min(MIN_LOG_PROB), tokens[:, None]  # N V, N 1
+        scaled = (inverse * logits).log_softmax(-1)
+        probabilities = scaled.exp()
+        mean = (probabilities * logits).sum(-1)  # N
+        square = (probabilities * logits**2).sum(-1)
+        nll -= float(scaled.gather(1, reference).sum(dtype=torch.float64))
+        slope += float((mean - logits.gather(1, reference).squeeze(1)).sum(dtype=torch.float64))
+        curvature += float((square - mean**2).sum(dtype=torch.float64))
+        confidence, best = probabilities.max(-1)
+        bin_of = (confidence * NUM_BINS).ceil().long().clamp(1, NUM_BINS) - 1
+        rows = torch.stack([torch.ones_like(confidence), confidence, (best == tokens).float()]).double().cpu()
+        bins.index_add_(1, bin_of.cpu(), rows)
+    counts, confidences, rights = bins.tolist()
+    if not sum(counts):
         raise InputError("no pair of lines to calibrate with (give a development set)")
-    return sums
+    found = Reliability(1 / inverse, nll / sum(counts), list(map(int, counts)), confidences, list(map(int, rights)))
+    return found, slope, curvature

@@ -13,9 +13,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from nmt.artefact import Artefact
 from nmt.decoders.hypothesis import Hypothesis
 from nmt.decoders.options import BeamOptions, SearchOptions, search_signature
 from nmt.errors import ResourceError, UserError, quoted
+from nmt.log import log
 from nmt.options import Part, flag_of
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, PAD
@@ -132,6 +134,7 @@ def _has_gpu() -> bool:
 class CTranslate2Engine(SearchEngine):
     """Searches of an exported model by CTranslate2.
 
+    folder: of the exported model
     part: the search, which `refusal` allows
     own: opens our own engine with the same options, for lines with constraints and those without an end; None: there is none
     takes_phrases: whether that engine does
@@ -140,18 +143,18 @@ class CTranslate2Engine(SearchEngine):
     def __init__(
         self,
         folder: Path,
-        pipeline: Pipeline,
         options: TranslatorOptions,
         part: Part,
-        own: Callable[[], SearchEngine] | None,
+        own: Callable[[], SearchEngine] | None = None,
         takes_phrases: bool = False,
     ) -> None:
-        self.device, self.pipeline, self.search_options = "cpu", pipeline, part.options
+        self.pipeline = Pipeline.load(Artefact(folder, CTRANSLATE2_KIND))
+        self.device, self.search_options = "cpu", part.options
         threads = options.threads or available_threads()
         self.replicas = options.replicas or min(threads, MAX_DEFAULT_REPLICAS)
         computation = "int8" if options.precision == "int8" else "default"
         workers = self.replicas, max(1, threads // self.replicas)
-        self._model = CTranslate2Model(folder, pipeline, computation, *workers)
+        self._model = CTranslate2Model(folder, self.pipeline, computation, *workers)
         self.n_best, self.takes_phrases = 1, takes_phrases
         version = import_ctranslate2().__version__
         self.signature = f"{search_signature(part.name, part.options)}|engine:ctranslate2-{version}"
@@ -162,6 +165,7 @@ class CTranslate2Engine(SearchEngine):
         self.batch_tokens = usual if options.batch_tokens == "auto" else options.batch_tokens
         self._result_options = ResultOptions(options)
         self._own = cache(own) if own else None
+        log.detail(f"engine ctranslate2: {quoted(folder)}")
 
     def search(self, batches: Sequence[list[EncodedLine]], check: StopCheck) -> Iterator[BatchOutcome]:
         waiting: deque[tuple[list[EncodedLine], list[EncodedLine], list[Any]]] = deque()

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from nmt.decoders.hypothesis import Constraints
 from nmt.signals import StopCheck
 from nmt.symbols import UNK
+from nmt.text.pipeline import Pipeline
 from nmt.translate.results import CUT, UNKNOWN_TOKENS, Candidate, Failure, PairScore
 
 
@@ -46,6 +47,7 @@ class BatchOutcome(NamedTuple):
 class SearchEngine(ABC):
     """What searches: our own models and searches in torch, or CTranslate2.
 
+    pipeline: of its model
     device: its name, `cpu` or `cuda:0`
     signature: the search with its options, printed beside a score
     n_best: translations of a line, at most
@@ -54,6 +56,7 @@ class SearchEngine(ABC):
     replicas: batches that are searched side by side
     """
 
+    pipeline: Pipeline
     device: str
     signature: str
     n_best: int

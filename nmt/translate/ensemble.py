@@ -87,14 +87,6 @@ class Ensemble(nn.Module):
         mean = self._mean_of(heads)  # B T S
         return {} if mean is None else {"cross": mean[None, :, None]}
 
-    def compile_steps(self) -> None:
-        for model in self.models:
-            cast(Model, model).compile_steps()
-
-    def capture_steps(self) -> None:
-        for model in self.models:
-            cast(Model, model).capture_steps()
-
     def _mean_of(self, attentions: Sequence[Tensor | None]) -> Tensor | None:
         """The weighted mean of the attentions that exist; None without any."""
         rows = zip(self.weights, attentions, strict=True)

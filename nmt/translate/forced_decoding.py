@@ -97,7 +97,7 @@ def _batches(sources: Sequence[Ids], targets: Sequence[Ids], max_tokens: int) ->
     """The numbers of pairs in batches of similar lengths."""
     of_source, of_target = (np.array([len(row) for row in rows], dtype=np.int64) for rows in (sources, targets))
     batches = micro_batches([np.lexsort((of_source, of_target))], of_source, of_target, max_tokens)
-    return [batch.tolist() for batch in batches if len(batch)]
+    return [batch.tolist() for batch in batches]
 
 
 def _batch_log_probs(scorer: Scorer, sources: list[Ids], targets: list[Ids]) -> list[list[float]]:

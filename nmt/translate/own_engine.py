@@ -62,10 +62,11 @@ class OwnEngine(SearchEngine):
         if options.capture and getattr(decoder.options, "coverage_penalty", None):
             raise UserError("--capture: has no effect with --coverage-penalty, which records attention (leave it out)")
         with autocast(device, self.precision):
-            if options.compile:
-                scorer.compile_steps()
-            if options.capture:
-                scorer.capture_steps()
+            for model in [module for module in scorer.modules() if isinstance(module, Model)]:
+                if options.compile:
+                    model.compile_steps()
+                if options.capture:
+                    model.capture_steps()
         self.shortlist: Shortlist | None = None
         if options.shortlist is not None:
             self.shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, pipeline.sizes)

@@ -142,16 +142,14 @@ def _balanced(weights: Weights) -> Weights:
 class _Node:
     """An element, or the whole sentence, in the source and in the translation.
 
+    open, close: its tags, "" where it goes on in the sentence before or after
     source: its source units, first and last + 1
-    starts_before, ends_after: whether it goes on in the sentence before or after
     span: its target units
     """
 
     open: str
     close: str
     source: tuple[int, int]
-    starts_before: bool = False
-    ends_after: bool = False
     children: list["_Node"] = field(default_factory=list)
     markers: list[tuple[int, Marker]] = field(default_factory=list)  # by the number of the source unit after each
     gaps: list[tuple[int, Marker]] = field(default_factory=list)  # the same by target unit
@@ -172,9 +170,7 @@ def _tree(passage: Passage, units: Sequence[tuple[int, int]]) -> _Node:
     for element in passage.elements:
         while not (path[-1][0] <= element.start and element.end <= path[-1][1]):
             path.pop()
-        node = _Node(
-            element.open, element.close, covered(element.start, element.end), not element.open, not element.close
-        )
+        node = _Node(element.open, element.close, covered(element.start, element.end))
         path[-1][2].children.append(node)
         path.append((element.start, element.end, node))
         nodes.append(node)
@@ -199,7 +195,7 @@ def _place(node: _Node, start: int, end: int, weights: Weights) -> None:
 
     def gain(child: _Node) -> tuple[bool, float]:
         span = _best_span(child, shares[id(child)], free, start, end)
-        return child.starts_before or child.ends_after, float((shares[id(child)][slice(*span)] - THRESHOLD).sum())
+        return not (child.open and child.close), float((shares[id(child)][slice(*span)] - THRESHOLD).sum())
 
     for child in sorted(node.children, key=gain, reverse=True):
         span = _best_span(child, shares[id(child)], free, start, end)
@@ -221,12 +217,12 @@ def _best_span(node: _Node, shares: Weights, free: NDArray[np.bool_], start: int
     values = np.where(free, shares - THRESHOLD, -np.inf)[start:end]
     if not len(values):
         return start, start
-    if node.starts_before and node.ends_after:
+    if not (node.open or node.close):
         return start, end
-    if node.starts_before or node.ends_after:
-        sums = np.cumsum(values) if node.starts_before else np.cumsum(values[::-1])
+    if not (node.open and node.close):
+        sums = np.cumsum(values[::-1]) if node.open else np.cumsum(values)
         length = int(np.argmax(sums)) + 1 if np.isfinite(sums).any() else 0
-        return (start, start + length) if node.starts_before else (end - length, end)
+        return (end - length, end) if node.open else (start, start + length)
     best, best_span, total, begin = -np.inf, (0, 0), 0.0, 0
     for i, value in enumerate(values):
         if total <= 0:

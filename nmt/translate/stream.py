@@ -8,7 +8,7 @@ import select
 import stat
 from collections.abc import Callable, Iterator
 from itertools import repeat
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from nmt.errors import InputError, naming
 from nmt.log import Bar, log
@@ -20,7 +20,9 @@ from nmt.translate.line_warnings import NOT_UTF8, LineWarnings
 from nmt.translate.requests import MAX_LINE_BYTES, Form, Request, in_context, read_request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
-from nmt.translate.windows import MAX_CHARACTER_BYTES, Source, growing, windows
+from nmt.translate.windows import Source, growing, windows
+
+MAX_CHARACTER_BYTES: Final = 4  # of UTF-8
 
 
 class TranslationOutput:

@@ -125,13 +125,13 @@ class TextTranslator(Translator):
 
     def __init__(
         self,
-        pipeline: Pipeline,
         engine: SearchEngine,
         options: TranslatorOptions,
+        avoid: Sequence[str],
         settings: TextSettings,
         open_repair: Callable[[], Translator],
     ) -> None:
-        super().__init__(pipeline, engine, options)
+        super().__init__(engine, options, avoid)
         self.settings, self._open_repair = settings, open_repair
         if settings.split or settings.needs_attention:
             self.max_characters = MAX_TEXT_CHARACTERS
@@ -344,6 +344,7 @@ def _joined(parts: Sequence[str | Translation]) -> Translation:
     """The translation of a text from those of its parts, and what stands between them.
 
     Candidate k is made of the k-th of each part, or its last. It has the log-probabilities and scores of all of them together.
+    There is one at least, because what stands between the parts stays.
     """
     own = [part for part in parts if isinstance(part, Translation)]
     error = next((part.error for part in own if part.error), "")
@@ -351,7 +352,7 @@ def _joined(parts: Sequence[str | Translation]) -> Translation:
     if error:
         return Translation([], error, warnings)
     candidates = []
-    for k in range(max((len(part.candidates) for part in own), default=1)):
+    for k in range(max([1, *(len(part.candidates) for part in own)])):
         rows = [part if isinstance(part, str) else _candidate(part, k) for part in parts]
         chosen = [row for row in rows if isinstance(row, Candidate)]
         candidates.append(

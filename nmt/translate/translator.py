@@ -1,18 +1,21 @@
 """Translate lines of raw text by an engine, in batches sorted by length."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
+from nmt.data.batching import micro_batches
 from nmt.decoders.hypothesis import Constraints
 from nmt.errors import InputError, UserError, quoted
 from nmt.log import Bar, log
 from nmt.signals import StopCheck
 from nmt.text.context import DocumentLines
 from nmt.text.corpus import read_lines
-from nmt.text.pipeline import CHARACTERS_PER_TOKEN, Pipeline
+from nmt.text.pipeline import CHARACTERS_PER_TOKEN
 from nmt.translate.engine import EncodedLine, SearchEngine
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
@@ -36,19 +39,19 @@ def check_lines(name: str, lines: Sequence[object], types: tuple[type, ...] = (s
 
 
 class Translator:
-    """A text pipeline and an engine that together translate lines.
+    """An engine and its text pipeline, which together translate lines.
 
-    options: how; its devices, models and searches are the engine's
+    options: how; its devices, models and searches are the engine's, and its file of texts to avoid is not read
+    avoid: texts that no translation contains
     Raises UserError for texts to avoid that the model cannot avoid.
     """
 
-    def __init__(self, pipeline: Pipeline, engine: SearchEngine, options: TranslatorOptions) -> None:
-        self.pipeline, self.engine = pipeline, engine
+    def __init__(self, engine: SearchEngine, options: TranslatorOptions, avoid: Sequence[str] = ()) -> None:
+        self.pipeline, self.engine = engine.pipeline, engine
         self.max_source_length, self.min_confidence = options.max_source_length, options.min_confidence
         self.max_characters = CHARACTERS_PER_TOKEN * options.max_source_length  # of a line that are read
-        self.context = pipeline.context  # sentences before a line that are read with it, at most
-        avoid = _read_avoided(options.avoid) if options.avoid else []
-        if avoid and pipeline.target.settings.right_to_left:
+        self.context = self.pipeline.context  # sentences before a line that are read with it, at most
+        if avoid and self.pipeline.target.settings.right_to_left:
             raise UserError("--avoid: the model writes from right to left, and cannot avoid texts (leave it out)")
         self._default_constraints = Constraints(avoid=self._prepared(avoid))
 
@@ -62,9 +65,12 @@ class Translator:
         parsed = self.parsed(requests)
         lines = self.encode(parsed)
         reasons = [request.error or self._refusal(request, line) for request, line in zip(parsed, lines, strict=True)]
-        lengths = {i: len(line.source) for i, line in enumerate(lines) if line.source and not reasons[i]}
-        size = even_batch_tokens(sum(lengths.values()) + len(lengths), self.engine.batch_tokens, self.engine.replicas)
-        batches = sorted_batches(lengths, size)
+        lengths = np.array(
+            [0 if reason else len(line.source) for line, reason in zip(lines, reasons, strict=True)], int
+        )
+        order = np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]  # the longest first
+        size = even_batch_tokens(int(lengths.sum()) + len(order), self.engine.batch_tokens, self.engine.replicas)
+        batches = [batch.tolist() for batch in micro_batches([order], lengths, lengths, size)]
 
         outcomes: list[list[Candidate] | Failure] = [Failure(reason) if reason else [] for reason in reasons]
         warnings = [line.warnings for line in lines]
@@ -74,7 +80,7 @@ class Translator:
                 kinds[UNKNOWN_TAG] = f"'{quoted(tag)}' is no tag of this model, and is read as text (it has {known})"
         work = self.engine.search([[lines[i] for i in batch] for batch in batches], check)
         with nullcontext(bar) if bar else log.progress("translating", len(lines), "lines") as bar:
-            bar.advance(len(lines) - len(lengths))
+            bar.advance(len(lines) - len(order))
             for batch, (batch_outcomes, warning) in zip(batches, work, strict=True):
                 if warning:
                     warnings[batch[0]][RETRIED] = warning
@@ -172,7 +178,7 @@ class Translator:
         return ""
 
 
-def _read_avoided(path: str) -> list[str]:
+def read_avoided(path: str) -> list[str]:
     """The texts of a file of `--avoid`, without blank lines. Raises InputError for a line that is too long."""
     lines = read_lines(Path(path))
     for number, line in enumerate(lines, 1):
@@ -180,22 +186,6 @@ def _read_avoided(path: str) -> list[str]:
             limit = f"a text to avoid has at most {MAX_AVOIDED_CHARACTERS:,} characters"
             raise InputError(f"{quoted(path)}:{number}: {len(line):,} characters; {limit} (one text a line)")
     return [line for line in lines if line.strip()]
-
-
-def sorted_batches(lengths: Mapping[int, int], max_tokens: int) -> list[list[int]]:
-    """The numbers of lines in batches, the longest lines first; one line of more tokens is a batch of its own.
-
-    lengths: tokens of each line by its number, EOS not counted
-    max_tokens: of a batch, padding and EOS counted
-    """
-    order = sorted(lengths, key=lambda number: -lengths[number])
-    batches: list[list[int]] = []
-    start = 0
-    while start < len(order):
-        end = start + max(1, max_tokens // (lengths[order[start]] + 1))
-        batches.append(order[start:end])
-        start = end
-    return batches
 
 
 def even_batch_tokens(tokens: int, max_tokens: int, replicas: int) -> int:

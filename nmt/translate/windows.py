@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import select
 import sys
 import time
@@ -23,7 +24,7 @@ WINDOW_SECONDS: Final = 0.2  # age at which a window waits no longer, so that li
 MAX_WINDOW_BYTES: Final = 1 << 22
 FIRST_WINDOW_LINES: Final = 16
 WINDOW_GROWTH: Final = 4
-MAX_CHARACTER_BYTES: Final = 4
+BEGUN_CHARACTER: Final = re.compile(rb"[\xc0-\xff][\x80-\xbf]{0,2}\Z")  # of UTF-8, without its last byte
 
 
 class Pipe:
@@ -148,14 +149,10 @@ class _LineSplitter:
         self._partial += part[: max(0, self._max_bytes + 1 - len(self._partial))]
 
     def _cut(self, line: bytes) -> bytes:
-        if len(line) <= self._max_bytes:
-            return line
         end = self._max_bytes
-        for lead in range(end, max(end - MAX_CHARACTER_BYTES, -1), -1):
-            if line[lead] & 0xC0 == 0xC0:  # a character begins here: cut before it, not inside
-                return line[:lead]
-            if line[lead] < 0x80:
-                break
+        if len(line) > end and line[end] & 0xC0 == 0x80:  # inside a character: cut before it
+            begun = BEGUN_CHARACTER.search(line, max(0, end - 3), end)
+            end = begun.start() if begun else end
         return line[:end]
 
 

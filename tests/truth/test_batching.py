@@ -10,7 +10,6 @@ import pytest
 from nmt.data.batching import GROUPS_PER_UPDATE, PADDING_TO_JOIN, micro_batches, permuted, plan_part
 from nmt.data.loader import Loader, Position, ahead, owners
 from nmt.errors import ArtefactError
-from nmt.translate.translator import sorted_batches
 
 RANDOM = np.random.default_rng(5)
 TARGET = RANDOM.integers(1, 60, 5000)
@@ -58,13 +57,10 @@ def test_micro_batches_fit_the_device_and_keep_every_pair(max_tokens):
         assert len(rows) == 1 or len(rows) * longest <= max_tokens
 
 
-@pytest.mark.parametrize("max_tokens", [1, 7, 64, 1000])
-def test_batches_of_lines_are_micro_batches_from_long_to_short(max_tokens):
-    lengths = np.random.default_rng(3).integers(1, 30, size=100)
-    order = np.argsort(-lengths, kind="stable")
-    wanted = [batch.tolist() for batch in micro_batches([order], lengths, lengths, max_tokens)]
-    assert sorted_batches(dict(enumerate(lengths.tolist())), max_tokens) == wanted
-    assert sorted_batches({}, max_tokens) == []
+def test_an_empty_group_has_no_micro_batch():
+    empty, group = np.array([], int), np.arange(3)
+    assert list(micro_batches([empty], SOURCE, TARGET, 64)) == []
+    assert [rows.tolist() for rows in micro_batches([empty, group, empty], SOURCE, TARGET, 1000)] == [[0, 1, 2]]
 
 
 def test_small_groups_of_like_lengths_share_a_micro_batch():

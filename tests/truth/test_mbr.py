@@ -98,6 +98,15 @@ def test_candidates_of_a_constrained_beam_contain_their_phrases():
         assert all((4, 5) in zip(best.tokens, best.tokens[1:], strict=False) for best in hypotheses)
 
 
+@pytest.mark.parametrize("candidates", ["sampling", "beam"])
+def test_a_row_whose_every_continuation_is_avoided_has_one_hypothesis_without_probability(candidates):
+    scorer, rows = RandomScorer(16, V), random_sources(16, 2, V)
+    nothing = Constraints(avoid=("?", "a", "b", "ab"))
+    mbr = build(candidates=candidates, num_candidates=4, n_best=4, **{"candidates.min_length": 1})
+    for hypotheses, least in zip(mbr.search(scorer, rows, [nothing, Constraints()]), [1, 2], strict=True):
+        assert len(hypotheses) >= least and (hypotheses[0].score == -np.inf) == (least == 1)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

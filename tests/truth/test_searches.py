@@ -172,8 +172,8 @@ def test_texts_of_each_line_take_no_table_of_the_vocabulary_each():
     spelling = Target(str, lambda: [f" word{number}".encode() for number in range(5000)]).spelling
     automaton = Automaton(("word17", "another"), spelling)
     arrays = [value for value in vars(automaton).values() if isinstance(value, np.ndarray)]
-    assert any(array is spelling.numbers for array in arrays)
-    assert sum(array.nbytes for array in arrays if array is not spelling.numbers) < 5000
+    assert any(array is spelling for array in arrays)
+    assert sum(array.nbytes for array in arrays if array is not spelling) < 5000
     after = automaton.after(automaton.start)
     assert automaton.is_forbidden(int(after[17])) and not automaton.is_forbidden(int(after[170]))
 

@@ -1,6 +1,7 @@
 """`nmt translate` of any text: sentences, tags, a glossary, and what comes out broken."""
 
 import json
+import os
 import re
 import xml.etree.ElementTree as ElementTree
 
@@ -220,12 +221,31 @@ def test_a_placeholder_that_the_model_invents_stays(work):
 
 
 def test_a_repair_is_searched_where_the_first_search_is(trained, monkeypatch):
-    worlds, whole, world = [], translators._open, World(rank=1, size=2, local_rank=1, local_size=2)
-    monkeypatch.setattr(translators, "_open", lambda *given: worlds.append(given[-1]) or whole(*given))
+    worlds, whole, world = [], translators._open_engine, World(rank=1, size=2, local_rank=1, local_size=2)
+    monkeypatch.setattr(translators, "_open_engine", lambda *given: worlds.append(given[-1]) or whole(*given))
     options = TranslatorOptions(repair=True, replicas=1, threads=1, engine="own")
     made = translators.open_translator([trained], options, registry.choose("decoder", "beam"), world)
     made._open_repair()
     assert worlds == [world, world]
+
+
+def test_texts_to_avoid_come_from_a_pipe_too_and_are_those_of_a_repair(trained):
+    reader, writer = os.pipe()
+    os.write(writer, b"MULI BAN\n")
+    os.close(writer)
+    options = TranslatorOptions(avoid=f"/dev/fd/{reader}", repair=True, replicas=1, threads=1)
+    made = translators.open_translator([trained], options, registry.choose("decoder", "beam"))
+    for translator in (made, made._open_repair()):
+        assert translator.encode([Request("ban")])[0].constraints.avoid == ("MULI BAN",)
+    os.close(reader)
+
+
+def test_what_stands_between_sentences_without_a_translation_stays(trained):
+    rounds = text_steps(Request("Ban kit.\n\nMus lora."), TextSettings(split=True), load(trained).pipeline)
+    assert len(next(rounds).requests) == 2
+    with pytest.raises(StopIteration) as stop:
+        rounds.send([Translation(), Translation()])
+    assert stop.value.value == Translation([Candidate("\n\n", [], 0.0, 0.0)])
 
 
 def test_a_constrained_text_is_repaired_as_a_whole(trained):
