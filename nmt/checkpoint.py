@@ -256,7 +256,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     """Write a safetensors file, the same bytes as that format's library, one tensor after another and without a copy of all.
 
     metadata: texts by name, which other toolkits read
-    The library builds the file in memory first, and ends the process where that memory is not there.
+    The library's error for a full disk has its number in the text alone, and it writes a temporary file of its own first.
     """
     types = list(SAFETENSORS_TYPES)
     ordered = sorted(tensors, key=lambda name: (types.index(tensors[name].dtype), name))

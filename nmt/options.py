@@ -211,15 +211,13 @@ def options_of(cls: type, path: str = "", positional: Collection[str] = ()) -> l
     positional: the names of options whose values stand without a flag
     Raises UserError for a field that is not declared by `opt` or `part`.
     """
-    hints = get_type_hints(cls)
+    hints, options = get_type_hints(cls), list[Option]()
     for field in dataclasses.fields(cls):
-        if "help" not in field.metadata:
-            raise UserError(f"{cls.__name__}.{field.name}: must be declared by opt() or part()")
-    return [
-        Option(name, hints[name], field.default, **field.metadata, path=path, positional=name in positional)
-        for field in dataclasses.fields(cls)
-        for name in [field.name]
-    ]
+        name, metadata = field.name, field.metadata
+        if "help" not in metadata:
+            raise UserError(f"{cls.__name__}.{name}: must be declared by opt() or part()")
+        options.append(Option(name, hints[name], field.default, **metadata, path=path, positional=name in positional))
+    return options
 
 
 def convert(value: Any, kind: Any) -> Any:
@@ -298,7 +296,10 @@ def as_dict(options: Any) -> dict[str, Any]:
 
 
 def flat(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a TOML file by key: `-` is `_`; `[a.b]` puts `a.b.` before its keys, and its `name` is the value of a.b."""
+    """The values of a TOML file by key: `-` is `_`; `[a.b]` puts `a.b.` before its keys, and its `name` is the value of a.b.
+
+    Raises UserError for a value that is given twice.
+    """
     values: dict[str, Any] = {}
     for key, value in table.items():
         key = key.replace("-", "_")
@@ -306,7 +307,7 @@ def flat(table: Mapping[str, Any]) -> dict[str, Any]:
         for name, item in inner.items():
             path = key if name == "name" else f"{key}.{name}"
             if path in values:
-                raise ValueError(f"'{path}' is set twice")
+                raise UserError(f"'{path}' is set twice")
             values[path] = item
     return values
 
@@ -330,7 +331,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{quoted(path)}: no such settings file") from None
     except (IsADirectoryError, NotADirectoryError) as error:
         raise UserError(f"{quoted(path)}: cannot be read as a settings file: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # of a number with too many digits, of tables in tables
+    except (ValueError, RecursionError, UserError) as error:  # of a number with too many digits, of tables in tables
         is_part = "Cannot overwrite a value" in str(error)
         hint = ' (a part with options is a table: [decoder] with name = "mbr")' if is_part else ""
         raise UserError(f"{quoted(path)}: not valid TOML: {error}{hint}") from None

@@ -24,4 +24,4 @@ def run(options: AverageOptions, parts: Parts) -> None:
         sys.stdout.write(f"{name}\tloss {row['loss']:.4f} nats/token\tppl {row['ppl']:.4f}\n")
 
 
-COMMAND = Command("average", run.__doc__, AverageOptions, run, kinds=("criterion",))
+COMMAND = Command("average", AverageOptions, run, kinds=("criterion",))

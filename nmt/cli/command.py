@@ -97,9 +97,9 @@ class Parts:
 class Command:
     """A command of `nmt`.
 
-    help: for `--help`, the docstring of `run`
     options: its own options class
-    run: called with an options object, and with Parts when the command has kinds; returns an exit code or None
+    run: called with an options object, and with Parts when the command has kinds; returns an exit code or None. Its
+        docstring is the help
     kinds: the kinds of parts whose flags it takes
     positional: names of options that are given without a flag, in order
     preload: modules that `run` always needs. They are imported before the garbage collector starts, which would slow the
@@ -108,7 +108,6 @@ class Command:
     """
 
     name: str
-    help: str | None
     options: type
     run: Callable[..., int | None]
     kinds: Sequence[str] = ()
@@ -119,7 +118,7 @@ class Command:
     @property
     def summary(self) -> str:
         """The help as one paragraph."""
-        return " ".join((self.help or "").split())
+        return " ".join((self.run.__doc__ or "").split())
 
     def own_groups(self) -> dict[str, list[Option]]:
         """The options that do not belong to a part, by heading of --help."""

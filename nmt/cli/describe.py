@@ -91,4 +91,4 @@ def _model_of(folder: Path) -> tuple[str, registry.Entry, Mapping[str, Any]]:
     return one_line(summary), registry.find("model", facts.model), facts.options
 
 
-COMMAND = Command("describe", run.__doc__, DescribeOptions, run, positional=("kind", "name"))
+COMMAND = Command("describe", DescribeOptions, run, positional=("kind", "name"))

@@ -119,4 +119,4 @@ def _page(report: DoctorReport) -> str:
     return html_page("nmt doctor", [*sizes, table, *charts])
 
 
-COMMAND = Command("doctor", run.__doc__, DoctorCommandOptions, run, positional=("data",))
+COMMAND = Command("doctor", DoctorCommandOptions, run, positional=("data",))

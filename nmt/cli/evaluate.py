@@ -276,4 +276,4 @@ def _language(options: EvaluateOptions, systems: Sequence[System]) -> str:
     return language
 
 
-COMMAND = Command("evaluate", run.__doc__, EvaluateOptions, run, kinds=("decoder",))
+COMMAND = Command("evaluate", EvaluateOptions, run, kinds=("decoder",))

@@ -57,4 +57,4 @@ def run(options: ImportOptions) -> None:
     compare_with_toolkit(imported, model, format)
 
 
-COMMAND = Command("import", run.__doc__, ImportOptions, run)
+COMMAND = Command("import", ImportOptions, run)

@@ -117,9 +117,7 @@ def _distance_from_cause(code: int) -> int:
 
     The launcher itself ends the last ones by SIGTERM.
     """
-    if code == 0:
-        return 4
-    return 3 if code == -signal.SIGTERM else 0 if code < 0 else 2 if code == ResourceError.code else 1
+    return {0: 4, -signal.SIGTERM: 3, ResourceError.code: 2}.get(code, 0 if code < 0 else 1)
 
 
 def _variables_of_each(devices: int, device: str, threads: int | None) -> dict[str, str]:

@@ -28,4 +28,4 @@ def run(options: ListOptions) -> None:
         sys.stdout.writelines(f"  {name:<32} {summary}\n" for name, summary in names.items())
 
 
-COMMAND = Command("list", run.__doc__, ListOptions, run, positional=("kind",))
+COMMAND = Command("list", ListOptions, run, positional=("kind",))

@@ -107,7 +107,9 @@ def run(arguments: list[str]) -> int:
     """Run a command and return its exit code. An error is one line on stderr."""
     debug = "--debug" in arguments
     try:
-        return _dispatch(arguments)
+        return app(arguments or ["--help"], prog_name="nmt", standalone_mode=False) or 0
+    except TyperException as error:
+        return _fail(f"{error.format_message()} (nmt --help)", UserError.code, debug)
     except UserError as error:
         return _fail(str(error), error.code, debug)
     except Interrupted as error:
@@ -170,17 +172,14 @@ class CommandGroup(TyperGroup):
         return TyperCommand(name, help=COMMANDS[name]) if name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str, TyperCommand, list[str]]:
-        return args[0], _shell_command(args[0]), args[1:]
+        name, *rest = args
+        if name not in COMMANDS:
+            from nmt.cli.unknown_words import unknown_command
 
+            raise unknown_command(name, COMMANDS)
+        from nmt.cli.command import ShellCommand
 
-def _shell_command(name: str) -> TyperCommand:
-    if name not in COMMANDS:
-        from nmt.cli.unknown_words import unknown_command
-
-        raise unknown_command(name, COMMANDS)
-    from nmt.cli.command import ShellCommand
-
-    return ShellCommand(importlib.import_module(module_of(name)).COMMAND)
+        return name, ShellCommand(importlib.import_module(module_of(name)).COMMAND), rest
 
 
 def module_of(command: str) -> str:
@@ -206,13 +205,6 @@ def nmt(
     ] = False,
 ) -> None:
     """Neural machine translation, from parallel text to a translation."""
-
-
-def _dispatch(arguments: list[str]) -> int:
-    try:
-        return app(arguments or ["--help"], prog_name="nmt", standalone_mode=False) or 0
-    except TyperException as error:
-        raise UserError(f"{error.format_message()} (nmt --help)") from None
 
 
 def _close_stdout(code: int) -> int:

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
@@ -56,9 +56,7 @@ def typer_parameters(options: Sequence[Option], flags: Mapping[str, Flag]) -> li
     flags: by spelling; an option without a flag there is left out, unless it is given without one. An option of any
         number of words may be given both ways, `FILE --input FILE`: it has two parameters.
     """
-    spellings: dict[str, tuple[list[str], list[str]]] = {
-        option.path_key: ([], []) for option in options
-    }  # that set it, and that set it to no
+    spellings = defaultdict[str, tuple[list[str], list[str]]](lambda: ([], []))  # that set it, and that set it to no
     for spelling, flag in flags.items():
         spellings[flag.option.path_key][flag.negated].append(spelling)
     parameters = []

@@ -121,4 +121,4 @@ def _title(name: str) -> tuple[str, str]:
     return ("Training " if unit == name else "Validation ") + unit, unit
 
 
-COMMAND = Command("plot", run.__doc__, PlotOptions, run, positional=("runs",))
+COMMAND = Command("plot", PlotOptions, run, positional=("runs",))

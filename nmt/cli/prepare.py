@@ -57,4 +57,4 @@ def _pairs_line(row: dict[str, Any]) -> str:
     return "; ".join(filter(None, [counts, *notes]))
 
 
-COMMAND = Command("prepare", run.__doc__, PrepareCommandOptions, run)
+COMMAND = Command("prepare", PrepareCommandOptions, run)

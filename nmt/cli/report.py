@@ -89,7 +89,7 @@ def _tflops(text: str) -> float:
 def _files(options: ReportOptions, flag: str, values: Sequence[str]) -> Iterator[tuple[Path, Path]]:
     """The folder of the run and the file of each RUN=FILE."""
     for text in values:
-        run = next((run for run in options.runs if text.startswith(f"{run}=")), None)
+        run = max((run for run in options.runs if text.startswith(f"{run}=")), key=len, default=None)
         if run is None:
             raise UserError(f"{flag} {quoted(text)}: must be RUN=FILE, with a RUN written as in RUNS")
         yield Path(run), Path(text[len(run) + 1 :])
@@ -136,18 +136,17 @@ def _run_json(run: History, tflops: float | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """Texts of a table. num_published: the first rows, which are the paper's; speeds: of the runs, below SPEED_HEADER"""
+    """Texts of a table. rows: those of TABLE_2 first; speeds: of the runs, below SPEED_HEADER"""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
-    num_published: int
     speeds: Sequence[Sequence[str]]
     notes: Sequence[str]
 
     def as_text(self) -> str:
         header, *lines = table_lines([self.header, *self.rows], right=range(1, len(self.header)))
         rule = "-" * max(map(len, [header, *lines]))
-        published, runs = lines[: self.num_published], lines[self.num_published :]
+        published, runs = lines[: len(TABLE_2)], lines[len(TABLE_2) :]
         parts = [header, rule, *published, *([rule, *runs] if runs else []), ""]
         if runs:
             parts += [*table_lines([SPEED_HEADER, *self.speeds], right=range(1, len(SPEED_HEADER))), ""]
@@ -189,7 +188,7 @@ def report_table(runs: Sequence[History], test_set: str | None, tflops: float | 
         ]
         for system, cells, counted in rows
     ]
-    return ReportTable(header, texts, len(TABLE_2), list(map(_speeds, runs)), _notes(runs, tflops))
+    return ReportTable(header, texts, list(map(_speeds, runs)), _notes(runs, tflops))
 
 
 def _speeds(run: History) -> list[str]:
@@ -245,10 +244,10 @@ def _note(run: History) -> str:
 def report_page(table: ReportTable) -> str:
     rows = [[escape(cell) for cell in row] for row in table.rows]
     notes = [f"<p>{escape(note)}</p>" for note in table.notes]
-    tables = [html_table(table.header, rows, table.num_published)]
+    tables = [html_table(table.header, rows, len(TABLE_2))]
     if table.speeds:
         tables.append(html_table(SPEED_HEADER, [[escape(cell) for cell in row] for row in table.speeds]))
     return html_page("nmt report", [*tables, *notes])
 
 
-COMMAND = Command("report", run.__doc__, ReportOptions, run, positional=("runs",))
+COMMAND = Command("report", ReportOptions, run, positional=("runs",))

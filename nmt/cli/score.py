@@ -27,8 +27,6 @@ WINDOW_LINES: Final = 10_000
 
 @options_class
 class ScoreOptions:
-    """The options of `nmt score`."""
-
     model: str = opt(REQUIRED, "model folder, or run folder (its best checkpoint)", aliases=("m", "path"))
     source: str = opt(REQUIRED, "source file, plain or compressed; - is stdin", aliases=("s",))
     target: str = opt(REQUIRED, "target file, plain or compressed; - is stdin", aliases=("t",))
@@ -206,4 +204,4 @@ def _line(options: ScoreOptions, pair: "PairScore | None") -> str:
     return shown + "\n"
 
 
-COMMAND = Command("score", run.__doc__, ScoreOptions, run, preload=("torch",))
+COMMAND = Command("score", ScoreOptions, run, preload=("torch",))

@@ -27,4 +27,4 @@ def run(options: ServeOptions, parts: Parts) -> None:
         raise Interrupted(number)
 
 
-COMMAND = Command("serve", run.__doc__, ServeOptions, run, kinds=("decoder",))
+COMMAND = Command("serve", ServeOptions, run, kinds=("decoder",))

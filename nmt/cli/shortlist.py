@@ -11,7 +11,7 @@ from nmt.cli.command import Command
 from nmt.data.shards import PreparedData
 from nmt.data.shortlist import learn_shortlist, measure_coverage
 from nmt.errors import UserError, quoted
-from nmt.files import write_output
+from nmt.files import check_output_file, write_output
 from nmt.log import log
 from nmt.options import REQUIRED
 from nmt.signals import Signals
@@ -45,6 +45,7 @@ def run(options: ShortlistOptions) -> None:
             raise UserError(f"{quoted(path)}: already there (name another file, or give --overwrite)")
         if (path.parent / MANIFEST).exists():
             raise UserError(f"{quoted(path)}: is in a folder that nmt wrote as a whole (name another file)")
+        check_output_file(path)
     if dictionary is not None and output.resolve() == dictionary.resolve():
         raise UserError(f"{quoted(output)}: is named by --output and by --dictionary (name two files)")
     data = PreparedData(Path(options.data))
@@ -71,4 +72,4 @@ def run(options: ShortlistOptions) -> None:
         sys.stdout.buffer.write(line.encode())
 
 
-COMMAND = Command("shortlist", run.__doc__, ShortlistOptions, run)
+COMMAND = Command("shortlist", ShortlistOptions, run)

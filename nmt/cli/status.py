@@ -121,4 +121,4 @@ def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
     return [*rows, ("last record", f"{clock(values['age_seconds'])} ago")]
 
 
-COMMAND = Command("status", run.__doc__, StatusOptions, run, positional=("run",))
+COMMAND = Command("status", StatusOptions, run, positional=("run",))

@@ -19,7 +19,7 @@ from nmt.cli.tables import table_lines
 from nmt.cli.trials import MAX_TRIALS, Sweep, Trial, read_sweep
 from nmt.data.shards import PreparedData
 from nmt.errors import ArtefactError, UserError, quoted, unknown
-from nmt.files import read_bytes, sha256, write_file, write_output
+from nmt.files import check_output_file, read_bytes, sha256, write_file, write_output
 from nmt.locks import Lock
 from nmt.log import log
 from nmt.metrics.base import Metric
@@ -133,6 +133,7 @@ def run(options: SweepOptions) -> int:
             _check_score(options, training)
             _check_average(options, training)
             bar.advance(options.seeds)
+    trials = list({trial.name: trial for trial in trials}.values())  # a number and its text are one setting
     if options.score_name not in options.metric_names:
         for folder in dict.fromkeys(trial.settings["train"]["data"] for trial in trials):
             _check_data(Path(folder), options.score_name)
@@ -144,6 +145,8 @@ def run(options: SweepOptions) -> int:
         return 0
     _check_folder(folder)
     with Lock(folder), log.progress("sweeping", len(jobs), "runs") as bar:
+        if options.html is not None:
+            check_output_file(Path(options.html))  # which may be in the sweep's folder, made by now
         write_file(folder / SWEPT_FILE, read_bytes(Path(options.file)))
         bar.advance(sum(job.is_done for job in jobs))
 
@@ -421,4 +424,4 @@ def _curves(rows: Sequence[Row]) -> list[LineChart]:
     return line_charts(runs, [], ["updates"])
 
 
-COMMAND = Command("sweep", run.__doc__, SweepOptions, run, positional=("file",))
+COMMAND = Command("sweep", SweepOptions, run, positional=("file",))

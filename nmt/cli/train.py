@@ -2,7 +2,7 @@
 
 import sys
 
-from nmt.cli.command import Command, Parts, print_json
+from nmt.cli.command import DEFAULTS, Command, Parts, print_json
 from nmt.dist import World
 from nmt.log import log
 from nmt.train.options import TrainOptions
@@ -46,11 +46,4 @@ def run(options: TrainOptions, parts: Parts) -> int:
     return 0
 
 
-COMMAND = Command(
-    "train",
-    run.__doc__,
-    TrainOptions,
-    run,
-    kinds=("model", "criterion", "optimizer", "schedule", "decoder"),
-    preload=("torch",),
-)
+COMMAND = Command("train", TrainOptions, run, kinds=tuple(DEFAULTS), preload=("torch",))

@@ -17,7 +17,7 @@ from nmt.cli.command import Command, Parts, start_is_over
 from nmt.cli.prompt import Prompt, is_terminal, is_typed
 from nmt.dist import MAX_WAIT_MINUTES, World
 from nmt.errors import UserError, quoted
-from nmt.files import check_writable, new_output, to_json, write_output
+from nmt.files import check_output_file, new_output, to_json, write_output
 from nmt.log import log
 from nmt.options import MAX_PROCESSES, REQUIRED, flag_of, opt, options_class
 from nmt.signals import Signals
@@ -54,8 +54,6 @@ class FileOptions:
 
 @options_class
 class TranslateOptions(TranslatorOptions, FileOptions):
-    """The options of `nmt translate`."""
-
     input_form: Literal["text", "prefix", "phrases", "json"] = opt(
         "text",
         "form of a line: text; text ||| beginning of its translation; text ||| phrase ||| phrase that it contains (with "
@@ -122,6 +120,8 @@ class TranslateOptions(TranslatorOptions, FileOptions):
             if other != "input" and None not in (file, other_file) and realpath(file) == realpath(other_file):
                 flags = [flag_of(word) for word in (name, other)]
                 raise ValueError(f"{flags[0]} and {flags[1]} are the same file, {quoted(other_file)} (name another)")
+        if self.stats == "-":
+            raise ValueError("--stats -: stdout is for the translations (name a file; /dev/stderr may be one)")
         if self.output.endswith(PACKED):
             raise ValueError(
                 f"--output {quoted(self.output)}: translations are written uncompressed (leave --output out: `| gzip > FILE.gz`)"
@@ -239,9 +239,9 @@ def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int
     from nmt.translate.requests import Request, in_context
 
     name = options.input[0]
-    for written in (options.output, options.stats or "-"):
-        if written != "-":
-            check_writable(Path(written).parent)
+    for written in (options.output, options.stats):
+        if written not in (None, "-"):
+            check_output_file(Path(written))
     document = read_document(Path(name), options.format)
     translator = _open(options, parts, world)
     if translator.engine.n_best > 1:
@@ -317,6 +317,4 @@ def _show(options: TranslateOptions, translator: "Translator") -> "Show":
     return printer.as_n_best if translator.engine.n_best > 1 else printer.as_text
 
 
-COMMAND = Command(
-    "translate", run.__doc__, TranslateOptions, run, kinds=("decoder",), positional=("input",), ends_start=True
-)
+COMMAND = Command("translate", TranslateOptions, run, kinds=("decoder",), positional=("input",), ends_start=True)

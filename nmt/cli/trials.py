@@ -15,10 +15,12 @@ from nmt.cli import train, translate
 from nmt.cli.command import Command
 from nmt.cli.settings import Layer, OptionTable, file_layer
 from nmt.errors import UserError, quoted, unknown
-from nmt.options import read_toml, to_toml
+from nmt.options import options_of, read_toml, to_toml
+from nmt.train.options import TrainOptions
 
 COMMAND_OF_TABLE: Final[Mapping[str, Command]] = {"train": train.COMMAND, "translate": translate.COMMAND}
 SET_BY_SWEEP: Final = {"train": ("output", "dry_run", "json"), "translate": ("input", "output", "format", "json")}
+SEED: Final = next(option for option in options_of(TrainOptions) if option.name == "seed")
 RANGE_KEYS: Final = ("low", "high", "log")
 MAX_TRIALS: Final = 1000  # of combinations; more are a slip of the keyboard
 DRAWS_PER_TRIAL: Final = 20  # values of a short list are soon drawn twice
@@ -103,10 +105,12 @@ class Sweep:
         """The trials, `seeds` of each combination of values.
 
         draws: combinations to draw, different ones; None takes all
-        Raises UserError for a range without draws, for too many trials, and for seeds without a first one.
+        Raises UserError for a range without draws, too many trials, seeds without a first one, and a seed that is no number.
         """
-        base = self.fixed["train"].get("seed", 1) if "train" in self.fixed and "seed" not in self.tried else None
-        if seeds > 1 and not isinstance(base, int):
+        base = None
+        if "train" in self.fixed and "seed" not in self.tried:
+            base = SEED.convert(self.fixed["train"].get("seed", 1), _origin(self.path, "train"))
+        if seeds > 1 and base is None:
             raise UserError(f"{quoted(self.path)}: --seeds {seeds}: needs [train], with a number as its seed or none")
         trials = []
         for tried in self._combinations(draws, draws_seed):

@@ -7,8 +7,8 @@ from typing import Final
 from nmt.documents.document import Languages, Unit, damaged
 from nmt.documents.markers import WRITTEN_TAG, Markers, has_words
 from nmt.errors import InputError
+from nmt.text.corpus import BOM
 
-BOM: Final = "\ufeff"
 MAX_LINE_CHARACTERS: Final = 42  # of a line of subtitles, as broadcasters have it
 TIME: Final = r"\d+:\d\d:\d\d[,.]\d{1,3}"
 TIMING: Final = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}\b")
@@ -68,7 +68,7 @@ def read(content: bytes, place: str) -> SrtDocument:
         raise InputError(f"{place}:{line}: not UTF-8 (convert the subtitles to UTF-8)") from None
     cues: list[tuple[int, int]] = []
     for number, text in enumerate(lines):
-        if TIMING.match(text.removeprefix(BOM)):
+        if TIMING.match(text.removeprefix(BOM.decode())):
             cues.append((number + 1, _end_of_text(lines, number + 1)))
         elif BROKEN_TIMING.match(text):
             raise damaged(place, "SRT", f"a timing line reads '{text.strip()}'", number + 1)

@@ -657,12 +657,12 @@ def test_a_model_that_memory_cannot_hold_is_5_before_it_takes_any(data, tmp_path
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_memory_that_cannot_be_had_is_5_with_advice(device, call, monkeypatch):
-    def allocate(arguments):
+    def allocate(arguments, **named):
         if device == "cpu":
             return torch.empty(1 << 60)
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(main, "_dispatch", allocate)
+    monkeypatch.setattr(main, "app", allocate)
     refused = call("train")
     assert refused.code == 5 and "out of memory" in refused.err and "--max-tokens" in refused.err
 

@@ -46,6 +46,7 @@ def test_seeds_begin_with_that_of_the_file_and_name_the_folders(sweep_of):
     trials = sweep_of('[train]\ndata = "d"\nlr = [0.1, 0.2]\nseed = 7\n').trials(None, 1, 2)
     assert [trial.name for trial in trials] == ["lr=0.1,seed=7", "lr=0.1,seed=8", "lr=0.2,seed=7", "lr=0.2,seed=8"]
     assert [trial.settings["train"]["seed"] for trial in trials] == [7, 8, 7, 8]
+    assert trials == sweep_of('[train]\ndata = "d"\nlr = [0.1, 0.2]\nseed = "7"\n').trials(None, 1, 2)
 
 
 def test_more_draws_begin_with_the_same_and_another_option_changes_no_draw_of_others(sweep_of):
@@ -111,6 +112,7 @@ def test_a_file_that_cannot_be_used_is_an_error_with_its_place(text, message, sw
         ('model = ["transformer", "rnnsearh"]', 1, "unknown model 'rnnsearh' (did you mean 'rnnsearch'?)"),
         ("lr = { low = 0.1, high = 0.2 }", 1, "'lr' is a range to draw from (give --trials N)"),
         ("seed = [1, 2]", 3, "--seeds 3: needs [train], with a number as its seed"),
+        ("seed = 1.5", 1, "--seed '1.5': must be INT (set by "),
         (
             f"lr = {list(range(1, 102))}\nheads = {list(range(1, 11))}",
             1,

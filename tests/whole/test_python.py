@@ -90,6 +90,8 @@ def test_a_decoder_option_that_does_not_exist_is_refused(decoder, values, told, 
 def test_decoder_options_may_have_dashes_and_be_nested(trained):
     translator = nmt.load(trained, decoder_options={"beam-size": 7})
     assert translator.engine.decoder.options.beam_size == 7
+    with pytest.raises(UserError, match="'beam_size' is set twice"):
+        nmt.load(trained, decoder_options={"beam-size": 7, "beam_size": 8})
     nested = {"num-candidates": 3, "utility": {"name": "bleu"}, "candidates": {"name": "sampling", "temperature": 2}}
     options = nmt.load(trained, decoder="mbr", decoder_options=nested).engine.decoder.options
     assert (options.num_candidates, options.utility.name, options.candidates.options.temperature) == (3, "bleu", 2)

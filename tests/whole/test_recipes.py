@@ -549,7 +549,7 @@ def test_students_learn_from_a_teacher_and_are_compared_with_it(
         assert done.returncode == 0, done.stderr
     assert "exists: skipped" in done.stderr
     rows = [line.split() for line in done.stdout.splitlines()]
-    models = ["model", *["teacher"] * 8, *["tiny"] * 8, *["ssru"] * 3]  # CTranslate2 has no SSRU
+    models = ["model", *["teacher"] * 9, *["tiny"] * 9, *["ssru"] * 3]  # CTranslate2 has no SSRU
     assert [row[0] for row in rows] == models
     assert rows[1][-1] == "1.00" and all(float(row[-2]) > 0 for row in rows[1:])
     translations = (tmp_path / "work" / "test" / "teacher.0.txt").read_text().splitlines()

@@ -67,6 +67,13 @@ def test_a_named_score_takes_the_place_of_validations_and_the_papers_own_bleu_th
     assert "  12.00  " in shown and "*" not in shown
 
 
+def test_the_scores_are_those_of_the_run_whose_whole_name_they_begin_with(copy, tmp_path, call):
+    (tmp_path / "x.json").write_text(json.dumps([{"metric": "bleu", "value": 11.0, "signature": "s", "detail": "d"}]))
+    other = Path(shutil.copytree(copy, f"{copy}=0.1"))
+    told = call("report", copy, other, "--json", f"--scores={other}={tmp_path / 'x.json'}")
+    assert [run["bleu"] for run in told.json["runs"]] == [None, 11.0]
+
+
 def test_results_on_another_test_set_have_columns_of_their_own_and_speeds_a_table(trained, tmp_path, call):
     stats = {"lines": 30, "failed": 0, "seconds": 2.5, "lines_per_second": 12.0}
     (tmp_path / "stats.json").write_text(json.dumps(stats))

@@ -112,11 +112,17 @@ def test_a_run_that_fails_is_told_and_stops_no_other(data, tmp_path, call):
 def test_a_run_whose_folder_cannot_be_made_ends_the_sweep_with_that_error(data, tmp_path, call):
     file = write_sweep(tmp_path / "sweep.toml", data, 1, "lr = [0.005, 0.02]")
     arguments = ["sweep", file, f"--output={tmp_path / 'out'}", "--score=valid_loss"]
-    assert call(*arguments).code == 0
+    assert call(*arguments, f"--html={tmp_path / 'out/page.html'}").code == 0
     shutil.rmtree(tmp_path / "out/lr=0.005,seed=1")
     (tmp_path / "out/lr=0.005,seed=1").write_text("a file")
     failed = call(*arguments)
     assert failed.code == 5 and "lr=0.005,seed=1" in failed.err and "bug" not in failed.err
+
+
+def test_a_value_that_stands_as_a_number_and_as_text_is_one_run(data, tmp_path, call):
+    file = write_sweep(tmp_path / "sweep.toml", data, 1, 'lr = [0.005, "0.005", 0.02]')
+    planned = call("sweep", file, f"--output={tmp_path / 'out'}", "--dry-run")
+    assert planned.out.splitlines() == ["2 runs", "lr=0.005,seed=1", "lr=0.02,seed=1"]
 
 
 def test_a_signal_ends_the_sweep_and_its_trainings(data, tmp_path):
@@ -267,6 +273,9 @@ def test_options_that_do_not_fit_the_file_are_refused(trained, data, tmp_path, t
     refused = call("sweep", kept, f"--output={tmp_path / 'out'}", *texts, "--average=3")
     assert refused.code == 2 and "--average 3: a run keeps 1 checkpoints" in refused.err
     assert not (tmp_path / "out").exists()
+    refused = call("sweep", kept, f"--output={tmp_path / 'out'}", f"--html={tmp_path / 'missing/x.html'}")
+    assert refused.code == 5 and "missing: cannot be written" in refused.err
+    assert not list((tmp_path / "out").glob("*"))
 
 
 def test_a_folder_with_other_files_is_refused_and_keeps_them(data, tmp_path, call):

@@ -347,7 +347,7 @@ def loaded(trained):
 
 def translator(loaded, decoder):
     options = TranslatorOptions(batch_tokens=1000)
-    return Translator(loaded.pipeline, OwnEngine(loaded.pipeline, loaded.model, options, decoder), options)
+    return Translator(OwnEngine(loaded.pipeline, loaded.model, options, decoder), options)
 
 
 LINES = [" ".join(WORDS[i : i + 1 + i % 4]) for i in range(16)]
@@ -735,9 +735,10 @@ def test_settings_of_the_output_that_make_no_sense_are_2(translate, flags):
     [
         (["--beam-graph=x.html", "--glossary=x"], "--beam-graph: needs one device and a search without"),
         (["--input=-", "--input=a", "--input=-"], "- is given twice"),
+        (["--stats=-"], "--stats -: stdout is for the translations"),
     ],
 )
-def test_what_would_draw_another_search_or_read_stdin_twice_is_refused(trained, capfd, flags, told):
+def test_what_would_draw_another_search_or_use_a_stream_twice_is_refused(trained, capfd, flags, told):
     assert run(["translate", f"--model={trained}", *flags]) == 2 and told in capfd.readouterr().err
 
 
@@ -824,6 +825,12 @@ def test_a_dictionary_is_of_words_and_not_of_subwords(call, tmp_path):
     refused = call("shortlist", "--data", tmp_path / "data", "--output", tmp_path / "l", "--dictionary", tmp_path / "d")
     assert refused.code == 2 and "nmt prepare --subword none" in refused.err
     assert not (tmp_path / "d").exists() and not (tmp_path / "l").exists()
+
+
+def test_a_file_that_cannot_be_written_is_told_before_the_data_are_read(call, tmp_path):
+    for flags in (["--output=missing/l"], ["--output=l", f"--dictionary={tmp_path}", "--overwrite"]):
+        refused = call("shortlist", "--data=nowhere", *flags)
+        assert refused.code == 5 and "cannot be written" in refused.err
 
 
 class Free:
