@@ -69,7 +69,8 @@ class CrossEntropy(Criterion):
         more: what a subclass takes besides
         """
         if (linear := linear_output(output)) is None:
-            return self.sums_in_chunks(output, features, targets, factors, *more).unbind()
+            chunked = self.sums_in_chunks(output, features, targets, factors, *more)
+            return [each.clone() for each in chunked]  # FSDP warns of views
         sums: Sequence[Tensor] = LinearSums.apply(features, *linear, targets, factors, self, *more)  # type: ignore[no-untyped-call]
         return sums
 
@@ -270,7 +271,7 @@ class LinearSums(torch.autograd.Function):
         output = OutputGradients(ctx.needs_input_grad, features, weight, bias, limit, factors, spread)
         rows = chunk_rows(features, criterion.num_logits * len(weight))
         chunks = (criterion.chunk_sums(output, part, targets, *more) for part in chunks_of(len(targets), rows))
-        total, *reported = (each.clone() for each in reduce(torch.add, chunks))  # FSDP takes no views
+        total, *reported = (each.clone() for each in reduce(torch.add, chunks))  # FSDP warns of views
         ctx.gradients = output.finished()
         ctx.mark_non_differentiable(*reported)
         return total, *reported

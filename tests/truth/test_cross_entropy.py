@@ -91,6 +91,7 @@ def test_chunks_give_the_plain_loss_and_gradients(kind, bias, z_loss, monkeypatc
     model, batch = case(linear if kind == "linear" else nn.Sequential(linear, nn.Identity()))
     criterion = smoothed(0.1, z_loss=z_loss)
     loss, nll_sum = sums_of(criterion, model, batch)
+    assert not loss._is_view()  # of which FSDP warns
     (3.0 * loss).backward()
     gradients = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
