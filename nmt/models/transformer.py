@@ -219,6 +219,7 @@ class Transformer(Model):
         shape = self.decoder_layers[0].cross_attention.shape
         parts = ("cell",) if self.keeps_cells else ("keys", "values")  # what a layer keeps of the past
         names = [tuple(f"{i}.{part}" for part in parts) for i in range(len(layers))]
+        memory_names = [(f"{i}.memory_keys", f"{i}.memory_values") for i in range(len(layers))]
 
         def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
             memory, bias, positions = state.sentences, None, None
@@ -240,11 +241,12 @@ class Transformer(Model):
                 bias = grouped_bias(bias, (B, shape.heads), shape.groups)  # BG H/G*W E
             kept: dict[str, Tensor] = {}
             with recording(state.watched) as weights:
-                for i, layer in enumerate(recording_layers() if state.watched else layers):
-                    of_layer = tuple(map(past.__getitem__, names[i]))
-                    of_memory = (memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]), padding_bias
+                steps = recording_layers() if state.watched else layers
+                for layer, own, (keys, values) in zip(steps, names, memory_names, strict=True):
+                    of_layer = tuple([past[name] for name in own])
+                    of_memory = (memory[keys], memory[values]), padding_bias
                     states, of_layer = layer(states, of_layer, used, bias, positions, *of_memory)
-                    kept.update(zip(names[i], of_layer, strict=True))
+                    kept.update(zip(own, of_layer, strict=True))
             log_probs = self.log_probs(self.decoder_norm(states), output)  # N V
             of_cross = weights if self.keeps_cells else weights[1::2]  # attention to the memory, of each layer
             attention = of_cross[self.alignment_layer].mean(1).flatten(0, 1) if weights else None  # N S
