@@ -186,18 +186,21 @@ def new_output(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
     A link is followed, and the file that it leads to is replaced. A device, a pipe and an open descriptor, such as
     /dev/stdout, are written to as they are; an OSError of one has this path.
     """
-    _refuse_folder(path)
-    if _is_stream(path):
+    if (replaced := _replaced_file(path)) is None:
         with naming(path), open(path, "wb", opener=_at_end) as stream:
             yield stream
     else:
-        with new_file(Path(os.path.realpath(path)) if path.is_symlink() else path, needed) as file:
+        with new_file(replaced, needed) as file:
             yield file
 
 
-def _refuse_folder(path: Path) -> None:
+def _replaced_file(path: Path) -> Path | None:
+    """The file that an output replaces, behind links; None for what cannot be replaced. Raises ResourceError for a folder."""
     if path.is_dir():
         raise storage_error(OSError(errno.EISDIR, os.strerror(errno.EISDIR)), path)
+    if _is_stream(path):
+        return None
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def _is_stream(path: Path) -> bool:
@@ -241,9 +244,8 @@ def check_writable(folder: Path) -> None:
 
 def check_output_file(path: Path) -> None:
     """Raise ResourceError for a path that `new_output` could not write to, before there is anything to write."""
-    _refuse_folder(path)
-    if not _is_stream(path):
-        check_writable((path.resolve() if path.is_symlink() else path).parent)
+    if (replaced := _replaced_file(path)) is not None:
+        check_writable(replaced.parent)
 
 
 def check_file_name(path: Path, endings: Collection[str], action: str) -> None:

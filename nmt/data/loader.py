@@ -190,7 +190,6 @@ class Loader:
         cuts = []
         for rank in range(self.ranks):
             shares = [group[of == rank] for group, of in zip(groups, owner, strict=True)]
-            shares = [share for share in shares if len(share)]
             cuts.append(list(micro_batches(shares, *lengths, self.max_tokens, self.device)))
         idle = max(map(len, cuts)) - len(cuts[self.rank])
         batches = [

@@ -387,5 +387,10 @@ def embedding(size: int, width: int, std: float) -> nn.Embedding:
     return table
 
 
+def models_in(module: nn.Module) -> list[Model]:
+    """The models within a module, such as those of an ensemble; a model is its own."""
+    return [part for part in module.modules() if isinstance(part, Model)]
+
+
 def _num_bytes(state: State) -> int:
     return sum(tensor.nbytes for tensor in [*state.sentences.values(), *state.hypotheses.values()])

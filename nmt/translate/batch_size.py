@@ -5,7 +5,7 @@ from typing import Final
 from torch import nn
 
 from nmt.device import Memory
-from nmt.models.base import Model
+from nmt.models.base import Model, models_in
 
 MAX_GPU_TOKENS: Final = 1 << 15
 MAX_CPU_TOKENS: Final = 1 << 12
@@ -25,7 +25,7 @@ def auto_batch_tokens(scorer: nn.Module, memory: Memory, paths: int, replicas: i
     paths: hypotheses of a sentence
     replicas: batches side by side
     """
-    models = [module for module in scorer.modules() if isinstance(module, Model)]
+    models = models_in(scorer)
     widest = max(model.width for model in models)
     fast = MAX_GPU_TOKENS if memory.on_gpu else min(MAX_CPU_TOKENS, MAX_CPU_NUMBERS // widest)
     bytes_per_token = max(MIN_PATHS, paths) * sum(map(bytes_per_path, models))

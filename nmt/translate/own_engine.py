@@ -14,7 +14,7 @@ from nmt.device import Memory, Precision, autocast, default_threads, device_of
 from nmt.dist import World
 from nmt.errors import UserError
 from nmt.log import log
-from nmt.models.base import Model
+from nmt.models.base import Model, models_in
 from nmt.nn.linear import choose_matmuls, transpose_weights
 from nmt.nn.matmul import InferenceMatmul, using
 from nmt.nn.quantized import Int8Linear
@@ -62,7 +62,7 @@ class OwnEngine(SearchEngine):
         if options.capture and getattr(decoder.options, "coverage_penalty", None):
             raise UserError("--capture: has no effect with --coverage-penalty, which records attention (leave it out)")
         with autocast(device, self.precision):
-            for model in [module for module in scorer.modules() if isinstance(module, Model)]:
+            for model in models_in(scorer):
                 if options.compile:
                     model.compile_steps()
                 if options.capture:

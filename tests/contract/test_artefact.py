@@ -14,7 +14,7 @@ from conftest import small_disk
 from nmt import artefact
 from nmt.artefact import Artefact, check_output, new_folder, remove_artefact, remove_leftovers
 from nmt.errors import ArtefactError, LockedError, ResourceError, UserError
-from nmt.files import new_file, write_file, write_output
+from nmt.files import check_output_file, new_file, write_file, write_output
 from nmt.locks import Lock, holder_of
 from nmt.runs import Checkpoints
 
@@ -315,6 +315,16 @@ def test_an_output_replaces_what_a_link_leads_to_and_keeps_the_permissions(tmp_p
     with pytest.raises(OSError, match="No space left") as failed:
         write_output(Path("/dev/full"), b"new")
     assert failed.value.filename == "/dev/full" and Path("/dev/full").is_char_device()
+
+
+def test_an_output_is_checked_where_its_link_leads(tmp_path):
+    (tmp_path / "link").symlink_to("missing/file")
+    with pytest.raises(ResourceError, match="missing: cannot be written"):
+        check_output_file(tmp_path / "link")
+    (tmp_path / "loop").symlink_to("loop")
+    check_output_file(tmp_path / "loop")
+    write_output(tmp_path / "loop", b"new")
+    assert (tmp_path / "loop").read_text() == "new"
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
