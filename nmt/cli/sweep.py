@@ -133,7 +133,6 @@ def run(options: SweepOptions) -> int:
             _check_score(options, training)
             _check_average(options, training)
             bar.advance(options.seeds)
-    trials = list({trial.name: trial for trial in trials}.values())  # a number and its text are one setting
     if options.score_name not in options.metric_names:
         for folder in dict.fromkeys(trial.settings["train"]["data"] for trial in trials):
             _check_data(Path(folder), options.score_name)

@@ -71,7 +71,7 @@ class Trial:
     def name(self) -> str:
         """The name of its folder, the same for the same values: `lr=0.001,dropout=0.1,seed=1`."""
         values = dict(self.tried) if self.seed is None else {**self.tried, "seed": self.seed}
-        plain = ",".join(f"{key}={_text(value)}" for key, value in values.items()) or "run"
+        plain = _texts(values) or "run"
         name = re.sub(r"[^\w.,=+-]+", "_", plain, flags=re.ASCII)[:MAX_NAME_CHARACTERS]
         digest = sha256(json.dumps(values, default=str).encode()).hexdigest()[:HASH_CHARACTERS]
         return name if name == plain and not name.startswith((".", "-")) else f"{name.lstrip('.-')}-{digest}"
@@ -131,12 +131,12 @@ class Sweep:
             lists = [values for values in self.tried.values() if not isinstance(values, Range)]
             rows = [dict(zip(self.tried, row, strict=True)) for row in product(*lists)]
             rows = list(map(self._fitting, rows))
-            return list({json.dumps(row, default=str): row for row in rows}.values())
+            return list({_texts(row): row for row in rows}.values())
         drawn: dict[str, dict[str, Any]] = {}
         for number in range(draws * DRAWS_PER_TRIAL):
             row = {key: _draw(values, Random(f"{draws_seed} {key} {number}")) for key, values in self.tried.items()}
             row = self._fitting(row)
-            drawn[json.dumps(row, default=str)] = row
+            drawn[_texts(row)] = row
             if len(drawn) == draws:
                 break
         return list(drawn.values())
@@ -277,6 +277,11 @@ def _origin(path: str, table: str) -> str:
 
 def _draw(values: Sequence[Any] | Range, chance: Random) -> Any:
     return values.draw(chance) if isinstance(values, Range) else chance.choice(values)
+
+
+def _texts(values: Mapping[str, Any]) -> str:
+    """Values in the name of a folder, by which trials differ: a number and its text are one setting."""
+    return ",".join(f"{key}={_text(value)}" for key, value in values.items())
 
 
 def _text(value: Any) -> str:
