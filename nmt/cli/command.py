@@ -105,6 +105,7 @@ class Command:
     preload: modules that `run` always needs. They are imported before the garbage collector starts, which would slow the
         import of torch by a fifth
     ends_start: whether `run` itself calls `start_is_over`, after it has imported what its options need
+    base: from what files and flags give for its own options, further settings below those; None for none
     """
 
     name: str
@@ -114,6 +115,7 @@ class Command:
     positional: Sequence[str] = ()
     preload: Sequence[str] = ()
     ends_start: bool = False
+    base: Callable[[Mapping[str, Any]], Layer | None] | None = None
 
     @property
     def summary(self) -> str:
@@ -161,35 +163,38 @@ class Command:
         }
         return options, parts
 
-    def preset(self, files: Sequence[Layer], given: str | None = None) -> Layer | None:
-        """The preset that the command line, else the last file, names."""
-        names = [PRESET.convert(file.values["preset"], file.origin) for file in files if "preset" in file.values]
-        names += [PRESET.convert(given)] if given is not None else []
-        if not self.kinds or not names or not names[-1]:
-            return None
-        preset = registry.find_preset(names[-1])
-        return Layer(f"preset {preset.name}", preset.values)
+    def bases(self, layers: Sequence[Layer]) -> list[Layer]:
+        """What stands below files and flags: the preset that the last of them names, and the settings of `base`."""
+        bases = []
+        names = [PRESET.convert(layer.values["preset"], layer.origin) for layer in layers if "preset" in layer.values]
+        if self.kinds and names and names[-1]:
+            preset = registry.find_preset(names[-1])
+            bases.append(Layer(f"preset {preset.name}", preset.values))
+        given = {key: value for layer in layers for key, value in layer.values.items()}
+        if self.base is not None and (base := self.base(given)) is not None:
+            bases.append(base)
+        return bases
 
     def settings(
-        self, table: OptionTable, preset: Layer | None, files: Sequence[Layer], chosen: Mapping[str, str]
+        self, table: OptionTable, bases: Sequence[Layer], files: Sequence[Layer], chosen: Mapping[str, str]
     ) -> Settings:
-        """The settings of preset and files. chosen: the names of the chosen parts, by path"""
+        """The settings of bases and files. chosen: the names of the chosen parts, by path"""
         settings = Settings()
-        if preset:
-            of_preset = choice_by([Layer("the chosen parts", chosen), preset], table.taken, {})
-            preset_table = option_table(self.name, self.own_groups(), of_preset)
-            settings.overlay_preset(preset, preset_table, preset_table.chosen(of_preset), chosen)
+        for base in bases:
+            of_base = choice_by([Layer("the chosen parts", chosen), base], table.taken, {})
+            base_table = option_table(self.name, self.own_groups(), of_base)
+            settings.overlay_base(base, base_table, base_table.chosen(of_base), chosen)
         for file in files:
             settings.overlay(file, table)
         return settings
 
     def read(self, file: Layer) -> tuple[OptionTable, Settings]:
         """The options, and their values in a settings file alone, not converted yet."""
-        groups, preset = self.own_groups(), self.preset([file])
+        groups, bases = self.own_groups(), self.bases([file])
         taken = {option.name for option in chain(*groups.values())}
-        choice = choice_by([*([preset] if preset else []), file], taken, {})
+        choice = choice_by([*bases, file], taken, {})
         table = option_table(self.name, groups, choice)
-        return table, self.settings(table, preset, [file], table.chosen(choice))
+        return table, self.settings(table, bases, [file], table.chosen(choice))
 
 
 class ShellCommand(TyperCommand):
@@ -229,15 +234,15 @@ class ShellCommand(TyperCommand):
         for plugin in values.get("plugin", ()):
             registry.load_plugin(plugin)
         files = [file_layer(path, read_toml(Path(path))) for path in values.get("config", ())]
-        preset = command.preset(files, values.get("preset"))
-        layers, chosen = [*([preset] if preset else []), *files], None
+        bases = command.bases([*files, Layer(COMMAND_LINE, values)])
+        layers, chosen = [*bases, *files], None
         while True:  # a part may hold parts, whose names further flags choose
             choice = choice_by(layers, taken, values)
             self.table = option_table(command.name, groups, choice)
             if chosen == (chosen := self.table.chosen(choice)):
                 break
             values, words = self._parse(ctx, self.table.options, self.table.flags)
-        self.settings = command.settings(self.table, preset, files, chosen)
+        self.settings = command.settings(self.table, bases, files, chosen)
         if values.pop("help", False) and not ctx.resilient_parsing:
             from nmt.cli.help import show_help  # rich takes its time to import
 

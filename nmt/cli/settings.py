@@ -111,9 +111,9 @@ def option_table(command: str, own: Mapping[str, Sequence[Option]], choice: Choi
 
 @dataclass
 class Settings:
-    """Values by path key, each with the place that set it; a later layer wins: preset < --config < flags.
+    """Values by path key, each with the place that set it; a later layer wins: preset < model < --config < flags.
 
-    left_out: a line for each part of the preset that is replaced, with the options left out
+    left_out: a line for each part of preset or model that is replaced, with the options left out
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -132,25 +132,25 @@ class Settings:
                 )
             self.values[path_key], self.origins[path_key] = value, layer.origin
 
-    def overlay_preset(
-        self, preset: Layer, table: OptionTable, names: Mapping[str, str], chosen: Mapping[str, str]
+    def overlay_base(
+        self, base: Layer, table: OptionTable, names: Mapping[str, str], chosen: Mapping[str, str]
     ) -> None:
         """Set the values of a preset but for those of parts that are replaced: noam's lr is no learning rate for another.
 
-        table: of the preset's parts
-        names, chosen: the names of the preset's parts and of the chosen parts, by path
+        base: the preset, or the options of a model; table: of its parts
+        names, chosen: the names of its parts and of the chosen parts, by path
         """
         keys_by_part = defaultdict[str, list[str]](list)
-        for key, value in preset.values.items():
+        for key, value in base.values.items():
             option = table.find(key)
             above = [path for path in names if option and f"{option.path}.".startswith(f"{path}.")]
             replaced = next((path for path in above if names[path] != chosen.get(path)), None)
             if replaced:
                 keys_by_part[f"{replaced} {names[replaced]}"].append(key)
             else:
-                self.overlay(Layer(preset.origin, {key: value}), table)
+                self.overlay(Layer(base.origin, {key: value}), table)
         for part, keys in keys_by_part.items():
-            self.left_out.append(f"{preset.origin}: left out with its {part}: {', '.join(keys)}")
+            self.left_out.append(f"{base.origin}: left out with its {part}: {', '.join(keys)}")
 
     def convert(self, options: Sequence[Option]) -> None:
         """Turn every value into its option's type; UserError for a key without an option, and a value that does not fit."""

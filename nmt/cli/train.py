@@ -1,11 +1,22 @@
 """`nmt train`: train a model on prepared data, or continue a run."""
 
+import contextlib
 import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
+from nmt.artefact import Artefact
 from nmt.cli.command import DEFAULTS, Command, Parts, print_json
+from nmt.cli.settings import Layer
 from nmt.dist import World
+from nmt.errors import ArtefactError, quoted
 from nmt.log import log
+from nmt.options import Option, options_of
+from nmt.runs import Checkpoints, find_model
 from nmt.train.options import TrainOptions
+
+OWN: dict[str, Option] = {option.name: option for option in options_of(TrainOptions)}
 
 
 def run(options: TrainOptions, parts: Parts) -> int:
@@ -46,4 +57,25 @@ def run(options: TrainOptions, parts: Parts) -> int:
     return 0
 
 
-COMMAND = Command("train", TrainOptions, run, kinds=tuple(DEFAULTS), preload=("torch",))
+def model_settings(given: Mapping[str, Any]) -> Layer | None:
+    """The options of the model of --init-from; those of a run that is continued are in its checkpoints, newest first.
+
+    Raises ArtefactError where none of them can be read.
+    """
+    values = {name: OWN[name].convert(given[name]) for name in ("init_from", "output") if name in given}
+    if not values.get("init_from"):
+        return None
+    from nmt.checkpoint import ModelFacts  # imports torch
+
+    def settings_in(folder: Path) -> Layer:
+        facts = ModelFacts.read(Artefact(folder, "model", "checkpoint"))
+        options = {f"model.{key}": value for key, value in facts.options.items()}
+        return Layer(f"model {quoted(folder)}", {"model": facts.model, **options})
+
+    for folder in reversed(Checkpoints(Path(values["output"])).all() if "output" in values else []):
+        with contextlib.suppress(ArtefactError):
+            return settings_in(folder)
+    return settings_in(find_model(Path(values["init_from"])))
+
+
+COMMAND = Command("train", TrainOptions, run, kinds=tuple(DEFAULTS), preload=("torch",), base=model_settings)

@@ -117,7 +117,7 @@ class TrainOptions:
     data: str = opt(REQUIRED, "prepared data (nmt prepare)")
     output: str = opt(REQUIRED, "run folder; an existing run is continued", aliases=("o", "save-dir"))
     init_from: str | None = opt(
-        None, "model, run or checkpoint of the same shape whose weights a new run begins with (see --init-state)"
+        None, "model, run or checkpoint whose options and weights a new run begins with (see --init-state)"
     )
     init_state: Literal["none", "optimizer", "schedule", "all"] = opt(
         "none",

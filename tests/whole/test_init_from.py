@@ -304,3 +304,46 @@ def test_what_cannot_be_deepened_is_refused_with_what_to_do(data, model, tmp_pat
     assert refused.code == 2 and "does not have fewer layers" in refused.err
     refused = call(*train_arguments(data, tmp_path / "run", 1, *pre, "--deepen"))
     assert refused.code == 2 and "give --init-from MODEL" in refused.err
+
+
+def test_a_run_takes_the_options_of_the_model_and_flags_and_files_win_over_them(data, model, tmp_path, call):
+    facts = json.loads((model / "options.json").read_text())
+    facts["options"]["dropout"] = 0.25
+    reseal(model, "options.json", json.dumps(facts).encode())
+    run, own = tmp_path / "run", tmp_path / "own.toml"
+    own.write_text("dropout = 0.15\n")
+    bare = ["train", f"--data={data}", f"--output={run}", f"--init-from={model}", "--valid-metrics=none", *STILL]
+    bare += ["--max-updates=1", "--batch-tokens=200", "--threads=1", "--device=cpu", "--preset=transformer-tiny"]
+
+    dumped = call(*bare, "--dump-config")
+    assert dumped.code == 0, dumped.err
+    assert f"dropout = 0.25  # model {model}" in dumped.out and f"d_model = 32  # model {model}" in dumped.out
+    assert "label_smoothing = 0.1  # preset transformer-tiny" in dumped.out
+    assert "dropout = 0.15  # " + str(own) in call(*bare, f"--config={own}", "--dump-config").out
+    assert "dropout = 0.5  # the command line" in call(*bare, f"--config={own}", "--dropout=0.5", "--dump-config").out
+
+    begun = call(*bare, "--quiet")
+    assert begun.code == 0, begun.err
+    shutil.rmtree(model)
+    ended = call(*bare, "--quiet")  # the options are those of its own checkpoint
+    assert ended.code == 0, ended.err
+    shutil.rmtree(run)
+    gone = call(*bare, "--quiet")
+    assert gone.code == 4 and f"{model}: no such folder" in gone.err and not run.exists()
+
+
+def test_a_preset_of_another_model_leaves_the_model_as_it_is(data, model, tmp_path, call):
+    given = [f"--data={data}", f"--output={tmp_path / 'run'}", f"--init-from={model}", "--preset=rnnsearch-small"]
+    dumped = call("train", *given, "--dump-config", "--no-quiet")
+    assert dumped.code == 0 and 'model = "transformer"' in dumped.out and "d_model = 32" in dumped.out, dumped.err
+    assert "preset rnnsearch-small: left out with its model rnnsearch" in dumped.err
+
+
+def test_a_sweep_takes_the_options_of_the_model(data, model, tmp_path, call):
+    table = ("[train]", f'data = "{data}"', f'init_from = "{model}"', "max_updates = 1", "batch_tokens = 200")
+    more = ("threads = 1", 'valid_metrics = ["none"]', 'device = "cpu"', "dropout = [0.1, 0.2]")
+    (tmp_path / "sweep.toml").write_text("\n".join((*table, *more)))
+    done = call("sweep", tmp_path / "sweep.toml", "--output", tmp_path / "sweep", "--score=valid_loss", "--quiet")
+    assert done.code == 0, done.err
+    facts = json.loads((tmp_path / "sweep/dropout=0.2,seed=1/checkpoints/update-1/options.json").read_text())
+    assert facts["options"]["d_model"] == 32 and facts["options"]["dropout"] == 0.2
