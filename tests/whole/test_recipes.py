@@ -25,6 +25,7 @@ from conftest import small_disk
 from forks import forked_nmt
 from mirror_server import Server
 
+from nmt.cli import train
 from nmt.data.shards import PreparedData
 from nmt.locks import Lock
 
@@ -461,8 +462,9 @@ while [ $# -gt 1 ]; do [ "$1" = --output ] && mkdir -p "$2"; shift; done
     ("dataset", "language"), [("wmt14", "de"), ("wmt14", "fr"), ("multi30k", "fr"), ("tatoeba", "de")]
 )
 def test_table_2_gives_valid_settings_for_each_of_its_systems(
-    dataset: str, language: str, tmp_path: Path, call
+    dataset: str, language: str, tmp_path: Path, call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(vars(train.COMMAND), "base", None)  # no command has made the model of --init-from
     for name, text in (("nmt-recorder", RECORDER), ("python", "#!/bin/sh\necho 7\n")):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
