@@ -4,7 +4,7 @@ import contextlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from nmt.artefact import Artefact
 from nmt.cli.command import DEFAULTS, Command, Parts, print_json
@@ -12,11 +12,11 @@ from nmt.cli.settings import Layer
 from nmt.dist import World
 from nmt.errors import ArtefactError, quoted
 from nmt.log import log
-from nmt.options import Option, options_of
+from nmt.options import options_of
 from nmt.runs import Checkpoints, find_model
 from nmt.train.options import TrainOptions
 
-OWN: dict[str, Option] = {option.name: option for option in options_of(TrainOptions)}
+TRAIN_OPTIONS: Final = {option.name: option for option in options_of(TrainOptions)}
 
 
 def run(options: TrainOptions, parts: Parts) -> int:
@@ -62,7 +62,7 @@ def model_settings(given: Mapping[str, Any]) -> Layer | None:
 
     Raises ArtefactError where none of them can be read.
     """
-    values = {name: OWN[name].convert(given[name]) for name in ("init_from", "output") if name in given}
+    values = {name: TRAIN_OPTIONS[name].convert(given[name]) for name in ("init_from", "output") if name in given}
     if not values.get("init_from"):
         return None
     from nmt.checkpoint import ModelFacts  # imports torch

@@ -15,12 +15,11 @@ from nmt.cli import train, translate
 from nmt.cli.command import Command
 from nmt.cli.settings import Layer, OptionTable, file_layer
 from nmt.errors import UserError, quoted, unknown
-from nmt.options import options_of, read_toml, to_toml
-from nmt.train.options import TrainOptions
+from nmt.options import read_toml, to_toml
 
 COMMAND_OF_TABLE: Final[Mapping[str, Command]] = {"train": train.COMMAND, "translate": translate.COMMAND}
 SET_BY_SWEEP: Final = {"train": ("output", "dry_run", "json"), "translate": ("input", "output", "format", "json")}
-SEED: Final = next(option for option in options_of(TrainOptions) if option.name == "seed")
+SEED: Final = train.TRAIN_OPTIONS["seed"]
 RANGE_KEYS: Final = ("low", "high", "log")
 MAX_TRIALS: Final = 1000  # of combinations; more are a slip of the keyboard
 DRAWS_PER_TRIAL: Final = 20  # values of a short list are soon drawn twice
