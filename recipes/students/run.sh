@@ -3,10 +3,11 @@
 #
 # TEACHER: a model folder. TRAIN, VALID, TEST: prefixes of raw text, PREFIX.en and PREFIX.de.
 # Variables: WORK (folder of all output), NMT, PYTHON (with nmt installed), SOURCE_LANG and TARGET_LANG (en, de), STUDENTS
-# (names of the .toml files beside this one), LAST (checkpoints to average), ROUNDS (of the timing, in turn), TOKENIZE (of
-# BLEU), PREPARE (more flags of nmt prepare), SEARCH (more flags of all searches), FURTHER (a file of more source text, which the
-# teacher translates too), SPLICED and JOINED (lines of new text, by new_text.py, that the teacher translates too; 0), VOCABULARY (the
-# model whose vocabulary the students use; the teacher by default; none: learn a vocabulary). With other text or another vocabulary WORK must be another folder.
+# (names of the .toml files beside this one), LAYERS (that `cut` has of the teacher's decoder; 2), LAST (checkpoints to average),
+# ROUNDS (of the timing, in turn), TOKENIZE (of BLEU), PREPARE (more flags of nmt prepare), SEARCH (more flags of all searches), FURTHER
+# (a file of more source text, which the teacher translates too), SPLICED and JOINED (lines of new text, by new_text.py, that the teacher
+# translates too; 0), VOCABULARY (the model whose vocabulary the students use; the teacher by default; none: learn a vocabulary),
+# DATA (prepared data, in place of all the translations). With other text, data or another vocabulary WORK must be another folder.
 # Flags go to nmt train: `TEACHER=model TRAIN=text/train VALID=text/val TEST=text/test run.sh --threads 1`.
 # A step whose output exists is skipped, and refused if other settings made it; training continues where it stopped. Without matplotlib
 # there is no figure.
@@ -16,13 +17,14 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_
 # shellcheck source=recipes/steps.sh
 . "$here/../steps.sh"
 python=${PYTHON:-python3} work=${WORK:-$root/runs/students}
-: "${TEACHER:?name a model folder}" "${TRAIN:?name the prefix of the training text}" "${VALID:?}" "${TEST:?}"
-words students "${STUDENTS:-base tiny ssru}"
+: "${TEACHER:?name a model folder}" "${TEST:?name the prefix of the test set}"
+words students "${STUDENTS:-cut base tiny ssru}"
 words search "${SEARCH:-}"
 src=${SOURCE_LANG:-en} trg=${TARGET_LANG:-de}
-taught=$work/text/taught data=$work/data
+data=${DATA:-$work/data}
 mkdir -p "$work/text"
-readable "$TRAIN.$src" "$VALID".{"$src","$trg"} "$TEST.$src" "$TEST.$trg" ${FURTHER:+"$FURTHER"}
+[[ -z ${DATA:-} ]] || readable "$DATA/data.json"
+readable "$TEST".{"$src","$trg"} ${FURTHER:+"$FURTHER"}
 for student in "${students[@]}"; do readable "$here/$student.toml"; done
 
 # teach TEXT: the teacher translates TEXT.$src.
@@ -37,39 +39,52 @@ parts() {
     step "$output" "$python" "$here/new_text.py" "$@" --output "$output"
 }
 
-ln -sf "$(realpath "$TRAIN.$src")" "$taught.$src"
-teach "$taught"
-texts=("$taught")
-if [[ -n ${FURTHER:-} ]]; then
-    further=$work/text/further
-    ln -sf "$(realpath "$FURTHER")" "$further.$src"
-    teach "$further"
-    texts+=("$further")
-fi
-if [[ ${SPLICED:-0} != 0 ]]; then
-    spliced=$work/text/spliced
-    parts "$spliced.$src" splice --input "$TRAIN.$src" --count "$SPLICED"
-    teach "$spliced"
-    texts+=("$spliced")
-fi
-if [[ ${JOINED:-0} != 0 ]]; then
-    phrases=$work/text/phrases joined=$work/text/joined
-    parts "$phrases.$src" phrases --input "$TRAIN.$src"
-    teach "$phrases"
-    parts "$joined.$src" join --source "$phrases.$src" --target "$phrases.$trg" --count "$JOINED" --side source
-    parts "$joined.$trg" join --source "$phrases.$src" --target "$phrases.$trg" --count "$JOINED" --side target
-    texts+=("$joined")
-fi
-vocabulary=(--vocabulary "${VOCABULARY:-$TEACHER}")
-[[ ${VOCABULARY:-} != none ]] || vocabulary=()
-step "$data" "${nmt[@]}" prepare --source-lang "$src" --target-lang "$trg" "${vocabulary[@]}" \
-    "${texts[@]/#/--train=}" --valid "$VALID" --output "$data" "${prepare_flags[@]}"
+# translations: prepare what the teacher makes of the training text and of more text.
+translations() {
+    : "${TRAIN:?name the prefix of the training text}" "${VALID:?}"
+    readable "$TRAIN.$src" "$VALID".{"$src","$trg"}
+    local taught=$work/text/taught further spliced phrases joined texts vocabulary
+    ln -sf "$(realpath "$TRAIN.$src")" "$taught.$src"
+    teach "$taught"
+    texts=("$taught")
+    if [[ -n ${FURTHER:-} ]]; then
+        further=$work/text/further
+        ln -sf "$(realpath "$FURTHER")" "$further.$src"
+        teach "$further"
+        texts+=("$further")
+    fi
+    if [[ ${SPLICED:-0} != 0 ]]; then
+        spliced=$work/text/spliced
+        parts "$spliced.$src" splice --input "$TRAIN.$src" --count "$SPLICED"
+        teach "$spliced"
+        texts+=("$spliced")
+    fi
+    if [[ ${JOINED:-0} != 0 ]]; then
+        phrases=$work/text/phrases joined=$work/text/joined
+        parts "$phrases.$src" phrases --input "$TRAIN.$src"
+        teach "$phrases"
+        parts "$joined.$src" join --source "$phrases.$src" --target "$phrases.$trg" --count "$JOINED" --side source
+        parts "$joined.$trg" join --source "$phrases.$src" --target "$phrases.$trg" --count "$JOINED" --side target
+        texts+=("$joined")
+    fi
+    vocabulary=(--vocabulary "${VOCABULARY:-$TEACHER}")
+    [[ ${VOCABULARY:-} != none ]] || vocabulary=()
+    step "$data" "${nmt[@]}" prepare --source-lang "$src" --target-lang "$trg" "${vocabulary[@]}" \
+        "${texts[@]/#/--train=}" --valid "$VALID" --output "$data" "${prepare_flags[@]}"
+}
+
+if [[ -z ${DATA:-} ]]; then translations; fi # after || an error would not end it
 step "$work/shortlist" "${nmt[@]}" shortlist --data "$data" --output "$work/shortlist"
 models=("teacher=$TEACHER")
 for student in "${students[@]}"; do
-    folder=$work/$student
+    folder=$work/$student start=()
+    if [[ $student == cut ]]; then
+        start=(--init-from "$folder/start" --teacher "$TEACHER")
+        step "$folder/start" "${nmt[@]}" export --model "$TEACHER" --format model --decoder-layers "${LAYERS:-2}" \
+            --output "$folder/start"
+    fi
     step "$folder/model" "${nmt[@]}" train --data "$data" --output "$folder/run" --config "$here/$student.toml" \
-        --keep-last "${LAST:-5}" "$@"
+        --keep-last "${LAST:-5}" "${start[@]}" "$@"
     step "$folder/model" "${nmt[@]}" average --run "$folder/run" --last "${LAST:-5}" --output "$folder/model"
     models+=("$student=$folder/model")
 done

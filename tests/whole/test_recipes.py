@@ -21,7 +21,9 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
-from conftest import small_disk
+import safetensors.torch
+import torch
+from conftest import small_disk, train_arguments
 from forks import forked_nmt
 from mirror_server import Server
 
@@ -566,6 +568,32 @@ def test_students_learn_from_a_teacher_and_are_compared_with_it(
     assert data_report["sets"][0]["corpora"] == [["taught", 300], ["further", len(taught_too)]]
 
 
+def test_a_cut_student_begins_with_the_layers_of_its_teacher_on_data_that_exists(data: Path, tmp_path: Path) -> None:
+    arguments = train_arguments(data, tmp_path / "teacher", 2, "--decoder-layers=2")
+    assert subprocess.run([*shlex.split(forked_nmt()), *arguments]).returncode == 0
+    teacher = tmp_path / "teacher" / "checkpoints" / "update-2"
+    given = {"DATA": data, "TEST": data.parent / "dev", "TEACHER": teacher}
+    variables = {name: str(value) for name, value in given.items()} | {
+        "STUDENTS": "cut",
+        "LAYERS": "1",
+        "LAST": "1",
+        "ROUNDS": "1",
+    }
+    flags = "--max-updates 2 --save-every 1u --warmup-updates 1 --lr 1e-9"
+    done = run("students", tmp_path, *flags.split(), **variables)
+    assert done.returncode == 0, done.stderr
+    assert {"teacher", "cut"} <= {line.split()[0] for line in done.stdout.splitlines()}
+    work = tmp_path / "work"
+    first, last = (
+        safetensors.torch.load_file(folder / "model.safetensors") for folder in (teacher, work / "cut" / "model")
+    )
+    assert set(last) == {name for name in first if not name.startswith("decoder.1.")} < set(first)
+    assert all(torch.allclose(tensor, first[name], atol=1e-6) for name, tensor in last.items())
+    settings = tomllib.loads((work / "cut" / "run" / "settings.toml").read_text())
+    assert (settings["criterion"], settings["teacher"]) == ("distillation", [str(teacher)])
+    assert not list((work / "text").iterdir())
+
+
 def test_a_student_of_characters_learns_from_new_text(data: Path, of_students: dict[str, str], tmp_path: Path) -> None:
     settings = {"VOCABULARY": "none", "PREPARE": "--subword char --max-length 500", "SPLICED": "40", "JOINED": "50"}
     flags = "--max-updates 3 --warmup-updates 1 --save-every 1u --hidden-size 8 --encoder-layers 1 --decoder-layers 1"
@@ -637,6 +665,7 @@ def test_quotes_keep_a_word_of_a_variable_together_and_one_without_an_end_is_an_
     [
         ("students", {"FURTHER": "no file"}, "no file: not a file"),
         ("students", {"STUDENTS": "nobody"}, "nobody.toml: not a file"),
+        ("students", {"DATA": "nowhere"}, "nowhere/data.json: not a file"),
         ("back-translation", {"MONO": "no file"}, "no file: not a file"),
         ("back-translation", {"TEST": "nowhere"}, "nowhere.en: not a file"),
         ("small-data", {"TEST": "nowhere"}, "nowhere.en: not a file"),
