@@ -218,6 +218,27 @@ def broken(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def records_of(run: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl of a run."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def updates_of(run: Path) -> list[dict[str, Any]]:
+    """Those that tell of an update."""
+    return [record for record in records_of(run) if "loss" in record]
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """torch computes with one thread."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def train_arguments(data: Path, output: Path, updates: int, *more: str) -> list[str]:
     """The arguments of `nmt train` for the tiny model."""
     periods = ["--save-every=10u", "--valid-every=20u", "--log-every=10u", f"--max-updates={updates}"]

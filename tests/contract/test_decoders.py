@@ -11,18 +11,12 @@ from nmt.models.base import Vocabularies
 from nmt.options import options_of
 from nmt.symbols import BOS, EOS, PAD, UNK
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 ALL = registry.names("decoder")
 MODELS = [name for name in registry.names("model") if registry.find("model", name).cls.reads_source]
 BOUNDS = {"max_len_a": 1.0, "max_len_b": 6, "min_length": 2}
 V = 30
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,8 @@ from nmt.options import options_of
 from nmt.symbols import BOS, EOS, PAD, UNK
 from nmt.train.parallel import Objective
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 EXPERTS = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 40, "heads": 4, "ffn": "moe"}
 VARIANTS = {  # of models, whose promises hold for them too
     "transformer of experts": ("transformer", EXPERTS | {"experts": 4}),
@@ -68,14 +70,6 @@ TYING = {name: SMALL[name] | READ_OUT.get(name, {}) for name in ("transformer", 
 ALL = [*registry.names("model"), *VARIANTS]
 V = 40
 B, W = 4, 3
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def build(name):

@@ -1,12 +1,11 @@
 """COMET as a metric and as the utility of mbr, with a stand-in for its library that is called as the library is."""
 
-import json
 import sys
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import train_arguments
+from conftest import records_of, train_arguments
 from scorers import RandomScorer, random_sources
 
 from nmt import UserError, registry
@@ -105,7 +104,7 @@ def test_a_training_is_judged_by_comet(library, model, data, tmp_path, call):
     )
     files = ["--hypothesis", tmp_path / "out", "--reference", f"{dev}.de", "--source", f"{dev}.en"]
     [row] = call("evaluate", *files, "--metrics=comet", "--comet-model", model, "--json").json
-    records = map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines())
+    records = records_of(tmp_path / "run")
     validated = [record["valid_comet"] for record in records if "valid_comet" in record]
     assert len(validated) == 2 and max(validated) == pytest.approx(row["value"])
     assert call(*arguments).code == 2  # goes on with the same model only

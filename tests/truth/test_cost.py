@@ -22,6 +22,8 @@ from nmt.options import make
 from nmt.report.table2 import TABLE_2, estimate
 from nmt.symbols import BOS, EOS
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 LENGTHS = [(1, 1), (7, 3), (2, 11)]
 TINY = {"encoder_layers": 2, "decoder_layers": 3, "d_model": 32, "d_ff": 56, "heads": 4}
 SMALL = small_models.SMALL | {
@@ -32,14 +34,6 @@ SMALL = small_models.SMALL | {
     # thresholds of balanced gates may choose more or fewer experts than are counted
     "moe": {**small_models.SMALL["moe"], "gates": "noisy-top-k"},
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def pairs_of(source, target, pairs=1):

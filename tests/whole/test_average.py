@@ -1,13 +1,12 @@
 """`nmt average`: which checkpoints, their mean, their losses, and nothing left behind by what fails."""
 
-import json
 import os
 import shutil
 import signal
 from pathlib import Path
 
 import pytest
-from conftest import train_arguments, write_corpus
+from conftest import records_of, train_arguments, write_corpus
 from safetensors.numpy import load_file
 
 import nmt.train.averaging
@@ -28,7 +27,7 @@ def test_average_is_the_mean_of_the_last_checkpoints_and_shows_their_losses(data
     for name, mean in load_file(tmp_path / "m/model.safetensors").items():
         expected = sum(part[name].astype("float64") for part in parts) / 3
         assert abs(mean - expected).max() < 1e-7
-    last = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()][-1]
+    last = records_of(trained)[-1]
     assert made.json["scores"][folders[2]]["loss"] == pytest.approx(last["valid_loss"], rel=1e-6)
     alone = call("average", "--checkpoint", tmp_path / "m", "--output", tmp_path / "n", "--score", data, "--json")
     assert alone.json["scores"][str(tmp_path / "n")] == made.json["scores"][str(tmp_path / "m")]

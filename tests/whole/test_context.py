@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import ENVIRONMENT, NMT
+from conftest import ENVIRONMENT, NMT, records_of
 from servers import serving
 
 import nmt.cli.score
@@ -277,7 +277,7 @@ def test_scores_and_validation_are_those_of_the_context(call, corpus, model, mon
     assert contrast["all"] == {"lines": 20, "right": 20, "accuracy": 1.0}
     texts = ["--source", corpus / "valid.en", "--reference", corpus / "valid.de"]
     assert call("evaluate", "--model", model, *texts, "--metrics=chrf", "--json").json[0]["value"] == 100
-    metrics = [json.loads(line) for line in (model.parent / "run/metrics.jsonl").read_text().splitlines()]
+    metrics = records_of(model.parent / "run")
     assert [row["valid_chrf"] for row in metrics if "valid_chrf" in row] == [100]
 
 

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import ENVIRONMENT, kill_after_update_10, train_arguments, write_corpus
+from conftest import ENVIRONMENT, kill_after_update_10, records_of, train_arguments, updates_of, write_corpus
 from forks import forked_nmt
 
 from nmt.data.shards import PreparedData
@@ -32,11 +32,6 @@ def corpora(tmp_path_factory, nmt):
     return folder / "data"
 
 
-def updates(run: Path) -> list[dict[str, float]]:
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [record for record in records if "loss" in record]
-
-
 def files_of(run: Path) -> list[bytes]:
     names = "metrics.jsonl", "checkpoints/update-40/model.safetensors", "checkpoints/update-40/training.safetensors"
     return [(run / name).read_bytes() for name in names]
@@ -53,7 +48,7 @@ def test_a_run_that_was_killed_goes_on_with_the_same_bytes_with_all_of_it_on(cor
     divided = ["--data-weights", *(word for words in SCHEDULE[1:] for word in words.split()), *ALL[len(SCHEDULE) :]]
     assert call(*train_arguments(corpora, whole, 40, *divided)).code == 0
     again = call("train", f"--config={whole / 'settings.toml'}", "--max-updates=41", "--quiet")
-    assert again.code == 0 and len(updates(whole)) == 41
+    assert again.code == 0 and len(updates_of(whole)) == 41
 
 
 def test_two_ranks_that_were_killed_go_on_with_the_same_bytes_with_all_of_it_on(corpora, tmp_path):
@@ -90,7 +85,7 @@ def test_two_ranks_make_the_updates_of_one(corpora, tmp_path, call):
     command = [forked_nmt(), *train_arguments(corpora, tmp_path / "two", 25, *flags), "--devices=2", "--device=cpu"]
     ended = subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=200)
     assert ended.returncode == 0, ended.stderr
-    one, two = updates(tmp_path / "one"), updates(tmp_path / "two")
+    one, two = updates_of(tmp_path / "one"), updates_of(tmp_path / "two")
     assert [update["target_tokens"] for update in one] == [update["target_tokens"] for update in two]
     assert [update["loss"] for update in two] == pytest.approx([update["loss"] for update in one], rel=2e-5)
 
@@ -116,7 +111,7 @@ def test_weights_of_the_loss_come_from_a_column_and_change_only_training(corpora
     records = []
     for name, flags in (("plain", ()), ("weighted", ("--loss-weights=weight",))):
         assert call(*train_arguments(corpora, tmp_path / name, 1, *still, *flags)).code == 0
-        lines = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        lines = records_of(tmp_path / name)
         records.append({**lines[0], **lines[-1]})
     plain, weighted = records
     assert weighted["loss"] > 1.2 * plain["loss"] and weighted["nll"] == plain["nll"]
@@ -132,7 +127,7 @@ def test_weights_of_the_loss_come_from_a_column_and_change_only_training(corpora
 def test_noise_of_the_source_is_a_setting_of_the_run_and_refused_where_it_means_nothing(corpora, tmp_path, call):
     assert call(*train_arguments(corpora, tmp_path / "plain", 5)).code == 0
     assert call(*train_arguments(corpora, tmp_path / "noisy", 5, "--typo-noise=0.5")).code == 0
-    plain, noisy = updates(tmp_path / "plain"), updates(tmp_path / "noisy")
+    plain, noisy = updates_of(tmp_path / "plain"), updates_of(tmp_path / "noisy")
     assert [update["target_tokens"] for update in noisy] == [update["target_tokens"] for update in plain]
     assert all(one["loss"] != other["loss"] for one, other in zip(plain, noisy, strict=True))
     refused = call(*train_arguments(corpora, tmp_path / "noisy", 6, "--typo-noise=0.4"))

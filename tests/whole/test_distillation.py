@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from conftest import kill_after_update_10, reseal, train_arguments
+from conftest import kill_after_update_10, records_of, reseal, train_arguments
 
 
 def test_a_killed_student_goes_on_with_the_same_bytes_and_agrees_more_than_without_a_teacher(data, tmp_path, call):
@@ -20,7 +20,7 @@ def test_a_killed_student_goes_on_with_the_same_bytes_and_agrees_more_than_witho
         assert call(*train_arguments(data, run, 60, *flags)).code == 0
     for file in ("metrics.jsonl", "checkpoints/update-60/model.safetensors"):
         assert (cut / file).read_bytes() == (whole / file).read_bytes()
-    rows = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    rows = records_of(whole)
     divergences = [row["divergence"] for row in rows if "divergence" in row]
     assert divergences[-1] < divergences[0] / 2
 

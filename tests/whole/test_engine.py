@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import train_arguments
+from conftest import records_of, train_arguments
 
 from nmt import registry
 from nmt.data.shards import PreparedData
@@ -22,12 +22,8 @@ from nmt.nn import matmul
 from nmt.train.estimate import RunEstimate, estimate_lines
 
 
-def records(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
 def losses(run):
-    return [record["loss"] for record in records(run) if "loss" in record]
+    return [record["loss"] for record in records_of(run) if "loss" in record]
 
 
 def newest(run):
@@ -122,7 +118,7 @@ def test_what_was_found_is_kept_so_that_a_run_goes_on_bit_for_bit(flags, data, c
     for updates in (10, 20):
         assert call(*train_arguments(data, cut, updates, *flags)).code == 0
     assert newest(whole) == newest(cut)
-    assert [r for r in records(whole) if "loss" in r] == [r for r in records(cut) if "loss" in r]
+    assert [r for r in records_of(whole) if "loss" in r] == [r for r in records_of(cut) if "loss" in r]
     kept = json.loads((cut / "checkpoints" / "update-20" / "training.json").read_text())["progress"]
     assert kept["limit"]["matmul"] in ("torch", "onednn") and kept["limit"]["max_tokens"] > 0
     assert (kept["scale"] == {"factor": 2.0**15, "good": 20}) if "fp16" in flags[0] else (kept["scale"] is None)
@@ -186,7 +182,7 @@ def test_the_rehearsal_measures_what_the_run_then_is(trained, data, call, tmp_pa
     files = trained / "checkpoints" / "update-40"
     on_disk = sum((files / name).stat().st_size for name in ("model.safetensors", "training.safetensors"))
     assert told["checkpoint"] == pytest.approx(on_disk, rel=0.1)
-    flops = [record["eflop"] for record in records(trained) if "eflop" in record]
+    flops = [record["eflop"] for record in records_of(trained) if "eflop" in record]
     assert told["flops"] == pytest.approx(1e18 * flops[-1] / 40, rel=0.2)
     before = sorted(path.name for path in trained.rglob("*"))
     ended = call(*train_arguments(data, trained, 40), "--dry-run")

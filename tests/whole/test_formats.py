@@ -1,9 +1,9 @@
 """docs/reference/formats.md names the files and keys that the commands write."""
 
-import json
 import re
 from pathlib import Path
 
+from conftest import records_of
 from pages import DOCUMENTS
 
 TEXT = (DOCUMENTS / "reference/formats.md").read_text()
@@ -41,7 +41,7 @@ def test_the_files_of_a_model_a_run_and_a_checkpoint_are_those_of_the_page(train
 
 
 def test_the_keys_of_the_metrics_are_those_of_the_page(trained):
-    records = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    records = records_of(trained)
     updates = [record for record in records if "valid_loss" not in record]
     assert set(updates[-1]) == named("key of an update") - {"rollbacks"}  # which only runs that diverged have
     assert set(records[-1]) == named("key of a validation")

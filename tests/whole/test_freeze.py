@@ -1,12 +1,11 @@
 """`nmt train --freeze`: what a pattern names keeps its bits, and the rest is trained."""
 
-import json
 import shutil
 import tomllib
 
 import pytest
 import torch
-from conftest import train_arguments
+from conftest import train_arguments, updates_of
 from safetensors.numpy import load_file
 from small_models import SMALL
 
@@ -77,10 +76,7 @@ def test_ranks_keep_frozen_parameters_as_one_process_does(engine, frozen_run, da
     assert done.returncode == 0, done.stderr
     alone, ranks = (bits(folder / "checkpoints/update-20") for folder in (frozen_run, tmp_path / "run"))
     assert all(ranks[name] == alone[name] for name in alone if is_frozen(name))
-    losses = [
-        [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines() if '"loss"' in line]
-        for run in (frozen_run, tmp_path / "run")
-    ]
+    losses = [[row["loss"] for row in updates_of(run)] for run in (frozen_run, tmp_path / "run")]
     assert losses[1][0] == pytest.approx(losses[0][0], rel=1e-5)
 
 

@@ -1,9 +1,7 @@
 """Guided alignment from `nmt prepare --align` to the alignment of a translation, and its faults."""
 
-import json
-
 import pytest
-from conftest import kill_after_update_10, train_arguments, write_corpus
+from conftest import kill_after_update_10, records_of, train_arguments, write_corpus
 
 GUIDED = ("--criterion=guided-alignment", "--alignment-weight=1")
 
@@ -21,10 +19,6 @@ def aligned_data(tmp_path_factory, nmt):
     return folder / "data"
 
 
-def records(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
 def test_a_killed_run_goes_on_with_the_same_bytes_and_two_ranks_learn_the_same(aligned_data, tmp_path, call):
     whole, cut, alone, ranks = (tmp_path / name for name in ("whole", "cut", "alone", "ranks"))
     kill_after_update_10(train_arguments(aligned_data, cut, 100_000, *GUIDED), cut)
@@ -34,7 +28,7 @@ def test_a_killed_run_goes_on_with_the_same_bytes_and_two_ranks_learn_the_same(a
         assert (cut / file).read_bytes() == (whole / file).read_bytes()
     for run, devices in ((alone, 1), (ranks, 2)):
         assert call(*train_arguments(aligned_data, run, 20, *GUIDED, "--dropout=0", f"--devices={devices}")).code == 0
-    of_one, of_two = ([row["alignment"] for row in records(run) if "alignment" in row] for run in (alone, ranks))
+    of_one, of_two = ([row["alignment"] for row in records_of(run) if "alignment" in row] for run in (alone, ranks))
     assert of_two == pytest.approx(of_one, rel=1e-3)
     assert of_one[-1] < of_one[0]
 

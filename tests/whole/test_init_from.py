@@ -8,7 +8,7 @@ import signal
 
 import pytest
 import torch
-from conftest import reseal, train_arguments, write_corpus
+from conftest import records_of, reseal, train_arguments, write_corpus
 from safetensors.numpy import load_file
 
 from nmt.batch import dummy_batch
@@ -81,7 +81,7 @@ def test_another_vocabulary_is_4_and_prepared_with_the_models_own_it_is_taken(da
 
 def metrics(run):
     """The records of a run without its cost, which is that of its own updates."""
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = records_of(run)
     return [{key: value for key, value in row.items() if key != "eflop"} for row in rows]
 
 

@@ -1,13 +1,12 @@
 """The average of the weights, of `nmt train --ema` or of an optimizer, is what a run validates, saves and is used with."""
 
-import json
 import math
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import kill_after_update_10, reseal, train_arguments
+from conftest import kill_after_update_10, records_of, reseal, train_arguments
 from safetensors.torch import load_file, save
 
 from nmt.runs import Checkpoints
@@ -27,10 +26,6 @@ def trained_weights(run: Path, update: int) -> dict[str, torch.Tensor]:
     """The weights before they are averaged."""
     tensors = saved(run, update, FILES[1])
     return {name.removeprefix("weights."): value for name, value in tensors.items() if name.startswith("weights.")}
-
-
-def records(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def assert_same_bytes(one: Path, other: Path, update: int) -> None:
@@ -116,7 +111,7 @@ def test_it_is_the_recursion_over_the_updates_changes_no_update_and_is_what_the_
 def test_validation_measures_it_and_average_reads_it(average, data, tmp_path, call):
     run = tmp_path / "run"
     assert call(*train_arguments(data, run, 40, average)).code == 0
-    measured = {row["update"]: row["valid_loss"] for row in records(run) if "valid_loss" in row}
+    measured = {row["update"]: row["valid_loss"] for row in records_of(run) if "valid_loss" in row}
     folders = [run / f"checkpoints/update-{update}" for update in measured]
     named = [f"--checkpoint={folder}" for folder in folders]
     averaged = call("average", *named, "--output", tmp_path / "mean", "--score", data, "--json").json

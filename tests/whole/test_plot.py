@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from conftest import records_of
 
 from nmt.pictures import figures
 
@@ -15,15 +16,11 @@ needs_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="n
 COLOURS = figures.COLOURS
 
 
-def records(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
 @pytest.fixture
 def copy(trained, tmp_path) -> Path:
     """A run of 20 updates without a checkpoint: the first half of the run of 40."""
     run = Path(shutil.copytree(trained, tmp_path / "half"))
-    rows = [row for row in records(run) if row["update"] <= 20]
+    rows = [row for row in records_of(run) if row["update"] <= 20]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     shutil.rmtree(run / "checkpoints")
     return run
@@ -48,7 +45,7 @@ def test_a_terminal_gets_every_curve_of_every_run_on_common_scales(trained, copy
     charts = shown.out.split("\n\n")
     titles = ["Training loss", "Validation loss", "Validation perplexity", "Validation BLEU", "Learning rate"]
     assert [chart.partition(" (")[0] for chart in charts] == titles
-    losses = [row["loss"] for row in records(trained) if "loss" in row]
+    losses = [row["loss"] for row in records_of(trained) if "loss" in row]
     head, first, *rows = charts[0].splitlines()
     assert head == "Training loss (nats a target token) by updates, to 40"
     assert first == f"{trained}: last {losses[-1]:.4g}, least {min(losses):.4g}, greatest {max(losses):.4g}"
@@ -88,7 +85,7 @@ def test_the_page_is_whole_in_itself_and_draws_every_curve_by_updates_and_by_cos
 @needs_matplotlib
 def test_any_number_of_a_criterion_or_a_metric_gets_its_curve(trained, tmp_path, call):
     copy = Path(shutil.copytree(trained, tmp_path / "run"))
-    rows = records(copy)
+    rows = records_of(copy)
     for row in rows:
         row |= {"reward": -row["loss"]} if "loss" in row else {"valid_chrf": row["update"] / 2, "valid_gone": None}
     (copy / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,13 +1,12 @@
 """One outside file adds a part of each kind, and the commands use them as their own."""
 
-import json
 import re
 import shutil
 import tomllib
 from pathlib import Path
 
 import pytest
-from conftest import TINY, train_arguments, write_corpus
+from conftest import TINY, records_of, train_arguments, write_corpus
 
 from nmt import registry
 from nmt.cli.main import run
@@ -251,7 +250,7 @@ def test_the_criteria_and_the_metric_of_the_page_train(criterion, page_plugin, w
     arguments = train_arguments(weighted_data, tmp_path / "run", 2, "--valid-every=2u", f"--plugin={page_plugin}")
     trained = call(*arguments, "--criterion", *criterion, "--valid-metrics=exact", "--best-by=exact")
     assert trained.code == 0, trained.err
-    last = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[-1])
+    last = records_of(tmp_path / "run")[-1]
     assert last["update"] == 2 and last["valid_ppl"] > 1 and last["valid_exact"] >= 0
 
 

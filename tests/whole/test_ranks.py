@@ -16,7 +16,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, TINY, reseal, train_arguments, wait_for, write_corpus
+from conftest import (
+    ENVIRONMENT,
+    NMT,
+    SLOW,
+    SLOW_UPDATE,
+    TINY,
+    records_of,
+    reseal,
+    train_arguments,
+    updates_of,
+    wait_for,
+    write_corpus,
+)
 from forks import forked_nmt
 from ranks import ranks_of
 from safetensors.numpy import load_file
@@ -36,8 +48,7 @@ DRY = ["--dropout=0"]  # its draws are of the rank and the micro-batch
 
 def losses(run: Path) -> list[float]:
     """Of each update."""
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [record["loss"] for record in records if "loss" in record]
+    return [record["loss"] for record in updates_of(run)]
 
 
 def start(
@@ -75,9 +86,7 @@ def test_any_number_of_ranks_makes_the_same_updates(devices, engine, max_tokens,
     assert ended(start(train_arguments(data, output, 20, *asked), devices, program)) == (0, "")
     assert losses(output) == pytest.approx(losses(alone), rel=1e-5)
     assert Artefact(output / "checkpoints/update-20", "checkpoint").manifest["ranks"] == devices
-    one, other = (
-        [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()] for run in (alone, output)
-    )
+    one, other = (records_of(run) for run in (alone, output))
     same = ("update", "epoch", "target_tokens", "eflop", "lr", "valid_bleu")
     assert [[row.get(key) for key in same] for row in one] == [[row.get(key) for key in same] for row in other]
     assert other[-1]["valid_loss"] == pytest.approx(one[-1]["valid_loss"], rel=1e-5)
@@ -95,7 +104,7 @@ def test_ranks_average_the_weights_as_one_does_and_go_on_bit_for_bit(devices, en
         arguments = train_arguments(data, run, updates, *flags, f"--engine={engine}")
         assert ended(start(arguments, devices)) == (0, "")
     assert losses(whole) == pytest.approx(losses(one), rel=1e-5)
-    measured = [json.loads((run / "metrics.jsonl").read_text().splitlines()[-1]) for run in (one, whole)]
+    measured = [records_of(run)[-1] for run in (one, whole)]
     assert measured[1]["valid_loss"] == pytest.approx(measured[0]["valid_loss"], rel=1e-5)
     averages = [load_file(run / "checkpoints/update-20/model.safetensors") for run in (one, whole)]
     trained = load_file(whole / "checkpoints/update-20/training.safetensors")
@@ -115,10 +124,7 @@ def test_ranks_cut_the_words_of_their_pairs_as_one_does(tmp_path, nmt):
     more = train_arguments(tmp_path / "data", tmp_path / "three", 20, "--max-tokens=60", *arguments)
     assert ended(start(more, 3)) == (0, "")
     assert losses(tmp_path / "three") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
-    tokens = [
-        [json.loads(line)["target_tokens"] for line in (tmp_path / run / "metrics.jsonl").read_text().splitlines()]
-        for run in ("one", "three")
-    ]
+    tokens = [[row["target_tokens"] for row in records_of(tmp_path / run)] for run in ("one", "three")]
     assert tokens[0] == tokens[1]
 
 

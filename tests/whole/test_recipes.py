@@ -23,7 +23,7 @@ import pytest
 import sacrebleu
 import safetensors.torch
 import torch
-from conftest import small_disk, train_arguments
+from conftest import records_of, small_disk, train_arguments
 from forks import forked_nmt
 from mirror_server import Server
 
@@ -443,7 +443,7 @@ def test_table_2_trains_each_seed_within_the_budget_and_goes_on_after_an_interru
     names = [line.split()[0].strip(":") for line in done.stdout.splitlines() if "/transformer-small" in line]
     assert names[:2] == [f"{folder}/transformer-small-{seed}/run" for seed in (1, 2)]
     for name in names[:2]:
-        records = map(json.loads, (Path(name) / "metrics.jsonl").read_text().splitlines())
+        records = records_of(Path(name))
         tokens = [record["target_tokens"] for record in records if "target_tokens" in record]
         assert abs(sum(tokens) - 800) < max(tokens)
     ensembles = [line.split() for line in done.stdout.splitlines() if line.endswith("2 models")]

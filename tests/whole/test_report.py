@@ -10,16 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ENVIRONMENT
+from conftest import ENVIRONMENT, records_of
 
 from nmt import registry
 from nmt.checkpoint import load_model
 from nmt.data.shards import PreparedData
 from nmt.report.history import _preset
-
-
-def records(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture
@@ -32,7 +28,7 @@ def test_an_epoch_costs_three_times_what_reading_each_of_its_pairs_does(data, tr
     train, model = PreparedData(data).train, load_model(trained, torch.device("cpu")).model
     pairs = [torch.tensor(side, dtype=torch.int64) + 1 for side in (train.source_lengths, train.target_lengths)]
     epoch = 3 * int(model.flops(*pairs).sum())
-    updates = [record for record in records(trained) if "loss" in record]
+    updates = [record for record in records_of(trained) if "loss" in record]
     ends = [last for last, first in pairwise(updates) if last["epoch"] < first["epoch"]]
     assert len(ends) > 1
     for last in ends:
@@ -47,13 +43,13 @@ def test_the_table_has_the_published_rows_then_the_runs_with_both_costs(trained,
     big = next(line for line in lines if line.startswith("Transformer (big)"))
     assert big.split()[2:] == ["28.4", "41.8", "2.3e19", "2.3e19", "9.7e18"]
     own = next(line for line in lines if line.startswith(f"{trained}: transformer")).split()
-    best = max(record.get("valid_bleu") or 0 for record in records(trained))
+    best = max(record.get("valid_bleu") or 0 for record in records_of(trained))
     minutes = json.loads((trained / "checkpoints/update-40/manifest.json").read_bytes())["minutes"]
     parameters = load_model(trained, torch.device("cpu")).model.num_parameters()
     assert own[2] == f"{parameters / 1e6:.1f}M"
     assert own[3:5] == [f"{best:.2f}*", "-"]
     assert float(own[5]) == pytest.approx(9.5e12 * 60 * minutes, rel=0.05)
-    assert float(own[7]) == pytest.approx(records(trained)[-2]["eflop"] * 1e18, rel=0.05)
+    assert float(own[7]) == pytest.approx(records_of(trained)[-2]["eflop"] * 1e18, rel=0.05)
     assert "* the best BLEU of validation" in told.out
 
 
@@ -82,7 +78,7 @@ def test_results_on_another_test_set_have_columns_of_their_own_and_speeds_a_tabl
     assert re.split(" {2,}", lines[0])[1:4] == ["BLEU En-De", "BLEU En-Fr", "BLEU En-De captions"]
     own = [line.split() for line in lines if line.startswith(f"{trained}")]
     assert own[0][3:5] == ["-", "-"] and own[0][5].endswith("*")
-    updates = [record for record in records(trained) if "loss" in record]
+    updates = [record for record in records_of(trained) if "loss" in record]
     tokens, minutes = sum(record["target_tokens"] for record in updates), told["minutes"]
     assert told["target_tokens"] == tokens and told["sentences_per_second"] == 12
     assert told["flops_per_token"] == pytest.approx(updates[-1]["eflop"] * 1e18 / tokens)
@@ -102,7 +98,7 @@ def test_the_json_says_what_the_manifest_and_the_records_say(trained, call):
     )
     assert (own["update"], own["devices"], own["model"], own["preset"]) == (40, 1, "transformer", None)
     assert own["minutes"] == minutes
-    assert own["eflop"] == [record["eflop"] for record in records(trained) if "eflop" in record][-1]
+    assert own["eflop"] == [record["eflop"] for record in records_of(trained) if "eflop" in record][-1]
     assert own["sustained_tflops"] == pytest.approx(own["eflop"] * 1e6 / (60 * minutes))
     assert own["estimate"] == pytest.approx(0.5e12 * 60 * minutes)
 
@@ -117,7 +113,7 @@ def test_the_page_has_the_table_and_is_whole_in_itself(copy, tmp_path, call):
 
 
 def test_a_run_without_recorded_cost_is_told_as_such(copy, call):
-    lines = [{k: v for k, v in record.items() if k != "eflop"} for record in records(copy)]
+    lines = [{k: v for k, v in record.items() if k != "eflop"} for record in records_of(copy)]
     (copy / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     told = call("report", copy)
     assert told.code == 0 and "has no cost yet" in told.out

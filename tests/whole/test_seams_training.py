@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import train_arguments, write_corpus
+from conftest import records_of, train_arguments, write_corpus
 from gradients import OPTIONS, VOCABULARIES, assert_close, data_of, gradient, sentences, transformer
 from safetensors.torch import load_file
 
@@ -34,10 +34,6 @@ def plugin_part(tmp_path: Path, kind: str, name: str, text: str) -> registry.Ent
     (tmp_path / f"{name}.py").write_text(text)
     registry.load_plugin(str(tmp_path / f"{name}.py"))
     return registry.find(kind, name)
-
-
-def records(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def cross_entropy_of(model: Transformer) -> Objective:
@@ -80,7 +76,7 @@ def test_a_models_balance_loss_is_trained_once_and_recorded_by_name(data, tmp_pa
     arguments = [*train_arguments(data, tmp_path / "run", 20), f"--plugin={tmp_path / 'balanced.py'}"]
     trained = call(*arguments, "--model=balanced", "--no-valid-bleu", "--best-by=balance", "--no-quiet")
     assert trained.code == 0, trained.err
-    *_, update, validation = records(tmp_path / "run")
+    *_, update, validation = records_of(tmp_path / "run")
     keys = [
         "update",
         "epoch",
@@ -331,7 +327,7 @@ def test_guided_alignment_trains_from_the_links_that_prepare_reads(tmp_path, cal
     guided = [f"--plugin={tmp_path / 'guided.py'}", "--criterion=guided", "--no-valid-bleu", "--best-by=links"]
     trained = call(*train_arguments(tmp_path / "data", tmp_path / "run", 80, *guided, "--link-weight=1"))
     assert trained.code == 0, trained.err
-    first, *_, last = [record["valid_links"] for record in records(tmp_path / "run") if "valid_links" in record]
+    first, *_, last = [record["valid_links"] for record in records_of(tmp_path / "run") if "valid_links" in record]
     assert first > last and last < 0.9  # e^-0.9 = 0.4 of the attention; spread evenly it were 0.2
 
 
@@ -384,7 +380,7 @@ def test_a_criterion_searches_with_a_decoder_of_its_own_options_and_knows_the_up
     trained = call(*arguments, *part, "--no-valid-bleu", "--best-by=risk", "--max-tokens=200", "--no-quiet")
     assert trained.code == 0, trained.err
     assert "loss 0." in trained.err and "ppl" not in trained.err and "nats" not in trained.err
-    first, second, validation = records(tmp_path / "run")
+    first, second, validation = records_of(tmp_path / "run")
     assert 0 < first["loss"] < 1 and first["loss"] == first["risk"]
     assert (first["at_update"], second["at_update"], validation["valid_at_update"]) == (1, 2, 2)
     assert "nll" not in first and validation["valid_loss"] == validation["valid_risk"]
@@ -399,7 +395,7 @@ def test_metrics_of_a_validation_are_chosen_by_name_and_one_decides(data, tmp_pa
     arguments = train_arguments(data, tmp_path / "run", 20, "--valid-metrics=bleu,ter", "--best-by=ter", "--no-quiet")
     trained = call(*arguments)
     assert trained.code == 0, trained.err
-    validation = records(tmp_path / "run")[-1]
+    validation = records_of(tmp_path / "run")[-1]
     assert list(validation) == ["update", "valid_loss", "valid_ppl", "valid_bleu", "valid_ter", "valid_nll"]
     assert f"TER {validation['valid_ter']:.2f} (" in trained.err
     shown = re.search(r"loss (\S+) : nll (\S+) nats/token \(ppl (\S+)\) : BLEU", trained.err)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ENVIRONMENT, TINY, reseal
+from conftest import ENVIRONMENT, TINY, reseal, updates_of
 from small_models import SMALL
 
 from nmt import registry
@@ -106,10 +106,6 @@ def data_of(data, tmp_path_factory):
     return lambda model: characters if registry.find("model", model).cls.reads_characters else data
 
 
-def records(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
 def flags(options):
     return [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
 
@@ -131,7 +127,7 @@ def assert_goes_as(run, gpu, data, output, *more, rel=1e-4):
     """Train 3 updates on GPUs, in two parts, and compare all numbers with those of a run; the result of the last part."""
     train(gpu, data, output, 1, "cuda", *more)
     found = train(gpu, data, output, 3, "cuda", *more)
-    ours, wanted = ([record for record in records(folder) if "loss" in record] for folder in (output, run))
+    ours, wanted = (updates_of(folder) for folder in (output, run))
     assert [record["update"] for record in ours] == [1, 2, 3]
     for one, other in zip(ours, wanted, strict=True):
         for name in ("loss", "gradient_norm"):
@@ -190,7 +186,7 @@ def test_captured_passes_train_as_others_do(model, more, gpu, on_the_cpu, data_o
     train(gpu, data_of(model), tmp_path / "plain", 16, "cuda", *asked, *REPEATED)
     train(gpu, data_of(model), tmp_path / "captured", 4, "cuda", *asked, *REPEATED, "--capture")
     found = train(gpu, data_of(model), tmp_path / "captured", 16, "cuda", *asked, *REPEATED, "--capture")
-    ours, wanted = ([line for line in records(tmp_path / name) if "loss" in line] for name in ("captured", "plain"))
+    ours, wanted = (updates_of(tmp_path / name) for name in ("captured", "plain"))
     assert found.operations["graph replay"] >= 2
     for one, other in zip(ours, wanted, strict=True):
         for name in ("loss", "gradient_norm"):
@@ -243,7 +239,7 @@ def test_the_criterion_of_rewards_trains_as_on_the_cpu(gpu, data, trained, tmp_p
 def test_each_precision_trains(precision, gpu, data, tmp_path):
     train(gpu, data, tmp_path / "fp32", 3, "cuda", *TRANSFORMER, "--dropout=0")
     found = train(gpu, data, tmp_path / "run", 3, "cuda", *TRANSFORMER, "--dropout=0", f"--precision={precision}")
-    ours, wanted = ([one["loss"] for one in records(tmp_path / run) if "loss" in one] for run in ("run", "fp32"))
+    ours, wanted = ([one["loss"] for one in updates_of(tmp_path / run)] for run in ("run", "fp32"))
     assert ours == pytest.approx(wanted, rel=0.02) and (ours != wanted or precision == "tf32")
     for waits in found.per_update:
         assert sum(waits.values()) == 1, waits
@@ -268,7 +264,7 @@ def test_memory_that_runs_out_cuts_the_micro_batches(gpu, data, tmp_path):
     cut = gpu("train", *arguments, *SETTINGS, *PERIODS, *more, memory_limit=4_000_000)
     assert cut.code == 0, cut.err
     assert "out of memory with micro-batches of up to" in (tmp_path / "cut/train.log").read_text()
-    ours, wanted = ([one["loss"] for one in records(tmp_path / run) if "loss" in one] for run in ("cut", "whole"))
+    ours, wanted = ([one["loss"] for one in updates_of(tmp_path / run)] for run in ("cut", "whole"))
     assert ours == pytest.approx(wanted, rel=1e-4)
     automatic = gpu("train", *arguments[:1], f"--output={tmp_path / 'auto'}", *arguments[2:], *SETTINGS, *PERIODS, *more,
                     "--max-tokens=auto", memory_limit=12_000_000)  # fmt: skip

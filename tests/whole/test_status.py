@@ -11,15 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import CLIFF, ENVIRONMENT, NMT, small_disk, train_arguments, wait_for
+from conftest import CLIFF, ENVIRONMENT, NMT, records_of, small_disk, train_arguments, updates_of, wait_for
 
 from nmt.cli.status import LATE_LINES
 from nmt.runs import Checkpoints
 from nmt.train import trainer
-
-
-def updates(run: Path) -> list[dict]:
-    return [row for line in (run / "metrics.jsonl").read_text().splitlines() if "loss" in (row := json.loads(line))]
 
 
 @pytest.fixture
@@ -62,21 +58,21 @@ def test_a_run_without_an_update_for_long_has_no_time_left(trained, tmp_path, ca
         assert (values["late"], values["seconds_left"]) == (is_late, None if is_late else 296.0)
         assert ("no update for 0:07:59; running on node7" in shown) == ("before that" in shown) == is_late
         assert ("ETA" in shown) != is_late
-        assert re.search(rf"^loss of update 40 +{updates(run)[-1]['loss']:.4f} : nll", shown, re.M)
+        assert re.search(rf"^loss of update 40 +{updates_of(run)[-1]['loss']:.4f} : nll", shown, re.M)
 
 
 def test_a_signal_is_the_reason(long_run, tmp_path, call):
     long_run.send_signal(signal.SIGUSR1)
     long_run.wait(timeout=60)
     values = call("status", tmp_path / "run", "--json").json
-    last = updates(tmp_path / "run")[-1]["update"]
+    last = updates_of(tmp_path / "run")[-1]["update"]
     assert (values["state"], values["reason"], values["update"]) == ("ended", "signal", last)
     assert values["message"] == f"stopped by SIGUSR1 after update {last}, which is saved"
 
 
 def test_a_finished_run_has_its_last_update_and_its_best_checkpoint(data, trained, call):
     values = call("status", trained, "--json").json
-    last = updates(trained)[-1]
+    last = updates_of(trained)[-1]
     assert (values["state"], values["reason"]) == ("ended", "finished")
     assert values["message"] == "--max-updates 40 is reached"
     assert (values["update"], values["total"], values["loss"], values["nll"]) == (40, 40, last["loss"], last["nll"])
@@ -95,7 +91,7 @@ def test_epochs_and_patience_are_reasons(data, tmp_path, call):
     assert call(*patience, "--no-valid-bleu", "--best-by=loss").code == 0
     values = call("status", tmp_path / "run", "--json").json
     assert (values["reason"], values["message"]) == ("patience", "no new best by loss in 1 validations")
-    losses = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    losses = records_of(tmp_path / "run")
     losses = {row["update"]: row["valid_loss"] for row in losses if "valid_loss" in row}
     assert values["best_score"] == min(losses.values()) == losses[int(values["best"].rpartition("-")[2])]
 
@@ -169,7 +165,7 @@ def test_minutes_are_a_reason_of_each_process_and_more_of_them_go_on(data, tmp_p
         values = call("status", tmp_path / "run", "--json").json
         assert (values["state"], values["reason"]) == ("ended", "finished")
         assert values["message"] == "--max-minutes 0.01 is reached"
-        assert values["update"] == updates(tmp_path / "run")[-1]["update"] > updates_before
+        assert values["update"] == updates_of(tmp_path / "run")[-1]["update"] > updates_before
         assert values["seconds_left"] is None
         updates_before = values["update"]
         said = [line for line in ended.err.splitlines() if "stopped: " in line]

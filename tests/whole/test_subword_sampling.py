@@ -1,9 +1,7 @@
 """`nmt train --subword-sampling`: exact under a resume and ranks, only in training, and refused where words cannot be cut."""
 
-import json
-
 import pytest
-from conftest import kill_after_update_10, train_arguments, write_corpus
+from conftest import kill_after_update_10, records_of, train_arguments, updates_of, write_corpus
 
 SAMPLING = "--subword-sampling=0.3"
 
@@ -20,11 +18,6 @@ def subwords(request, tmp_path_factory, nmt):
     return folder / "data"
 
 
-def updates(run):
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [record for record in records if "loss" in record]
-
-
 def test_a_run_that_was_killed_goes_on_with_the_same_bytes_and_without_it_updates_are_others(subwords, tmp_path, call):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     kill_after_update_10(train_arguments(subwords, cut, 100_000, SAMPLING), cut)
@@ -33,7 +26,7 @@ def test_a_run_that_was_killed_goes_on_with_the_same_bytes_and_without_it_update
     for file in ("metrics.jsonl", "checkpoints/update-20/model.safetensors"):
         assert (cut / file).read_bytes() == (whole / file).read_bytes()
     assert call(*train_arguments(subwords, tmp_path / "plain", 20)).code == 0
-    sampled, plain = updates(whole), updates(tmp_path / "plain")
+    sampled, plain = updates_of(whole), updates_of(tmp_path / "plain")
     numbers = [[update["target_tokens"] for update in of_run] for of_run in (sampled, plain)]
     assert sum(numbers[0]) > sum(numbers[1])
     assert [one["epoch"] for one in sampled] == [other["epoch"] for other in plain]
@@ -48,7 +41,7 @@ def test_validation_and_translation_are_never_sampled(subwords, tmp_path, call):
     losses = []
     for name, flags in (("plain", ()), ("sampled", (SAMPLING,))):
         assert call(*train_arguments(subwords, tmp_path / name, 1, *still, *flags)).code == 0
-        records = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        records = records_of(tmp_path / name)
         losses.append([record["valid_loss"] for record in records if "valid_loss" in record])
     assert losses[0] == losses[1] and len(losses[0]) == 1
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ENVIRONMENT, NMT, TINY, train_arguments, wait_for, write_corpus
+from conftest import ENVIRONMENT, NMT, TINY, records_of, train_arguments, wait_for, write_corpus
 
 from nmt.artefact import Artefact, set_fact
 from nmt.cli import sweep
@@ -41,7 +41,7 @@ def texts(tmp_path) -> list[str]:
 
 
 def validations(run: Path, name: str) -> list[float]:
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    records = records_of(run)
     return [record[name] for record in records if name in record]
 
 

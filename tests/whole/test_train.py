@@ -18,6 +18,7 @@ from conftest import (
     SLOW,
     SLOW_UPDATE,
     TINY,
+    records_of,
     reseal,
     small_disk,
     train_arguments,
@@ -92,7 +93,7 @@ def test_a_signal_finishes_the_update_saves_and_says_which(data, undisturbed, tm
     assert "stopped by signal 15" in (output / "train.log").read_text()
     saved = Checkpoints(output).all()
     assert len(saved) == 1
-    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    lines = records_of(output)
     assert f"update-{lines[-1]['update']}" == saved[0].name
 
 
@@ -242,7 +243,7 @@ def test_numbers_that_are_no_longer_finite_end_the_run_with_7_and_keep_the_check
     assert diverged.code == 7, diverged.err
     assert "10 times in a row" in diverged.err and "begin anew in another --output" in diverged.err
     Artefact(output / "checkpoints/update-10", "checkpoint").check()
-    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    lines = records_of(output)
     assert lines[-1]["skipped"] == 10 and lines[-1]["loss"] is None
 
 
@@ -274,7 +275,7 @@ def test_the_best_and_the_last_checkpoints_are_kept(data, tmp_path, call):
         call(*train_arguments(data, output, 60), "--keep-last=2", "--dropout=0.5", "--lr=0.05", "--best-by=bleu").code
         == 0
     )
-    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    lines = records_of(output)
     bleu = {f"update-{line['update']}": line["valid_bleu"] for line in lines if "valid_bleu" in line}
     assert set(bleu) == {"update-20", "update-40", "update-60"}
     best = min(bleu, key=lambda name: (-bleu[name], int(name[7:])))
@@ -378,7 +379,7 @@ def test_a_replacement_stopped_between_its_two_renames_loses_nothing(data, undis
     (output / "checkpoints/.update-20.partial").mkdir()
     again = call(*train_arguments(data, output, 30))
     assert again.code == 0, again.err
-    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    lines = records_of(output)
     assert [line["update"] for line in lines if "loss" in line] == list(range(1, 31))
 
 
@@ -465,7 +466,7 @@ def test_patience_ends_a_run_and_needs_something_to_look_at(data, tmp_path, capf
 
 
 def validations(run: Path) -> list[dict]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = records_of(run)
     return [line for line in lines if "valid_loss" in line]
 
 
@@ -630,7 +631,7 @@ def test_bf16_trains_on_the_cpu(model, data, tmp_path, capfd):
     common = [a for a in train_arguments(data, tmp_path / "run", 10) if model == "transformer" or a not in TINY]
     more = ["--batch-tokens=400", "--threads=1"] if model == "rnnsearch" else []
     assert run_in_process([*common, *more, f"--model={model}", "--precision=bf16", *sizes[model]]) == 0
-    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    lines = records_of(tmp_path / "run")
     losses = [line["loss"] for line in lines if "loss" in line]
     assert losses[-1] < losses[0]
 
@@ -660,7 +661,7 @@ def test_wandb_gets_the_numbers_of_tensorboard_and_a_continued_run_its_id(data, 
     assert first["given"]["id"] == second["given"]["id"] and first["given"] == second["given"]
     assert (first["given"]["name"], first["given"]["resume"], first["given"]["dir"]) == ("run", "allow", output)
     assert first["finished"] and second["finished"]
-    rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    rows = records_of(output)
     losses = {row["update"]: row["loss"] for row in rows if "loss" in row}
     bleu = {row["update"]: row["valid_bleu"] for row in rows if "valid_bleu" in row}
     numbers = {**first["numbers"], **second["numbers"]}
@@ -681,7 +682,7 @@ def test_tensorboard_gets_the_losses_and_the_validation(data, tmp_path, capfd):
     assert run_in_process(train_arguments(data, tmp_path / "run", 20, "--tensorboard")) == 0
     events = EventAccumulator(str(tmp_path / "run/tensorboard"))
     events.Reload()
-    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    lines = records_of(tmp_path / "run")
     bleu = [line["valid_bleu"] for line in lines if "valid_bleu" in line]
     assert [event.step for event in events.Scalars("loss")] == [1, 10, 20]
     assert [event.value for event in events.Scalars("valid/bleu")] == pytest.approx(bleu, rel=1e-6)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import CLIFF, train_arguments
+from conftest import CLIFF, train_arguments, updates_of
 from terminal import HIDE_CURSOR, SHOW_CURSOR, Terminal, plain
 
 from nmt.runs import Checkpoints, update_of
@@ -22,8 +22,7 @@ LINE = re.compile(
 
 def records(run: Path) -> dict[int, dict]:
     """The records of updates by number."""
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return {row["update"]: row for row in rows if "loss" in row}
+    return {row["update"]: row for row in updates_of(run)}
 
 
 def lines(text: str) -> list[dict[str, float]]:
