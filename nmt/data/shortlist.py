@@ -16,7 +16,7 @@ from safetensors.numpy import save
 
 from nmt.data.batching import Indices
 from nmt.data.shards import Corpus
-from nmt.data.word_alignment import different
+from nmt.data.word_alignment import MAX_PAIR_CELLS, different
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.files import write_output
 from nmt.log import Bar, log
@@ -106,9 +106,11 @@ def learn_shortlist(
     rounds: rounds of expectation and maximisation
     max_translations: target tokens of a source token
     max_frequent: most frequent target tokens that are always there
+    Pairs of more than MAX_PAIR_CELLS cells are left out, with a warning. Raises UserError if no other is there.
     """
     V = sizes[1]
     pairs = np.unique(np.linspace(0, len(corpus) - 1, min(max_pairs, len(corpus))).astype(np.int64))
+    pairs = _pairs_that_fit(corpus, pairs)
     with log.progress("learning a shortlist", len(pairs) * (1 + rounds), "pairs") as bar:
         keys, counts, probabilities = _translation_model(corpus, pairs, sizes, rounds, bar, check)
     best = np.lexsort((keys % V, -probabilities, keys // V))  # by source token, the likeliest first
@@ -118,6 +120,22 @@ def learn_shortlist(
     starts = np.searchsorted(keys[kept] // V, np.arange(sizes[0] + 1))
     frequent = np.sort(np.argsort(-counts, kind="stable")[:max_frequent])
     return Shortlist(starts, keys[kept] % V, frequent[counts[frequent] > 0])
+
+
+def _pairs_that_fit(corpus: Corpus, pairs: Indices) -> Indices:
+    is_short = _num_cells(corpus, pairs) <= MAX_PAIR_CELLS
+    if num_long := int((~is_short).sum()):
+        what = f"pairs with more than {MAX_PAIR_CELLS:,} source tokens times target tokens are left out"
+        log.warn(f"{what}: {num_long:,} of {len(pairs):,}")
+    if num_long == len(pairs):
+        raise UserError("no training pair is short enough for a shortlist (nmt prepare --max-length)")
+    return pairs[is_short]
+
+
+def _num_cells(corpus: Corpus, pairs: Indices) -> Indices:
+    """(n,) source tokens, NULL among them, times target tokens of each pair."""
+    cells: Indices = (corpus.source_lengths[pairs].astype(np.int64) + 1) * corpus.target_lengths[pairs]
+    return cells
 
 
 def _translation_model(
@@ -149,8 +167,8 @@ def _translation_model(
 
 def _chunks(corpus: Corpus, pairs: Indices, V: int, bar: Bar, check: StopCheck) -> Iterator[tuple[Indices, Indices]]:
     """What `_cells` gives of pairs with about CHUNK_CELLS cells together."""
-    cells = (corpus.source_lengths[pairs].astype(np.int64) + 1) * corpus.target_lengths[pairs]
-    for indices in np.split(pairs, np.flatnonzero(np.diff(np.cumsum(cells) // CHUNK_CELLS)) + 1):
+    cells = np.cumsum(_num_cells(corpus, pairs))
+    for indices in np.split(pairs, np.flatnonzero(np.diff(cells // CHUNK_CELLS)) + 1):
         check()
         yield _cells(corpus, indices, V)
         bar.advance(len(indices))

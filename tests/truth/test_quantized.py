@@ -203,6 +203,19 @@ def test_a_shortlist_finds_the_dictionary_that_a_corpus_was_made_with():
     assert measure_coverage(found, sources, [np.full(3, 38)] * 20)[0] == 0.0
 
 
+def test_a_pair_whose_cells_would_fill_the_memory_is_left_out_of_a_shortlist(monkeypatch, capsys):
+    monkeypatch.setattr("nmt.data.shortlist.MAX_PAIR_CELLS", 7 * 7)  # the largest of the language
+    pairs = language()
+    plain, more = (
+        learn_shortlist(Corpus(given), (V, V), 10_000, 5, 1, 1, lambda: None)
+        for given in (pairs, [*pairs, ([5] * 7, [39] * 7)])
+    )
+    assert [array.tolist() for array in vars(more).values()] == [array.tolist() for array in vars(plain).values()]
+    assert "left out: 1 of 301" in capsys.readouterr().err
+    with pytest.raises(UserError, match="no training pair is short enough"):
+        learn_shortlist(Corpus([([5] * 7, [39] * 7)]), (V, V), 10_000, 5, 1, 1, lambda: None)
+
+
 def test_its_probabilities_are_those_of_ibm_model_1(monkeypatch):
     """Three rounds in plain Python give the same order of the target words of each source word."""
     pairs = language(25, seed=7)
