@@ -224,7 +224,7 @@ def records_of(run: Path) -> list[dict[str, Any]]:
 
 
 def updates_of(run: Path) -> list[dict[str, Any]]:
-    """Those that tell of an update."""
+    """The records of updates in metrics.jsonl of a run."""
     return [record for record in records_of(run) if "loss" in record]
 
 

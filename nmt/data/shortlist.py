@@ -106,7 +106,7 @@ def learn_shortlist(
     rounds: rounds of expectation and maximisation
     max_translations: target tokens of a source token
     max_frequent: most frequent target tokens that are always there
-    Pairs of more than MAX_PAIR_CELLS cells are left out, with a warning. Raises UserError if no other is there.
+    Leaves out pairs of more than MAX_PAIR_CELLS cells, with a warning. Raises UserError if no pair is left.
     """
     V = sizes[1]
     pairs = np.unique(np.linspace(0, len(corpus) - 1, min(max_pairs, len(corpus))).astype(np.int64))
@@ -123,19 +123,17 @@ def learn_shortlist(
 
 
 def _pairs_that_fit(corpus: Corpus, pairs: Indices) -> Indices:
-    is_short = _num_cells(corpus, pairs) <= MAX_PAIR_CELLS
+    is_short: NDArray[np.bool_] = (
+        corpus.source_lengths[pairs].astype(np.int64) * corpus.target_lengths[pairs] <= MAX_PAIR_CELLS
+    )
     if num_long := int((~is_short).sum()):
         what = f"pairs with more than {MAX_PAIR_CELLS:,} source tokens times target tokens are left out"
         log.warn(f"{what}: {num_long:,} of {len(pairs):,}")
     if num_long == len(pairs):
-        raise UserError("no training pair is short enough for a shortlist (nmt prepare --max-length)")
-    return pairs[is_short]
-
-
-def _num_cells(corpus: Corpus, pairs: Indices) -> Indices:
-    """(n,) source tokens, NULL among them, times target tokens of each pair."""
-    cells: Indices = (corpus.source_lengths[pairs].astype(np.int64) + 1) * corpus.target_lengths[pairs]
-    return cells
+        how = "give more --pairs, or prepare the data with --max-length"
+        raise UserError(f"none of {len(pairs):,} training pairs is short enough for a shortlist ({how})")
+    short: Indices = pairs[is_short]
+    return short
 
 
 def _translation_model(
@@ -167,8 +165,8 @@ def _translation_model(
 
 def _chunks(corpus: Corpus, pairs: Indices, V: int, bar: Bar, check: StopCheck) -> Iterator[tuple[Indices, Indices]]:
     """What `_cells` gives of pairs with about CHUNK_CELLS cells together."""
-    cells = np.cumsum(_num_cells(corpus, pairs))
-    for indices in np.split(pairs, np.flatnonzero(np.diff(cells // CHUNK_CELLS)) + 1):
+    cells = (corpus.source_lengths[pairs].astype(np.int64) + 1) * corpus.target_lengths[pairs]
+    for indices in np.split(pairs, np.flatnonzero(np.diff(np.cumsum(cells) // CHUNK_CELLS)) + 1):
         check()
         yield _cells(corpus, indices, V)
         bar.advance(len(indices))

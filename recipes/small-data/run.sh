@@ -15,7 +15,7 @@
 # `taught-3`, `new`, `back` and `sampled` in the last training), SAMPLES (of each source, 1 or more; 4), SEED (1; of all trainings, but the
 # next two for `teacher-4` and `teacher-5`), VOCAB_SIZE, PREPARE (more flags of the first nmt prepare; the others take its text settings
 # from the model), LAST (checkpoints to average), TOKENIZE (of BLEU), SEARCH (flags of the search on the test set, and of the teachers).
-# With other text WORK must be another folder.
+# With other text or SAMPLES, WORK must be another folder.
 # Flags go to all trainings: `TRAIN=text/train VALID=text/val TEST=text/test run.sh --devices 2 --threads 1`.
 # A step whose output exists is skipped, and refused if other settings made it; training continues where it stopped.
 set -euo pipefail

@@ -3,11 +3,11 @@
 #
 # TEACHER: a model folder. TRAIN, VALID, TEST: prefixes of raw text, PREFIX.en and PREFIX.de.
 # Variables: WORK (folder of all output), NMT, PYTHON (with nmt installed), SOURCE_LANG and TARGET_LANG (en, de), STUDENTS
-# (names of the .toml files beside this one), LAYERS (that `cut` has of the teacher's decoder; 2), LAST (checkpoints to average),
+# (names of the .toml files beside this one), LAYERS (that `cut` keeps of the teacher's decoder; 2), LAST (checkpoints to average),
 # ROUNDS (of the timing, in turn), TOKENIZE (of BLEU), PREPARE (more flags of nmt prepare), SEARCH (more flags of all searches), FURTHER
 # (a file of more source text, which the teacher translates too), SPLICED and JOINED (lines of new text, by new_text.py, that the teacher
 # translates too; 0), VOCABULARY (the model whose vocabulary the students use; the teacher by default; none: learn a vocabulary),
-# DATA (prepared data, in place of all the translations). With other text, data or another vocabulary WORK must be another folder.
+# DATA (prepared data, in place of TRAIN, VALID, PREPARE, VOCABULARY and all translations). With other text, data or another vocabulary WORK must be another folder.
 # Flags go to nmt train: `TEACHER=model TRAIN=text/train VALID=text/val TEST=text/test run.sh --threads 1`.
 # A step whose output exists is skipped, and refused if other settings made it; training continues where it stopped. Without matplotlib
 # there is no figure.
@@ -23,9 +23,22 @@ words search "${SEARCH:-}"
 src=${SOURCE_LANG:-en} trg=${TARGET_LANG:-de}
 data=${DATA:-$work/data}
 mkdir -p "$work/text"
-[[ -z ${DATA:-} ]] || readable "$DATA/data.json"
+if [[ -n ${DATA:-} ]]; then
+    readable "$DATA/data.json"
+else
+    : "${TRAIN:?name the prefix of the training text, or DATA}" "${VALID:?}"
+    readable "$TRAIN.$src" "$VALID".{"$src","$trg"}
+fi
 readable "$TEST".{"$src","$trg"} ${FURTHER:+"$FURTHER"}
 for student in "${students[@]}"; do readable "$here/$student.toml"; done
+cut=$work/cut-${LAYERS:-2}
+if [[ " ${students[*]} " == *" cut "* ]]; then # a teacher that it cannot be cut from is refused before hours of translation
+    [[ -n ${DATA:-} || ${VOCABULARY:-$TEACHER} == "$TEACHER" ]] || {
+        echo "VOCABULARY: the student cut keeps that of its teacher (leave cut out of STUDENTS)" >&2 && exit 2
+    }
+    [[ ! -d $TEACHER/checkpoints ]] || { echo "$TEACHER: is a run; the student cut needs a model folder" >&2 && exit 2; }
+    step "$cut/start" "${nmt[@]}" export --model "$TEACHER" --format model --decoder-layers "${LAYERS:-2}" --output "$cut/start"
+fi
 
 # teach TEXT: the teacher translates TEXT.$src.
 teach() {
@@ -41,8 +54,6 @@ parts() {
 
 # translations: prepare what the teacher makes of the training text and of more text.
 translations() {
-    : "${TRAIN:?name the prefix of the training text}" "${VALID:?}"
-    readable "$TRAIN.$src" "$VALID".{"$src","$trg"}
     local taught=$work/text/taught further spliced phrases joined texts vocabulary
     ln -sf "$(realpath "$TRAIN.$src")" "$taught.$src"
     teach "$taught"
@@ -73,20 +84,19 @@ translations() {
         "${texts[@]/#/--train=}" --valid "$VALID" --output "$data" "${prepare_flags[@]}"
 }
 
-if [[ -z ${DATA:-} ]]; then translations; fi # after || an error would not end it
+[[ -n ${DATA:-} ]] || translations
 step "$work/shortlist" "${nmt[@]}" shortlist --data "$data" --output "$work/shortlist"
 models=("teacher=$TEACHER")
 for student in "${students[@]}"; do
     folder=$work/$student start=()
     if [[ $student == cut ]]; then
-        start=(--init-from "$folder/start" --teacher "$TEACHER")
-        step "$folder/start" "${nmt[@]}" export --model "$TEACHER" --format model --decoder-layers "${LAYERS:-2}" \
-            --output "$folder/start"
+        folder=$cut start=(--init-from "$cut/start")
+        [[ " $* " =~ \ --teacher[\ =] ]] || start+=(--teacher "$TEACHER")
     fi
     step "$folder/model" "${nmt[@]}" train --data "$data" --output "$folder/run" --config "$here/$student.toml" \
         --keep-last "${LAST:-5}" "${start[@]}" "$@"
     step "$folder/model" "${nmt[@]}" average --run "$folder/run" --last "${LAST:-5}" --output "$folder/model"
-    models+=("$student=$folder/model")
+    models+=("${folder##*/}=$folder/model")
 done
 plot=(--plot "$work/students.svg")
 "$python" -c "import matplotlib" 2>/dev/null || plot=()

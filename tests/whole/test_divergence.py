@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from conftest import CLIFF, records_of, train_arguments
+from conftest import CLIFF, records_of, train_arguments, updates_of
 from safetensors.numpy import load_file
 
 from nmt.data.loader import Loader
@@ -52,7 +52,7 @@ def test_a_stretch_that_is_not_finite_is_left_behind_and_the_rate_is_halved(data
     assert told.code == 0, told.err
     assert "diverged at update 23: loss or gradient not finite 10 times in a row; going on after update 10" in told.err
     assert f"half the learning rate until update {10 + REDUCED_UPDATES} (rollback 1 of 3)" in told.err
-    updates = [record for record in records_of(tmp_path / "run") if "loss" in record]
+    updates = updates_of(tmp_path / "run")
     assert [record["update"] for record in updates] == list(range(1, 41))
     assert all(record["loss"] is not None and record["skipped"] == 0 for record in updates)
     assert [record.get("rollbacks") for record in updates] == [None] * 10 + [1] * 30
@@ -62,7 +62,7 @@ def test_a_stretch_that_is_not_finite_is_left_behind_and_the_rate_is_halved(data
     assert [update_of(path) for path in Checkpoints(tmp_path / "run").all()] == [10, 20, 30, 40]
     plain = call(*train_arguments(data, tmp_path / "plain", 40, *ROLLBACK[1:]))
     assert plain.code == 7 and "give --on-divergence rollback to go on" in plain.err
-    rates = [[record["lr"] for record in records_of(tmp_path / run) if "loss" in record] for run in ("run", "plain")]
+    rates = [[record["lr"] for record in updates_of(tmp_path / run)] for run in ("run", "plain")]
     assert rates[0][:10] == rates[1][:10]
     assert rates[0][10:23] == [0.5 * rate for rate in rates[1][10:]]
     assert call(*train_arguments(data, tmp_path / "plain", 40, *ROLLBACK)).code == 0  # as the error says

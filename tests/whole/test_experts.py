@@ -1,7 +1,7 @@
 """Experts as a user meets them: trained, continued, recomputed and translated with."""
 
 import pytest
-from conftest import records_of, train_arguments
+from conftest import records_of, train_arguments, updates_of
 
 EXPERTS = ["--ffn=moe", "--experts=4", "--expert-every=1", "--log-every=10u"]
 
@@ -18,7 +18,7 @@ def test_the_losses_and_statistics_of_experts_are_recorded_by_name_and_the_run_g
     assert update["loss"] == pytest.approx(sum(losses), rel=1e-12)
     assert update["max_load"] >= 1 and update["importance_cv"] > 0 and update["load_cv"] > 0
     assert {"valid_importance_loss", "valid_load_loss", "valid_max_load"} < validation.keys()
-    rows = {name: [row for row in records_of(tmp_path / name) if "loss" in row] for name in ("whole", "cut")}
+    rows = {name: updates_of(tmp_path / name) for name in ("whole", "cut")}
     assert rows["whole"] == rows["cut"]
     (tmp_path / "text").write_text("ba bi\n")
     assert call("translate", "--model", tmp_path / "whole", "--input", tmp_path / "text").code == 0
@@ -27,7 +27,7 @@ def test_the_losses_and_statistics_of_experts_are_recorded_by_name_and_the_run_g
 def test_balanced_gates_in_training_send_equally_many_tokens_to_each_expert(data, tmp_path, call):
     trained = call(*train_arguments(data, tmp_path / "run", 10, *EXPERTS, "--gates=balanced"))
     assert trained.code == 0, trained.err
-    for row in (row for row in records_of(tmp_path / "run") if "loss" in row):
+    for row in updates_of(tmp_path / "run"):
         assert "load_loss" not in row and row["threshold_loss"] > 0
         assert row["load_cv"] == 0 and row["max_load"] == 1
 
@@ -35,9 +35,7 @@ def test_balanced_gates_in_training_send_equally_many_tokens_to_each_expert(data
 def test_recomputed_layers_have_the_same_losses_to_the_last_bit(data, tmp_path, call):
     for name, more in (("plain", []), ("recomputed", ["--activation-checkpointing"])):
         assert call(*train_arguments(data, tmp_path / name, 10, *EXPERTS, *more)).code == 0
-    plain, recomputed = (
-        [row["loss"] for row in records_of(tmp_path / name) if "loss" in row] for name in ("plain", "recomputed")
-    )
+    plain, recomputed = ([row["loss"] for row in updates_of(tmp_path / name)] for name in ("plain", "recomputed"))
     assert plain == recomputed
 
 

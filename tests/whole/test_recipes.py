@@ -582,14 +582,14 @@ def test_a_cut_student_begins_with_the_layers_of_its_teacher_on_data_that_exists
     flags = "--max-updates 2 --save-every 1u --warmup-updates 1 --lr 1e-9"
     done = run("students", tmp_path, *flags.split(), **variables)
     assert done.returncode == 0, done.stderr
-    assert {"teacher", "cut"} <= {line.split()[0] for line in done.stdout.splitlines()}
+    assert {"teacher", "cut-1"} <= {line.split()[0] for line in done.stdout.splitlines()}
     work = tmp_path / "work"
     first, last = (
-        safetensors.torch.load_file(folder / "model.safetensors") for folder in (teacher, work / "cut" / "model")
+        safetensors.torch.load_file(folder / "model.safetensors") for folder in (teacher, work / "cut-1" / "model")
     )
     assert set(last) == {name for name in first if not name.startswith("decoder.1.")} < set(first)
     assert all(torch.allclose(tensor, first[name], atol=1e-6) for name, tensor in last.items())
-    settings = tomllib.loads((work / "cut" / "run" / "settings.toml").read_text())
+    settings = tomllib.loads((work / "cut-1" / "run" / "settings.toml").read_text())
     assert (settings["criterion"], settings["teacher"]) == ("distillation", [str(teacher)])
     assert not list((work / "text").iterdir())
 
@@ -666,6 +666,7 @@ def test_quotes_keep_a_word_of_a_variable_together_and_one_without_an_end_is_an_
         ("students", {"FURTHER": "no file"}, "no file: not a file"),
         ("students", {"STUDENTS": "nobody"}, "nobody.toml: not a file"),
         ("students", {"DATA": "nowhere"}, "nowhere/data.json: not a file"),
+        ("students", {"VOCABULARY": "another"}, "the student cut keeps that of its teacher"),
         ("back-translation", {"MONO": "no file"}, "no file: not a file"),
         ("back-translation", {"TEST": "nowhere"}, "nowhere.en: not a file"),
         ("small-data", {"TEST": "nowhere"}, "nowhere.en: not a file"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, records_of
+from conftest import ENVIRONMENT, records_of, updates_of
 
 from nmt import registry
 from nmt.checkpoint import load_model
@@ -28,7 +28,7 @@ def test_an_epoch_costs_three_times_what_reading_each_of_its_pairs_does(data, tr
     train, model = PreparedData(data).train, load_model(trained, torch.device("cpu")).model
     pairs = [torch.tensor(side, dtype=torch.int64) + 1 for side in (train.source_lengths, train.target_lengths)]
     epoch = 3 * int(model.flops(*pairs).sum())
-    updates = [record for record in records_of(trained) if "loss" in record]
+    updates = updates_of(trained)
     ends = [last for last, first in pairwise(updates) if last["epoch"] < first["epoch"]]
     assert len(ends) > 1
     for last in ends:
@@ -78,7 +78,7 @@ def test_results_on_another_test_set_have_columns_of_their_own_and_speeds_a_tabl
     assert re.split(" {2,}", lines[0])[1:4] == ["BLEU En-De", "BLEU En-Fr", "BLEU En-De captions"]
     own = [line.split() for line in lines if line.startswith(f"{trained}")]
     assert own[0][3:5] == ["-", "-"] and own[0][5].endswith("*")
-    updates = [record for record in records_of(trained) if "loss" in record]
+    updates = updates_of(trained)
     tokens, minutes = sum(record["target_tokens"] for record in updates), told["minutes"]
     assert told["target_tokens"] == tokens and told["sentences_per_second"] == 12
     assert told["flops_per_token"] == pytest.approx(updates[-1]["eflop"] * 1e18 / tokens)
