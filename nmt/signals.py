@@ -52,8 +52,13 @@ class Signals:
         self.held = Lock()
 
     @property
+    def pending(self) -> int | None:
+        """Number of the first signal, or None; the process still ends if the work does not look for it."""
+        return self._received
+
+    @property
     def received(self) -> int | None:
-        """Number of the first signal, or None."""
+        """Number of the first signal, or None; the work ends in time from then on."""
         self._is_seen |= self._received is not None
         return self._received
 

@@ -46,6 +46,7 @@ MEMORY_FLAGS: Final = {
     "translate": "--batch-tokens",
     "evaluate": "--batch-tokens",
     "score": "--max-tokens",
+    "average": "--max-tokens",
 }  # by command: what needs less memory
 
 

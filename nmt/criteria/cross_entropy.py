@@ -71,7 +71,10 @@ class CrossEntropy(Criterion):
         if (linear := linear_output(output)) is None:
             chunked = self.sums_in_chunks(output, features, targets, factors, *more)
             return [each.clone() for each in chunked]  # FSDP warns of views
-        sums: Sequence[Tensor] = LinearSums.apply(features, *linear, targets, factors, self, *more)  # type: ignore[no-untyped-call]
+        *tensors, limit = features, *linear
+        if not torch.is_grad_enabled():  # of which a function does not know: it would make their gradients
+            tensors = [None if tensor is None else tensor.detach() for tensor in tensors]
+        sums: Sequence[Tensor] = LinearSums.apply(*tensors, limit, targets, factors, self, *more)  # type: ignore[no-untyped-call]
         return sums
 
     def token_weights(self, model: Model, batch: Batch) -> Tensor:

@@ -162,4 +162,5 @@ def _development_set(folder: str, pipeline: Pipeline, max_tokens: int) -> Evalua
         raise UserError(
             f"{quoted(folder)}: has no development set to score (nmt prepare --valid PREFIX --vocabulary CHECKPOINT)"
         )
+    dev.check()
     return dev

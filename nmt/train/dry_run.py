@@ -29,14 +29,24 @@ class DryRun:
     """An estimate of a run. Memory is in bytes of this rank's device; seconds, tokens and FLOPs are per update, of all ranks."""
 
     def __init__(
-        self, run: Run, done: int, window: LogWindow, batches: int, tokens: int, memory: int, free: int
+        self,
+        run: Run,
+        before: tuple[int, float],
+        window: LogWindow,
+        batches: int,
+        tokens: int,
+        memory: int,
+        free: int,
     ) -> None:
-        """done: updates made so far; window, batches, tokens: sums over TIMED_UPDATES updates; memory, free: see below"""
+        """before: updates made and epochs read so far; memory, free: see below
+
+        window, batches, tokens: sums over TIMED_UPDATES updates
+        """
         options, updates_per_epoch = run.options, run.loader.updates_per_epoch()
         seconds, _, _ = run.world.agree(window.seconds / TIMED_UPDATES, None, 0)
         tensors, _ = flat_optimizer(run.optimizer)
-        last = last_update(options, updates_per_epoch, done, seconds, 0.0)
-        to_do = None if last is None else max(last - done, 0)
+        last = last_update(options, updates_per_epoch, *before, seconds, 0.0)
+        to_do = None if last is None else max(last - before[0], 0)
         self.model = run.facts.model
         self.parameters = sum(parameter.numel() for parameter in run.model.parameters())
         self.trainable = run.model.num_parameters()
@@ -44,7 +54,7 @@ class DryRun:
         self.ranks = run.world.size
         self.pairs = len(run.data.train)
         self.updates_per_epoch = updates_per_epoch
-        self.first = done + 1  # update
+        self.first = before[0] + 1  # update
         self.last = last  # update; None if nothing but patience ends the run
         self.micro_batches = batches / TIMED_UPDATES  # per update and rank
         self.max_tokens = run.progress.limit.max_micro_batch_tokens  # of a micro-batch, padding counted
@@ -92,11 +102,11 @@ def dry_run_of(options: TrainOptions, parts: Any) -> DryRun:
     memory = Memory(setup.device)
     free = memory.free()
     with setup.joined():
-        run, done = Run(setup, parts), 0
+        run = Run(setup, parts)
         if run.checkpoints.folder.is_dir() and (checkpoint := run.checkpoints.newest_valid()):
             state = SavedState.read(checkpoint)
             check_same(run, checkpoint.folder, state)
-            done = state.progress.update
+            run.progress.position, done = state.progress.position, state.progress.update
         else:
             begin(run)
             done = run.progress.update
@@ -106,7 +116,7 @@ def dry_run_of(options: TrainOptions, parts: Any) -> DryRun:
 
 
 def _estimate(run: Run, done: int, memory: Memory, free: int) -> DryRun:
-    window = LogWindow()
+    window, before = LogWindow(), (done, run.epochs)
     batches = tokens = 0
     run.model.train()
     with closing(ahead(run.loader.updates(run.progress.position))) as updates:
@@ -120,4 +130,4 @@ def _estimate(run: Run, done: int, memory: Memory, free: int) -> DryRun:
             if number:
                 add_update(window, stats, flops_of(run, data), seconds)
                 batches, tokens = batches + len(data.batches), tokens + stats.tokens  # those of skipped updates too
-    return DryRun(run, done, window, batches, tokens, memory.peak(), free)
+    return DryRun(run, before, window, batches, tokens, memory.peak(), free)

@@ -58,7 +58,7 @@ class RunEstimate:
 def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[str]:
     """Time and memory of the run, and what would end within a week if the run would not. seconds: of the update of `data`"""
     done = run.progress.update
-    last = last_update(run.options, run.loader.updates_per_epoch(), done, seconds, run.seconds)
+    last = last_update(run.options, run.loader.updates_per_epoch(), done, run.epochs, seconds, run.seconds)
     memory = f"memory {size(Memory(run.device).peak())} at the peak so far"
     if last is None:
         yield f"estimate: {seconds:.3g} s an update, and no end is set; {memory}"

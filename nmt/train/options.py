@@ -310,15 +310,16 @@ class TrainOptions:
 
 
 def last_update(
-    options: TrainOptions, updates_per_epoch: int, done: int, seconds: float, seconds_so_far: float
+    options: TrainOptions, updates_per_epoch: int, done: int, epochs: float, seconds: float, seconds_so_far: float
 ) -> int | None:
     """The last update, by the limit that ends the run first; None if nothing but patience ends it.
 
-    done: updates made so far
+    done, epochs: updates made and epochs read so far
     seconds: of an update; seconds_so_far: of training, which --max-minutes counts
     """
-    by_epochs = None if options.max_epochs is None else options.max_epochs * updates_per_epoch
-    by_minutes = None
+    by_epochs = by_minutes = None
+    if options.max_epochs is not None:
+        by_epochs = done + math.ceil(max(options.max_epochs - epochs, 0.0) * updates_per_epoch)
     if options.max_minutes is not None:
         by_minutes = done + math.ceil(max(60 * options.max_minutes - seconds_so_far, 0.0) / seconds)
     return min((end for end in (options.max_updates, by_epochs, by_minutes) if end is not None), default=None)

@@ -85,7 +85,7 @@ class UpdateLog:
         run, progress = self.run, self.run.progress
         total, seconds_left = self._end()
         per_update = self.window.seconds / self.window.updates  # of the last updates
-        speeds = per_update, per_update * progress.update / max(run.epochs, 1e-9)
+        speeds = per_update, per_update * self.updates_per_epoch
         so_far = progress.update, run.epochs, run.seconds
         return RunStatus(
             update=progress.update,
@@ -105,7 +105,7 @@ class UpdateLog:
         """(updates of the whole run, seconds until its end), at the speed of this process; None when there is no end."""
         run, update = self.run, self.run.progress.update
         seconds = (time.monotonic() - self.started) / (update - self.first)  # validation and saving count too
-        last = last_update(run.options, self.updates_per_epoch, update, seconds, run.seconds)
+        last = last_update(run.options, self.updates_per_epoch, update, run.epochs, seconds, run.seconds)
         if last is None:
             return None, None
         last = update if run.share == 1 else max(last, update)

@@ -124,7 +124,7 @@ class SignalWatch:
 
     def _received(self, now: float) -> bool:
         """Whether this rank received a signal, which it tells the others, or another one did."""
-        if self.signals.received is not None:
+        if self.signals.pending is not None:
             if self.world.size > 1:
                 self.world.post(STOP_KEY, b"")
             return True

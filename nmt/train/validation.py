@@ -86,11 +86,7 @@ def validate(
         perplexity = float(torch.tensor(losses.mean_nll).exp())
         if translator is None:
             return ValidationResult(losses.means(), perplexity)
-        engine = cast(OwnEngine, translator.engine)
-        engine.scorer, engine.matmul = model, matmul.current()
-        own = world.share(translator.parsed(dev.source_lines))
-        warnings = LineWarnings(dev.name, length_flag="")
-        outputs = merge_shares(_on_all_ranks(world, lambda: translator.texts(own, warnings, check)))
+        outputs = _translations(model, dev, translator, world, check)
         sources, references, metrics = dev.source_lines, dev.target_lines, validation.metrics
         scored = metrics if world.leads else {}  # a metric may be a large model
         scores_of_ranks = _on_all_ranks(world, lambda: _scores(scored, outputs, references, sources))
@@ -100,6 +96,19 @@ def validate(
         return ValidationResult(losses.means(), perplexity, scores, lines[::step][:NUM_EXAMPLES])
     finally:
         model.train()
+
+
+def _translations(
+    model: Model, dev: EvaluationSet, translator: Translator, world: World, check: StopCheck
+) -> list[str]:
+    """The translations of the set by a model, each rank a share of it."""
+    engine = cast(OwnEngine, translator.engine)
+    own, warnings = world.share(translator.parsed(dev.source_lines)), LineWarnings(dev.name, length_flag="")
+    usual, engine.scorer, engine.matmul = engine.scorer, model, matmul.current()
+    try:
+        return merge_shares(_on_all_ranks(world, lambda: translator.texts(own, warnings, check)))
+    finally:
+        engine.scorer = usual  # a temporary copy, of averaged weights say, would stay in memory
 
 
 def _scores(
@@ -121,7 +130,7 @@ class FailedOnAllRanks(Exception):
 def _on_all_ranks(world: World, work: Callable[[], Any]) -> list[Any]:
     """Run `work` on each rank and return all results, as JSON carries them.
 
-    Raises FailedOnAllRanks if it failed on any rank, and Interrupted if a signal reached any.
+    Raises FailedOnAllRanks if it failed on any of several ranks, and Interrupted if a signal reached any.
     """
     result, signal, failure = "null", 0, None
     try:
@@ -129,6 +138,8 @@ def _on_all_ranks(world: World, work: Callable[[], Any]) -> list[Any]:
     except Interrupted as error:
         signal = error.signal_number
     except Exception as error:
+        if world.size == 1:
+            raise
         failure = error
     content = json.dumps([signal, failure is not None, result])
     signals, failed, results = zip(*(json.loads(share) for share in world.gather(content.encode())), strict=True)

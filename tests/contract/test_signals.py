@@ -38,6 +38,22 @@ def test_work_that_has_looked_ends_as_it_likes():
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
+def test_a_first_pass_of_an_update_that_takes_too_long_after_a_signal_is_ended():
+    """No rate is known yet, so that the update goes on; the process is still watched."""
+    update = """from nmt.dist import World
+from nmt.train.update import SignalWatch
+with Signals() as signals:
+    watch = SignalWatch(World(), signals)
+    SEND
+    watch.begin()
+    watch.check(0, 1000, together=True, last=False)
+    print('begun', flush=True)
+    time.sleep(50)
+"""
+    done = ended(update.replace("SEND", SEND))
+    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "begun\n")
+
+
 def test_a_signal_after_the_first_is_quiet():
     work = f"{SEND}\n    signals.received\n    time.sleep(1)\n    {SEND}\n    time.sleep(0.2)"
     done = ended(f"with Signals() as signals:\n    {work}\nprint('done')")

@@ -121,6 +121,20 @@ def test_the_logits_of_a_whole_batch_never_exist_at_once(monkeypatch):
     assert sum(rows) == 15
 
 
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("bias", [False, True])
+def test_no_gradient_is_computed_where_none_is_recorded(context, bias, monkeypatch):
+    """As in a validation: a function is told of weights that need a gradient all the same."""
+    model, batch = case(nn.Linear(8, 11, bias=bias))
+    wanted = sums_of(smoothed(0.1), model, batch)
+    added = []
+    monkeypatch.setattr(cross_entropy.OutputGradients, "add", lambda *given: added.append(given))
+    with context():
+        found = sums_of(smoothed(0.1), model, batch)
+    torch.testing.assert_close(found, tuple(each.detach() for each in wanted))
+    assert not added
+
+
 def test_tokens_are_counted_without_padding():
     model, batch = case(nn.Linear(8, 11))
     criterion = smoothed(0.0)

@@ -157,6 +157,26 @@ def test_average_writes_nothing_when_what_it_shall_score_on_cannot_be_used(data,
     assert call(*asked, "--score", data).code == 0
 
 
+def test_a_fault_while_scoring_has_the_code_of_its_kind(data, trained, tmp_path, call, monkeypatch):
+    asked = ["average", "--run", trained, "--last=2", "--output", tmp_path / "m", "--score"]
+    damaged = shutil.copytree(data, tmp_path / "damaged")
+    [file] = damaged.glob("valid.*.target.bin")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    refused = call(*asked, damaged)
+    assert refused.code == 4 and file.name in refused.err, refused.err
+
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nmt.criteria.cross_entropy.CrossEntropy.sums", full)
+        refused = call(*asked, data)
+    assert refused.code == 5 and "--max-tokens" in refused.err, refused.err
+    assert not (tmp_path / "m").exists()
+
+
 def test_checkpoints_of_one_name_are_told_apart(data, trained, tmp_path, call):
     folders = [tmp_path / "a/update-20", tmp_path / "b/update-20"]
     for folder, update in zip(folders, (10, 40), strict=True):

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 import signal
 
@@ -98,6 +99,22 @@ def test_a_run_that_begins_with_all_of_a_state_is_the_run_that_went_on(ema, data
         )
         assert whole.keys() == fork.keys()
         assert all(whole[key].tobytes() == fork[key].tobytes() for key in whole)
+
+
+def test_epochs_are_counted_from_where_the_data_begins(data, tmp_path, call):
+    assert call(*train_arguments(data, tmp_path / "first", 20)).code == 0
+    given = ("--max-epochs=2", f"--init-from={tmp_path / 'first'}", "--init-state=schedule")
+    arguments = train_arguments(data, tmp_path / "run", 1000, *given)
+    dry = call(*arguments, "--dry-run", "--json").json
+    done = call(*arguments, "--no-quiet")
+    last = records_of(tmp_path / "run")[-1]["update"]
+    assert done.code == 0 and last > 24
+    assert dry["first"] == 21 and abs(dry["last"] - last) <= 2
+    assert abs(int(re.search(r"to update ([\d,]+), at", done.err)[1].replace(",", "")) - last) <= 2
+    again = call(
+        *train_arguments(data, tmp_path / "run", 1000, "--max-epochs=3", *given[1:]), "--dry-run", "--json"
+    ).json
+    assert again["first"] == last + 1 and abs(again["last"] - (last + (last - 20) / 2)) <= 2
 
 
 def test_a_signal_in_the_first_update_saves_no_checkpoint_that_counts(data, tmp_path, call, monkeypatch):

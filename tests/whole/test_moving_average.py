@@ -1,7 +1,9 @@
 """The average of the weights, of `nmt train --ema` or of an optimizer, is what a run validates, saves and is used with."""
 
+import gc
 import math
 import shutil
+import weakref
 from pathlib import Path
 
 import pytest
@@ -120,6 +122,21 @@ def test_validation_measures_it_and_average_reads_it(average, data, tmp_path, ca
     one, other, mean = saved(run, 20), saved(run, 40), load_file(tmp_path / "mean" / FILES[0])
     for name, value in mean.items():
         torch.testing.assert_close(value, (one[name] + other[name]) / 2)
+
+
+def test_no_copy_of_the_averaged_weights_stays_after_a_validation(data, tmp_path, call, monkeypatch):
+    copies, alive, build = [], [], trainer.Run.evaluated_model
+
+    def evaluated(run):
+        gc.collect()
+        alive.append(sum(copy() is not None for copy in copies))
+        model = build(run)
+        copies.append(weakref.ref(model))
+        return model
+
+    monkeypatch.setattr(trainer.Run, "evaluated_model", evaluated)
+    assert call(*train_arguments(data, tmp_path / "run", 30, EMA, "--valid-every=10u")).code == 0
+    assert alive == [0, 0, 0]
 
 
 @pytest.mark.parametrize("flag", [EMA, SCHEDULE_FREE, "--optimizer=muon"])
