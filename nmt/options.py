@@ -343,9 +343,12 @@ def toml_line(key: str, value: Any) -> str:
 
 
 def to_toml(value: Any) -> str:
-    """A value as TOML writes it, which is as JSON does but for None, the character DEL and floats that are not finite."""
+    """A value as TOML writes it, which is as JSON does but for None, the character DEL and floats that are not finite.
+
+    A date is a text.
+    """
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(to_toml, value))}]"
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
-    return '"none"' if value is None else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return '"none"' if value is None else json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")

@@ -17,6 +17,7 @@ import msgspec
 from nmt.dist import LAUNCHER
 from nmt.errors import expecting, quoted
 from nmt.files import parse_json, read_bytes, to_json, write_file
+from nmt.locks import LOCK, holder_of
 from nmt.options import flag_of
 from nmt.signals import POLL_SECONDS, Signals
 
@@ -24,6 +25,7 @@ LOG_FILE: Final = "commands.log"
 STATE_FILE: Final = "sweep.json"
 ERROR_START: Final = "nmt: error: "
 MAX_LOG_TAIL_BYTES: Final = 10_000
+LOCK_SECONDS: Final = 30.0  # for runs of a sweep that was killed, which save and end
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,24 @@ class Job:
 
     def __init__(self, folder: Path, steps: Sequence[Step]) -> None:
         self.folder, self.steps, self.error = folder, steps, ""
-        pairs = zip(_recorded(folder / STATE_FILE), steps, strict=False)
-        self.num_done = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1].identity, pairs))
+        recorded = _recorded(folder / STATE_FILE)
+        same = takewhile(lambda pair: pair[0] == pair[1].identity, zip(recorded, steps, strict=False))
+        self.num_done, self._num_recorded = sum(1 for _ in same), len(recorded)
 
     @property
     def is_done(self) -> bool:
         return self.num_done == len(self.steps)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether another process works in the folder."""
+        return holder_of(self.folder / LOCK) is not None
+
     def start(self, slot: Mapping[str, Any], plugins: Sequence[str]) -> None:
         """Start the next step. slot: the options of the slot, by name"""
         self.folder.mkdir(parents=True, exist_ok=True)
+        if self._num_recorded > self.num_done:  # of steps whose output this one replaces
+            self._record()
         step = self.steps[self.num_done]
         words = [step.command, *step.arguments, *(f"--plugin={plugin}" for plugin in plugins)]
         if step.settings:
@@ -95,8 +105,13 @@ class Job:
             self.error = f"nmt {self.steps[self.num_done].command} ended {how}{_last_error(path)} ({quoted(path)})"
             return
         self.num_done += 1
+        self._record()
+
+    def _record(self) -> None:
+        """Write which steps are done."""
         done = [step.identity for step in self.steps[: self.num_done]]
         write_file(self.folder / STATE_FILE, to_json({"done": done}))
+        self._num_recorded = self.num_done
 
 
 def run_jobs(
@@ -109,6 +124,7 @@ def run_jobs(
     Raises Interrupted after a stop signal, which is passed on; the same jobs then go on where they were.
     """
     waiting, running, is_stopping = deque(job for job in jobs if not job.is_done), dict[int, Job](), False
+    deadline = time.monotonic() + LOCK_SECONDS
     with Signals(seconds=None) as signals:
         try:
             while waiting or running:
@@ -120,6 +136,9 @@ def run_jobs(
                         job.process.send_signal(signal.SIGCONT)
                 for number, slot in enumerate(slots):
                     if number not in running and waiting:
+                        if time.monotonic() < deadline and waiting[0].is_held:
+                            waiting.rotate(-1)
+                            continue
                         waiting[0].start(slot, plugins)
                         running[number] = waiting.popleft()
                     elif number in running and (code := running[number].process.poll()) is not None:

@@ -36,6 +36,7 @@ TRANSLATION_INPUTS: Final = ("model", "rerank", "shortlist", "glossary", "avoid"
 SCORES_FILE: Final = "scores.json"
 BEST_FILE: Final = "best.toml"
 SLOT_OPTIONS: Final = ("device", "threads")
+SHARED_DEVICES: Final = (("device", "auto"), ("device", "cuda"))  # of which each slot gets one
 MODEL_FOLDER: Final = "model"
 MAX_LISTED_TRIALS: Final = 20  # of a dry run
 
@@ -275,8 +276,8 @@ def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[
 
 
 def _slot_options(settings: Mapping[str, Any]) -> list[str]:
-    """The options of a slot that these settings do not have themselves."""
-    return [key for key in SLOT_OPTIONS if key not in settings]
+    """The options of a slot that these settings leave to it: those that they lack, and a GPU without a number."""
+    return [key for key in SLOT_OPTIONS if key not in settings or (key, settings[key]) in SHARED_DEVICES]
 
 
 def slots_of(options: SweepOptions, sweep: Sweep) -> list[dict[str, Any]]:

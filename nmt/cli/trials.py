@@ -239,7 +239,10 @@ def _divided(
     fixed, tried = {}, {}
     for key, value in grouped.items():
         option = next((option for table in tables if (option := table.find(key))), None)
-        is_whole = option is not None and option.count != 1 and not (value and isinstance(value[0], list))
+        takes_list = option is not None and option.count != 1
+        if takes_list and isinstance(value, Range):
+            raise UserError(f"{origin}: '{quoted(key)}' is a list, which has no range (write lists to try)")
+        is_whole = takes_list and not (isinstance(value, list) and value and isinstance(value[0], list))
         if isinstance(value, Range) or (isinstance(value, list) and not is_whole):
             tried[key] = value
         else:

@@ -91,6 +91,7 @@ class Call:
             for name, value in parsed.multi_items():
                 text = (await value.read()).decode() if isinstance(value, UploadFile) else value
                 pairs.append((name, text))
+                (name + text).encode()  # an error for what the client's charset makes of its bytes, and no text has
             return pairs
         except (MultiPartException, ValueError, KeyError) as error:
             raise ProblemError(400, f"the body is not a form of several parts: {quoted(error)}") from None

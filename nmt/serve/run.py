@@ -3,7 +3,9 @@
 import asyncio
 import signal
 import socket
+from collections.abc import Coroutine
 from functools import partial
+from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -98,10 +100,12 @@ async def _run(service: Service, listener: socket.socket) -> int:
         ws_max_size=round(service.options.max_body * (1 << 20)),
     )
     server, received, loop = uvicorn.Server(config), [], asyncio.get_running_loop()
+    is_ending = asyncio.Event()
     reloads: set[asyncio.Task[None]] = set()
 
     def end(number: signal.Signals) -> None:
         received.append(number)
+        is_ending.set()
         server.should_exit, server.force_exit = True, len(received) > 1
 
     def reload() -> None:
@@ -114,6 +118,18 @@ async def _run(service: Service, listener: socket.socket) -> int:
     loop.add_signal_handler(signal.SIGHUP, reload)
     if service.options.preload:
         for model in service.models.by_name.values():
-            await model.load(PLAIN)
+            await _unless_ending(model.load(PLAIN), is_ending)
+            if received:
+                return received[0]
     await server._serve([listener])  # `serve` would put its own handlers of signals in place of ours
     return received[0] if received else 0
+
+
+async def _unless_ending(work: Coroutine[Any, Any, object], is_ending: asyncio.Event) -> None:
+    """Wait for some work, or until the server is to end. Raises the errors of the work."""
+    tasks = asyncio.ensure_future(work), asyncio.ensure_future(is_ending.wait())
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    if tasks[0] in done:
+        tasks[0].result()

@@ -92,7 +92,7 @@ class Service:
         num_lines, num_characters = (of.labels(model.name) for of in (self.metrics.lines, self.metrics.characters))
         left = set(range(len(requests)))
         try:
-            self._check(requests)
+            self._check(requests, contexts=False)
             async with aclosing(self.models.translate(model, requests, details, max_batch_lines)) as translations:
                 async for number, translation in translations:
                     left.remove(number)
@@ -171,13 +171,16 @@ class Service:
                     yield ready.pop(next_line) + line_break
                     next_line += 1
 
-    def _check(self, requests: Sequence[Request]) -> None:
-        """Raise ProblemError for requests with more characters or lines than one may have."""
+    def _check(self, requests: Sequence[Request], contexts: bool = True) -> None:
+        """Raise ProblemError for requests with more characters or lines than one may have.
+
+        contexts: whether theirs count, which the client gave
+        """
         characters = sum(len(request.text) for request in requests)
+        characters += sum(len(line) for request in requests for line in request.context or ()) if contexts else 0
         if characters > self.options.max_characters:
-            raise ProblemError(
-                413, f"the texts have {characters:,} characters, at most {self.options.max_characters:,}"
-            )
+            what = "the texts, each with its context, have"
+            raise ProblemError(413, f"{what} {characters:,} characters, at most {self.options.max_characters:,}")
         if len(requests) > self.options.max_waiting:
             raise ProblemError(413, f"the texts have {len(requests):,} lines, at most {self.options.max_waiting:,}")
 

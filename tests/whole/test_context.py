@@ -307,6 +307,13 @@ def test_each_request_of_a_server_is_a_document(model, tmp_path):
             fields = {"text": ["it falls"], "target_lang": "DE", "context": f"the {noun} burns"}
             _, deepl, _ = server.ask("POST", "/v2/translate", fields)
             assert own["translation"] == deepl["translations"][0]["text"] == f"{pronoun} faellt"
+        fields = {
+            "text": ["it falls"] * 3,
+            "target_lang": "DE",
+            "context": "the lamp burns " * 3000,
+        }  # which is read with each
+        status, problem, _ = server.ask("POST", "/v2/translate", fields)
+        assert status == 413 and "135,024 characters" in problem["message"]
 
 
 @pytest.mark.parametrize("kind", ["none", "bpe", "char", "subword-nmt"])

@@ -32,6 +32,28 @@ from nmt.translate.requests import Request
 LINES = [" ".join(WORDS[i % len(WORDS)] for i in range(start, start + 2 + start % 4)) for start in range(12)]
 
 
+ENDLESS = '''
+"""A search that takes a minute to be made."""
+import time
+from pathlib import Path
+from nmt import register
+from nmt.decoders.greedy import Greedy
+from nmt.decoders.base import SearchOptions
+from nmt.options import options_class
+
+@options_class
+class EndlessOptions(SearchOptions):
+    pass
+
+@register("decoder", "endless", EndlessOptions)
+class Endless(Greedy):
+    """Greedy search, late."""
+    def __init__(self, *given):
+        (Path(__file__).parent / "loading").touch()
+        time.sleep(60)
+'''
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("serve")
@@ -356,6 +378,16 @@ def test_a_form_of_parts_that_is_broken_is_an_error(server):
     assert server.ask("POST", "/translate", b"x", content_type="multipart/form-data")[0] == 400
 
 
+@pytest.mark.parametrize(("charset", "text"), [("utf-7", b"a +2AA- b"), ("unicode_escape", rb"\ud800")])
+def test_a_form_whose_charset_makes_what_no_text_has_is_an_error(charset, text):
+    """It would end the batch of other clients too."""
+    body = b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\n' + text + b"\r\n--x--\r\n"
+    call = calls.Call(Headers({"content-type": f"multipart/form-data; boundary=x; charset={charset}"}), [], body)
+    with pytest.raises(ProblemError) as problem:
+        asyncio.run(call.fields())
+    assert problem.value.status == 400
+
+
 def test_a_part_of_a_form_may_be_as_long_as_the_body():
     text = "word " * 300_000
     body = f'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\n{text}\r\n--x--\r\n'.encode()
@@ -579,6 +611,15 @@ def test_a_signal_ends_the_server_after_what_it_has_begun(number, folder, model,
         client.join()
         assert server.process.wait(20) == 128 + number
         assert len(answers[0]["translations"]) == len(LINES) and "Traceback" not in server.log.read_text()
+
+
+def test_a_signal_ends_a_server_that_still_loads_its_models(model, tmp_path):
+    plugin = tmp_path / "endless.py"
+    plugin.write_text(ENDLESS)
+    with serving(tmp_path, "--model", model, "--preload", "--plugin", plugin, "--decoder=endless") as server:
+        wait_until((tmp_path / "loading").exists)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(15) == 128 + signal.SIGTERM
 
 
 def test_a_model_that_cannot_be_preloaded_ends_the_server_with_its_error(model, nmt):

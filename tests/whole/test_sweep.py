@@ -6,7 +6,6 @@ import shutil
 import signal
 import statistics
 import subprocess
-import time
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,12 +55,8 @@ def test_a_sweep_that_was_killed_goes_on_and_gives_what_single_trainings_give(da
     wait_for(lambda: (output / names[0] / "checkpoints/update-10/manifest.json").exists(), process, 120)
     process.kill()
     process.communicate()
-    deadline = time.monotonic() + 60
-    while any(holder_of(output / name / ".lock") for name in names):  # the trainings end with the sweep
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
-    swept = call(*arguments, "--json", "--quiet")
+    swept = call(*arguments, "--json", "--quiet")  # at once: it waits for the trainings, which end with the sweep
     assert swept.code == 0, swept.err
     single = tmp_path / "single"
     assert call(*train_arguments(data, single, 30, "--lr=0.02", "--seed=2")).code == 0
@@ -215,6 +210,43 @@ def test_texts_that_have_grown_are_translated_and_scored_again(trained, tmp_path
     source.write_text(source.read_text() + "ban kis\n")
     reference.write_text(translation.read_text() + "BAN KIS\n")
     assert bleu() > before and translation.read_text().count("\n") == 21
+
+
+def test_a_step_that_was_done_again_and_failed_is_not_taken_for_done(trained, tmp_path, texts, call):
+    (tmp_path / "short.de").write_text("kis\n")
+    file = tmp_path / "sweep.toml"
+    file.write_text(f'[translate]\nmodel = "{trained}"\nengine = "own"\nbeam_size = 1\n')
+    command = ["sweep", file, f"--output={tmp_path / 'out'}", "--json", "--quiet"]
+    first = call(*command, *texts)
+    failed = call(*command, texts[0], f"--reference={tmp_path / 'short.de'}")
+    assert first.code == 0 and failed.code == 5 and "evaluate ended with code 3" in failed.err, failed.err
+    again = call(*command, *texts)
+    assert again.code == 0 and again.json["settings"] == first.json["settings"]
+
+
+def test_a_gpu_without_a_number_is_shared_out_and_another_is_not():
+    for settings, taken in (
+        ({}, True),
+        ({"device": "auto"}, True),
+        ({"device": "cuda"}, True),
+        ({"device": "cuda:1"}, False),
+    ):
+        assert ("device" in sweep._slot_options(settings)) == taken
+    assert sweep._slot_options({"device": "cuda", "threads": 1}) == ["device"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("adam_betas = 0.9", "--adam-betas"),
+        ("adam_betas = { low = 0.1, high = 0.9 }", "is a list, which has no range"),
+        ("lr = [1979-05-27, 0.1]", "lr"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused(line, told, data, tmp_path, call):
+    file = write_sweep(tmp_path / "sweep.toml", data, 1, line)
+    refused = call("sweep", file, f"--output={tmp_path / 'out'}", "--trials=2", "--dry-run")
+    assert refused.code == 2 and told in refused.err and "bug" not in refused.err, refused.err
 
 
 def test_a_model_that_was_replaced_is_translated_with_again(trained, tmp_path, texts, call):
