@@ -189,7 +189,7 @@ class World:
     def agree(self, seconds: float, signal: int | None, tokens: int) -> tuple[float, int | None, int]:
         """(the leader's seconds, the highest signal that any rank received, the fewest tokens of any rank)"""
         if self.size == 1:
-            return seconds, signal, tokens
+            return seconds, signal or None, tokens
         import torch
 
         agreed = torch.tensor([seconds if self.leads else 0.0, signal or 0, -tokens], dtype=torch.float64)

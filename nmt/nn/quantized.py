@@ -95,7 +95,7 @@ class Int8Linear(nn.Module):
             flat / largest, 1 / self.max_input, self.max_input + 1, self._packed
         )
         output = output.mul_(largest) if self.bias is None else torch.addcmul(self.bias, output, largest)
-        return output.view(*states.shape[:-1], -1)
+        return output.view(*states.shape[:-1], output.shape[-1])
 
 
 def int8_available() -> bool:

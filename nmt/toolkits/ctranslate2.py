@@ -194,7 +194,10 @@ class _File:
 
 
 def _arrays(content: bytes) -> tuple[str, dict[str, Array]]:
-    """The name of the network, and its arrays as float32 by name; weights of fewer bits are multiplied by their scale."""
+    """The name of the network, and its arrays by name, as float32 but for scalars.
+
+    Weights of fewer bits are multiplied by their scale.
+    """
     file = _File(content)
     if (version := file.number("I")) not in LAYOUT_VERSIONS:
         raise ValueError(f"its layout has version {version}, known are {LAYOUT_VERSIONS[0]} to {LAYOUT_VERSIONS[-1]}")
@@ -223,7 +226,8 @@ def _array(file: _File, version: int) -> tuple[str, Array]:
     if kind == "bfloat16":
         values: Array = (np.frombuffer(numbers, "<u2").astype(np.uint32) << 16).view(np.float32)
     else:
-        values = np.frombuffer(numbers, kind).astype(np.float32)
+        values = np.frombuffer(numbers, kind)
+        values = values.astype(np.float32) if shape else values  # of a scalar the type may mean something
     return name, values.reshape(shape)
 
 
@@ -242,10 +246,17 @@ def _options(
             f"{quoted(file)}: its activation has the number {activation}; must be one of relu, swish and gelu"
         )
     for side in ("encoder", "decoder"):
-        scale = float(arrays.get(f"{side}/scale_embeddings", np.ones(())))
-        if scale != 1 and not np.isclose(scale, width**0.5):
+        scale = arrays.get(f"{side}/scale_embeddings", np.ones((), np.int8))
+        by_width = scale == 1 if np.issubdtype(scale.dtype, np.integer) else np.isclose(scale, width**0.5)
+        if not by_width:
             raise UserError(
-                f"{quoted(file)}: its embeddings are multiplied by {scale}; ours by the root of their width"
+                f"{quoted(file)}: its embeddings are multiplied by {float(scale):g}; ours by the root of their width"
+            )
+    for name in ("num_heads", "pre_norm"):
+        both = [float(arrays[f"{side}/{name}"]) for side in ("encoder", "decoder") if f"{side}/{name}" in arrays]
+        if len(set(both)) > 1:
+            raise UserError(
+                f"{quoted(file)}: its encoder has {name} {both[0]:g}, its decoder {both[1]:g}; ours are the same"
             )
     tables = arrays.get("decoder/embeddings/weight"), arrays["decoder/projection/weight"]
     is_tied = tables[0] is not None and np.array_equal(tables[0], tables[1])
@@ -261,7 +272,7 @@ def _options(
         "norm_epsilon": config.layer_norm_epsilon or CTRANSLATE2_EPSILON,
         "activation": CTRANSLATE2_ACTIVATIONS[activation],
         "positions": "learned",
-        "max_positions": len(_positions(arrays, "encoder", width)),
+        "max_positions": max(len(_positions(arrays, side, width)) for side in ("encoder", "decoder")),
         "source_eos": config.add_source_eos,
         "attention_bias": True,
         "output_bias": True,
@@ -304,7 +315,9 @@ def _weights(
 
     weights = read_layers(options, read)
     for side, own in (("encoder", "source"), ("decoder", "target")):
-        weights[f"{own}_positions.weight"] = _positions(arrays, side, options.d_model)
+        table = _positions(arrays, side, options.d_model)
+        further = ((0, (options.max_positions or 0) - len(table)), (0, 0))  # past the end of the shorter one
+        weights[f"{own}_positions.weight"] = np.pad(table, further, mode="edge")
     weights["source_embedding.weight"] = source.embeddings(tables[0], first)
     if options.tie != "all":
         weights["target_embedding.weight"] = target.embeddings(tables[1], first)

@@ -79,7 +79,7 @@ def _random_tokens(side: ImportedSide, chance: np.random.Generator) -> list[int]
     """Our ids of tokens that a text can have."""
     names = map(side.side.piece, range(side.side.size))
     is_text = [not (name.startswith(UNUSED_NAME) or LANGUAGE_TAG.fullmatch(name.strip(SPACE_MARK))) for name in names]
-    usable = np.flatnonzero(np.array(is_text) & ~side.is_missing)
+    usable = np.flatnonzero(np.array(is_text) & ~side.is_copy)
     length = chance.integers(1, MAX_COMPARED_TOKENS + 1)
     tokens: list[int] = chance.choice(usable[usable >= len(SYMBOLS)], length).tolist()
     return tokens

@@ -1,5 +1,7 @@
 """Reading a model of any toolkit that we know."""
 
+import errno
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -20,7 +22,9 @@ MODEL_READERS: Final[Mapping[str, Callable[[Path, TextFiles], ImportedModel]]] =
 
 
 def format_of(path: Path) -> str:
-    """The name in MODEL_READERS of a file or folder, by the names of files. Raises UserError if there is none."""
+    """The name in MODEL_READERS of a file or folder, by the names of files. Raises UserError or OSError if there is none."""
+    if not path.exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     if path.suffix == ".npz" or any(path.glob("*.npz")):
         return "marian"
     if (path / CTRANSLATE2_MODEL).is_file():

@@ -23,7 +23,9 @@ from nmt.text.vocabulary import CodesVocabulary, SentencepieceVocabulary, Vocabu
 from nmt.toolkits.layout import Array
 
 LANGUAGE: Final = re.compile(r"[\w@.-]{1,40}")
-NEVER_LOGIT: Final = -1e9  # logit of entries that the other model does not have
+# Biases of logits: small enough for a probability near 0, and near enough to the others to be trained, in fp16 too.
+NEVER_LOGIT: Final = -1e3  # of PAD and BOS, which the other model never says
+COPY_BIAS: Final = -20.0  # of an unknown piece, beside the bias of the unknown word
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,12 @@ class ImportedSide:
     """The text pipeline of a side, and the entry of the other model's vocabulary for each of ours.
 
     rows: (V,) entries; -1 for PAD and BOS
-    is_missing: (V,) whether the other model does not have an entry of ours
+    is_copy: (V,) whether an entry of ours has none of its own, but that of the unknown word
     """
 
     side: Side
     rows: NDArray[np.int64]
-    is_missing: NDArray[np.bool_]
+    is_copy: NDArray[np.bool_]
 
     @classmethod
     def of(
@@ -102,7 +104,7 @@ class ImportedSide:
     def _of(cls, side: Side, rows: Sequence[int], unk: int) -> "ImportedSide":
         numbers = np.array(rows, dtype=np.int64)
         copies = (numbers == unk) & (np.arange(len(numbers)) != rows.index(unk))
-        return cls(side, numbers, (numbers < 0) | copies)
+        return cls(side, numbers, copies)
 
     def embeddings(self, table: Array, first: Array | None = None) -> Array:
         """(V, D) our table of embeddings of the other's (V', D). first: (D,) the decoder's first input; None is zero"""
@@ -118,7 +120,8 @@ class ImportedSide:
         if bias is not None and len(bias) <= self.rows.max():
             raise ValueError(f"the logits have {len(bias):,} biases, the vocabulary {self.rows.max() + 1:,} entries")
         own = np.zeros(len(self.rows), np.float32) if bias is None else bias[self.rows.clip(0)]
-        return np.where(self.is_missing, np.float32(NEVER_LOGIT), own.clip(NEVER_LOGIT)).astype(np.float32)
+        own = np.where(self.is_copy, own + np.float32(COPY_BIAS), own.clip(NEVER_LOGIT))
+        return np.where(self.rows < 0, np.float32(NEVER_LOGIT), own).astype(np.float32)
 
 
 @dataclass(frozen=True)

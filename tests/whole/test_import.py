@@ -15,7 +15,11 @@ import torch
 from conftest import small_disk
 from foreign_models import INNER, NETWORKS, TEXT, arrays_of, reference, settings_of
 
+from nmt import registry
+from nmt.batch import Batch
 from nmt.checkpoint import load_model
+from nmt.criteria.base import CriterionContext
+from nmt.symbols import BOS, EOS
 from nmt.text.sentencepiece_file import read_pieces
 from nmt.translate.forced_decoding import force_decode
 
@@ -115,6 +119,14 @@ def test_a_folder_of_opus_has_a_list_of_pieces_and_two_segmenters(pieces, import
     ids = [entries.index(piece) if piece in entries else 1 for piece in marian.encode(TEXT[0], out_type=str)]
     [found] = force_decode(loaded.model, [source], [[rows["\u2581Hund"]]])
     assert found.log_probs == pytest.approx(reference(arrays, settings, [*ids, 0], [2, 0]).tolist(), abs=1e-4)
+    lacking = rows[known[-1]]
+    [found] = force_decode(loaded.model, [source], [[lacking]])
+    assert found.log_probs[0] == pytest.approx(reference(arrays, settings, [*ids, 0], [1, 0])[0] - 20, abs=1e-4)
+    criterion = registry.build(registry.choose("criterion", "cross-entropy", {}), CriterionContext(None, None))
+    batch = Batch(torch.from_numpy(np.append(source, EOS))[None], torch.tensor([[BOS, lacking, EOS]]))
+    with torch.autocast("cpu", torch.float16):
+        loss, nll = criterion(loaded.model, batch)
+    assert loss["loss"].total.item() < 2 * nll["nll"].total.item() < 200  # label smoothing reaches <pad> and <s> too
 
 
 def test_a_vocabulary_of_words_reads_words(importing, tmp_path, call):
@@ -155,6 +167,11 @@ def test_a_model_of_another_kind_is_refused(changes, told, pieces, importing, tm
     write_model(tmp_path / "m.npz", settings | changes, arrays_of(settings, *size_of(pieces)))
     result = importing(tmp_path / "m.npz", "--vocab", pieces)
     assert result.code in (2, 4) and told in result.err and not (tmp_path / "out").exists()
+
+
+def test_a_path_that_is_not_there_is_told(importing, tmp_path):
+    refused = importing(tmp_path / "typo")
+    assert refused.code == 5 and "typo: No such file or directory" in refused.err
 
 
 def test_damaged_and_hostile_files_are_errors(pieces, importing, tmp_path):

@@ -46,6 +46,11 @@ from nmt.translate.distributed import ranges
 DRY = ["--dropout=0"]  # its draws are of the rank and the micro-batch
 
 
+@pytest.mark.parametrize("flag", [False, True])
+def test_a_flag_of_one_process_is_its_own(flag):
+    assert World().any(flag) is flag
+
+
 def losses(run: Path) -> list[float]:
     """Of each update."""
     return [record["loss"] for record in updates_of(run)]

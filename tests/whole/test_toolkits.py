@@ -340,7 +340,7 @@ def test_dictionaries_that_do_not_fit_are_errors(importing, tmp_path):
 
 
 def write_early_ctranslate2(
-    folder: Path, flags: Mapping[str, int] | None = None
+    folder: Path, flags: Mapping[str, int | np.ndarray] | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, object], list[str]]:
     """A folder of layout 2: no settings but flags, positions computed from 1 on, no end symbol after the source."""
     entries = ["<blank>", "<s>", "</s>", *sorted({word for line in TEXT for word in line.split()}), "<unk>"]
@@ -371,7 +371,9 @@ def write_early_ctranslate2(
     found["decoder/projection/weight"] = arrays["decoder_ff_logit_out_Wt"]
     found["decoder/projection/bias"] = arrays["decoder_ff_logit_out_b"][0]
     found["num_heads"] = np.array(HEADS, np.int8)
-    found |= {name: np.array(value, np.int8) for name, value in (flags or {}).items()}
+    found |= {
+        name: np.array(value, np.int8) if isinstance(value, int) else value for name, value in (flags or {}).items()
+    }
 
     def text(value: str) -> bytes:
         return struct.pack("<H", len(value) + 1) + value.encode() + b"\0"
@@ -393,6 +395,7 @@ def positions_from_one(count: int) -> np.ndarray:
 
 
 LANGUAGES = ("--source-lang=en", "--target-lang=de")
+SIDES = (("encoder", 9), ("decoder", 12))
 
 
 @pytest.mark.parametrize(
@@ -418,6 +421,31 @@ def test_flags_of_an_early_ctranslate2_count(flags, wanted, importing, tmp_path)
     start = "</s>" if flags == {"with_target_bos": 0} else "<s>"
     first = 0.0 if "zero" in "".join(flags) else arrays["decoder_Wemb"][entries.index(start)]
     np.testing.assert_allclose(loaded.model.target_embedding.weight[BOS].detach().numpy(), first, atol=1e-6)
+
+
+def test_a_scale_of_embeddings_is_a_flag_or_a_factor_by_its_type_and_other_scales_are_refused(importing, tmp_path):
+    root = np.array(D**0.5, np.float32)
+    for number, (scale, is_ours) in enumerate(((1, True), (root, True), (0, False), (np.array(1, np.float32), False))):
+        write_early_ctranslate2(tmp_path / f"ct2-{number}", {"encoder/scale_embeddings": scale})
+        result = importing(tmp_path / f"ct2-{number}", *LANGUAGES, "--overwrite")
+        assert result.code == (0 if is_ours else 2) and is_ours != ("are multiplied by" in result.err), result.err
+    write_early_ctranslate2(tmp_path / "heads", {"encoder/num_heads": 2, "decoder/num_heads": 4})
+    refused = importing(tmp_path / "heads", *LANGUAGES, "--overwrite")
+    assert refused.code == 2 and "its encoder has num_heads 2, its decoder 4" in refused.err
+
+
+def test_tables_of_positions_may_differ_in_length(importing, tmp_path):
+    tables = {side: np.random.default_rng(1).normal(size=(length, D)).astype(np.float32) for side, length in SIDES}
+    flags = {f"{side}/position_encodings/encodings": table for side, table in tables.items()}
+    write_early_ctranslate2(tmp_path / "ct2", flags)
+    result = importing(tmp_path / "ct2", *LANGUAGES)
+    assert result.code == 0, result.err
+    model = load_model(tmp_path / "out", torch.device("cpu")).model
+    for side, found in (("encoder", model.source_positions), ("decoder", model.target_positions)):
+        own, length = found.weight.detach().numpy(), len(tables[side])
+        assert len(own) == 12
+        np.testing.assert_array_equal(own[:length], tables[side])
+        np.testing.assert_array_equal(own[length:], np.broadcast_to(tables[side][-1], (12 - length, D)))
 
 
 def test_a_model_of_an_early_ctranslate2_is_imported(importing, tmp_path, call):
