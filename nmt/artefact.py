@@ -116,11 +116,14 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
                 _put_in_place(temporary, final)
         except BaseException as error:
             no_inode = isinstance(error, OSError) and lacks_inodes(final)
-            lock.close()
             if needed is None and temporary.exists():
                 needed = _size_of(temporary)
-            with contextlib.suppress(OSError):  # rmtree closes a folder twice if the first close fails
-                shutil.rmtree(temporary, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                _empty(temporary)  # before another process gets the lock, and writes there
+                (temporary / LOCK).unlink()
+            lock.close()
+            with contextlib.suppress(OSError):
+                temporary.rmdir()
             if isinstance(error, OSError) and not (filling and _is_elsewhere(error.filename, temporary)):
                 raise storage_error(error, final, needed, no_inode) from error
             raise

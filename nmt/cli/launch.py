@@ -69,7 +69,8 @@ def _wait(ranks: "Sequence[Popen[bytes]]", signals: Signals) -> list[int]:
     Where one fails, the others get SIGTERM. Some time after that, or after a rank was stopped or the leader has ended, they
     get SIGKILL, except the leader, which gets SIGTERM: it ends by itself in time, unless a checkpoint is being written.
     """
-    is_terminated, deadline, killed = False, math.inf, set()
+    is_terminated, deadline = False, math.inf
+    ended, killed = set[int](), set[int]()  # by SIGTERM for the failure of another, which they may heed; by SIGKILL
     send_at = 0.0  # the next time that a signal is passed on
     while None in (codes := [process.poll() for process in ranks]):
         if (number := signals.received) is not None and time.monotonic() > send_at:
@@ -84,6 +85,8 @@ def _wait(ranks: "Sequence[Popen[bytes]]", signals: Signals) -> list[int]:
         is_late = time.monotonic() > deadline
         if not is_terminated and (has_failed or (is_late and ended_early)):
             is_terminated = True
+            if has_failed and signals.received is None:
+                ended = {rank for rank, code in enumerate(codes) if code is None}
             for process in ranks:
                 process.terminate()
             ranks[0].send_signal(signal.SIGCONT)
@@ -92,7 +95,9 @@ def _wait(ranks: "Sequence[Popen[bytes]]", signals: Signals) -> list[int]:
             for rank in killed:
                 ranks[rank].kill()
         time.sleep(POLL_SECONDS)
-    return [-signal.SIGTERM if rank in killed else process.wait() for rank, process in enumerate(ranks)]
+    ends = [process.wait() for process in ranks]
+    ended = {rank for rank in ended if ends[rank] == 128 + signal.SIGTERM}
+    return [-signal.SIGTERM if rank in killed | ended else code for rank, code in enumerate(ends)]
 
 
 def _exit_code(codes: Sequence[int], pids: Sequence[int], received: int | None, after: str) -> int:

@@ -18,6 +18,7 @@ from nmt.errors import ArtefactError, UserError, quoted
 from nmt.files import Count
 
 PURPOSE: Final = 4  # of `hash_keys`
+MAX_DRAWN: Final = 1 << 53  # pairs of a corpus
 
 
 class Stage(NamedTuple):
@@ -118,6 +119,9 @@ class Mixture:
         Raises ArtefactError for the place of other data.
         """
         start = start or self.first_part()
+        drawn = map(sum, zip(start.earlier, start.drawn, strict=False))
+        if start.pairs >= self.size or max(drawn, default=0) > MAX_DRAWN:
+            raise ArtefactError("the run's position is none of this data (give the data that the run was trained on)")
         if {len(start.earlier), len(start.drawn)} != {len(self.names)} or start.stage >= len(self.stages):
             raise ArtefactError(
                 "the run's position does not fit this data: it is of other corpora (give the data that the run was trained on)"

@@ -1,5 +1,6 @@
 """The sets of pairs that a command works on, by prefix or side by side, for training and evaluation; counts over a set."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -64,7 +65,7 @@ class CorpusOptions:
     workers: int = opt(1, "processes; their number changes no result", minimum=1, maximum=MAX_PROCESSES)
 
     def __post_init__(self) -> None:
-        if self.max_ratio and not self.max_ratio >= 1:
+        if self.max_ratio and not 1 <= self.max_ratio < math.inf:
             raise ValueError(f"--max-ratio {self.max_ratio}: must be at least 1, or 0 for any")
         if 0 < self.max_length < self.min_length:
             raise ValueError(f"--min-length {self.min_length}: must not be above --max-length {self.max_length}")

@@ -150,7 +150,7 @@ class AlignmentModel:
         with log.progress("learning alignments", len(learnt) * (1 + ROUNDS), "pairs") as bar:
             self.keys = different(cells.keys for cells in self.chunks(learnt, bar))
             frequencies = [
-                np.bincount(ids, minlength=size) / max(len(ids), 1)
+                self._counts(ids, size) / max(len(ids), 1)
                 for ids, size in zip((pairs.source, pairs.target), sizes, strict=True)
             ]
             ids = (lambda keys: keys // self.size), (lambda keys: keys % self.size)
@@ -177,6 +177,14 @@ class AlignmentModel:
             for direction, groups in ((self.to_target, cells.target), (self.to_source, cells.source))
         ]
         return both[0] * both[1]
+
+    def _counts(self, ids: NDArray[Any], size: int) -> Indices:
+        """(V,) how often each id occurs. bincount would make 8 bytes of each token of the whole corpus."""
+        counts = np.zeros(size, np.int64)
+        for start in range(0, len(ids), MAX_CHUNK_CELLS):
+            self._check()
+            counts += np.bincount(ids[start : start + MAX_CHUNK_CELLS], minlength=size)
+        return counts
 
     def _learn(self, indices: Indices, bar: Bar) -> None:
         """One round: the links that both directions expect, and the model that makes them most likely."""

@@ -35,7 +35,11 @@ def cached_export(model: Path, quantization: str, shortlist: str | None, threads
         "quantization": quantization,
         "shortlist": sha256(Path(shortlist)) if shortlist is not None else "",
     }
-    folder = _place(model, quantization + ("-shortlist" if shortlist is not None else ""), facts["made_of"])
+    try:
+        folder = _place(model, quantization + ("-shortlist" if shortlist is not None else ""), facts["made_of"])
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:  # the latter for a user without a home
+        raise ResourceError(f"no folder for the model for CTranslate2: {error} (XDG_CACHE_HOME names one)") from None
     deadline = time.monotonic() + MAX_EXPORT_SECONDS
     with Signals() as signals:
         while not _is_of(folder, facts):
@@ -76,17 +80,19 @@ def _export(
 
     from nmt.checkpoint import load_model
     from nmt.data.shortlist import Shortlist
-    from nmt.device import use_threads
+    from nmt.device import default_threads, use_threads
     from nmt.export.comparison import MAX_DIFFERENT_SHARE, invented_lines
-    from nmt.export.ctranslate2 import export_ctranslate2
+    from nmt.export.ctranslate2 import export_ctranslate2, specification
 
     began = time.monotonic()
-    use_threads(threads)
+    # A model that is refused is searched in processes that are forked, and would wait for ever for threads started here.
+    use_threads(1)
     loaded = load_model(model, torch.device("cpu"))
+    specification(loaded)
+    use_threads(threads or default_threads())
     pipeline = loaded.pipeline
     mapping = Shortlist.load(Path(shortlist), pipeline.hash, pipeline.sizes) if shortlist is not None else None
     lines = invented_lines(pipeline, CHECKED_LINES)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     settings = facts["quantization"], lines, None, threads, signals.check, mapping
     export_ctranslate2(
         loaded, folder, *settings, more_facts=facts, max_different=round(MAX_DIFFERENT_SHARE * len(lines))

@@ -66,17 +66,18 @@ def text_exists(path: Path) -> bool:
 
 
 @contextmanager
-def open_file(path: Path) -> Iterator[Stream]:
+def open_file(path: Path, whole: bool = False) -> Iterator[Stream]:
     """A file or a member of an archive as bytes, decompressed if its first bytes are those of a compressed file.
 
     Memory is bounded. Opening and reading raise UserError for a missing file or member, InputError for a damaged one,
     ArtefactError for a hostile archive: a member that is no regular file, a name outside the archive, a bomb.
+    whole: read an archive to its end afterwards, where the check sum of what is compressed stands
     """
     file, member = _split_path(path)
     if ".." in member.split("/"):
         raise ArtefactError(f"{quoted(path)}: a name in an archive may not hold '..'")
     with _open_stored(file) as stored:
-        stream = decompressed(stored)
+        stream = outer = decompressed(stored)
         while member:
             stream, member = _find_member(stream, member)
         is_zip = stream.peek(4).startswith(ZIP_MAGIC)
@@ -90,6 +91,8 @@ def open_file(path: Path) -> Iterator[Stream]:
             text = quoted(f"{stream.place}/{first}")
             raise UserError(f"{quoted(stream.place)}: is an archive (name the text in it: {text})")
         yield stream
+        while whole and outer.read(READ_BYTES):
+            pass
 
 
 def check_whole(path: Path, name: str = "") -> None:

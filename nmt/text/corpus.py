@@ -88,13 +88,13 @@ def _wide_encoding(raw: bytes) -> str | None:
 
 
 @contextmanager
-def open_text(path: Path) -> Iterator[Stream]:
+def open_text(path: Path, whole: bool = False) -> Iterator[Stream]:
     """The lines of a text as bytes, decompressed; an sgm file, recognised by its name, has a line for each segment.
 
     Opening and reading raise UserError for a missing file or member, InputError for a damaged one, ArtefactError for
-    a hostile archive.
+    a hostile archive. whole: see `open_file`
     """
-    with open_file(path) as file:
+    with open_file(path, whole) as file:
         is_sgm = SGM_NAME.search(path.name)
         yield Stream(ChunkReader(_segments(_lines(file, path), path)), file.place, file.disk) if is_sgm else file
 
@@ -151,9 +151,9 @@ def misaligned(source: Path, target: Path, source_lines: int, target_lines: int)
 
 
 def count_lines(path: Path, check: StopCheck = lambda: None) -> int:
-    """The number of lines of a text, without decoding them."""
+    """The number of lines of a text, without decoding them. An archive is read to its end."""
     count, block = 0, b"\n"
-    with open_text(path) as file:
+    with open_text(path, whole=True) as file:
         while more := file.read(COUNT_BLOCK_BYTES):
             block = more
             count += block.count(b"\n")

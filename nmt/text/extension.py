@@ -117,10 +117,12 @@ def _extended_codes(
     user_symbols = (*vocabulary.user_symbols, *given)
     uncut = frozenset(user_symbols)
     known = {name.removesuffix(PIECE_MARK) if name.endswith(PIECE_MARK) else name + WORD_END for name in names}
-    words = [(symbols(word), count) for word, count in counts.items() if word and word not in uncut]
+    marks = PIECE_MARK, WORD_END  # in a word, another piece could have the name of one that is learnt
+    learnable = [word for word in counts if word and word not in uncut and not any(mark in word for mark in marks)]
+    words = [(symbols(word), counts[word]) for word in learnable]
     learnt = [entry for entry, _ in learn_entries(words, known, known, limit)]
     lines = vocabulary.codes.removesuffix("\n").split("\n")
-    has_counts = len(lines[-1].split()) == 3
+    has_counts = len(lines[-1].split(" ")) == 3
     merges = [" ".join(entry) + (" 0" if has_counts else "") for entry in learnt if len(entry) == 2]
     codes = vocabulary.codes.removesuffix("\n") + "".join(f"\n{merge}" for merge in merges) + "\n"
     texts = ["".join(entry) for entry in learnt]

@@ -101,7 +101,7 @@ def _shares(text: str, units: Sequence[Span], pieces: Sequence[str]) -> Weights:
     )
     shares = np.zeros((len(pieces), len(units)))
     for (token, _), place in zip(characters, found, strict=False):  # casefold may lengthen
-        if place < len(places) and (unit := unit_of[places[place]]) >= 0:
+        if 0 <= place < len(places) and (unit := unit_of[places[place]]) >= 0:
             shares[token, unit] += 1
     rows: Weights = shares / np.maximum(shares.sum(1, keepdims=True), 1)
     return rows

@@ -144,6 +144,26 @@ def test_a_lock_that_was_taken_over_is_left_to_its_holder_and_an_orphan_is_none(
     assert not (tmp_path / "other").exists()
 
 
+def test_a_writer_that_fails_keeps_its_lock_until_its_files_are_gone(tmp_path, monkeypatch):
+    look, found = (
+        "import sys; from pathlib import Path; from nmt.locks import holder_of; print(holder_of(Path(sys.argv[1])))",
+        [],
+    )
+    empty = artefact._empty
+
+    def seen(folder):
+        done = subprocess.run([sys.executable, "-c", look, folder / ".lock"], capture_output=True, text=True)
+        found.append((done.stdout.strip(), [path.name for path in folder.iterdir()]))
+        empty(folder)
+
+    monkeypatch.setattr(artefact, "_empty", seen)
+    with pytest.raises(ZeroDivisionError), new_folder(tmp_path / "out", "data", {}) as folder:
+        (folder / "large").write_text("text")
+        raise ZeroDivisionError
+    assert str(os.getpid()) in found[-1][0] and "large" in found[-1][1]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_system_without_locks_is_not_taken_for_a_folder_in_use(tmp_path, monkeypatch):
     def without_locks(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

@@ -186,6 +186,18 @@ def test_a_wrong_check_sum_at_the_very_end_is_noticed_however_long_the_archive_i
             check_whole(tmp_path / "a.tgz")
 
 
+def test_counting_the_lines_of_a_member_reads_the_check_sum_of_its_archive(tmp_path):
+    """Reading stops at the end of the member otherwise, and wrong bytes in it would be text."""
+    whole = bytearray(gzip.compress(tar({"first": b"a text\n" * 500, "last": random.Random(1).randbytes(200_000)})))
+    (tmp_path / "a.tgz").write_bytes(whole)
+    assert count_lines(tmp_path / "a.tgz/first") == 500
+    whole[-8] ^= 1
+    (tmp_path / "a.tgz").write_bytes(whole)
+    assert text_exists(tmp_path / "a.tgz/first") and len(read_lines(tmp_path / "a.tgz/first")) == 500
+    with pytest.raises(InputError, match="damaged gzip"):
+        count_lines(tmp_path / "a.tgz/first")
+
+
 def test_an_archive_may_contain_office_files_and_empty_streams(tmp_path):
     office = zipped({"word/document.xml": b"<xml/>"})
     (tmp_path / "a.tgz").write_bytes(gzip.compress(tar({"letter.docx": office, "t": b"text\n"})))

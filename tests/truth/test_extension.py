@@ -105,6 +105,15 @@ def test_a_piece_of_merges_may_be_given_as_a_word_but_no_mark_of_a_piece():
         extended(old, ["vex@@"], {}, 0)
 
 
+@pytest.mark.parametrize("counts", [{"lo@@": 5, "x": 3}, {"x@@": 5, "xy": 4}, {"a</w>.": 5, "a": 4}, {"@@": 5}])
+def test_words_with_the_marks_of_pieces_are_not_learnt(counts):
+    """Text that is cut already, by mistake: two pieces would have one name, or none."""
+    old = vocabulary("subword-nmt")
+    new = extended(old, [], counts, 1000)
+    assert all(parts_of_new_entries(new, old))
+    assert new.encode_batch(OLD).ids.tolist() == old.encode_batch(OLD).ids.tolist()
+
+
 def naive_entries(words, joinable, taken, limit):
     """The definition: count all candidates anew before each entry."""
     rows, joinable, taken, learnt = [(list(row), count) for row, count in words], set(joinable), set(taken), []

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.text.markup import MAX_NESTED_ELEMENTS, Passage, escaped, parse, placeholders
-from nmt.translate.projection import projected, source_units, unit_weights, units
+from nmt.translate.projection import _shares, projected, source_units, unit_weights, units
 
 
 def texts(text: str, markup: str) -> list[str]:
@@ -219,3 +219,9 @@ def test_a_letter_keeps_its_marks_and_characters_of_scripts_without_spaces_are_u
 
 def test_text_is_escaped():
     assert escaped("a < b & c > d") == "a &lt; b &amp; c &gt; d"
+
+
+def test_pieces_beside_a_text_of_white_space_alone_belong_to_no_unit():
+    """Byte pieces have a surface where the text that they make has none."""
+    assert _shares(" ", [], ["\ufffd"]).shape == (1, 0)
+    assert _shares("", [(0, 0)], ["\ufffd"]).tolist() == [[0.0]]

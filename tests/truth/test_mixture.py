@@ -158,6 +158,9 @@ def test_a_position_of_other_corpora_is_refused():
     wrong = replace(position, part=replace(position.part, drawn=(1, 2, 3), earlier=(0, 0, 0)))
     with pytest.raises(ArtefactError, match="other corpora"):
         next(loader("news=1").updates(wrong))
+    for change in ({"pairs": 10**6}, {"earlier": (2**63 - 1,)}, {"drawn": (2**63 - 1,)}):
+        with pytest.raises(ArtefactError, match="none of this data"):
+            next(loader("news=1").updates(replace(position, part=replace(position.part, **change))))
     with pytest.raises(ArtefactError, match="no update begins"):
         next(loader("news=1").updates(replace(position, pairs=position.pairs + 1)))
 

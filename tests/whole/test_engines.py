@@ -1,6 +1,7 @@
 """`--engine`: CTranslate2 gives what our own engine gives, or is not used; its export is made once and checked at each start."""
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import random_models
-from conftest import NMT, WORDS, small_disk, wait_for
+from conftest import NMT, WORDS, small_disk, small_model, wait_for
 from random_models import make_model
 
 import nmt.translate.ctranslate2_engine
@@ -355,3 +356,27 @@ def test_a_folder_for_ctranslate2_translates_without_its_model(translate, call, 
     request = json.dumps({"source": "ban", "target_prefix": "LORA"}) + "\n"
     code, [row], _ = translate(tmp_path / "out", "--input-form=json", content=request)
     assert code == 5 and "takes no prefix" in row["error"]
+
+
+def test_a_refused_export_starts_no_threads_that_search_processes_would_wait_for(tmp_path):
+    pytest.importorskip("ctranslate2")
+    model = small_model(
+        tmp_path / "model", "rnnsearch", embedding_size=64, hidden_size=64, maxout_size=64, alignment_size=64
+    )
+    text = "".join(f"{' '.join(WORDS[i : i + 8])}\n" for i in range(16)) * 8
+    command = ["translate", "--model", model, "--threads=4", "--replicas=2", "--batch-tokens=64", "--beam-size=2"]
+    done = subprocess.run([*NMT, *command, "--max-len-b=5"], input=text.encode(), capture_output=True, timeout=120)
+    assert done.returncode == 0 and done.stdout.count(b"\n") == 128, done.stderr
+
+
+def test_without_a_folder_for_the_export_our_own_engine_translates(tmp_path):
+    pytest.importorskip("ctranslate2")
+    model = make_model(tmp_path / "checkpoints" / "model")
+    environment = {**os.environ, "XDG_CACHE_HOME": "/proc/none"}
+    command = [*NMT, "translate", "--model", model, "--quiet"]
+    done = [
+        subprocess.run([*command, f"--engine={engine}"], input=b"ban kit\n", capture_output=True, env=environment)
+        for engine in ("auto", "own", "ctranslate2")
+    ]
+    assert [each.returncode for each in done] == [0, 0, 5] and done[0].stdout == done[1].stdout
+    assert b"XDG_CACHE_HOME names one" in done[2].stderr

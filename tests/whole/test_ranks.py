@@ -394,6 +394,20 @@ def test_ranks_share_the_threads_and_no_setting_says_so(data, tmp_path, nmt):
     torch.set_num_threads(threads)
 
 
+@pytest.mark.parametrize("code", [2, 4, 5])
+def test_a_leader_that_heeds_the_end_of_all_does_not_hide_the_code_of_the_rank_that_failed(code):
+    leader = (
+        "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(143))\nprint('up', flush=True)\ntime.sleep(60)"
+    )
+    processes = [subprocess.Popen([sys.executable, "-c", leader], stdout=subprocess.PIPE)]
+    with processes[0].stdout as started:
+        assert started.readline() == b"up\n"
+    processes.append(subprocess.Popen([sys.executable, "-c", f"raise SystemExit({code})"]))
+    codes = launcher._wait(processes, Signals())
+    assert codes == [-signal.SIGTERM, code]
+    assert launcher._exit_code(codes, [1, 2], None, "go on") == code
+
+
 @pytest.mark.parametrize(
     ("leader", "other", "handler", "wanted"),
     [
