@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from nmt.dist import LAUNCHER
-from nmt.errors import expecting, quoted
+from nmt.errors import ResourceError, expecting, quoted
 from nmt.files import parse_json, read_bytes, to_json, write_file
 from nmt.locks import LOCK, holder_of
 from nmt.options import flag_of
@@ -73,8 +73,15 @@ class Job:
         """Whether another process works in the folder."""
         return holder_of(self.folder / LOCK) is not None
 
-    def start(self, slot: Mapping[str, Any], plugins: Sequence[str]) -> None:
-        """Start the next step. slot: the options of the slot, by name"""
+    def start(self, slot: Mapping[str, Any], plugins: Sequence[str]) -> bool:
+        """Start the next step; return whether that was possible. slot: the options of the slot, by name"""
+        try:
+            self._start(slot, plugins)
+        except (OSError, ResourceError) as error:
+            self.error = str(error)
+        return not self.error
+
+    def _start(self, slot: Mapping[str, Any], plugins: Sequence[str]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         if self._num_recorded > self.num_done:  # of steps whose output this one replaces
             self._record()
@@ -105,7 +112,10 @@ class Job:
             self.error = f"nmt {self.steps[self.num_done].command} ended {how}{_last_error(path)} ({quoted(path)})"
             return
         self.num_done += 1
-        self._record()
+        try:
+            self._record()
+        except ResourceError as error:
+            self.error = str(error)
 
     def _record(self) -> None:
         """Write which steps are done."""
@@ -139,14 +149,16 @@ def run_jobs(
                         if time.monotonic() < deadline and waiting[0].is_held:
                             waiting.rotate(-1)
                             continue
-                        waiting[0].start(slot, plugins)
-                        running[number] = waiting.popleft()
+                        job = waiting.popleft()
                     elif number in running and (code := running[number].process.poll()) is not None:
-                        running[number].end(code)
-                        if not (code or running[number].is_done or is_stopping):
-                            running[number].start(slot, plugins)
-                        elif (job := running.pop(number)) and not is_stopping:
-                            ended(job)
+                        job = running.pop(number)
+                        job.end(code)
+                    else:
+                        continue
+                    if not (job.error or job.is_done or is_stopping) and job.start(slot, plugins):
+                        running[number] = job
+                    elif not is_stopping:
+                        ended(job)
                 time.sleep(POLL_SECONDS)
         finally:
             for job in running.values():

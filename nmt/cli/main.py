@@ -88,9 +88,9 @@ def main(argv: list[str] | None = None) -> None:
         sys.stderr.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # else the interpreter would try again, and end with 120
-    if (
-        "WORLD_SIZE" in os.environ
-    ):  # a rank: gloo's threads may want the interpreter while it ends, which aborts the process
+    # Threads of gloo may want the interpreter while it ends, which aborts the process; those of CTranslate2 would end their work.
+    engine = sys.modules.get("nmt.translate.ctranslate2_engine")
+    if "WORLD_SIZE" in os.environ or (engine is not None and engine.is_searching()):
         os._exit(code)
     sys.exit(code)
 

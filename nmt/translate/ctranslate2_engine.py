@@ -6,6 +6,7 @@ search as we do, which are few, go to our own engine.
 
 import math
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -38,7 +39,18 @@ MAX_PENALTY_EXPONENT: Final = 0.6  # with more, hypotheses that end later won no
 PATIENCE: Final = 2.0  # times a full beam; with 1, 5 of 1,000 translations of Multi30k were others, with 1.5 none
 TYPICAL_LENGTH: Final = 25  # tokens
 MAX_EMPTY_NATS: Final = -1e-3  # of a sentence without words; the rest of the probability is not exact for more
+POLL_SECONDS: Final = 0.002
 BATCHES_AHEAD: Final = 4  # of each worker, that are given to CTranslate2 before the first has ended
+
+
+_GIVEN_UP: Final[list[tuple[Any, list[Any]]]] = []
+"""Models with batches that nobody waits for. The end of such a model would wait for all of them."""
+
+
+def is_searching() -> bool:
+    """Whether batches that nobody waits for are still searched. Models without are let go."""
+    _GIVEN_UP[:] = [(model, results) for model, results in _GIVEN_UP if not all(result.done() for result in results)]
+    return bool(_GIVEN_UP)
 
 
 def import_ctranslate2() -> Any:
@@ -170,18 +182,26 @@ class CTranslate2Engine(SearchEngine):
     def search(self, batches: Sequence[list[EncodedLine]], check: StopCheck) -> Iterator[BatchOutcome]:
         waiting: deque[tuple[list[EncodedLine], list[EncodedLine], list[Any]]] = deque()
         remaining = iter(batches)
-        while True:
-            while len(waiting) < BATCHES_AHEAD * self.replicas and (lines := next(remaining, None)) is not None:
-                plain = [line for line in lines if not _is_constrained(line)]
-                waiting.append((lines, plain, self._submit(plain)))
-            if not waiting:
-                return
-            lines, plain, results = waiting.popleft()
-            check()
-            of_plain, warning = self._outcomes(plain, results)
-            found = iter(of_plain)
-            outcomes = [None if _is_constrained(line) else next(found) for line in lines]
-            yield BatchOutcome(self._completed(lines, outcomes, check), warning)
+        try:
+            while True:
+                while len(waiting) < BATCHES_AHEAD * self.replicas and (lines := next(remaining, None)) is not None:
+                    plain = [line for line in lines if not _is_constrained(line)]
+                    waiting.append((lines, plain, self._submit(plain)))
+                if not waiting:
+                    return
+                check()
+                while not all(result.done() for result in waiting[0][2]):  # `result` cannot be interrupted
+                    time.sleep(POLL_SECONDS)
+                    check()
+                lines, plain, results = waiting.popleft()
+                of_plain, warning = self._outcomes(plain, results)
+                found = iter(of_plain)
+                outcomes = [None if _is_constrained(line) else next(found) for line in lines]
+                yield BatchOutcome(self._completed(lines, outcomes, check), warning)
+        finally:
+            is_searching()  # forget what has ended meanwhile
+            if waiting:
+                _GIVEN_UP.append((self._model, [result for _, _, results in waiting for result in results]))
 
     def without_scores(self) -> None:
         replaces_empty = self._own is None and self.search_options.min_length > 0

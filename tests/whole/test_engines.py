@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from random_models import make_model
 import nmt.translate.ctranslate2_engine
 from nmt.artefact import Artefact
 from nmt.data.shortlist import Shortlist
+from nmt.errors import Interrupted
 from nmt.text.pipeline import Pipeline
 from nmt.translate.ctranslate2_engine import CTranslate2Model
 
@@ -380,3 +382,22 @@ def test_without_a_folder_for_the_export_our_own_engine_translates(tmp_path):
     ]
     assert [each.returncode for each in done] == [0, 0, 5] and done[0].stdout == done[1].stdout
     assert b"XDG_CACHE_HOME names one" in done[2].stderr
+
+
+def test_batches_that_nobody_waits_for_do_not_hold_up_the_end(monkeypatch):
+    """CTranslate2 cannot drop them, and the end of its model waits for them: the model is kept, and the process ends without."""
+    engine_of = nmt.translate.ctranslate2_engine
+    monkeypatch.setattr(engine_of, "_GIVEN_UP", [])
+    engine = object.__new__(engine_of.CTranslate2Engine)
+    results = [SimpleNamespace(done=lambda: is_done) for _ in range(4)]
+    engine.replicas, engine._model, engine._submit = 1, object(), lambda lines: [results[len(lines)]]
+    is_done = False
+
+    def interrupted():
+        raise Interrupted(15)
+
+    with pytest.raises(Interrupted):
+        next(engine.search([[], []], interrupted))
+    assert engine_of.is_searching() and engine_of._GIVEN_UP[0][0] is engine._model
+    is_done = True
+    assert not engine_of.is_searching() and not engine_of._GIVEN_UP

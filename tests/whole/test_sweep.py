@@ -104,14 +104,19 @@ def test_a_run_that_fails_is_told_and_stops_no_other(data, tmp_path, call):
     assert mended.code == 0 and "failed" not in mended.out + mended.err
 
 
-def test_a_run_whose_folder_cannot_be_made_ends_the_sweep_with_that_error(data, tmp_path, call):
+def test_a_run_whose_folder_cannot_be_made_is_told_and_stops_no_other(data, tmp_path, call):
     file = write_sweep(tmp_path / "sweep.toml", data, 1, "lr = [0.005, 0.02]")
     arguments = ["sweep", file, f"--output={tmp_path / 'out'}", "--score=valid_loss"]
     assert call(*arguments, f"--html={tmp_path / 'out/page.html'}").code == 0
     shutil.rmtree(tmp_path / "out/lr=0.005,seed=1")
     (tmp_path / "out/lr=0.005,seed=1").write_text("a file")
-    failed = call(*arguments)
+    shutil.rmtree(tmp_path / "out/lr=0.02,seed=1")
+    failed = call(*arguments, "--json")
     assert failed.code == 5 and "lr=0.005,seed=1" in failed.err and "bug" not in failed.err
+    assert (
+        "valid_loss" in failed.json["settings"][0]["scores"]
+        and "File exists" in failed.json["settings"][1]["runs"][0]["error"]
+    )
 
 
 def test_a_value_that_stands_as_a_number_and_as_text_is_one_run(data, tmp_path, call):
