@@ -39,7 +39,8 @@ MAX_PENALTY_EXPONENT: Final = 0.6  # with more, hypotheses that end later won no
 PATIENCE: Final = 2.0  # times a full beam; with 1, 5 of 1,000 translations of Multi30k were others, with 1.5 none
 TYPICAL_LENGTH: Final = 25  # tokens
 MAX_EMPTY_NATS: Final = -1e-3  # of a sentence without words; the rest of the probability is not exact for more
-POLL_SECONDS: Final = 0.002
+MIN_PAUSE: Final = 0.001  # seconds, of a wait for a batch
+MAX_PAUSE: Final = 0.05
 BATCHES_AHEAD: Final = 4  # of each worker, that are given to CTranslate2 before the first has ended
 
 
@@ -190,8 +191,10 @@ class CTranslate2Engine(SearchEngine):
                 if not waiting:
                     return
                 check()
+                pause = MIN_PAUSE
                 while not all(result.done() for result in waiting[0][2]):  # `result` cannot be interrupted
-                    time.sleep(POLL_SECONDS)
+                    time.sleep(pause)
+                    pause = min(2 * pause, MAX_PAUSE)
                     check()
                 lines, plain, results = waiting.popleft()
                 of_plain, warning = self._outcomes(plain, results)
