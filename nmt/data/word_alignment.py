@@ -22,9 +22,7 @@ from nmt.text.vocabulary import expand_ranges
 Floats = NDArray[np.float64]
 
 MAX_CHUNK_CELLS: Final = 1 << 21
-MAX_PAIR_CELLS: Final = (
-    1 << 24
-)  # of a pair that is read: 4,096 tokens a side, 3.4 GB to align (203 bytes a cell, numpy 2.4)
+MAX_PAIR_CELLS: Final = 1 << 24  # of a pair that is read: 4,096 tokens a side, 3.4 GB to align (203 bytes a cell)
 MAX_LEARNT_PAIRS: Final = 200_000  # evenly spaced; the probabilities of their cells are in memory
 ROUNDS: Final = 5
 TENSION: Final = 4.0  # lambda of Dyer et al., to which their estimates come near for most language pairs
