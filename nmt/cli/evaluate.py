@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -17,9 +18,9 @@ from nmt.metrics.paper_bleu import PaperBleu, PaperBleuOptions, check_language, 
 from nmt.metrics.significance import compare
 from nmt.options import flag_of, names_of, opt, options_class, options_of
 from nmt.signals import Signals
-from nmt.text.corpus import read_lines
+from nmt.text.corpus import checked_line, read_lines
+from nmt.translate.windows import STDIN_NAME, LineEstimate, open_source, place_of
 
-STDIN_FILE: Final = Path("/dev/stdin")
 DEFAULT_METRICS: Final = ("bleu", "chrf", "ter")
 METRICS_OF_FLAGS: Final = {  # options of some metrics only, and what to give with them
     "case_sensitive": "give --metrics ter",
@@ -168,7 +169,7 @@ def _read_files(
 
 def _lines_of_files(names: Sequence[str], references: Sequence[str]) -> tuple[list[System], list[Lines]]:
     """The lines of files to score or to translate, and the references: as many lines each, and at least one."""
-    systems = [System(name, read_lines(STDIN_FILE if name == "-" else Path(name))) for name in names]
+    systems = [System(name, _lines_of(name)) for name in names]
     reference_lines: list[Lines] = [read_lines(Path(path)) for path in references]
     for system in systems:
         for path, lines in zip(references, reference_lines, strict=True):
@@ -178,6 +179,15 @@ def _lines_of_files(names: Sequence[str], references: Sequence[str]) -> tuple[li
             raise InputError(f"{quoted(system.name)}: has no lines to score")
     _warn_of_newstest2014([*names, *references], len(reference_lines[0]))
     return systems, reference_lines
+
+
+def _lines_of(name: str) -> Lines:
+    """The lines of a file, or of stdin from where it is on."""
+    if name != STDIN_NAME:
+        return read_lines(Path(name))
+    with open_source(name, LineEstimate(name)) as source:
+        content = BytesIO(b"".join(iter(source.read, b"")))
+    return [checked_line(place_of(name), number, raw) for number, raw in enumerate(content, 1)]
 
 
 def _source(options: EvaluateOptions) -> tuple[System, list[Lines]]:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import TINY, train_arguments, write_corpus
+from conftest import NMT, TINY, train_arguments, write_corpus
 
 from nmt.data.shards import PreparedData
 from nmt.runs import Checkpoints
@@ -71,6 +71,19 @@ def test_translations_in_a_pipe_are_scored_as_those_in_a_file(corpus, call, nmt)
     piped = nmt("evaluate", "--hypothesis=-", f"--reference={reference}", "--json", input=source.read_bytes())
     assert piped.returncode == 0, piped.stderr
     assert json.loads(piped.stdout) == [{**row, "system": "-"} for row in from_file.json]
+
+
+def test_stdin_is_read_from_where_it_is_on(corpus, call, tmp_path):
+    """As after `read -r header` in a shell."""
+    source, reference = corpus.with_suffix(".en"), corpus.with_suffix(".de")
+    from_file = call("evaluate", "--hypothesis", source, "--reference", reference, "--json")
+    (tmp_path / "text").write_text(f"a header\n{source.read_text()}")
+    with (tmp_path / "text").open("rb", buffering=0) as file:
+        file.seek(len("a header\n"))
+        command = [*NMT, "evaluate", "--hypothesis=-", f"--reference={reference}", "--json"]
+        done = subprocess.run(command, stdin=file, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [{**row, "system": "-"} for row in from_file.json]
 
 
 def test_a_line_that_evaluate_cuts_names_no_flag_that_it_does_not_have(trained, tmp_path, call):
