@@ -11,7 +11,7 @@ from nmt import registry
 from nmt.artefact import Artefact
 from nmt.decoders.options import BeamOptions
 from nmt.dist import World
-from nmt.errors import UserError, quoted, unknown
+from nmt.errors import ArtefactError, UserError, quoted, unknown
 from nmt.log import log
 from nmt.options import Part, flat, make
 from nmt.runs import find_model
@@ -157,15 +157,36 @@ def _open_engine(
     shared: SharedModels,
     world: World | None,
 ) -> SearchEngine:
-    """The engine of a translator. part: the search; of_own: the same of our own engine, which may take phrases"""
-    if options.model_weights and len(models) == 1:
-        raise UserError("--model-weights: has no effect with one model (leave it out)")
-    if options.shortlist is not None and len(models) > 1:
-        raise UserError(f"--shortlist: works with one model, and {len(models)} are given (leave it out)")
+    """The engine of a translator. part: the search; of_own: the same of our own engine, which may take phrases
+
+    A run that goes on may remove the checkpoint that was its best when it was looked for; its best is then looked for again.
+    """
     folders = [find_model(Path(model)) for model in models]
+    while True:
+        try:
+            return _engine_of(folders, options, part, of_own, shared, world)
+        except (ArtefactError, FileNotFoundError):
+            before, folders = folders, [find_model(Path(model)) for model in models]
+            if folders == before:
+                raise
+
+
+def _engine_of(
+    folders: Sequence[Path],
+    options: TranslatorOptions,
+    part: Part,
+    of_own: Part,
+    shared: SharedModels,
+    world: World | None,
+) -> SearchEngine:
+    """`_open_engine` of folders."""
+    if options.model_weights and len(folders) == 1:
+        raise UserError("--model-weights: has no effect with one model (leave it out)")
+    if options.shortlist is not None and len(folders) > 1:
+        raise UserError(f"--shortlist: works with one model, and {len(folders)} are given (leave it out)")
     kinds = list(map(_kind, folders))
     is_alone = world is None or world.size == 1
-    reason = refusal(options, part, len(models)) if is_alone else "it does not share lines with other processes"
+    reason = refusal(options, part, len(folders)) if is_alone else "it does not share lines with other processes"
     if CTRANSLATE2_KIND in kinds:
         reason = reason or ("--engine own cannot read it" if options.engine == "own" else "")
         reason = reason or ("--shortlist is for models" if options.shortlist is not None else "")

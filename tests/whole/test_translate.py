@@ -24,6 +24,7 @@ from conftest import ENVIRONMENT, NMT, WORDS, wait_for, write_corpus
 from ranks import children_of
 
 import nmt.cli.drawings
+import nmt.translators
 from nmt.checkpoint import load_model
 from nmt.cli.main import run
 from nmt.decoders.base import Decoder, SearchOptions
@@ -977,3 +978,22 @@ def test_attention_is_drawn_into_a_page_and_on_the_terminal(trained, translate, 
     assert "cross-attention, layer 1 of 1, one head" in capsys.readouterr().err
     for wrong in ("look.gif", "no/such/folder/look.html"):
         assert translate(content, f"--attention={tmp_path / wrong}")[0] == 2
+
+
+def test_a_checkpoint_that_its_run_removes_meanwhile_is_replaced_by_the_best_one_now(
+    trained, tmp_path, call, monkeypatch
+):
+    (tmp_path / "line").write_text(f"{WORDS[0]}\n")
+    command = ["translate", "--model", trained, "--input", tmp_path / "line"]
+    wanted, found = call(*command), []
+    real = nmt.translators.find_model
+
+    def find_model(folder):
+        found.append(real(folder) if found else trained / "checkpoints/update-7")
+        return found[-1]
+
+    monkeypatch.setattr(nmt.translators, "find_model", find_model)
+    done = call(*command)
+    assert (done.code, done.out) == (0, wanted.out) and len(found) == 2, done.err
+    monkeypatch.setattr(nmt.translators, "find_model", lambda folder: trained / "checkpoints/update-7")
+    assert call(*command).code == 4
