@@ -132,10 +132,14 @@ class Gate:
             if not self._keys:
                 raise UserError(f"--keys {quoted(options.keys)}: has no key (a line each)")
 
-    def check(self, key: str, client: str) -> None:
-        """Raise ProblemError for a key that is not known, and for too many requests."""
+    def check_key(self, key: str) -> None:
+        """Raise ProblemError for a key that is not known."""
         if self._keys and not any([hmac.compare_digest(key.encode(), known) for known in self._keys]):
             raise ProblemError(403, "the API key is missing or not known")
+
+    def check(self, key: str, client: str) -> None:
+        """Raise ProblemError for a key that is not known, and for too many requests."""
+        self.check_key(key)
         if not self._limit:
             return
         who, now = (key if self._keys else client), time.monotonic()

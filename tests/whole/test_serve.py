@@ -480,6 +480,8 @@ def test_keys_and_rates_are_kept(folder, model, tmp_path):
             with web_socket(server.port, f"/translate{path}", headers) as connection:
                 send_text(connection, b"ban")
                 assert receive_frame(connection)[0] == opcode
+        with web_socket(server.port) as connection:  # which would be kept open without a word
+            assert receive_frame(connection) == (8, (1008).to_bytes(2) + b"the API key is missing or not known")
         assert server.ask("GET", "/health")[1] == {"status": "ok"}
         assert "secret" not in server.log.read_text()
 

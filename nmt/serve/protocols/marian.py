@@ -23,6 +23,8 @@ def routes(service: Service) -> list[WebSocketRoute]:
         await socket.accept()
         try:
             query = socket.query_params
+            key = Call(socket.headers, [], b"").key(query)
+            service.gate.check_key(key)  # before a client without one keeps a connection
             model = service.models.find(query.get("model"), query.get("source"), query.get("target"))
             while True:
                 message = await socket.receive()
@@ -30,7 +32,7 @@ def routes(service: Service) -> list[WebSocketRoute]:
                     return
                 if (text := message.get("text")) is None:
                     raise ProblemError(400, "a message must be text")
-                service.gate.check(Call(socket.headers, [], b"").key(query), client_address(socket))
+                service.gate.check(key, client_address(socket))
                 body = text.removesuffix("\n")
                 async with asyncio.timeout(service.options.timeout):
                     translated = await service.translated_lines(model, body)
