@@ -1,6 +1,6 @@
 """Open a Translator: choose its engine, and load the models. torch is imported for our own engine only."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -97,7 +97,8 @@ def open_translator(
     settings = TextSettings(options.split, options.markup, glossary, options.repair)
     shared = shared or SharedModels()
     if settings == TextSettings():
-        return Translator(_open_engine(models, options, part, part, shared, world), options, avoid)
+        engine = _opened(models, lambda folders: _open_engine(folders, options, part, part, shared, world))
+        return Translator(engine, options, avoid)
     if settings.glossary and part.name not in ("beam", PHRASES_DECODER):
         raise UserError(f"--glossary: needs --decoder beam or {PHRASES_DECODER}, and {part.name} is given")
     if settings.repair and any(_kind(find_model(Path(model))) == CTRANSLATE2_KIND for model in models):
@@ -109,12 +110,13 @@ def open_translator(
     if settings.needs_attention:
         own |= {"alignment": "soft", "raw_tokens": True}
     plain = make(TranslatorOptions, own)
-    engine = _open_engine(models, plain, part, of_own, shared, world)
+    engine = _opened(models, lambda folders: _open_engine(folders, plain, part, of_own, shared, world))
     again = replace(plain, engine="own", capture=False)  # which a coverage penalty does not go with
 
     def open_repair() -> Translator:
         search = search_again(of_own, models)
-        return Translator(_open_engine(models, again, search, search, shared, world), again, avoid)
+        engine = _opened(models, lambda folders: _open_engine(folders, again, search, search, shared, world))
+        return Translator(engine, again, avoid)
 
     return TextTranslator(engine, plain, avoid, settings, cache(open_repair))
 
@@ -149,29 +151,22 @@ def _has_attention(models: Sequence[str | Path]) -> bool:
     return any(ModelFacts.read(artefact).model_class.has_attention for artefact in artefacts)
 
 
-def _open_engine(
-    models: Sequence[str | Path],
-    options: TranslatorOptions,
-    part: Part,
-    of_own: Part,
-    shared: SharedModels,
-    world: World | None,
-) -> SearchEngine:
-    """The engine of a translator. part: the search; of_own: the same of our own engine, which may take phrases
+def _opened(models: Sequence[str | Path], open_engine: Callable[[list[Path]], SearchEngine]) -> SearchEngine:
+    """An engine of the folders of models.
 
     A run that goes on may remove the checkpoint that was its best when it was looked for; its best is then looked for again.
     """
     folders = [find_model(Path(model)) for model in models]
     while True:
         try:
-            return _engine_of(folders, options, part, of_own, shared, world)
+            return open_engine(folders)
         except (ArtefactError, FileNotFoundError):
             before, folders = folders, [find_model(Path(model)) for model in models]
             if folders == before:
                 raise
 
 
-def _engine_of(
+def _open_engine(
     folders: Sequence[Path],
     options: TranslatorOptions,
     part: Part,
@@ -179,7 +174,7 @@ def _engine_of(
     shared: SharedModels,
     world: World | None,
 ) -> SearchEngine:
-    """`_open_engine` of folders."""
+    """The engine of a translator. part: the search; of_own: the same of our own engine, which may take phrases"""
     if options.model_weights and len(folders) == 1:
         raise UserError("--model-weights: has no effect with one model (leave it out)")
     if options.shortlist is not None and len(folders) > 1:
