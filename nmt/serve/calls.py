@@ -269,12 +269,17 @@ async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    tasks = asyncio.ensure_future(work), asyncio.ensure_future(gone())
+    return await unless(gone(), work, ClientDisconnect())
+
+
+async def unless(event: Awaitable[Any], work: Awaitable[Any], error: Exception) -> Any:
+    """The result of some work, which is cancelled when an event comes before. Raises the error then."""
+    tasks = asyncio.ensure_future(work), asyncio.ensure_future(event)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if tasks[0].done():
             return tasks[0].result()
-        raise ClientDisconnect
+        raise error
     finally:
         for task in tasks:
             task.cancel()

@@ -3,9 +3,7 @@
 import asyncio
 import signal
 import socket
-from collections.abc import Coroutine
 from functools import partial
-from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -14,9 +12,11 @@ from nmt.errors import ResourceError
 from nmt.log import log
 from nmt.options import Part
 from nmt.serve.app import application
+from nmt.serve.calls import unless
 from nmt.serve.metrics import Metrics
 from nmt.serve.models import Models
 from nmt.serve.options import ServeOptions
+from nmt.serve.scheduler import ClosedError
 from nmt.serve.service import PLAIN, Service
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -117,19 +117,10 @@ async def _run(service: Service, listener: socket.socket) -> int:
         loop.add_signal_handler(number, partial(end, number))
     loop.add_signal_handler(signal.SIGHUP, reload)
     if service.options.preload:
-        for model in service.models.by_name.values():
-            await _unless_ending(model.load(PLAIN), is_ending)
-            if received:
-                return received[0]
+        try:
+            for model in service.models.by_name.values():
+                await unless(is_ending.wait(), model.load(PLAIN), ClosedError())
+        except ClosedError:
+            return received[0]
     await server._serve([listener])  # `serve` would put its own handlers of signals in place of ours
     return received[0] if received else 0
-
-
-async def _unless_ending(work: Coroutine[Any, Any, object], is_ending: asyncio.Event) -> None:
-    """Wait for some work, or until the server is to end. Raises the errors of the work."""
-    tasks = asyncio.ensure_future(work), asyncio.ensure_future(is_ending.wait())
-    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()
-    if tasks[0] in done:
-        tasks[0].result()
