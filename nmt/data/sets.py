@@ -25,7 +25,7 @@ from nmt.text.corpus import text_name
 
 HELD_OUT: Final = "held-out"
 STORAGE: Final = ("", ".gz")  # endings of the files of a prefix, after the language
-NAMED_PREFIX: Final = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)  # of --train
+NAMED_PREFIX: Final = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)  # of --train, --valid and --test
 
 Kind = Literal["train", "valid", "test"]
 
@@ -47,8 +47,12 @@ class CorpusOptions:
         "files of training pairs, SOURCE TAB TARGET in a line, plain or compressed, beside or instead of --train; NAME=FILE "
         "names the corpus; - is stdin of nmt prepare",
     )
-    valid: tuple[str, ...] = opt((), "prefixes of development sets, a set each", aliases=("validpref",))
-    test: tuple[str, ...] = opt((), "prefixes of test sets, a set each", aliases=("testpref",))
+    valid: tuple[str, ...] = opt(
+        (),
+        "prefixes of development sets, a set each; NAME=PREFIX names the set, by default by its file",
+        aliases=("validpref",),
+    )
+    test: tuple[str, ...] = opt((), "prefixes of test sets, a set each, as for --valid", aliases=("testpref",))
     source: tuple[str, ...] = opt(
         (), "training files of the source language, plain or compressed, beside or instead of --train", aliases=("s",)
     )
@@ -181,7 +185,7 @@ def text_sets(
     Raises UserError for a missing file, two sets of one name, or a column that does not fit the files.
     """
     languages = options.languages
-    files = [_of_corpus(text, *languages) for text in options.train]
+    files = [_of_corpus(text, languages) for text in options.train]
     files += [
         FilePair(Path(s), Path(t), corpus=_corpus_name(_set_name(s, languages[0])))
         for s, t in zip(options.source, options.target, strict=True)
@@ -192,8 +196,8 @@ def text_sets(
     sets = [TextSet("train", "train", files, hold_out, column_kinds)] if files else []
     kinds: tuple[Kind, Kind] = ("valid", "test")
     for kind in kinds:
-        prefixes = getattr(options, kind)
-        named = [TextSet(kind, Path(prefix).name, [_of_prefix(prefix, *languages)]) for prefix in prefixes]
+        prefixes = [_split_prefix(text, languages) for text in getattr(options, kind)]
+        named = [TextSet(kind, name or Path(prefix).name, [_of_prefix(prefix, languages)]) for name, prefix in prefixes]
         if kind == "valid" and hold_out:
             named.append(TextSet(kind, HELD_OUT, files, hold_out, column_kinds))
         for source, target in zip(getattr(options, f"{kind}_source"), getattr(options, f"{kind}_target"), strict=True):
@@ -205,7 +209,7 @@ def text_sets(
                 )
             if count > 1:
                 raise UserError(
-                    f"{count} {kind} sets have the name '{quoted(name)}' (rename the files, or link to them)"
+                    f"{count} {kind} sets have the name '{quoted(name)}' (name one: `--{kind} NAME=PREFIX`)"
                 )
         sets += named
     for path in (path for text_set in sets for pair in text_set.files for path in pair.paths):
@@ -247,11 +251,10 @@ def _of_tsv(text: str, stdin: Path | None) -> FilePair:
     return FilePair(path, path, corpus=name or _corpus_name(_set_name(file, "tsv")), is_named=bool(name), is_tsv=True)
 
 
-def _of_corpus(text: str, source_lang: str, target_lang: str) -> FilePair:
+def _of_corpus(text: str, languages: tuple[str, str]) -> FilePair:
     """The files of a word of `--train`, NAME=PREFIX or PREFIX."""
-    endings = [f".{language}{storage}" for language in (source_lang, target_lang) for storage in STORAGE]
-    name, prefix = _split_name(text, endings)
-    files = _of_prefix(prefix, source_lang, target_lang)
+    name, prefix = _split_prefix(text, languages)
+    files = _of_prefix(prefix, languages)
     return replace(files, corpus=name or _corpus_name(Path(prefix).name), is_named=bool(name))
 
 
@@ -263,8 +266,14 @@ def _split_name(text: str, endings: Sequence[str]) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def _of_prefix(prefix: str, source_lang: str, target_lang: str) -> FilePair:
-    return FilePair(_of_language(prefix, source_lang), _of_language(prefix, target_lang))
+def _split_prefix(text: str, languages: tuple[str, str]) -> tuple[str, str]:
+    """The name, "" without one, and the prefix of NAME=PREFIX or PREFIX."""
+    return _split_name(text, [f".{language}{storage}" for language in languages for storage in STORAGE])
+
+
+def _of_prefix(prefix: str, languages: tuple[str, str]) -> FilePair:
+    source, target = (_of_language(prefix, language) for language in languages)
+    return FilePair(source, target)
 
 
 def _of_language(prefix: str, language: str) -> Path:

@@ -28,6 +28,7 @@ DATA_KIND: Final = "prepared-data"
 SETS_FILE: Final = "data.json"
 REPORT_FILE: Final = "report.json"
 CHECKED_PAIRS: Final = 4096  # at once
+ENDINGS: Final = (".bin", ".sums", ".txt", ".counts.bin", ".counts.sums")  # of the files of a side or a column
 
 
 def named_pipeline(folder: Path, languages: tuple[str, str]) -> Pipeline:
@@ -154,9 +155,9 @@ class PreparedData:
     def digest(self, stem: str) -> str:
         """sha256 over the files of a set, and the pipeline. stem: "train", or "valid." and the set's name"""
         files = self.artefact.manifest["files"]
-        longer = tuple(f"{facts.stem}." for facts in self._sets if facts.stem.startswith(f"{stem}."))  # other sets
-        of_set = (name for name in files if name.startswith(f"{stem}.") and not name.startswith(longer))
-        rows = [f"{name} {files[name]['sha256']}\n" for name in sorted(of_set)]
+        [facts] = (facts for facts in self._sets if facts.stem == stem)
+        names = {f"{stem}.{part}{ending}" for part in ("lengths", *SIDES, *facts.columns) for ending in ENDINGS}
+        rows = [f"{name} {files[name]['sha256']}\n" for name in sorted(names & files.keys())]
         return hashlib.sha256("".join([*rows, self.pipeline.hash]).encode()).hexdigest()
 
     @cached_property

@@ -105,6 +105,17 @@ def test_what_is_prepared_can_be_read_back(tmp_path):
     assert json.loads((tmp_path / "data/report.json").read_bytes()) == report
 
 
+def test_evaluation_sets_have_the_names_that_are_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for prefix, seed in (("train", 1), ("dev", 2), ("talks=dev", 3)):
+        corpus(tmp_path / prefix, 20, seed)
+    prepare(options(tmp_path, train=("train",), valid=("news=dev", "dev"), test=("talks=dev", "dev.source=dev")))
+    data = PreparedData(tmp_path / "data")
+    assert list(data.valid) == ["news", "dev"] and list(data.test) == ["talks=dev", "dev.source"]  # a file's name wins
+    assert data.valid["news"].source_lines == data.test["dev.source"].source_lines == sentences(20, 2)
+    assert data.test["talks=dev"].source_lines == sentences(20, 3)
+
+
 @pytest.mark.parametrize("share", [0.05, 0.5])
 def test_a_text_that_another_program_cut_into_pieces_is_named(share, tmp_path, capsys):
     lines = [f"so@@ me {line}" if i < 20 * share else line for i, line in enumerate(sentences(20, 2))]
@@ -424,7 +435,7 @@ def test_bad_bytes_are_skipped_or_replaced_when_asked_for(tmp_path, policy, kept
         ({"train": ("utf-32",)}, 3, r"utf-32\.en:1:1: UTF-32, not UTF-8 .*`iconv -f utf-32"),
         ({"train": ("utf-16",), "on_bad_line": "skip"}, 3, r"utf-16\.en:1:1: UTF-16, not UTF-8"),
         ({"train": ("one",), "subword": "bpe", "vocab_size": 6}, 2, "at least --vocab-size"),
-        ({"train": ("one",), "valid": ("one", "sub/one")}, 2, "2 valid sets have the name 'one'"),
+        ({"train": ("one",), "valid": ("one", "sub/one")}, 2, "2 valid sets have the name 'one' .name one: `--valid NAME="),
         ({"source": ("one.en",), "target": ("/dev/null",)}, 2, "not a regular file"),
     ],
 )
