@@ -95,7 +95,7 @@ def open_translator(
     glossary = Glossary.read(Path(options.glossary)) if options.glossary is not None else None
     avoid = read_avoided(options.avoid) if options.avoid else []  # once: the file may be a pipe
     settings = TextSettings(options.split, options.markup, glossary, options.repair)
-    shared = shared or SharedModels()
+    shared, world = shared or SharedModels(), world or World()
     if settings == TextSettings():
         engine = _opened(models, lambda folders: _open_engine(folders, options, part, part, shared, world))
         return Translator(engine, options, avoid)
@@ -172,7 +172,7 @@ def _open_engine(
     part: Part,
     of_own: Part,
     shared: SharedModels,
-    world: World | None,
+    world: World,
 ) -> SearchEngine:
     """The engine of a translator. part: the search; of_own: the same of our own engine, which may take phrases"""
     if options.model_weights and len(folders) == 1:
@@ -180,8 +180,7 @@ def _open_engine(
     if options.shortlist is not None and len(folders) > 1:
         raise UserError(f"--shortlist: works with one model, and {len(folders)} are given (leave it out)")
     kinds = list(map(_kind, folders))
-    is_alone = world is None or world.size == 1
-    reason = refusal(options, part, len(folders)) if is_alone else "it does not share lines with other processes"
+    reason = refusal(options, part, len(folders)) if world.size == 1 else "it does not share lines with other processes"
     if CTRANSLATE2_KIND in kinds:
         reason = reason or ("--engine own cannot read it" if options.engine == "own" else "")
         reason = reason or ("--shortlist is for models" if options.shortlist is not None else "")

@@ -1,8 +1,6 @@
 """The application of a server: all protocols over one service."""
 
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -20,11 +18,6 @@ PROTOCOLS = (own, libretranslate, deepl, openai, marian, page)
 def application(service: Service) -> Starlette:
     """The routes of all protocols."""
 
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
-        await service.models.close()
-
     async def not_found(request: Request, error: Exception) -> Response:
         status, number = getattr(error, "status_code", 404), request_id(request)
         record(request, number, status, time.monotonic(), "unknown", service.metrics, service.options)
@@ -35,6 +28,4 @@ def application(service: Service) -> Starlette:
     if origins := list(service.options.cors):
         middleware = [Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])]
     routes = [route for protocol in PROTOCOLS for route in protocol.routes(service)]
-    return Starlette(
-        routes=routes, middleware=middleware, lifespan=lifespan, exception_handlers={404: not_found, 405: not_found}
-    )
+    return Starlette(routes=routes, middleware=middleware, exception_handlers={404: not_found, 405: not_found})

@@ -127,8 +127,9 @@ class Gate:
         self._limit = options.requests_per_minute
         self._tokens: OrderedDict[str, tuple[float, float]] = OrderedDict()  # by client: requests left, and when
         if options.keys is not None:
-            lines = read_bytes(Path(options.keys)).decode("utf-8-sig", errors="replace").split("\n")
-            self._keys = [line.strip().encode() for line in lines if line.strip() and not line.startswith("#")]
+            text = read_bytes(Path(options.keys)).decode("utf-8-sig", errors="replace")
+            lines = [line.strip() for line in text.split("\n")]
+            self._keys = [line.encode() for line in lines if line and not line.startswith("#")]
             if not self._keys:
                 raise UserError(f"--keys {quoted(options.keys)}: has no key (a line each)")
 

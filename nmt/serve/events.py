@@ -42,6 +42,6 @@ class EventStream:
                     self.has_begun = True
                 await send({"type": "http.response.body", "body": event, "more_body": True})
 
-    async def end(self, send: Send, event: bytes = b"") -> None:
-        """Send the end of a stream that has begun. event: the last one, of an error"""
+    async def end(self, send: Send, event: bytes) -> None:
+        """Send the end of a stream that has begun. event: the last one, of an error; empty without one"""
         await send({"type": "http.response.body", "body": event, "more_body": False})

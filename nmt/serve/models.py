@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from nmt.artefact import Artefact
 from nmt.errors import ResourceError, UserError, one_line, quoted
@@ -274,7 +274,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def known_languages(models: Models) -> dict[str, Any]:
+def known_languages(models: Models) -> dict[str, list[str]]:
     """The targets of each source language, in the order of the models."""
     targets: dict[str, list[str]] = {}
     for model in models.by_name.values():

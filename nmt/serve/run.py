@@ -4,9 +4,11 @@ import asyncio
 import signal
 import socket
 from functools import partial
+from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from nmt.errors import ResourceError
 from nmt.log import log
@@ -23,6 +25,7 @@ ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LAST_SECONDS = 10  # that requests get to end
 BACKLOG = 2048
 IDLE_SECONDS = 15.0  # of a connection
+SERVICE_RESTART = 1012  # reason to close a web socket, of RFC 6455's registry
 
 
 class Connection(H11Protocol):
@@ -59,6 +62,22 @@ class Connection(H11Protocol):
         self.loop.call_later(IDLE_SECONDS, self._look)
 
 
+class SocketConnection(WebSocketsSansIOProtocol):
+    """A web socket that is closed, when the server ends, after the answers to the messages that it has received."""
+
+    def shutdown(self) -> None:
+        if self.close_sent:
+            super().shutdown()
+        else:  # the application receives it after those messages
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": SERVICE_RESTART})
+
+    async def receive(self) -> Any:
+        message = await super().receive()
+        if message.get("code") == SERVICE_RESTART and not self.transport.is_closing():
+            super().shutdown()
+        return message
+
+
 def run_server(options: ServeOptions, part: Part) -> int:
     """Serve until a signal, and return its number. part: the search
 
@@ -91,6 +110,8 @@ async def _run(service: Service, listener: socket.socket) -> int:
     config = uvicorn.Config(
         application(service),
         http=Connection,
+        ws=SocketConnection,
+        lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
@@ -123,4 +144,6 @@ async def _run(service: Service, listener: socket.socket) -> int:
         except ClosedError:
             return received[0]
     await server._serve([listener])  # `serve` would put its own handlers of signals in place of ours
+    if not server.force_exit:
+        await service.models.close()
     return received[0] if received else 0

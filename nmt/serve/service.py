@@ -72,18 +72,17 @@ class Service:
         while waiting:
             is_repair, now = next_rounds(waiting)
             lines = [(number, k, request) for number, step in now.items() for k, request in enumerate(step.requests)]
-            answers: dict[int, list[Translation | None]] = {n: [None] * len(step.requests) for n, step in now.items()}
-            left = {number: len(answer) for number, answer in answers.items()}
+            answers: dict[int, dict[int, Translation]] = {number: {} for number in now}
             own = details._replace(repair=is_repair)
             async with aclosing(self._lines(model, [row[2] for row in lines], own, max_batch_lines)) as translations:
                 async for i, translation in translations:
                     number, k, _ = lines[i]
                     answers[number][k] = translation
-                    left[number] -= 1
-                    if not left[number]:
-                        answer = [translation for translation in answers.pop(number) if translation is not None]
-                        if (done := await go_on(number, answer)) is not None:
-                            yield number, done
+                    if len(answers[number]) < len(now[number].requests):
+                        continue
+                    answer = answers.pop(number)
+                    if (done := await go_on(number, [answer[k] for k in range(len(answer))])) is not None:
+                        yield number, done
 
     async def _lines(
         self, model: ServedModel, requests: Sequence[Request], details: Details, max_batch_lines: int
@@ -195,8 +194,7 @@ class Service:
             raise ProblemError(413, f"a line is too long: it would be {cut}")
         if translation.error:
             raise ProblemError(422, f"a line cannot be translated: {translation.error}")
-        candidates = translation.candidates
-        return candidates[min(candidate, len(candidates) - 1)].text if candidates else ""
+        return translation.candidate(candidate).text
 
     def detect(self, text: str, target: str | None = None) -> tuple[str, float]:
         """The language of a text among those of the models, and how sure that is, from 0 to 1.

@@ -80,12 +80,14 @@ class CTranslate2Model:
             self._translator = library.Translator(str(folder), device="cpu", compute_type=computation, **parallel)
         except RuntimeError as error:
             raise ResourceError(f"{quoted(folder)}: CTranslate2 cannot read it: {quoted(error)}") from error
-        self._pieces = [pipeline.source.piece(token) for token in range(pipeline.source.size)]
-        self._ids = {pipeline.target.piece(token): token for token in range(pipeline.target.size)}
+        self._source_pieces, self._target_pieces = (
+            [side.piece(token) for token in range(side.size)] for side in (pipeline.source, pipeline.target)
+        )
+        self._ids = {piece: token for token, piece in enumerate(self._target_pieces)}
 
     def submit(self, sources: Sequence[Sequence[int]], **settings: Any) -> list[Any]:
         """Begin to translate a batch; `AsyncTranslationResult`s. sources: ids without EOS; settings: of `translate_batch`"""
-        rows = [list(map(self._pieces.__getitem__, source)) for source in sources]
+        rows = [list(map(self._source_pieces.__getitem__, source)) for source in sources]
         results: list[Any] = self._translator.translate_batch(rows, max_input_length=0, asynchronous=True, **settings)
         return results
 
@@ -95,9 +97,9 @@ class CTranslate2Model:
 
     def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """Nats of the tokens of each target and of EOS. sources, targets: ids without EOS"""
-        rows = [[self._pieces[token] for token in source] for source in sources]
-        names = list(self._ids)
-        results = self._translator.score_batch(rows, [[names[token] for token in target] for target in targets])
+        rows = [list(map(self._source_pieces.__getitem__, source)) for source in sources]
+        of_targets = [list(map(self._target_pieces.__getitem__, target)) for target in targets]
+        results = self._translator.score_batch(rows, of_targets)
         return [list(result.log_probs) for result in results]
 
     def tokens(self, pieces: Sequence[str]) -> list[int]:

@@ -36,16 +36,15 @@ LoadScorer = Callable[[tuple[Path, ...], torch.device, str, tuple[float, ...], M
 
 
 def open_own_engine(
-    models: Sequence[Path], options: TranslatorOptions, part: Part, load: LoadScorer, world: World | None = None
+    models: Sequence[Path], options: TranslatorOptions, part: Part, load: LoadScorer, world: World
 ) -> OwnEngine:
     """Load model folders or runs, several as an ensemble, and build an engine of them.
 
     part: the search
     load: `load_scorer`, or what keeps its results
-    world: the ranks that translate together; None: this process alone
+    world: the ranks that translate together
     Raises ArtefactError, and UserError for models that do not fit the precision or each other.
     """
-    world = world or World()
     keep_pages()
     device = choose_device(options.device, world.local_rank)
     threads = options.threads or default_threads()
@@ -56,7 +55,8 @@ def open_own_engine(
     if options.min_confidence is not None and loaded.temperature is None:
         kind = "an ensemble is not" if len(models) > 1 else "the model is not (nmt score --calibrate)"
         log.info(f"{quoted(models[0])}: confidences are not calibrated: {kind}")
-    return OwnEngine(loaded.pipeline, loaded.scorer, options, registry.build(part), world, loaded.temperature or 1.0)
+    decoder, temperature = registry.build(part), loaded.temperature or 1.0
+    return OwnEngine(loaded.pipeline, loaded.scorer, options, decoder, world.local_size, temperature)
 
 
 def load_scorer(

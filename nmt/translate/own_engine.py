@@ -11,7 +11,6 @@ from nmt.data.shortlist import Shortlist
 from nmt.decoders.base import Decoder
 from nmt.decoders.hypothesis import Hypothesis
 from nmt.device import Memory, Precision, autocast, default_threads, device_of
-from nmt.dist import World
 from nmt.errors import UserError
 from nmt.log import log
 from nmt.models.base import Model, models_in
@@ -36,7 +35,7 @@ class OwnEngine(SearchEngine):
 
     scorer: a model or an ensemble, on its device
     options: replicas and threads: None is 1, and torch's setting
-    world: the ranks that translate together; None: this process alone
+    ranks: that translate together on this machine
     temperature: of the scorer, for confidences
     Raises UserError for options that do not fit the models or the search.
     """
@@ -47,7 +46,7 @@ class OwnEngine(SearchEngine):
         scorer: Model | Ensemble,
         options: TranslatorOptions,
         decoder: Decoder,
-        world: World | None = None,
+        ranks: int = 1,
         temperature: float = 1.0,
     ) -> None:
         self.temperature = temperature if options.min_confidence is not None else 1.0
@@ -76,7 +75,7 @@ class OwnEngine(SearchEngine):
         self.signature, self.takes_phrases = self.decoder.signature, self.decoder.takes_phrases
         self.replicas, size = options.replicas or 1, options.batch_tokens
         if size == "auto":
-            sharing = world.local_size if world and device.type == "cpu" else 1  # ranks that have the same memory
+            sharing = ranks if device.type == "cpu" else 1  # which have the same memory
             size = auto_batch_tokens(scorer, Memory(device), self.decoder.paths, self.replicas * sharing)
         self.batch_tokens, self.n_best = size, decoder.n_best
         self.reranker: Reranker | None = None

@@ -60,7 +60,7 @@ class Replicas(Generic[_Item, _Result]):
         self.number, self._threads, self._device = number, threads, device
         self._work, self._prepare = work, cache(prepare)
         self._pool: Executor | None = None
-        self._lock = Lock()  # of the pool: threads of a server search side by side
+        self._lock = Lock()  # of the pool and the count: threads of a server search side by side
         self._num_items = 0
 
     def in_order(self, items: Sequence[_Item], check: StopCheck) -> Iterator[_Result]:
@@ -69,9 +69,10 @@ class Replicas(Generic[_Item, _Result]):
         check: called between items and while waiting; may raise to stop, which kills processes and starts no further item
         Raises ResourceError when a process is lost, and whatever the work raises.
         """
-        self._num_items += len(items)
-        if self._num_items > 1:
-            self._prepare()
+        with self._lock:
+            self._num_items += len(items)
+            if self._num_items > 1:
+                self._prepare()
         if len(items) <= 1 or self.number == 1:
             for item in items:
                 check()

@@ -120,6 +120,11 @@ class Translation(msgspec.Struct, frozen=True):
         """The best translation; empty without one, and if it is withheld."""
         return self.shown[0].text if self.shown else ""
 
+    def candidate(self, number: int) -> Candidate:
+        """A candidate by its number from 0; the last one where there are fewer, and an empty one where there is none."""
+        last = len(self.candidates) - 1
+        return self.candidates[min(number, last)] if self.candidates else Candidate("", [], 0.0, 0.0)
+
 
 class ResultOptions:
     """The details of a translation that are requested besides its text.
@@ -161,22 +166,20 @@ class ResultOptions:
         if forced is not None:
             order = [*target.in_reading_order(range(len(tokens))), len(tokens)]  # EOS last
             log_probs = [forced.log_probs[position] for position in order]
-            target_words = target.word_of_tokens(tokens)
             attention = None if forced.weights is None else forced.weights[order]
             if attention is None and (error := self.attention_error()) is not None:
                 raise error
+            source_words: Sequence[int] = range(len(source))
+            target_words: Sequence[int] = range(len(tokens)) if self.raw_tokens else target.word_of_tokens(tokens)
             dictionary = self.dictionary if UNK in tokens else None
-            words, source_words = list[str](), list(range(len(source)))
             needs_words = dictionary is not None or (self.alignment and not self.raw_tokens)
             if attention is not None and needs_words:  # otherwise the text is not cut once more
                 words = pipeline.source.words(pipeline.source.prepare([text])[0])
                 source_words = pipeline.source.word_of_text_tokens(words)[: len(source)]
-            if dictionary is not None and attention is not None:
-                numbers = word_weights(attention, source_words, range(len(tokens))).argmax(1)
-                aligned = [words[number] for number in numbers.tolist()]
-                translation = replaced_unknown(target, tokens, aligned, dictionary)
-            if self.raw_tokens:
-                source_words, target_words = list(range(len(source))), list(range(len(tokens)))
+                if dictionary is not None:
+                    numbers = word_weights(attention, source_words, range(len(tokens))).argmax(1)
+                    aligned = [words[number] for number in numbers.tolist()]
+                    translation = replaced_unknown(target, tokens, aligned, dictionary)
             if self.word_scores:
                 sums = np.bincount(target_words, log_probs[:-1]).tolist() if tokens else []
                 word_scores = [*sums, log_probs[-1]]

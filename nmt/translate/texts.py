@@ -191,20 +191,28 @@ class _TextJob:
         parts = {i: [part for part in layout if isinstance(part, Passage)] for i, layout in layouts.items()}
         of_parts = [context for i, own in parts.items() for context in self._contexts(own, contexts[i])]
         again = [part for own in parts.values() for part in own]
-        others = iter((yield from self._search(again, of_parts, is_repair=True)) if again else ())
+        others = iter((yield from self._search(again, of_parts, is_repair=True)))
         for i, signs in broken.items():
             own = [part if isinstance(part, str) else next(others) for part in layouts[i]]
-            plain = _joined([part if isinstance(part, str) else part.translation for part in own])
-            message = "; ".join(signs.values())
-            left = self._faults(_PassageTranslation(passages[i], plain))
-            for part in own:  # a joined translation has no attention
-                left |= {} if isinstance(part, str) else self._faults(part)
-            if not plain.error and len(left) < len(signs):
-                better = _joined([part if isinstance(part, str) else self._written(part) for part in own])
-                written[i] = _warned(better, REPAIRED, f"translated again, since of the first translation {message}")
-            else:
-                written[i] = _warned(written[i], BROKEN, f"its translation looks broken: {message}")
+            written[i] = self._better(passages[i], written[i], signs, own)
         return written
+
+    def _better(
+        self, passage: Passage, first: Translation, signs: dict[str, str], parts: Sequence[str | _PassageTranslation]
+    ) -> Translation:
+        """The translation of a broken passage that has fewer signs of it, with a warning.
+
+        first: with its tags, which has the signs; parts: those that were translated again, and what stands between them
+        """
+        plain = _joined([part if isinstance(part, str) else part.translation for part in parts])
+        left = self._faults(_PassageTranslation(passage, plain))
+        for part in parts:  # a joined translation has no attention
+            left |= {} if isinstance(part, str) else self._faults(part)
+        message = "; ".join(signs.values())
+        if plain.error or len(left) >= len(signs):
+            return _warned(first, BROKEN, f"its translation looks broken: {message}")
+        better = _joined([part if isinstance(part, str) else self._written(part) for part in parts])
+        return _warned(better, REPAIRED, f"translated again, since of the first translation {message}")
 
     def _earlier(self) -> Context:
         """The sentences before the text: of the lines of its context, as they would be translated."""
@@ -353,7 +361,7 @@ def _joined(parts: Sequence[str | Translation]) -> Translation:
         return Translation([], error, warnings)
     candidates = []
     for k in range(max([1, *(len(part.candidates) for part in own)])):
-        rows = [part if isinstance(part, str) else _candidate(part, k) for part in parts]
+        rows = [part if isinstance(part, str) else part.candidate(k) for part in parts]
         chosen = [row for row in rows if isinstance(row, Candidate)]
         candidates.append(
             Candidate(
@@ -364,8 +372,3 @@ def _joined(parts: Sequence[str | Translation]) -> Translation:
             )
         )
     return Translation(candidates, "", warnings)
-
-
-def _candidate(translation: Translation, k: int) -> Candidate:
-    candidates = translation.candidates
-    return candidates[min(k, len(candidates) - 1)] if candidates else Candidate("", [], 0.0, 0.0)

@@ -4,6 +4,7 @@ import gc
 import os
 import socket
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,23 @@ def test_a_connection_of_a_server_ends_when_it_closes_it_while_its_forks_live():
         of_client.settimeout(5)
         assert of_client.recv(1) == b""
     assert len(list(with_forks.in_order([1, 2, 3, 4], lambda: None))) == 4
+
+
+def test_threads_that_search_side_by_side_prepare_once():
+    prepared = []
+
+    def prepare():
+        prepared.append(threading.get_ident())
+        time.sleep(0.2)  # in which the others ask too
+
+    replicas = Replicas(collect, 2, torch.device("cpu"), 1, prepare)
+    list(replicas.in_order([0], lambda: None))
+    searches = [threading.Thread(target=lambda: list(replicas.in_order([1], lambda: None))) for _ in range(4)]
+    for search in searches:
+        search.start()
+    for search in searches:
+        search.join()
+    assert len(prepared) == 1
 
 
 @pytest.mark.skipif(not are_processes("cpu"), reason="replicas are threads here")

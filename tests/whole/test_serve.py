@@ -53,6 +53,28 @@ class Endless(Greedy):
         time.sleep(60)
 '''
 
+SLOW = '''
+"""A search that takes two seconds."""
+import time
+from pathlib import Path
+from nmt import register
+from nmt.decoders.greedy import Greedy
+from nmt.decoders.base import SearchOptions
+from nmt.options import options_class
+
+@options_class
+class SlowOptions(SearchOptions):
+    pass
+
+@register("decoder", "slow", SlowOptions)
+class Slow(Greedy):
+    """Greedy search, late."""
+    def decode(self, *given):
+        (Path(__file__).parent / "searching").touch()
+        time.sleep(2)
+        return super().decode(*given)
+'''
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -615,6 +637,45 @@ def test_a_signal_ends_the_server_after_what_it_has_begun(number, folder, model,
         assert len(answers[0]["translations"]) == len(LINES) and "Traceback" not in server.log.read_text()
 
 
+def test_a_signal_ends_a_web_socket_after_the_answer_to_its_message(model, tmp_path):
+    plugin = tmp_path / "slow.py"
+    plugin.write_text(SLOW)
+    closed = 8, (1012).to_bytes(2)
+    with serving(tmp_path, "--model", model, "--plugin", plugin, "--decoder=slow") as server:
+        with web_socket(server.port) as idle, web_socket(server.port) as busy:
+            send_text(busy, f"{LINES[2]}\n".encode())
+            wait_until((tmp_path / "searching").exists)
+            server.process.send_signal(signal.SIGTERM)
+            assert receive_frame(idle) == closed
+            with pytest.raises(OSError):
+                raw(server)  # it takes no new connections meanwhile
+            send_text(busy, b"too late")
+            opcode, answer = receive_frame(busy)
+            assert opcode == 1 and answer.endswith(b"\n")
+            assert receive_frame(busy) == closed
+        assert server.process.wait(20) == 128 + signal.SIGTERM
+        assert "Traceback" not in server.log.read_text()
+
+
+def test_a_second_signal_ends_the_server_at_once(model, tmp_path):
+    plugin = tmp_path / "slow.py"
+    plugin.write_text(SLOW.replace("sleep(2)", "sleep(30)"))
+    answers: list[tuple] = []
+    with serving(tmp_path, "--model", model, "--plugin", plugin, "--decoder=slow") as server:
+        with web_socket(server.port) as busy:
+            send_text(busy, f"{LINES[2]}\n".encode())
+            wait_until((tmp_path / "searching").exists)
+            client = threading.Thread(target=lambda: answers.append(server.ask("POST", "/v1/translate", {"text": "a"})))
+            client.start()
+            time.sleep(0.3)
+            for _ in range(2):
+                server.process.send_signal(signal.SIGTERM)
+                time.sleep(0.3)
+            assert server.process.wait(5) == 128 + signal.SIGTERM
+            client.join()
+        assert "Traceback" not in server.log.read_text() and [status for status, *_ in answers] == [503]
+
+
 def test_a_signal_ends_a_server_that_still_loads_its_models(model, tmp_path):
     plugin = tmp_path / "endless.py"
     plugin.write_text(ENDLESS)
@@ -637,6 +698,6 @@ def test_what_cannot_be_served_is_told_at_once(model, nmt, tmp_path):
     assert nmt("serve", "--model", tmp_path / "none", "--port=0").returncode in (2, 4, 5)
     result = nmt("serve", "--model", model, "--model", model, "--port=0")
     assert result.returncode == 2 and b"another model has this name" in result.stderr
-    (tmp_path / "keys").write_text("# none\n")
+    (tmp_path / "keys").write_text("# none\n  # at all\n")
     assert nmt("serve", "--model", model, "--port=0", "--keys", tmp_path / "keys").returncode == 2
     assert nmt("serve", "--model", model, "--port=0", "--host=nowhere.invalid").returncode == 5

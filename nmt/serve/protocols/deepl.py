@@ -41,16 +41,16 @@ def routes(service: Service) -> list[Route]:
         if asked is None:
             raise ProblemError(400, "Value for 'target_lang' not supported.")
         sources = [source or service.detect(text, asked)[0] for text in texts]
-        models = {
-            language: service.models.find(None, language, _code(fields, "target_lang", targets.get(language, ())))
-            for language in dict.fromkeys(sources)
-        }
+        models = [
+            service.models.find(None, language, _code(fields, "target_lang", targets.get(language, ())))
+            for language in sources
+        ]
         if fields.get("split_sentences") == NO_NEWLINES:
             texts = [text.replace("\n", " ") for text in texts]
         context = fields.get("context", "")
         if not isinstance(context, str):
             raise ProblemError(400, "Value for 'context' not supported.")
-        translated = await service.translated([models[language] for language in sources], texts, settings, context)
+        translated = await service.translated(models, texts, settings, context)
         rows = [
             {"detected_source_language": language.upper(), "text": translation, "billed_characters": len(text)}
             for language, text, translation in zip(sources, texts, translated, strict=True)

@@ -32,12 +32,11 @@ def routes(service: Service) -> list[Route]:
             raise ProblemError(400, f"format is {form!r}; must be one of {', '.join(FORMS)}")
         detected = [service.detect(text, target) for text in texts] if source == "auto" else []
         sources = [language for language, _ in detected] or [source] * len(texts)
-        models = {language: service.models.find(None, language, target) for language in dict.fromkeys(sources)}
+        models = [service.models.find(None, language, target) for language in sources]
         count = _alternatives(fields)
         service.check_count(texts)
         settings = TextSettings(split=True, markup=FORMS[form])
-        of_each = [models[language] for language in sources]
-        found = await service.translate_each(of_each, list(map(Request, texts)), settings, Details(scores=count > 0))
+        found = await service.translate_each(models, list(map(Request, texts)), settings, Details(scores=count > 0))
         whole = list(map(service.text_of, found))
         answer: dict[str, Any] = {"translatedText": whole if is_list else whole[0]}
         if detected:
