@@ -15,9 +15,7 @@ from nmt.text.markup import PLACEHOLDER, escaped, has_letters
 # One group, so that `split` gives literal text at even places, markers at odd ones.
 MARKER: Final = re.compile(r'(<g id="\d+">|</g>|<x id="\d+"/>)')
 CLOSING: Final = "</g>"
-WRITTEN_TAG: Final = re.compile(
-    r"<(/?)([A-Za-z][\w:.-]*)(?:\s[^<>]*)?(/?)>|\{\\[^{}\s]*\}"
-)  # of HTML; the last one is of subtitles
+WRITTEN_TAG: Final = re.compile(r"<(/?)([A-Za-z][\w:.-]*)(?:\s[^<>]*)?/?>|\{\\[^{}\s]*\}")  # of HTML, or of subtitles
 
 
 class LiteralTag(NamedTuple):

@@ -28,7 +28,7 @@ class XmlFile:
     """
 
     def __init__(self, content: bytes, format: str, place: str) -> None:
-        self._content, self.changed = content, False
+        self._content, self._place, self.changed = content, place, False
         self._start, self._end = _check(content, format, place)
         parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, strip_cdata=False)
         try:
@@ -91,10 +91,15 @@ def local_name(element: Any) -> str:
     return etree.QName(element).localname if isinstance(element.tag, str) else ""
 
 
+def qualified(element: Any, name: str) -> str:
+    """A name in the namespace of an element."""
+    namespace = etree.QName(element).namespace
+    return f"{{{namespace}}}{name}" if namespace else name
+
+
 def children(element: Any, name: str) -> Iterator[Any]:
     """The children of an element of a name, in its own namespace."""
-    namespace = etree.QName(element).namespace
-    yield from element.iterchildren(f"{{{namespace}}}{name}" if namespace else name)
+    yield from element.iterchildren(qualified(element, name))
 
 
 def child(element: Any, name: str) -> Any:
@@ -104,8 +109,7 @@ def child(element: Any, name: str) -> Any:
 
 def new_after(element: Any, name: str) -> Any:
     """A new element of a name after another one, indented like it."""
-    namespace = etree.QName(element).namespace
-    created = etree.Element(f"{{{namespace}}}{name}" if namespace else name)
+    created = etree.Element(qualified(element, name))
     previous, tail = element.getprevious(), element.tail
     indent = element.getparent().text if previous is None else previous.tail
     element.tail = None

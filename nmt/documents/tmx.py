@@ -31,7 +31,6 @@ class TmxDocument(XmlFile):
 
     def __init__(self, content: bytes, place: str) -> None:
         super().__init__(content, "TMX", place)
-        self._place = place
         if local_name(self.root) != "tmx":
             raise damaged(place, "TMX", f"the root element is <{local_name(self.root)}>")
 

@@ -23,6 +23,7 @@ from nmt.documents.safe_xml import (
     is_empty,
     local_name,
     new_after,
+    qualified,
     set_inline_text,
 )
 
@@ -35,7 +36,7 @@ class XliffDocument(XmlFile):
 
     def __init__(self, content: bytes, place: str) -> None:
         super().__init__(content, "XLIFF", place)
-        root, self._place = self.root, place
+        root = self.root
         if local_name(root) != "xliff" or root.get("version", "")[:2] not in ("1.", "2."):
             raise damaged(
                 place, "XLIFF", f"the root element is <{local_name(root)} version='{root.get('version', '')}'>"
@@ -109,7 +110,7 @@ class XliffDocument(XmlFile):
         last = next(part for part in ("target", "seg-source", "source") if child(element, part) is not None)
         alternative = new_after(child(element, last), "alt-trans")
         alternative.set("origin", "machine translation")
-        target = etree.SubElement(alternative, etree.QName(etree.QName(element).namespace, "target"))
+        target = etree.SubElement(alternative, qualified(element, "target"))
         target.set("state-qualifier", "mt-suggestion")
         target.set(XML_LANG, inherited(element, "target-language", ""))
         target.text = text

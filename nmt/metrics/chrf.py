@@ -40,10 +40,9 @@ class Chrf(SacreBleuMetric):
             counts = _ngram_counts(characters, n)  # K G
             totals = counts.sum(1)
             common = np.array([np.minimum(row, counts).sum(1) for row in counts], dtype=np.float64)  # K K
-            both = np.outer(totals, totals) > 0
-            precisions += np.where(both, common / np.maximum(totals, 1)[:, None], 0)
-            recalls += np.where(both, common / np.maximum(totals, 1)[None, :], 0)
-            orders += both
+            precisions += common / np.maximum(totals, 1)[:, None]
+            recalls += common / np.maximum(totals, 1)
+            orders += np.outer(totals, totals) > 0
         precision, recall = precisions / np.maximum(orders, 1), recalls / np.maximum(orders, 1)
         divisor = BETA**2 * precision + recall
         scores: NDArray[np.float64] = 100 * (1 + BETA**2) * precision * recall / np.where(divisor > 0, divisor, 1)

@@ -10,7 +10,6 @@ MAX_INIT: Final = 1000.0  # of first weights, far above any that a network learn
 MAX_LAYER_SIZE: Final = 1 << 20  # of a width, of layers, of experts; the largest published are a tenth of it
 
 # The help of the options that several models have.
-FFN: Final = "the feed-forward networks: dense, or mixtures of experts (moe)"
 EXPERTS: Final = "experts of a mixture, n in its paper"
 ACTIVE_EXPERTS: Final = "experts of a token, k in their paper; in a hierarchy groups, and experts in each"
 EXPERT_GROUPS: Final = "groups of experts in a hierarchy of gates; 1 for gates without one"
@@ -236,7 +235,7 @@ class LanguageModelOptions:
     heads: int = _size(8, "attention heads")
     dropout: float = _probability(0.1, "on each sub-layer's output and on the sums of embeddings and positions")
     norm_position: Literal["post", "pre"] = opt("post", "post: norm(x + f(x)); pre: x + f(norm(x)) and a final norm")
-    ffn: Literal["dense", "moe"] = opt("dense", FFN)
+    ffn: Literal["dense", "moe"] = opt("dense", "the feed-forward networks: dense, or mixtures of experts (moe)")
     experts: int = _size(8, EXPERTS, minimum=2)
     active_experts: int = _size(2, ACTIVE_EXPERTS)
     expert_groups: int = _size(1, EXPERT_GROUPS)

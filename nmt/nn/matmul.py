@@ -8,7 +8,8 @@ Dimensions: N rows, M of them after padding, D inputs, E outputs.
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from statistics import median
 from typing import Any, Final, Literal
 
@@ -22,6 +23,7 @@ Matmul = Literal["torch", "onednn"]
 # Without gradients also numpy, and `auto`: for each shape the implementation that was measured as fastest.
 InferenceMatmul = Literal["auto", "torch", "onednn", "numpy"]
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+NewContext = Callable[[], AbstractContextManager[object]]
 
 MIN_SPEEDUP: Final = 1.2  # of oneDNN over torch for it to be chosen, so that noise does not decide
 MAX_RELATIVE_DIFFERENCE: Final = 1e-5  # to the largest number; more means a lower precision than float32
@@ -255,42 +257,36 @@ def measured(rows: int, inputs: int, outputs: int) -> tuple[Matmul, float]:
         if not _is_float32(_onednn(states, weight, None), linear(states, weight)):
             return "torch", 0.0
 
-    def multiply(implementation: Matmul, number: int) -> None:
-        with using(implementation):
-            _train_product(states, weight, number)
-
-    speedup = _speedup(lambda number: multiply("torch", number), lambda number: multiply("onednn", number))
+    speedup = _speedup(states, weight, partial(using, "torch"), partial(using, "onednn"))
     return ("onednn" if speedup >= MIN_SPEEDUP else "torch"), speedup
 
 
 def speedup_of_type(dtype: torch.dtype, rows: int, inputs: int, outputs: int) -> float:
     """The speedup of a CPU's products of this type, with gradients, over float32."""
     states, weight = torch.randn(rows, inputs, requires_grad=True), torch.randn(outputs, inputs, requires_grad=True)
-
-    def multiply(is_cast: bool, number: int) -> None:
-        with torch.autocast("cpu", dtype, enabled=is_cast):
-            _train_product(states, weight, number)
-
-    return _speedup(lambda number: multiply(False, number), lambda number: multiply(True, number))
+    cast = partial(torch.autocast, "cpu", dtype)
+    return _speedup(states, weight, partial(cast, enabled=False), cast)
 
 
-def _train_product(states: Tensor, weight: Tensor, number: int) -> None:
-    """A product and its gradient, in each round of another number of rows. states: (N, D); weight: (E, D)"""
-    with torch.enable_grad():
-        output = product(states[: len(states) - number % (len(states) // 2)], weight)
-    torch.autograd.grad(output, (states, weight), output)
+def _speedup(states: Tensor, weight: Tensor, baseline: NewContext, other: NewContext) -> float:
+    """The speedup of `product` with its gradient in another context, as the median of alternating rounds.
 
+    states: (N, D), of which each round has another number; weight: (E, D)
+    baseline, other: give the context of a round
+    """
 
-def _speedup(baseline: Callable[[int], object], other: Callable[[int], object]) -> float:
-    """The speedup of `other`, as the median of alternating rounds. Both are called with the number of the round."""
+    def seconds(new_context: NewContext, number: int) -> float:
+        start = time.perf_counter()
+        with new_context():
+            with torch.enable_grad():
+                output = product(states[: len(states) - number % (len(states) // 2)], weight)
+            torch.autograd.grad(output, (states, weight), output)
+        return time.perf_counter() - start
+
     ratios: list[float] = []
     end = time.perf_counter() + TRAINING_MEASUREMENT_SECONDS
     while len(ratios) < MIN_TRAINING_ROUNDS or time.perf_counter() < end:
-        start = time.perf_counter()
-        baseline(len(ratios))
-        middle = time.perf_counter()
-        other(len(ratios))
-        ratios.append((middle - start) / (time.perf_counter() - middle))
+        ratios.append(seconds(baseline, len(ratios)) / seconds(other, len(ratios)))
     return median(ratios)
 
 

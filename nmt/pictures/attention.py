@@ -240,8 +240,8 @@ class _Layout:
         self, text: str, x: float, y: float, side: str = "left", size: float = FONT_POINTS, upward: bool = False
     ) -> None:
         """A text whose left, center or right is at x, its middle at y; upward: turned to be read upwards"""
-        turn = {"rotation": 90, "rotation_mode": "anchor"} if upward else {"rotation_mode": "anchor"}
-        self.axes.text(x, y, text, fontsize=size, ha=side, va="center_baseline", **turn)
+        turn = 90 if upward else 0
+        self.axes.text(x, y, text, fontsize=size, ha=side, va="center_baseline", rotation=turn, rotation_mode="anchor")
 
     def put_heading(self, text: str, y: float) -> None:
         self.put_text(text, MARGIN_POINTS, y, size=HEADING_POINTS)

@@ -6,6 +6,7 @@ fewer bits are converted to float32. Its positions become a table of learned one
 
 import struct
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Final
 
@@ -55,8 +56,6 @@ UNKNOWN_PARTS: Final = (  # of names of arrays of networks that are not imported
     "q_norm",
     "project_in",
 )
-
-
 FROM_ZERO: Final = "decoder/start_from_zero_embedding"
 
 
@@ -173,17 +172,14 @@ def _vocabulary(path: Path) -> dict[str, int]:
         return ids
 
 
-class _File:
+class _File(BytesIO):
     """The bytes of a model.bin, read from its start. Raises ValueError at its end."""
 
-    def __init__(self, content: bytes) -> None:
-        self._content, self._place = content, 0
-
     def take(self, size: int) -> bytes:
-        if self._place + size > len(self._content):
+        taken = self.read(size)
+        if len(taken) < size:
             raise ValueError("is cut off")
-        self._place += size
-        return self._content[self._place - size : self._place]
+        return taken
 
     def number(self, form: str) -> int:
         [value] = struct.unpack(f"<{form}", self.take(struct.calcsize(form)))

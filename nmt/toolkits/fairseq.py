@@ -16,7 +16,6 @@ from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
 from nmt.nn.positions import sinusoids
 from nmt.toolkits.layout import (
-    NORMS,
     TORCH_PARTS,
     Array,
     Place,
@@ -46,14 +45,9 @@ REQUIRED_ARGUMENTS: Final = {  # with the values that ours has; an argument that
     "encoder_layers_to_keep": (None,),
     "decoder_layers_to_keep": (None,),
 }
-EQUAL_ARGUMENTS: Final = {  # of encoder and decoder: ours
-    "embed_dim": "d_model",
-    "ffn_embed_dim": "d_ff",
-    "attention_heads": "heads",
-    "normalize_before": "",
-    "learned_pos": "",
-}
-FAIRSEQ_ACTIVATIONS: Final = {"relu": "relu", "gelu": "gelu", "swish": "swish"}
+FAIRSEQ_SIZES: Final = {"d_model": "embed_dim", "d_ff": "ffn_embed_dim", "heads": "attention_heads"}
+EQUAL_ARGUMENTS: Final = (*FAIRSEQ_SIZES.values(), "normalize_before", "learned_pos")  # of encoder and decoder
+FAIRSEQ_ACTIVATIONS: Final = ("relu", "gelu", "swish")  # as ours are named
 OUTPUTS: Final = ("decoder.output_projection.weight", "decoder.embed_out")  # the second in earlier versions
 
 
@@ -124,26 +118,27 @@ def _options(arguments: Mapping[str, Any], is_joint: bool, file: Path) -> Transf
     for key, allowed in REQUIRED_ARGUMENTS.items():
         if (value := arguments.get(key, allowed[0])) not in allowed and value:
             raise UserError(f"{quoted(file)}: its {key} is {quoted(value)}, which our transformer does not have")
-    for key, ours in EQUAL_ARGUMENTS.items():
-        if ours and f"encoder_{key}" not in arguments:
+    for key in FAIRSEQ_SIZES.values():
+        if f"encoder_{key}" not in arguments:
             raise ValueError(f"its arguments have no encoder_{key}")
+    for key in EQUAL_ARGUMENTS:
         if arguments.get(f"encoder_{key}") != arguments.get(f"decoder_{key}"):
             raise UserError(f"{quoted(file)}: encoder_{key} and decoder_{key} differ; ours are the same")
     activation = arguments.get("activation_fn", "relu")
     if activation not in FAIRSEQ_ACTIVATIONS:
         raise UserError(
-            f"{quoted(file)}: its activation_fn is {quoted(activation)}; must be one of {FAIRSEQ_ACTIVATIONS}"
+            f"{quoted(file)}: its activation_fn is {quoted(activation)}; must be {' or '.join(FAIRSEQ_ACTIVATIONS)}"
         )
     shares_all, shares_output = (
         arguments.get(f"share_{what}") for what in ("all_embeddings", "decoder_input_output_embed")
     )
     values = {
-        **{ours: arguments.get(f"encoder_{key}", 0) for key, ours in EQUAL_ARGUMENTS.items() if ours},
+        **{ours: arguments[f"encoder_{key}"] for ours, key in FAIRSEQ_SIZES.items()},
         "encoder_layers": arguments.get("encoder_layers", 0),
         "decoder_layers": arguments.get("decoder_layers", 0),
         "norm_position": "pre" if arguments.get("encoder_normalize_before") else "post",
         "norm_epsilon": FAIRSEQ_EPSILON,
-        "activation": FAIRSEQ_ACTIVATIONS[activation],
+        "activation": activation,
         "positions": "learned",
         "max_positions": max(
             int(arguments.get(f"max_{side}_positions") or DEFAULT_MAX_POSITIONS) for side in ("source", "target")
@@ -174,17 +169,17 @@ def _weights(
             weight = array_of(arrays, f"{prefix}.in_proj_weight")
             bias = array_of(arrays, f"{prefix}.in_proj_bias", dims=1)
             return np.split(weight, 3)[third], np.split(bias, 3)[third]
-        return weight_and_bias(arrays, path, dims=1 if place.part in NORMS else 2)
+        return weight_and_bias(arrays, path, place.part)
 
     weights = read_layers(options, read)
-    for side in ("encoder", "decoder"):
-        name = {"encoder": "source", "decoder": "target"}[side]
-        length = FIRST_POSITION + options.max_positions
-        table = sinusoids(length, options.d_model, "t2t-sinusoidal").numpy()
+    for side, own in (("encoder", "source"), ("decoder", "target")):
         if has_learned_positions:
             table = array_of(arrays, f"{side}.embed_positions.weight")
-        own = table[FIRST_POSITION:][: options.max_positions]
-        weights[f"{name}_positions.weight"] = np.pad(own, ((0, options.max_positions - len(own)), (0, 0)), mode="edge")
+        else:
+            table = sinusoids(FIRST_POSITION + options.max_positions, options.d_model, "t2t-sinusoidal").numpy()
+        table = table[FIRST_POSITION:][: options.max_positions]
+        further = ((0, options.max_positions - len(table)), (0, 0))  # past the end of a shorter one
+        weights[f"{own}_positions.weight"] = np.pad(table, further, mode="edge")
     weights["source_embedding.weight"] = source.embeddings(tables[0], tables[1][FAIRSEQ_EOS])
     if options.tie != "all":
         weights["target_embedding.weight"] = target.embeddings(tables[1], tables[1][FAIRSEQ_EOS])

@@ -19,7 +19,6 @@ from nmt.models.options import TransformerOptions
 from nmt.nn.positions import sinusoids
 from nmt.symbols import EOS, SYMBOLS, UNK
 from nmt.toolkits.layout import (
-    NORMS,
     TORCH_PARTS,
     Array,
     Place,
@@ -139,11 +138,10 @@ def sines_before_cosines(width: int) -> Indices:
 def _positions(arrays: Mapping[str, Array], width: int) -> tuple[str, Indices | None]:
     """The form of our positions, and the order of the states' width that it needs; None for the same order."""
     tables = [table for side in STACKS if (table := arrays.get(f"model.{side}.embed_positions.weight")) is not None]
-    order = sines_before_cosines(width)
-    for form, columns in (("sinusoidal", order), ("t2t-sinusoidal", None)):
-        reordered = (table if columns is None else table[:, columns] for table in tables)
-        if all(np.allclose(table, sinusoids(len(table), table.shape[1], form).numpy()) for table in reordered):
-            return form, columns
+    for form, order in (("sinusoidal", sines_before_cosines(width)), ("t2t-sinusoidal", None)):
+        in_order = (table if order is None else table[:, order] for table in tables)
+        if all(np.allclose(table, sinusoids(len(table), table.shape[1], form).numpy()) for table in in_order):
+            return form, order
     return "learned", None
 
 
@@ -178,7 +176,7 @@ def _weights(
 
     def read(place: Place) -> tuple[Array, Array]:
         name = f"model.{place.side}.layers.{place.layer}.{TORCH_PARTS[place.part]}"
-        return reordered(place.part, *weight_and_bias(arrays, name, dims=1 if place.part in NORMS else 2), order)
+        return reordered(place.part, *weight_and_bias(arrays, name, place.part), order)
 
     weights = read_layers(options, read)
     if not 0 <= start < len(tables[1]):

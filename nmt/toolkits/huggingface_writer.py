@@ -100,16 +100,14 @@ def _max_positions(options: TransformerOptions) -> int:
 
 def _configs(loaded: LoadedModel, options: TransformerOptions) -> dict[str, dict[str, Any]]:
     """The settings by the names of their files."""
-    pipeline = loaded.pipeline
+    pipeline, positions = loaded.pipeline, _max_positions(options)
+    ids = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": BOS, "forced_eos_token_id": EOS}
     search = {
-        "pad_token_id": PAD,
-        "eos_token_id": EOS,
-        "decoder_start_token_id": BOS,
-        "forced_eos_token_id": EOS,
+        **ids,
         "bad_words_ids": [[PAD], [BOS]],
         "num_beams": NUM_BEAMS,
         "length_penalty": 1.0,
-        "max_length": min(DEFAULT_POSITIONS, _max_positions(options)),
+        "max_length": min(DEFAULT_POSITIONS, positions),
     }
     config = {
         "architectures": ["MarianMTModel"],
@@ -125,24 +123,21 @@ def _configs(loaded: LoadedModel, options: TransformerOptions) -> dict[str, dict
         "dropout": options.dropout,
         "attention_dropout": options.attention_dropout,
         "activation_dropout": options.activation_dropout,
-        "max_position_embeddings": _max_positions(options),
+        "max_position_embeddings": positions,
         "scale_embedding": True,
         "share_encoder_decoder_embeddings": options.tie == "all",
         "tie_word_embeddings": options.tie != "none",
         "vocab_size": pipeline.source.size,
         "decoder_vocab_size": pipeline.target.size,
         "is_encoder_decoder": True,
-        **{
-            key: search[key]
-            for key in ("pad_token_id", "eos_token_id", "decoder_start_token_id", "forced_eos_token_id")
-        },
+        **ids,
     }
     tokenizer = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": pipeline.source_lang,
         "target_lang": pipeline.target_lang,
         "separate_vocabs": not pipeline.joint,
-        "model_max_length": min(DEFAULT_POSITIONS, _max_positions(options)),
+        "model_max_length": min(DEFAULT_POSITIONS, positions),
         "unk_token": SYMBOLS[UNK],
         "eos_token": SYMBOLS[EOS],
         "pad_token": SYMBOLS[PAD],

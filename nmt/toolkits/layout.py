@@ -112,8 +112,9 @@ def array_of(arrays: Mapping[str, Array], *names: str, dims: int = 2) -> Array:
     return array
 
 
-def weight_and_bias(arrays: Mapping[str, Array], name: str, dims: int = 2) -> tuple[Array, Array]:
-    """The arrays `NAME.weight` and `NAME.bias`, by `array_of`. dims: of the weight"""
+def weight_and_bias(arrays: Mapping[str, Array], name: str, part: str) -> tuple[Array, Array]:
+    """The arrays `NAME.weight` and `NAME.bias` of a part, by `array_of`."""
+    dims = 1 if part in NORMS else 2
     return array_of(arrays, f"{name}.weight", dims=dims), array_of(arrays, f"{name}.bias", dims=1)
 
 
@@ -126,9 +127,15 @@ def parts_of(options: TransformerOptions, weights: Mapping[str, Array]) -> Itera
 
 
 def reordered(part: str, weight: Array, bias: Array, order: Indices | None) -> tuple[Array, Array]:
-    """A part's weight (out, in) and bias for states whose width has another order. order: (D,) None for the same"""
+    """A part's weight (out, in) and bias for states whose width has another order. order: (D,) None for the same
+
+    Raises ValueError for a part of another width.
+    """
     if order is None:
         return weight, bias
+    widths = {len(weight), len(bias)} if part in WRITING else {weight.shape[1]}
+    if widths != {len(order)}:
+        raise ValueError(f"{part} has the width {max(widths)}; must be {len(order)}, that of the embeddings")
     return (weight[order], bias[order]) if part in WRITING else (weight[:, order], bias)
 
 

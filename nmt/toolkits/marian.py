@@ -83,7 +83,7 @@ MARIAN_LINEARS: Final = {  # block and letter of each part
 MARIAN_NORMS: Final = {"self.norm": "self_Wo", "cross.norm": "context_Wo", "norm": "ffn_ffn"}
 RECURRENT_NORM_NAMES: Final = {"post": "rnn_ffn", "pre": "rnn"}
 NORM_ENDS: Final = {"post": "", "pre": "_pre"}
-MARIAN_ACTIVATIONS: Final = {"relu": "relu", "swish": "swish"}
+MARIAN_ACTIVATIONS: Final = ("relu", "swish")  # as ours are named
 
 
 def read_marian(model: Path, files: TextFiles) -> ImportedModel:
@@ -184,7 +184,7 @@ def _options(settings: Mapping[str, Any], joint: bool, file: Path) -> Transforme
     options = {
         "norm_position": PROCESSES[processes],
         "norm_epsilon": MARIAN_EPSILON,
-        "activation": MARIAN_ACTIVATIONS[activation],
+        "activation": activation,
         "positions": "t2t-sinusoidal",
         "decoder_autoregression": AUTOREGRESSIONS[autoregression],
         "attention_bias": True,

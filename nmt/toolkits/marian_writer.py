@@ -49,7 +49,7 @@ def write_marian(loaded: LoadedModel, output: Path, check: StopCheck) -> None:
     weights = arrays_of(loaded)
     if options.positions != "t2t-sinusoidal":
         raise UserError(f"{name}: has --positions {options.positions}; Marian has t2t-sinusoidal alone")
-    if options.activation not in MARIAN_ACTIVATIONS.values():
+    if options.activation not in MARIAN_ACTIVATIONS:
         raise UserError(f"{name}: has --activation {options.activation}; Marian's layers do not")
     if weights.get("target_embedding.weight", weights["source_embedding.weight"])[BOS].any():
         raise UserError(f"{name}: its decoder begins with an embedding, Marian's with zeros, as imported models do")

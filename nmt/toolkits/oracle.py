@@ -65,11 +65,12 @@ def compare_with_toolkit(imported: ImportedModel, model: Model, format: str) -> 
         log.warn(f"not compared with {package}: {type(error).__name__}: {one_line(str(error))}")
         return
     own = force_decode(model, [np.array(pair.source) for pair in pairs], [pair.target for pair in pairs])
-    nats = max(
+    differences = [
         abs(found - expected)
         for decoding, pair in zip(own, pairs, strict=True)
         for found, expected in zip(decoding.log_probs, pair.log_probs, strict=False)
-    )
+    ]
+    nats = float(np.max(differences))  # Python's maximum forgets a NaN
     tell = log.warn if not nats <= MAX_NATS_APART else log.info
     compared = f"{package} {version(package)}, {len(pairs)} sentences of random tokens"
     tell(f"largest difference of log-probabilities: {nats:.1e} nats ({compared})")

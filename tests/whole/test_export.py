@@ -207,6 +207,10 @@ def say_nothing_at_the_end(spec):
     spec.config.add_source_eos = False
 
 
+def forget_a_vector(spec):
+    spec.encoder.embeddings[0].weight.tensor[-1] = torch.nan  # of a word that the first line does not have
+
+
 def alter(monkeypatch, change):
     """Let `change` alter each specification before it is written."""
     right = nmt.export.ctranslate2.specification
@@ -219,7 +223,14 @@ def alter(monkeypatch, change):
     monkeypatch.setattr(nmt.export.ctranslate2, "specification", altered)
 
 
-WRONG = [swap_queries_and_keys, begin_at_position_1, swap_norms, forget_to_scale, say_nothing_at_the_end]
+WRONG = [
+    swap_queries_and_keys,
+    begin_at_position_1,
+    swap_norms,
+    forget_to_scale,
+    say_nothing_at_the_end,
+    forget_a_vector,
+]
 
 
 @pytest.mark.parametrize("spoil", WRONG)

@@ -38,7 +38,7 @@ from foreign_models import (
     torch_layers,
 )
 from random_models import make_model
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from nmt.artefact import Artefact
 from nmt.checkpoint import load_model
@@ -201,6 +201,17 @@ def test_a_folder_of_another_kind_is_refused(config, told, pieces, importing, tm
     write_huggingface(tmp_path / "hf", pieces, {**POST, **ALL, **SWISH}, **config)
     result = importing(tmp_path / "hf")
     assert result.code == 4 and told in result.err and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["fc1.weight", "fc2.bias", "self_attn_layer_norm.weight"])
+def test_an_array_of_hugging_face_that_is_too_wide_is_refused(name, pieces, importing, tmp_path):
+    write_huggingface(tmp_path / "hf", pieces, {**POST, **ALL, **SWISH})
+    file = tmp_path / "hf/model.safetensors"
+    tensors = load_file(file)
+    wide = f"model.encoder.layers.0.{name}"
+    save_file(tensors | {wide: torch.cat([tensors[wide], tensors[wide][..., :4]], -1)}, file, {"format": "pt"})
+    result = importing(tmp_path / "hf")
+    assert result.code == 4 and f"has the width {D + 4}; must be {D}" in result.err
 
 
 # fairseq
