@@ -1,9 +1,8 @@
 """`nmt average`: the mean of checkpoints as a model folder."""
 
 import math
-import sys
 
-from nmt.cli.command import Command, Parts, print_json
+from nmt.cli.command import Command, Parts, print_json, print_lines
 from nmt.errors import one_line
 from nmt.train.options import AverageOptions
 
@@ -20,8 +19,7 @@ def run(options: AverageOptions, parts: Parts) -> None:
         }
         print_json({"output": one_line(options.output), "averaged": names, "scores": rows})
         return
-    for name, row in scores.items():
-        sys.stdout.write(f"{name}\tloss {row['loss']:.4f} nats/token\tppl {row['ppl']:.4f}\n")
+    print_lines(f"{name}\tloss {row['loss']:.4f} nats/token\tppl {row['ppl']:.4f}" for name, row in scores.items())
 
 
 COMMAND = Command("average", AverageOptions, run, kinds=("criterion",))

@@ -9,7 +9,7 @@ import importlib
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,7 +20,7 @@ from typer.exceptions import TyperException
 
 from nmt import registry
 from nmt.cli.parameters import FLAG, LETTER, OF_FLAG, Flag, flags_of, name_of, spread_values, typer_parameters
-from nmt.cli.settings import HELP, Layer, OptionTable, Settings, choice_by, file_layer, option_table
+from nmt.cli.settings import HELP, Layer, OptionTable, Settings, file_layer, option_table
 from nmt.cli.unknown_words import name_of_peers, stray_word, unknown_flag
 from nmt.errors import UserError
 from nmt.files import json_text
@@ -63,6 +63,11 @@ def start_is_over() -> None:
 def print_json(value: object) -> None:
     """Print a value as JSON."""
     sys.stdout.write(json_text(value))
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines, which have no LF yet."""
+    sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
 @dataclass(frozen=True)
@@ -175,26 +180,21 @@ class Command:
             bases.append(base)
         return bases
 
-    def settings(
-        self, table: OptionTable, bases: Sequence[Layer], files: Sequence[Layer], chosen: Mapping[str, str]
-    ) -> Settings:
-        """The settings of bases and files. chosen: the names of the chosen parts, by path"""
+    def settings(self, table: OptionTable, bases: Sequence[Layer], files: Sequence[Layer]) -> Settings:
+        """The settings of bases and files. table: of the chosen parts"""
         settings = Settings()
         for base in bases:
-            of_base = choice_by([Layer("the chosen parts", chosen), base], table.taken, {})
-            base_table = option_table(self.name, self.own_groups(), of_base)
-            settings.overlay_base(base, base_table, base_table.chosen(of_base), chosen)
+            of_base = option_table(self.name, self.own_groups(), [Layer("the chosen parts", table.chosen), base])
+            settings.overlay_base(base, of_base, table.chosen)
         for file in files:
             settings.overlay(file, table)
         return settings
 
     def read(self, file: Layer) -> tuple[OptionTable, Settings]:
         """The options, and their values in a settings file alone, not converted yet."""
-        groups, bases = self.own_groups(), self.bases([file])
-        taken = {option.name for option in chain(*groups.values())}
-        choice = choice_by([*bases, file], taken, {})
-        table = option_table(self.name, groups, choice)
-        return table, self.settings(table, bases, [file], table.chosen(choice))
+        bases = self.bases([file])
+        table = option_table(self.name, self.own_groups(), [*bases, file])
+        return table, self.settings(table, bases, [file])
 
 
 class ShellCommand(TyperCommand):
@@ -228,21 +228,19 @@ class ShellCommand(TyperCommand):
 
     def _read(self, ctx: Any) -> None:
         command, groups = self.command, self.command.own_groups()
-        own = [*chain(*groups.values())]
-        options, taken = [option for option in own if not option.positional], {option.name for option in own}
+        options = [option for option in chain(*groups.values()) if not option.positional]
         values, _ = self._parse(ctx, options, flags_of(options))
         for plugin in values.get("plugin", ()):
             registry.load_plugin(plugin)
         files = [file_layer(path, read_toml(Path(path))) for path in values.get("config", ())]
         bases = command.bases([*files, Layer(COMMAND_LINE, values)])
-        layers, chosen = [*bases, *files], None
+        chosen = None
         while True:  # a part may hold parts, whose names further flags choose
-            choice = choice_by(layers, taken, values)
-            self.table = option_table(command.name, groups, choice)
-            if chosen == (chosen := self.table.chosen(choice)):
+            self.table = option_table(command.name, groups, [*bases, *files], values)
+            if chosen == (chosen := self.table.chosen):
                 break
             values, words = self._parse(ctx, self.table.options, self.table.flags)
-        self.settings = command.settings(self.table, bases, files, chosen)
+        self.settings = command.settings(self.table, bases, files)
         if values.pop("help", False) and not ctx.resilient_parsing:
             from nmt.cli.help import show_help  # rich takes its time to import
 

@@ -1,12 +1,11 @@
 """`nmt doctor`: faults of a corpus, before a week of training on it."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Literal
 
-from nmt.cli.command import Command, print_json
+from nmt.cli.command import Command, print_json, print_lines
 from nmt.cli.tables import table_lines
 from nmt.doctor.doctor import DoctorOptions, DoctorReport, SetReport, doctor
 from nmt.doctor.findings import CHECKS, SEVERITIES, Finding, worst
@@ -40,7 +39,7 @@ def run(options: DoctorCommandOptions) -> int:
     if options.json:
         print_json(report.to_json())
     else:
-        sys.stdout.writelines(f"{line}\n" for line in _lines(report))
+        print_lines(_lines(report))
     if options.html is not None:
         write_output(Path(options.html), _page(report).encode())
         log.info(f"{quoted(options.html)}: the report")

@@ -221,7 +221,6 @@ def _translate(options: EvaluateOptions, parts: Parts, model: str, source: Syste
     """Translate the source lines with a model."""
     from nmt.translate.line_warnings import LineWarnings
     from nmt.translate.options import TranslatorOptions
-    from nmt.translate.windows import place_of
     from nmt.translators import open_translator
 
     settings = TranslatorOptions(

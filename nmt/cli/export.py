@@ -1,11 +1,10 @@
 """`nmt export`: a model folder, also with weights of 8 bits; or a model for another engine, checked to translate as ours does."""
 
-import sys
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from nmt.cli.command import Command, print_json
+from nmt.cli.command import Command, print_json, print_lines
 from nmt.errors import UserError, one_line, quoted
 from nmt.log import log
 from nmt.options import MAX_THREADS, REQUIRED, flag_of, opt, options_class
@@ -147,7 +146,7 @@ def _export_ctranslate2(
     if options.json:
         print_json({"output": one_line(options.output), "quantization": options.quantization, **asdict(export)})
     else:
-        sys.stdout.writelines(f"{row}\n" for row in _rows(export))
+        print_lines(_rows(export))
 
 
 def _development_set(source: str, reference: str) -> "DevelopmentSet":

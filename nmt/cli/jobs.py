@@ -186,6 +186,6 @@ def _last_error(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - MAX_LOG_TAIL_BYTES))
         lines = file.read().decode(errors="replace").split("\n")
-    last_command = max((i for i, line in enumerate(lines) if line.startswith("$ nmt ")), default=0)
-    errors = [line.removeprefix(ERROR_START) for line in lines[last_command:] if line.startswith(ERROR_START)]
-    return f": {quoted(errors[-1])}" if errors else ""
+    of_last_command = takewhile(lambda line: not line.startswith("$ nmt "), reversed(lines))
+    error = next((line for line in of_last_command if line.startswith(ERROR_START)), None)
+    return f": {quoted(error.removeprefix(ERROR_START))}" if error else ""

@@ -1,9 +1,7 @@
 """`nmt list`: the parts and presets of each kind."""
 
-import sys
-
 from nmt import registry
-from nmt.cli.command import Command, print_json
+from nmt.cli.command import Command, print_json, print_lines
 from nmt.errors import unknown
 from nmt.options import opt, options_class
 
@@ -24,8 +22,7 @@ def run(options: ListOptions) -> None:
         print_json(table)
         return
     for kind, names in table.items():
-        sys.stdout.write(f"{kind}\n")
-        sys.stdout.writelines(f"  {name:<32} {summary}\n" for name, summary in names.items())
+        print_lines([kind, *(f"  {name:<32} {summary}" for name, summary in names.items())])
 
 
 COMMAND = Command("list", ListOptions, run, positional=("kind",))

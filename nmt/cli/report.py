@@ -170,23 +170,24 @@ def report_table(runs: Sequence[History], test_set: str | None, tflops: float | 
     published = [EN_DE.title(), EN_FR.title()]
     rows = []
     for system in TABLE_2:
-        cells = {pair.title(): (f"{it.bleu:.2f}".removesuffix("0"), it.cost) for pair, it in system.cells.items()}
-        rows.append((system.system, cells, system.counted))
+        bleus = {pair.title(): f"{cell.bleu:.2f}".removesuffix("0") for pair, cell in system.cells.items()}
+        costs = {pair.title(): cell.cost for pair, cell in system.cells.items()}
+        rows.append((system.system, bleus, costs, system.counted))
     for run in runs:
         label = f"{quoted(run.folder)}: {run.preset or quoted(run.model)}, {run.parameters / 1e6:.1f}M"
-        cell = _bleu(run), estimated_cost(run, tflops)
-        rows.append((label, {columns[run.folder]: cell}, None if run.eflop is None else run.eflop * 1e18))
+        bleus, costs = {columns[run.folder]: _bleu(run)}, {columns[run.folder]: estimated_cost(run, tflops)}
+        rows.append((label, bleus, costs, None if run.eflop is None else run.eflop * 1e18))
     names = [*published, *sorted(set(columns.values()) - set(published))]
-    costs = [name for name in names if any(cells.get(name, ("", None))[1] is not None for _, cells, _ in rows)]
-    header = ["system", *(f"BLEU {name}" for name in names), *(f"cost {name}" for name in costs), "counted"]
+    with_costs = [name for name in names if any(costs.get(name) is not None for _, _, costs, _ in rows)]
+    header = ["system", *(f"BLEU {name}" for name in names), *(f"cost {name}" for name in with_costs), "counted"]
     texts = [
         [
             system,
-            *(cells.get(name, ("-", None))[0] for name in names),
-            *(_power(cells.get(name, ("-", None))[1]) for name in costs),
+            *(bleus.get(name, "-") for name in names),
+            *(_power(costs.get(name)) for name in with_costs),
             _power(counted),
         ]
-        for system, cells, counted in rows
+        for system, bleus, costs, counted in rows
     ]
     return ReportTable(header, texts, list(map(_speeds, runs)), _notes(runs, tflops))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nmt.artefact import Artefact, set_fact
-from nmt.cli.command import Command, print_json
+from nmt.cli.command import Command, print_json, print_lines
 from nmt.cli.contrast import ContrastCounts, categories_of
 from nmt.cli.prompt import is_typed
 from nmt.cli.tables import table_lines
@@ -140,7 +140,7 @@ def _contrast(options: ScoreOptions, scorer: _PairScorer) -> None:
     if options.json:
         print_json(counts.as_dict())
     else:
-        sys.stdout.writelines(f"{line}\n" for line in table_lines(counts.rows(), right=range(1, 4)))
+        print_lines(table_lines(counts.rows(), right=range(1, 4)))
 
 
 def _calibrate(options: ScoreOptions, loaded: "LoadedModel", signals: "Signals") -> None:
@@ -162,8 +162,7 @@ def _calibrate(options: ScoreOptions, loaded: "LoadedModel", signals: "Signals")
         print_json([{**vars(reliability), "ece": reliability.ece} for reliability in reliabilities])
         return
     header = ["confidence", *["tokens", "confident", "right"] * len(reliabilities)]
-    right = range(1, len(header))
-    sys.stdout.writelines(f"{line}\n" for line in table_lines([header, *_reliability_rows(reliabilities)], right))
+    print_lines(table_lines([header, *_reliability_rows(reliabilities)], right=range(1, len(header))))
     for reliability in reliabilities:
         figures = f"ECE {reliability.ece:.4f}, nll {reliability.nll:.4f} nats a token"
         sys.stdout.write(f"temperature {reliability.temperature:.4f}: {figures}\n")

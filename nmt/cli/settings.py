@@ -1,7 +1,7 @@
 """The options of a command and of its chosen parts, and their values: of a preset, of settings files and of flags."""
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -15,9 +15,6 @@ HELP: Final = ("--help", "-h")
 # A settings file is read after these. A plug-in runs code, so only a person may name it (docs/reference/contract.md).
 NOT_IN_FILES: Final = ("config", "dump_config", "debug", "plugin")
 NOT_DUMPED: Final = (*NOT_IN_FILES, "quiet", "verbose", "preset")
-
-Choice = Callable[[Option], str]
-"""The name of the part that an option chooses."""
 
 
 class Layer(NamedTuple):
@@ -44,12 +41,14 @@ class OptionTable:
     flags: the flags by spelling
     ambiguous: the options that a spelling fits, if they belong to several parts
     taken: the names of the command's own options; a key that begins with one of them leaves out no kind
+    chosen: the names of the chosen parts and of those within them, by path
     """
 
     groups: Mapping[str, Sequence[Option]]
     flags: Mapping[str, Flag]
     ambiguous: Mapping[str, Sequence[Option]]
     taken: frozenset[str]
+    chosen: Mapping[str, str]
 
     @property
     def options(self) -> list[Option]:
@@ -64,10 +63,6 @@ class OptionTable:
             raise UserError(f"setting '{key}' is ambiguous (write {keys})")
         return matches[0] if matches else None
 
-    def chosen(self, choice: Choice) -> dict[str, str]:
-        """The names of the chosen parts and of those within them, by path."""
-        return {option.path_key: choice(option) for option in self.options if option.kind}
-
 
 def setting_keys(option: Option, taken: Container[str]) -> list[str]:
     """The keys of an option: with its whole path and, if it cannot be misread, without the kind at its front."""
@@ -75,21 +70,34 @@ def setting_keys(option: Option, taken: Container[str]) -> list[str]:
     return [option.path_key, short] if short and short.partition(".")[0] not in taken else [option.path_key]
 
 
-def option_table(command: str, own: Mapping[str, Sequence[Option]], choice: Choice) -> OptionTable:
-    """The options of a command with its parts.
+def option_table(
+    command: str,
+    own: Mapping[str, Sequence[Option]],
+    layers: Sequence[Layer],
+    given: Mapping[str, Any] = registry.NO_VALUES,
+) -> OptionTable:
+    """The options of a command with the parts that the command line chooses, else the last layer that names one.
 
     own: the command's own options by heading; the parts stand before the last of them
+    given: the values of the command line by path key
     Raises UserError where two options of one owner have one spelling.
     """
     own_options = [option for group in own.values() for option in group]
     taken, flags = frozenset(option.name for option in own_options), flags_of(own_options, f"nmt {command}")
+
+    def choice(option: Option) -> str:
+        keys = setting_keys(option, taken)
+        names = [layer.values[key] for layer in layers for key in reversed(keys) if key in layer.values]
+        return str(given.get(option.path_key, [option.default, *names][-1]))
+
+    chosen: dict[str, str] = {}
     parts = defaultdict[str, list[Option]](list)  # by heading: `criterion.decoder sampling`
     for chooser in filter(lambda option: option.kind, own_options):
-        names = {chooser.name: choice(chooser)}
-        for option in registry.options_within(chooser.kind, names[chooser.name], choice, chooser.name):
-            parts[f"{option.path} {names[option.path]}"].append(option)
+        chosen[chooser.name] = choice(chooser)
+        for option in registry.options_within(chooser.kind, chosen[chooser.name], choice, chooser.name):
+            parts[f"{option.path} {chosen[option.path]}"].append(option)
             if option.kind:
-                names[option.path_key] = choice(option)
+                chosen[option.path_key] = choice(option)
 
     claims = defaultdict[str, list[Flag]](list)
     for heading, options in parts.items():
@@ -106,7 +114,7 @@ def option_table(command: str, own: Mapping[str, Sequence[Option]], choice: Choi
     ambiguous = {spelling: [flag.option for flag in found] for spelling, found in claims.items() if len(found) > 1}
     *first, last = own
     groups = {**{heading: own[heading] for heading in first}, **parts, last: own[last]}
-    return OptionTable(groups, flags | unique, ambiguous, taken)
+    return OptionTable(groups, flags | unique, ambiguous, taken, chosen)
 
 
 @dataclass
@@ -132,15 +140,13 @@ class Settings:
                 )
             self.values[path_key], self.origins[path_key] = value, layer.origin
 
-    def overlay_base(
-        self, base: Layer, table: OptionTable, names: Mapping[str, str], chosen: Mapping[str, str]
-    ) -> None:
+    def overlay_base(self, base: Layer, table: OptionTable, chosen: Mapping[str, str]) -> None:
         """Set the values of a preset but for those of parts that are replaced: noam's lr is no learning rate for another.
 
         base: the preset, or the options of a model; table: of its parts
-        names, chosen: the names of its parts and of the chosen parts, by path
+        chosen: the names of the chosen parts, by path
         """
-        keys_by_part = defaultdict[str, list[str]](list)
+        names, keys_by_part = table.chosen, defaultdict[str, list[str]](list)
         for key, value in base.values.items():
             option = table.find(key)
             above = [path for path in names if option and f"{option.path}.".startswith(f"{path}.")]
@@ -191,18 +197,3 @@ class Settings:
                 if value is not REQUIRED:
                     lines.append(f"{toml_line(option.key, value)}  # {self.origins.get(option.path_key, 'default')}")
         return "\n".join(lines) + "\n"
-
-
-def choice_by(layers: Sequence[Layer], taken: Container[str], given: Mapping[str, str]) -> Choice:
-    """The choice of parts by the command line, else by the last layer that names one, else by default.
-
-    taken: the names of the command's own options
-    given: the names on the command line by path key
-    """
-
-    def choice(option: Option) -> str:
-        keys = setting_keys(option, taken)
-        names = [layer.values[key] for layer in layers for key in reversed(keys) if key in layer.values]
-        return str(given.get(option.path_key, [option.default, *names][-1]))
-
-    return choice

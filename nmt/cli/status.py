@@ -1,12 +1,11 @@
 """`nmt status`: how a run stands, seen from another terminal, or why it ended."""
 
 import re
-import sys
 import time
 from pathlib import Path
 from typing import Any, Final
 
-from nmt.cli.command import Command, print_json
+from nmt.cli.command import Command, print_json, print_lines
 from nmt.cli.tables import table_lines
 from nmt.errors import quoted
 from nmt.locks import LOCK, holder_of
@@ -37,7 +36,7 @@ def run(options: StatusOptions) -> None:
     if options.json:
         print_json(values)
     else:
-        sys.stdout.writelines(f"{line}\n" for line in table_lines(_rows(values)))
+        print_lines(table_lines(_rows(values)))
 
 
 def run_status(folder: Path) -> dict[str, Any]:
@@ -51,7 +50,7 @@ def run_status(folder: Path) -> dict[str, Any]:
     best_by = None if best is None else checkpoints.judged_by(best)
     of_best = [record.values for record in validations if best is not None and record.update == update_of(best)]
     state = _state(saved, holder)
-    current = saved if saved is not None else SavedStatus()
+    current = saved or SavedStatus()
     age = round(max(0.0, time.time() - (folder / METRICS_FILE).stat().st_mtime), 1)
     is_running = state["state"] == "running"
     is_late = is_running and age > max(MIN_LATE_SECONDS, LATE_LINES * (current.line_seconds or 0.0))
@@ -80,13 +79,12 @@ def _state(saved: SavedStatus | None, holder: str | None) -> dict[str, Any]:
         place = re.fullmatch(r"(.*) pid (\d+)", holder)
         host, pid = (place[1], int(place[2])) if place else (holder, None)
         return {"state": "running", "reason": None, "message": None, "host": host, "pid": pid}
-    end = None if saved is None else saved.end
-    if end is not None:
-        state, reason, message = "ended", str(end.reason), end.message
-    elif saved is not None:
+    if saved is None:
+        state, reason, message = "unknown", None, UNKNOWN
+    elif saved.end is None:
         state, reason, message = "died", "killed", DIED
     else:
-        state, reason, message = "unknown", None, UNKNOWN
+        state, reason, message = "ended", str(saved.end.reason), saved.end.message
     return {"state": state, "reason": reason, "message": message, "host": None, "pid": None}
 
 

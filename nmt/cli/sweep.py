@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 from nmt import registry
 from nmt.artefact import MANIFEST
-from nmt.cli.command import Command, print_json
+from nmt.cli.command import Command, print_json, print_lines
 from nmt.cli.evaluate import build_metrics, metric_values
 from nmt.cli.jobs import Job, Step, run_jobs
 from nmt.cli.plot import line_charts
@@ -99,7 +99,7 @@ class SweepOptions:
 
 @dataclass
 class Row:
-    """The runs of one combination of values. scores: of each run that is done, by name"""
+    """The runs of one combination of values. scores: of each run, by name; empty for one that is not done"""
 
     trials: list[Trial] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
@@ -141,7 +141,7 @@ def run(options: SweepOptions) -> int:
     texts = [_digest(Path(path)) for path in (options.source, *options.reference) if path is not None]
     jobs = [Job(folder / trial.name, steps_of(trial, options, texts)) for trial in trials]
     if options.dry_run:
-        sys.stdout.writelines(f"{line}\n" for line in _dry_run(trials, jobs))
+        print_lines(_dry_run(trials, jobs))
         return 0
     _check_folder(folder)
     with Lock(folder), log.progress("sweeping", len(jobs), "runs") as bar:
@@ -244,16 +244,12 @@ def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[
         steps.append(
             Step("train", [f"--output={folder}"], _toml(training), [data], slot_options=_slot_options(training))
         )
-        model = [f"--model={folder}"]
+        trained = folder
         if options.average is not None:
-            model = [f"--model={folder / MODEL_FOLDER}"]
-            average = [
-                f"--run={folder}",
-                f"--last={options.average}",
-                f"--output={folder / MODEL_FOLDER}",
-                "--overwrite",
-            ]
+            trained = folder / MODEL_FOLDER
+            average = [f"--run={folder}", f"--last={options.average}", f"--output={trained}", "--overwrite"]
             steps.append(Step("average", average))
+        model = [f"--model={trained}"]
     if options.source is not None:
         output = folder / TRANSLATION_FILE
         translate = [*model, f"--input={options.source}", f"--output={output}"]
@@ -303,8 +299,9 @@ def scores_of(job: Job) -> dict[str, float]:
         known = {f"{VALIDATION_PREFIX}{name}" for name in ("loss", "ppl", *registry.names("metric"))}
         for record in read_records(job.folder)[1]:
             for name, value in record.values.items():
-                is_better = name not in scores or sign_of(name) * (value - scores[name]) > 0
-                scores |= {name: value} if name in known and is_better else {}
+                if name in known:
+                    better = max if sign_of(name) > 0 else min
+                    scores[name] = better(scores.get(name, value), value)
     if "evaluate" in commands:
         scores |= {row.metric: row.value for row in read_scores(job.folder / SCORES_FILE)}
     return scores
@@ -326,7 +323,7 @@ def ranked_rows(trials: Sequence[Trial], jobs: Sequence[Job], score: str) -> lis
         row = rows.setdefault(repr(trial.tried), Row())
         row.trials.append(trial)
         row.jobs.append(job)
-        row.scores += [scores_of(job)] if job.is_done else []
+        row.scores.append(scores_of(job) if job.is_done else {})
 
     def rank(row: Row) -> tuple[float, bool, float, float]:
         mean, loss = row.mean(score), row.mean(f"{VALIDATION_PREFIX}loss")
@@ -367,8 +364,7 @@ def _print(options: SweepOptions, sweep: Sweep, rows: Sequence[Row], best: Mappi
     if options.json:
         print_json({"score": options.score_name, "best": dict(best), "settings": list(map(_as_json, rows))})
         return
-    right = range(len(sweep.tried), len(header) - 1)
-    sys.stdout.writelines(f"{line}\n" for line in table_lines([header, *table], right))
+    print_lines(table_lines([header, *table], right=range(len(sweep.tried), len(header) - 1)))
     if best:
         use = f"nmt {sweep.command} --config {quoted(Path(options.output) / BEST_FILE)}"
         plugins = "".join(f" --plugin {quoted(plugin)}" for plugin in registry.loaded_plugins())
@@ -376,9 +372,9 @@ def _print(options: SweepOptions, sweep: Sweep, rows: Sequence[Row], best: Mappi
 
 
 def _cell(row: Row, name: str) -> str:
-    mean, deviation = row.mean(name), row.deviation(name)
-    text = "-" if mean is None else f"{mean:.2f}" if sign_of(name) > 0 else f"{mean:.4f}"
-    return text if deviation is None else f"{text} +- {deviation:{'.2f' if sign_of(name) > 0 else '.4f'}}"
+    mean, deviation, digits = row.mean(name), row.deviation(name), 2 if sign_of(name) > 0 else 4
+    text = "-" if mean is None else f"{mean:.{digits}f}"
+    return text if deviation is None else f"{text} +- {deviation:.{digits}f}"
 
 
 def _runs(row: Row) -> str:
@@ -391,18 +387,12 @@ def _runs(row: Row) -> str:
 
 def _as_json(row: Row) -> dict[str, Any]:
     names = sorted({name for scores in row.scores for name in scores})
-    done = iter(row.scores)
     runs = [
-        {
-            "run": str(job.folder),
-            "seed": trial.seed,
-            "scores": next(done) if job.is_done else {},
-            "error": job.error or None,
-        }
-        for trial, job in zip(row.trials, row.jobs, strict=True)
+        {"run": str(job.folder), "seed": trial.seed, "scores": scores, "error": job.error or None}
+        for trial, job, scores in zip(row.trials, row.jobs, row.scores, strict=True)
     ]
-    scores = {name: {"mean": row.mean(name), "deviation": row.deviation(name)} for name in names}
-    return {"values": dict(row.trials[0].tried), "scores": scores, "runs": runs}
+    means = {name: {"mean": row.mean(name), "deviation": row.deviation(name)} for name in names}
+    return {"values": dict(row.trials[0].tried), "scores": means, "runs": runs}
 
 
 def _charts(sweep: Sweep, rows: Sequence[Row], score: str) -> Iterator[LineChart]:

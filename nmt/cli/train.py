@@ -1,13 +1,12 @@
 """`nmt train`: train a model on prepared data, or continue a run."""
 
 import contextlib
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from nmt.artefact import Artefact
-from nmt.cli.command import DEFAULTS, Command, Parts, print_json
+from nmt.cli.command import DEFAULTS, Command, Parts, print_json, print_lines
 from nmt.cli.settings import Layer
 from nmt.dist import World
 from nmt.errors import ArtefactError, quoted
@@ -38,7 +37,7 @@ def run(options: TrainOptions, parts: Parts) -> int:
             if options.json:
                 print_json(vars(estimate))
             else:
-                sys.stdout.writelines(f"{line}\n" for line in estimate.lines())
+                print_lines(estimate.lines())
         return 0
     done = train(options, parts)
     if options.json and world.leads:

@@ -109,15 +109,15 @@ class TranslateOptions(TranslatorOptions, FileOptions):
             self._check_document()
         elif self.retranslate:
             raise ValueError("--retranslate: is of documents (give --format too, or leave it out)")
-        written = [(name, getattr(self, name)) for name in WRITTEN]
         if self.input.count(STDIN_NAME) > 1:
             raise ValueError("- is given twice, but stdin is one text (name a file for one of them)")
-        read = (("input", STDIN if file == "-" else file) for file in self.input or ("-",))
         if self.is_drawn and self.engine == "ctranslate2":
             raise ValueError("--attention, --beam-graph: are drawn by our own engine (leave --engine out)")
-        files = [(name, file) for name, file in [*read, *written] if file != "-"]
+        read = [("input", STDIN if file == "-" else file) for file in self.input or ("-",)]
+        written = [(name, getattr(self, name)) for name in WRITTEN]
+        files = [(name, file) for name, file in [*read, *written] if file not in (None, "-")]
         for (name, file), (other, other_file) in combinations(files, 2):
-            if other != "input" and None not in (file, other_file) and realpath(file) == realpath(other_file):
+            if other != "input" and realpath(file) == realpath(other_file):
                 flags = [flag_of(word) for word in (name, other)]
                 raise ValueError(f"{flags[0]} and {flags[1]} are the same file, {quoted(other_file)} (name another)")
         if self.stats == "-":

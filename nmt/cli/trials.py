@@ -95,11 +95,6 @@ class Sweep:
     parts: Sequence[str]
     lacking: Mapping[tuple[Any, ...], frozenset[str]]
 
-    @property
-    def grid_size(self) -> int:
-        """The number of combinations of the lists."""
-        return math.prod(len(values) for values in self.tried.values() if not isinstance(values, Range))
-
     def trials(self, draws: int | None, draws_seed: int, seeds: int) -> list[Trial]:
         """The trials, `seeds` of each combination of values.
 
@@ -123,22 +118,24 @@ class Sweep:
         ranges = [key for key, values in self.tried.items() if isinstance(values, Range)]
         if draws is None and ranges:
             raise UserError(f"{quoted(self.path)}: '{quoted(ranges[0])}' is a range to draw from (give --trials N)")
-        if draws is None and self.grid_size > MAX_TRIALS:
-            too_many = f"{self.grid_size:,} combinations, more than {MAX_TRIALS:,}"
+        lists = [values for values in self.tried.values() if not isinstance(values, Range)]
+        grid_size = math.prod(map(len, lists))
+        if draws is None and grid_size > MAX_TRIALS:
+            too_many = f"{grid_size:,} combinations, more than {MAX_TRIALS:,}"
             raise UserError(f"{quoted(self.path)}: {too_many} (give --trials N to draw some of them)")
-        if draws is None or (not ranges and draws >= self.grid_size):
-            lists = [values for values in self.tried.values() if not isinstance(values, Range)]
-            rows = [dict(zip(self.tried, row, strict=True)) for row in product(*lists)]
-            rows = list(map(self._fitting, rows))
-            return list({_texts(row): row for row in rows}.values())
-        drawn: dict[str, dict[str, Any]] = {}
-        for number in range(draws * DRAWS_PER_TRIAL):
-            row = {key: _draw(values, Random(f"{draws_seed} {key} {number}")) for key, values in self.tried.items()}
-            row = self._fitting(row)
-            drawn[_texts(row)] = row
-            if len(drawn) == draws:
+        if draws is None or (not ranges and draws >= grid_size):
+            rows = (dict(zip(self.tried, row, strict=True)) for row in product(*lists))
+        else:
+            rows = (
+                {key: _draw(values, Random(f"{draws_seed} {key} {number}")) for key, values in self.tried.items()}
+                for number in range(draws * DRAWS_PER_TRIAL)
+            )
+        different: dict[str, dict[str, Any]] = {}
+        for row in map(self._fitting, rows):
+            different[_texts(row)] = row
+            if len(different) == draws:
                 break
-        return list(drawn.values())
+        return list(different.values())
 
     def _fitting(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The settings that their parts have, and those that no part has, which are an error later.
@@ -258,6 +255,8 @@ def _with_ranges(origin: str, values: Mapping[str, Any]) -> dict[str, Any]:
     for path, value in values.items():
         key, _, end = path.rpartition(".")
         if key and end in RANGE_KEYS:
+            if key in values:
+                raise UserError(f"{origin}: '{quoted(key)}' has a value and a range (leave one of them out)")
             grouped.setdefault(key, {})[end] = value
         else:
             grouped[path] = value

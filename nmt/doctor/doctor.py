@@ -61,12 +61,11 @@ class DoctorOptions(CorpusOptions):
             raise ValueError("--vocabulary: has no effect with prepared data, which has its own (leave it out)")
         if self.reads_stdin:
             raise ValueError("--train-tsv -: text is read more than once, so not from stdin (name a file)")
+        if self.data is None and not files:
+            raise ValueError(
+                "no corpus is given (give a prepared-data folder, or --train PREFIX, or --source and --target)"
+            )
         if self.data is None:
-            if not files:
-                message = (
-                    "no corpus is given (give a prepared-data folder, or --train PREFIX, or --source and --target)"
-                )
-                raise ValueError(message)
             _ = self.languages
 
 
@@ -126,7 +125,7 @@ def doctor(options: DoctorOptions) -> DoctorReport:
         results = list(zip([*train, *evaluation], [*in_train, *examined], strict=True))
         for pair_set, result in results:
             findings += _findings(pair_set, result, _sides_in_pieces(pipeline), signals)
-        for pair_set, result in results[1:] if train else []:
+        for pair_set, result in zip(evaluation, examined, strict=True):
             if rows := overlap.training_rows(result.loose_keys):  # sentences that are in the training data
                 examples = _examples(pair_set, dict(islice(rows.items(), options.examples)), train[0])
                 finding = Finding(

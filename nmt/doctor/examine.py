@@ -140,12 +140,13 @@ class ExaminePairs:
         distinguishable = source_language != target_language and any(map(is_profiled, self.languages))
         for number, source, target in zip(lines.numbers, *texts, strict=True):
             place = f"{lines.files.paths[0]}:{number}"
-            if is_invisible(source) or is_invisible(target):
-                if not is_invisible(source) or not is_invisible(target):
-                    blank = int(not is_invisible(source))
-                    counts.add("blank-one-side", SIDES[blank], f"{lines.files.paths[blank]}:{number}", source + target)
-                else:
-                    counts.add("blank-both-sides", "pair", place)
+            blank = [side for side, text in enumerate((source, target)) if is_invisible(text)]
+            if len(blank) == 2:
+                counts.add("blank-both-sides", "pair", place)
+            elif blank:
+                [side] = blank
+                counts.add("blank-one-side", SIDES[side], f"{lines.files.paths[side]}:{number}", source + target)
+            if blank:
                 continue
             sizes = len(source) * worth[0], len(target) * worth[1]
             if max(sizes) >= MIN_UNLIKE_CHARACTERS and max(sizes) > UNLIKE_RATIO * min(sizes):

@@ -6,7 +6,6 @@ a table of words can be read and corrected.
 
 import re
 import struct
-import tomllib
 import unicodedata
 from collections import defaultdict
 from functools import cache
@@ -43,8 +42,7 @@ class LanguageTables(msgspec.Struct):
 @cache
 def language_tables() -> LanguageTables:
     """The tables, read once."""
-    content = Path(__file__).with_name("languages.toml").read_bytes().decode()
-    return msgspec.convert(tomllib.loads(content), LanguageTables)
+    return msgspec.toml.decode(Path(__file__).with_name("languages.toml").read_bytes(), type=LanguageTables)
 
 
 # A word or letter has a score of 1, shared among its languages. The scores for all languages are one integer with 32

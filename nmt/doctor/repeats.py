@@ -32,17 +32,14 @@ class TrainingOverlap:
 
     def __init__(self, evaluation_keys: Iterable[Keys]) -> None:
         """evaluation_keys: (N,) of each evaluation set"""
-        keys = np.unique(np.concatenate([np.zeros(0, dtype=np.uint64), *evaluation_keys]))
-        self._wanted = keys[keys != NO_KEY]
+        self._wanted = {key for keys in evaluation_keys for key in keys.tolist()} - {NO_KEY}
         self._first_row: dict[int, int] = {}
 
     def add_training(self, keys: Keys, start: int) -> None:
         """Compare the keys of training rows. start: the first row's number"""
-        if not len(self._wanted):
-            return
-        nearest = np.minimum(np.searchsorted(self._wanted, keys), len(self._wanted) - 1)
-        for i in np.flatnonzero(self._wanted[nearest] == keys).tolist():
-            self._first_row.setdefault(int(keys[i]), start + i)
+        for row, key in enumerate(keys.tolist(), start):
+            if key in self._wanted:
+                self._first_row.setdefault(key, row)
 
     def training_rows(self, keys: NDArray[Any]) -> dict[int, int]:
         """Training row by evaluation row, for the evaluation rows that occur in training. keys: (N,) of the set"""

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from nmt import registry
 from nmt.artefact import Artefact
-from nmt.errors import ArtefactError, UserError, expecting, naming, quoted
+from nmt.errors import ArtefactError, OtherFormatError, UserError, expecting, naming, quoted
 from nmt.files import Count, read_bytes
 from nmt.options import read_toml
 from nmt.report.status import METRICS_FILE, VALIDATION_PREFIX
@@ -188,10 +188,15 @@ def read_records(folder: Path) -> tuple[list[Record], list[Record]]:
 
 
 def _newest(run: Path) -> Artefact:
-    """The newest complete checkpoint; a run that goes on may delete one meanwhile."""
+    """The newest complete checkpoint; a run that goes on may delete one meanwhile.
+
+    Raises OtherFormatError if another version of nmt wrote the newest.
+    """
     for folder in reversed(Checkpoints(run).all()):
         try:
             return Artefact(folder, "checkpoint")
+        except OtherFormatError:
+            raise
         except ArtefactError:
             continue
     raise ArtefactError(f"{quoted(run)}: the run has no whole checkpoint yet (wait until it has saved one)")

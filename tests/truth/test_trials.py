@@ -87,6 +87,7 @@ def test_a_name_is_safe_for_a_folder_and_differs_where_values_do(sweep_of):
         ('[train]\ndata = "d"\nlr = { low = 0.1 }', "'lr': low or high is missing"),
         ('[train]\ndata = "d"\nlr = { low = 0.2, high = 0.1 }', "'lr': low and high must be numbers, low the smaller"),
         ('[train]\ndata = "d"\nlr = { low = 0.0, high = 0.1, log = true }', "with it low above 0"),
+        ('[train]\ndata = "d"\nlr = 1\n"lr.low" = 0.1', "'lr' has a value and a range"),
         ('[train]\ndata = "d"\noutput = "o"', "'output' is set by nmt sweep"),
         ('[train]\ndata = "d"\nplugin = "p"', "'plugin' cannot be set in a file"),
         ('[train]\ndata = "d"\n[translate]\nalpha = [0, 1]', "[translate]: 'alpha' has values to try"),

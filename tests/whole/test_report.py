@@ -142,6 +142,10 @@ def test_what_is_no_run_or_has_no_checkpoint_or_other_scores_is_refused(data, co
     weights = copy / "checkpoints/update-40/model.safetensors"
     weights.write_bytes(b"\xff" * weights.stat().st_size)
     assert call("report", copy).code == 4
+    manifest = copy / "checkpoints/update-40/manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 999}))
+    told = call("report", copy)
+    assert told.code == 4 and "has format 999" in told.err
     shutil.rmtree(copy / "checkpoints")
     told = call("report", copy)
     assert told.code == 4 and "no whole checkpoint" in told.err
