@@ -179,9 +179,7 @@ def micro_batches(
     device: the type of the device that computes them
     """
     groups = [group for group in groups if len(group)]
-    if len(groups) > 1:
-        groups = _joined(groups, source_lengths, target_lengths, max_tokens, PADDING_TO_JOIN[device])
-    for group in groups:
+    for group in _joined(groups, source_lengths, target_lengths, max_tokens, PADDING_TO_JOIN[device]):
         longest = np.maximum(source_lengths[group], target_lengths[group]) + 1
         start = width = 0
         for i, length in enumerate(longest):

@@ -329,13 +329,11 @@ class EncodeTask:
     def __call__(self, chunk: Chunk) -> Encoded:
         texts = decode(chunk, self.on_bad_line)
         characters = np.array([list(map(len, side)) for side in (texts.source, texts.target)]).T  # N 2
-        used, unknown_tags = texts.good, self._unknown_tags(chunk, texts)
-        if self.lengths is not None:
-            used = used & (characters.max(1) <= self.lengths.max_characters)
-            texts.source, texts.target = map(self.lengths.without_long, (texts.source, texts.target))
+        limits = self.lengths or LengthFilter(max_length=0)
+        used, unknown_tags = texts.good & (characters.max(1) <= limits.max_characters), self._unknown_tags(chunk, texts)
+        texts.source, texts.target = map(limits.without_long, (texts.source, texts.target))
         prepared = self.pipeline.source.prepare(texts.source), self.pipeline.target.prepare(texts.target)
         contexts = self.pipeline.source.prepare(list(map(context_text, chunk.contexts)))
-        limits = self.lengths or LengthFilter(max_length=0)
         source, num_context = encode_with_contexts(
             self.pipeline.source.encode_prepared,
             limits.without_long(contexts),

@@ -75,10 +75,8 @@ class Mixture:
         self.names, self.stages, self._seed = list(dict.fromkeys(name for name, _ in corpora)), stages, seed
         lengths = np.array([pairs for _, pairs in corpora], dtype=np.int64)
         starts = np.cumsum(lengths) - lengths
-        ranges: dict[str, list[int]] = {name: [] for name in self.names}
-        for number, (name, _) in enumerate(corpora):
-            ranges[name].append(number)
-        self._ranges = [(starts[own], lengths[own]) for own in ranges.values()]
+        corpus_of = np.array([self.names.index(name) for name, _ in corpora])  # of each range
+        self._ranges = [(starts[corpus_of == i], lengths[corpus_of == i]) for i in range(len(self.names))]
         self._sizes = np.array([int(own.sum()) for _, own in self._ranges], dtype=np.int64)
         self.size = int(self._sizes.sum())
         self.shares = [self._shares(stage) for stage in stages]  # (C,) of each stage

@@ -123,9 +123,8 @@ def learn_shortlist(
 
 
 def _pairs_that_fit(corpus: Corpus, pairs: Indices) -> Indices:
-    is_short: NDArray[np.bool_] = (
-        corpus.source_lengths[pairs].astype(np.int64) * corpus.target_lengths[pairs] <= MAX_PAIR_CELLS
-    )
+    cells = corpus.source_lengths[pairs].astype(np.int64) * corpus.target_lengths[pairs]
+    is_short = cells <= MAX_PAIR_CELLS
     if num_long := int((~is_short).sum()):
         what = f"pairs with more than {MAX_PAIR_CELLS:,} source tokens times target tokens are left out"
         log.warn(f"{what}: {num_long:,} of {len(pairs):,}")

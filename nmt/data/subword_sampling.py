@@ -19,7 +19,7 @@ from nmt.data.text_noise import TextNoise
 from nmt.errors import UserError
 from nmt.text.pipeline import Pipeline
 from nmt.text.segmentations import NO_TOKEN, MergeSegmentations, Segmentations, WordSegmentations, segmentations_of
-from nmt.text.vocabulary import backwards, join_rows
+from nmt.text.vocabulary import backwards, join_rows, word_starts
 
 MAX_CACHED_BYTES: Final = 1 << 26  # of the ways to cut the words seen so far
 PLACE_BITS: Final = 21  # of a symbol's place in its sentence
@@ -105,7 +105,7 @@ class SubwordSampler:
         """
         numbers = ids.astype(np.uint32)
         sentence_ends = np.cumsum(lengths)
-        ways, starts = self._ways_of_words(numbers, (sentence_ends - lengths)[lengths > 0])
+        ways, starts = self._ways_of_words(numbers, lengths)
         symbols, symbols_of_word = join_rows([way.symbols for way in ways], np.int32, 2)
         first = np.cumsum(symbols_of_word) - symbols_of_word  # (W,) symbol of each word
         sentence = np.searchsorted(sentence_ends, starts, side="right")  # (W,)
@@ -127,14 +127,11 @@ class SubwordSampler:
         begins = tokens != NO_TOKEN
         return Rows(tokens[begins], np.bincount(sentence_of_symbol[begins], minlength=len(lengths)))
 
-    def _ways_of_words(self, ids: NDArray[np.uint32], starts: Indices) -> tuple[list[WordSegmentations], Indices]:
-        """The ways to cut each word, and (W,) its first id. starts: (N,) the first id of each sentence"""
+    def _ways_of_words(self, ids: NDArray[np.uint32], lengths: Indices) -> tuple[list[WordSegmentations], Indices]:
+        """The ways to cut each word, and (W,) its first id. lengths: (N,) ids of each sentence"""
         if self._num_bytes > MAX_CACHED_BYTES:
             self._known, self._num_bytes = {}, 0
-        begins = self._segmentations.begins_word[ids]
-        begins[1:] |= self._segmentations.ends_word[ids[:-1]]
-        begins[starts] = True
-        words = np.flatnonzero(begins)
+        words = word_starts(ids, lengths, self._segmentations.begins_word, self._segmentations.ends_word)
         content, cuts = ids.tobytes(), [*(words * ids.itemsize).tolist(), ids.nbytes]
         names = [content[start:end] for start, end in pairwise(cuts)]
         known = self._known
@@ -159,12 +156,13 @@ class SubwordSampler:
         after = np.arange(1, len(tokens) + 2)  # the symbol after each; MERGED inside a symbol; one more for the end
         while len(word):
             possible = np.flatnonzero((after[begin] == middle) & (after[middle] == end))
+            if not len(possible):
+                break
             made = possible[np.diff(word[possible], prepend=-1) != 0]
             after[begin[made]] = end[made]
             after[middle[made]] = MERGED
             tokens[begin[made]] = token[made]
             left = np.flatnonzero((after[begin] != MERGED) & (after[middle] != MERGED) & (after[end] != MERGED))
-            left = left if len(made) else left[:0]
             word, begin, middle, end, token = (values[left] for values in (word, begin, middle, end, token))
         begins: NDArray[np.bool_] = after[:-1] != MERGED
         return begins

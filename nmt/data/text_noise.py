@@ -15,7 +15,7 @@ from nmt.data.row_files import Rows
 from nmt.errors import UserError
 from nmt.symbols import UNK
 from nmt.text.pipeline import Side
-from nmt.text.vocabulary import expand_ranges
+from nmt.text.vocabulary import expand_ranges, word_starts
 
 ESCAPE: Final = re.compile(r"(&\w+;|&#\w+;)")  # of a Moses tokenizer
 
@@ -45,10 +45,7 @@ class TextNoise:
         keys: (N,) of the draws of each sentence; longest: a sentence with more tokens stays as it is
         """
         ends = np.cumsum(lengths)
-        begins = self._begins_word[ids]
-        begins[1:] |= self._ends_word[ids[:-1]]
-        begins[(ends - lengths)[lengths > 0]] = True
-        words = np.flatnonzero(begins)  # (W,) the first token of each
+        words = word_starts(ids, lengths, self._begins_word, self._ends_word)  # W
         sentence = np.searchsorted(ends, words, side="right")  # (W,)
         counts = np.diff(words, append=len(ids))  # (W,) tokens of each
         places = (words - (ends - lengths)[sentence]).astype(np.uint64) + np.uint64(1)  # 0 is that of the sentence

@@ -60,9 +60,10 @@ class Cells:
 
     keys: (C,) source id * V + target id
     source, target: (C,) number of the token among the source or target tokens of these pairs
-    positions: (C, 2) of source and target token in their sentences
+    positions: (C, 2) of source and target token in their sentences, in the model's order
     lengths: (C, 2) of the sentences
     counts: (n,) cells of each pair
+    target_reversed: see `PairIds`
     """
 
     keys: Indices
@@ -71,6 +72,7 @@ class Cells:
     positions: Indices
     lengths: Indices
     counts: Indices
+    target_reversed: bool
 
     @classmethod
     def of(cls, pairs: PairIds, starts: Indices, indices: Indices, size: int) -> "Cells":
@@ -84,14 +86,15 @@ class Cells:
         keys = pairs.source[places[:, 0]].astype(np.int64) * size + pairs.target[places[:, 1]]
         before = np.cumsum(lengths, axis=0) - lengths
         tokens = np.repeat(before, counts, axis=0) + positions
-        if pairs.target_reversed:
-            positions = np.stack([positions[:, 0], of_cells[:, 1] - 1 - positions[:, 1]], 1)
-        return cls(keys, tokens[:, 0], tokens[:, 1], positions, of_cells, counts)
+        return cls(keys, tokens[:, 0], tokens[:, 1], positions, of_cells, counts, pairs.target_reversed)
 
     def diagonal(self) -> Floats:
         """(C,) exp(-lambda |i / S - j / T|), in proportion to the prior of a link (Dyer et al., equation 2)."""
-        shares: Floats = (self.positions + 0.5) / self.lengths
-        diagonal: Floats = np.exp(-TENSION * np.abs(shares[:, 0] - shares[:, 1]))
+        source, target = self.positions.T
+        if self.target_reversed:
+            target = self.lengths[:, 1] - 1 - target
+        distances = (source + 0.5) / self.lengths[:, 0] - (target + 0.5) / self.lengths[:, 1]
+        diagonal: Floats = np.exp(-TENSION * np.abs(distances))
         return diagonal
 
 
@@ -197,10 +200,7 @@ class AlignmentModel:
         with log.progress("aligning", len(self.pairs.lengths), "pairs") as bar:
             for cells in self.chunks(np.arange(len(self.pairs.lengths)), bar):
                 linked = self.agreement(cells) > MIN_AGREEMENT
-                target = cells.positions[:, 1]
-                if self.pairs.target_reversed:
-                    target = cells.lengths[:, 1] - 1 - target
-                values = np.stack([cells.positions[:, 0], target], 1)[linked].astype(COLUMN_TYPES["links"])
+                values = cells.positions[linked].astype(COLUMN_TYPES["links"])
                 counts = np.bincount(
                     np.repeat(np.arange(len(cells.counts)), cells.counts)[linked], minlength=len(cells.counts)
                 )

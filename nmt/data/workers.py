@@ -78,9 +78,8 @@ def kill_workers(pool: Executor) -> None:
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
         process.kill()
-    if (
-        results is not None
-    ):  # a killed worker may leave half a result, whose rest the pool awaits as long as a writer is open
+    # A killed worker may leave half a result, whose rest the pool awaits as long as a writer is open.
+    if results is not None:
         results._writer.close()
 
 

@@ -250,10 +250,12 @@ def is_extension(new: Pipeline, old: Pipeline) -> bool:
 
 def _begins_with(new: Vocabulary, old: Vocabulary) -> bool:
     if isinstance(new, CodesVocabulary) and isinstance(old, CodesVocabulary):
-        names = [[each.piece(token) for token in range(old.size)] for each in (new, old) if each.size >= old.size]
-        same_names = len(names) == 2 and names[0] == names[1]
-        same_symbols = new.user_symbols[: len(old.user_symbols)] == old.user_symbols
-        return same_names and same_symbols and new.codes.startswith(old.codes.removesuffix("\n"))
+        return (
+            new.size >= old.size
+            and all(new.piece(token) == old.piece(token) for token in range(old.size))
+            and new.user_symbols[: len(old.user_symbols)] == old.user_symbols
+            and new.codes.startswith(old.codes.removesuffix("\n"))
+        )
     return new.to_bytes().startswith(old.to_bytes())
 
 
@@ -271,7 +273,6 @@ def parts_of_new_entries(new: Vocabulary, old: Vocabulary) -> list[list[int]]:
 def _ids_of_codes(vocabulary: CodesVocabulary, piece: str) -> list[int]:
     """The ids of a piece, which a word may go on after."""
     if not piece.endswith(PIECE_MARK):
-        return [int(token) for token in vocabulary.encode_batch([piece]).ids]
+        return vocabulary.encode_batch([piece]).lists()[0]
     # A last character that no merge knows keeps the end of the word away from the others.
-    ids = vocabulary.encode_batch([piece.removesuffix(PIECE_MARK) + "\0"]).ids
-    return [int(token) for token in ids[:-1]]
+    return vocabulary.encode_batch([piece.removesuffix(PIECE_MARK) + "\0"]).lists()[0][:-1]

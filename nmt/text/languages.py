@@ -4,9 +4,8 @@ import re
 from functools import cache
 from typing import Final
 
-UNSPACED_LANGUAGES: Final = frozenset(
-    ("zh", "ja", "th", "lo", "km", "my", "yue")
-)  # without spaces between words or sentences
+# Without spaces between words or sentences.
+UNSPACED_LANGUAGES: Final = frozenset(("zh", "ja", "th", "lo", "km", "my", "yue"))
 
 
 @cache

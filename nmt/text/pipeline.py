@@ -171,7 +171,7 @@ class Side:
 
     def encode(self, text: str) -> list[int]:
         """The ids of a line of raw text, without EOS."""
-        return [int(token) for token in self.encode_batch([text]).ids]
+        return self.encode_batch([text]).lists()[0]
 
     def unknown_tag(self, text: str) -> str:
         """A word at the beginning of a raw text that is written like the user symbols, `<...>`, but is no entry; else empty."""
@@ -268,7 +268,7 @@ class Side:
     def word_of_text_tokens(self, words: Sequence[str]) -> list[int]:
         """The number of the word that each token of a text belongs to, also of unknown tokens. words: of the text"""
         lengths = self.encode_prepared(words).lengths  # a word has the same tokens wherever it stands
-        return [number for number, length in enumerate(lengths.tolist()) for _ in range(length)]
+        return np.repeat(np.arange(len(lengths)), lengths).tolist()
 
     def words(self, prepared: str) -> list[str]:
         """The words between spaces of a text that the TextPreparer gave."""

@@ -64,8 +64,7 @@ class Segmentations(ABC):
         begins = np.cumsum([0, *map(len, texts)])[:-1]
         prepared = np.full(len(word), NO_TOKEN, dtype=np.int32)
         prepared[begins] = tokens
-        ends = [*range(1, len(word) + 1)]
-        alone = np.array([self._token(word, end - 1, end) for end in ends], dtype=np.int32)
+        alone = np.array([self._token(word, begin, begin + 1) for begin in range(len(word))], dtype=np.int32)
         whole = np.array([character == WHOLE for character in word])
         alone[whole] = prepared[whole]
         steps, shares = self._steps(word, alone.tolist())

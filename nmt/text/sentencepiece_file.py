@@ -96,15 +96,14 @@ def rearranged(model: bytes, ids: Mapping[str, int], size: int, unk: int, eos: i
     Pieces that the vocabulary lacks come last, and count as its unknown word.
     """
     known = {piece.text: piece for piece in read_pieces(model)}
-    names = dict.fromkeys(range(size), "")
-    names |= {number: text for text, number in ids.items()}
+    names = {number: text for text, number in ids.items()}
     own_ids = {token: token for token in range(len(SYMBOLS))}
     pieces = list(map(control_piece, own_ids))
     rows, taken = [-1, -1, eos, unk], set(SYMBOLS)
     for number in range(size):
         if number in (unk, eos):
             continue
-        text = names[number]
+        text = names.get(number, "")
         if LANGUAGE_TAG.fullmatch(text):  # the first word of a line, which a segmenter does not know
             text = SPACE_MARK + text
             known[text] = Piece(text, 0.0, USER_DEFINED_PIECE)

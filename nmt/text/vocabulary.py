@@ -89,6 +89,20 @@ def backwards(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.repeat(2 * ends - lengths - 1, lengths) - np.arange(int(lengths.sum()))
 
 
+def word_starts(
+    ids: NDArray[Any], lengths: NDArray[np.int64], begins_word: NDArray[np.bool_], ends_word: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """(W,) the position of the first token of each word of N texts; a word is of one text.
+
+    ids: of all texts, in the order of the text; lengths: (N,) of each
+    begins_word, ends_word: (V,) whether a token begins a word, or ends one
+    """
+    begins = begins_word[ids]
+    begins[1:] |= ends_word[ids[:-1]]
+    begins[(np.cumsum(lengths) - lengths)[lengths > 0]] = True
+    return np.flatnonzero(begins)
+
+
 class Vocabulary(Protocol):
     """Text to ids and back. The only control symbol that text can give is UNK, for what has no entry."""
 
@@ -119,7 +133,10 @@ class Vocabulary(Protocol):
 
 
 class WordVocabulary:
-    """The word list of `--subword none`. A word that looks like a control symbol is a word like any other."""
+    """The word list of `--subword none`. A word that looks like a control symbol is a word like any other.
+
+    ids: of each word; the control symbols are not among them
+    """
 
     suffix, user_symbols = ".words", ()
 
@@ -127,8 +144,8 @@ class WordVocabulary:
         """words: by id, after the control symbols. Raises ValueError for empty or repeated words, and for spaces."""
         self._words: Final = [*SYMBOLS, *words]
         self.size = len(self._words)
-        self._ids: Final = {word: i for i, word in enumerate(words, len(SYMBOLS))}
-        if len(self._ids) != len(words) or any(not word or " " in word or "\n" in word for word in words):
+        self.ids: Final = {word: i for i, word in enumerate(words, len(SYMBOLS))}
+        if len(self.ids) != len(words) or any(not word or " " in word or "\n" in word for word in words):
             raise ValueError("words must be different, not empty, and without spaces")
 
     @classmethod
@@ -160,7 +177,7 @@ class WordVocabulary:
 
     def encode_batch(self, texts: Sequence[str]) -> EncodedTexts:
         words, counts = split_words(texts)
-        ids = np.fromiter(map(self._ids.get, words, repeat(UNK)), dtype=np.uint32, count=len(words))
+        ids = np.fromiter(map(self.ids.get, words, repeat(UNK)), dtype=np.uint32, count=len(words))
         is_word = np.fromiter(map(len, words), dtype=np.int64, count=len(words)) > 0
         lengths = sum_by_text(is_word, counts)
         return EncodedTexts(ids[is_word], lengths, lengths, sum_by_text(is_word & (ids == UNK), counts))
@@ -279,7 +296,6 @@ class CodesVocabulary(_ByWord):
         self.codes, self._words, self.user_symbols = codes, WordVocabulary(pieces), tuple(user_symbols)
         self.size, self.piece = self._words.size, self._words.piece
         self.merges, self._uncut = Merges(codes), frozenset(user_symbols)
-        self._ids = {piece: token for token, piece in enumerate(pieces, len(SYMBOLS))}
 
     @classmethod
     def learn(cls, codes: str, words: Mapping[str, int], vocab_size: int, user_symbols: Sequence[str] = ()) -> Self:
@@ -304,7 +320,7 @@ class CodesVocabulary(_ByWord):
         return CodesVocabulary, (self.codes, self._words.entries, self.user_symbols)
 
     def _encode_words(self, words: Sequence[str]) -> Sequence[Sequence[int]]:
-        return [[self._ids.get(piece, UNK) for piece in self.cut(word)] for word in words]
+        return [[self._words.ids.get(piece, UNK) for piece in self.cut(word)] for word in words]
 
     def cut(self, word: str) -> list[str]:
         """The pieces of a word."""
