@@ -435,7 +435,11 @@ def test_bad_bytes_are_skipped_or_replaced_when_asked_for(tmp_path, policy, kept
         ({"train": ("utf-32",)}, 3, r"utf-32\.en:1:1: UTF-32, not UTF-8 .*`iconv -f utf-32"),
         ({"train": ("utf-16",), "on_bad_line": "skip"}, 3, r"utf-16\.en:1:1: UTF-16, not UTF-8"),
         ({"train": ("one",), "subword": "bpe", "vocab_size": 6}, 2, "at least --vocab-size"),
-        ({"train": ("one",), "valid": ("one", "sub/one")}, 2, "2 valid sets have the name 'one' .name one: `--valid NAME="),
+        (
+            {"train": ("one",), "valid": ("one", "sub/one")},
+            2,
+            "2 valid sets have the name 'one' .name one: `--valid NAME=",
+        ),
         ({"source": ("one.en",), "target": ("/dev/null",)}, 2, "not a regular file"),
     ],
 )
