@@ -76,18 +76,20 @@ class ModelFacts:
 
     model: str
     options: Mapping[str, Any]
-    vocabularies: Mapping[str, Any]
+    vocabularies: Vocabularies
     weights: str = "fp32"  # absent in older folders
 
     @classmethod
     def of(cls, name: str, options: Any, vocabularies: Vocabularies) -> "ModelFacts":
-        return cls(name, as_dict(options), asdict(vocabularies))
+        return cls(name, as_dict(options), vocabularies)
 
     @classmethod
     def read(cls, artefact: Artefact) -> "ModelFacts":
         content = artefact.json(OPTIONS)
         with expecting("a model's options", artefact.folder / OPTIONS):
             facts = msgspec.convert(content, cls)
+        if asdict(facts.vocabularies) != (given := content["vocabularies"]):  # which has further entries
+            raise ArtefactError(f"{quoted(artefact.folder / OPTIONS)}: not a model's vocabularies: {quoted(given)}")
         if facts.weights not in WEIGHT_FORMATS:
             found = f"has weights of '{quoted(facts.weights)}', this nmt reads {' and '.join(WEIGHT_FORMATS)}"
             raise ArtefactError(f"{quoted(artefact.folder)}: {found} (use the nmt that wrote it)")
@@ -99,9 +101,6 @@ class ModelFacts:
 
     def build(self, folder: Path) -> Model:
         """Build the network with fresh weights. Raises ArtefactError for options or sizes that it cannot have."""
-        sizes = {"source": int, "target": int, "joint": bool}
-        if {key: type(value) for key, value in self.vocabularies.items()} != sizes:
-            raise ArtefactError(f"{quoted(folder / OPTIONS)}: not a model's vocabularies: {quoted(self.vocabularies)}")
         try:
             options = registry.options_within("model", self.model, registry.choice_from(self.options))
         except UserError as error:
@@ -110,8 +109,7 @@ class ModelFacts:
             other = f"another version of {self.model}: options {quoted(', '.join(sorted(odd)))}"
             raise ArtefactError(f"{quoted(folder)}: was written by {other} (use the nmt that wrote it)")
         try:
-            part = registry.choose("model", self.model, self.options)
-            return cast(Model, registry.build(part, Vocabularies(**self.vocabularies)))
+            return cast(Model, registry.build(registry.choose("model", self.model, self.options), self.vocabularies))
         except (UserError, ValueError, RuntimeError, MemoryError) as error:
             raise ArtefactError(f"{quoted(folder)}: its model cannot be built: {quoted(error)}") from error
 
@@ -349,11 +347,10 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
         if facts.weights == "int8":
             check_int8(device)
         pipeline = Pipeline.load(artefact)
-        sizes = {"source": pipeline.source.size, "target": pipeline.target.size, "joint": pipeline.joint}
-        if sizes != dict(facts.vocabularies):
-            raise ArtefactError(
-                f"{quoted(folder)}: the model was built for {facts.vocabularies}, its pipeline has {sizes}"
-            )
+        sizes = Vocabularies(*pipeline.sizes, pipeline.joint)
+        if sizes != facts.vocabularies:
+            wrong = f"the model was built for {asdict(facts.vocabularies)}, its pipeline has {asdict(sizes)}"
+            raise ArtefactError(f"{quoted(folder)}: {wrong}")
         weights = read_weights(artefact, mapped=True)
         held = sum(tensor.numel() for tensor in weights.values())
         too_large = ArtefactError(f"{quoted(folder / OPTIONS)}: describes a far larger model than {WEIGHTS} holds")

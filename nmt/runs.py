@@ -75,10 +75,9 @@ class Checkpoints:
 
         Scores of two names, of `--best-by auto`, do not compare: those of the newest checkpoint's name are first.
         """
-        scored = [(path, score) for path in self.due() if (score := self.score(path)) is not None]
-        names = {path: self.judged_by(path) for path, _ in scored}
-        newest = names[scored[-1][0]] if scored else None
-        return [path for path, score in sorted(scored, key=lambda row: (names[row[0]] != newest, -row[1]))]
+        scored = [(self.judged_by(path), score, path) for path in self.due() if (score := self.score(path)) is not None]
+        newest = scored[-1][0] if scored else None
+        return [path for _, _, path in sorted(scored, key=lambda row: (row[0] != newest, -row[1]))]
 
     def newest_valid(self) -> Artefact | None:
         """The newest whole checkpoint, with a warning for each damaged newer one; None without any checkpoint.

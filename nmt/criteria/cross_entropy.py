@@ -94,8 +94,10 @@ class CrossEntropy(Criterion):
     def weights(self, size: int) -> tuple[float, float]:
         """(a, b) of the loss of a token, -(a log p(token) + b sum_k log p(k)); a + b V = 1. size: V"""
         eps = self.options.label_smoothing
-        spread = eps / (size - 1) if self.options.smoothing_over == "others" else eps / size
-        return (1 - eps - spread if self.options.smoothing_over == "others" else 1 - eps), spread
+        if self.options.smoothing_over == "all":
+            return 1 - eps, eps / size
+        spread = eps / (size - 1)
+        return 1 - eps - spread, spread
 
     def of_logits(self, logits: Tensor, targets: Tensor, factors: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The loss and the negative log-likelihood of all logits at once: sums in nats, the reference for tests.

@@ -6,14 +6,14 @@ Dimensions: B pairs, T target positions, C different candidates of all pairs.
 """
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from nmt import register
+from nmt import register, registry
 from nmt.batch import Batch, pad_rows
 from nmt.criteria.base import Criterion, CriterionContext, Loss, Term
 from nmt.criteria.cross_entropy import chunk_rows
@@ -128,11 +128,8 @@ class Reward(Criterion):
 
 def _of_one_sample(decoder: Part) -> Part:
     """The same search with one hypothesis a sentence."""
-    if decoder.options is None:
-        return replace(decoder, values={**decoder.values, "n_best": 1})
-    return (
-        replace(decoder, options=replace(decoder.options, n_best=1)) if hasattr(decoder.options, "n_best") else decoder
-    )
+    values = decoder.values if decoder.options is None else vars(decoder.options)
+    return registry.choose(decoder.kind, decoder.name, {**values, "n_best": 1})  # which leaves out what it lacks
 
 
 def _log_probs(model: Model, batch: Batch, size: int) -> Tensor:

@@ -58,19 +58,19 @@ def _average_folders(
         weights = average_weights(folders, signals.check)
         signals.check()
         mean = one_line(options.output)
-        models = [*zip(names, folders, strict=True), (mean, folders[0])] if dev is not None else []
-        with log.progress("scoring", len(models), "models", shown=bool(models)) as bar:
-            for name, folder in models:
-                assert dev is not None
-                loaded = load_model(folder, device)
-                if name == mean:
-                    put_weights(weights_of(loaded.model), weights, options.output)
-                criterion = parts.build("criterion", CriterionContext(loaded.pipeline, loaded.model))
-                scored = loaded.model, criterion, Validation(dev), options.max_tokens
-                with torch.inference_mode():
-                    result = validate(*scored, "fp32", World(), signals.check)
-                scores[name] = {"loss": result.losses["loss"], "ppl": result.perplexity}
-                bar.advance()
+        if dev is not None:
+            models = [*zip(names, folders, strict=True), (mean, folders[0])]
+            with log.progress("scoring", len(models), "models") as bar:
+                for name, folder in models:
+                    loaded = load_model(folder, device)
+                    if name == mean:
+                        put_weights(weights_of(loaded.model), weights, options.output)
+                    criterion = parts.build("criterion", CriterionContext(loaded.pipeline, loaded.model))
+                    scored = loaded.model, criterion, Validation(dev), options.max_tokens
+                    with torch.inference_mode():
+                        result = validate(*scored, "fp32", World(), signals.check)
+                    scores[name] = {"loss": result.losses["loss"], "ppl": result.perplexity}
+                    bar.advance()
         save_model(output, weights, facts, pipeline, {"averaged": names}, signals.check)
     log.info(f"{output}: the mean of {', '.join(names)}")
     if scores:

@@ -50,8 +50,8 @@ class _Pass:
 
     batch: Batch
     factors: Tensor
-    parts: PartNames = ((), ())
-    values: Tensor | None = None
+    parts: PartNames
+    values: Tensor
     graph: Any = None
 
 
@@ -96,8 +96,8 @@ class CapturedPasses:
         try:
             with torch.cuda.stream(self._stream):
                 if captured is None:
-                    captured = _Pass(batch.to(self.device), on_cpu.to(self.device))
-                    captured.parts, captured.values = self._gradient(captured.batch, factors, captured.factors)
+                    inputs = batch.to(self.device), on_cpu.to(self.device)
+                    captured = _Pass(*inputs, *self._gradient(inputs[0], factors, inputs[1]))
                 else:
                     batch.copy_to(captured.batch)
                     captured.factors.copy_(on_cpu, non_blocking=True)
@@ -110,7 +110,6 @@ class CapturedPasses:
         if len(self._passes) == MAX_PASSES:
             del self._passes[next(iter(self._passes))]
         self._passes[key] = captured
-        assert captured.values is not None
         return captured.parts, captured.values
 
     def _keep_addresses(self) -> None:

@@ -30,12 +30,10 @@ def roll_back(run: Run, why: str) -> None:
 
     Raises DivergedError where the run is to stop, without such a checkpoint, and for one divergence too many.
     """
-    progress = run.progress
-    at, position, epoch, limit = progress.update, progress.position, progress.epoch, progress.limit
-    rollbacks = progress.rollbacks
+    diverged = run.progress
     if run.options.on_divergence == "stop":
         _stop(run, why, f"give --on-divergence rollback to go on, or {ANEW}: this run cannot change them")
-    if len(rollbacks) >= MAX_ROLLBACKS:
+    if len(diverged.rollbacks) >= MAX_ROLLBACKS:
         _stop(run, f"{why}, after {MAX_ROLLBACKS} rollbacks", ANEW)
     finish_save(run)
     checkpoint = choice_of_leader(run, _last_good(run) if run.world.leads else None)
@@ -51,13 +49,14 @@ def roll_back(run: Run, why: str) -> None:
     run.report.offset()
     put_state(run, checkpoint, state)
     run.report.cut(state.metrics_offset)
-    to = run.progress.update
-    watch = run.progress.watch if stage_of(run.progress.position) == stage_of(position) else LossWatch()
-    run.progress.position, run.progress.epoch, run.progress.limit, run.progress.watch = position, epoch, limit, watch
-    run.progress.rollbacks = [*rollbacks, Rollback(at, to)]
+    progress, at, to = run.progress, diverged.update, run.progress.update
+    if stage_of(progress.position) != stage_of(diverged.position):
+        progress.watch = LossWatch()
+    progress.position, progress.epoch, progress.limit = diverged.position, diverged.epoch, diverged.limit
+    progress.rollbacks = [*diverged.rollbacks, Rollback(at, to)]
     run.report.line(
         f"diverged at update {at}: {why}; going on after update {to} with the data that follows, and half the learning rate "
-        f"until update {to + REDUCED_UPDATES} (rollback {len(rollbacks) + 1} of {MAX_ROLLBACKS})"
+        f"until update {to + REDUCED_UPDATES} (rollback {len(progress.rollbacks)} of {MAX_ROLLBACKS})"
     )
 
 

@@ -11,7 +11,7 @@ from nmt import registry
 from nmt.data.loader import UpdateBatches
 from nmt.device import Memory, processor_seconds
 from nmt.errors import UserError
-from nmt.models.base import Model, Vocabularies
+from nmt.models.base import Model
 from nmt.quantities import duration, size
 from nmt.train.options import last_update
 from nmt.train.reporting import flops_of
@@ -79,7 +79,6 @@ def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[st
 def _shorter(run: Run, data: UpdateBatches, flops_a_second: float) -> dict[str, float]:
     """Hours of the presets of the run's model that would end within a week on its data and devices, by name."""
     hours = {}
-    vocabularies = Vocabularies(**run.facts.vocabularies)
     for name, preset in registry.presets().items():
         values = preset.values
         if values.get("model") != run.facts.model or name.startswith(VARIATIONS) or not values.get("max_updates"):
@@ -88,7 +87,7 @@ def _shorter(run: Run, data: UpdateBatches, flops_a_second: float) -> dict[str, 
         try:
             with torch.random.fork_rng([]), torch.device("meta"):
                 part = registry.choose("model", run.facts.model, values)
-                model: Model = registry.build(part, vocabularies)
+                model: Model = registry.build(part, run.facts.vocabularies)
             if not model.cost_is_measured:
                 hours[name] = flops_of(run, data, model) * updates / flops_a_second / 3600
         except UserError:  # not for this data's vocabularies, or not for the criterion

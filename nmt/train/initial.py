@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
@@ -60,25 +60,28 @@ def begin(run: Run) -> None:
     if run.lora_scale is not None:
         run.adapter_base = AdapterBase.of(artefact, run.lora_scale)
     weights: Mapping[str, Tensor] = read_weights(artefact)
-    place = weights_file(artefact)
-    taken = run.options.init_state
+    if run.options.init_state != "none":
+        _take_state(run, artefact, weights)
+        return
     if old is not None:
         weights = extended_weights(weights, run.facts, run.data.pipeline, old, folder)
-    if taken == "none":
-        own = deepened_weights(run, artefact) if run.options.deepen else run.base_weights()
-        put_weights(own, weights, place)
-        if run.average is not None:
-            run.average.restart()
-        further = "; the further layers change nothing at first" if run.options.deepen else ""
-        run.report.line(f"begins with the weights of {folder}{further}")
-        return
+    own = deepened_weights(run, artefact) if run.options.deepen else run.base_weights()
+    put_weights(own, weights, weights_file(artefact))
+    if run.average is not None:
+        run.average.restart()
+    further = "; the further layers change nothing at first" if run.options.deepen else ""
+    run.report.line(f"begins with the weights of {folder}{further}")
+
+
+def _take_state(run: Run, artefact: Artefact, weights: Mapping[str, Tensor]) -> None:
+    """Begin a run with the weights of a checkpoint, and what `--init-state` names of its training; see `begin`."""
+    folder, place, taken = artefact.folder, weights_file(artefact), run.options.init_state
     state = _fitting_state(run, artefact)
     tensors = read_tensors(artefact.path(TRAINING_TENSORS))
     trained = trained_weights(tensors)
     _put_optimizer(run, tensors, state, folder)
     put_weights(weights_of(run.model), {**weights, **trained}, place)
     if run.average is not None:
-        run.average.restart()
         put_weights(run.average.weights, {name: weights[name] for name in run.average.weights}, place)
     progress = run.progress
     if taken != "optimizer":
@@ -201,7 +204,7 @@ def extended_weights(
     with NoRandomWeights():
         own = _shapes(facts, place)
         source_alone = Vocabularies(new.source.size, new.target.size if new.joint else old.target.size, new.joint)
-        of_source = _shapes(replace(facts, vocabularies=asdict(source_alone)), place)
+        of_source = _shapes(replace(facts, vocabularies=source_alone), place)
     if not weights.keys() <= own.keys():
         return weights  # which do not fit the model
     result = dict(weights)

@@ -1,7 +1,7 @@
 """Probing a device before the first update: the faster products, and the largest micro-batch that fits."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, cast
 
 from torch import nn
 
@@ -53,7 +53,7 @@ def _faster_products(run: Run) -> matmul.Matmul:
     if run.device.type != "cpu" or run.options.precision in CAST_TO:
         return "torch"
     faster, ratio = matmul.measured(*products(run.model))
-    agreed: matmul.Matmul = "onednn" if run.world.gather(faster.encode())[0] == b"onednn" else "torch"
+    agreed = cast(matmul.Matmul, run.world.gather(faster.encode())[0].decode())
     if ratio:  # without oneDNN, or with one that is less precise, nothing was measured
         run.report.line(
             f"matrix products by {agreed}: oneDNN takes {1 / ratio:.2f} of the time of torch's own here (--matmul)"

@@ -108,7 +108,7 @@ class UpdateLog:
         last = last_update(run.options, self.updates_per_epoch, update, run.epochs, seconds, run.seconds)
         if last is None:
             return None, None
-        last = update if run.share == 1 else max(last, update)
+        last = max(last, update)
         return last, (last - update) * seconds
 
 

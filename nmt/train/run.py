@@ -141,10 +141,12 @@ class Progress:
 
         A validation at the end of a run does not make it stall, so that a run whose end is moved has the same result.
         """
-        better = math.isfinite(score) and (self.best is None or score > self.best)
         self.score = score if math.isfinite(score) else None
-        self.best, self.best_update = (score, self.update) if better else (self.best, self.best_update)
-        self.stalled = 0 if better else self.stalled + self.validation_counts
+        better = self.score is not None and (self.best is None or score > self.best)
+        if better:
+            self.best, self.best_update, self.stalled = score, self.update, 0
+        else:
+            self.stalled += self.validation_counts
         return better
 
 
@@ -186,7 +188,7 @@ class Run:
         self.folder, self.checkpoints = Path(options.output), Checkpoints(Path(options.output))
         self.world, self.device, self.data, self.validation = setup.world, setup.device, setup.data, setup.validation
         pipeline, train, precision = self.data.pipeline, self.data.train, options.precision
-        vocabularies = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)
+        vocabularies = Vocabularies(*pipeline.sizes, pipeline.joint)
         torch.manual_seed(options.seed)
         self.model = _build_model(parts, vocabularies, self.device, self.world.local_size).to(self.device)
         self._check_model(parts.by_kind["model"].name)
@@ -300,15 +302,6 @@ class Run:
         return self.progress.position.epoch - 1 + self.progress.position.pairs / len(self.data.train)
 
     @property
-    def share(self) -> float | None:
-        """The share of the run that is done, 0 to 1; None when it has no end set."""
-        options = self.options
-        ends = options.max_updates, options.max_epochs, options.max_minutes
-        done = self.progress.update, self.epochs, self.seconds / 60
-        shares = [number / end for number, end in zip(done, ends, strict=True) if end is not None]
-        return min(max(shares), 1.0) if shares else None
-
-    @property
     def finished(self) -> bool:
         """Whether updates, epochs, minutes or patience are used up, or the schedule ends the run."""
         return self.end is not None
@@ -319,9 +312,10 @@ class Run:
         options, progress = self.options, self.progress
         if options.patience is not None and progress.stalled >= options.patience:
             return "patience", f"no new best by {progress.judged_by} in {progress.stalled} validations"
-        if self.share == 1:
-            done = {"max_updates": progress.update, "max_epochs": self.epochs, "max_minutes": self.seconds / 60}
-            name = max(done, key=lambda name: done[name] / (getattr(options, name) or math.inf))
+        done = {"max_updates": progress.update, "max_epochs": self.epochs, "max_minutes": self.seconds / 60}
+        shares = {name: count / (getattr(options, name) or math.inf) for name, count in done.items()}
+        name = max(done, key=shares.__getitem__)
+        if shares[name] >= 1:
             return name, f"{flag_of(name)} {getattr(options, name)} is reached"
         return self.schedule.end
 

@@ -143,11 +143,14 @@ class PairTooLongError(ResourceError):
 
 
 class _OutOfMemory(Exception):
-    """Memory ran out in a micro-batch. alone: whether no other rank waits for this one"""
+    """Memory ran out in a micro-batch.
+
+    largest: tokens of the largest micro-batch so far that can be cut; alone: whether no other rank waits for this one
+    """
 
     def __init__(self, batch: Batch, largest: int, alone: bool) -> None:
         super().__init__()
-        self.batch, self.rows, self.cells, self.largest, self.alone = batch, len(batch), batch.cells, largest, alone
+        self.batch, self.largest, self.alone = batch, largest, alone
 
 
 class _DeviceSums:
@@ -303,8 +306,8 @@ class Updater:
 
     def _smaller(self, error: _OutOfMemory) -> int:
         """Tokens of a micro-batch after memory ran out. Raises ResourceError if smaller micro-batches cannot help."""
-        message = f"out of memory in a micro-batch of {error.cells:,} tokens, padding counted"
-        if error.rows == 1:
+        message = f"out of memory in a micro-batch of {error.batch.cells:,} tokens, padding counted"
+        if len(error.batch) == 1:
             raise PairTooLongError(f"{message}, which is a single pair", error.batch)
         if not error.alone or (self.world.size > 1 and in_step(self.objective)):
             raise ResourceError(f"{message}, while other ranks waited (give a --max-tokens below it)")
