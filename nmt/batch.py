@@ -69,7 +69,9 @@ class Batch:
     def __getitem__(self, name: str) -> Tensor:
         """The values of a column; MissingColumnError if the data have no such column."""
         if name not in self.columns:
-            message = f"the data have no column '{quoted(name)}' (nmt prepare --column {quoted(name)}=FILE adds it)"
+            others = f"they have {', '.join(map(quoted, self.columns))}; " if self.columns else ""
+            mend = f"{others}nmt prepare --column {quoted(name)}=FILE adds it"
+            message = f"the data have no column '{quoted(name)}' ({mend})"
             raise MissingColumnError(name, message)
         return self.columns[name].values
 

@@ -27,7 +27,7 @@ def find_model(folder: Path) -> Path:
         return folder
     best = Checkpoints(folder).best()
     if best is None:
-        raise ArtefactError(f"{quoted(folder)}: the run has no checkpoint yet (wait until it has saved one)")
+        raise ArtefactError(f"{quoted(folder)}: the run has no checkpoint yet (`nmt status` tells whether it goes on)")
     return best
 
 

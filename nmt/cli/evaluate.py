@@ -201,9 +201,8 @@ def _source(options: EvaluateOptions) -> tuple[System, list[Lines]]:
     sets = {**data.valid, **data.test}
     name = options.set if options.set is not None else next(iter(data.test), None)
     if name is None:
-        raise UserError(
-            f"{quoted(folder)}: has no test set (name a development set with --set, or give nmt prepare a --test)"
-        )
+        known = f"--set names a development set: {', '.join(sets)}" if sets else "nmt prepare --test adds one"
+        raise UserError(f"{quoted(folder)}: has no test set ({known})")
     if name not in sets:
         raise unknown("set", name, sets)
     if not sets[name].source_lines:

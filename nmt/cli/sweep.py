@@ -29,6 +29,7 @@ from nmt.pictures.page import html_page, html_table
 from nmt.report.history import read_records, read_scores
 from nmt.report.status import VALIDATION_PREFIX
 from nmt.runs import SWEPT_FILE, find_model
+from nmt.text.corpus import count_lines, misaligned
 from nmt.train.options import TrainOptions
 
 TRANSLATION_FILE: Final = "translation.txt"
@@ -162,6 +163,8 @@ def run(options: SweepOptions) -> int:
     best = {} if rows[0].mean(options.score_name) is None else rows[0].trials[0].settings
     if best:
         write_file(folder / BEST_FILE, _toml(best[sweep.command]).encode(errors="surrogateescape"))
+    else:
+        (folder / BEST_FILE).unlink(missing_ok=True)  # of other inputs
     _print(options, sweep, rows, best.get(sweep.command, {}))
     num_failed = sum(not job.is_done for job in jobs)
     if num_failed:
@@ -185,9 +188,14 @@ def _check(options: SweepOptions, sweep: Sweep) -> None:
     if options.jobs > 1 and any(settings.get("devices", 1) != 1 for settings in sweep.fixed.values()):
         raise UserError(f"--jobs {options.jobs}: each run has several devices (leave --jobs or `devices` out)")
     build_metrics(options.metric_names, metric_values(options))
-    for text in (options.source, *options.reference):
-        if text is not None and not Path(text).is_file():
+    texts = [Path(text) for text in (options.source, *options.reference) if text is not None]
+    for text in texts:
+        if not text.is_file():
             raise UserError(f"{quoted(text)}: not a file (each run of a sweep reads it)")
+    counts = list(map(count_lines, texts))
+    for text, count in zip(texts, counts, strict=True):
+        if count != counts[0]:
+            raise misaligned(texts[0], text, counts[0], count)
 
 
 def _metric(name: str) -> type[Metric]:
@@ -199,6 +207,9 @@ def _check_score(options: SweepOptions, training: TrainOptions | None) -> None:
     of_validation = [] if training is None else ["loss", "ppl", *training.metrics]
     known = options.metric_names + [f"{VALIDATION_PREFIX}{name}" for name in of_validation]
     if options.score_name not in known:
+        if options.score_name in registry.names("metric"):
+            needed = f"is a score of translations, by --metrics {options.score_name} (give --source and --reference)"
+            raise UserError(f"--score {options.score_name}: {needed}")
         raise unknown("score", options.score_name, known)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.batching import FEISTEL_ROUNDS, Indices, hash_keys, mixed, permuted
-from nmt.errors import ArtefactError, UserError, quoted
+from nmt.errors import ArtefactError, UserError, quoted, unknown
 from nmt.files import Count
 
 PURPOSE: Final = 4  # of `hash_keys`
@@ -93,8 +93,7 @@ class Mixture:
             return np.asarray(weights / weights.sum())
         for name in stage.weights:
             if name not in self.names:
-                known = ", ".join(self.names)
-                raise UserError(f"--data-weights {quoted(name)}: the data have no such corpus (they have {known})")
+                raise unknown("corpus of --data-weights", name, self.names)
             if stage.weights[name] and not self._sizes[self.names.index(name)]:
                 raise UserError(f"--data-weights {quoted(name)}: no pair of this corpus was kept (leave it out)")
         weights = np.array([stage.weights.get(name, 0.0) for name in self.names])

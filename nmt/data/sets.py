@@ -209,7 +209,7 @@ def text_sets(
                 )
             if count > 1:
                 raise UserError(
-                    f"{count} {kind} sets have the name '{quoted(name)}' (name one: `--{kind} NAME=PREFIX`)"
+                    f"{count} {kind} sets have the name '{quoted(name)}' (give each another name: `--{kind} NAME=PREFIX`)"
                 )
         sets += named
     for path in (path for text_set in sets for pair in text_set.files for path in pair.paths):

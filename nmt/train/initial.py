@@ -25,6 +25,7 @@ from nmt.checkpoint import (
 from nmt.data.loader import Position
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.models.base import Vocabularies
+from nmt.options import flag_of
 from nmt.runs import TRAINING, find_model, weights_file
 from nmt.text.extension import is_extension, parts_of_new_entries
 from nmt.text.pipeline import Pipeline
@@ -97,6 +98,10 @@ def _take_state(run: Run, artefact: Artefact, weights: Mapping[str, Tensor]) -> 
         progress.limit = state.progress.limit  # what was measured decides the last bits
     elif taken == "schedule" and run.loader.mixture is not None:
         progress.position = Position(part=run.loader.mixture.first_part(progress.update))
+    if run.end is not None:
+        option, reason = run.end
+        begin = f"--init-state {taken} begins after update {progress.update} of {folder}, where this run ends"
+        raise UserError(f"{begin}: {reason} (give another {flag_of(option)})")
     run.model.begin_update(progress.update)
     what = {"optimizer": "the optimizer", "schedule": "optimizer and schedule", "all": "optimizer, schedule and data"}
     run.report.line(

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal
 
 from nmt import opt, options_class, registry
@@ -64,21 +65,22 @@ def parse_period(text: str) -> tuple[float, str]:
 def parse_stages(words: Sequence[str]) -> "list[Stage]":
     """The stages of `--data-weights`: NAME=WEIGHT..., or temperature=T, then until=PERIOD but for the last stage.
 
-    words: each of one or more words between spaces
+    words: each of one or more words between spaces or commas
     Raises ValueError for anything else.
     """
     from nmt.data.mixture import Stage  # imported when used: it takes numpy
 
     stages: list[Stage] = []
     weights: dict[str, float] = {}
-    for word in " ".join(words).split():
+    for word in " ".join(words).replace(",", " ").split():
         name, _, value = word.partition("=")
         if name == "until":
-            count, unit = parse_period(value)
+            count, unit = 0.0, "m"
+            with suppress(ValueError):
+                count, unit = parse_period(value)
             if unit == "m":
-                raise ValueError(
-                    f"--data-weights {quoted(word)}: must be updates or epochs, which do not depend on the machine"
-                )
+                ends = "updates or epochs, which do not depend on the machine (until=500u, until=1e)"
+                raise ValueError(f"--data-weights {quoted(word)}: must be {ends}")
             stages.append(_stage(weights, int(count), unit))
             before = [stage for stage in stages[:-1] if (stage.updates is None) == (unit == "e")][-1:]
             if before and (before[0].updates or before[0].epochs or 0) >= count:

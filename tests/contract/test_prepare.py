@@ -438,7 +438,7 @@ def test_bad_bytes_are_skipped_or_replaced_when_asked_for(tmp_path, policy, kept
         (
             {"train": ("one",), "valid": ("one", "sub/one")},
             2,
-            "2 valid sets have the name 'one' .name one: `--valid NAME=",
+            "2 valid sets have the name 'one' .give each another name: `--valid NAME=",
         ),
         ({"source": ("one.en",), "target": ("/dev/null",)}, 2, "not a regular file"),
     ],

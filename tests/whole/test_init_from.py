@@ -192,6 +192,7 @@ def test_a_state_that_is_not_there_or_does_not_fit_is_2_and_says_what_to_do(data
         (data, given, "--init-state=all", "--batch-tokens=300", "(batch_tokens: 400 -> 300; give the same"),
         (tmp_path / "other", given, "--init-state=all", "on other data than"),
         (data, "--init-state=all", "(give --init-from RUN)"),
+        (data, given, "--init-state=schedule", "--max-updates=40", "where this run ends: --max-updates 40 is reached"),
     ]:
         refused = call(*train_arguments(of_data, tmp_path / "run", 50, *more))
         assert refused.code == 2 and message in refused.err, refused.err
@@ -242,12 +243,6 @@ def test_a_state_that_is_none_of_the_schedule_is_4_with_its_file(data, tmp_path,
         reseal(checkpoint, "training.json", json.dumps({**state, "schedule": {"falls": falls}}).encode())
         refused = call(*train_arguments(data, output, 20, *plateau, *begin))
         assert refused.code == 4 and f"{checkpoint}/training.json: not a state of this schedule" in refused.err
-
-
-def test_a_run_with_nothing_to_do_has_no_best_checkpoint(data, trained, tmp_path, call):
-    given = (f"--init-from={trained / 'checkpoints/update-10'}", "--init-state=all", "--json")
-    ended = call(*train_arguments(data, tmp_path / "run", 10, *given))
-    assert ended.code == 0 and json.loads(ended.out)["best"] is None
 
 
 DEEPER = {

@@ -162,6 +162,9 @@ def test_search_options_are_tuned_by_bleu_and_translate_takes_the_best(trained, 
     table = call("sweep", file, f"--output={output}", *texts, f"--plugin={tmp_path / 'parts.py'}", "--quiet").out
     use = f"nmt translate --config {output / 'best.toml'} --plugin {tmp_path / 'parts.py'}"
     assert f"# the best settings, for: {use}\n" in table
+    file.write_text(f'[translate]\nmodel = "{tmp_path / "none"}"\nengine = "own"\nalpha = [0.0, 3.0]\nbeam_size = 4\n')
+    failed = call("sweep", file, f"--output={output}", *texts, "--quiet")
+    assert failed.code == 5 and not (output / "best.toml").exists()  # those of another model would mislead
 
 
 COMET = """
@@ -218,12 +221,12 @@ def test_texts_that_have_grown_are_translated_and_scored_again(trained, tmp_path
 
 
 def test_a_step_that_was_done_again_and_failed_is_not_taken_for_done(trained, tmp_path, texts, call):
-    (tmp_path / "short.de").write_text("kis\n")
+    (tmp_path / "bad.de").write_bytes(b"\xff\n" * 20)
     file = tmp_path / "sweep.toml"
     file.write_text(f'[translate]\nmodel = "{trained}"\nengine = "own"\nbeam_size = 1\n')
     command = ["sweep", file, f"--output={tmp_path / 'out'}", "--json", "--quiet"]
     first = call(*command, *texts)
-    failed = call(*command, texts[0], f"--reference={tmp_path / 'short.de'}")
+    failed = call(*command, texts[0], f"--reference={tmp_path / 'bad.de'}")
     assert first.code == 0 and failed.code == 5 and "evaluate ended with code 3" in failed.err, failed.err
     again = call(*command, *texts)
     assert again.code == 0 and again.json["settings"] == first.json["settings"]
@@ -299,6 +302,11 @@ def test_options_that_do_not_fit_the_file_are_refused(trained, data, tmp_path, t
     assert refused.code == 2 and "leave --average out" in refused.err
     refused = call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--score=belu")
     assert refused.code == 2 and "unknown score 'belu' (did you mean 'bleu'?)" in refused.err
+    (tmp_path / "longer").write_text("a\n" * 1000)
+    refused = call("sweep", file, f"--output={tmp_path / 'out'}", *texts, f"--reference={tmp_path / 'longer'}")
+    assert refused.code == 3 and "longer has 1,000 (line i" in refused.err
+    refused = call("sweep", write_sweep(file, data, 1, ""), f"--output={tmp_path / 'out'}", "--score=bleu")
+    assert refused.code == 2 and "--score bleu: is a score of translations" in refused.err
     write_corpus(tmp_path / "corpus", 20, 7)
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'corpus'}", "--subword=none"]
     assert call(*prepare, f"--output={tmp_path / 'no-dev'}", "--quiet").code == 0
