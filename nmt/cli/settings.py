@@ -76,9 +76,10 @@ def option_table(
     layers: Sequence[Layer],
     given: Mapping[str, Any] = registry.NO_VALUES,
 ) -> OptionTable:
-    """The options of a command with the parts that the command line chooses, else the last layer that names one.
+    """The options of a command and of its chosen parts.
 
     own: the command's own options by heading; the parts stand before the last of them
+    layers: presets and settings files; the last one that names a part chooses it, unless the command line does
     given: the values of the command line by path key
     Raises UserError where two options of one owner have one spelling.
     """

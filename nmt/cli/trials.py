@@ -130,12 +130,12 @@ class Sweep:
                 {key: _draw(values, Random(f"{draws_seed} {key} {number}")) for key, values in self.tried.items()}
                 for number in range(draws * DRAWS_PER_TRIAL)
             )
-        different: dict[str, dict[str, Any]] = {}
+        unique_rows: dict[str, dict[str, Any]] = {}
         for row in map(self._fitting, rows):
-            different[_texts(row)] = row
-            if len(different) == draws:
+            unique_rows[_texts(row)] = row
+            if len(unique_rows) == draws:
                 break
-        return list(different.values())
+        return list(unique_rows.values())
 
     def _fitting(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The settings that their parts have, and those that no part has, which are an error later.

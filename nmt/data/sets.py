@@ -208,9 +208,8 @@ def text_sets(
                     f"the name of the {kind} set '{quoted(name)}' is not UTF-8 (rename the files, or link to them)"
                 )
             if count > 1:
-                raise UserError(
-                    f"{count} {kind} sets have the name '{quoted(name)}' (give each another name: `--{kind} NAME=PREFIX`)"
-                )
+                mend = f"give each another name: `--{kind} NAME=PREFIX`, or rename the files"
+                raise UserError(f"{count} {kind} sets have the name '{quoted(name)}' ({mend})")
         sets += named
     for path in (path for text_set in sets for pair in text_set.files for path in pair.paths):
         if path.exists() and not path.is_file():

@@ -28,7 +28,7 @@ DATA_KIND: Final = "prepared-data"
 SETS_FILE: Final = "data.json"
 REPORT_FILE: Final = "report.json"
 CHECKED_PAIRS: Final = 4096  # at once
-ENDINGS: Final = (".bin", ".sums", ".txt", ".counts.bin", ".counts.sums")  # of the files of a side or a column
+ENDINGS: Final = (".bin", ".sums", ".txt", ".counts.bin")  # of the files of a set, see nmt.data.row_files
 
 
 def named_pipeline(folder: Path, languages: tuple[str, str]) -> Pipeline:

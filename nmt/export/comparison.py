@@ -124,7 +124,7 @@ def largest_difference(loaded: LoadedModel, engine: CTranslate2Model, lines: Seq
     targets = [generator.integers(len(SYMBOLS), loaded.pipeline.target.size, size=len(line)) for line in lines]
     ours = target_log_probs(loaded.model, lines, targets, TIED_BATCH_TOKENS)
     theirs = engine.log_probs([line.tolist() for line in lines], [target.tolist() for target in targets])
-    # numpy's maximum, since Python's forgets a NaN
+    # `max` may skip a NaN, `np.max` returns it
     return float(np.max([np.abs(np.array(own) - other).max() for own, other in zip(ours, theirs, strict=True)]))
 
 

@@ -90,7 +90,7 @@ def export_ctranslate2(
             (folder / MAP_FILE).write_text(vocabulary_map(shortlist, loaded.pipeline), encoding="utf-8", newline="\n")
         engine = CTranslate2Model(folder, loaded.pipeline, "default", 1, threads or 0)
         nats = largest_difference(loaded, engine, lines)
-        if quantization == "float32" and not nats <= MAX_NATS_FLOAT32:
+        if not math.isfinite(nats) or (quantization == "float32" and nats > MAX_NATS_FLOAT32):
             raise ArtefactError(
                 f"{quoted(output)}: not written: CTranslate2's log-probabilities differ by {nats:.1g} nats"
             )

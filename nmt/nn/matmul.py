@@ -23,7 +23,7 @@ Matmul = Literal["torch", "onednn"]
 # Without gradients also numpy, and `auto`: for each shape the implementation that was measured as fastest.
 InferenceMatmul = Literal["auto", "torch", "onednn", "numpy"]
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-NewContext = Callable[[], AbstractContextManager[object]]
+ContextFactory = Callable[[], AbstractContextManager[object]]
 
 MIN_SPEEDUP: Final = 1.2  # of oneDNN over torch for it to be chosen, so that noise does not decide
 MAX_RELATIVE_DIFFERENCE: Final = 1e-5  # to the largest number; more means a lower precision than float32
@@ -268,14 +268,14 @@ def speedup_of_type(dtype: torch.dtype, rows: int, inputs: int, outputs: int) ->
     return _speedup(states, weight, partial(cast, enabled=False), cast)
 
 
-def _speedup(states: Tensor, weight: Tensor, baseline: NewContext, other: NewContext) -> float:
-    """The speedup of `product` with its gradient in another context, as the median of alternating rounds.
+def _speedup(states: Tensor, weight: Tensor, baseline: ContextFactory, other: ContextFactory) -> float:
+    """Seconds of `product` and its gradient in one context by those in another: the median of alternating rounds.
 
-    states: (N, D), of which each round has another number; weight: (E, D)
-    baseline, other: give the context of a round
+    states: (N, D), each round takes a different number of rows; weight: (E, D)
+    baseline, other: functions that return the context manager of a round
     """
 
-    def seconds(new_context: NewContext, number: int) -> float:
+    def seconds(new_context: ContextFactory, number: int) -> float:
         start = time.perf_counter()
         with new_context():
             with torch.enable_grad():

@@ -43,5 +43,5 @@ class EventStream:
                 await send({"type": "http.response.body", "body": event, "more_body": True})
 
     async def end(self, send: Send, event: bytes) -> None:
-        """Send the end of a stream that has begun. event: the last one, of an error; empty without one"""
+        """Send the end of a stream that has begun. event: the event of an error, or b"" """
         await send({"type": "http.response.body", "body": event, "more_body": False})

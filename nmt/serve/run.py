@@ -25,7 +25,7 @@ ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LAST_SECONDS = 10  # that requests get to end
 BACKLOG = 2048
 IDLE_SECONDS = 15.0  # of a connection
-SERVICE_RESTART = 1012  # reason to close a web socket, of RFC 6455's registry
+SERVICE_RESTART = 1012  # code to close a web socket with, of RFC 6455's registry
 
 
 class Connection(H11Protocol):

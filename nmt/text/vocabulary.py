@@ -92,9 +92,9 @@ def backwards(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 def word_starts(
     ids: NDArray[Any], lengths: NDArray[np.int64], begins_word: NDArray[np.bool_], ends_word: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """(W,) the position of the first token of each word of N texts; a word is of one text.
+    """(W,) the position of the first token of each word of N texts. No word continues into the next text.
 
-    ids: of all texts, in the order of the text; lengths: (N,) of each
+    ids: of all texts, in reading order; lengths: (N,) of each
     begins_word, ends_word: (V,) whether a token begins a word, or ends one
     """
     begins = begins_word[ids]

@@ -172,14 +172,14 @@ def _weights(
         return weight_and_bias(arrays, path, place.part)
 
     weights = read_layers(options, read)
-    for side, own in (("encoder", "source"), ("decoder", "target")):
+    for side, name in (("encoder", "source"), ("decoder", "target")):
         if has_learned_positions:
             table = array_of(arrays, f"{side}.embed_positions.weight")
         else:
             table = sinusoids(FIRST_POSITION + options.max_positions, options.d_model, "t2t-sinusoidal").numpy()
         table = table[FIRST_POSITION:][: options.max_positions]
-        further = ((0, options.max_positions - len(table)), (0, 0))  # past the end of a shorter one
-        weights[f"{own}_positions.weight"] = np.pad(table, further, mode="edge")
+        further = ((0, options.max_positions - len(table)), (0, 0))  # rows to add to a table of fewer positions
+        weights[f"{name}_positions.weight"] = np.pad(table, further, mode="edge")
     weights["source_embedding.weight"] = source.embeddings(tables[0], tables[1][FAIRSEQ_EOS])
     if options.tie != "all":
         weights["target_embedding.weight"] = target.embeddings(tables[1], tables[1][FAIRSEQ_EOS])

@@ -173,6 +173,12 @@ def _weights(
 ) -> dict[str, Array]:
     """Our weights. start: the decoder's first input, an entry of the target"""
     columns = np.arange(options.d_model) if order is None else order
+    outputs = [array_of(arrays, "lm_head.weight")] if options.tie == "none" else []
+    for table in (*tables, *outputs):
+        if table.shape[1] != options.d_model:
+            raise ValueError(
+                f"a table of embeddings has the width {table.shape[1]}; must be {options.d_model}, d_model"
+            )
 
     def read(place: Place) -> tuple[Array, Array]:
         name = f"model.{place.side}.layers.{place.layer}.{TORCH_PARTS[place.part]}"
@@ -186,7 +192,7 @@ def _weights(
     if options.tie != "all":
         weights["target_embedding.weight"] = sides[1].embeddings(target, target[start])
     if options.tie == "none":
-        weights["output.weight"] = sides[1].embeddings(array_of(arrays, "lm_head.weight")[:, columns])
+        weights["output.weight"] = sides[1].embeddings(outputs[0][:, columns])
     bias = arrays.get("final_logits_bias")
     weights["output.bias"] = sides[1].biases(None if bias is None else bias.reshape(-1))
     if options.positions == "learned":

@@ -133,9 +133,9 @@ def reordered(part: str, weight: Array, bias: Array, order: Indices | None) -> t
     """
     if order is None:
         return weight, bias
-    widths = {len(weight), len(bias)} if part in WRITING else {weight.shape[1]}
-    if widths != {len(order)}:
-        raise ValueError(f"{part} has the width {max(widths)}; must be {len(order)}, that of the embeddings")
+    for width in (len(weight), len(bias)) if part in WRITING else weight.shape[1:]:
+        if width != len(order):
+            raise ValueError(f"{part} has the width {width}; must be {len(order)}, that of the embeddings")
     return (weight[order], bias[order]) if part in WRITING else (weight[:, order], bias)
 
 

@@ -70,7 +70,7 @@ def compare_with_toolkit(imported: ImportedModel, model: Model, format: str) -> 
         for decoding, pair in zip(own, pairs, strict=True)
         for found, expected in zip(decoding.log_probs, pair.log_probs, strict=False)
     ]
-    nats = float(np.max(differences))  # Python's maximum forgets a NaN
+    nats = float(np.max(differences))  # `max` may skip a NaN
     tell = log.warn if not nats <= MAX_NATS_APART else log.info
     compared = f"{package} {version(package)}, {len(pairs)} sentences of random tokens"
     tell(f"largest difference of log-probabilities: {nats:.1e} nats ({compared})")

@@ -66,7 +66,8 @@ class Replicas(Generic[_Item, _Result]):
     def in_order(self, items: Sequence[_Item], check: StopCheck) -> Iterator[_Result]:
         """The result of each item, in their order.
 
-        check: called between items and while waiting; may raise to stop, which kills processes and starts no further item
+        check: called between items and while waiting; may raise to stop, which kills processes and starts no further item.
+            It is not called while another thread prepares
         Raises ResourceError when a process is lost, and whatever the work raises.
         """
         with self._lock:

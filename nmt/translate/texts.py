@@ -194,15 +194,16 @@ class _TextJob:
         others = iter((yield from self._search(again, of_parts, is_repair=True)))
         for i, signs in broken.items():
             own = [part if isinstance(part, str) else next(others) for part in layouts[i]]
-            written[i] = self._better(passages[i], written[i], signs, own)
+            written[i] = self._repaired_or_first(passages[i], written[i], signs, own)
         return written
 
-    def _better(
+    def _repaired_or_first(
         self, passage: Passage, first: Translation, signs: dict[str, str], parts: Sequence[str | _PassageTranslation]
     ) -> Translation:
-        """The translation of a broken passage that has fewer signs of it, with a warning.
+        """Choose the first or the repeated translation of a broken passage by the number of faults, and add a warning.
 
-        first: with its tags, which has the signs; parts: those that were translated again, and what stands between them
+        first: the first translation, with its tags; signs: its faults
+        parts: the parts that were translated again, and the text between them
         """
         plain = _joined([part if isinstance(part, str) else part.translation for part in parts])
         left = self._faults(_PassageTranslation(passage, plain))

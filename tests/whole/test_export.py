@@ -242,6 +242,12 @@ def test_whatever_is_wrong_with_an_export_is_found_out_and_nothing_is_left(spoil
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_export_of_fewer_bits_that_gives_nan_is_refused(model, export, tmp_path, monkeypatch):
+    alter(monkeypatch, forget_a_vector)
+    refused = export(model, "--quantization=bfloat16")
+    assert refused.code == 4 and "differ by nan nats" in refused.err and list(tmp_path.iterdir()) == []
+
+
 def prefer_odd_ids(spec):
     for table in (spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight, spec.decoder.projection.weight):
         table.tensor[1::2] *= 1 + 1e-6

@@ -38,7 +38,7 @@ from foreign_models import (
     torch_layers,
 )
 from random_models import make_model
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from nmt.artefact import Artefact
 from nmt.checkpoint import load_model
@@ -203,15 +203,27 @@ def test_a_folder_of_another_kind_is_refused(config, told, pieces, importing, tm
     assert result.code == 4 and told in result.err and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["fc1.weight", "fc2.bias", "self_attn_layer_norm.weight"])
-def test_an_array_of_hugging_face_that_is_too_wide_is_refused(name, pieces, importing, tmp_path):
-    write_huggingface(tmp_path / "hf", pieces, {**POST, **ALL, **SWISH})
-    file = tmp_path / "hf/model.safetensors"
-    tensors = load_file(file)
-    wide = f"model.encoder.layers.0.{name}"
-    save_file(tensors | {wide: torch.cat([tensors[wide], tensors[wide][..., :4]], -1)}, file, {"format": "pt"})
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.encoder.layers.0.fc1.weight",
+        "model.encoder.layers.0.fc2.bias",
+        "model.encoder.layers.0.self_attn_layer_norm.weight",
+        "model.encoder.embed_tokens.weight",
+        "model.decoder.embed_tokens.weight",
+        "lm_head.weight",
+    ],
+)
+@pytest.mark.parametrize("more", [4, -4])
+def test_an_array_of_hugging_face_of_another_width_is_refused(name, more, pieces, importing, tmp_path):
+    write_huggingface(tmp_path / "hf", pieces, {**POST, **SWISH})
+    file = tmp_path / "hf/pytorch_model.bin"
+    tensors = torch.load(file, weights_only=True)
+    array = tensors[name]
+    other = torch.cat([array, array[..., :more]], -1) if more > 0 else array[..., :more]
+    torch.save(tensors | {name: other.clone()}, file)
     result = importing(tmp_path / "hf")
-    assert result.code == 4 and f"has the width {D + 4}; must be {D}" in result.err
+    assert result.code == 4 and f"has the width {D + more}; must be {D}" in result.err, result.err
 
 
 # fairseq
