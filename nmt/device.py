@@ -135,7 +135,7 @@ def cgroup_headrooms(groups: Path, mounted: Path) -> Iterator[int]:
     with suppress(OSError):
         for line in groups.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
-            if controllers not in ("", "memory"):
+            if controllers and "memory" not in controllers.split(","):
                 continue
             root, files = (mounted / "memory", CGROUP_V1_FILES) if controllers else (mounted, CGROUP_V2_FILES)
             innermost = root / path.lstrip("/")

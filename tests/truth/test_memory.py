@@ -83,10 +83,11 @@ CACHED = "anon 1\ninactive_file 500\nactive_file 100\n"
         ("0::/a/b", {"a/b": (V2, "max", "7"), "a": (V2, "1000", "600")}, 400),
         ("0::/a", {"a": (V2, "1000", "900", CACHED)}, 700),
         ("4:memory:/x", {"memory/x": (V1, "1000", "100")}, 900),
+        ("4:hugetlb,memory:/x", {"memory/x": (V1, "1000", "100")}, 900),
         ("4:memory:/outside", {"memory": (V1, "1000", "300")}, 700),
         ("0::/", {}, None),
     ],
-    ids=["v2, a group above", "v2, cached files", "v1", "v1, in a container", "none"],
+    ids=["v2, a group above", "v2, cached files", "v1", "v1, with another", "v1, in a container", "none"],
 )
 def test_the_limit_of_a_control_group_bounds_what_is_free(line, groups, left, tmp_path):
     for name, (names, *texts) in groups.items():
