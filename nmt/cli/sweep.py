@@ -89,6 +89,11 @@ class SweepOptions:
             raise ValueError(f"{flags}: belongs to --metrics of translations (give --source and --reference)")
 
     @property
+    def texts(self) -> list[Path]:
+        """The files of --source and --reference."""
+        return [Path(text) for text in (self.source, *self.reference) if text is not None]
+
+    @property
     def metric_names(self) -> list[str]:
         """The names of --metrics; none without --source."""
         return names_of(self.metrics) if self.source is not None else []
@@ -139,7 +144,7 @@ def run(options: SweepOptions) -> int:
         for folder in dict.fromkeys(trial.settings["train"]["data"] for trial in trials):
             _check_data(Path(folder), options.score_name)
     folder = Path(options.output)
-    texts = [_digest(Path(path)) for path in (options.source, *options.reference) if path is not None]
+    texts = list(map(_digest, options.texts))
     jobs = [Job(folder / trial.name, steps_of(trial, options, texts)) for trial in trials]
     if options.dry_run:
         print_lines(_dry_run(trials, jobs))
@@ -188,14 +193,13 @@ def _check(options: SweepOptions, sweep: Sweep) -> None:
     if options.jobs > 1 and any(settings.get("devices", 1) != 1 for settings in sweep.fixed.values()):
         raise UserError(f"--jobs {options.jobs}: each run has several devices (leave --jobs or `devices` out)")
     build_metrics(options.metric_names, metric_values(options))
-    texts = [Path(text) for text in (options.source, *options.reference) if text is not None]
-    for text in texts:
+    for text in options.texts:
         if not text.is_file():
             raise UserError(f"{quoted(text)}: not a file (each run of a sweep reads it)")
-    counts = list(map(count_lines, texts))
-    for text, count in zip(texts, counts, strict=True):
+    counts = list(map(count_lines, options.texts))
+    for text, count in zip(options.texts, counts, strict=True):
         if count != counts[0]:
-            raise misaligned(texts[0], text, counts[0], count)
+            raise misaligned(options.texts[0], text, counts[0], count)
 
 
 def _metric(name: str) -> type[Metric]:

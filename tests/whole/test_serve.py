@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -32,48 +33,32 @@ from nmt.translate.requests import Request
 LINES = [" ".join(WORDS[i % len(WORDS)] for i in range(start, start + 2 + start % 4)) for start in range(12)]
 
 
-ENDLESS = '''
-"""A search that takes a minute to be made."""
+LATE = """
+from nmt import register
+from nmt.decoders.base import SearchOptions
+from nmt.decoders.greedy import Greedy
 import time
 from pathlib import Path
-from nmt import register
-from nmt.decoders.greedy import Greedy
-from nmt.decoders.base import SearchOptions
-from nmt.options import options_class
 
-@options_class
-class EndlessOptions(SearchOptions):
-    pass
-
-@register("decoder", "endless", EndlessOptions)
-class Endless(Greedy):
-    """Greedy search, late."""
+@register("decoder", "late", SearchOptions)
+class Late(Greedy):
+    "Greedy search, late."
     def __init__(self, *given):
         (Path(__file__).parent / "loading").touch()
-        time.sleep(60)
-'''
-
-SLOW = '''
-"""A search that takes two seconds."""
-import time
-from pathlib import Path
-from nmt import register
-from nmt.decoders.greedy import Greedy
-from nmt.decoders.base import SearchOptions
-from nmt.options import options_class
-
-@options_class
-class SlowOptions(SearchOptions):
-    pass
-
-@register("decoder", "slow", SlowOptions)
-class Slow(Greedy):
-    """Greedy search, late."""
+        time.sleep({loading})
+        super().__init__(*given)
     def decode(self, *given):
         (Path(__file__).parent / "searching").touch()
-        time.sleep(2)
+        time.sleep({searching})
         return super().decode(*given)
-'''
+"""
+
+
+def late_search(folder: Path, loading: float = 0, searching: float = 0) -> list[object]:
+    """Flags for a search that takes so many seconds to be made, and for a batch. It touches files when they begin."""
+    plugin = folder / "late.py"
+    plugin.write_text(LATE.format(loading=loading, searching=searching))
+    return ["--plugin", plugin, "--decoder=late"]
 
 
 @pytest.fixture(scope="module")
@@ -638,10 +623,8 @@ def test_a_signal_ends_the_server_after_what_it_has_begun(number, folder, model,
 
 
 def test_a_signal_ends_a_web_socket_after_the_answer_to_its_message(model, tmp_path):
-    plugin = tmp_path / "slow.py"
-    plugin.write_text(SLOW)
     closed = 8, (1012).to_bytes(2)
-    with serving(tmp_path, "--model", model, "--plugin", plugin, "--decoder=slow") as server:
+    with serving(tmp_path, "--model", model, *late_search(tmp_path, searching=2)) as server:
         with web_socket(server.port) as idle, web_socket(server.port) as busy:
             send_text(busy, f"{LINES[2]}\n".encode())
             wait_until((tmp_path / "searching").exists)
@@ -658,10 +641,8 @@ def test_a_signal_ends_a_web_socket_after_the_answer_to_its_message(model, tmp_p
 
 
 def test_a_second_signal_ends_the_server_at_once(model, tmp_path):
-    plugin = tmp_path / "slow.py"
-    plugin.write_text(SLOW.replace("sleep(2)", "sleep(30)"))
     answers: list[tuple] = []
-    with serving(tmp_path, "--model", model, "--plugin", plugin, "--decoder=slow") as server:
+    with serving(tmp_path, "--model", model, *late_search(tmp_path, searching=30)) as server:
         with web_socket(server.port) as busy:
             send_text(busy, f"{LINES[2]}\n".encode())
             wait_until((tmp_path / "searching").exists)
@@ -677,9 +658,7 @@ def test_a_second_signal_ends_the_server_at_once(model, tmp_path):
 
 
 def test_a_signal_ends_a_server_that_still_loads_its_models(model, tmp_path):
-    plugin = tmp_path / "endless.py"
-    plugin.write_text(ENDLESS)
-    with serving(tmp_path, "--model", model, "--preload", "--plugin", plugin, "--decoder=endless") as server:
+    with serving(tmp_path, "--model", model, "--preload", *late_search(tmp_path, loading=60)) as server:
         wait_until((tmp_path / "loading").exists)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(15) == 128 + signal.SIGTERM
