@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers bench-architectures bench-methods bench-serve bench-markup faults fuzz soak docs recording format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers bench-architectures bench-methods bench-serve bench-markup faults fuzz soak pins docs recording format clean
 
 setup: $(VENV)/ready
 
@@ -102,6 +102,11 @@ soak: setup
 fuzz: setup
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[fuzz]'
 	$(BIN)/python tests/fuzz/run.py $(FLAGS)
+
+# tests/hygiene/pypi.json: what PyPI publishes of each package that constraints.txt and its extras install.
+pins: setup
+	$(BIN)/pip install --quiet --upgrade pip uv
+	$(BIN)/python tests/hygiene/record_pins.py
 
 # The pages of docs/ that are made from code.
 docs: setup
