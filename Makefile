@@ -7,13 +7,38 @@ BIN = $(VENV)/bin
 
 setup: $(VENV)/ready
 
+# An existing .venv keeps its Python, unless that no longer runs or PYTHON was given and is another version.
+REBUILD := $(shell old="$$($(BIN)/python -V 2>/dev/null)" || echo rebuild; \
+    $(if $(filter file,$(origin PYTHON)),,[ "$$old" = "$$($(PYTHON) -V 2>/dev/null)" ] || echo rebuild))
+
+# Says why a Python cannot run nmt, and fails. Python 2 can read it too.
+define CHECK_PYTHON
+import sys
+name, version = sys.argv[1], "%d.%d" % sys.version_info[:2]
+if sys.version_info < (3, 11):
+    sys.exit("%s is Python %s, but nmt needs 3.11 or later; name one: make setup PYTHON=python3.12" % (name, version))
+try:
+    import ensurepip, venv
+except ImportError:
+    sys.exit("%s has no venv module; on Debian or Ubuntu: apt install python%s-venv" % (name, version))
+endef
+export CHECK_PYTHON
+
 # torch is installed first and alone, so that constraints.txt decides its build.
-$(VENV)/ready: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "nmt needs Python >= 3.11: make PYTHON=..."; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -c constraints.txt torch
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+$(VENV)/ready: pyproject.toml constraints.txt $(firstword $(REBUILD))
+ifneq ($(REBUILD),)
+	@$(PYTHON) -V >/dev/null 2>&1 || { echo "$(PYTHON) does not run; name a Python 3.11 or later: make setup PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c "$$CHECK_PYTHON" "$(PYTHON)"
+	$(PYTHON) -m venv --clear $(VENV)
+endif
+	@$(BIN)/python -c 'import pip' 2>/dev/null || $(BIN)/python -m ensurepip
+	@echo "Installing PyTorch and the tools of nmt into $(VENV). With CUDA, the first time takes a download of 3 GB."
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
+
+.PHONY: rebuild
+rebuild: ;
 
 demo: setup
 	PATH="$$(cd "$(BIN)" && pwd):$$PATH" NMT=nmt PYTHON=python bash recipes/toy/run.sh
