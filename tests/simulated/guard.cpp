@@ -1,4 +1,5 @@
-// What a CPU build of torch lacks for tensors that say "cuda": a device guard, the hooks that its dispatcher asks, and DDP's timer.
+// What torch needs for tensors that say "cuda" on a machine without a GPU: a device guard, the hooks that its dispatcher
+// asks, and DDP's timer. A CPU build has none of them; in a CUDA build these take precedence over the real ones.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -31,7 +32,7 @@ struct Guard final : impl::DeviceGuardImplInterface {
   bool queryStream(const Stream&) const override { return true; }
   void synchronizeStream(const Stream&) const override {}
 };
-C10_REGISTER_GUARD_IMPL(CUDA, Guard);
+C10_REGISTER_GUARD_IMPL(CUDA, Guard); // the last one registered counts, so libtorch_cuda must be loaded before
 } // namespace
 
 namespace at {
@@ -47,7 +48,8 @@ struct CUDAHooks final : CUDAHooksInterface {
   const Generator& getDefaultGenerator(DeviceIndex) const override { return at::detail::getDefaultCPUGenerator(); }
   Generator getNewGenerator(DeviceIndex) const override { return at::detail::createCPUGenerator(); }
 };
-REGISTER_CUDA_HOOKS(CUDAHooks); // found by its name when torch first asks: this library must be loaded before
+// torch looks for this name once, when it first asks: this library must be loaded before.
+C10_REGISTER_CLASS_WITH_PRIORITY(CUDAHooksRegistry, CUDAHooks, c10::REGISTRY_PREFERRED, CUDAHooks)
 } // namespace at
 
 namespace c10d {
@@ -55,5 +57,5 @@ struct CUDATimer final : Timer {
   CUDATimer(c10::Device) {}
   std::optional<int64_t> measureDifference(Event, Event) override { return std::nullopt; }
 };
-C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::kCUDA, CUDATimer);
+C10_REGISTER_TYPED_CLASS_WITH_PRIORITY(TimerRegistry, c10::kCUDA, c10::REGISTRY_PREFERRED, CUDATimer)
 } // namespace c10d
