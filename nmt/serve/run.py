@@ -121,29 +121,32 @@ async def _run(service: Service, listener: socket.socket) -> int:
         ws_max_size=round(service.options.max_body * (1 << 20)),
     )
     server, received, loop = uvicorn.Server(config), [], asyncio.get_running_loop()
-    is_ending = asyncio.Event()
+    is_ending, is_forced = asyncio.Event(), asyncio.Event()
     reloads: set[asyncio.Task[None]] = set()
 
     def end(number: signal.Signals) -> None:
         received.append(number)
-        is_ending.set()
-        server.should_exit, server.force_exit = True, len(received) > 1
+        (is_forced if is_ending.is_set() else is_ending).set()
+        server.should_exit = True
 
     def reload() -> None:
         task = asyncio.ensure_future(service.models.reload())
         reloads.add(task)
         task.add_done_callback(reloads.discard)
 
+    async def serve() -> None:
+        await server._serve([listener])  # `server.serve` would install its own signal handlers
+        await service.models.close()
+
     for number in ENDING_SIGNALS:
         loop.add_signal_handler(number, partial(end, number))
     loop.add_signal_handler(signal.SIGHUP, reload)
-    if service.options.preload:
-        try:
+    try:
+        if service.options.preload:
             for model in service.models.by_name.values():
                 await unless(is_ending.wait(), model.load(PLAIN), ClosedError())
-        except ClosedError:
-            return received[0]
-    await server._serve([listener])  # `serve` would put its own handlers of signals in place of ours
-    if not server.force_exit:
-        await service.models.close()
+        # Not uvicorn's `force_exit`: it calls `wait_closed`, which from Python 3.12.1 on waits for clients to disconnect.
+        await unless(is_forced.wait(), serve(), ClosedError())
+    except ClosedError:
+        pass
     return received[0] if received else 0
