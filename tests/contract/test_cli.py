@@ -649,7 +649,7 @@ def test_a_model_that_memory_cannot_hold_is_5_before_it_takes_any(data, tmp_path
     sizes = ["--d-model=1000000", "--d-ff=1000000", "--encoder-layers=1000000"]
     command = [*NMT, "train", f"--data={data}", f"--output={tmp_path / 'run'}", *sizes]
     ended = subprocess.run(
-        [sys.executable, "-c", MEASURED, *command], capture_output=True, text=True, env=ENVIRONMENT, timeout=60
+        [sys.executable, "-c", MEASURED, *command], capture_output=True, text=True, env=ENVIRONMENT, timeout=240
     )
     code, peak = map(int, ended.stdout.split())
     assert code == 5 and "too many for the" in ended.stderr
