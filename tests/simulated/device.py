@@ -26,6 +26,7 @@ import torch
 import torch.distributed
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 aten = torch.ops.aten
@@ -553,6 +554,7 @@ def simulated() -> Iterator[World]:
         stack.enter_context(mock.patch.object(torch.distributed, "init_process_group", join_by_gloo))
         torch.__future__.set_swap_module_params_on_conversion(True)  # a weight that two modules share stays one
         torch._C._set_only_lift_cpu_tensors(True)
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # the others ask the real device for its properties
         stack.enter_context(Simulation())
         try:
             yield world

@@ -43,6 +43,7 @@ struct CUDAHooks final : CUDAHooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(DeviceIndex) const override { return true; }
+  long versionRuntimeCuDNN() const override { return 0; }
   DeviceIndex deviceCount() const override { return 2; }
   DeviceIndex getCurrentDevice() const override { return current; }
   const Generator& getDefaultGenerator(DeviceIndex) const override { return at::detail::getDefaultCPUGenerator(); }
