@@ -3,13 +3,12 @@
 import contextlib
 import difflib
 import errno
-import importlib
 import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 MAX_QUOTED_CHARACTERS: Final = 200
 MAX_LISTED_NAMES: Final = 20
@@ -118,20 +117,6 @@ def unknown(noun: str, given: str, known: Iterable[str], listed_by: str = "") ->
         listed = f"`{listed_by}` lists them"
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else listed
     return UserError(f"unknown {noun} '{quoted(given)}' ({hint})")
-
-
-def missing_package(purpose: str, package: str, extra: str) -> UserError:
-    """The error for a package that is not installed. purpose: what needs it; extra: of nmt, which installs it"""
-    install = f"in the folder of nmt's sources: pip install -e '.[{extra}]'"
-    return UserError(f"{purpose}: needs the package {package} ({install})")
-
-
-def required(module: str, purpose: str, package: str, extra: str) -> Any:
-    """The module of a package that an extra of nmt installs. Raises the UserError of `missing_package` if it is not there."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise missing_package(purpose, package, extra) from None
 
 
 @contextlib.contextmanager

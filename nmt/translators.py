@@ -15,7 +15,7 @@ from nmt.errors import ArtefactError, UserError, quoted, unknown
 from nmt.log import log
 from nmt.options import Part, flat, make
 from nmt.runs import find_model
-from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND, CTranslate2Engine, refusal
+from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND, CTranslate2Engine, import_ctranslate2, refusal
 from nmt.translate.engine import SearchEngine
 from nmt.translate.glossary import Glossary
 from nmt.translate.options import TranslatorOptions
@@ -180,6 +180,8 @@ def _open_engine(
     if options.shortlist is not None and len(folders) > 1:
         raise UserError(f"--shortlist: works with one model, and {len(folders)} are given (leave it out)")
     kinds = list(map(_kind, folders))
+    if options.engine == "ctranslate2" or CTRANSLATE2_KIND in kinds:
+        import_ctranslate2()  # raises if it is not installed, and says how to install it
     reason = refusal(options, part, len(folders)) if world.size == 1 else "it does not share lines with other processes"
     if CTRANSLATE2_KIND in kinds:
         reason = reason or ("--engine own cannot read it" if options.engine == "own" else "")

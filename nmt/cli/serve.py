@@ -4,7 +4,8 @@ import os
 import threading
 
 from nmt.cli.command import Command, Parts
-from nmt.errors import Interrupted, UserError
+from nmt.errors import Interrupted
+from nmt.installation import missing_package
 from nmt.serve.options import ServeOptions
 
 
@@ -19,7 +20,7 @@ def run(options: ServeOptions, parts: Parts) -> None:
         from nmt.serve.run import run_server
         from nmt.serve.scheduler import TRANSLATOR
     except ImportError as error:
-        raise UserError(f"the packages of the server are not installed (pip install -e '.[serve]'): {error}") from None
+        raise missing_package("nmt serve", "serve", error) from None
     number = run_server(options, parts.by_kind["decoder"])
     if any(thread.name in (LOADER, TRANSLATOR) for thread in threading.enumerate()):
         os._exit(128 + number)  # a thread that loads or searches would hold up the end of the program, or abort it

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from nmt.documents.markers import Markers, PeeledLine, has_words, peel
-from nmt.errors import InputError, UserError, missing_package, quoted
+from nmt.errors import InputError, UserError, quoted
 from nmt.files import read_bytes
+from nmt.installation import missing_package
 from nmt.log import log
 from nmt.text.corpus import clean
 from nmt.text.languages import base_language
@@ -16,7 +17,7 @@ from nmt.translate.line_warnings import LOST_MARKUP, NOT_TRANSLATED, LineWarning
 from nmt.translate.results import Translation
 
 MAX_DOCUMENT_BYTES: Final = 64 << 20  # it is held in memory as a tree, which takes ten times as much
-PACKAGES: Final = {"translate": "translate-toolkit", "lxml": "lxml"}  # of the extra `formats`, by module
+OPTIONAL_MODULES: Final = ("translate", "lxml")  # of the extra `formats`
 
 
 class Languages(NamedTuple):
@@ -67,10 +68,9 @@ def read_document(path: Path, format: str) -> Document:
     try:
         reader: Any = importlib.import_module(f"nmt.documents.{format}")
     except ModuleNotFoundError as error:
-        package = PACKAGES.get((error.name or "").partition(".")[0])
-        if package is None:
+        if (error.name or "").partition(".")[0] not in OPTIONAL_MODULES:
             raise
-        raise missing_package(f"--format {format}", package, "formats") from None
+        raise missing_package(f"--format {format}", "formats", error) from None
     size = path.stat().st_size
     if size > MAX_DOCUMENT_BYTES:
         raise InputError(f"{quoted(path)}: {size:,} bytes; a document may have {MAX_DOCUMENT_BYTES:,} (split it)")

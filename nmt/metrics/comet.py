@@ -7,7 +7,8 @@ from threading import Lock
 from typing import Any, ClassVar, Final
 
 from nmt import UserError, opt, options_class, register
-from nmt.errors import quoted, required
+from nmt.errors import quoted
+from nmt.installation import required
 from nmt.metrics.base import Lines, Metric, References, Score, only_reference
 
 BATCH_LINES: Final = 64
@@ -58,7 +59,9 @@ class Comet(Metric):
 
     def _loader(self) -> Any:
         """The library's function that loads a checkpoint, after the checks of `check`."""
-        load_from_checkpoint = required("comet", "metric comet", "comet", "comet").load_from_checkpoint
+        load_from_checkpoint = required(
+            "comet", "the metric comet (in an environment of its own)", "comet"
+        ).load_from_checkpoint
         if self.options.comet_model is None:
             raise UserError("metric comet: needs a model (give --comet-model the checkpoint of one)")
         if not Path(self.options.comet_model).is_file():

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from nmt.errors import missing_package
+from nmt.installation import missing_package
 from nmt.log import log
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ Bars = Sequence[tuple[str, int]]  # labels and counts
 def check_matplotlib(purpose: str) -> None:
     """Raise UserError unless matplotlib is installed. purpose: the flag or file that needs it, for the message"""
     if find_spec("matplotlib") is None:
-        raise missing_package(purpose, "matplotlib", "plots")
+        raise missing_package(purpose, "plots")
 
 
 def render_figure(draw: "Callable[[Figure], None]", file_format: str) -> bytes:

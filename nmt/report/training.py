@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from nmt.errors import ResourceError, naming, quoted, required, storage_error
+from nmt.errors import ResourceError, naming, quoted, storage_error
 from nmt.files import write_file
+from nmt.installation import required
 from nmt.locks import open_without_following
 from nmt.log import log
 from nmt.quantities import clock, operations, size
@@ -231,13 +232,13 @@ class Report:
 
 
 def _tensorboard(folder: Path) -> Any:
-    tensorboard = required("torch.utils.tensorboard", "--tensorboard", "tensorboard", "tensorboard")
+    tensorboard = required("torch.utils.tensorboard", "--tensorboard", "tensorboard")
     return tensorboard.SummaryWriter(str(folder))
 
 
 def _wandb(run: Path) -> Any:
     """The run of Weights & Biases, which an interrupted and continued run continues by its id."""
-    wandb = required("wandb", "--wandb", "wandb", "wandb")
+    wandb = required("wandb", "--wandb", "wandb")
     id_file = run / WANDB_ID_FILE
     if not id_file.is_file():
         write_file(id_file, uuid.uuid4().hex.encode())

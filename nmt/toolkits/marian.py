@@ -15,8 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from nmt.errors import ArtefactError, UserError, expecting, naming, quoted, required
+from nmt.errors import ArtefactError, UserError, expecting, naming, quoted
 from nmt.files import read_bytes
+from nmt.installation import required
 from nmt.models.options import TransformerOptions
 from nmt.symbols import EOS, SYMBOLS, UNK
 from nmt.text.sentencepiece_file import read_pieces
@@ -134,7 +135,7 @@ def _settings(arrays: Mapping[str, Any], file: Path) -> dict[str, Any]:
 
 def import_yaml() -> Any:
     """The package that reads and writes Marian's settings. Raises UserError if it is not installed."""
-    return required("yaml", "settings of Marian", "PyYAML", "import")
+    return required("yaml", "reading Marian's settings", "import")
 
 
 def to_yaml(table: Mapping[str, Any]) -> bytes:

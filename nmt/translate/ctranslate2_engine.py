@@ -18,6 +18,7 @@ from nmt.artefact import Artefact
 from nmt.decoders.hypothesis import Hypothesis
 from nmt.decoders.options import BeamOptions, SearchOptions, search_signature
 from nmt.errors import ResourceError, UserError, quoted
+from nmt.installation import required
 from nmt.log import log
 from nmt.options import Part, flag_of
 from nmt.signals import StopCheck
@@ -55,14 +56,8 @@ def is_searching() -> bool:
 
 
 def import_ctranslate2() -> Any:
-    """The package ctranslate2; raises UserError if it is not installed."""
-    try:
-        import ctranslate2
-    except ImportError as error:
-        raise UserError(
-            f"CTranslate2 cannot be imported: {quoted(error)} (in the folder of nmt's sources: pip install -e '.[ctranslate2]')"
-        ) from None
-    return ctranslate2
+    """The package ctranslate2. Raises UserError if it cannot be imported."""
+    return required("ctranslate2", "translating or exporting with CTranslate2", "ctranslate2")
 
 
 class CTranslate2Model:
@@ -113,7 +108,7 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
     part: the search; models: how many there are
     """
     if find_spec("ctranslate2") is None:
-        return "it is not installed (the extra ctranslate2)"
+        return "it is not installed"
     if models > 1 or options.rerank:
         return "it searches with one model, and nothing re-ranks"
     if options.device not in ("auto", "cpu") or (options.device == "auto" and _has_gpu()):
