@@ -8,9 +8,21 @@ words() {
 }
 
 words nmt "${NMT:-nmt}" # the command, perhaps with arguments
-# shellcheck disable=SC2034 # of the recipes
+# shellcheck disable=SC2034 # the recipes use them
 words prepare_flags "${PREPARE:-}" # more flags of nmt prepare
 SECONDS=0
+
+# python_of COMMAND: the Python next to a command, or next to the file that it links to; else the first on the path.
+python_of() {
+    local file folder
+    file=$(command -v "$1") || { echo python3 && return; }
+    for folder in "$(dirname "$file")" "$(dirname "$(readlink -f "$file")")"; do
+        [[ ! -x $folder/python3 ]] || { echo "$folder/python3" && return; }
+    done
+    echo python3
+}
+# shellcheck disable=SC2034 # the recipes use it
+python=${PYTHON:-$(python_of "${nmt[0]}")} # which has nmt
 
 # readable FILE...: end with a message if a file that a later step needs cannot be read.
 readable() {

@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# Table 2 of "Attention Is All You Need": train its systems on one data set, search them alike, print them below the paper's.
+# Table 2 of "Attention Is All You Need": train its systems on one data set, and report them below the paper's.
 #
-# DATASET: wmt14 (the default), multi30k or tatoeba. SYSTEMS: presets, a row each; NAME-rl begins with the model of NAME.
-# TOKENS, FLOPS: the budget of a system in target tokens (ByteNet's are characters) or in counted FLOPs (6.5e6, 2e14), but for
-# NAME-rl; without one the presets decide.
-# SEEDS: with several ("1 2 3") a system is trained that often, and ensembles by both means follow the table.
-# RUNS: folder of all output. TARGET_LANG, NMT, PYTHON, DATA, MIRROR, LOCK, FETCH, RECIPE, VOCAB_SIZE, PREPARE, LAST, APART: as
-# in the recipe of the data set. Flags go to nmt train. A second call continues where the first stopped.
+# DATASET: wmt14 (the default), multi30k or tatoeba. SYSTEMS: presets, a row each; NAME-rl starts from the model of NAME.
+# TOKENS, FLOPS: the budget of a system in target tokens (ByteNet's are characters) or in counted FLOPs (6.5e6, 2e14), except
+# for NAME-rl; without one the presets decide.
+# SEEDS: with several ("1 2 3") each system is trained with each seed, and ensembles by both means follow the table.
+# RUNS: output folder, by default runs/table2. TARGET_LANG, NMT, PYTHON, DATA, MIRROR, LOCK, FETCH, RECIPE, VOCAB_SIZE, PREPARE,
+# LAST, APART: as in the recipe of the data set.
+# Flags go to nmt train. To resume after an interruption, run the script again.
+# Uses: multi30k-en-de multi30k-en-fr tatoeba-en-de wmt14-en-de wmt14-en-fr
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=recipes/steps.sh
 . "$here/steps.sh"
-dataset=${DATASET:-wmt14} lang=${TARGET_LANG:-de} runs=${RUNS:-$here/../runs/table2} config=$here/table2.toml
+dataset=${DATASET:-wmt14} lang=${TARGET_LANG:-de} runs=${RUNS:-$PWD/runs/table2} config=$here/table2.toml
 read -ra seeds <<<"${SEEDS:-1}"
 systems="bytenet-small deep-att-small gnmt-small gnmt-small-rl convs2s-small moe-small rnnsearch-small transformer-small"
 data=$runs/$dataset-en-$lang search=() average=() report=()
@@ -54,7 +56,7 @@ budget() {
     shift
     [[ ! -e $file ]] || return 0
     mkdir -p "$(dirname "$file")"
-    "$@" --dry-run --json --quiet | "${PYTHON:-python3}" -c '
+    "$@" --dry-run --json --quiet | "$python" -c '
 import json, sys
 update, tokens, flops = json.load(sys.stdin), *sys.argv[1:]
 print(round(float(tokens) / update["target_tokens"] if tokens else float(flops) / update["flops"]))' \
@@ -65,7 +67,7 @@ print(round(float(tokens) / update["target_tokens"] if tokens else float(flops) 
 for system in ${SYSTEMS:-$systems}; do
     work=$data prepare=${PREPARE:-}
     [[ $system == bytenet* ]] && work+=-characters prepare+=' --subword char --max-length 500'
-    ONLY_DATA=yes WORK=$work PREPARE=$prepare "$here/$dataset-en-$lang/run.sh"
+    ONLY_DATA=yes WORK=$work PREPARE=$prepare bash "$here/$dataset-en-$lang/run.sh"
     last=${LAST:-$([[ $system == transformer-big* ]] && echo 20 || echo 5)} members=()
     for seed in "${seeds[@]}"; do
         folder=$work/$system-$seed

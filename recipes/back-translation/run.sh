@@ -1,22 +1,24 @@
 #!/usr/bin/env bash
-# Back-translation (Sennrich et al., 2016): sentences of the target language, whose sources a reverse model writes, as more training text.
+# Back-translation: a reverse model translates text of the target language, which becomes training data.
 #
-# TRAIN, VALID, TEST: prefixes of raw text, PREFIX.en and PREFIX.de. MONO: a file of sentences of the target language; by default
-# the target side of TRAIN, whose new sources are other wordings (data diversification; Nguyen et al., 2020).
-# REVERSE: a model folder from target to source; without one it is trained on TRAIN.
-# Variables: WORK (folder of all output), NMT, PYTHON (with nmt installed), SOURCE_LANG and TARGET_LANG (en, de), CONFIG (settings of
-# the trainings, by default settings.toml), WEIGHTS (of the corpora `pairs` and `back`), TAG (the first word of each source that a
-# model wrote; Caswell et al., 2019), SEARCH (flags of the translation of MONO), VOCAB_SIZE, PREPARE (more flags of nmt
-# prepare), LAST (checkpoints to average), TOKENIZE (of BLEU).
-# Flags go to nmt train: `TRAIN=text/train VALID=text/val TEST=text/test MONO=news.de run.sh --threads 1`.
-# A step whose output exists is skipped, and refused if other settings made it; training continues where it stopped.
+# The method is that of Sennrich et al., 2016. TRAIN, VALID, TEST: prefixes of raw text, PREFIX.en and PREFIX.de. MONO: a file
+# with sentences of the target language, by default the target side of TRAIN; its new sources are paraphrases of the old ones
+# (data diversification; Nguyen et al., 2020). REVERSE: a model folder from target to source; without it one is trained on
+# TRAIN.
+# Variables: WORK (output folder, by default runs/back-translation), NMT (the command, by default nmt), PYTHON (a Python that
+# has nmt), SOURCE_LANG and TARGET_LANG (en, de), CONFIG (settings of the trainings, by default settings.toml), WEIGHTS (of the
+# corpora `pairs` and `back`), TAG (the first word of each source that the model wrote; Caswell et al., 2019), SEARCH (flags for
+# translating MONO), VOCAB_SIZE, PREPARE (more flags of nmt prepare), LAST (checkpoints to average), TOKENIZE (of BLEU).
+# Flags go to all trainings: `TRAIN=text/train VALID=text/val TEST=text/test MONO=news.de run.sh --threads 1`. To resume after
+# an interruption, run the script again: it skips each step whose output exists, and stops at an output that was made with other
+# settings.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=recipes/steps.sh
 . "$here/../steps.sh"
 : "${TRAIN:?name the prefix of the training text}" "${VALID:?}" "${TEST:?}"
-work=${WORK:-$root/runs/back-translation} config=${CONFIG:-$here/settings.toml}
+work=${WORK:-$PWD/runs/back-translation} config=${CONFIG:-$here/settings.toml}
 src=${SOURCE_LANG:-en} trg=${TARGET_LANG:-de} tag=${TAG:-<BT>}
 words search "${SEARCH:---beam-size 5}"
 mono=${MONO:-$TRAIN.$trg} back=$work/text/back

@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# Multi30k English to German (or French) by the published text-only protocol of Wu et al., 2021, or from raw text.
+# Multi30k, English to German or French: image captions, from the public data to the published BLEU.
 #
-# PROTOCOL=tokenised (the default): the data set's lower-cased tokenised files; BLEU on tokens, as the published figures.
-# PROTOCOL=raw: the data set's raw text; sacreBLEU with its signature.
-# Variables: DATA (a folder or mirror with the layout of github.com/multi30k/dataset; by default the data is downloaded),
-# WORK (folder of all output), NMT, PYTHON (with nmt installed), TARGET_LANG, TESTS (names of test sets), VOCAB_SIZE, LOCK.
-# Flags go to nmt train: `run.sh --device cuda --seed 2`.
-# A step whose output exists is skipped, and refused if other settings made it; training continues where it stopped.
+# PROTOCOL=tokenised (the default): the data set's lower-cased, tokenised files, with BLEU on tokens as in the published figures
+# of Wu et al., 2021. PROTOCOL=raw: the data set's raw text, with sacreBLEU and its signature.
+# Variables: DATA (a folder or mirror with the layout of github.com/multi30k/dataset; by default the data is downloaded), WORK
+# (output folder, by default runs/multi30k-en-de-tokenised), NMT (the command, by default nmt), PYTHON (a Python that has nmt),
+# TARGET_LANG, TESTS (names of test sets), VOCAB_SIZE, LOCK (hashes of the data), PREPARE (more flags of nmt prepare).
+# Flags go to nmt train: `run.sh --device cuda --seed 2`. To resume after an interruption, run the script again: it skips each
+# step whose output exists, and stops at an output that was made with other settings.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=recipes/steps.sh
 . "$here/../steps.sh"
 lang=${TARGET_LANG:-de} protocol=${PROTOCOL:-tokenised}
 # The version of the data set that the published figures were measured on; later ones correct a few words of train.en.
 public=https://raw.githubusercontent.com/multi30k/dataset/10b8ae249740aafcab3b47dd6e2c3af1559eb802
-work=${WORK:-$root/runs/multi30k-en-$lang-$protocol}
+work=${WORK:-$PWD/runs/multi30k-en-$lang-$protocol}
 text=$work/text data=$work/data model=$work/model
 read -ra tests <<<"${TESTS:-test_2016_flickr}"
 declare -A published=(
@@ -32,7 +33,7 @@ files=()
 for set in train val "${tests[@]}"; do
     files+=("data/task1/$folder/$set$dot.en$zip" "data/task1/$folder/$set$dot.$lang$zip")
 done
-"${PYTHON:-python3}" "$here/../fetch.py" --plain --mirror "${DATA:-$public}" --to "$text" \
+"$python" "$here/../fetch.py" --plain --mirror "${DATA:-$public}" --to "$text" \
     --lock "${LOCK:-$here/data.lock}" "${files[@]}"
 
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --output "$data" \

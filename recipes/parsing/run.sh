@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
-# Constituency parsing (section 6.3 of "Attention Is All You Need"): from a treebank to labelled bracketing F1.
+# Constituency parsing: from a treebank to bracketing F1, as in section 6.3 of "Attention Is All You Need".
 #
-# TREES: a folder with train.trees, dev.trees and perhaps test.trees, plain or .gz: Penn trees, one a line, without traces
-# and function tags. Without it grammar.py makes a small treebank.
+# TREES: a folder with train.trees, dev.trees and optionally test.trees, plain or .gz: Penn trees, one per line, without traces
+# and function tags. Without it, grammar.py makes a small treebank.
 # MODEL: small (the default; a CPU), lstm (an LSTM with attention; a CPU) or paper (4 layers, d_model 1024).
-# Variables: WORK (folder of all output), NMT, PYTHON (with nmt installed), VOCAB_SIZE (of words), LAST (checkpoints to
-# average), TAGS=1 (the target has the tags of all words), TRAIN and TEST (trees that grammar.py makes).
-# Flags go to nmt train: `MODEL=paper TREES=wsj run.sh --device cuda`. A step whose output exists is skipped.
+# Variables: WORK (output folder, by default runs/parsing), NMT (the command, by default nmt), PYTHON (a Python that has nmt),
+# VOCAB_SIZE (of words), LAST (checkpoints to average), TAGS=1 (keep the tags of all words in the target), TRAIN and TEST
+# (numbers of trees that grammar.py makes).
+# Flags go to nmt train: `MODEL=paper TREES=wsj run.sh --device cuda`. To resume after an interruption, run the script again: it
+# skips each step whose output exists, and stops at an output that was made with other settings.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=recipes/steps.sh
 . "$here/../steps.sh"
-python=${PYTHON:-python3} size=${MODEL:-small}
-work=${WORK:-$root/runs/parsing${TREES:+-${TREES##*/}}}
+size=${MODEL:-small}
+work=${WORK:-$PWD/runs/parsing${TREES:+-${TREES##*/}}}
 text=$work/text data=$work/data-$size model=$work/$size/model vocabulary=8000 length=256
 case $size in
 small) settings=(--config "$here/settings.toml") ;;

@@ -1,30 +1,33 @@
 #!/usr/bin/env bash
-# Little data: models translate their own training text, and the last one is trained on these pairs too.
+# Little data: models translate the training text in several ways, and the last one learns from all of it.
 #
-# 1. `bidirectional` is trained on each pair both ways (Ding et al., 2021; here a tag at the beginning of a source asks for the reverse).
-# 2. It translates both sides of the training text: `taught` and `back` are the most probable translations of the sources and of the
-#    targets, `sampled` are samples of sources. They are further pairs (data diversification; Nguyen et al., 2020).
-# 3. From its weights two models of one direction are trained: `teacher-1` on all these pairs, `teacher-2` on the references alone.
-# 4. From the weights of `teacher-1` three seeds, `teacher-3` to `teacher-5`, are trained on the pairs, the translations of both, `back`
-#    and `sampled`.
-# 5. Together they translate the sources (`taught-3`), and each in its turn the samples (`new`): sources that nobody wrote.
+# 1. `bidirectional` is trained on each pair both ways (Ding et al., 2021; a tag at the start of a source asks for the reverse).
+# 2. It translates both sides of the training text: `taught` and `back` are the most probable translations of the sources and of
+# the targets, `sampled` are samples of sources. They are further pairs (data diversification; Nguyen et al., 2020).
+# 3. From its weights two models of one direction are trained: `teacher-1` on all these pairs, `teacher-2` on the references
+# alone.
+# 4. From the weights of `teacher-1` three seeds, `teacher-3` to `teacher-5`, are trained on the pairs, the translations of
+# both, `back` and `sampled`.
+# 5. Together they translate the sources (`taught-3`), and in turn the samples (`new`): sources that nobody wrote.
 # 6. From the weights of `teacher-3`, `final` is trained on all of that.
 # TRAIN, VALID, TEST: prefixes of raw text, PREFIX.en and PREFIX.de.
-# Variables: WORK (folder of all output), NMT, PYTHON (with nmt installed), SOURCE_LANG and TARGET_LANG (en, de), CONFIG (folder with
-# settings.toml for all trainings, and bidirectional.toml, teacher.toml and final.toml), WEIGHTS (of the corpora `pairs`, `taught-1` to
-# `taught-3`, `new`, `back` and `sampled` in the last training), SAMPLES (of each source, 1 or more; 4), SEED (1; of all trainings, but the
-# next two for `teacher-4` and `teacher-5`), VOCAB_SIZE, PREPARE (more flags of the first nmt prepare; the others take its text settings
-# from the model), LAST (checkpoints to average), TOKENIZE (of BLEU), SEARCH (flags of the search on the test set, and of the teachers).
+# Variables: WORK (output folder, by default runs/small-data), NMT (the command, by default nmt), PYTHON (a Python that has
+# nmt), SOURCE_LANG and TARGET_LANG (en, de), CONFIG (a folder with settings.toml for all trainings, and bidirectional.toml,
+# teacher.toml and final.toml), WEIGHTS (of the corpora `pairs`, `taught-1` to `taught-3`, `new`, `back` and `sampled` in the
+# last training), SAMPLES (per source, at least 1; 4), SEED (of all trainings, 1; `teacher-4` and `teacher-5` use the next two),
+# VOCAB_SIZE, PREPARE (more flags of the first nmt prepare; the others take its text settings from the model), LAST (checkpoints
+# to average), TOKENIZE (of BLEU), SEARCH (flags for translating the test set, and for the teachers).
 # With other text or SAMPLES, WORK must be another folder.
-# Flags go to all trainings: `TRAIN=text/train VALID=text/val TEST=text/test run.sh --devices 2 --threads 1`.
-# A step whose output exists is skipped, and refused if other settings made it; training continues where it stopped.
+# Flags go to all trainings: `TRAIN=text/train VALID=text/val TEST=text/test run.sh --devices 2 --threads 1`. To resume after an
+# interruption, run the script again: it skips each step whose output exists, and stops at an output that was made with other
+# settings.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=recipes/steps.sh
 . "$here/../steps.sh"
 : "${TRAIN:?name the prefix of the training text}" "${VALID:?}" "${TEST:?}"
-work=${WORK:-$root/runs/small-data} config=${CONFIG:-$here}
+work=${WORK:-$PWD/runs/small-data} config=${CONFIG:-$here}
 src=${SOURCE_LANG:-en} trg=${TARGET_LANG:-de}
 tag="<2$src>" samples=${SAMPLES:-4} seed=${SEED:-1}
 ((samples >= 1)) || { echo "SAMPLES is $samples; wanted 1 or more" >&2 && exit 2; }

@@ -1,22 +1,25 @@
 #!/usr/bin/env bash
-# Students: small, fast models that learn from the translations of a teacher (Kim and Rush, 2016), and a table of BLEU against speed.
+# Students: small, fast models learn from a teacher's translations; a table compares BLEU and speed.
 #
-# TEACHER: a model folder. TRAIN, VALID, TEST: prefixes of raw text, PREFIX.en and PREFIX.de.
-# Variables: WORK (folder of all output), NMT, PYTHON (with nmt installed), SOURCE_LANG and TARGET_LANG (en, de), STUDENTS
-# (names of the .toml files beside this one), LAYERS (that `cut` keeps of the teacher's decoder; 2), LAST (checkpoints to average),
-# ROUNDS (of the timing, in turn), TOKENIZE (of BLEU), PREPARE (more flags of nmt prepare), SEARCH (more flags of all searches), FURTHER
-# (a file of more source text, which the teacher translates too), SPLICED and JOINED (lines of new text, by new_text.py, that the teacher
-# translates too; 0), VOCABULARY (the model whose vocabulary the students use; the teacher by default; none: learn a vocabulary),
-# DATA (prepared data, in place of TRAIN, VALID, PREPARE, VOCABULARY and all translations). With other text, data or another vocabulary WORK must be another folder.
-# Flags go to nmt train: `TEACHER=model TRAIN=text/train VALID=text/val TEST=text/test run.sh --threads 1`.
-# A step whose output exists is skipped, and refused if other settings made it; training continues where it stopped. Without matplotlib
-# there is no figure.
+# The method is that of Kim and Rush, 2016. TEACHER: a model folder. TRAIN, VALID, TEST: prefixes of raw text, PREFIX.en and
+# PREFIX.de.
+# Variables: WORK (output folder, by default runs/students), NMT (the command, by default nmt), PYTHON (a Python that has nmt),
+# SOURCE_LANG and TARGET_LANG (en, de), STUDENTS (names of the .toml files next to this script), LAYERS (that `cut` keeps of the
+# teacher's decoder; 2), LAST (checkpoints to average), ROUNDS (of the timing, in turn), TOKENIZE (of BLEU), PREPARE (more flags
+# of nmt prepare), SEARCH (more flags for all searches), FURTHER (a file with more source text for the teacher to translate),
+# SPLICED and JOINED (lines of new text, by new_text.py, for the teacher to translate; 0), VOCABULARY (the model whose
+# vocabulary the students use; the teacher by default; none: learn a vocabulary), DATA (prepared data, in place of TRAIN, VALID,
+# PREPARE, VOCABULARY and all translations).
+# With other text, data or another vocabulary, WORK must be another folder. Without matplotlib there is no figure.
+# Flags go to nmt train: `TEACHER=model TRAIN=text/train VALID=text/val TEST=text/test run.sh --threads 1`. To resume after an
+# interruption, run the script again: it skips each step whose output exists, and stops at an output that was made with other
+# settings.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=recipes/steps.sh
 . "$here/../steps.sh"
-python=${PYTHON:-python3} work=${WORK:-$root/runs/students}
+work=${WORK:-$PWD/runs/students}
 : "${TEACHER:?name a model folder}" "${TEST:?name the prefix of the test set}"
 words students "${STUDENTS:-cut base tiny ssru}"
 words search "${SEARCH:-}"

@@ -1,23 +1,25 @@
 #!/usr/bin/env bash
-# Tatoeba English to German: 156,362 everyday sentences, from raw text to sacreBLEU with its signature.
+# Tatoeba, English to German: everyday sentences, from raw text to BLEU in an hour on one CPU core.
 #
-# The sentences come from tatoeba.org, whose exports change every week. No address has this split, so that DATA must name
-# a folder or mirror with en-de/{train,valid,test}.{en,de}, compressed by gzip or plain.
-# Variables: DATA, WORK (folder of all output), NMT, PYTHON (with nmt installed), VOCAB_SIZE, LOCK, CONFIG (settings of the training;
-# plain.toml beside this file holds those of a plain Transformer). Flags go to nmt train: `run.sh --device cuda`.
-# A step whose output exists is skipped, and refused if other settings made it; training continues where it stopped.
+# The exports of tatoeba.org change every week, so this split of 156,362 sentences has no address: DATA must name a folder or
+# mirror with en-de/{train,valid,test}.{en,de}, plain or compressed with gzip.
+# Variables: DATA, WORK (output folder, by default runs/tatoeba-en-de), NMT (the command, by default nmt), PYTHON (a Python that
+# has nmt), VOCAB_SIZE, LOCK (hashes of the data), CONFIG (settings of the training; plain.toml next to this script has those of
+# a plain Transformer), PREPARE (more flags of nmt prepare).
+# Flags go to nmt train: `run.sh --device cuda`. To resume after an interruption, run the script again: it skips each step whose
+# output exists, and stops at an output that was made with other settings.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=recipes/steps.sh
 . "$here/../steps.sh"
-work=${WORK:-$root/runs/tatoeba-en-de}
+work=${WORK:-$PWD/runs/tatoeba-en-de}
 text=$work/text data=$work/data model=$work/model output=$work/test.de
 files=()
 for set in train valid test; do
     files+=("en-de/$set.en.gz" "en-de/$set.de.gz")
 done
-"${PYTHON:-python3}" "$here/../fetch.py" --plain --to "$text" --lock "${LOCK:-$here/data.lock}" \
+"$python" "$here/../fetch.py" --plain --to "$text" --lock "${LOCK:-$here/data.lock}" \
     --mirror "${DATA:?name the folder that holds en-de/train.en.gz and the other files}" "${files[@]}"
 
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang de --train "$text/train" --valid "$text/valid" \

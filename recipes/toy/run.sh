@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# The toy language, from generated text to held-out BLEU and three translations: minutes on two CPU cores, no download.
+# A toy language: from generated text to a translation in minutes on two CPU cores, without a download.
 #
-# Variables: TARGET_LANG (de or fr), WORK (folder of all output), NMT (the command), PYTHON, TRAIN and TEST (numbers of
-# pairs), VOCAB_SIZE. Flags go to nmt train: `run.sh --max-updates 300`. A step whose output exists is skipped, and refused if other
-# settings made it; training
-# continues where it stopped.
+# Variables: TARGET_LANG (de or fr), WORK (output folder, by default runs/toy), NMT (the command, by default nmt), PYTHON (a
+# Python that has nmt), TRAIN and TEST (numbers of pairs), VOCAB_SIZE.
+# Flags go to nmt train: `run.sh --max-updates 300`. To resume after an interruption, run the script again: it skips each step
+# whose output exists, and stops at an output that was made with other settings.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=recipes/steps.sh
 . "$here/../steps.sh"
 lang=${TARGET_LANG:-de}
-work=${WORK:-$root/runs/toy${TARGET_LANG:+-$TARGET_LANG}}
+work=${WORK:-$PWD/runs/toy${TARGET_LANG:+-$TARGET_LANG}}
 text=$work/text data=$work/data model=$work/model output=$work/test.$lang reference=$work/text/test.$lang
 mkdir -p "$work"
 
-step "$reference" "${PYTHON:-python3}" "$here/generate.py" \
+step "$reference" "$python" "$here/generate.py" \
     --target-lang "$lang" --train "${TRAIN:-50000}" --test "${TEST:-1000}" --output "$text"
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --train "$text/train" --valid "$text/valid" \
     --vocab-size "${VOCAB_SIZE:-1600}" --output "$data"

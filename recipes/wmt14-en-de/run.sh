@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
-# WMT14 English to German (or French): from the public archives to the BLEU of Table 2 of "Attention Is All You Need".
+# WMT14, English to German or French: from the public archives to the BLEU of "Attention Is All You Need".
 #
-# MODEL: base (the default) or big. RECIPE, the preparation of text: paper (the default), fairseq (40,000 BPE over Moses tokens,
-# every 100th training line as development set) or marian (36,000 over truecased Moses tokens).
-# Variables: MIRROR (a folder or address that is tried before the public one), WORK (folder of all output), NMT, PYTHON,
-# WORKERS, TARGET_LANG, LOCK, FETCH (flags of fetch.py: `--tries 20`), LAST and APART (number of averaged checkpoints, and
-# minutes between them), VOCAB_SIZE.
-# Flags go to nmt train: `MODEL=big run.sh --device cuda --max-tokens 25000`. A step whose output exists is skipped.
+# MODEL: base (the default) or big. RECIPE sets how the text is prepared: paper (the default), fairseq (40,000 BPE over Moses
+# tokens; every 100th training line is validation data) or marian (36,000 BPE over truecased Moses tokens).
+# Variables: MIRROR (a folder or address that is tried before the public one), WORK (output folder, by default
+# runs/wmt14-en-de-paper), NMT (the command, by default nmt), PYTHON (a Python that has nmt), WORKERS, TARGET_LANG, LOCK (hashes
+# of the data), FETCH (flags of fetch.py: `--tries 20`), LAST and APART (number of averaged checkpoints, and minutes between
+# them), VOCAB_SIZE, PREPARE (more flags of nmt prepare).
+# Flags go to nmt train: `MODEL=big run.sh --device cuda --max-tokens 25000`. To resume after an interruption, run the script
+# again: it skips each step whose output exists, and stops at an output that was made with other settings.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=recipes/steps.sh
 . "$here/../steps.sh"
 lang=${TARGET_LANG:-de} size=${MODEL:-base} recipe=${RECIPE:-paper}
-work=${WORK:-$root/runs/wmt14-en-$lang-$recipe}
+work=${WORK:-$PWD/runs/wmt14-en-$lang-$recipe}
 get=$work/archives data=$work/data run=$work/$size/run model=$work/$size/model output=$work/$size/newstest2014.$lang
 news=$get/dev.tgz/dev/newstest2013 test=$get/test-full.tgz/test-full/newstest2014-${lang}en
 
@@ -38,7 +40,7 @@ marian) vocabulary=36000 text=("${news[@]}" --normalize-punctuation --tokenizer 
 esac
 
 read -ra fetch <<<"${FETCH:-}"
-"${PYTHON:-python3}" "$here/../fetch.py" --to "$get" --lock "${LOCK:-$here/data.lock}" ${MIRROR:+--mirror "$MIRROR"} \
+"$python" "$here/../fetch.py" --to "$get" --lock "${LOCK:-$here/data.lock}" ${MIRROR:+--mirror "$MIRROR"} \
     --mirror https://www.statmt.org "${fetch[@]}" "${archives[@]}"
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --output "$data" --train "${train[@]/#/"$get"/}" \
     --vocab-size "${VOCAB_SIZE:-$vocabulary}" --workers "${WORKERS:-$(nproc)}" "${text[@]}" "${prepare_flags[@]}"
