@@ -49,6 +49,7 @@ KIND_NAMES: Final = {  # in messages
     "ctranslate2": "a model for CTranslate2 (nmt export)",
     "huggingface": "a model for transformers (nmt export)",
     "marian": "a model for Marian (nmt export)",
+    "recipe": "a recipe (nmt recipes)",
 }
 METRICS: Final = "metrics.jsonl"  # which only a run has
 MAX_NAME_BYTES: Final = 255  # of a file, with its folder

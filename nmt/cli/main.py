@@ -16,7 +16,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from nmt import __version__
 from nmt.dist import end_with_launcher
 from nmt.errors import Interrupted, RankFailed, UserError, is_out_of_memory, naming, one_line, quoted
 from nmt.registry import place_in_plugin
@@ -37,6 +36,7 @@ COMMANDS: Final = {
     "evaluate": "Score translations against references: BLEU, chrF and TER with signatures",
     "score": "Compute the log-probability of given translations",
     "report": "Tabulate runs below Table 2 of the paper: BLEU and training cost",
+    "recipes": "List the recipes for published results, or write one into a folder",
     "list": "List the parts and presets of each kind",
     "describe": "Describe a part, a preset or a model folder, with its options",
 }
@@ -195,14 +195,23 @@ app = typer.Typer(
 
 def _show_version(given: bool) -> None:
     if given:
-        print(f"nmt {__version__}")
+        from nmt.installation import version_text
+
+        print(version_text())
         raise typer.Exit
 
 
 @app.callback(epilog="`nmt COMMAND --help` shows the options of a command.")
 def nmt(
     version: Annotated[
-        bool, typer.Option("--version", "-V", help="Show the version and exit.", callback=_show_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version",
+            "-V",
+            help="Show the versions and exit.",
+            callback=_show_version,
+            is_eager=True,
+        ),
     ] = False,
 ) -> None:
     """Neural machine translation, from parallel text to a translation."""
