@@ -35,14 +35,20 @@ SET_NAME: Final = 15  # PR_SET_NAME of linux/prctl.h
 
 
 @functools.cache
-def forked_nmt() -> str:
-    """The path of a program that runs `nmt` as a fork. Its server starts with the first call, and ends with this process."""
+def forked_nmt(python: str = sys.executable) -> str:
+    """The path of a program that runs `nmt` as a fork. Its server starts with the first call, and ends with this process.
+
+    python: the interpreter, which decides the installation of nmt
+    """
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    if python != sys.executable:
+        environment.pop("PYTHONPATH", None)
     folder = tempfile.mkdtemp(prefix="nmt-forks-")
     server = subprocess.Popen(
-        [sys.executable, __file__, folder],
+        [python, __file__, folder],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error", "TORCH_CPP_LOG_LEVEL": "ERROR"},
+        env=environment,
         start_new_session=True,  # Ctrl-C reaches the commands once, by `ask_fork.py`
     )
     assert server.stdin and server.stdout

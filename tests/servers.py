@@ -5,7 +5,7 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -48,12 +48,16 @@ class Server:
 
 @contextmanager
 def serving(
-    folder: Path, *flags: object, engine: str = "own", environment: Mapping[str, str] = MappingProxyType({})
+    folder: Path,
+    *flags: object,
+    engine: str = "own",
+    environment: Mapping[str, str] = MappingProxyType({}),
+    program: Sequence[str] = NMT,
 ) -> Iterator[Server]:
-    """A server that is killed at the end. folder: of its log; environment: further variables"""
+    """A server that is killed at the end. folder: of its log; environment: further variables; program: the command `nmt`"""
     log = folder / "server.log"
     with log.open("wb") as file:
-        command = [*NMT, "serve", "--port=0", "--threads=1", f"--engine={engine}", *map(str, flags)]
+        command = [*program, "serve", "--port=0", "--threads=1", f"--engine={engine}", *map(str, flags)]
         process = subprocess.Popen(command, stderr=file, stdout=file, env={**ENVIRONMENT, **environment})
     try:
         wait_until(lambda: b"listening at" in log.read_bytes() or process.poll() is not None)
