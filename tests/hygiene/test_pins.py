@@ -98,3 +98,12 @@ def test_a_requirement_that_the_pins_exclude_is_found():
     for python in RECORD["versions"]:
         [conflict] = conflicts(python, [*direct([], python), "numpy<2"], PINS)
         assert "numpy<2" in conflict
+
+
+def test_the_supported_python_versions_are_the_recorded_ones():
+    classifiers = PROJECT["classifiers"]
+    named = [
+        line.removeprefix("Programming Language :: Python :: ") for line in classifiers if ":: Python :: 3." in line
+    ]
+    assert named == list(RECORD["versions"])
+    assert min(named, key=lambda version: int(version[2:])) == PROJECT["requires-python"].removeprefix(">=")
