@@ -84,24 +84,30 @@ def _average_folders(
 
 
 def chosen(options: AverageOptions) -> list[Path]:
-    """The folders to average: a run's checkpoints oldest first, or named folders in their order."""
+    """The folders to average: a run's checkpoints oldest first, or named folders in their order.
+
+    A run with fewer checkpoints than asked for gives those that it has, with a warning. Raises UserError if it has none.
+    """
     if options.run is None:
         return [Path(folder) for folder in options.checkpoint]
     checkpoints = Checkpoints(Path(options.run))
     if not checkpoints.folder.exists():
         kind = "is not the folder of a run" if Path(options.run).exists() else "no such folder; must be that of a run"
         raise ArtefactError(f"{quoted(options.run)}: {kind} (nmt train); --checkpoint names others")
-    ranked = checkpoints.ranked() if options.best is not None else list(reversed(checkpoints.due()))
+    kept = checkpoints.due() or checkpoints.all()[-1:]  # of a run that was stopped before the first one was due
+    ranked = checkpoints.ranked() if options.best is not None else kept[::-1]
     if options.every_minutes:
         ranked = _apart(ranked, options.every_minutes)
     count = options.best or options.last or 0
     if len(ranked) < count:
         kind = "scored checkpoints" if options.best else "checkpoints"
         apart = f" {options.every_minutes:g} minutes apart" if options.every_minutes else ""
-        number = f"--{'best' if options.best else 'last'} {len(ranked)}"
-        instead = f"; {number} takes them all" if ranked else ""
-        why = _why_fewer(Path(options.run), checkpoints.due(), options.best is not None)
-        raise UserError(f"{quoted(options.run)}: has {len(ranked)} {kind}{apart}, not {count} ({why}{instead})")
+        fewer = f"{quoted(options.run)}: the run has {len(ranked) or 'no'} {kind}{apart}"
+        why = _why_fewer(Path(options.run), kept, options.best is not None)
+        if not ranked:
+            raise UserError(f"{fewer} ({why})")
+        asked = f"--{'best' if options.best else 'last'} {count}"
+        log.warn(f"{fewer}, fewer than {asked}; the mean is that of {len(ranked)} ({why})")
     return sorted(ranked[:count], key=update_of)
 
 
@@ -111,11 +117,11 @@ def _why_fewer(run: Path, kept: Sequence[Path], by_score: bool) -> str:
     keep_last = settings.get("keep_last")
     if isinstance(keep_last, int) and 0 < keep_last <= len(kept):
         best = f" and --keep-best {settings.get('keep_best')}" if by_score else ""
-        return quoted(f"the run keeps no more: nmt train --keep-last {keep_last}{best}")
+        return quoted(f"it keeps no more: nmt train --keep-last {keep_last}{best}")
     if not kept:
-        return "the run has saved none yet, see nmt train --save-every"
+        return "nmt train --save-every sets when one is saved"
     periods = [f"{flag_of(name)} {settings[name]}" for name in ("save_every", "valid_every") if name in settings]
-    return quoted(f"the run is at update {update_of(kept[-1])}: nmt train {' '.join(periods[: 1 + by_score])}".rstrip())
+    return quoted(f"it is at update {update_of(kept[-1])}: nmt train {' '.join(periods[: 1 + by_score])}".rstrip())
 
 
 def _apart(newest_first: list[Path], minutes: float) -> list[Path]:

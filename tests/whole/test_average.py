@@ -1,12 +1,13 @@
 """`nmt average`: which checkpoints, their mean, their losses, and nothing left behind by what fails."""
 
+import json
 import os
 import shutil
 import signal
 from pathlib import Path
 
 import pytest
-from conftest import records_of, train_arguments, write_corpus
+from conftest import records_of, reseal, train_arguments, write_corpus
 from safetensors.numpy import load_file
 
 import nmt.train.averaging
@@ -46,36 +47,59 @@ def test_a_mean_that_is_worse_than_the_best_checkpoint_is_told(data, trained, tm
     assert call("average", "--checkpoint", late, *scored).err == ""
 
 
-def test_why_there_are_fewer_checkpoints_than_asked_for_is_told(data, trained, tmp_path, call):
-    asked = ["average", "--output", tmp_path / "m", "--run"]
-    short = call(*asked, trained, "--last=5")
-    assert (
-        short.code == 2 and "has 4 checkpoints, not 5 (the run is at update 40: nmt train --save-every 10u" in short.err
-    )
-    assert "--last 4 takes them all" in short.err and "keep-last" not in short.err
-    scored = call(*asked, trained, "--best=9")
-    assert "has 2 scored checkpoints, not 9" in scored.err and "--save-every 10u --valid-every 20u" in scored.err
+def test_a_run_with_fewer_checkpoints_than_asked_for_gives_the_mean_of_those_with_the_reason(
+    data, trained, tmp_path, call
+):
+    def average(run, *flags):
+        """The result, and the updates of the averaged checkpoints."""
+        done = call("average", "--run", run, *flags, "--output", tmp_path / "m", "--overwrite", "--json")
+        return done, [int(folder.rpartition("-")[2]) for folder in done.json["averaged"]]
+
+    for flag, updates, periods in (
+        ("--last=5", [10, 20, 30, 40], ["--save-every 10u"]),
+        ("--best=9", [20, 40], ["--save-every 10u", "--valid-every 20u"]),
+    ):
+        done, averaged = average(trained, flag)
+        assert done.code == 0 and averaged == updates
+        assert all(text in done.err for text in (flag.replace("=", " "), *periods)) and "keep-last" not in done.err
+    assert "--last 4" not in call("average", "--run", trained, "--last=4", "--output", tmp_path / "whole").err
+    done, averaged = average(trained, "--last=2", "--every-minutes=500")
+    assert done.code == 0 and averaged == [40] and "500 minutes" in done.err
     pruned = tmp_path / "run"
     shutil.copytree(trained, pruned)
     assert call(*train_arguments(data, pruned, 50, "--keep-last=2")).code == 0
-    kept = len(Checkpoints(pruned).due())
-    told = call(*asked, pruned, "--last=5")
-    assert f"has {kept} checkpoints, not 5 (the run keeps no more: nmt train --keep-last 2; " in told.err
-    told = call(*asked, pruned, "--best=5")
-    assert "the run keeps no more: nmt train --keep-last 2 and --keep-best 1" in told.err
+    for flag in ("--last=5", "--best=5"):
+        done, averaged = average(pruned, flag)
+        assert done.code == 0 and 0 < len(averaged) < 5 and "--keep-last 2" in done.err
+
+
+def test_a_run_that_was_stopped_before_its_first_checkpoint_was_due_gives_the_one_of_its_stop(trained, tmp_path, call):
+    shutil.copytree(trained, tmp_path / "run")
+    *others, newest = Checkpoints(tmp_path / "run").all()
+    for folder in others:
+        shutil.rmtree(folder)
+    training = json.loads((newest / "training.json").read_bytes())
+    training["progress"] |= {"save_due": False, "score": None}
+    reseal(newest, "training.json", json.dumps(training).encode())
+    done = call("average", "--run", tmp_path / "run", "--last=5", "--output", tmp_path / "m", "--json")
+    assert done.code == 0 and done.json["averaged"] == [str(newest)]
+    assert call("average", "--run", tmp_path / "run", "--best=5", "--output", tmp_path / "b").code == 2
     (tmp_path / "new/checkpoints").mkdir(parents=True)
-    assert "the run has saved none yet" in call(*asked, tmp_path / "new", "--last=1").err
-    refused = call(*asked, data, "--last=1")
-    assert refused.code == 4 and f"{data}: is not the folder of a run" in refused.err
+    refused = call("average", "--run", tmp_path / "new", "--last=1", "--output", tmp_path / "n")
+    assert refused.code == 2 and str(tmp_path / "new") in refused.err
+
+
+def test_the_folder_of_something_else_is_no_run(data, tmp_path, call):
+    refused = call("average", "--run", data, "--last=1", "--output", tmp_path / "m")
+    assert refused.code == 4 and str(data) in refused.err
 
 
 def test_average_takes_named_or_best_checkpoints_and_refuses_what_is_not_there(trained, tmp_path, call):
-    best, last = Checkpoints(trained).ranked()[0], ["average", "--run", trained, "--last=5"]
+    best = Checkpoints(trained).ranked()[0]
     assert call("average", "--run", trained, "--best=1", "--output", tmp_path / "b").code == 0
     assert (tmp_path / "b/model.safetensors").read_bytes() == (best / "model.safetensors").read_bytes()
     named = ["--checkpoint", best, trained / "checkpoints/update-10"]
     assert call("average", *named, "--output", tmp_path / "n").code == 0
-    assert call(*last, "--output", tmp_path / "x").code == 2
     assert call("average", "--run", trained, "--last=2", "--output", tmp_path / "b").code == 2
     replaced = call("average", *named, "--output", best, "--overwrite")
     assert replaced.code == 2 and "must be that of a model" in replaced.err
@@ -224,8 +248,9 @@ def test_a_checkpoint_that_a_run_deletes_meanwhile_is_replaced_by_another(traine
     monkeypatch.setattr(nmt.train.averaging, "_common_model", after_it_was_deleted)
     count = len(Checkpoints(trained).due())
     average = ["average", f"--run={tmp_path / 'run'}", f"--output={tmp_path / 'm'}", "--json"]
-    refused = call(*average, f"--last={count}")  # there are no others
-    assert refused.code == 2 and "the run has deleted a checkpoint meanwhile; choosing again" in refused.err
+    fewer = call(*average, f"--last={count}", "--overwrite")  # there are no others
+    assert fewer.json["averaged"] == list(map(str, Checkpoints(tmp_path / "run").all()))
+    assert "the run has deleted a checkpoint meanwhile; choosing again" in fewer.err
     shutil.copytree(trained / "checkpoints" / oldest.name, oldest)
     newest = Checkpoints(tmp_path / "run").all()[1:]
-    assert call(*average, f"--last={count - 1}").json["averaged"] == list(map(str, newest))
+    assert call(*average, f"--last={count - 1}", "--overwrite").json["averaged"] == list(map(str, newest))
