@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Fetch the files of a recipe from mirrors into a folder, and check them against a lock file.
+"""Fetch the files of a recipe from mirrors into a folder, and check them against lock files.
 
-    fetch.py --to DIR --lock FILE --mirror DIR_OR_URL [--mirror DIR_OR_URL ...] [--plain] NAME...
+    fetch.py --to DIR --lock FILE --learned FILE --mirror DIR_OR_URL [--mirror DIR_OR_URL ...] [--plain] NAME...
 
 NAME is a path below a mirror (wmt13/training-parallel-europarl-v7.tgz). The file gets the last part of the path in
-DIR; a mirror may have it under that name at its top too. Mirrors are tried in their order: folders, file://, http://
-and https://. LOCK holds "sha256  size  name" of each file in DIR. A file without an entry is read to its end before
-it gets one, so that the hash of a damaged archive is never recorded. Exit codes are those of nmt: 4 for a file that
-does not match the lock, 5 if no mirror has a file or the disk is full.
+DIR; a mirror may also have it under that name at its top. Mirrors are tried in order: folders, file://, http:// and
+https://. A lock file has a line "sha256  size  name" for each file in DIR. --lock belongs to the recipe and is never
+written. A file that it does not list gets its line in --learned, and must match it from then on. Such a file is first
+read to its end, so that the hash of a damaged archive is never recorded. Exit statuses are those of nmt: 4 if a file
+does not match its line, 5 if no mirror has a file or the disk is full.
 """
 
 import argparse
@@ -39,39 +40,48 @@ MIB: Final = 1 << 20  # bytes; after this much progress a failing server has all
 
 
 class Pin(NamedTuple):
-    """The required sha256 and size (bytes) of a file."""
+    """The required sha256 and size (bytes) of a file, and the lock file that requires them."""
 
     sha256: str
     size: int
+    lock: Path
 
 
 class Pins:
-    """The entries of a lock file."""
+    """The hashes of files: those that a recipe requires, and those learned from the first download of other files."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._pins: dict[str, Pin] = {}
-        text = path.read_bytes().decode(errors="replace") if path.exists() else ""
-        for number, line in enumerate(text.split("\n"), 1):
-            fields = line.strip().split(maxsplit=2)
-            if fields and (len(fields) != 3 or len(fields[0]) != 64 or not fields[1].isdigit()):
-                raise UserError(f"{quoted(path)}:{number}: '{quoted(line)}'; wanted: sha256  size  name")
-            if fields:
-                self._pins[fields[2]] = Pin(fields[0], int(fields[1]))
+    def __init__(self, lock: Path, learned: Path) -> None:
+        """lock: lock file of the recipe, only read; learned: lock file that gets the other files. Either may not exist yet."""
+        self.learned = learned
+        self._required, self._learned = read_pins(lock), read_pins(learned)
 
     def get(self, name: str) -> Pin | None:
-        return self._pins.get(name)
+        return self._required.get(name) or self._learned.get(name)
 
     def record(self, name: str, pin: Pin) -> None:
-        """Add an entry, under a lock of the folder: another fetch may record in the same file."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        """Add a learned hash, under a lock of the folder: another fetch may record in the same file."""
+        self.learned.parent.mkdir(parents=True, exist_ok=True)
+        folder = os.open(self.learned.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
-            self._pins = Pins(self.path)._pins | {name: pin}
-            write_file(self.path, "".join(f"{p.sha256}  {p.size}  {n}\n" for n, p in self._pins.items()).encode())
+            self._learned = read_pins(self.learned) | {name: pin}
+            lines = (f"{pin.sha256}  {pin.size}  {name}\n" for name, pin in self._learned.items())
+            write_file(self.learned, "".join(lines).encode())
         finally:
             os.close(folder)
+
+
+def read_pins(path: Path) -> dict[str, Pin]:
+    """The lines of a lock file by name; none if there is no such file. Raises UserError for a malformed line."""
+    pins = {}
+    text = path.read_bytes().decode(errors="replace") if path.exists() else ""
+    for number, line in enumerate(text.split("\n"), 1):
+        fields = line.strip().split(maxsplit=2)
+        if fields and (len(fields) != 3 or len(fields[0]) != 64 or not fields[1].isdigit()):
+            raise UserError(f"{quoted(path)}:{number}: expected 'sha256  size  name', got '{quoted(line)}'")
+        if fields:
+            pins[fields[2]] = Pin(fields[0], int(fields[1]), path)
+    return pins
 
 
 class Fetcher:
@@ -80,7 +90,7 @@ class Fetcher:
     def __init__(self, given: argparse.Namespace, signals: Signals) -> None:
         self.to, self.mirrors, self.plain = Path(given.to), list[str](given.mirror), bool(given.plain)
         self.tries, self.wait, self.timeout = int(given.tries), float(given.wait), float(given.timeout)
-        self.pins, self.signals = Pins(Path(given.lock)), signals
+        self.pins, self.signals = Pins(Path(given.lock), Path(given.learned)), signals
 
     def fetch(self, name: str) -> None:
         """Fetch a file unless it is there. Raises ArtefactError for wrong bytes, ResourceError for no file or a full disk."""
@@ -119,7 +129,7 @@ class Fetcher:
         return list(dict.fromkeys(f"{mirror.rstrip('/')}/{quote(path)}" for path in paths))
 
     def set_aside(self, final: Path) -> bool:
-        """Rename a file that does not match the lock; returns whether it was renamed."""
+        """Rename a file that does not match its pin; returns whether it was renamed."""
         try:
             self.check(final, final.name)
             return False
@@ -167,14 +177,14 @@ class Fetcher:
                 self.pause(self.wait * 2 ** (num_failures - 1))
 
     def may_continue(self, part: Part, address: str) -> bool:
-        """Whether a part may be continued: the mirror can tell its version, or the lock has the hash of the whole."""
+        """Whether a part may be continued: the mirror can tell its version, or the hash of the whole is known."""
         pin = self.pins.get(self.local_name(part.name))
         return pin is not None or (part.address == address and bool(part.validator))
 
     def write(self, answer: Answer, address: str, part: Part, pin: Pin | None) -> None:
         """Append an answer to a part. Raises CutError when it ends early, ResourceError when the disk is full."""
         if pin is not None and answer.size not in (None, pin.size):
-            raise ArtefactError(f"{answer.size:,} bytes, where {quoted(self.pins.path)} demands {pin.size:,}")
+            raise ArtefactError(f"{answer.size:,} bytes, but {quoted(pin.lock)} requires {pin.size:,}")
         needed = None if answer.size is None else answer.size - answer.start
         try:
             if not answer.start:
@@ -188,7 +198,7 @@ class Fetcher:
                         data = data[file.write(data) :]
                     if pin is not None and file.tell() > pin.size:
                         part.remove()
-                        raise ArtefactError(f"more than the {pin.size:,} bytes that {quoted(self.pins.path)} demands")
+                        raise ArtefactError(f"more than the {pin.size:,} bytes that {quoted(pin.lock)} requires")
                     bar.advance(file.tell() // MIB - bar.count)
                     self.signals.check()
                 os.fsync(file.fileno())
@@ -233,21 +243,21 @@ class Fetcher:
             raise ArtefactError(str(error)) from None
 
     def check(self, path: Path, name: str) -> str:
-        """Check a file against the lock, or record it there. Returns the result for the log line."""
+        """Check a file against its pin, or record it if it has none. Returns the result for the log line."""
         pin, size = self.pins.get(name), path.stat().st_size
         if pin is not None and size != pin.size:
-            raise ArtefactError(f"{size:,} bytes, where {quoted(self.pins.path)} demands {pin.size:,}")
-        actual = Pin(sha256(path), size)
-        if pin is not None and actual != pin:
-            raise ArtefactError(f"sha256 {actual.sha256}, where {quoted(self.pins.path)} demands {pin.sha256}")
+            raise ArtefactError(f"{size:,} bytes, but {quoted(pin.lock)} requires {pin.size:,}")
+        digest = sha256(path)
+        if pin is not None and digest != pin.sha256:
+            raise ArtefactError(f"sha256 {digest}, but {quoted(pin.lock)} requires {pin.sha256}")
         if pin is not None:
-            return f"as {quoted(self.pins.path)} demands"
+            return f"matches {quoted(pin.lock)}"
         try:
             check_whole(path, name)
         except InputError as error:
             raise ArtefactError(str(error)) from None
-        self.pins.record(name, actual)
-        return f"recorded in {quoted(self.pins.path)} with sha256 {actual.sha256}, for nothing was known to compare it with"
+        self.pins.record(name, Pin(digest, size, self.pins.learned))
+        return f"no hash was known; recorded sha256 {digest} in {quoted(self.pins.learned)}"
 
     def pause(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -259,7 +269,10 @@ class Fetcher:
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--to", metavar="DIR", required=True, help="folder that gets the files")
-    parser.add_argument("--lock", metavar="FILE", required=True, help="lock file; a file without an entry gets one")
+    parser.add_argument("--lock", metavar="FILE", required=True, help="lock file of the recipe; never written")
+    parser.add_argument(
+        "--learned", metavar="FILE", required=True, help="lock file that gets the files which --lock does not list"
+    )
     parser.add_argument(
         "--mirror",
         metavar="DIR_OR_URL",
@@ -296,7 +309,7 @@ def is_mirror(name: str) -> bool:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Fetch the files of the command line; returns the exit code (docs/reference/contract.md)."""
+    """Fetch the files of the command line; returns the exit status (docs/reference/contract.md)."""
     given = arguments(argv)
     try:
         with Lock(Path(given.to)), Signals() as signals:

@@ -3,6 +3,7 @@
     python rehearse.py --output MIRROR --target-lang de --train PREFIX [PREFIX ...] --valid PREFIX --test PREFIX
 
 The training pairs are dealt out to the corpora in turn. Texts may be plain or compressed (PREFIX.en, PREFIX.en.gz).
+Run the recipe with MIRROR=MIRROR and a WORK of its own: archives in the folder of the real run would be used there.
 """
 
 import argparse

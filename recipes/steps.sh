@@ -33,11 +33,16 @@ readable() {
 }
 
 # step OUTPUT COMMAND...: run the command unless its output exists. A file that a command wrote before it failed is renamed, so that
-# the next call does the step again. The command is recorded beside the output: an output of another command is an error, but
-# for the number of devices and threads.
+# the next call does the step again. The command is recorded next to the output. If the output was made by a different command, that
+# is an error; only the number of devices and threads may differ. After a training's --dry-run the recipe ends: the steps that
+# follow need its model.
 step() {
     local output=$1 record command
     shift
+    if [[ " $* " == *" --dry-run "* ]]; then
+        "$@" || exit
+        exit 0
+    fi
     record=$(dirname "$output")/.$(basename "$output").commands
     command=$*
     command=$(sed -E 's/ --(threads|devices?)[= ][^ ]+//g' <<<"${command#"${nmt[*]} "}")

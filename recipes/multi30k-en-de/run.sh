@@ -34,7 +34,7 @@ for set in train val "${tests[@]}"; do
     files+=("data/task1/$folder/$set$dot.en$zip" "data/task1/$folder/$set$dot.$lang$zip")
 done
 "$python" "$here/../fetch.py" --plain --mirror "${DATA:-$public}" --to "$text" \
-    --lock "${LOCK:-$here/data.lock}" "${files[@]}"
+    --lock "${LOCK:-$here/data.lock}" --learned "$work/data.lock" "${files[@]}"
 
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --output "$data" \
     --train "$text/train$dot" --valid "$text/val$dot" \

@@ -19,7 +19,7 @@ files=()
 for set in train valid test; do
     files+=("en-de/$set.en.gz" "en-de/$set.de.gz")
 done
-"$python" "$here/../fetch.py" --plain --to "$text" --lock "${LOCK:-$here/data.lock}" \
+"$python" "$here/../fetch.py" --plain --to "$text" --lock "${LOCK:-$here/data.lock}" --learned "$work/data.lock" \
     --mirror "${DATA:?name the folder that holds en-de/train.en.gz and the other files}" "${files[@]}"
 
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang de --train "$text/train" --valid "$text/valid" \

@@ -40,8 +40,8 @@ marian) vocabulary=36000 text=("${news[@]}" --normalize-punctuation --tokenizer 
 esac
 
 read -ra fetch <<<"${FETCH:-}"
-"$python" "$here/../fetch.py" --to "$get" --lock "${LOCK:-$here/data.lock}" ${MIRROR:+--mirror "$MIRROR"} \
-    --mirror https://www.statmt.org "${fetch[@]}" "${archives[@]}"
+"$python" "$here/../fetch.py" --to "$get" --lock "${LOCK:-$here/data.lock}" --learned "$work/data.lock" \
+    ${MIRROR:+--mirror "$MIRROR"} --mirror https://www.statmt.org "${fetch[@]}" "${archives[@]}"
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --output "$data" --train "${train[@]/#/"$get"/}" \
     --vocab-size "${VOCAB_SIZE:-$vocabulary}" --workers "${WORKERS:-$(nproc)}" "${text[@]}" "${prepare_flags[@]}"
 [[ -z ${ONLY_DATA:-} ]] || exit 0

@@ -64,14 +64,18 @@ def mirror(tmp_path: Path) -> Path:
     return folder.parent
 
 
+def where(folder: Path) -> list[str]:
+    """The folder and the lock files of a fetch."""
+    return [f"--to={folder / 'to'}", f"--lock={folder / 'lock'}", f"--learned={folder / 'learned'}"]
+
+
 @pytest.fixture
 def fetch(tmp_path: Path) -> Callable[..., int]:
-    """`fetch(mirrors, arguments)` fetches to FOLDER/to with the lock file FOLDER/lock, and gives the exit code."""
+    """`fetch(mirrors, arguments)` fetches to FOLDER/to with the lock files FOLDER/lock and FOLDER/learned."""
 
     def call(mirrors: object, *arguments: str) -> int:
         given = [f"--mirror={mirror}" for mirror in (mirrors if isinstance(mirrors, list) else [mirrors])]
-        where = [f"--to={tmp_path / 'to'}", f"--lock={tmp_path / 'lock'}", "--wait=0.01", "--timeout=10"]
-        return program.main([*given, *where, *arguments])
+        return program.main([*given, *where(tmp_path), "--wait=0.01", "--timeout=10", *arguments])
 
     return call
 
@@ -100,7 +104,8 @@ def test_text_comes_from_a_folder_or_a_mirror_in_gzip_or_not(mirror, server, tmp
     assert (tmp_path / "to" / "zipped.en").read_bytes() == TEXT
     assert (tmp_path / "to" / "plain.de").read_bytes() == TEXT[::-1]
     assert standing(tmp_path / "to") == ["plain.de", "zipped.en"]
-    assert (tmp_path / "lock").read_text() == pinned(zipped__en=TEXT, plain__de=TEXT[::-1])
+    assert (tmp_path / "learned").read_text() == pinned(zipped__en=TEXT, plain__de=TEXT[::-1])
+    assert not (tmp_path / "lock").exists()
 
 
 def test_a_file_is_kept_as_it_is_and_found_at_the_top_of_a_mirror_too(mirror, tmp_path, fetch, capsys):
@@ -108,7 +113,7 @@ def test_a_file_is_kept_as_it_is_and_found_at_the_top_of_a_mirror_too(mirror, tm
     assert fetch([tmp_path / "nowhere", mirror / "data"], "elsewhere/zipped.en.gz") == 0
     assert (tmp_path / "to" / "zipped.en.gz").read_bytes() == packed
     errors = capsys.readouterr().err
-    assert f"recorded in {tmp_path / 'lock'} with sha256 {sha256(packed)}" in errors and "nothing was known" in errors
+    assert sha256(packed) in errors and str(tmp_path / "learned") in errors
 
 
 def test_an_existing_file_is_not_fetched_again(server, fetch):
@@ -151,7 +156,7 @@ def test_a_cut_download_is_continued_by_the_next_run_unless_the_file_has_changed
     for changed in (False, True):
         whole = LARGE[::-1] if changed else LARGE
         shutil.rmtree(tmp_path / "to", ignore_errors=True)
-        (tmp_path / "lock").unlink(missing_ok=True)
+        (tmp_path / "learned").unlink(missing_ok=True)
         server.requests, server.cuts = [], [1_000_000]
         assert fetch(server.address, "--tries=1", "data/large") == 5
         assert (tmp_path / "to" / ".large.part").stat().st_size == 1_000_000
@@ -166,6 +171,7 @@ def test_a_part_is_continued_at_another_mirror_only_with_a_known_hash(server, mi
     for lock, asked in ((pinned(large=LARGE), "bytes=1000000-"), ("", None)):
         shutil.rmtree(tmp_path / "to", ignore_errors=True)
         (tmp_path / "lock").write_text(lock)
+        (tmp_path / "learned").unlink(missing_ok=True)
         server.requests, server.cuts = [], [1_000_000]
         assert fetch(server.address, "--tries=1", "data/large") == 5
         other = Server(mirror)
@@ -217,6 +223,27 @@ def test_a_file_that_was_altered_where_it_stands_loses_its_name_and_comes_again(
     assert (tmp_path / "to" / "zipped.en").read_bytes() == TEXT
 
 
+def test_a_learned_hash_is_required_of_later_downloads_and_never_written_to_the_recipes_lock(mirror, tmp_path, fetch):
+    """As after a rehearsal: what it learned binds its own folder, and the recipe's lock wins over it."""
+    (tmp_path / "lock").write_text(pinned(other=b"other"))
+    assert fetch(mirror, "data/large") == 0
+    learned = (tmp_path / "learned").read_text()
+    assert learned == pinned(large=LARGE) and (tmp_path / "lock").read_text() == pinned(other=b"other")
+    shutil.rmtree(tmp_path / "to")
+    (mirror / "data" / "large").write_bytes(LARGE[::-1])
+    assert fetch(mirror, "data/large") == 4
+    (tmp_path / "lock").write_text(pinned(large=LARGE[::-1]))
+    assert fetch(mirror, "data/large") == 0 and (tmp_path / "to" / "large").read_bytes() == LARGE[::-1]
+    assert (tmp_path / "learned").read_text() == learned
+
+
+@pytest.mark.parametrize("lock", ["lock", "learned"])
+def test_a_malformed_line_of_either_lock_file_is_named(mirror, tmp_path, fetch, capsys, lock):
+    (tmp_path / lock).write_text(f"{pinned(large=LARGE)}nonsense\n")
+    assert fetch(mirror, "data/large") == 2
+    assert f"{tmp_path / lock}:2" in capsys.readouterr().err and not standing(tmp_path / "to")
+
+
 def test_the_text_of_the_lock_is_demanded_however_it_is_compressed(mirror, tmp_path, fetch):
     assert fetch(mirror, "--plain", "data/zipped.en.gz") == 0
     for level, text, code in ((1, TEXT, 0), (9, TEXT + b"and more\n", 4)):
@@ -232,7 +259,7 @@ def test_a_damaged_archive_is_never_recorded_and_fetched_anew_the_next_time(mirr
     for damaged in (whole[:-20], b"<html>Please sign in</html>\n"):
         (mirror / "data" / "zipped.en.gz").write_bytes(damaged)
         assert fetch(mirror, *arguments, "data/zipped.en.gz") == 4
-        assert not (tmp_path / "lock").exists() and standing(tmp_path / "to") == []
+        assert not (tmp_path / "learned").exists() and standing(tmp_path / "to") == []
     (mirror / "data" / "zipped.en.gz").write_bytes(whole)
     assert fetch(mirror, *arguments, "data/zipped.en.gz") == 0
 
@@ -247,7 +274,7 @@ def test_a_tar_that_is_cut_at_the_mirror_is_never_recorded(mirror, tmp_path, fet
     assert fetch(mirror, "a.tar") == 4
     (mirror / "a.tar").write_bytes(stream.getvalue())
     assert fetch(mirror, "a.tar") == 0
-    assert (tmp_path / "lock").read_text() == pinned(a__tar=stream.getvalue())
+    assert (tmp_path / "learned").read_text() == pinned(a__tar=stream.getvalue())
 
 
 def test_a_file_that_no_mirror_has_is_5_with_every_address(server, mirror, tmp_path, fetch, capsys):
@@ -274,25 +301,23 @@ def test_a_server_that_always_says_that_nothing_is_left_is_not_asked_without_end
 
 
 @pytest.mark.parametrize("mirrors", ["", "ftp://127.0.0.1", "https://[x/"])
-def test_an_invalid_mirror_and_an_invalid_lock_file_are_usage_errors(mirror, tmp_path, fetch, capsys, mirrors):
+def test_an_invalid_mirror_is_a_usage_error(fetch, mirrors):
     with pytest.raises(SystemExit) as caught:
         fetch(mirrors, "data/large")
     assert caught.value.code == 2
-    (tmp_path / "lock").write_text("nonsense\n")
-    assert fetch(mirror, "data/large") == 2
-    assert "lock:1: 'nonsense'" in capsys.readouterr().err
 
 
 def test_two_at_once_are_6_for_the_second(mirror, tmp_path):
-    where = [f"--mirror={mirror}", f"--to={tmp_path / 'to'}", f"--lock={tmp_path / 'lock'}", "data/large"]
+    command = [sys.executable, RECIPES / "fetch.py", f"--mirror={mirror}", *where(tmp_path), "data/large"]
     with Lock(tmp_path / "to"):
-        assert subprocess.run([sys.executable, RECIPES / "fetch.py", *where], capture_output=True).returncode == 6
+        assert subprocess.run(command, capture_output=True).returncode == 6
 
 
 def test_two_that_record_in_one_lock_file_wait_for_each_other(tmp_path):
     lock, folder = tmp_path / "lock", os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(folder, fcntl.LOCK_EX)  # as another fetch does, between reading and writing
-    ours = threading.Thread(target=program.Pins(lock).record, args=("ours", program.Pin("a" * 64, 1)))
+    pins = program.Pins(tmp_path / "none", lock)
+    ours = threading.Thread(target=pins.record, args=("ours", program.Pin("a" * 64, 1, lock)))
     ours.start()
     ours.join(0.3)
     assert ours.is_alive() and not lock.exists()
@@ -326,8 +351,8 @@ def test_a_full_disk_is_5_with_the_bytes_needed_and_the_part_is_continued(
 def test_an_interrupted_fetch_is_continued(server, tmp_path, fetch, number):
     server.cuts = [2_000_000]
     server.hold.set()
-    where = [f"--mirror={server.address}", f"--to={tmp_path / 'to'}", f"--lock={tmp_path / 'lock'}", "--timeout=2"]
-    process = subprocess.Popen([sys.executable, RECIPES / "fetch.py", *where, "data/large"], stderr=subprocess.DEVNULL)
+    command = [sys.executable, RECIPES / "fetch.py", f"--mirror={server.address}", *where(tmp_path), "--timeout=2"]
+    process = subprocess.Popen([*command, "data/large"], stderr=subprocess.DEVNULL)
     part, end = tmp_path / "to" / ".large.part", time.monotonic() + 30
     while not (part.exists() and part.stat().st_size > 500_000):
         assert process.poll() is None and time.monotonic() < end
@@ -365,6 +390,9 @@ def test_the_toy_recipe_does_each_step_once_and_ends_with_three_translations(tmp
         [*TINY, "--max-updates", "4", "--save-every", "1u", "--no-valid-bleu", "--best-by", "loss"],
         {"TRAIN": "300", "TEST": "30", "VOCAB_SIZE": "300"},
     )
+    dry = run("toy", tmp_path, *flags, "--dry-run", **settings)
+    assert dry.returncode == 0 and "updates 1 to 4" in dry.stdout, dry.stderr
+    assert not (tmp_path / "work" / "run").exists() and not (tmp_path / "work" / "model").exists()
     done = run("toy", tmp_path, *flags, **settings)
     assert done.returncode == 0, done.stderr
     work = tmp_path / "work"
@@ -495,6 +523,30 @@ def test_table_2_gives_valid_settings_for_each_of_its_systems(
         5 if dataset == "multi30k" else 4
     }
     assert len(found[-1][1]["runs"]) == len(models)
+
+
+@pytest.mark.parametrize("recipe", [*sorted(path.parent.name for path in RECIPES.glob("*/run.sh")), "table2.sh"])
+def test_a_dry_run_ends_a_recipe_after_its_first_training(recipe: str, data: Path, tmp_path: Path) -> None:
+    for name, text in (("nmt-recorder", RECORDER), ("python", "#!/bin/sh\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "words").touch()
+    texts = {"TRAIN": str(data.parent / "train"), "VALID": str(data.parent / "dev"), "TEST": str(data.parent / "dev")}
+    texts = {} if recipe in ("toy", "parsing") else texts  # there they are numbers
+    programs = {"NMT": f"{tmp_path}/nmt-recorder", "PYTHON": f"{tmp_path}/python", "WORDS": f"{tmp_path}/words"}
+    prepared = {} if recipe == "students" else {"DATA": "none"}
+    given = {**texts, **prepared, **programs, "RUNS": str(tmp_path / "work"), "TEACHER": "none", "STUDENTS": "tiny"}
+    for _ in range(2):  # of a recipe that is done, too
+        (tmp_path / "words").write_text("")
+        done = run(recipe, tmp_path, "--dry-run", **given)
+        assert done.returncode == 0, done.stderr
+        commands = [text.split("\n") for text in (tmp_path / "words").read_text().strip().split("\n\n")]
+        assert [words[0] for words in commands].count("train") == 1
+        assert commands[-1][0] == "train" and "--dry-run" in commands[-1]
+        folder = Path(commands[-1][commands[-1].index("--output") + 1])
+        assert not list(folder.parent.glob(".*model.commands"))
+    (tmp_path / "nmt-recorder").write_text("#!/bin/sh\n[ $1 != train ] || exit 4\n")
+    assert run(recipe, tmp_path, "--dry-run", **given).returncode == 4
 
 
 def test_the_parsing_recipe_makes_a_treebank_and_does_each_step_once(tmp_path: Path) -> None:

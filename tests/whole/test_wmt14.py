@@ -64,7 +64,7 @@ def mirror(lang: str, tmp_path_factory) -> Path:
 
 def recipe(lang: str, mirror: Path, work: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     given = {
-        **ENVIRONMENT, "MIRROR": str(mirror), "WORK": str(work), "LOCK": str(work.parent / "lock"), "WORKERS": "1",
+        **ENVIRONMENT, "MIRROR": str(mirror), "WORK": str(work), "WORKERS": "1",
         "NMT": forked_nmt(), "PYTHON": sys.executable, "VOCAB_SIZE": "200", "LAST": "2", "APART": "0",
         "FETCH": "--tries 1", "https_proxy": "http://127.0.0.1:9", "no_proxy": "127.0.0.1",  # no mirror but the one given
         **environment,
@@ -162,7 +162,7 @@ def test_after_each_fault_of_a_mirror_the_recipe_goes_on_to_the_very_same_result
         refused(4, "news-commentary-v9.de-en.en: is a link; only regular files of an archive are read")
     (work / "archives" / europarl.name).unlink()
     with replaced(europarl, news.read_bytes()):
-        refused(4, "training-parallel-europarl-v7.tgz", "lock demands")
+        refused(4, "training-parallel-europarl-v7.tgz", f"{work / 'data.lock'}")
     server = Server(mirror)
     server.cuts = [1000]
     refused(5, "ended after 1,000 of", at=server.address)
