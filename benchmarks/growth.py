@@ -2,7 +2,8 @@
 
     python benchmarks/growth.py [--work runs/growth] [--points 4] [--threads 2]
 
-Each point is `nmt train --dry-run`: three updates after a first one, on invented sentences of one length. Tables have
+Each point is `nmt train --dry-run` on invented sentences of one length: three updates after a first one, or passes over
+a part where these take long. Tables have
 the measured time and the counted FLOPs, both relative to the first point: where they differ, other work than products
 takes the time. Also writes WORK/growth.html with plots.
 """

@@ -251,7 +251,7 @@ class TrainOptions:
         "replay the gradient of a micro-batch as a CUDA graph, one launch in place of hundreds, its sizes padded; for small "
         "models on one GPU",
     )
-    dry_run: bool = opt(False, "make a few updates, print what the run would take and cost, and keep nothing")
+    dry_run: bool = opt(False, "print what the run would take and cost, measured in seconds, and keep nothing")
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
     devices: int = opt(
         1,
@@ -364,8 +364,10 @@ class Timer:
 class AverageOptions:
     output: str = opt(REQUIRED, "model folder to write", aliases=("o",))
     run: str | None = opt(None, "run folder whose checkpoints are averaged")
-    last: int | None = opt(None, "the newest N checkpoints", minimum=1)
-    best: int | None = opt(None, "the best N checkpoints by their validation score", minimum=1)
+    last: int | None = opt(None, "the newest N checkpoints, or all if there are fewer", minimum=1)
+    best: int | None = opt(
+        None, "the N checkpoints with the best validation scores, or all if there are fewer", minimum=1
+    )
     every_minutes: float = opt(0.0, "with --last: take only checkpoints this many minutes of training apart", minimum=0)
     checkpoint: tuple[str, ...] = opt((), "named checkpoint or model folders, instead of --run")
     score: str | None = opt(

@@ -7,19 +7,24 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from conftest import records_of, train_arguments, updates_of
 
 from nmt import registry
+from nmt.data.loader import Loader, Position
 from nmt.data.shards import PreparedData
 from nmt.device import processor_seconds
 from nmt.errors import UserError
 from nmt.models.base import Vocabularies
 from nmt.nn import matmul
+from nmt.train import dry_run
 from nmt.train.estimate import RunEstimate, estimate_lines
+from nmt.train.trainer import make_update
 
 
 def losses(run):
@@ -173,6 +178,45 @@ def test_a_rehearsal_says_what_a_run_would_be_and_keeps_nothing(data, call, tmp_
     assert told["hours"] == pytest.approx(told["seconds"] * 500 / 3600)
     lines = call(*asked).out.splitlines()
     assert any(line.startswith("the run: updates 1 to 500") for line in lines) and lines[-1] == "nothing was kept"
+
+
+@pytest.mark.parametrize("seconds_per_token", [1e-4, 0.05, 0.5])
+def test_a_dry_run_of_slow_updates_extrapolates_from_passes_over_a_part(
+    seconds_per_token, data, call, tmp_path, monkeypatch
+):
+    """By a clock and a memory of its own: an update takes a second, and time and bytes for each token."""
+    passes, steps = [], []
+
+    def simulated(run, update):
+        steps.append(sum(batch.cells for batch in update.batches))
+        passes.extend(batch.cells for batch in update.batches)
+        return make_update(run, update)
+
+    def now():
+        return len(steps) + seconds_per_token * sum(steps)
+
+    monkeypatch.setattr(dry_run, "make_update", simulated)
+    monkeypatch.setattr(dry_run, "time", SimpleNamespace(monotonic=now))
+    monkeypatch.setattr(dry_run.Memory, "watch", lambda _: passes.clear())
+    monkeypatch.setattr(dry_run.Memory, "peak", lambda _: 10**9 + 1000 * max(passes, default=0))
+    asked = [*train_arguments(data, tmp_path / "run", 500), "--batch-tokens=1000", "--dry-run"]
+    told = call(*asked, "--json").json
+    prepared = PreparedData(data).train
+    planned = list(islice(Loader(prepared, 1000, 4096, seed=1).updates(Position()), 4))
+    largest = max(batch.cells for update in planned for batch in update.batches)
+    cells = sum(batch.cells for update in planned[1:] for batch in update.batches) / 3
+    assert told["seconds"] == pytest.approx(1 + seconds_per_token * cells, rel=0.02)
+    of_first_pass = 1 + seconds_per_token * dry_run.FIRST_TOKENS
+    if seconds_per_token < 0.01:
+        assert told["extrapolated_from"] is None
+    else:
+        assert 0 < told["extrapolated_from"] < largest
+        assert now() <= max(dry_run.MAX_SECONDS + 2 * of_first_pass, (2 + dry_run.PASSES_PER_SIZE) * of_first_pass)
+    if of_first_pass < dry_run.MAX_SECONDS:  # else memory is known for one size only
+        assert told["memory"] == pytest.approx(10**9 + 1000 * largest)
+    steps.clear()
+    kind = "measured" if seconds_per_token < 0.01 else "extrapolated"
+    assert any(line.startswith(f"{kind}: ") for line in call(*asked).out.splitlines())
 
 
 def test_the_rehearsal_measures_what_the_run_then_is(trained, data, call, tmp_path):
