@@ -41,6 +41,7 @@ def opt(
     maximum: float | None = None,
     above: float | None = None,
     below: float | None = None,
+    is_size: bool = False,
 ) -> Any:
     """A field of an options class.
 
@@ -49,10 +50,12 @@ def opt(
     aliases: flags that other toolkits use for it, without dashes: "lenpen"
     minimum, maximum: bounds of a number, themselves allowed; above, below: bounds that are not. None and text are not
         numbers and pass; each item of a tuple is checked; a number with a bound has to be finite.
+    is_size: whether it decides how large a network is
     """
     given = {"at least": minimum, "above": above, "at most": maximum, "below": below}
     bounds = {words: bound for words, bound in given.items() if bound is not None}
-    return dataclasses.field(default=default, metadata={"help": help, "aliases": tuple(aliases), "bounds": bounds})
+    metadata = {"help": help, "aliases": tuple(aliases), "bounds": bounds, "is_size": is_size}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ class Option:
     """One option of a command or of a part.
 
     bounds: see BOUND_CHECKS
+    is_size: see `opt`
     kind: of the part that the option chooses, if it chooses one
     path: where the part stands that has the option, `criterion.decoder`; empty for a command's own
     key: its key in settings and saved files; its flag has the same spelling
@@ -118,6 +122,7 @@ class Option:
     help: str
     aliases: tuple[str, ...] = ()
     bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    is_size: bool = False
     kind: str = ""
     path: str = ""
     key: str = ""

@@ -66,12 +66,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Preset:
-    """A named set of options for any parts and for the trainer, by key."""
+    """A named set of options for any parts and for the trainer, by key.
+
+    on_cpu: what it is good for without a GPU; empty if a CPU is too slow for it
+    """
 
     name: str
     help: str
     values: Mapping[str, Any]
     place: str
+    on_cpu: str = ""
 
 
 @dataclass
@@ -119,13 +123,16 @@ def register(kind: str, name: str, options: type) -> Callable[[PartClass], PartC
     return enter
 
 
-def preset(name: str, help: str, **values: Any) -> None:
-    """Register a preset for `--preset`. Keys of options of inner parts have dots: `**{"criterion.decoder": "beam"}`."""
+def preset(name: str, help: str, *, on_cpu: str = "", **values: Any) -> None:
+    """Register a preset for `--preset`. Keys of options of inner parts have dots: `**{"criterion.decoder": "beam"}`.
+
+    on_cpu: what it is good for without a GPU, such as "an hour, thousands of pairs"; empty if a CPU is too slow for it
+    """
     place = sys._getframe(1).f_globals["__name__"]
     other = _shelf.presets.get(name) or _built_in_presets().get(name)
     if other:
         raise UserError(f"preset '{name}' is registered twice: in {other.place} and in {place} (rename one of them)")
-    _shelf.presets[name] = Preset(name, help, values, place)
+    _shelf.presets[name] = Preset(name, help, values, place, on_cpu)
 
 
 # Looking up
@@ -212,9 +219,12 @@ def _built_in_presets() -> dict[str, Preset]:
     def values_of(name: str) -> dict[str, Any]:
         table = {key: tuple(value) if isinstance(value, list) else value for key, value in flat(tables[name]).items()}
         inherited = values_of(str(table["extends"])) if "extends" in table else {}
-        return inherited | {key: value for key, value in table.items() if key not in ("help", "extends")}
+        return inherited | {key: value for key, value in table.items() if key not in ("help", "extends", "on_cpu")}
 
-    return {name: Preset(name, table["help"], values_of(name), "nmt/presets.toml") for name, table in tables.items()}
+    return {
+        name: Preset(name, table["help"], values_of(name), "nmt/presets.toml", table.get("on_cpu", ""))
+        for name, table in tables.items()
+    }
 
 
 # Building

@@ -77,11 +77,13 @@ class Parts:
     by_kind: each part with its options
     argv: the command line after the command's name
     taken: the names of the command's own options, which no key of a part begins with
+    given: the path keys of all options that a preset, a model, a settings file or a flag sets; the others have defaults
     """
 
     by_kind: Mapping[str, Part]
     argv: Sequence[str]
     taken: frozenset[str]
+    given: frozenset[str] = frozenset()
 
     def build(self, kind: str, *context: Any) -> Any:
         """The object of the chosen part of a kind; see `registry.build`."""
@@ -150,15 +152,15 @@ class Command:
         if common.dump_config:
             sys.stdout.write(settings.dump(table.groups))
             return 0
-        options, parts = self.make_options(table, settings)
+        options, parts = self.make_options(table, settings, argv)
         for module in self.preload:
             importlib.import_module(module)
         if not self.ends_start:
             start_is_over()
-        return (self.run(options, Parts(parts, argv, table.taken)) if self.kinds else self.run(options)) or 0
+        return (self.run(options, parts) if self.kinds else self.run(options)) or 0
 
-    def make_options(self, table: OptionTable, settings: Settings) -> tuple[Any, dict[str, Part]]:
-        """The options object, and the chosen parts by kind. settings: converted. Raises UserError for what does not fit."""
+    def make_options(self, table: OptionTable, settings: Settings, argv: Sequence[str] = ()) -> tuple[Any, Parts]:
+        """The options object, and the chosen parts. settings: converted. Raises UserError for what does not fit."""
         settings.refuse_missing(table.options)
         values = settings.values
         options: Any = make(self.options, values)
@@ -166,7 +168,7 @@ class Command:
             kind: registry.choose(kind, values.get(kind, DEFAULTS[kind]), registry.values_below(kind, values))
             for kind in self.kinds
         }
-        return options, parts
+        return options, Parts(parts, argv, table.taken, frozenset(values))
 
     def bases(self, layers: Sequence[Layer]) -> list[Layer]:
         """What stands below files and flags: the preset that the last of them names, and the settings of `base`."""

@@ -28,6 +28,8 @@ def run(options: DescribeOptions) -> None:
         preset = registry.find_preset(name)
         rows = [{"name": key, "default": value, "type": "", "help": ""} for key, value in preset.values.items()]
         help, place = preset.help, preset.place
+        if preset.on_cpu:
+            help += f"; without a GPU: {preset.on_cpu}"
     elif kind == "folder":
         help, entry, values = _model_of(Path(name))
         rows, place = _rows(entry, values), entry.place

@@ -1,17 +1,19 @@
 """`nmt train`: train a model on prepared data, or continue a run."""
 
 import contextlib
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from nmt import registry
 from nmt.artefact import Artefact
 from nmt.cli.command import DEFAULTS, Command, Parts, print_json, print_lines
 from nmt.cli.settings import Layer
 from nmt.dist import World
-from nmt.errors import ArtefactError, quoted
+from nmt.errors import ArtefactError, UserError, quoted
 from nmt.log import log
-from nmt.options import options_of
+from nmt.options import flag_of, options_of
 from nmt.runs import Checkpoints, find_model
 from nmt.train.options import TrainOptions
 
@@ -25,6 +27,7 @@ def run(options: TrainOptions, parts: Parts) -> int:
     from nmt.train.setup import open_data
     from nmt.train.trainer import train
 
+    refuse_default_sizes(options, parts)
     world = World.from_environment()
     if options.devices > 1 and world.size == 1:
         open_data(options)  # errors of the data are printed once
@@ -54,6 +57,31 @@ def run(options: TrainOptions, parts: Parts) -> int:
         }
         print_json(state)
     return 0
+
+
+def refuse_default_sizes(options: TrainOptions, parts: Parts) -> None:
+    """Raise UserError for a new training on a CPU whose model has the sizes of its paper because none were chosen.
+
+    Such a training takes months there. A model belongs to this rule if it declares which options are its sizes.
+    """
+    name = parts.by_kind["model"].name
+    within = registry.options_within("model", name, registry.choice_from(), "model")
+    sizes = [option for option in within if option.is_size]
+    if not sizes or "preset" in parts.given or not parts.given.isdisjoint(option.path_key for option in sizes):
+        return
+    if options.dry_run or Checkpoints(Path(options.output)).named():
+        return
+    from nmt.device import choose_device  # imports torch
+
+    if choose_device(options.device).type != "cpu":
+        return
+    fitting = {p.name: p.on_cpu for p in registry.presets().values() if p.on_cpu and p.values.get("model") == name}
+    own = f"sizes of your own ({', '.join(flag_of(option.name) for option in sizes[:3])}, ...)"
+    choices = " or ".join([*(f"--preset {preset} ({use})" for preset, use in fitting.items()), own])
+    error = f"--preset is missing: the default sizes of model {name} are for GPUs, and this is a CPU; use {choices}"
+    if fitting and parts.argv:
+        error += f": {shlex.join(['nmt', 'train', *parts.argv, '--preset', next(iter(fitting))])}"
+    raise UserError(error)
 
 
 def model_settings(given: Mapping[str, Any]) -> Layer | None:

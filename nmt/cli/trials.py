@@ -160,7 +160,9 @@ class Sweep:
             table, values = command.read(Layer(origin, {**settings, **given}))
             values.convert(table.options)
             try:
-                options[name], _ = command.make_options(table, values)
+                options[name], parts = command.make_options(table, values)
+                if command is train.COMMAND:
+                    train.refuse_default_sizes(options[name], parts)
             except UserError as error:  # of options that do not go together, which names none of its settings
                 raise type(error)(f"{origin}: {trial.name}: {error}") from None
         return options

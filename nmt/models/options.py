@@ -30,7 +30,7 @@ Tie = Literal["all", "target", "none"]
 
 
 def _size(default: int | None, help: str, minimum: int = 1) -> Any:
-    return opt(default, help, minimum=minimum, maximum=MAX_LAYER_SIZE)
+    return opt(default, help, minimum=minimum, maximum=MAX_LAYER_SIZE, is_size=True)
 
 
 def _probability(default: float, where: str) -> Any:
@@ -293,10 +293,14 @@ def convolution_shapes(plan: str) -> list[ConvolutionShape]:
 @options_class
 class ConvS2SOptions:
     encoder_layers: str = opt(
-        "9x512k3,4x1024k3,2x2048k1", "count, width and kernel of the encoder's layers; as released for En-De"
+        "9x512k3,4x1024k3,2x2048k1",
+        "count, width and kernel of the encoder's layers; as released for En-De",
+        is_size=True,
     )
     decoder_layers: str = opt(
-        "9x512k3,4x1024k3,2x2048k1", "count, width and kernel of the decoder's layers; as released for En-De"
+        "9x512k3,4x1024k3,2x2048k1",
+        "count, width and kernel of the decoder's layers; as released for En-De",
+        is_size=True,
     )
     embedding_size: int = _size(768, "width of embeddings and positions; 512 in the paper, 768 as released")
     output_size: int = _size(512, "width of the decoder's output, before the logits")

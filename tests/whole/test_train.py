@@ -1,6 +1,7 @@
 """Training as a user runs it: an interrupted run goes on bit for bit, and nothing is lost (docs/reference/contract.md)."""
 
 import json
+import shlex
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,7 @@ from extras import EXTRAS, named_packages
 from safetensors.numpy import load_file
 from safetensors.torch import load, save
 
+from nmt import registry
 from nmt.artefact import Artefact
 from nmt.cli.main import run as run_in_process
 from nmt.runs import Checkpoints, update_of
@@ -721,3 +723,91 @@ def test_a_schedule_that_looks_at_validations_is_told_that_there_are_none(tmp_pa
     assert call(*prepare, f"--output={tmp_path / 'data'}", "--quiet").code == 0
     told = call(*train_arguments(tmp_path / "data", tmp_path / "run", 2, "--schedule=plateau", "--no-quiet"))
     assert told.code == 0 and "--schedule plateau: looks at validations, and there are none" in told.err
+
+
+# Without a GPU, sizes are to be chosen
+
+SIZED = [
+    name
+    for name in registry.names("model")
+    if any(option.is_size for option in registry.options_within("model", name, registry.choice_from()))
+]
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_default_sizes_are_refused_on_a_cpu_with_a_command_that_works(name, data, call, tmp_path):
+    asked = ["train", f"--data={data}", f"--output={tmp_path / 'run'}", f"--model={name}", "--device=cpu"]
+    refused = call(*asked)
+    assert refused.code == 2 and refused.err.count("\n") == 1 and not (tmp_path / "run").exists()
+    small = [p for p in registry.presets().values() if p.on_cpu and p.values.get("model") == name]
+    assert all(f"--preset {preset.name} ({preset.on_cpu})" in refused.err for preset in small)
+    assert small or "--layers" in refused.err
+    if small:
+        corrected = shlex.split(refused.err.rpartition(": nmt ")[2])
+        assert corrected[:-2] == asked and corrected[-1] in [preset.name for preset in small]
+        assert call(*corrected, "--dump-config").code == 0
+
+
+def test_presets_for_a_cpu_choose_sizes():
+    """Each is smaller in some size than its model by default, and larger in none."""
+    for preset in filter(lambda preset: preset.on_cpu, registry.presets().values()):
+        options = registry.options_of(registry.options_class_of("model", preset.values["model"]))
+        numbers = {option.name: option.default for option in options if option.is_size and type(option.default) is int}
+        given = {name: preset.values[name] for name in numbers.keys() & preset.values.keys()}
+        assert given and all(given[name] <= numbers[name] for name in given), preset.name
+
+
+def given_sizes(tmp_path, trained):
+    """Flags that choose sizes, or leave nothing to choose, by name."""
+    (tmp_path / "sizes.toml").write_text("d_model = 32\n")
+    (tmp_path / "preset.toml").write_text('preset = "transformer-base"\n')
+    return {
+        "preset": ["--preset=transformer-base"],
+        "size": ["--encoder-layers=1"],
+        "path of a size": ["--model.d-ff=64"],
+        "file": [f"--config={tmp_path / 'sizes.toml'}"],
+        "file with a preset": [f"--config={tmp_path / 'preset.toml'}"],
+        "init_from": [f"--init-from={trained}"],
+        "run": [f"--output={trained}"],
+        "dry run": ["--dry-run"],
+    }
+
+
+@pytest.mark.parametrize(
+    "kind", ["preset", "size", "path of a size", "file", "file with a preset", "init_from", "run", "dry run"]
+)
+def test_a_choice_of_sizes_is_not_refused(kind, trained, call, tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr("nmt.train.trainer.train", lambda *_: ran.append("train") or pytest.fail("reached"))
+    monkeypatch.setattr("nmt.train.dry_run.dry_run_of", lambda *_: ran.append("dry run") or pytest.fail("reached"))
+    asked = ["train", "--data=d", f"--output={tmp_path / 'run'}", "--device=cpu"]
+    with pytest.raises(pytest.fail.Exception):
+        call(*asked, *given_sizes(tmp_path, trained)[kind])
+    assert ran
+    ran.clear()
+    for flags in (
+        [],
+        ["--dropout=0.2"],
+        ["--max-updates=10"],
+        ["--device=auto"] if not torch.cuda.is_available() else [],
+    ):
+        assert call(*asked, *flags).code == 2 and not ran
+
+
+def test_a_gpu_trains_default_sizes(call, tmp_path, monkeypatch):
+    monkeypatch.setattr("nmt.device.choose_device", lambda name: torch.device("cuda:0"))
+    monkeypatch.setattr("nmt.train.trainer.train", lambda *_: pytest.fail("reached"))
+    with pytest.raises(pytest.fail.Exception):
+        call("train", "--data=d", f"--output={tmp_path / 'run'}")
+
+
+def test_default_sizes_in_a_sweep_are_refused_before_any_run(data, call, tmp_path):
+    (tmp_path / "sweep.toml").write_text(f'[train]\ndata = "{data}"\ndevice = "cpu"\ndropout = [0.1, 0.2]\n')
+    sweep = ["sweep", tmp_path / "sweep.toml", f"--output={tmp_path / 'out'}", "--dry-run"]
+    refused = call(*sweep)
+    assert (
+        refused.code == 2 and "--preset transformer-mini" in refused.err and str(tmp_path / "sweep.toml") in refused.err
+    )
+    with (tmp_path / "sweep.toml").open("a") as file:
+        file.write('preset = "transformer-mini"\n')
+    assert call(*sweep).code == 0
