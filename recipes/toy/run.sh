@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # A toy language: from generated text to a translation in minutes on two CPU cores, without a download.
+# Without flags it first shows how an unfinished model, after 100 updates, translates a sentence.
 #
 # Variables: TARGET_LANG (de or fr), WORK (output folder, by default runs/toy), NMT (the command, by default nmt), PYTHON (a
 # Python that has nmt), TRAIN and TEST (numbers of pairs), VOCAB_SIZE.
@@ -19,7 +20,16 @@ step "$reference" "$python" "$here/generate.py" \
     --target-lang "$lang" --train "${TRAIN:-50000}" --test "${TEST:-1000}" --output "$text"
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --train "$text/train" --valid "$text/valid" \
     --vocab-size "${VOCAB_SIZE:-1600}" --output "$data"
-step "$model" "${nmt[@]}" train --data "$data" --output "$work/run" --config "$here/settings.toml" "$@"
+train=("${nmt[@]}" train --data "$data" --output "$work/run" --config "$here/settings.toml")
+if [[ $# -eq 0 && ! -e $work/run ]]; then
+    echo "== after $SECONDS s: the first 100 updates, for a first look; the training then continues to the same weights" >&2
+    "${train[@]}" --max-updates 100 --valid-metrics none
+    sentence="The dog can open a door." look=$work/first-look.$lang
+    "${nmt[@]}" translate --model "$work/run" <<<"$sentence" >"$look"
+    printf '\nfirst look after %s s, at an unfinished model:\nsource       %s\ntranslation  %s\n\n' \
+        "$SECONDS" "$sentence" "$(<"$look")"
+fi
+step "$model" "${train[@]}" "$@"
 step "$model" "${nmt[@]}" average --run "$work/run" --last 4 --output "$model"
 step "$output" "${nmt[@]}" translate --model "$model" --input "$text/test.en" --output "$output"
 

@@ -1,6 +1,7 @@
 """Words with the parts of the meaning that they express, from which the word alignment of two languages follows."""
 
 from collections.abc import Iterable
+from functools import cache
 
 Links = set[tuple[int, int]]
 
@@ -21,9 +22,14 @@ class Word(str):
         return word
 
 
+@cache
+def _word(text: str, part: str) -> Word:
+    return Word(text, [part])
+
+
 def expressing(part: str, *words: str) -> list[str]:
     """Words that express a part of the meaning."""
-    return [Word(word, [part]) for word in words]
+    return [_word(word, part) for word in words]
 
 
 def supporting(part: str, *words: str) -> list[str]:
@@ -39,14 +45,14 @@ def expressing_also(part: str, word: str) -> str:
 
 def within(name: str, words: list[str]) -> list[str]:
     """Words whose parts are those of a clause, a subject ...: its name goes before their names."""
-
-    def prefixed(parts: frozenset[str]) -> list[str]:
-        return [f"{name} {part}" for part in parts]
-
     return [
-        Word(word, prefixed(word.expresses), prefixed(word.supports)) if isinstance(word, Word) else word
-        for word in words
+        _word_within(name, word, word.expresses, word.supports) if isinstance(word, Word) else word for word in words
     ]
+
+
+@cache
+def _word_within(name: str, text: str, expresses: frozenset[str], supports: frozenset[str]) -> Word:
+    return Word(text, (f"{name} {part}" for part in expresses), (f"{name} {part}" for part in supports))
 
 
 def adverbial(part: str, text: str) -> list[str]:

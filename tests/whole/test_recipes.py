@@ -23,7 +23,7 @@ import pytest
 import sacrebleu
 import safetensors.torch
 import torch
-from conftest import records_of, small_disk, train_arguments
+from conftest import records_of, small_disk, train_arguments, updates_of
 from forks import forked_nmt
 from mirror_server import Server
 
@@ -411,6 +411,34 @@ def test_the_toy_recipe_does_each_step_once_and_ends_with_three_translations(tmp
             for text in three:
                 assert f" {text}\n" in output
         assert "tok:13a" in output and "expected >= 90" in output
+
+
+def test_the_first_look_of_the_toy_recipe_changes_no_weight(tmp_path: Path) -> None:
+    """With a settings file of a tiny model; a second call does not look again."""
+    shutil.copytree(RECIPES / "toy", tmp_path / "recipes" / "toy")
+    shutil.copy(RECIPES / "steps.sh", tmp_path / "recipes")
+    own = tmp_path / "recipes/toy/settings.toml"
+    rows = [flag.removeprefix("--").replace("-", "_") for flag in TINY[::2]]
+    sizes = "".join(f"{name} = {value}\n" for name, value in zip(rows, TINY[1::2], strict=True))
+    periods = 'max_updates = 130\nwarmup_updates = 20\nsave_every = "10u"\nvalid_every = "50u"\nkeep_last = 4\n'
+    own.write_text(f"{sizes}{periods}batch_tokens = 200\nthreads = 1\nmatmul = 'torch'\n")
+    settings = {"TRAIN": "300", "TEST": "5", "VOCAB_SIZE": "300"}
+    script = str(tmp_path / "recipes/toy/run.sh")
+    done = run(script, tmp_path, **settings)
+    assert done.returncode == 0, done.stderr
+    work = tmp_path / "work"
+    looked = (work / "first-look.de").read_text()
+    assert looked.count("\n") == 1 and f" {looked}" in done.stdout and done.stdout.count("first look") == 1
+    straight = [*shlex.split(forked_nmt()), "train", "--data", work / "data", "--output", tmp_path / "run"]
+    assert subprocess.run([*straight, "--config", own, "--quiet"]).returncode == 0
+    folders = [folder / "checkpoints" / "update-130" for folder in (work / "run", tmp_path / "run")]
+    for name in ("model.safetensors", "training.safetensors"):
+        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+    losses = [[record["loss"] for record in updates_of(run)] for run in (work / "run", tmp_path / "run")]
+    assert losses[0] == losses[1] and len(losses[0]) == 130
+    shutil.rmtree(work / "model")
+    again = run(script, tmp_path, **settings)
+    assert again.returncode == 0 and "first look" not in again.stdout
 
 
 def write_captions(dataset: Path, language: str, protocol: str) -> None:
