@@ -9,6 +9,7 @@
 # LAST, APART: as in the recipe of the data set.
 # Flags go to nmt train. To resume after an interruption, run the script again.
 # Uses: multi30k-en-de multi30k-en-fr tatoeba-en-de wmt14-en-de wmt14-en-fr
+# With --dry-run the recipe ends after the estimate of its first training.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

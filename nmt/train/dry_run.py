@@ -91,9 +91,8 @@ class DryRun:
         if run.average is not None:
             self.checkpoint += size_of(run.average.weights)
         self.kept = options.keep_last + options.keep_best if options.keep_last else None  # checkpoints; None for all
-        self.hours = (
-            None if to_do is None else self.seconds * to_do / 3600
-        )  # of all updates; None if the run has no end
+        # Of all updates; None if the run has no end.
+        self.hours = None if to_do is None else self.seconds * to_do / 3600
         self.eflop = None if to_do is None else self.flops * to_do / 1e18
 
     def lines(self) -> Iterator[str]:
@@ -113,9 +112,7 @@ class DryRun:
         else:
             passes = f"passes over up to {self.extrapolated_from:,} tokens, because whole updates take too long here"
             yield f"extrapolated: time and memory, from {passes}; the rest is counted"
-        kept = (
-            "all are kept" if self.kept is None else f"up to {self.kept} are kept: {size(self.checkpoint * self.kept)}"
-        )
+        kept = "all are kept" if self.kept is None else f"up to {self.kept} kept: {size(self.checkpoint * self.kept)}"
         yield f"a checkpoint: {size(self.checkpoint)} on disk; {kept}"
         if self.last is None:
             yield f"the run: from update {self.first:,} on; no end is set"

@@ -8,6 +8,7 @@
 # TARGET_LANG, TESTS (names of test sets), VOCAB_SIZE, LOCK (hashes of the data), PREPARE (more flags of nmt prepare).
 # Flags go to nmt train: `run.sh --device cuda --seed 2`. To resume after an interruption, run the script again: it skips each
 # step whose output exists, and stops at an output that was made with other settings.
+# With --dry-run the recipe ends after the estimate of its first training.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

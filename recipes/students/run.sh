@@ -14,6 +14,7 @@
 # Flags go to nmt train: `TEACHER=model TRAIN=text/train VALID=text/val TEST=text/test run.sh --threads 1`. To resume after an
 # interruption, run the script again: it skips each step whose output exists, and stops at an output that was made with other
 # settings.
+# With --dry-run the recipe ends after the estimate of its first training.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

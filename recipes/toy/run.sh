@@ -6,6 +6,7 @@
 # Python that has nmt), TRAIN and TEST (numbers of pairs), VOCAB_SIZE.
 # Flags go to nmt train: `run.sh --max-updates 300`. To resume after an interruption, run the script again: it skips each step
 # whose output exists, and stops at an output that was made with other settings.
+# With --dry-run the recipe ends after the estimate of its first training.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -9,6 +9,7 @@
 # them), VOCAB_SIZE, PREPARE (more flags of nmt prepare).
 # Flags go to nmt train: `MODEL=big run.sh --device cuda --max-tokens 25000`. To resume after an interruption, run the script
 # again: it skips each step whose output exists, and stops at an output that was made with other settings.
+# With --dry-run the recipe ends after the estimate of its first training.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
