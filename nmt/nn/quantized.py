@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from nmt.device import has_vnni
 from nmt.nn.linear import Linear, Projection, remove_weight_norm
 
 MIN_INT8_WEIGHTS: Final = 2**18  # of a layer from which 8-bit products are the faster ones (docs/measurements.md)
@@ -49,9 +50,7 @@ class Int8Linear(nn.Module):
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.scale = nn.Parameter(scale, requires_grad=False)
         self.register_buffer("bias", bias)
-        # VNNI multiplies bytes without 16-bit sums in between
-        has_vnni = bool(getattr(torch.cpu, "_is_vnni_supported", lambda: False)())
-        self.max_input = MAX_INT8 if has_vnni else MAX_INPUT_16_BIT_SUMS
+        self.max_input = MAX_INT8 if has_vnni() else MAX_INPUT_16_BIT_SUMS
 
     @classmethod
     def of(cls, linear: nn.Linear, rounding: Rounding = rounded) -> "Int8Linear":

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from nmt import UserError, register
+from nmt.device import has_bfloat16
 from nmt.optimizers.adam import AdamW
 from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, has_sharded
 from nmt.optimizers.options import MuonOptions
@@ -25,6 +26,7 @@ class Muon(Uncompiled, torch.optim.Optimizer):
 
     A step of a matrix (A, B) is scaled by 0.2 * sqrt(max(A, B)), the usual size of AdamW's (Liu et al., 2025, section 2.2), so
     that one learning rate and one weight decay serve both.
+    product_type: of the products that orthogonalise the momenta, bfloat16 where the device has instructions for it
     """
 
     def __init__(self, options: MuonOptions, parameters: Groups) -> None:
@@ -36,6 +38,7 @@ class Muon(Uncompiled, torch.optim.Optimizer):
         if not matrices:
             raise UserError("--optimizer muon: no weight of a linear layer inside the network is trained (give adamw)")
         self.momentum, self._num_groups = options.momentum, len(matrices)
+        self.product_type = torch.bfloat16 if has_bfloat16(matrices[0]["params"][0].device) else torch.float32
         self._adamw = [AdamW(options, others)] if others else []
         groups = [*matrices, *(group for optimizer in self._adamw for group in optimizer.param_groups)]
         super().__init__(groups, {"lr": UNSET_LR, "weight_decay": options.weight_decay})
@@ -68,7 +71,7 @@ class Muon(Uncompiled, torch.optim.Optimizer):
             if not state:
                 state["momentum_buffer"] = torch.zeros_like(matrix)
             mean = state["momentum_buffer"].lerp_(gradient, 1 - self.momentum)
-            ahead.append(gradient.lerp(mean, self.momentum).bfloat16())  # Nesterov's
+            ahead.append(gradient.lerp(mean, self.momentum).to(self.product_type))  # Nesterov's
         scale = 0.2 * max(matrices[0].shape) ** 0.5
         for matrix, direction in zip(matrices, orthogonalised(ahead), strict=True):
             matrix.mul_(1 - lr * decay).add_(direction, alpha=-lr * scale)

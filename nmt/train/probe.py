@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from typing import Final, cast
 
+import torch
 from torch import nn
 
 from nmt.batch import Batch, dummy_batch
 from nmt.data.loader import Loader
-from nmt.device import CAST_TO, Memory, Precision, autocast, release_memory
+from nmt.device import CAST_TO, Memory, Precision, autocast, has_bfloat16, release_memory
 from nmt.dist import World
 from nmt.errors import ResourceError, UserError, is_out_of_memory
 from nmt.nn import matmul
@@ -29,6 +30,11 @@ def choose_kernels(run: Run) -> None:
         if ratio < 1:
             slower = f"this processor is {1 / ratio:.1f} times slower with it than with fp32"
             run.report.line(f"--precision {options.precision}: {slower}")
+    elif options.precision == "bf16" and not has_bfloat16(run.device):
+        run.report.line(
+            "--precision bf16: this GPU has no bf16 instructions, and emulates them slowly (use fp16 or fp32)"
+        )
+    choose_optimizer_products(run)
     if options.matmul == "onednn" and not matmul.onednn_available():
         raise UserError("--matmul onednn: this torch was built without it (give auto or torch)")
     if options.matmul != "auto":
@@ -46,6 +52,17 @@ def choose_kernels(run: Run) -> None:
     run.loader.max_tokens = limit.max_tokens
     if in_step(run.updater.objective):  # no rank cuts its batches alone, as each may have done under ddp
         run.loader.max_tokens = min(limit.max_tokens, limit.max_micro_batch_tokens)
+
+
+def choose_optimizer_products(run: Run) -> None:
+    """Let the optimizers of all ranks multiply in one type, and report it: results on another kind of machine differ."""
+    product_type = getattr(run.optimizer, "product_type", None)
+    if product_type is None:
+        return
+    if run.world.any(product_type == torch.float32):
+        run.optimizer.product_type = product_type = torch.float32  # type: ignore[attr-defined]
+    how = "bfloat16" if product_type == torch.bfloat16 else "float32, because bfloat16 is slow here"
+    run.report.line(f"--optimizer {run.settings['optimizer']}: matrix products in {how}")
 
 
 def _faster_products(run: Run) -> matmul.Matmul:

@@ -9,7 +9,7 @@ import torch
 
 from nmt import registry
 from nmt.checkpoint import check_int8, load_model
-from nmt.device import choose_device, default_threads, keep_pages, use_threads
+from nmt.device import choose_device, default_threads, has_bfloat16, keep_pages, use_threads
 from nmt.dist import World
 from nmt.errors import UserError, quoted
 from nmt.log import log
@@ -47,6 +47,8 @@ def open_own_engine(
     """
     keep_pages()
     device = choose_device(options.device, world.local_rank)
+    if options.precision == "bf16" and not has_bfloat16(device):
+        log.warn(f"--precision bf16: {device} has no bf16 instructions and is several times slower with it (use fp32)")
     threads = options.threads or default_threads()
     replicas = options.replicas or (min(threads, MAX_DEFAULT_REPLICAS) if device.type == "cpu" else 1)
     use_threads(1 if replicas > 1 and are_processes(device.type) else max(1, threads // replicas))

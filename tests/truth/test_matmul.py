@@ -1,5 +1,7 @@
 """Products of matrices are the same by every path, and the fastest exact path is taken."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from gradients import (
@@ -11,6 +13,7 @@ from gradients import (
 )
 from torch.nn import functional
 
+from nmt.device import has_bfloat16, has_vnni
 from nmt.nn import linear, matmul
 from nmt.nn.lstm import Lstm, LstmForm
 
@@ -201,3 +204,37 @@ def test_each_shape_is_multiplied_by_the_path_that_was_quickest_with_it(monkeypa
     with matmul.using("auto"):
         linear.choose_matmuls(model)
     assert set(matmul._fastest.values()) == {"torch"}  # slower, but float32
+
+
+@pytest.mark.parametrize(
+    ("has", "limit", "bfloat16", "vnni"),
+    [
+        ({}, None, False, False),
+        ({"avx512_vnni": True}, None, False, True),
+        ({"avx512_vnni": True, "avx512_bf16": True}, None, True, True),
+        ({"avx512_vnni": True, "avx512_bf16": True}, "ALL", True, True),
+        ({"avx512_vnni": True, "avx512_bf16": True}, "avx512_core_amx", True, True),
+        ({"avx512_vnni": True, "avx512_bf16": True}, "AVX512_CORE_VNNI", False, True),
+        ({"avx512_vnni": True, "avx512_bf16": True}, "AVX2", False, False),
+        ({"neon": True, "bf16": True}, None, True, False),
+        ({"neon": True, "bf16": False}, None, False, False),
+    ],
+)
+def test_instructions_are_used_if_the_processor_has_them_and_the_user_allows_them(
+    has, limit, bfloat16, vnni, monkeypatch
+):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has, raising=False)
+    for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
+        monkeypatch.delenv(name, raising=False)
+    if limit is not None:
+        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+    assert (has_bfloat16(torch.device("cpu")), has_vnni()) == (bfloat16, vnni)
+
+
+def test_without_bfloat16_or_with_it_the_processor_says_so_in_its_own_flags():
+    cpuinfo = Path("/proc/cpuinfo")
+    if not cpuinfo.exists():
+        pytest.skip("the flags of the processor are Linux' /proc/cpuinfo")
+    flags = {*cpuinfo.read_text().split()}
+    assert not has_bfloat16(torch.device("cpu")) or flags & {"avx512_bf16", "bf16"}
+    assert not has_vnni() or "avx512_vnni" in flags

@@ -1,6 +1,7 @@
 """The optimizers: each against its formula, and a state that is saved and taken up to the last bit."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from nmt.errors import UserError
 from nmt.models.base import Vocabularies
 from nmt.optimizers.base import parameter_groups
 from nmt.train.frozen import adapt
+from nmt.train.probe import choose_optimizer_products
 
 TORCH_MUON = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
 ALL = registry.names("optimizer")
@@ -116,8 +118,12 @@ def random(shape, seed):
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
+@pytest.mark.parametrize(("fast_bfloat16", "tolerance"), [(True, 0.05), (False, 1e-5)])
 @pytest.mark.parametrize("shape", [(6, 4), (4, 9)])
-def test_muon_steps_matrices_by_their_orthogonalised_momentum_and_vectors_by_adamw(shape):
+def test_muon_steps_matrices_by_their_orthogonalised_momentum_and_vectors_by_adamw(
+    shape, fast_bfloat16, tolerance, monkeypatch
+):
+    monkeypatch.setattr("nmt.optimizers.muon.has_bfloat16", lambda device: fast_bfloat16)
     matrix, vector, table = (nn.Parameter(random(size, 1)) for size in (shape, (5,), (8, 3)))
     options = {"momentum": 0.9, "weight_decay": 0.1}
     groups = [{"params": [table, matrix, vector], "matrices": [False, True, False]}]
@@ -141,7 +147,7 @@ def test_muon_steps_matrices_by_their_orthogonalised_momentum_and_vectors_by_ada
             sizes = 3.4445 * sizes - 4.7750 * sizes**3 + 2.0315 * sizes**5
         scale = 0.2 * max(shape) ** 0.5
         expected = expected * (1 - LR * 0.1) - LR * scale * (left * sizes) @ right
-        torch.testing.assert_close(matrix.detach(), expected, rtol=0, atol=LR * scale * 0.05)  # in bfloat16
+        torch.testing.assert_close(matrix.detach(), expected, rtol=0, atol=LR * scale * tolerance)
         expected = matrix.detach().clone()
     assert torch.equal(table, others[0]) and torch.equal(vector, others[1])
 
@@ -182,10 +188,28 @@ def test_muon_takes_the_matrices_of_adapters_and_refuses_a_model_without_matrice
         registry.build(registry.choose("optimizer", "muon"), parameter_groups(convolutions))
 
 
+@pytest.mark.parametrize(("others_have_it", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_muon_multiplies_in_float32_on_all_ranks_if_one_has_no_fast_bfloat16(others_have_it, expected, monkeypatch):
+    monkeypatch.setattr("nmt.optimizers.muon.has_bfloat16", lambda device: True)
+    optimizer, lines = build("muon", [nn.Parameter(random((4, 4), 1).float())]), []
+    run = SimpleNamespace(
+        optimizer=optimizer,
+        world=SimpleNamespace(any=lambda flag: flag or not others_have_it),
+        report=SimpleNamespace(line=lines.append),
+        settings={"optimizer": "muon"},
+    )
+    choose_optimizer_products(run)
+    assert optimizer.product_type == expected and len(lines) == 1
+    run.optimizer = build("adam", [nn.Parameter(random((4, 4), 1).float())])
+    choose_optimizer_products(run)
+    assert not hasattr(run.optimizer, "product_type") and len(lines) == 1
+
+
 @TORCH_MUON
 @pytest.mark.parametrize("limit", [1, 1000, 1 << 18])
 def test_muon_of_stacked_matrices_is_torchs_of_single_ones(monkeypatch, limit):
     monkeypatch.setattr("nmt.optimizers.muon.MAX_CPU_STACK", limit)
+    monkeypatch.setattr("nmt.optimizers.muon.has_bfloat16", lambda device: True)  # which torch's takes on any device
     shapes = [(16, 16), (16, 40), (16, 16), (40, 16), (16, 16)] * 3
     ours, theirs = ([nn.Parameter(random(shape, n).float()) for n, shape in enumerate(shapes)] for _ in range(2))
     optimizer = build("muon", ours, momentum=0.9, weight_decay=0.1)
