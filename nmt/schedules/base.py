@@ -42,3 +42,8 @@ class Schedule:
 def warmup_factor(update: int, warmup_updates: int) -> float:
     """The share of the peak that a linear warm-up from 0 has reached: 1 from update `warmup_updates` on."""
     return 1.0 if update >= warmup_updates else update / warmup_updates
+
+
+def rises_at(schedule: Schedule, update: int) -> bool:
+    """Whether the learning rate still grows at an update, as it does until the end of a warm-up."""
+    return update > 1 and schedule(update) > schedule(update - 1)

@@ -1,4 +1,4 @@
-"""An estimate of a run from its first updates: how long it takes, how much memory, and which presets would end sooner."""
+"""An estimate of a run from its first minute: how long it takes, how much memory, and which presets would end sooner."""
 
 import os
 import time
@@ -13,33 +13,58 @@ from nmt.device import Memory, processor_seconds
 from nmt.errors import UserError
 from nmt.models.base import Model
 from nmt.quantities import duration, size
+from nmt.schedules.base import rises_at
 from nmt.train.options import last_update
-from nmt.train.reporting import flops_of
+from nmt.train.reporting import certain_end, flops_of
 from nmt.train.run import Run
 
 LONG_HOURS: Final = 168.0  # a week
-SLOW_SECONDS: Final = 10.0  # a first update that takes longer is measured as it is; else the second, after the warm-up
+FIRST_SECONDS: Final = 60.0  # of a process, before its speed tells anything about the rest of the run
+WITHIN_WARMUP: Final = (
+    "at this speed --max-minutes ends the run while the learning rate still rises (raise it, or start another run with fewer "
+    "--warmup-updates)"
+)
 MAX_SHARED_CORES: Final = 0.6  # that other programs use, without a word
 MAX_NAMED_PRESETS: Final = 3
 VARIATIONS: Final = "table3-"  # presets that repeat a published ablation: none is meant to be cheap
 
 
 class RunEstimate:
-    """Logs once, after the first update or two of this process, how long the run would take."""
+    """Logs once, after the first minute of this process, how long the run would take.
+
+    Warns then if the run would end within its warm-up, and withdraws that if the run becomes faster.
+    """
 
     def __init__(self, run: Run) -> None:
-        self.run, self.logged = run, not run.world.leads
-        self.first = run.progress.update + 1
+        self.run, self.logged, self.warned = run, False, False
+        self._updates, self._timed_from = 0, 0.0  # by the run's clock, from the end of the first update on
         self._began, self._used = time.monotonic(), processor_seconds()
 
-    def see(self, data: UpdateBatches, seconds: float) -> None:
-        """Look at an update. seconds: that it took"""
+    def see(self, data: UpdateBatches) -> None:
+        """Look at an update, after the run's clock was set."""
         run = self.run
-        if self.logged or (run.progress.update == self.first and seconds < SLOW_SECONDS):
+        self._updates += 1
+        if self._updates == 1:  # it takes longer than others: memory is allocated, kernels are compiled
+            self._timed_from = run.seconds
+        if not run.world.leads or self._updates == 1 or run.seconds < FIRST_SECONDS or run.finished:
             return
-        self.logged = True
-        for line in [*estimate_lines(run, data, seconds), *self._busy_line()]:
-            run.report.line(line)
+        seconds = max(run.seconds - self._timed_from, 1e-9) / (self._updates - 1)
+        if not self.logged:
+            self.logged, self.warned = True, self._ends_within_warmup(seconds)
+            warning = [WITHIN_WARMUP] if self.warned else []
+            for line in [*estimate_lines(run, data, seconds), *warning, *self._busy_line()]:
+                run.report.line(line)
+        elif self.warned and not self._ends_within_warmup(seconds):
+            self.warned = False
+            now = f"now, at {seconds:.3g} s an update, the run reaches the end of its warm-up"
+            run.report.line(f"the warning that --max-minutes ends the run too early no longer holds: {now}")
+
+    def _ends_within_warmup(self, seconds: float) -> bool:
+        """Whether --max-minutes ends the run while the learning rate still grows, at a speed. seconds: of an update"""
+        run = self.run
+        so_far = run.loader.updates_per_epoch(), run.progress.update, run.epochs
+        last, by_clock = last_update(run.options, *so_far, seconds, run.seconds), run.options.max_minutes is not None
+        return by_clock and last is not None and last != certain_end(run) and rises_at(run.schedule, last)
 
     def _busy_line(self) -> Iterator[str]:
         """A line if other programs have taken cores since the start that this process has threads for."""
@@ -56,15 +81,17 @@ class RunEstimate:
 
 
 def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[str]:
-    """Time and memory of the run, and what would end within a week if the run would not. seconds: of the update of `data`"""
+    """Time and memory of the run, and what would end within a week if the run would not.
+
+    data: of the last update, whose size is taken for that of all
+    seconds: of an update
+    """
     done = run.progress.update
     last = last_update(run.options, run.loader.updates_per_epoch(), done, run.epochs, seconds, run.seconds)
     memory = f"memory {size(Memory(run.device).peak())} at the peak so far"
     if last is None:
         yield f"estimate: {seconds:.3g} s an update, and no end is set; {memory}"
         return
-    if 1 < last != done and run.schedule(last) > run.schedule(last - 1):
-        yield f"the learning rate still rises at update {last:,}, where the run ends: the warm-up is too long for it"
     hours = seconds * max(last - done, 0) / 3600
     update = f"{seconds:.3g} s an update of {data.tokens:,} target tokens"
     yield f"estimate: about {duration(hours)} to update {last:,}, at {update}; {memory}"

@@ -1,4 +1,7 @@
-"""The options of `nmt train` and `nmt average`, and periods as users write them: `500u` updates, `1e` epochs, `10m` minutes."""
+"""The options of `nmt train` and `nmt average`, and periods as users write them.
+
+A period is `500u` updates, `1e` epochs or `10m` minutes; `500u,10m` is whichever comes first.
+"""
 
 import math
 import re
@@ -45,6 +48,7 @@ MUST_STAY: Final = (
 AUTO: Final = "auto"
 MIN_BLEU: Final = 5.0  # below it, more BLEU is mostly chance, and the loss tells better checkpoints from worse
 
+CLOCK_SHARE: Final = 0.05  # of the time may go to validations that are due by the clock alone
 UNITS: Final = {"u": "updates", "e": "epochs", "m": "minutes"}
 
 
@@ -60,6 +64,24 @@ def parse_period(text: str) -> tuple[float, str]:
     if unit != "m" and not count.is_integer():
         raise ValueError(f"'{text}': not a whole number of {UNITS[unit]}")
     return count, unit
+
+
+def parse_periods(text: str) -> list[tuple[float, str]]:
+    """The periods of a text such as `500u,10m`, each as `parse_period` gives it, in the order of the text.
+
+    Raises ValueError for any other text, and for two periods of one unit.
+    """
+    periods = [parse_period(part) for part in text.split(",")]
+    units = [unit for _, unit in periods]
+    if len(units) > len({*units}):
+        raise ValueError(f"'{text}': give at most one period for each unit, such as 500u,10m")
+    return periods
+
+
+def without_minutes(text: str) -> str:
+    """A period without its minutes, if it has others too: what decides when `--valid-every` counts."""
+    parts = [part.strip() for part in text.split(",")]
+    return ",".join([part for part in parts if not part.endswith("m")] or parts)
 
 
 def parse_stages(words: Sequence[str]) -> "list[Stage]":
@@ -161,8 +183,17 @@ class TrainOptions:
         "write a checkpoint every 500u (updates), 1e (epochs) or 10m (minutes, from the start of the process on)",
         aliases=("save-freq",),
     )
-    valid_every: str = opt("1000u", "validate every 500u, 1e or 10m", aliases=("valid-freq",))
-    log_every: str = opt("100u", "log every 100u, 1e or 1m", aliases=("log-freq",))
+    valid_every: str = opt(
+        "1000u,10m",
+        "validate every 500u, 1e or 10m; with 500u,10m at whichever comes first, but only updates and epochs count for "
+        "--patience and the best checkpoint",
+        aliases=("valid-freq",),
+    )
+    log_every: str = opt(
+        "100u,1m",
+        "write a log line every 100u, 1e or 1m, or at whichever of several comes first",
+        aliases=("log-freq",),
+    )
     keep_last: int = opt(10, "newest checkpoints to keep; 0 keeps all", minimum=0)
     keep_best: int = opt(1, "best checkpoints to keep", minimum=0)
     best_by: str = opt(
@@ -272,7 +303,7 @@ class TrainOptions:
     def __post_init__(self) -> None:
         for name in ("save_every", "valid_every", "log_every"):
             try:
-                parse_period(getattr(self, name))
+                parse_periods(getattr(self, name))
             except ValueError as error:
                 raise ValueError(f"{flag_of(name)} {error}") from None
         parse_stages(self.data_weights)
@@ -312,52 +343,79 @@ class TrainOptions:
 
 
 def last_update(
-    options: TrainOptions, updates_per_epoch: int, done: int, epochs: float, seconds: float, seconds_so_far: float
+    options: TrainOptions,
+    updates_per_epoch: int,
+    done: int,
+    epochs: float,
+    seconds: float | None,
+    seconds_so_far: float,
 ) -> int | None:
-    """The last update, by the limit that ends the run first; None if nothing but patience ends it.
+    """The last update, by the limit that ends the run first; None if nothing but patience ends it, or if that is unknown.
 
     done, epochs: updates made and epochs read so far
-    seconds: of an update; seconds_so_far: of training, which --max-minutes counts
+    seconds: of an update, None if it is unknown; seconds_so_far: of training, which --max-minutes counts
     """
     by_epochs = by_minutes = None
     if options.max_epochs is not None:
         by_epochs = done + math.ceil(max(options.max_epochs - epochs, 0.0) * updates_per_epoch)
     if options.max_minutes is not None:
+        if seconds is None:
+            return None
         by_minutes = done + math.ceil(max(60 * options.max_minutes - seconds_so_far, 0.0) / seconds)
     return min((end for end in (options.max_updates, by_epochs, by_minutes) if end is not None), default=None)
 
 
 class Timer:
-    """Reports after each update whether a period has passed. Minutes count from the process's start or the last `restart`."""
+    """Reports after each update whether a period has passed. Minutes count from the process's start or the last `restart`.
 
-    def __init__(self, period: str) -> None:
-        self.count, self.unit = parse_period(period)
-        self._began = 0.0
+    text: one or several periods, of which the first to pass makes it due
+    """
+
+    def __init__(self, text: str) -> None:
+        counts = {unit: count for count, unit in parse_periods(text)}
+        self._minutes = counts.pop("m", None)
+        self._counts = {unit: int(count) for unit, count in counts.items()}
+        self._began = self._rest = 0.0
 
     def is_due(self, update: int, epoch_ended: int | None, seconds: float) -> bool:
-        """Whether the period has passed.
+        """Whether a period has passed.
 
         epoch_ended: number of the epoch that ended with the update, if any
         seconds: since the start of the process
         """
-        if self.unit != "m":
-            done = update if self.unit == "u" else epoch_ended
-            return done is not None and done % int(self.count) == 0
-        return seconds - self._began >= 60 * self.count
+        by_clock = self._minutes is not None and seconds - self._began >= self._pause(self._minutes)
+        return by_clock or self._is_due_by_count(update, epoch_ended)
 
-    def restart(self, seconds: float) -> None:
-        """Begin a new period of minutes, after what was due is done. seconds: since the start of the process"""
-        self._began = seconds
+    def is_regular(self, update: int, epoch_ended: int | None) -> bool:
+        """Whether a timer that is due is so by updates or epochs, or knows minutes only: without the clock's doing."""
+        return not self._counts or self._is_due_by_count(update, epoch_ended)
+
+    def restart(self, seconds: float, took: float = 0.0) -> None:
+        """Begin a new period of minutes, after what was due is done.
+
+        seconds: since the start of the process
+        took: seconds that the work took; next to updates or epochs, minutes become so many that it costs at most CLOCK_SHARE
+        """
+        self._began, self._rest = seconds, took / CLOCK_SHARE - took if self._counts else 0.0
 
     def seconds_left(self, update: int, epochs: float, seconds: float, per_update: float, per_epoch: float) -> float:
         """Estimated seconds until the timer is due.
 
         epochs: read so far; per_update, per_epoch: seconds of an update and of an epoch
         """
-        if self.unit == "m":
-            return max(0.0, 60 * self.count - (seconds - self._began))
-        done, each = (update, per_update) if self.unit == "u" else (epochs, per_epoch)
-        return (self.count - done % self.count) * each
+        done, each = {"u": float(update), "e": epochs}, {"u": per_update, "e": per_epoch}
+        left = [(count - done[unit] % count) * each[unit] for unit, count in self._counts.items()]
+        if self._minutes is not None:  # which an update in progress delays
+            left.append(max(0.0, per_update, self._pause(self._minutes) - (seconds - self._began)))
+        return min(left)
+
+    def _is_due_by_count(self, update: int, epoch_ended: int | None) -> bool:
+        done = {"u": update, "e": epoch_ended}
+        return any((number := done[unit]) is not None and number % count == 0 for unit, count in self._counts.items())
+
+    def _pause(self, minutes: float) -> float:
+        """Seconds from a restart until minutes have passed."""
+        return max(60 * minutes, self._rest)
 
 
 @options_class

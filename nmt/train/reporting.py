@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from nmt.models.base import Model
 from nmt.options import as_dict, flag_of, toml_line
 from nmt.report.saved_status import EndReason
 from nmt.report.status import LOSS_TEXT_PARTS, LogWindow, RunStatus, loss_text
-from nmt.schedules.base import Schedule
+from nmt.schedules.base import Schedule, rises_at
 from nmt.train.options import AUTO, MIN_BLEU, Timer, last_update
 from nmt.train.run import Run
 from nmt.train.update import Stats
@@ -27,6 +28,7 @@ from nmt.train.validation import ValidationResult
 
 SETTINGS: Final = "settings.toml"
 NOT_SETTINGS: Final = ("json", "dry_run")  # options of one call of the command, not of the run
+EARLY_UPDATES: Final = (1, 2, 5, 10)  # of this process, each with a log line: a slow machine shows soon that it works
 MIN_SHOWN_UPDATES: Final = 5  # fewer have no steady loss and speed: the display then has those of the last log line
 
 
@@ -40,10 +42,15 @@ class UpdateLog:
         self.run, self.timers = run, timers
         self.window, self.first = LogWindow(), run.progress.update
         self.updates_per_epoch = run.loader.updates_per_epoch()
-        self.memory, self.started, self.best = Memory(run.device), time.monotonic(), best_checkpoint(run)
+        self.memory, self.best = Memory(run.device), best_checkpoint(run)
         self.shown = self.window
         self.max_tokens = run.progress.limit.max_micro_batch_tokens
-        self.began = time.monotonic()
+        self.began = self.timed_from = time.monotonic()
+
+    @property
+    def made(self) -> int:
+        """Updates since this log began."""
+        return self.run.progress.update - self.first
 
     def add(self, stats: Stats, data: UpdateBatches) -> None:
         """Record an update."""
@@ -69,7 +76,10 @@ class UpdateLog:
         if progress.rollbacks:
             numbers["rollbacks"] = len(progress.rollbacks)
         run.report.record({"update": progress.update, "epoch": progress.epoch, **numbers})
-        add_update(self.window, stats, flops, time.monotonic() - self.began)
+        now = time.monotonic()
+        if self.made == 1:  # it takes longer than others, and no estimate is based on it
+            self.timed_from = now
+        add_update(self.window, stats, flops, now - self.began)
         if run.report.is_due():
             if self.window.updates >= MIN_SHOWN_UPDATES:
                 self.shown = self.window
@@ -102,14 +112,25 @@ class UpdateLog:
         )
 
     def _end(self) -> tuple[int | None, float | None]:
-        """(updates of the whole run, seconds until its end), at the speed of this process; None when there is no end."""
+        """(updates of the whole run, seconds until its end), at the speed of this process; None where that is unknown."""
         run, update = self.run, self.run.progress.update
-        seconds = (time.monotonic() - self.started) / (update - self.first)  # validation and saving count too
+        seconds = None  # of an update
+        if self.made > 1:
+            seconds = (time.monotonic() - self.timed_from) / (self.made - 1)  # validation and saving count too
         last = last_update(run.options, self.updates_per_epoch, update, run.epochs, seconds, run.seconds)
         if last is None:
             return None, None
         last = max(last, update)
-        return last, (last - update) * seconds
+        if last == update:
+            return last, 0.0
+        return last, None if seconds is None else (last - update) * seconds
+
+
+def certain_end(run: Run) -> int | None:
+    """The last update by --max-updates and --max-epochs, whatever the speed; None without either."""
+    options = replace(run.options, max_minutes=None)
+    so_far = run.loader.updates_per_epoch(), run.progress.update, run.epochs
+    return last_update(options, *so_far, seconds=None, seconds_so_far=0.0)
 
 
 def flops_of(run: Run, data: UpdateBatches, model: Model | None = None) -> int:
@@ -134,22 +155,36 @@ def add_update(window: LogWindow, stats: Stats, flops: int, seconds: float) -> N
 def report_validation(run: Run, result: ValidationResult, better: bool, sign: float) -> None:
     """Record and log a validation. better: whether it is the best so far; sign: of the score that is compared"""
     progress = run.progress
-    parts = {name: mean for name, mean in result.losses.items() if name not in LOSS_TEXT_PARTS}
     metrics = {"bleu": None, **{name: score.value for name, score in result.metrics.items()}}
     nll = {"nll": result.losses["nll"]} if "nll" in result.losses else {}
-    values = {"loss": result.losses["loss"], "ppl": result.perplexity, **metrics, **nll, **parts}
+    values = {"loss": result.losses["loss"], "ppl": result.perplexity, **metrics, **nll, **_other_parts(result)}
     run.report.record({"update": progress.update, **{f"valid_{name}": value for name, value in values.items()}})
-    text = loss_text(result.losses["loss"], result.losses.get("nll"), digits=3)
-    text += "".join(f" : {name} {mean:.4f}" for name, mean in parts.items())
-    scores = result.metrics.items()
-    text += "".join(f" : {name.upper()} {score.value:.2f} ({score.signature})" for name, score in scores)
     best = "none" if progress.best is None else f"{sign * progress.best:.4f}"
     state = (
         "new best" if better else f"not the best for {progress.stalled} in a row (best {progress.judged_by}: {best})"
     )
+    _log_validation(run, result, state)
+
+
+def report_look(run: Run, result: ValidationResult) -> None:
+    """Log a validation that is due by the clock alone. metrics.jsonl, which has no times, does not get it."""
+    _log_validation(run, result, "between the regular validations, and without effect on them")
+
+
+def _log_validation(run: Run, result: ValidationResult, state: str) -> None:
+    """Log a validation. state: what follows from it"""
+    progress, scores = run.progress, result.metrics.items()
+    text = loss_text(result.losses["loss"], result.losses.get("nll"), digits=3)
+    text += "".join(f" : {name} {mean:.4f}" for name, mean in _other_parts(result).items())
+    text += "".join(f" : {name.upper()} {score.value:.2f} ({score.signature})" for name, score in scores)
     text = f"[valid] Ep. {progress.epoch} : Up. {progress.update} : {text} : {state}"
-    numbers = {name: value for name, value in values.items() if value is not None}
+    numbers = {**result.losses, "ppl": result.perplexity, **{name: score.value for name, score in scores}}
     run.report.validation(progress.update, text, numbers, result.examples)
+
+
+def _other_parts(result: ValidationResult) -> dict[str, float]:
+    """The parts of a loss beside those that `loss_text` has."""
+    return {name: mean for name, mean in result.losses.items() if name not in LOSS_TEXT_PARTS}
 
 
 def _doubts(run: Run) -> Iterator[str]:
@@ -165,6 +200,8 @@ def _doubts(run: Run) -> Iterator[str]:
     optimizer, schedule = run.settings["optimizer"], run.settings["schedule"]
     if hasattr(run.optimizer, "averaged") and schedule != "constant":
         yield f"--optimizer {optimizer} needs no decay, and --schedule {schedule} has one (--schedule constant)"
+    if (last := certain_end(run)) is not None and rises_at(run.schedule, last):
+        yield f"the learning rate still rises at update {last:,}, where the run ends: the warm-up is too long for it"
     if run.validation is None and type(run.schedule).see is not Schedule.see:
         yield f"--schedule {schedule}: looks at validations, and there are none (nmt prepare --valid)"
 

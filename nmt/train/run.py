@@ -34,7 +34,7 @@ from nmt.schedules.base import Schedule
 from nmt.train.captured import CapturedPasses
 from nmt.train.frozen import adapt, freeze
 from nmt.train.moving_average import MovingAverage, WeightAverage
-from nmt.train.options import AUTO, MUST_STAY, parse_stages
+from nmt.train.options import AUTO, MUST_STAY, parse_stages, without_minutes
 from nmt.train.parallel import compile_layers, part_counts, recompute, spread
 from nmt.train.setup import RunSetup, try_criterion
 from nmt.train.update import LossScale, Updater
@@ -253,6 +253,7 @@ class Run:
     def _settings(self, parts: Any) -> dict[str, Any]:
         """What decides the mathematics of the run, by key, with the digests of the files that do."""
         values = as_dict(self.options)
+        values["valid_every"] = without_minutes(values["valid_every"])
         settings = {key: values[key] for key in (*MUST_STAY, *self.schedule.depends_on)}
         settings |= parts.as_dict("model", "criterion", "optimizer", "schedule")
         settings |= {f"criterion.{name}": digest for name, digest in self.criterion.files.items()}

@@ -1,6 +1,7 @@
 """The training loop."""
 
 import time
+from collections.abc import Callable
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -20,12 +21,14 @@ from nmt.train.initial import begin
 from nmt.train.options import AUTO, MIN_BLEU, Timer, TrainOptions
 from nmt.train.probe import choose_kernels
 from nmt.train.reporting import (
+    EARLY_UPDATES,
     SETTINGS,
     UpdateLog,
     announce,
     best_checkpoint,
     conclude,
     recorded_end,
+    report_look,
     report_validation,
     save_settings,
     what_is_saved,
@@ -34,7 +37,7 @@ from nmt.train.run import Run
 from nmt.train.saving import save, save_has_ended, saves_finished
 from nmt.train.setup import RunSetup
 from nmt.train.update import MAX_PASS_SECONDS, PairTooLongError, SignalWatch, Stats, UpdateGivenUp
-from nmt.train.validation import FailedOnAllRanks, validate
+from nmt.train.validation import FailedOnAllRanks, ValidationResult, validate
 
 
 def train(options: TrainOptions, parts: Any) -> Run:
@@ -63,7 +66,7 @@ def train(options: TrainOptions, parts: Any) -> Run:
                 save_settings(run, parts)
                 if run.progress.validation_due:  # a signal cut it short in an earlier process
                     run.progress.save_due |= run.finished
-                    _validate_or_save(run, signals)
+                    _validate_or_save(run, validate_run, signals)
                     save(run, last=True)
                     if signal := run.agree(signals.received):
                         raise Interrupted(signal)
@@ -106,17 +109,20 @@ def _make_updates(run: Run, signals: Signals) -> None:
                     save(run, last=True)
                     _stop(run, signal, "")
                 continue
-            estimate.see(data, time.monotonic() - update_log.began)
+            estimate.see(data)
             now = (progress.update, progress.epoch if data.ends_epoch else None, run.seconds)
             due = [timer for timer in timers.values() if timer.is_due(*now)]
-            if log_timer in due or progress.update == 1 or finished or signal:
+            if log_timer in due or update_log.made in EARLY_UPDATES or finished or signal:
                 update_log.write(stats)
-            progress.validation_counts = valid_timer in due
+            progress.validation_counts = valid_timer in due and valid_timer.is_regular(*now[:2])
             progress.validation_due = run.validation is not None and (progress.validation_counts or finished)
             progress.save_due = save_timer in due or finished
             if progress.validation_due:
-                _validate_or_save(run, signals)
+                _validate_or_save(run, validate_run, signals)
                 finished, signal = run.finished, run.agree(signals.received)
+            elif valid_timer in due:
+                _validate_or_save(run, look, signals)
+                signal = run.agree(signals.received)
             if progress.save_due or signal:
                 save(run, last=finished or signal is not None)
             if save_has_ended(run):
@@ -126,14 +132,14 @@ def _make_updates(run: Run, signals: Signals) -> None:
             if finished:
                 break
             for timer in due:
-                timer.restart(run.seconds)
+                timer.restart(run.seconds, run.seconds - now[2] if timer is valid_timer else 0.0)
             update_log.began = time.monotonic()  # seconds of validation and saving belong to no update
 
 
-def _validate_or_save(run: Run, signals: Signals) -> None:
-    """`validate_run`, at whose error the updates before it are saved, if it is on all ranks."""
+def _validate_or_save(run: Run, validation: Callable[[Run, Signals], None], signals: Signals) -> None:
+    """Validate; at an error the updates before it are saved, if it is on all ranks. validation: `validate_run` or `look`"""
     try:
-        validate_run(run, signals)
+        validation(run, signals)
     except Exception as error:
         first = error.error if isinstance(error, FailedOnAllRanks) else error
         if first is not error or run.world.size == 1:
@@ -187,24 +193,40 @@ def make_update(run: Run, data: UpdateBatches) -> Stats:
     return stats
 
 
-def validate_run(run: Run, signals: Signals) -> None:
-    """Validate and report it; the best model so far, and the last one, are then due to be saved.
+def look(run: Run, signals: Signals) -> None:
+    """Validate a run between its regular validations, because minutes have passed, and report that.
 
-    A signal cuts the validation short; it stays due, and is made when the run continues.
+    Nothing else comes of it: weights, metrics.jsonl, best checkpoint, patience and schedule do not depend on the clock.
     """
+    if (result := _result_of_validation(run, signals)) is not None:
+        report_look(run, result)
+
+
+def _result_of_validation(run: Run, signals: Signals) -> ValidationResult | None:
+    """Validate the run's model; None without a development set, or if a signal cut the validation short."""
     options, progress, validation = run.options, run.progress, run.validation
     if validation is None:
-        return
+        return None
     if not log.live:  # there a bar shows it
         run.report.line(f"validating on {len(validation.dev.corpus):,} pairs of {validation.dev.name}")
     run.context.scorer = model = run.evaluated_model()
     limits = progress.limit.max_micro_batch_tokens, options.precision
     try:
-        result = validate(model, run.criterion, validation, *limits, run.world, signals.check)
+        return validate(model, run.criterion, validation, *limits, run.world, signals.check)
     except Interrupted:
-        return
+        return None
     finally:
         run.context.scorer = run.model
+
+
+def validate_run(run: Run, signals: Signals) -> None:
+    """Validate and report it; the best model so far, and the last one, are then due to be saved.
+
+    A signal cuts the validation short; it stays due, and is made when the run continues.
+    """
+    progress, validation, result = run.progress, run.validation, _result_of_validation(run, signals)
+    if validation is None or result is None:
+        return
     progress.validation_due = False
     if progress.validation_counts:
         run.schedule.see(result.losses["loss"])

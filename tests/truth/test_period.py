@@ -2,7 +2,7 @@
 
 import pytest
 
-from nmt.train.options import Timer, parse_period
+from nmt.train.options import CLOCK_SHARE, Timer, parse_period, parse_periods, without_minutes
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,46 @@ def test_minutes_are_due_when_they_have_passed_and_start_anew():
 def test_the_time_left_is_in_proportion_to_what_is_left():
     assert Timer("100u").seconds_left(update=130, epochs=0, seconds=0, per_update=2.0, per_epoch=0) == 140
     assert Timer("2e").seconds_left(update=0, epochs=2.5, seconds=0, per_update=0, per_epoch=60) == pytest.approx(90)
+
+
+def test_of_several_periods_the_first_to_pass_is_due():
+    assert parse_periods("500u,10m") == [(500, "u"), (10, "m")]
+    timer, due = Timer("4u,1m"), []
+    for update, seconds in enumerate((30, 61, 70, 80, 90, 139, 141), start=1):
+        if timer.is_due(update, None, seconds):
+            due.append((update, timer.is_regular(update, None)))
+            timer.restart(seconds)
+    assert due == [(2, False), (4, True), (7, False)]
+    assert Timer("10m").is_regular(3, None)  # as minutes are all that it has
+
+
+@pytest.mark.parametrize("text", ["1u,2u", "10m,", ",", "5,5u", "1e,1e", "500u 10m"])
+def test_periods_are_at_most_one_for_each_unit(text):
+    with pytest.raises(ValueError, match="period"):
+        parse_periods(text)
+
+
+def test_minutes_beside_updates_do_not_decide_when_a_validation_counts():
+    assert without_minutes("1e,10m") == without_minutes("1e") == "1e"
+    assert without_minutes("10m, 500u,2e") == "500u,2e" and without_minutes("10m") == "10m"
+
+
+def test_validations_by_the_clock_take_a_small_share_of_the_time_however_slow_they_are():
+    timer, seconds, spent, took = Timer("1000000u,10m"), 0.0, 0.0, 300.0
+    while seconds < 100 * 3600:
+        seconds += 1.0
+        if timer.is_due(1, None, seconds):
+            spent, seconds = spent + took, seconds + took
+            timer.restart(seconds, took)
+    assert 0.8 * CLOCK_SHARE < spent / seconds <= CLOCK_SHARE
+    asked = Timer("10m")  # alone, minutes are what the user asked for
+    asked.restart(0.0, took)
+    assert asked.is_due(1, None, 600)
+
+
+def test_minutes_are_looked_at_after_an_update_so_that_a_slow_one_delays_them():
+    timer = Timer("100u,1m")
+    left = dict(update=0, epochs=0.0, seconds=50.0, per_epoch=0.0)
+    assert timer.seconds_left(**left, per_update=2.0) == 10
+    assert timer.seconds_left(**left, per_update=300.0) == 300
+    assert timer.seconds_left(**left, per_update=0.05) == 5

@@ -273,17 +273,20 @@ sys.exit(run(["train", f"--data={{folder / 'data'}}", f"--output={{folder / 'run
     )  # a probed limit did not run out
 
 
-def test_a_run_says_after_its_first_updates_how_long_it_takes_and_which_presets_would_end_sooner(
+def test_a_run_says_after_its_first_minute_how_long_it_takes_and_which_presets_would_end_sooner(
     data, call, tmp_path, monkeypatch
 ):
     seen = {}
 
     class Kept(RunEstimate):
-        def see(self, batches, seconds):
+        def see(self, batches):
             seen.update(run=self.run, batches=batches)
-            super().see(batches, seconds)
+            super().see(batches)
 
     monkeypatch.setattr("nmt.train.trainer.RunEstimate", Kept)
+    done = call(*train_arguments(data, tmp_path / "short", 3), "--no-quiet")
+    assert "estimate: " not in done.err  # before the first minute
+    monkeypatch.setattr("nmt.train.estimate.FIRST_SECONDS", 0.0)
     done = call(*train_arguments(data, tmp_path / "run", 3), "--no-quiet")
     [told] = [line for line in done.err.splitlines() if "estimate: about" in line]
     assert " to update 3, at " in told and "GB at the peak so far" in told
@@ -319,6 +322,10 @@ def test_a_run_says_after_its_first_updates_how_long_it_takes_and_which_presets_
 def test_a_run_that_ends_within_its_warm_up_says_so(data, call, tmp_path):
     rises = "the learning rate still rises at update 3, where the run ends"
     assert rises in call(*train_arguments(data, tmp_path / "short", 3), "--no-quiet").err
+    epochs = call(
+        *train_arguments(data, tmp_path / "epochs", 100), "--max-epochs=1", "--warmup-updates=99", "--no-quiet"
+    )
+    assert epochs.code == 0 and "still rises" in epochs.err
     ended = call(*train_arguments(data, tmp_path / "run", 3), "--warmup-updates=2", "--no-quiet")
     assert ended.code == 0 and "still rises" not in ended.err
 
@@ -331,6 +338,7 @@ def test_a_run_beside_other_programs_names_the_threads_that_would_be_faster(othe
         clock["now"] = time.monotonic()
         return (2 + others) * clock["now"], 2 * clock["now"]
 
+    monkeypatch.setattr("nmt.train.estimate.FIRST_SECONDS", 0.0)
     monkeypatch.setattr("nmt.train.estimate.processor_seconds", used)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     done = call(*train_arguments(data, tmp_path / "run", 3), "--threads=2", "--no-quiet")

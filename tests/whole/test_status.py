@@ -32,7 +32,7 @@ def long_run(data, tmp_path):
 
 def test_a_running_run_is_told_with_its_process_and_one_that_was_killed_as_dead(long_run, tmp_path, call):
     run = tmp_path / "run"
-    wait_for(lambda: (call("status", run, "--json").json["total"]) is not None, long_run, 60)
+    wait_for(lambda: (call("status", run, "--json").json["seconds_left"]) is not None, long_run, 60)
     told = call("status", run, "--json")
     assert told.code == 0
     values = told.json

@@ -1,6 +1,7 @@
 """Training as a user runs it: an interrupted run goes on bit for bit, and nothing is lost (docs/reference/contract.md)."""
 
 import json
+import re
 import shlex
 import shutil
 import signal
@@ -33,7 +34,10 @@ from safetensors.torch import load, save
 from nmt import registry
 from nmt.artefact import Artefact
 from nmt.cli.main import run as run_in_process
+from nmt.cli.train import TRAIN_OPTIONS
 from nmt.runs import Checkpoints, update_of
+from nmt.train.options import parse_periods
+from nmt.train.run import Run
 
 
 def weights(run: Path, update: int) -> dict[str, bytes]:
@@ -588,6 +592,43 @@ def test_the_validation_at_the_end_of_a_run_cuts_no_rate_and_uses_no_patience(da
     updates = [row for row in map(json.loads, whole) if "loss" in row]
     assert [row for row in map(json.loads, cut) if "loss" in row] == updates
     assert len({row["lr"] for row in updates}) == 4
+
+
+def test_a_validation_by_the_clock_changes_nothing_but_the_log(data, tmp_path, capfd, monkeypatch):
+    """Not the weights, the records, the best checkpoint, the learning rate, or when patience ends the run."""
+    agree = Run.agree
+
+    def a_minute_for_each_update(run, signal):
+        signal = agree(run, signal)
+        run.seconds = 60.0 * run.progress.update
+        return signal
+
+    monkeypatch.setattr(Run, "agree", a_minute_for_each_update)
+    parts = ["--schedule=plateau", "--lr=0.05", "--plateau-patience=1", "--best-by=bleu", "--patience=2"]
+    logs = []
+    for name, every in (("plain", "10u"), ("clock", "10u,3m")):
+        assert run_in_process(train_arguments(data, tmp_path / name, 60, *parts, f"--valid-every={every}")) == 0
+        logs.append((tmp_path / name / "train.log").read_text())
+    plain, clock = ([int(update) for update in re.findall(r"\[valid\] Ep\. \d+ : Up\. (\d+) ", log)] for log in logs)
+    last = records_of(tmp_path / "plain")[-1]["update"]
+    assert 20 <= last < 60 and plain == list(range(10, last + 1, 10))  # patience ended it
+    assert clock == [
+        update for update in range(1, last + 1) if update % 10 in (0, 3, 6, 9)
+    ]  # each restarts the minutes
+    assert_same_run(tmp_path / "clock", tmp_path / "plain", last)
+    folders = [Checkpoints(tmp_path / name) for name in ("plain", "clock")]
+    assert len({tuple(folder.name for folder in checkpoints.all()) for checkpoints in folders}) == 1
+    assert len({checkpoints.best().name for checkpoints in folders}) == 1
+    for name in ("plain", "clock"):  # with plateau, updates and epochs of --valid-every must stay, minutes need not
+        assert run_in_process(train_arguments(data, tmp_path / name, 60, *parts, "--valid-every=10u,7m")) == 0
+    assert run_in_process(train_arguments(data, tmp_path / "clock", 60, *parts, "--valid-every=9u,3m")) == 2
+
+
+def test_every_preset_validates_by_time_too():
+    for name, preset in registry.presets().items():
+        every = preset.values.get("valid_every", TRAIN_OPTIONS["valid_every"].default)
+        units = {unit for _, unit in parse_periods(every)}
+        assert "m" in units and units & {"u", "e"}, name
 
 
 def test_a_run_ends_below_its_last_learning_rate(data, tmp_path, capfd):

@@ -12,6 +12,7 @@ from conftest import CLIFF, train_arguments, updates_of
 from terminal import HIDE_CURSOR, SHOW_CURSOR, Terminal, plain
 
 from nmt.runs import Checkpoints, update_of
+from nmt.train.run import Run
 
 LINE = re.compile(
     r"Ep\. (?P<epoch>\d+) : Up\. (?P<update>\d+)/(?P<total>\d+) : loss (?P<loss>\S+) "
@@ -35,7 +36,8 @@ def test_a_line_carries_update_and_total_both_losses_speed_time_left_and_memory(
     trained = call(*arguments)
     assert trained.code == 0, trained.err
     recorded, shown = records(tmp_path / "run"), lines(trained.err)
-    assert [row["update"] for row in shown] == list(range(1, 11))
+    assert [row["update"] for row in shown] == list(range(2, 11))
+    assert "Up. 1/10 : " in trained.err and "ETA unknown" in trained.err  # the first update tells no speed
     for row in shown:
         record = recorded[int(row["update"])]
         assert (row["total"], row["epoch"]) == (10, record["epoch"])
@@ -55,6 +57,65 @@ def test_the_total_is_the_last_update_also_of_a_resumed_run_and_of_one_that_epoc
     rows = lines(trained.err)
     assert rows[-1]["update"] == rows[-1]["total"] == last < 1000
     assert all(abs(row["total"] - last) <= 2 for row in rows if row["update"] > 1)
+
+
+def clock_of(monkeypatch, seconds):
+    """Let the clock of a run show `seconds(update)` after each update, however long that took."""
+    agree = Run.agree
+
+    def agree_by_updates(run, signal):
+        signal = agree(run, signal)
+        run.seconds = seconds(run.progress.update)
+        return signal
+
+    monkeypatch.setattr(Run, "agree", agree_by_updates)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.01, [1, 2, 5, 10, 15, 30, 33]),
+        (20.0, [1, 2, 3, 5, 6, 9, 10, 12, 15, 18, 21, 24, 27, 30, 33]),  # each third, and the first ones
+        (100.0, list(range(1, 34))),
+    ],
+)
+def test_first_updates_have_a_line_and_then_whichever_of_updates_and_minutes_comes_first(
+    seconds, expected, data, tmp_path, call, monkeypatch
+):
+    clock_of(monkeypatch, lambda update: seconds * update)
+    assert call(*train_arguments(data, tmp_path / "run", 33, "--log-every=15u,1m", "--no-valid-bleu")).code == 0
+    written = re.findall(r" Up\. (\d+)/33 : loss", (tmp_path / "run/train.log").read_text())
+    assert [int(update) for update in written] == expected
+    assert [row["update"] for row in updates_of(tmp_path / "run")] == list(range(1, 34))
+
+
+def told(run, *options):
+    """(number of the line, line) of train.log that names all of these options."""
+    rows = enumerate((run / "train.log").read_text().splitlines())
+    return [(number, row) for number, row in rows if all(option in row for option in options)]
+
+
+def test_a_run_that_its_clock_ends_within_the_warm_up_warns_after_a_minute_and_withdraws_that(
+    data, tmp_path, call, monkeypatch
+):
+    more = ("--max-minutes=2", "--warmup-updates=20", "--log-every=1u", "--no-valid-bleu")
+    # At update 6, after a minute at 10 s each, update 12 would be the last; from update 8 on each takes half a second.
+    clock_of(monkeypatch, lambda update: 10.0 * min(update, 8) + 0.5 * max(update - 8, 0))
+    assert call(*train_arguments(data, tmp_path / "run", 1000, *more)).code == 0
+    (warned, warning), (withdrawn, _) = told(tmp_path / "run", "--max-minutes")[:2]
+    assert "--warmup-updates" in warning
+    lines_of = [number for number, row in told(tmp_path / "run", " Up. ")]
+    assert lines_of[4] < warned < lines_of[6] and withdrawn > lines_of[7]
+    assert len(told(tmp_path / "run", "--max-minutes")) == 3  # the last says why the run ends
+    assert len(told(tmp_path / "run", "estimate: ")) == 1
+
+    clock_of(monkeypatch, lambda update: 10.0 * update)
+    assert call(*train_arguments(data, tmp_path / "slow", 1000, *more)).code == 0
+    assert len(told(tmp_path / "slow", "--max-minutes")) == 2  # it proved right
+
+    clock_of(monkeypatch, lambda update: 2.0 * update)
+    assert call(*train_arguments(data, tmp_path / "fast", 1000, *more)).code == 0
+    assert len(told(tmp_path / "fast", "--max-minutes")) == 1
 
 
 FRAME = ("run", "epoch", "loss", "speed", "memory", "next", "best")  # what the lines of the live display begin with
