@@ -21,11 +21,6 @@ CGROUP_V1_FILES: Final = ("limit_in_bytes", "usage_in_bytes")
 CGROUP_V2_FILES: Final = ("max", "current")
 MAX_COMPILED_GRAPHS: Final = 64  # per function
 CAST_TO: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
-# Functions of torch.cpu in versions without `get_capabilities`, by instruction set.
-OLD_CAPABILITIES: Final = {"avx512_vnni": "_is_vnni_supported", "avx512_bf16": "_is_avx512_bf16_supported"}
-# Values of ONEDNN_MAX_CPU_ISA that keep oneDNN from these instructions, although the processor has them.
-ISA_WITHOUT_VNNI: Final = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE")
-ISA_WITHOUT_BFLOAT16: Final = (*ISA_WITHOUT_VNNI, "AVX512_CORE_VNNI")
 
 _M_TRIM_THRESHOLD: Final = -1  # glibc, malloc.h
 _M_TOP_PAD: Final = -2
@@ -75,34 +70,6 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
     """The context in which products are computed in a 16-bit type, for bf16 and fp16; weights stay float32."""
     return torch.autocast(device.type, CAST_TO.get(precision, torch.bfloat16), enabled=precision in CAST_TO)
-
-
-def has_bfloat16(device: torch.device) -> bool:
-    """Whether the device has instructions for products of bfloat16.
-
-    Without them torch computes such products too, but takes many times as long as for float32.
-    """
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return _processor_has("avx512_bf16", "bf16") and _max_isa() not in ISA_WITHOUT_BFLOAT16  # x86, and ARM
-
-
-def has_vnni() -> bool:
-    """Whether the processor multiplies bytes with 32-bit sums (AVX-512 VNNI), without 16-bit sums in between."""
-    return _processor_has("avx512_vnni") and _max_isa() not in ISA_WITHOUT_VNNI
-
-
-def _processor_has(*instructions: str) -> bool:
-    """Whether the processor has one of these instruction sets, by cpuinfo's names; False where torch cannot tell."""
-    if hasattr(torch.cpu, "get_capabilities"):
-        return any(torch.cpu.get_capabilities().get(name) for name in instructions)
-    names = [OLD_CAPABILITIES[name] for name in instructions if name in OLD_CAPABILITIES]
-    return any(getattr(torch.cpu, name, bool)() for name in names)
-
-
-def _max_isa() -> str:
-    """The newest instruction set that the user lets oneDNN use; an empty text if there is no limit."""
-    return (os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "").upper()
 
 
 def allow_graphs() -> None:

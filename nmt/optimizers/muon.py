@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nmt import UserError, register
-from nmt.device import has_bfloat16
+from nmt.nn.instructions import has_bfloat16
 from nmt.optimizers.adam import AdamW
 from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, has_sharded
 from nmt.optimizers.options import MuonOptions

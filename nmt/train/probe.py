@@ -8,10 +8,11 @@ from torch import nn
 
 from nmt.batch import Batch, dummy_batch
 from nmt.data.loader import Loader
-from nmt.device import CAST_TO, Memory, Precision, autocast, has_bfloat16, release_memory
+from nmt.device import CAST_TO, Memory, Precision, autocast, release_memory
 from nmt.dist import World
 from nmt.errors import ResourceError, UserError, is_out_of_memory
 from nmt.nn import matmul
+from nmt.nn.instructions import has_bfloat16
 from nmt.train.parallel import copied_buffers, gradients_shared, in_step, put_buffers, sum_of_trained
 from nmt.train.run import Run
 

@@ -9,11 +9,12 @@ import torch
 
 from nmt import registry
 from nmt.checkpoint import check_int8, load_model
-from nmt.device import choose_device, default_threads, has_bfloat16, keep_pages, use_threads
+from nmt.device import choose_device, default_threads, keep_pages, use_threads
 from nmt.dist import World
 from nmt.errors import UserError, quoted
 from nmt.log import log
 from nmt.models.base import Model
+from nmt.nn.instructions import has_bfloat16
 from nmt.nn.linear import remove_weight_norm
 from nmt.nn.quantized import quantize
 from nmt.options import Part

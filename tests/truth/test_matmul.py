@@ -13,8 +13,8 @@ from gradients import (
 )
 from torch.nn import functional
 
-from nmt.device import has_bfloat16, has_vnni
 from nmt.nn import linear, matmul
+from nmt.nn.instructions import has_bfloat16, has_vnni
 from nmt.nn.lstm import Lstm, LstmForm
 
 
