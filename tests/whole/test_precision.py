@@ -86,3 +86,13 @@ def test_products_in_bf16_translate_nearly_alike_on_a_cpu(trained, translate):
         assert bool(one["translation"]) == bool(other["translation"])
         for best, same in zip(one["candidates"], other["candidates"], strict=True):
             assert same["log_prob"] == pytest.approx(best["log_prob"], abs=0.5) and same != best
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_bf16_without_instructions_for_it_is_warned_of(is_fast, trained, call, tmp_path, monkeypatch):
+    monkeypatch.setattr("nmt.translate.open_own.has_bfloat16", lambda device: is_fast)
+    (tmp_path / "source").write_bytes(TEXT)
+    asked = ("translate", "--model", trained, f"--input={tmp_path / 'source'}", "--decoder=greedy", "--precision=bf16")
+    done = call(*asked, "--device=cpu")
+    assert done.code == 0 and ("warning: --precision bf16: " in done.err) != is_fast
+    assert "--precision" not in call(*asked[:-1], "--device=cpu").err
