@@ -15,11 +15,11 @@ from shapes import SHAPES
 
 from nmt import registry
 from nmt.artefact import MANIFEST
-from nmt.checkpoint import ModelFacts, save_model, weights_of
+from nmt.checkpoint import save_model, weights_of
 from nmt.data.shards import PreparedData
 from nmt.data.shortlist import Shortlist
 from nmt.export.ctranslate2 import vocabulary_map
-from nmt.models.base import Vocabularies
+from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline
 from nmt.translate.ctranslate2_engine import MAP_FILE

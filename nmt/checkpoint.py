@@ -8,7 +8,7 @@ and names the model that they belong to in `adapter.json`. Nothing is pickled ("
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -26,15 +26,14 @@ from nmt.dist import shard_like
 from nmt.errors import ArtefactError, DivergedError, ResourceError, UserError, expecting, is_utf8, naming, quoted
 from nmt.files import to_json
 from nmt.log import log
-from nmt.models.base import Model, Vocabularies
+from nmt.models.base import Model
+from nmt.models.saved import OPTIONS, ModelFacts, Vocabularies
 from nmt.nn.lora import merged
 from nmt.nn.quantized import empty_rounded, int8_available, quantize
-from nmt.options import as_dict
 from nmt.runs import ADAPTER, WEIGHTS, find_model, weights_file
 from nmt.signals import StopCheck
 from nmt.text.pipeline import Pipeline
 
-OPTIONS: Final = "options.json"
 TEMPERATURE: Final = "temperature"  # in the manifest of a model that is calibrated
 ADAPTER_BASE: Final = "adapter.json"
 TRAINING_TENSORS: Final = "training.safetensors"
@@ -47,8 +46,6 @@ RANDOM_INITIALIZERS: Final = {
     nn.init.uniform_,
     nn.init.kaiming_uniform_,
 }
-
-WEIGHT_FORMATS: Final = ("fp32", "int8")
 
 SAFETENSORS_TYPES: Final = {  # in the order in which that format's own library writes tensors
     torch.uint64: "U64",
@@ -64,54 +61,6 @@ SAFETENSORS_TYPES: Final = {  # in the order in which that format's own library 
     torch.bool: "BOOL",
 }
 WRITE_BUFFER_BYTES: Final = 1 << 20  # small tensors are written together
-
-
-@dataclass(frozen=True)
-class ModelFacts:
-    """The content of options.json, which builds the network again.
-
-    model: registered name; options: of its options class; vocabularies: source and target size, and joint
-    weights: number format, of WEIGHT_FORMATS; int8 is that of nmt.nn.quantized
-    """
-
-    model: str
-    options: Mapping[str, Any]
-    vocabularies: Vocabularies
-    weights: str = "fp32"  # absent in older folders
-
-    @classmethod
-    def of(cls, name: str, options: Any, vocabularies: Vocabularies) -> "ModelFacts":
-        return cls(name, as_dict(options), vocabularies)
-
-    @classmethod
-    def read(cls, artefact: Artefact) -> "ModelFacts":
-        content = artefact.json(OPTIONS)
-        with expecting("a model's options", artefact.folder / OPTIONS):
-            facts = msgspec.convert(content, cls)
-        if asdict(facts.vocabularies) != (given := content["vocabularies"]):  # which has further entries
-            raise ArtefactError(f"{quoted(artefact.folder / OPTIONS)}: not a model's vocabularies: {quoted(given)}")
-        if facts.weights not in WEIGHT_FORMATS:
-            found = f"has weights of '{quoted(facts.weights)}', this nmt reads {' and '.join(WEIGHT_FORMATS)}"
-            raise ArtefactError(f"{quoted(artefact.folder)}: {found} (use the nmt that wrote it)")
-        return replace(facts, options=registry.completed("model", facts.model, facts.options))
-
-    @property
-    def model_class(self) -> type[Model]:
-        return cast(type[Model], registry.find("model", self.model).cls)
-
-    def build(self, folder: Path) -> Model:
-        """Build the network with fresh weights. Raises ArtefactError for options or sizes that it cannot have."""
-        try:
-            options = registry.options_within("model", self.model, registry.choice_from(self.options))
-        except UserError as error:
-            raise ArtefactError(f"{quoted(folder)}: its model cannot be built: {error}") from None
-        if odd := {option.key for option in options} ^ set(self.options):
-            other = f"another version of {self.model}: options {quoted(', '.join(sorted(odd)))}"
-            raise ArtefactError(f"{quoted(folder)}: was written by {other} (use the nmt that wrote it)")
-        try:
-            return cast(Model, registry.build(registry.choose("model", self.model, self.options), self.vocabularies))
-        except (UserError, ValueError, RuntimeError, MemoryError) as error:
-            raise ArtefactError(f"{quoted(folder)}: its model cannot be built: {quoted(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -311,6 +260,24 @@ def at_most(limit: float, error: UserError) -> Iterator[None]:
         handle.remove()
 
 
+def build_model(facts: ModelFacts, folder: Path) -> Model:
+    """Build a network with fresh weights. Raises ArtefactError for options or sizes that it cannot have.
+
+    folder: named in errors
+    """
+    try:
+        options = registry.options_within("model", facts.model, registry.choice_from(facts.options))
+    except UserError as error:
+        raise ArtefactError(f"{quoted(folder)}: its model cannot be built: {error}") from None
+    if odd := {option.key for option in options} ^ set(facts.options):
+        other = f"another version of {facts.model}: options {quoted(', '.join(sorted(odd)))}"
+        raise ArtefactError(f"{quoted(folder)}: was written by {other} (use the nmt that wrote it)")
+    try:
+        return cast(Model, registry.build(registry.choose("model", facts.model, facts.options), facts.vocabularies))
+    except (UserError, ValueError, RuntimeError, MemoryError) as error:
+        raise ArtefactError(f"{quoted(folder)}: its model cannot be built: {quoted(error)}") from error
+
+
 class NoRandomWeights(TorchFunctionMode):
     """Context in which random initializers skip parameters, so that their memory stays untouched until it is replaced."""
 
@@ -355,7 +322,7 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
         held = sum(tensor.numel() for tensor in weights.values())
         too_large = ArtefactError(f"{quoted(folder / OPTIONS)}: describes a far larger model than {WEIGHTS} holds")
         with at_most(4 * held, too_large), NoRandomWeights():
-            model = facts.build(folder)
+            model = build_model(facts, folder)
         if facts.weights == "int8":
             quantize(model, empty_rounded)
         take_weights(model, weights, weights_file(artefact))

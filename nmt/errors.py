@@ -119,6 +119,25 @@ def unknown(noun: str, given: str, known: Iterable[str], listed_by: str = "") ->
     return UserError(f"unknown {noun} '{quoted(given)}' ({hint})")
 
 
+def missing_torch(what: str, advice: str = "pip install torch") -> UserError:
+    """The error for what needs torch where it is not installed. advice: what to do"""
+    return UserError(f"{what} needs torch, which is not installed ({advice})")
+
+
+@contextlib.contextmanager
+def needing_torch(what: str, advice: str = "pip install torch") -> Iterator[None]:
+    """Turn the error of an import of torch, where it is not installed, into that of `missing_torch`.
+
+    A torch that is installed but cannot be loaded is reported as it is.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise missing_torch(what, advice) from error
+
+
 @contextlib.contextmanager
 def naming(path: object) -> Iterator[None]:
     """Give an OSError the name of the file it came from, which that of a read or a close lacks."""

@@ -4,8 +4,10 @@ Parts come from the built-in folders, from pip entry points of the group `nmt.pl
 imported before it is looked up. Presets are named sets of options for parts and for the trainer.
 """
 
+import ast
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 import traceback
@@ -17,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
-from nmt.errors import UserError, quoted, unknown
+from nmt.errors import UserError, needing_torch, quoted, unknown
 from nmt.log import log
 from nmt.options import REQUIRED, Option, Part, flat, make, options_of
 
@@ -180,6 +182,27 @@ def summaries(kind: str) -> dict[str, str]:
     return {name: entry.summary if entry else _built_in(kind)[name].summary for name, entry in entries.items()}
 
 
+def documentation(kind: str, name: str) -> tuple[str, str]:
+    """The docstring of a part's class, and the name of its module. Imports no built-in part.
+
+    Raises UserError if there is no such part.
+    """
+    if (kind, name) in _shelf.parts or name not in _built_in(kind):
+        entry = find(kind, name)
+        return inspect.cleandoc(entry.cls.__doc__ or ""), entry.place
+    module = _built_in(kind)[name].module
+    file = PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    classes = (node for node in ast.parse(file.read_bytes()).body if isinstance(node, ast.ClassDef))
+    [documented] = (node for node in classes if any(_registers(call, kind, name) for call in node.decorator_list))
+    return ast.get_docstring(documented) or "", module
+
+
+def _registers(decorator: ast.expr, kind: str, name: str) -> bool:
+    """Whether a decorator is `register(kind, name, ...)`."""
+    given = decorator.args[:2] if isinstance(decorator, ast.Call) else []
+    return [argument.value for argument in given if isinstance(argument, ast.Constant)] == [kind, name]
+
+
 def presets() -> dict[str, Preset]:
     """All presets by name, sorted."""
     _load_entry_points()
@@ -328,10 +351,12 @@ def load_plugin(given: str) -> None:
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module  # dataclasses look up their module here
             _shelf.plugin_modules.add(name)
-            spec.loader.exec_module(module)
+            with needing_torch(f"plug-in {given}"):
+                spec.loader.exec_module(module)
         else:
             _shelf.plugin_modules.add(given)
-            module = importlib.import_module(given)
+            with needing_torch(f"plug-in {given}"):
+                module = importlib.import_module(given)
             if module.__spec__ is not None and module.__spec__.origin is None:  # any folder can be imported
                 raise UserError(f"plug-in {quoted(given)}: a folder without an __init__.py")
     except UserError:
@@ -364,7 +389,8 @@ def _load_entry_points() -> None:
         parts, presets = set(_shelf.parts), dict(_shelf.presets)
         _shelf.plugin_modules.add(point.module)
         try:
-            point.load()
+            with needing_torch("it"):
+                point.load()
         except (Exception, SystemExit) as error:
             kept = {key: entry for key, entry in _shelf.parts.items() if key in parts or entry.place.startswith("nmt.")}
             _shelf.parts, _shelf.presets = kept, presets

@@ -1,4 +1,7 @@
-"""Open a Translator: choose its engine, and load the models. torch is imported for our own engine only."""
+"""Open a Translator: choose its engine, and load the models.
+
+torch is imported for our own engine only. Without torch a model is translated as its folder for CTranslate2 alone would be.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,11 +14,17 @@ from nmt import registry
 from nmt.artefact import Artefact
 from nmt.decoders.options import BeamOptions
 from nmt.dist import World
-from nmt.errors import ArtefactError, UserError, quoted, unknown
+from nmt.errors import ArtefactError, UserError, missing_torch, needing_torch, quoted, unknown
 from nmt.log import log
 from nmt.options import Part, flat, make
 from nmt.runs import find_model
-from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND, CTranslate2Engine, import_ctranslate2, refusal
+from nmt.translate.ctranslate2_engine import (
+    CTRANSLATE2_KIND,
+    CTranslate2Engine,
+    has_torch,
+    import_ctranslate2,
+    refusal,
+)
 from nmt.translate.engine import SearchEngine
 from nmt.translate.glossary import Glossary
 from nmt.translate.options import TranslatorOptions
@@ -105,6 +114,8 @@ def open_translator(
         raise UserError(
             "--repair: needs our own search, and a folder for CTranslate2 has none (give the model it was made of)"
         )
+    if settings.repair and not has_torch():
+        raise missing_torch("--repair")
     of_own = with_phrases(part) if settings.glossary else part
     own = {**vars(options), "split": False, "markup": "none", "glossary": None, "repair": False}
     if settings.needs_attention:
@@ -126,6 +137,7 @@ def with_phrases(part: Part) -> Part:
     return registry.choose("decoder", PHRASES_DECODER, vars(part.options))  # which leaves out those that it lacks
 
 
+@needing_torch("the search for translations that came out broken")
 def search_again(part: Part, models: Sequence[str | Path]) -> Part:
     """The search for what came out broken: a beam without repetitions that looks for longer translations.
 
@@ -145,10 +157,11 @@ def search_again(part: Part, models: Sequence[str | Path]) -> Part:
 
 def _has_attention(models: Sequence[str | Path]) -> bool:
     """Whether one of the models has attention."""
-    from nmt.checkpoint import ModelFacts
+    from nmt.models.saved import ModelFacts
 
     artefacts = [Artefact(find_model(Path(model)), "model", "checkpoint") for model in models]
-    return any(ModelFacts.read(artefact).model_class.has_attention for artefact in artefacts)
+    models_of = (registry.find("model", ModelFacts.read(artefact).model).cls for artefact in artefacts)
+    return any(cls.has_attention for cls in models_of)
 
 
 def _opened(models: Sequence[str | Path], open_engine: Callable[[list[Path]], SearchEngine]) -> SearchEngine:
@@ -192,20 +205,25 @@ def _open_engine(
         return CTranslate2Engine(folders[0], options, part)
 
     def own(settings: TranslatorOptions) -> "OwnEngine":
-        from nmt.translate.open_own import open_own_engine
+        with needing_torch(f"CTranslate2 is not used: {reason or '--engine own is given'}. Our own search"):
+            from nmt.translate.open_own import open_own_engine
 
         return open_own_engine(folders, settings, of_own, shared.load, world)
 
-    if not reason and options.engine == "auto" and kinds != ["model"]:
+    is_complete = has_torch()
+    if not reason and options.engine == "auto" and kinds != ["model"] and is_complete:
         reason = "a checkpoint is searched by our own engine (--engine ctranslate2 exports it)"
     if options.engine == "ctranslate2" and reason:
         raise UserError(f"--engine ctranslate2: {reason} (leave it out)")
     if options.engine != "own" and not reason:
         try:
-            open_own, takes_phrases = partial(own, replace(options, replicas=1)), of_own.name == PHRASES_DECODER
-            return CTranslate2Engine(_export(folders[0], options), options, part, open_own, takes_phrases)
+            export, takes_phrases = _export(folders[0], options), of_own.name == PHRASES_DECODER
+            if not is_complete:
+                return CTranslate2Engine(export, options, part)
+            open_own = partial(own, replace(options, replicas=1))
+            return CTranslate2Engine(export, options, part, open_own, takes_phrases)
         except UserError as error:
-            if options.engine == "ctranslate2":
+            if options.engine == "ctranslate2" or not is_complete:
                 raise
             reason = str(error)
     log.detail(f"engine own{f': CTranslate2 is not used: {reason}' if reason else ''}")

@@ -134,8 +134,8 @@ def small_model(folder: Path, name: str = "transformer", **options: object) -> P
     """Make a model folder of an untrained network without weights of 0 or 1. Its words are `WORDS`."""
     import torch
 
-    from nmt.checkpoint import ModelFacts, save_model, weights_of
-    from nmt.models.base import Vocabularies
+    from nmt.checkpoint import save_model, weights_of
+    from nmt.models.saved import ModelFacts, Vocabularies
     from nmt.options import make
     from nmt.text.pipeline import Pipeline, Side, SideSettings
     from nmt.text.vocabulary import WordVocabulary

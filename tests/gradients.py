@@ -8,12 +8,12 @@ from torch import nn
 from torch.nn import functional
 
 from nmt.batch import Batch
-from nmt.checkpoint import ModelFacts, save_model, weights_of
+from nmt.checkpoint import save_model, weights_of
 from nmt.criteria.base import CriterionContext, Loss, Term
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.data.loader import Position, UpdateBatches
 from nmt.dist import World
-from nmt.models.base import Vocabularies
+from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.text.pipeline import Pipeline, Side, SideSettings
 from nmt.text.vocabulary import WordVocabulary

@@ -6,8 +6,8 @@ import torch
 from conftest import WORDS
 
 from nmt import registry
-from nmt.checkpoint import ModelFacts, save_model, weights_of
-from nmt.models.base import Vocabularies
+from nmt.checkpoint import save_model, weights_of
+from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.models.transformer import Transformer
 from nmt.options import make
 from nmt.symbols import BOS, EOS, PAD

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping
-from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +30,9 @@ def run(options: DescribeOptions) -> None:
         if preset.on_cpu:
             help += f"; without a GPU: {preset.on_cpu}"
     elif kind == "folder":
-        help, entry, values = _model_of(Path(name))
-        rows, place = _rows(entry, values), entry.place
+        help, place, rows = _folder(Path(name))
     else:
-        entry = registry.find(kind, name)
-        rows, help, place = _rows(entry, {}), cleandoc(entry.cls.__doc__ or ""), entry.place
+        (help, place), rows = registry.documentation(kind, name), _rows(kind, name, {})
     if options.json:
         description = {"kind": kind, "name": name, "place": place, "help": help, "options": rows}
         print_json(description)
@@ -63,34 +60,44 @@ def _kind_of(name: str) -> str:
     raise unknown("part or preset", name, known, listed_by="nmt list")
 
 
-def _rows(entry: registry.Entry, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _rows(kind: str, name: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The options of a part and of the parts within it. values: by key, in place of the defaults"""
     rows = []
-    for option in registry.options_within(entry.kind, entry.name, registry.choice_from(values)):
+    for option in registry.options_within(kind, name, registry.choice_from(values)):
         value = values.get(option.key, None if option.default is REQUIRED else option.default)
         rows.append({"name": option.key, "default": value, "type": option.type_name, "help": option.help})
     return rows
 
 
-def _model_of(folder: Path) -> tuple[str, registry.Entry, Mapping[str, Any]]:
-    """One line about a model folder, the registered model, and the options that it was built with."""
+def _folder(folder: Path) -> tuple[str, str, list[dict[str, Any]]]:
+    """One line about the model in a folder, the module of the model, and the options that it was built with.
+
+    A folder of `nmt export --format ctranslate2` has no such options.
+    """
     from nmt.artefact import Artefact
-    from nmt.checkpoint import ModelFacts
+    from nmt.models.saved import ModelFacts
     from nmt.runs import find_model
     from nmt.text.pipeline import Pipeline
+    from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND
 
-    artefact = Artefact(find_model(folder), "model", "checkpoint")
-    facts, pipeline = ModelFacts.read(artefact), Pipeline.load(artefact)
+    artefact = Artefact(find_model(folder), "model", "checkpoint", CTRANSLATE2_KIND)
+    pipeline = Pipeline.load(artefact)
     languages = f"{pipeline.source_lang} to {pipeline.target_lang}"
     entries = f"{pipeline.source.size:,} and {pipeline.target.size:,} {'shared ' if pipeline.joint else ''}entries"
-    summary = f"{facts.model}, {languages}, weights in {facts.weights}, vocabularies of {entries}"
-    if pipeline.context:
-        summary += f", context of {pipeline.context}"
-    if isinstance(averaged := artefact.manifest.get("averaged"), list):
+    details = f"vocabularies of {entries}{f', context of {pipeline.context}' if pipeline.context else ''}"
+    manifest = artefact.manifest
+    if manifest["kind"] == CTRANSLATE2_KIND:
+        weights, version = (quoted(manifest.get(name)) for name in ("quantization", "ctranslate2"))
+        summary = f"transformer for CTranslate2 {version}, {languages}, weights in {weights}, {details}"
+        return one_line(summary), CTRANSLATE2_KIND, []
+    facts = ModelFacts.read(artefact)
+    summary = f"{facts.model}, {languages}, weights in {facts.weights}, {details}"
+    if isinstance(averaged := manifest.get("averaged"), list):
         summary += f"; the mean of {quoted(', '.join(map(str, averaged)))}"
-    elif update := artefact.manifest.get("update"):
+    elif update := manifest.get("update"):
         summary += f"; after update {quoted(update)}"
-    return one_line(summary), registry.find("model", facts.model), facts.options
+    _, place = registry.documentation("model", facts.model)
+    return one_line(summary), place, _rows("model", facts.model, facts.options)
 
 
 COMMAND = Command("describe", DescribeOptions, run, positional=("kind", "name"))

@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from nmt.dist import end_with_launcher
-from nmt.errors import Interrupted, RankFailed, UserError, is_out_of_memory, naming, one_line, quoted
+from nmt.errors import Interrupted, RankFailed, UserError, is_out_of_memory, naming, needing_torch, one_line, quoted
 from nmt.registry import place_in_plugin
 
 COMMANDS: Final = {
@@ -108,7 +108,8 @@ def run(arguments: list[str]) -> int:
     """Run a command and return its exit code. An error is one line on stderr."""
     debug = "--debug" in arguments
     try:
-        return app(arguments or ["--help"], prog_name="nmt", standalone_mode=False) or 0
+        with needing_torch(f"`nmt {quoted(' '.join(arguments[:1]))}`"):
+            return app(arguments or ["--help"], prog_name="nmt", standalone_mode=False) or 0
     except TyperException as error:
         return _fail(f"{error.format_message()} (nmt --help)", UserError.code, debug)
     except UserError as error:

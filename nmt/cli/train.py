@@ -92,7 +92,7 @@ def model_settings(given: Mapping[str, Any]) -> Layer | None:
     values = {name: TRAIN_OPTIONS[name].convert(given[name]) for name in ("init_from", "output") if name in given}
     if not values.get("init_from"):
         return None
-    from nmt.checkpoint import ModelFacts  # imports torch
+    from nmt.models.saved import ModelFacts
 
     def settings_in(folder: Path) -> Layer:
         facts = ModelFacts.read(Artefact(folder, "model", "checkpoint"))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 from nmt.cli.command import Command, Parts, start_is_over
 from nmt.cli.prompt import Prompt, is_terminal, is_typed
 from nmt.dist import MAX_WAIT_MINUTES, World
-from nmt.errors import UserError, quoted
+from nmt.errors import UserError, needing_torch, quoted
 from nmt.files import check_output_file, new_output, to_json, write_output
 from nmt.log import log
 from nmt.options import MAX_PROCESSES, REQUIRED, flag_of, opt, options_class
@@ -153,7 +153,8 @@ def run(options: TranslateOptions, parts: Parts) -> int:
     """
     world = World.from_environment()
     if options.devices > 1 and world.size == 1:
-        from nmt.cli.launch import launch
+        with needing_torch("--devices"):
+            from nmt.cli.launch import launch
 
         after = "what was printed is whole lines"
         return launch(options.devices, options.device, options.threads, ["translate", *parts.argv], after)
@@ -192,7 +193,8 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
         return _lead_document(options, parts, world)
     drawings = None
     if options.is_drawn:
-        from nmt.cli.drawings import Drawings
+        with needing_torch("--attention, --beam-graph: a drawing"):
+            from nmt.cli.drawings import Drawings
 
         drawings = Drawings(options.attention, options.beam_graph, options.attention_lines)
     translator = _open(options, parts, world)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nmt.artefact import MANIFEST, Artefact
-from nmt.errors import ArtefactError, LockedError, ResourceError, is_utf8, quoted
+from nmt.errors import ArtefactError, LockedError, ResourceError, is_utf8, needing_torch, quoted
 from nmt.files import sha256
 from nmt.log import log
 from nmt.signals import Signals
@@ -76,7 +76,9 @@ def _is_of(folder: Path, facts: Mapping[str, Any]) -> bool:
 def _export(
     model: Path, folder: Path, facts: Mapping[str, Any], shortlist: str | None, threads: int | None, signals: Signals
 ) -> None:
-    import torch
+    advice = "run `nmt export --format ctranslate2` where torch is installed, and use its folder as the model"
+    with needing_torch(f"{quoted(model)}: there is no export for CTranslate2, and making one", advice):
+        import torch
 
     from nmt.checkpoint import load_model
     from nmt.data.shortlist import Shortlist

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt import registry
-from nmt.checkpoint import TEMPERATURE, LoadedModel, NoRandomWeights, save_model, take_weights, weights_of
+from nmt.checkpoint import TEMPERATURE, LoadedModel, NoRandomWeights, build_model, save_model, take_weights, weights_of
 from nmt.errors import UserError, one_line, quoted
 from nmt.log import log
 from nmt.nn.quantized import quantize
@@ -49,7 +49,7 @@ def first_layers(loaded: LoadedModel, encoder: int | None, decoder: int | None) 
     except UserError as error:
         raise UserError(f"--encoder-layers, --decoder-layers: too few for {quoted(loaded.folder)}: {error}") from None
     with NoRandomWeights():
-        model = facts.build(loaded.folder)
+        model = build_model(facts, loaded.folder)
     weights = weights_of(loaded.model)
     take_weights(model, {name: weights[name] for name in weights_of(model)}, loaded.folder)
     if loaded.temperature is not None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from nmt.batch import Batch, dummy_batch
 from nmt.errors import UserError
 from nmt.models.options import Tie
+from nmt.models.saved import Vocabularies as Vocabularies  # what every model is built from
 from nmt.nn.cost import count_flops, interpolated_cost
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import ClippedLinear, Linear, Projection
@@ -28,19 +29,6 @@ FLOAT32_BYTES: Final = 4
 INT64_BYTES: Final = 8
 # Matrix products per forward product in an update: itself, the gradient of its input, the gradient of its weight.
 PRODUCTS_PER_UPDATE: Final = 3
-
-
-@dataclass(frozen=True)
-class Vocabularies:
-    """The vocabulary sizes that a model is built for.
-
-    source, target: entries, control symbols counted
-    joint: whether source and target share one vocabulary
-    """
-
-    source: int
-    target: int
-    joint: bool
 
 
 class Term(NamedTuple):

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nmt.checkpoint import LoadedModel, ModelFacts, put_weights, save_model, weights_of
+from nmt.checkpoint import LoadedModel, build_model, put_weights, save_model, weights_of
 from nmt.errors import UserError, expecting, one_line, quoted
 from nmt.models.base import Model, Vocabularies
 from nmt.models.options import TransformerOptions
+from nmt.models.saved import ModelFacts
 from nmt.models.transformer import Transformer
 from nmt.signals import StopCheck
 from nmt.symbols import SYMBOLS
@@ -152,7 +153,7 @@ class ImportedModel:
 
     def build(self) -> Model:
         """The network. Raises ArtefactError for weights that do not fit the options."""
-        model = self.facts.build(Path(self.place))
+        model = build_model(self.facts, Path(self.place))
         put_weights(
             weights_of(model), {name: torch.from_numpy(array) for name, array in self.weights.items()}, self.place
         )

@@ -8,13 +8,14 @@ from typing import Any, Final
 import torch
 
 from nmt.artefact import MANIFEST, Artefact, check_output
-from nmt.checkpoint import ModelFacts, average_weights, load_model, put_weights, save_model, weights_of
+from nmt.checkpoint import average_weights, load_model, put_weights, save_model, weights_of
 from nmt.criteria.base import CriterionContext
 from nmt.data.shards import EvaluationSet, PreparedData
 from nmt.device import choose_device, use_threads
 from nmt.dist import World
 from nmt.errors import ArtefactError, UserError, one_line, quoted
 from nmt.log import log
+from nmt.models.saved import ModelFacts
 from nmt.options import flag_of, read_toml
 from nmt.runs import Checkpoints, update_of
 from nmt.signals import Signals

@@ -15,8 +15,8 @@ from nmt.artefact import Artefact
 from nmt.checkpoint import (
     TRAINING_TENSORS,
     AdapterBase,
-    ModelFacts,
     NoRandomWeights,
+    build_model,
     put_weights,
     read_tensors,
     read_weights,
@@ -24,7 +24,7 @@ from nmt.checkpoint import (
 )
 from nmt.data.loader import Position
 from nmt.errors import ArtefactError, UserError, quoted
-from nmt.models.base import Vocabularies
+from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.options import flag_of
 from nmt.runs import TRAINING, find_model, weights_file
 from nmt.text.extension import is_extension, parts_of_new_entries
@@ -225,7 +225,7 @@ def extended_weights(
 
 
 def _shapes(facts: ModelFacts, place: Path) -> dict[str, torch.Size]:
-    return {name: tensor.shape for name, tensor in weights_of(facts.build(place)).items()}
+    return {name: tensor.shape for name, tensor in weights_of(build_model(facts, place)).items()}
 
 
 def _new_rows(name: str, weights: Mapping[str, Tensor], parts: Sequence[Sequence[int]]) -> Tensor:

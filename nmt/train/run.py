@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import torch
 
-from nmt.checkpoint import AdapterBase, ModelFacts, NoRandomWeights, at_most, weights_of
+from nmt.checkpoint import AdapterBase, NoRandomWeights, at_most, build_model, weights_of
 from nmt.criteria.base import Criterion, CriterionContext
 from nmt.data.loader import Loader, Position, UpdateBatches, to_batch
 from nmt.data.mixture import Mixture
@@ -22,7 +22,8 @@ from nmt.device import Memory, keep_pages, use_threads
 from nmt.dist import full_tensor, is_sharded
 from nmt.errors import ResourceError, UserError, quoted, unknown
 from nmt.files import Count, Ordinal
-from nmt.models.base import FLOAT32_BYTES, Model, Vocabularies
+from nmt.models.base import FLOAT32_BYTES, Model
+from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.nn.lora import merged, plain_name
 from nmt.nn.matmul import Matmul
 from nmt.optimizers.base import parameter_groups
@@ -354,7 +355,7 @@ class Run:
             base, adapter = ({name: full_tensor(weight) for name, weight in each.items()} for each in both)
             weights = merged(base, adapter, self.lora_scale)
         with NoRandomWeights():
-            copy = self.facts.build(self.folder)
+            copy = build_model(self.facts, self.folder)
         copy = copy.to(self.device).train()
         for name, tensor in weights_of(copy).items():
             tensor.copy_(full_tensor(weights[name]))

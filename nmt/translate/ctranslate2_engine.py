@@ -117,7 +117,9 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
         return "--precision bf16 is torch's"
     if options.matmul != "auto":
         return "--matmul is for torch's products"
-    for flag in ("avoid", "alignment", "word_scores", "replace_unk", "compile", "capture"):
+    if options.alignment:
+        return "--alignment, --markup and --glossary need the attention of our own search"
+    for flag in ("avoid", "word_scores", "replace_unk", "compile", "capture"):
         if getattr(options, flag):
             return f"{flag_of(flag)} needs our own search"
     if options.min_confidence is not None:
@@ -136,9 +138,14 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
     return ""
 
 
+def has_torch() -> bool:
+    """Whether torch is installed, and with it the searches of our own engine. It is not imported."""
+    return find_spec("torch") is not None
+
+
 def _has_gpu() -> bool:
     """Whether this machine may have a GPU that torch can use. torch itself is not asked: it is slow to import."""
-    return Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists()
+    return has_torch() and (Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists())
 
 
 class CTranslate2Engine(SearchEngine):
@@ -320,7 +327,9 @@ class CTranslate2Engine(SearchEngine):
     ) -> list[list[Candidate] | Failure]:
         """The outcomes of lines, those that are None from our own engine."""
         if self._own is None:
-            refused = Failure("a folder for CTranslate2 takes no prefix, phrases or texts to avoid")
+            refused = Failure(
+                "CTranslate2 takes no prefix, phrases or texts to avoid (they need torch and the model itself)"
+            )
             return [refused if outcome is None else outcome for outcome in outcomes]
         found: dict[int, list[Candidate] | Failure] = {}
         if left := [i for i, outcome in enumerate(outcomes) if outcome is None]:

@@ -11,7 +11,7 @@ from torch import nn
 
 from nmt import opt, register
 from nmt.artefact import Artefact, new_folder
-from nmt.checkpoint import load_model, read_tensors, weights_of, write_model
+from nmt.checkpoint import build_model, load_model, read_tensors, weights_of, write_model
 from nmt.errors import ArtefactError, ResourceError, UserError
 from nmt.export.model_folder import export_model
 from nmt.models.base import Model, Output, State, Vocabularies
@@ -77,7 +77,7 @@ def test_no_weight_is_drawn_for_a_transformer_that_is_loaded(tmp_path):
 
 def test_what_is_tied_stays_tied_and_what_writes_into_a_loaded_model_leaves_the_file_alone(folder):
     loaded, content = load_model(folder, CPU), (folder / WEIGHTS).read_bytes()
-    built = loaded.facts.build(folder)
+    built = build_model(loaded.facts, folder)
     names = [name for name, _ in built.named_parameters()]
     assert [name for name, _ in loaded.model.named_parameters()] == names
     with torch.no_grad():

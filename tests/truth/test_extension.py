@@ -9,9 +9,9 @@ import torch
 from small_models import SMALL
 
 from nmt import UserError, registry
-from nmt.checkpoint import ModelFacts, weights_of
+from nmt.checkpoint import weights_of
 from nmt.data.learn import SubwordSettings, learn_subwords
-from nmt.models.base import Vocabularies
+from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.options import make
 from nmt.symbols import UNK
 from nmt.text.extension import extended, is_extension, learn_entries, parts_of_new_entries

@@ -7,12 +7,13 @@ import torch
 from gradients import OPTIONS, PIPELINE, VOCABULARIES, sentences, transformer
 
 from nmt import UserError, registry
-from nmt.checkpoint import LoadedModel, ModelFacts
+from nmt.checkpoint import LoadedModel
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.in_place_distillation import InPlaceDistillation
 from nmt.criteria.options import InPlaceDistillationOptions, RDropOptions
 from nmt.criteria.r_drop import RDrop
 from nmt.export.model_folder import first_layers
+from nmt.models.saved import ModelFacts
 from nmt.train.parallel import Objective
 
 DEEP = replace(OPTIONS, encoder_layers=3, decoder_layers=2, norm_position="pre")

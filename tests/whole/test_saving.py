@@ -14,9 +14,10 @@ from conftest import small_disk, train_arguments
 from safetensors.torch import load_file, save
 
 from nmt.artefact import MANIFEST, new_folder
-from nmt.checkpoint import ModelFacts, load_model, weights_of, write_model
+from nmt.checkpoint import load_model, weights_of, write_model
 from nmt.errors import ResourceError
 from nmt.files import write_file
+from nmt.models.saved import ModelFacts
 from nmt.report.training import Report
 from nmt.runs import Checkpoints, update_of
 from nmt.train import saving, trainer, update

@@ -1,0 +1,58 @@
+"""What the folder of a model says about its network, in options.json. Read without torch."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from nmt import registry
+from nmt.artefact import Artefact
+from nmt.errors import ArtefactError, expecting, quoted
+from nmt.options import as_dict
+
+OPTIONS: Final = "options.json"
+WEIGHT_FORMATS: Final = ("fp32", "int8")
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """The vocabulary sizes that a model is built for.
+
+    source, target: entries, control symbols counted
+    joint: whether source and target share one vocabulary
+    """
+
+    source: int
+    target: int
+    joint: bool
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """The content of options.json, from which the network is built again (`nmt.checkpoint.build_model`).
+
+    model: registered name; options: of its options class; vocabularies: source and target size, and joint
+    weights: number format, of WEIGHT_FORMATS; int8 is that of nmt.nn.quantized
+    """
+
+    model: str
+    options: Mapping[str, Any]
+    vocabularies: Vocabularies
+    weights: str = "fp32"  # absent in older folders
+
+    @classmethod
+    def of(cls, name: str, options: Any, vocabularies: Vocabularies) -> "ModelFacts":
+        return cls(name, as_dict(options), vocabularies)
+
+    @classmethod
+    def read(cls, artefact: Artefact) -> "ModelFacts":
+        content = artefact.json(OPTIONS)
+        with expecting("a model's options", artefact.folder / OPTIONS):
+            facts = msgspec.convert(content, cls)
+        if asdict(facts.vocabularies) != (given := content["vocabularies"]):  # which has further entries
+            raise ArtefactError(f"{quoted(artefact.folder / OPTIONS)}: not a model's vocabularies: {quoted(given)}")
+        if facts.weights not in WEIGHT_FORMATS:
+            found = f"has weights of '{quoted(facts.weights)}', this nmt reads {' and '.join(WEIGHT_FORMATS)}"
+            raise ArtefactError(f"{quoted(artefact.folder)}: {found} (use the nmt that wrote it)")
+        return replace(facts, options=registry.completed("model", facts.model, facts.options))
