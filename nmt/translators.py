@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from nmt import registry
 from nmt.artefact import Artefact
@@ -32,6 +32,7 @@ from nmt.translate.texts import TextSettings, TextTranslator
 from nmt.translate.translator import Translator, read_avoided
 
 if TYPE_CHECKING:  # torch is imported when it is used
+    from nmt.models.base import Model
     from nmt.translate.open_own import LoadedScorer
     from nmt.translate.own_engine import OwnEngine
 
@@ -160,8 +161,8 @@ def _has_attention(models: Sequence[str | Path]) -> bool:
     from nmt.models.saved import ModelFacts
 
     artefacts = [Artefact(find_model(Path(model)), "model", "checkpoint") for model in models]
-    models_of = (registry.find("model", ModelFacts.read(artefact).model).cls for artefact in artefacts)
-    return any(cls.has_attention for cls in models_of)
+    names = [ModelFacts.read(artefact).model for artefact in artefacts]
+    return any(cast("type[Model]", registry.find("model", name).cls).has_attention for name in names)
 
 
 def _opened(models: Sequence[str | Path], open_engine: Callable[[list[Path]], SearchEngine]) -> SearchEngine:

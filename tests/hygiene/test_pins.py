@@ -1,4 +1,4 @@
-"""The pins of constraints.txt can be installed: every extra alone and all together, on every supported Python version.
+"""The pins can be installed: of constraints.txt with every extra, and deploy/runtime.txt, on every supported Python version.
 
 The versions and requirements are those that PyPI publishes; record_pins.py has written them to pypi.json.
 """
@@ -18,6 +18,10 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {name: requirements for name, requirements in PROJECT["optional-dependencies"].items() if name != "comet"}
 RECORD = json.loads((Path(__file__).parent / "pypi.json").read_text())
 PINS = [Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if line[:1] not in ("", "#")]
+RUNTIME_EXTRAS = ["serve", "ctranslate2", "formats"]
+RUNTIME = [
+    Requirement(line) for line in (ROOT / "deploy/runtime.txt").read_text().splitlines() if line[:1] not in ("", "#")
+]
 REFRESH = "run `make pins` to record what PyPI publishes"
 
 
@@ -107,3 +111,30 @@ def test_the_supported_python_versions_are_the_recorded_ones():
     ]
     assert named == list(RECORD["versions"])
     assert min(named, key=lambda version: int(version[2:])) == PROJECT["requires-python"].removeprefix(">=")
+
+
+def packages(python: str, requirements: list[str], left_out: str) -> set[str]:
+    """The names of all packages that requirements install, by the record, without one and what it alone needs."""
+    markers, found, waiting = environment(python), set[tuple[str, str]](), deque(map(Requirement, requirements))
+    while waiting:
+        requirement = waiting.popleft()
+        name = canonicalize_name(requirement.name)
+        for extra in {"", *requirement.extras} if name != left_out else ():
+            if (name, extra) not in found:
+                found.add((name, extra))
+                wheel = RECORD["wheels"][f"{name} {RECORD['versions'][python][name]}"]
+                needed = map(Requirement, wheel["requires_dist"])
+                waiting.extend(one for one in needed if applies(one, markers, {extra}))
+    return {name for name, _ in found}
+
+
+@pytest.mark.parametrize("python", RECORD["versions"])
+def test_the_runtime_without_torch_is_complete_and_has_the_pinned_versions(python):
+    listed = {canonicalize_name(pin.name): pin for pin in RUNTIME if applies(pin, environment(python), set())}
+    assert all(str(pin.specifier).startswith("==") for pin in RUNTIME)
+    assert listed.keys() == packages(python, direct(RUNTIME_EXTRAS, python), "torch")
+    assert [str(pin) for name, pin in listed.items() if RECORD["versions"][python][name] not in pin.specifier] == []
+    pinned = {canonicalize_name(pin.name): pin for pin in PINS if applies(pin, environment(python), set())}
+    assert {name: listed[name].specifier for name in listed.keys() & pinned.keys()} == {
+        name: pinned[name].specifier for name in listed.keys() & pinned.keys()
+    }

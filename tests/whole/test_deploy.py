@@ -4,13 +4,17 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 from conftest import ENVIRONMENT, NMT, small_model
 from servers import serving
+
+from nmt.serve.options import ServeOptions
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -29,16 +33,66 @@ def check_flags(command: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_container_copies_what_is_there_and_starts_with_flags_that_nmt_has():
-    for arguments in instructions("COPY"):
-        *sources, _ = arguments.split()
-        assert all((ROOT / source).exists() for source in sources)
+def test_the_container_starts_with_flags_that_nmt_has_and_as_an_unprivileged_user():
     [entry], [command] = (map(json.loads, instructions(name)) for name in ("ENTRYPOINT", "CMD"))
     check_flags(entry + command)
     [user] = instructions("USER")
-    assert user not in ("root", "0") and f" {user}" in instructions("RUN")[0]
-    extras = re.search(r"'\.\[([\w,]+)\]'", instructions("RUN")[1])[1].split(",")
-    assert all(f"\n{extra} = [" in (ROOT / "pyproject.toml").read_text() for extra in extras)
+    assert user not in ("root", "0") and any(
+        "useradd --uid 10001 " in run and f" {user}" in run for run in instructions("RUN")
+    )
+
+
+def test_only_the_list_of_packages_decides_what_the_container_downloads():
+    """The sources are copied after the last download of their stage, and the last layer installs without an index."""
+    lines = re.sub(r"\\\n\s*", "", (DEPLOY / "Dockerfile").read_text()).split("\n")
+    stages = re.split(r"^FROM .*$", "\n".join(lines), flags=re.M)[1:]
+    assert len(stages) == 2
+    for stage in stages:
+        steps = [line for line in stage.split("\n") if re.match("(COPY|RUN) ", line)]
+        uses_sources = [bool(re.match(r"COPY \. |RUN .*from=wheel", step)) for step in steps]
+        downloads = [" pip " in step and "--no-index" not in step for step in steps]
+        assert True in uses_sources and True in downloads
+        assert max(i for i, one in enumerate(downloads) if one) < uses_sources.index(True)
+    [listed] = [step for step in instructions("RUN") if " -r " in step]
+    source = ROOT / re.search(r"source=([^,]+),target=/runtime.txt", listed)[1]
+    assert source.samefile(DEPLOY / "runtime.txt") and "--no-deps" in listed
+
+
+def test_the_context_of_the_container_has_all_of_the_wheel_and_little_else(tmp_path):
+    pytest.importorskip("setuptools")
+    rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] not in ("", "#")]
+    assert rules[0] == "*" and rules[-1] == "**/__pycache__"
+    copied = [rule.removeprefix("!") for rule in rules[1:-1]]
+    context, whole = tmp_path / "context", tmp_path / "whole"
+    without_caches = shutil.ignore_patterns("__pycache__")
+    for name in copied:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+        (context / name).parent.mkdir(parents=True, exist_ok=True)
+        copy(ROOT / name, context / name, **({"ignore": without_caches} if copy is shutil.copytree else {}))
+    shutil.copytree(
+        ROOT, whole, ignore=shutil.ignore_patterns("__pycache__", ".*", "runs", "build", "dist", "*.egg-info")
+    )
+    names = []
+    for folder in (context, whole):
+        wheels = tmp_path / f"wheel-{folder.name}"
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--no-index",
+            "--no-deps",
+            "--no-build-isolation",
+            "-w",
+            wheels,
+            folder,
+        ]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        [wheel] = wheels.iterdir()
+        names.append(set(zipfile.ZipFile(wheel).namelist()))
+    assert names[0] == names[1] and "nmt/presets.toml" in names[0]
+    assert sum(path.stat().st_size for path in context.rglob("*") if path.is_file()) < 10 << 20
 
 
 def test_the_health_check_tells_a_server_that_answers_from_one_that_does_not(tmp_path):
@@ -72,6 +126,17 @@ def test_the_unit_starts_and_ends_the_server_as_it_is_written():
     check_flags([Path(program).name, *flags])
     assert settings["SuccessExitStatus"] == "143" and "-HUP" in settings["ExecReload"]
     assert settings["DynamicUser"] == "yes" and settings["Environment"] == "XDG_CACHE_HOME=%C/nmt"
+    assert "--preload" in flags and int(settings["LimitNOFILE"]) > 2 * ServeOptions(model=("m",)).max_connections
+
+
+def test_systemd_understands_the_unit(tmp_path):
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd here")
+    unit = (DEPLOY / "nmt-serve.service").read_text()
+    installed = re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", unit, flags=re.M)  # a program that exists
+    (tmp_path / "nmt-serve.service").write_text(installed)
+    done = subprocess.run(["systemd-analyze", "verify", tmp_path / "nmt-serve.service"], capture_output=True, text=True)
+    assert done.returncode == 0 and "nmt-serve.service" not in done.stderr, done.stderr
 
 
 def test_a_model_that_may_only_be_read_is_served_with_a_cache_elsewhere(tmp_path):
