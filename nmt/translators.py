@@ -14,7 +14,7 @@ from nmt import registry
 from nmt.artefact import Artefact
 from nmt.decoders.options import BeamOptions
 from nmt.dist import World
-from nmt.errors import ArtefactError, UserError, missing_torch, needing_torch, quoted, unknown
+from nmt.errors import ArtefactError, ResourceError, UserError, missing_torch, needing_torch, quoted, unknown
 from nmt.log import log
 from nmt.options import Part, flat, make
 from nmt.runs import find_model
@@ -227,6 +227,10 @@ def _open_engine(
             if options.engine == "ctranslate2" or not is_complete:
                 raise
             reason = str(error)
+            if isinstance(
+                error, ResourceError
+            ):  # what the user can fix; other models are searched by our own engine anyway
+                log.info(f"CTranslate2 is not used, and translating may be slower: {reason}")
     log.detail(f"engine own{f': CTranslate2 is not used: {reason}' if reason else ''}")
     return own(options)
 

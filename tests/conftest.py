@@ -174,6 +174,13 @@ def small_disk(folder: Path, size: int) -> Iterator[Callable[[int], None]]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def caches(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep what the tests export for CTranslate2 out of the user's cache folder."""
+    folder = str(tmp_path_factory.mktemp("caches"))
+    os.environ["XDG_CACHE_HOME"] = ENVIRONMENT["XDG_CACHE_HOME"] = folder
+
+
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     """Undo --quiet and --plugin after each test, since tests share a process."""

@@ -126,8 +126,10 @@ def _export_for_toolkit(options: ExportOptions, loaded: "LoadedModel", output: P
 def _export_ctranslate2(
     options: ExportOptions, loaded: "LoadedModel", output: Path, dev: "DevelopmentSet | None"
 ) -> None:
+    from nmt.artefact import MANIFEST
     from nmt.export.comparison import MAX_DIFFERENT_SHARE, invented_lines, real_lines
     from nmt.export.ctranslate2 import export_ctranslate2
+    from nmt.files import sha256
     from nmt.text.corpus import read_lines
 
     if options.check is None:
@@ -137,7 +139,11 @@ def _export_ctranslate2(
     with Signals() as signals:
         settings = options.quantization, lines, dev, options.threads, signals.check
         may_differ = 0 if options.check else round(MAX_DIFFERENT_SHARE * len(lines))
-        export = export_ctranslate2(loaded, output, *settings, max_different=may_differ)
+        is_whole = options.encoder_layers is None and options.decoder_layers is None
+        facts = (
+            {"made_of": sha256(loaded.folder / MANIFEST)} if is_whole else {}
+        )  # `nmt translate` uses it for this model
+        export = export_ctranslate2(loaded, output, *settings, more_facts=facts, max_different=may_differ)
     log.info(f"{output}: {options.model[0]} for CTranslate2, {options.quantization}")
     worst = max(export.agreements, key=lambda agreement: agreement.different)
     if worst.different:
@@ -177,4 +183,4 @@ def _rows(export: "CTranslate2Export") -> list[str]:
     return [*rows, f"length_penalty\t{export.length_penalty}"]
 
 
-COMMAND = Command("export", ExportOptions, run)
+COMMAND = Command("export", ExportOptions, run, positional=("model",))

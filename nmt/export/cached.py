@@ -1,14 +1,20 @@
-"""The export for CTranslate2 that `nmt translate` makes of a model at its first use, checked, and keeps for the next."""
+"""The export for CTranslate2 that `nmt translate` makes of a model at its first use, checks, and keeps for later.
 
+It is kept in the user's cache folder, so that a model folder is never written to. The cache stays bounded: see `_prune`.
+"""
+
+import contextlib
 import os
+import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from nmt.artefact import MANIFEST, Artefact
-from nmt.errors import ArtefactError, LockedError, ResourceError, is_utf8, needing_torch, quoted
-from nmt.files import sha256
+from nmt.artefact import MANIFEST, REMOVED_ENDING, Artefact
+from nmt.errors import ArtefactError, LockedError, ResourceError, is_utf8, needing_torch, one_line, quoted
+from nmt.files import TEMPORARY_ENDING, sha256
+from nmt.locks import LOCK, holder_of
 from nmt.log import log
 from nmt.signals import Signals
 from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND, import_ctranslate2
@@ -16,51 +22,102 @@ from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND, import_ctranslate
 CHECKED_LINES: Final = 100  # invented, as in `nmt export`
 MAX_EXPORT_SECONDS: Final = 300.0  # for another process that makes the same export
 EXPORT_POLL_SECONDS: Final = 0.2
+MAX_CACHE_BYTES: Final = 10 << 30  # of all exports in the cache: ten big Transformers in float32
+MAX_UNUSED_SECONDS: Final = 90 * 24 * 3600.0
+MAX_ABANDONED_SECONDS: Final = 24 * 3600.0  # of a temporary folder, whose process was killed
 
 
 def cached_export(model: Path, quantization: str, shortlist: str | None, threads: int | None) -> Path:
-    """The folder of a model for CTranslate2: the one that is kept, if it is of this model, else a new one.
+    """The folder of a model for CTranslate2: an export of this model that exists, or a new one in the cache.
 
-    It is kept beside the model, or in the user's folder for caches where that folder cannot be written.
+    The first of these is used: a folder of `nmt export` inside the model folder, an export that an earlier version of nmt
+    kept next to the model, the cache.
 
     model: model folder or checkpoint
     quantization: float32 or int8
     shortlist: file of `nmt shortlist`, for CTranslate2's map of the vocabulary
     Raises UserError for a model that CTranslate2 cannot run, ArtefactError if it translates otherwise than we do,
-    ResourceError for a full disk, and while another process makes the export for too long.
+    ResourceError without a cache folder or with a full disk, and while another process makes the export for too long.
     """
+    model = model.resolve()
     facts = {
         "made_of": sha256(model / MANIFEST),
-        "ctranslate2": import_ctranslate2().__version__,
         "quantization": quantization,
         "shortlist": sha256(Path(shortlist)) if shortlist is not None else "",
     }
-    try:
-        folder = _place(model, quantization + ("-shortlist" if shortlist is not None else ""), facts["made_of"])
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError) as error:  # the latter for a user without a home
-        raise ResourceError(f"no folder for the model for CTranslate2: {error} (XDG_CACHE_HOME names one)") from None
+    for folder in _exports_inside(model):
+        if _is_of(folder, facts):
+            return folder
+    facts["ctranslate2"] = import_ctranslate2().__version__
+    beside = model.parent / f".{model.name}.ctranslate2-{quantization}{'-shortlist' if shortlist is not None else ''}"
+    if is_utf8(str(beside)) and _is_of(beside, facts):
+        return beside
+    digest = f"-shortlist-{facts['shortlist'][:8]}" if shortlist is not None else ""
+    folder = _cache() / f"{facts['made_of'][:32]}.ctranslate2-{quantization}{digest}"
     deadline = time.monotonic() + MAX_EXPORT_SECONDS
     with Signals() as signals:
         while not _is_of(folder, facts):
             try:
                 _export(model, folder, facts, shortlist, threads, signals)
+                with contextlib.suppress(OSError, ArtefactError):  # what could not be removed now is removed later
+                    _prune(folder, model)
             except LockedError as error:
                 if time.monotonic() > deadline:
                     raise ResourceError(str(error)) from None
                 signals.check()
                 time.sleep(EXPORT_POLL_SECONDS)
+    with contextlib.suppress(OSError):  # of a cache that can only be read
+        os.utime(folder / MANIFEST)  # when it was last used
     return folder
 
 
-def _place(model: Path, name: str, digest: str) -> Path:
-    """Where an export is kept. digest: of the model's manifest; CTranslate2 opens no path that is not UTF-8"""
-    model = model.resolve()
-    is_of_run = model.parent.name == "checkpoints"  # which removes its checkpoints
-    if os.access(model.parent, os.W_OK) and is_utf8(str(model)) and not is_of_run:
-        return model.parent / f".{model.name}.ctranslate2-{name}"
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return caches / "nmt" / f"{digest[:32]}.ctranslate2-{name}"
+def _exports_inside(model: Path) -> Iterator[Path]:
+    """The folders for CTranslate2 that a person has put into a model folder, by `nmt export --output MODEL/ctranslate2`."""
+    return (path.parent for path in sorted(model.glob(f"*/{MANIFEST}")) if is_utf8(str(path)))
+
+
+def _cache() -> Path:
+    """The folder for caches, made if need be. Raises ResourceError if there can be none."""
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nmt"
+        cache.mkdir(parents=True, exist_ok=True)
+        if not is_utf8(str(cache.resolve())):  # CTranslate2 opens no such path
+            raise OSError(f"the name of {quoted(cache)} is not UTF-8")
+    except (OSError, RuntimeError) as error:  # the latter for a user without a home
+        raise ResourceError(
+            f"no cache folder for the CTranslate2 export: {error} (set XDG_CACHE_HOME to a folder that can be written)"
+        ) from None
+    return cache
+
+
+def _prune(new: Path, model: Path) -> None:
+    """Remove from the cache what is no longer needed, after an export was added.
+
+    An export goes if it is of an earlier state of the same model folder, if nothing has used it for MAX_UNUSED_SECONDS, or
+    if those used later already fill MAX_CACHE_BYTES. What the writer of an export left behind when it was killed goes too.
+    """
+    made_of, total, now = Artefact(new, CTRANSLATE2_KIND).manifest["made_of"], 0, time.time()
+    used = {path: _age(path / MANIFEST, now) for path in new.parent.glob("[!.]*.ctranslate2-*")}
+    for export in sorted(used, key=lambda path: used[path]):
+        with contextlib.suppress(OSError, ArtefactError):
+            manifest = Artefact(export, CTRANSLATE2_KIND).manifest
+            total += sum(entry["size"] for entry in manifest["files"].values())
+            is_outdated = manifest.get("model") == one_line(str(model)) and manifest.get("made_of") != made_of
+            if is_outdated or used[export] > MAX_UNUSED_SECONDS or (total > MAX_CACHE_BYTES and export != new):
+                removed = export.with_name(f".{export.name}{REMOVED_ENDING}")
+                export.rename(removed)  # another process sees it whole or not at all
+                shutil.rmtree(removed)
+    for path in new.parent.glob(f".*{TEMPORARY_ENDING}"):
+        if _age(path, now) > MAX_ABANDONED_SECONDS and holder_of(path / LOCK) is None:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _age(path: Path, now: float) -> float:
+    """The seconds since a file or folder was written or touched; none for one that was removed meanwhile."""
+    try:
+        return now - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _is_of(folder: Path, facts: Mapping[str, Any]) -> bool:
@@ -70,7 +127,7 @@ def _is_of(folder: Path, facts: Mapping[str, Any]) -> bool:
         export.check()
     except ArtefactError:
         return False
-    return all(export.manifest.get(name) == fact for name, fact in facts.items())
+    return all(export.manifest.get(name, "") == fact for name, fact in facts.items())
 
 
 def _export(
@@ -96,10 +153,11 @@ def _export(
     mapping = Shortlist.load(Path(shortlist), pipeline.hash, pipeline.sizes) if shortlist is not None else None
     lines = invented_lines(pipeline, CHECKED_LINES)
     settings = facts["quantization"], lines, None, threads, signals.check, mapping
+    more_facts = {**facts, "model": one_line(str(model))}
     export_ctranslate2(
-        loaded, folder, *settings, more_facts=facts, max_different=round(MAX_DIFFERENT_SHARE * len(lines))
+        loaded, folder, *settings, more_facts=more_facts, max_different=round(MAX_DIFFERENT_SHARE * len(lines))
     )
-    seconds = f"{time.monotonic() - began:.1f} s"
     log.info(
-        f"{quoted(folder)}: the model for CTranslate2, made and checked once, in {seconds} (--engine own: without)"
+        f"{quoted(model)}: exported for CTranslate2, made and checked once, in {time.monotonic() - began:.1f} s: later "
+        f"translations use {quoted(folder)} (--engine own does without)"
     )

@@ -16,6 +16,7 @@ import random_models
 from conftest import NMT, WORDS, small_disk, small_model, wait_for
 from random_models import make_model
 
+import nmt.export.cached as cached_module
 import nmt.translate.ctranslate2_engine
 from nmt.artefact import Artefact
 from nmt.data.shortlist import Shortlist
@@ -191,7 +192,7 @@ def test_a_shortlist_is_a_map_of_the_vocabulary(translate, model, tmp_path):
     shortlist.save(tmp_path / "short", pipeline.hash)
     flags = [f"--shortlist={tmp_path / 'short'}", "--batch-tokens=30"]
     code, rows, told = translate(model, *flags)
-    assert code == 0 and ".model.ctranslate2-float32-shortlist" in told
+    assert code == 0 and ".ctranslate2-float32-shortlist-" in told
     assert_equal(rows, translate(model, *flags, "--engine=own")[1])
     _, others, _ = translate(model, "--batch-tokens=30")
     assert [row["translation"] for row in rows] != [row["translation"] for row in others]
@@ -233,32 +234,46 @@ def test_evaluate_names_the_engine_beside_the_score(call, model, tmp_path):
 
 
 @pytest.fixture
-def copied(model, tmp_path):
-    """A copy of the model, without an export."""
+def copied(model, tmp_path, monkeypatch):
+    """A copy of the model, without an export: the cache is a new one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     return Path(shutil.copytree(model, tmp_path / "copied"))
 
 
-def cached(folder: Path) -> Path:
-    return folder.parent / f".{folder.name}.ctranslate2-float32"
+def cached(tmp_path: Path) -> Path:
+    """The only export in the cache."""
+    [folder] = (tmp_path / "caches/nmt").iterdir()
+    return folder
+
+
+def entries(tmp_path: Path) -> set[str]:
+    return {path.name for path in (tmp_path / "caches/nmt").iterdir()}
+
+
+def aged(folder: Path, seconds: float) -> None:
+    """Let an export look as if it had last been used so long ago."""
+    os.utime(folder / "manifest.json", times=(0, time.time() - seconds))
 
 
 def test_the_export_is_made_once_and_again_for_another_model(translate, copied, tmp_path):
+    files = {path: path.stat() for path in [tmp_path, *tmp_path.rglob("*")] if path.name not in ("caches", "content")}
     code, rows, told = translate(copied)
-    assert code == 0 and "the model for CTranslate2, made and checked once" in told
-    made = Artefact(cached(copied), "ctranslate2").manifest
+    assert code == 0 and "made and checked once" in told
+    made = Artefact(cached(tmp_path), "ctranslate2").manifest
     code, again, told = translate(copied)
     assert code == 0 and again == rows and "made and checked" not in told
+    assert {path for path in tmp_path.rglob("*") if "caches" not in path.parts} <= files.keys()
     shutil.rmtree(copied)
     make_model(copied, norm_position="post", tie="none")
     code, others, told = translate(copied)
     assert code == 0 and "made and checked once" in told
-    assert Artefact(cached(copied), "ctranslate2").manifest["made_of"] != made["made_of"]
+    assert Artefact(cached(tmp_path), "ctranslate2").manifest["made_of"] != made["made_of"]
     assert_equal(others, translate(copied, "--engine=own")[1])
 
 
-def test_a_damaged_export_is_made_again(translate, copied):
+def test_a_damaged_export_is_made_again(translate, copied, tmp_path):
     _, rows, _ = translate(copied)
-    weights = cached(copied) / "model.bin"
+    weights = cached(tmp_path) / "model.bin"
     content = bytearray(weights.read_bytes())
     content[len(content) // 2] ^= 1
     weights.write_bytes(content)
@@ -269,7 +284,64 @@ def test_a_damaged_export_is_made_again(translate, copied):
     assert code == 0 and again == rows and "made and checked once" in told
 
 
-def test_beside_a_model_that_cannot_be_written_the_folder_for_caches_is_used(nmt, model, tmp_path):
+def test_a_model_elsewhere_with_the_same_content_shares_the_export(translate, copied, tmp_path):
+    _, rows, _ = translate(copied)
+    moved = copied.rename(tmp_path / "moved")
+    code, again, told = translate(moved)
+    assert code == 0 and again == rows and "made and checked" not in told
+
+
+def test_an_export_in_the_model_folder_is_used_while_it_is_of_this_model(translate, call, copied, tmp_path):
+    made = call("export", "--model", copied, "--output", copied / "ctranslate2")
+    assert made.code == 0, made.err
+    code, rows, told = translate(copied)
+    assert code == 0 and f"engine ctranslate2: {copied}/ctranslate2" in told and not (tmp_path / "caches").exists()
+    assert_equal(rows, translate(copied, "--engine=own")[1])
+    code, _, told = translate(copied, "--precision=int8", content="ban\n")  # the export has other weights
+    assert code == 0 and f"engine ctranslate2: {tmp_path}/caches/nmt/" in told
+    make_model(tmp_path / "other", norm_position="post", tie="none")
+    (copied / "ctranslate2").rename(tmp_path / "other/ctranslate2")
+    code, _, told = translate(tmp_path / "other", content="ban\n")
+    assert code == 0 and f"engine ctranslate2: {tmp_path}/caches/nmt/" in told
+
+
+def test_an_export_that_an_earlier_version_kept_next_to_the_model_is_used_while_it_is_of_this_model(
+    translate, copied, tmp_path
+):
+    translate(copied)
+    beside = cached(tmp_path).rename(tmp_path / ".copied.ctranslate2-float32")
+    code, _, told = translate(copied, content="ban\n")
+    assert code == 0 and f"engine ctranslate2: {beside}" in told and not entries(tmp_path)
+    shutil.rmtree(copied)
+    make_model(copied, norm_position="post", tie="none")
+    code, _, told = translate(copied, content="ban\n")
+    assert code == 0 and f"engine ctranslate2: {cached(tmp_path)}" in told
+
+
+def test_the_cache_drops_what_nobody_used_for_long_and_what_does_not_fit(translate, copied, tmp_path, monkeypatch):
+    models = [copied, *(tmp_path / name for name in ("second", "third", "fourth"))]
+    for position, model in zip(("post", "pre", "post"), models[1:], strict=True):
+        make_model(model, norm_position=position, tie="none", d_ff=32 * len(model.name))
+    found: list[Path] = []
+    for model in models[:2]:
+        translate(model, content="ban\n")
+        found += [tmp_path / "caches/nmt" / name for name in entries(tmp_path) - {path.name for path in found}]
+    first, second = found
+    abandoned = tmp_path / "caches/nmt/.killed.partial"
+    abandoned.mkdir()
+    os.utime(abandoned, times=(0, 0))
+    aged(first, cached_module.MAX_UNUSED_SECONDS + 60)
+    aged(second, cached_module.MAX_UNUSED_SECONDS - 60)
+    translate(models[2], content="ban\n")
+    assert not first.exists() and second.exists() and not abandoned.exists()
+    monkeypatch.setattr(cached_module, "MAX_CACHE_BYTES", sum(path.stat().st_size for path in second.rglob("*")))
+    translate(models[1], content="ban\n")  # now `second` was used last but for the new one
+    assert second.exists() and len(entries(tmp_path)) == 2
+    translate(models[3], content="ban\n")
+    assert len(entries(tmp_path)) == 1 and not second.exists()
+
+
+def test_a_model_folder_that_cannot_be_written_is_no_matter(nmt, model, tmp_path):
     (tmp_path / "fixed").mkdir()
     with small_disk(tmp_path / "fixed", 10_000_000):
         shutil.copytree(model, tmp_path / "fixed/model")
@@ -286,33 +358,29 @@ def test_beside_a_model_that_cannot_be_written_the_folder_for_caches_is_used(nmt
 
 def test_a_full_disk_leaves_the_work_to_our_own_engine(nmt, model, tmp_path):
     (tmp_path / "disk").mkdir()
-    with small_disk(tmp_path / "disk", 2_000_000) as resize:
-        shutil.copytree(model, tmp_path / "disk/model")
-        used = sum(path.stat().st_size for path in (tmp_path / "disk").rglob("*"))
-        resize(used + 40_000)
-        command = ["translate", "--model", tmp_path / "disk/model", "--verbose"]
-        done = nmt(*command, input=b"ban\n")
+    with small_disk(tmp_path / "disk", 40_000):
+        command, caches = ["translate", "--model", model], {"XDG_CACHE_HOME": str(tmp_path / "disk")}
+        done = nmt(*command, input=b"ban\n", env=caches)
         assert done.returncode == 0 and done.stdout.count(b"\n") == 1
-        assert b"CTranslate2 is not used: " in done.stderr and b"No space left" in done.stderr
-        assert nmt(*command, "--engine=ctranslate2", input=b"ban\n").returncode == 5
-        assert [path.name for path in (tmp_path / "disk").iterdir()] == ["model"]
+        assert b"CTranslate2 is not used" in done.stderr and b"No space left" in done.stderr
+        assert nmt(*command, "--engine=ctranslate2", input=b"ban\n", env=caches).returncode == 5
+        assert not [path for path in (tmp_path / "disk").rglob("*") if path.is_file()]
 
 
-def test_two_processes_that_export_at_once_and_one_that_is_killed(copied, translate):
+def test_two_processes_that_export_at_once_and_one_that_is_killed(copied, translate, tmp_path):
     command = [*NMT, "translate", "--engine=ctranslate2", "--model", str(copied), "--quiet"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     killed = subprocess.Popen(command, **pipes)
-    temporary = copied.parent / f".{cached(copied).name}.partial"
-    wait_for(temporary.exists, killed, 60)
+    wait_for(lambda: [*(tmp_path / "caches").glob("nmt/.*.partial")], killed, 60)
     killed.kill()
     killed.communicate()
-    assert not cached(copied).exists()
+    assert all(name.endswith(".partial") for name in entries(tmp_path))
     both = [subprocess.Popen(command, **pipes) for _ in range(2)]
     outputs = [process.communicate(b"ban des kit\n", timeout=120) for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
     _, [row], _ = translate(copied, "--engine=own", content="ban des kit\n")
     assert {out.decode() for out, _ in outputs} == {row["translation"] + "\n"}
-    assert not temporary.exists()
+    assert cached(tmp_path).is_dir()
 
 
 def test_a_signal_ends_a_long_search(model):
@@ -373,7 +441,7 @@ def test_a_refused_export_starts_no_threads_that_search_processes_would_wait_for
 
 def test_without_a_folder_for_the_export_our_own_engine_translates(tmp_path):
     pytest.importorskip("ctranslate2")
-    model = make_model(tmp_path / "checkpoints" / "model")
+    model = make_model(tmp_path / "model")
     environment = {**os.environ, "XDG_CACHE_HOME": "/proc/none"}
     command = [*NMT, "translate", "--model", model, "--quiet"]
     done = [
@@ -381,7 +449,7 @@ def test_without_a_folder_for_the_export_our_own_engine_translates(tmp_path):
         for engine in ("auto", "own", "ctranslate2")
     ]
     assert [each.returncode for each in done] == [0, 0, 5] and done[0].stdout == done[1].stdout
-    assert b"XDG_CACHE_HOME names one" in done[2].stderr
+    assert b"XDG_CACHE_HOME" in done[2].stderr
 
 
 def test_batches_that_nobody_waits_for_do_not_hold_up_the_end(monkeypatch):
