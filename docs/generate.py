@@ -36,7 +36,7 @@ def option_row(option: Option) -> tuple[str, ...]:
     others = [flag for flag in option.spellings() if flag != option.flag and flag not in negations]
     flag = option.label if option.positional else option.flag
     value = "" if option.type is bool else option.type_name
-    also = "" if option.positional else ", ".join(f"`{other}`" for other in others)
+    also = ", ".join(f"`{other}`" for other in ([option.flag, *others] if option.positional else others))
     return f"`{flag}`", also, value, default_of(option), option.help
 
 
@@ -58,7 +58,9 @@ def command_section(name: str) -> str:
     command: Command = importlib.import_module(module_of(name)).COMMAND
     common = {option.name for option in options_of(CommonOptions)}
     options = [option for group in command.own_groups().values() for option in group if option.name not in common]
-    words = "".join(f" [{option.label}]" for option in options if option.positional)
+    words = "".join(
+        f" [{option.label}]{'...' if option.words is None else ''}" for option in options if option.positional
+    )
     kinds = ", ".join(f"[{kind}](#{kind})" for kind in command.kinds)
     parts = f"It also has the options of the chosen parts: {kinds}.\n\n" if kinds else ""
     return f"### nmt {name}\n\n{command.summary}\n\n`nmt {name}{words} [OPTIONS]`\n\n{parts}{option_table(options)}"

@@ -103,15 +103,21 @@ def _escaped(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def nearest(given: str, known: Iterable[str]) -> list[str]:
+    """The known names that contain a word, if they are few; else the one that is most like it; none for neither."""
+    names, word = sorted(known), given.strip("-").lower()
+    near = [name for name in names if word in name.lower()] if len(word) >= MIN_CONTAINED_CHARACTERS else []
+    if not 0 < len(near) <= MAX_HINTED_NAMES:
+        near = difflib.get_close_matches(given, names, n=1, cutoff=MIN_SIMILARITY)
+    return near
+
+
 def unknown(noun: str, given: str, known: Iterable[str], listed_by: str = "") -> UserError:
     """The error for an unknown name, with the known names that contain it, else the nearest one, else all of them.
 
     listed_by: the flag or command that lists them, which is named where they are many
     """
-    names, word = sorted(known), given.strip("-").lower()
-    near = [name for name in names if word in name.lower()] if len(word) >= MIN_CONTAINED_CHARACTERS else []
-    if not 0 < len(near) <= MAX_HINTED_NAMES:
-        near = difflib.get_close_matches(given, names, n=1, cutoff=MIN_SIMILARITY)
+    names, near = sorted(known), nearest(given, known)
     listed = f"known: {', '.join(names) or 'none'}"
     if listed_by and len(names) > MAX_LISTED_NAMES:
         listed = f"`{listed_by}` lists them"

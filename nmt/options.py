@@ -10,7 +10,7 @@ import json
 import math
 import operator
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -114,6 +114,7 @@ class Option:
     kind: of the part that the option chooses, if it chooses one
     path: where the part stands that has the option, `criterion.decoder`; empty for a command's own
     key: its key in settings and saved files; its flag has the same spelling
+    words: how many words without a flag may give its value: 0, 1, or None for all that remain
     """
 
     name: str
@@ -126,7 +127,7 @@ class Option:
     kind: str = ""
     path: str = ""
     key: str = ""
-    positional: bool = False
+    words: int | None = 0
 
     def __post_init__(self) -> None:
         self.key = self.key or self.path_key
@@ -141,8 +142,13 @@ class Option:
         return flag_of(self.key)
 
     @property
+    def positional(self) -> bool:
+        """Whether its value may be given without its flag."""
+        return self.words != 0
+
+    @property
     def label(self) -> str:
-        """Its name in messages: a flag, or `NAME` where the value stands without a flag."""
+        """Its name in messages: a flag, or `NAME` where the value may be given without one."""
         return self.name.upper() if self.positional else self.flag
 
     def spellings(self, path: str = "") -> dict[str, bool]:
@@ -209,20 +215,22 @@ def _type_name(kind: Any) -> str:
     return {"str": "TEXT", "int": "INT", "float": "FLOAT", "bool": "BOOL"}.get(str(kind.__name__), str(kind.__name__))
 
 
-def options_of(cls: type, path: str = "", positional: Collection[str] = ()) -> list[Option]:
-    """The options of a class in the order of its fields.
+def options_of(cls: type, path: str = "", positional: Sequence[str] = ()) -> list[Option]:
+    """The options of a class: those of `positional` in its order, then the others in the order of the fields.
 
     path: where a part of that class stands: `criterion.decoder`
-    positional: the names of options whose values stand without a flag
+    positional: the names of options whose values may be given without a flag; `NAME...` takes all words that remain
     Raises UserError for a field that is not declared by `opt` or `part`.
     """
     hints, options = get_type_hints(cls), list[Option]()
+    words = {text.removesuffix("..."): None if text.endswith("...") else 1 for text in positional}
     for field in dataclasses.fields(cls):
         name, metadata = field.name, field.metadata
         if "help" not in metadata:
             raise UserError(f"{cls.__name__}.{name}: must be declared by opt() or part()")
-        options.append(Option(name, hints[name], field.default, **metadata, path=path, positional=name in positional))
-    return options
+        options.append(Option(name, hints[name], field.default, **metadata, path=path, words=words.get(name, 0)))
+    order = list(words)
+    return sorted(options, key=lambda option: order.index(option.name) if option.positional else len(order))
 
 
 def convert(value: Any, kind: Any) -> Any:

@@ -1,10 +1,13 @@
 """`nmt average`: the mean of checkpoints as a model folder."""
 
 import math
+from typing import Final
 
 from nmt.cli.command import Command, Parts, print_json, print_lines
 from nmt.errors import one_line
 from nmt.train.options import AverageOptions
+
+MORE_WORDS: Final = "--checkpoint A B averages named checkpoints, and --output names the model to write"
 
 
 def run(options: AverageOptions, parts: Parts) -> None:
@@ -22,4 +25,4 @@ def run(options: AverageOptions, parts: Parts) -> None:
     print_lines(f"{name}\tloss {row['loss']:.4f} nats/token\tppl {row['ppl']:.4f}" for name, row in scores.items())
 
 
-COMMAND = Command("average", AverageOptions, run, kinds=("criterion",))
+COMMAND = Command("average", AverageOptions, run, kinds=("criterion",), positional=("run",), more_words=MORE_WORDS)

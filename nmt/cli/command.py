@@ -21,7 +21,7 @@ from typer.exceptions import TyperException
 from nmt import registry
 from nmt.cli.parameters import FLAG, LETTER, OF_FLAG, Flag, flags_of, name_of, spread_values, typer_parameters
 from nmt.cli.settings import HELP, Layer, OptionTable, Settings, file_layer, option_table
-from nmt.cli.unknown_words import name_of_peers, stray_word, unknown_flag
+from nmt.cli.unknown_words import missing, name_of_peers, stray_word, unknown_flag, yes_or_no
 from nmt.errors import UserError
 from nmt.files import json_text
 from nmt.log import log
@@ -70,6 +70,11 @@ def print_lines(lines: Iterable[str]) -> None:
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
+def texts_of(value: Any) -> Sequence[str]:
+    """What a command line or a file gives for an option, as texts: none, one or several."""
+    return [value] if isinstance(value, str) else value or ()
+
+
 @dataclass(frozen=True)
 class Parts:
     """The chosen parts of a command.
@@ -108,7 +113,11 @@ class Command:
     run: called with an options object, and with Parts when the command has kinds; returns an exit code or None. Its
         docstring is the help
     kinds: the kinds of parts whose flags it takes
-    positional: names of options that are given without a flag, in order
+    positional: names of options that words without a flag give too, in order; `NAME...` takes all that remain. Such words
+        name what the command works on: files of text, data, runs or models. Output and settings have flags alone
+    more_words: what to write in place of a word too many, for its error
+    greedy: whether a flag of any number of values takes all words up to the next flag, so that words without a flag come
+        first; if not, it takes one word
     preload: modules that `run` always needs. They are imported before the garbage collector starts, which would slow the
         import of torch by a fifth
     ends_start: whether `run` itself calls `start_is_over`, after it has imported what its options need
@@ -120,6 +129,8 @@ class Command:
     run: Callable[..., int | None]
     kinds: Sequence[str] = ()
     positional: Sequence[str] = ()
+    more_words: str = ""
+    greedy: bool = True
     preload: Sequence[str] = ()
     ends_start: bool = False
     base: Callable[[Mapping[str, Any]], Layer | None] | None = None
@@ -160,9 +171,18 @@ class Command:
         return (self.run(options, parts) if self.kinds else self.run(options)) or 0
 
     def make_options(self, table: OptionTable, settings: Settings, argv: Sequence[str] = ()) -> tuple[Any, Parts]:
-        """The options object, and the chosen parts. settings: converted. Raises UserError for what does not fit."""
-        settings.refuse_missing(table.options)
+        """The options object, and the chosen parts.
+
+        settings: converted
+        argv: the command line after the command's name, for errors
+        Raises UserError for what does not fit.
+        """
         values = settings.values
+        if lacking := settings.missing(table.options):
+            words = [
+                text for option in table.options if option.positional for text in texts_of(values.get(option.path_key))
+            ]
+            raise missing(self.name, lacking, argv, words, table)
         options: Any = make(self.options, values)
         parts = {
             kind: registry.choose(kind, values.get(kind, DEFAULTS[kind]), registry.values_below(kind, values))
@@ -178,8 +198,14 @@ class Command:
             preset = registry.find_preset(names[-1])
             bases.append(Layer(f"preset {preset.name}", preset.values))
         given = {key: value for layer in layers for key, value in layer.values.items()}
-        if self.base is not None and (base := self.base(given)) is not None:
-            bases.append(base)
+        if self.base is not None:
+            try:
+                base = self.base(given)
+            except UserError:
+                if not given.get("help"):
+                    raise
+                base = None
+            bases += [base] if base is not None else []
         return bases
 
     def settings(self, table: OptionTable, bases: Sequence[Layer], files: Sequence[Layer]) -> Settings:
@@ -230,7 +256,8 @@ class ShellCommand(TyperCommand):
 
     def _read(self, ctx: Any) -> None:
         command, groups = self.command, self.command.own_groups()
-        options = [option for option in chain(*groups.values()) if not option.positional]
+        # The flags of parts are not known yet, and their values look like words without a flag.
+        options = [option for option in chain(*groups.values()) if not (option.positional and command.kinds)]
         values, _ = self._parse(ctx, options, flags_of(options))
         for plugin in values.get("plugin", ()):
             registry.load_plugin(plugin)
@@ -256,31 +283,37 @@ class ShellCommand(TyperCommand):
     ) -> tuple[dict[str, Any], list[str]]:
         """The values of the options that the command line gives, as text by path key, and the words that belong to none."""
         self.params = [*typer_parameters(options, flags)]
-        greedy = not self.command.positional
         end = self.argv.index("--") if "--" in self.argv else len(self.argv)
         unknown = [word for word in self.argv[:end] if LETTER.match(word) and word[:2] not in (*flags, *HELP)]
         argv = [*(word for word in self.argv[:end] if word not in unknown), *self.argv[end:]]
         try:
             found, words, _ = self.make_parser(ctx).parse_args(
-                spread_values(argv, flags, greedy, ctx.resilient_parsing)
+                spread_values(argv, flags, self.command.greedy, ctx.resilient_parsing)
             )
         except TyperException as error:
             raise UserError(error.format_message()) from None
         values = {"help": found["help"]} if "help" in found else {}
         for option in options:
-            name = name_of(option)
-            given = [value for value in (found.get(name + OF_FLAG), found.get(name)) if value not in (None, ())]
-            if given:
-                values[option.path_key] = given[0] if option.count is not None else [*chain(*given)]
+            of_flag, of_words = (found.get(name_of(option) + ending) for ending in (OF_FLAG, ""))
+            if option.count is None:
+                given: Any = [*texts_of(of_flag), *texts_of(of_words)] or None
+            else:
+                if of_flag is not None and of_words is not None:  # given twice: the word is one too many
+                    words = [of_words, *words]
+                given = of_words if of_flag is None else of_flag
+            if given is not None:
+                values[option.path_key] = given
         return values, [*words, *unknown]
 
     def _refuse_unknown(self, values: Mapping[str, Any], words: Sequence[str]) -> None:
         """Raise UserError for a flag that the command does not have, and for a word without meaning."""
         after_dashes = self.argv[self.argv.index("--") :] if "--" in self.argv else []
-        positional = [values.get(option.path_key, ()) for option in self.table.options if option.positional]
-        plain = [word for value in positional for word in ([value] if isinstance(value, str) else value)]
-        for word in [*plain, *words]:
+        positional = (values.get(option.path_key) for option in self.table.options if option.positional)
+        texts = [text for value in positional for text in texts_of(value)]
+        for word in [*(text for text in texts if text in self.argv), *words]:
             if FLAG.match(word) and word not in after_dashes:
-                raise unknown_flag(self.command.name, word.partition("=")[0], self.argv, self.table)
+                raise unknown_flag(self.command.name, word, self.argv, self.table)
+            if word not in after_dashes and (error := yes_or_no(self.command.name, word, self.argv, self.table)):
+                raise error
         if words:
-            raise stray_word(self.command.name, words[0], self.argv, self.table)
+            raise stray_word(self.command.name, words[0], self.argv, self.table, self.command.more_words)

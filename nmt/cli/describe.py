@@ -100,4 +100,4 @@ def _folder(folder: Path) -> tuple[str, str, list[dict[str, Any]]]:
     return one_line(summary), place, _rows("model", facts.model, facts.options)
 
 
-COMMAND = Command("describe", DescribeOptions, run, positional=("kind", "name"))
+COMMAND = Command("describe", DescribeOptions, run, positional=("kind", "name"), greedy=False)

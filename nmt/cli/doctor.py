@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 from nmt.cli.command import Command, print_json, print_lines
+from nmt.cli.corpora import CORPUS_HELP, corpus_or_data
 from nmt.cli.tables import table_lines
 from nmt.doctor.doctor import DoctorOptions, DoctorReport, SetReport, doctor
 from nmt.doctor.findings import CHECKS, SEVERITIES, Finding, worst
-from nmt.errors import InputError, quoted
+from nmt.errors import ArtefactError, InputError, quoted
 from nmt.files import write_output
 from nmt.log import log
 from nmt.options import opt, options_class
@@ -21,6 +22,7 @@ HEADER = ("severity", "set", "side", "what", "count", "share")
 
 @options_class
 class DoctorCommandOptions(DoctorOptions):
+    corpus: tuple[str, ...] = opt((), f"a prepared-data folder; or {CORPUS_HELP}")
     json: bool = opt(False, "print the report as JSON")
     html: str | None = opt(
         None, "also write the report, with charts, to this file: one page, no script (needs matplotlib)"
@@ -35,7 +37,16 @@ def run(options: DoctorCommandOptions) -> int:
     """
     if options.html is not None:
         check_matplotlib("--html")
+    if options.corpus and options.data is not None and not Path(options.data).exists():
+        raise ArtefactError(
+            f"{quoted(options.data)}: no such folder of prepared data, and no files such as {quoted(options.data)}.en"
+        )
     report = doctor(options)
+    if options.corpus and options.source:
+        log.info(
+            f"source ({options.source_lang}): {quoted(options.source[0])}; "
+            f"target ({options.target_lang}): {quoted(options.target[0])}"
+        )
     if options.json:
         print_json(report.to_json())
     else:
@@ -118,4 +129,4 @@ def _page(report: DoctorReport) -> str:
     return html_page("nmt doctor", [*sizes, table, *charts])
 
 
-COMMAND = Command("doctor", DoctorCommandOptions, run, positional=("data",))
+COMMAND = Command("doctor", DoctorCommandOptions, run, positional=("corpus...",), greedy=False, base=corpus_or_data)

@@ -40,7 +40,9 @@ class EvaluateOptions:
     )
     model: str | None = opt(None, "instead of a hypothesis: translate --source with this model", aliases=("m", "path"))
     source: str | None = opt(None, "the source file, for --model and for metrics that read it", aliases=("s",))
-    data: str | None = opt(None, "with --model: prepared data whose raw test text is used, instead of files")
+    data: str | None = opt(
+        None, "with --model: prepared data whose raw test text is used, instead of files", aliases=("d",)
+    )
     set: str | None = opt(None, "with --data: the name of a test or development set; none is the first test set")
     metrics: tuple[str, ...] = opt(DEFAULT_METRICS, "metrics by name, `bleu,chrf` (nmt list metric)")
     tokenize: str = opt("13a", "tokenizer of BLEU and GLEU (13a, intl, ...); none for files that are tokenised already")
@@ -284,4 +286,11 @@ def _language(options: EvaluateOptions, systems: Sequence[System]) -> str:
     return language
 
 
-COMMAND = Command("evaluate", EvaluateOptions, run, kinds=("decoder",))
+COMMAND = Command(
+    "evaluate",
+    EvaluateOptions,
+    run,
+    kinds=("decoder",),
+    positional=("hypothesis", "reference"),
+    more_words="several hypotheses are --hypothesis A B --reference REF, several references --hypothesis HYP --reference A B",
+)

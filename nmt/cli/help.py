@@ -25,7 +25,7 @@ def show_help(name: str, summary: str, groups: Mapping[str, Sequence[Option]], v
     console = Console(highlight=False)
     columns = max(min(console.width, MAX_COLUMNS) - BORDER_COLUMNS, MIN_TEXT_COLUMNS)
     words = "".join(
-        f" [{option.label}]{'...' if option.count is None else ''}"
+        f" [{option.label}]{'...' if option.words is None else ''}"
         for options in groups.values()
         for option in options
         if option.positional
@@ -50,14 +50,15 @@ def _rows(option: Option, default: Any, columns: int) -> list[Text]:
     shown = "required" if default is REQUIRED else f"default: {_shown(default)}"
     spellings = option.spellings(option.key.rpartition(".")[0])
     letters = [flag for flag in spellings if len(flag) == 2]
+    shown_first = [] if option.positional else [option.flag, *letters]
     others = [
         flag
         for flag, negated in spellings.items()
-        if flag not in (option.flag, *letters) and not (negated and not default)  # --no-x is for what is on
+        if flag not in shown_first and not (negated and not default)  # --no-x is for what is on
     ]
     also = f"; also {', '.join(others)}" if others else ""
     text = wrap(f"{option.help} [{shown}{also}]", max(columns - FLAG_COLUMNS, MIN_TEXT_COLUMNS), break_on_hyphens=False)
-    left = option.label if option.positional else ", ".join([option.flag, *letters])
+    left = option.label if option.positional else ", ".join(shown_first)
     if option.type is not bool and not option.positional:
         left += f" {option.type_name}"
     rows = [Text(left, style="bold cyan")]

@@ -26,8 +26,8 @@ class ImportOptions:
         f"models of sentencepiece or merges of subword-nmt, {ONE_OR_TWO}; none: those beside the model, if there are any",
     )
     tokenizer: TokenizerName = opt("none", "of the text before the segmenter, which the model does not name")
-    source_lang: str | None = opt(None, "source language, a two-letter code; none: as the model says", aliases=("s",))
-    target_lang: str | None = opt(None, "target language, likewise", aliases=("t",))
+    source_lang: str | None = opt(None, "source language, a two-letter code; none: as the model says")
+    target_lang: str | None = opt(None, "target language, a two-letter code; none: as the model says")
     overwrite: bool = opt(False, "replace a model that is there")
 
     def __post_init__(self) -> None:
@@ -57,4 +57,4 @@ def run(options: ImportOptions) -> None:
     compare_with_toolkit(imported, model, format)
 
 
-COMMAND = Command("import", ImportOptions, run)
+COMMAND = Command("import", ImportOptions, run, positional=("model",))

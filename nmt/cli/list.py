@@ -25,4 +25,4 @@ def run(options: ListOptions) -> None:
         print_lines([kind, *(f"  {name:<32} {summary}" for name, summary in names.items())])
 
 
-COMMAND = Command("list", ListOptions, run, positional=("kind",))
+COMMAND = Command("list", ListOptions, run, positional=("kind",), greedy=False)

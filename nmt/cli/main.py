@@ -25,7 +25,7 @@ COMMANDS: Final = {
     "doctor": "Find the faults of a parallel corpus",
     "train": "Train a model on prepared data, or resume a run",
     "sweep": "Train, or translate, with each of many settings, and compare the scores",
-    "status": "Show how a run stands, or why it ended",
+    "status": "Show how runs stand, or why they ended",
     "plot": "Draw the curves of runs: losses, metrics, learning rate",
     "average": "Average checkpoints into a model",
     "export": "Convert a model to 8-bit weights, or for another toolkit, and compare the translations",
@@ -109,7 +109,7 @@ def run(arguments: list[str]) -> int:
     debug = "--debug" in arguments
     try:
         with needing_torch(f"`nmt {quoted(' '.join(arguments[:1]))}`"):
-            return app(arguments or ["--help"], prog_name="nmt", standalone_mode=False) or 0
+            return app(_as_flags(arguments), prog_name="nmt", standalone_mode=False) or 0
     except TyperException as error:
         return _fail(f"{error.format_message()} (nmt --help)", UserError.code, debug)
     except UserError as error:
@@ -148,6 +148,14 @@ def run(arguments: list[str]) -> int:
         raise
 
 
+def _as_flags(arguments: list[str]) -> list[str]:
+    """The command line with flags for `nmt`, `nmt help`, `nmt help COMMAND` and `nmt version`."""
+    first, *rest = arguments or ["help"]
+    if first == "help":
+        return [*rest[:1], "--help", *rest[1:]]
+    return ["--version"] if first == "version" and not rest else arguments
+
+
 def _fail(message: str, code: int, debug: bool) -> int:
     with suppress(OSError):  # the code tells it too
         if debug:
@@ -178,7 +186,7 @@ class CommandGroup(TyperGroup):
         if name not in COMMANDS:
             from nmt.cli.unknown_words import unknown_command
 
-            raise unknown_command(name, COMMANDS)
+            raise unknown_command(name, rest, COMMANDS)
         from nmt.cli.command import ShellCommand
 
         return name, ShellCommand(importlib.import_module(module_of(name)).COMMAND), rest
@@ -202,7 +210,7 @@ def _show_version(given: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="`nmt COMMAND --help` shows the options of a command.")
+@app.callback(epilog="`nmt help COMMAND` shows the options of a command.")
 def nmt(
     version: Annotated[
         bool,

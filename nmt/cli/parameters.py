@@ -18,7 +18,7 @@ from nmt.options import Option
 FLAG: Final = re.compile(r"-[^\d.]")  # a word that begins so is a flag; -, -1 and -.5 are values
 LETTER: Final = re.compile(r"-[^-\d.]")  # a flag of one letter, perhaps with its value attached
 
-OF_FLAG: Final = "__of_flag"  # ends the name of the parameter by which an option without a flag may also be given
+OF_FLAG: Final = "__of_flag"  # ends the name of the parameter for the flag of an option that words may give too
 
 Parameter = TyperOption | TyperArgument
 
@@ -38,8 +38,6 @@ def flags_of(options: Iterable[Option], owner: str = "", taken: Container[str] =
     """
     flags: dict[str, Flag] = {}
     for option in options:
-        if option.positional and option.count == 1:
-            continue
         short = option.path.partition(".")[2]
         paths = [option.path] if short.partition(".")[0] in taken else dict.fromkeys([option.path, short])
         for path in paths:
@@ -53,8 +51,8 @@ def flags_of(options: Iterable[Option], owner: str = "", taken: Container[str] =
 def typer_parameters(options: Sequence[Option], flags: Mapping[str, Flag]) -> list[Parameter]:
     """The parameters of typer for the options of a command line, each named by `name_of`. Values stay text.
 
-    flags: by spelling; an option without a flag there is left out, unless it is given without one. An option of any
-        number of words may be given both ways, `FILE --input FILE`: it has two parameters.
+    flags: by spelling; an option without a flag there is left out, unless words may give it. An option that can be given
+        both ways, `FILE` and `--input FILE`, has two parameters.
     """
     spellings = defaultdict[str, tuple[list[str], list[str]]](lambda: ([], []))  # that set it, and that set it to no
     for spelling, flag in flags.items():
@@ -62,19 +60,20 @@ def typer_parameters(options: Sequence[Option], flags: Mapping[str, Flag]) -> li
     parameters = []
     for option in options:
         complete = completion(option)
-        settings: dict[str, Any] = {}
+        settings: dict[str, tuple[Any, Any]] = {}
         if option.positional:
-            settings[name_of(option)] = typer.Argument(metavar=option.label, autocompletion=complete)
+            kind: Any = list[str] if option.words is None else str
+            settings[name_of(option)] = kind, typer.Argument(metavar=option.label, autocompletion=complete)
         given, negated = spellings[option.path_key]
         if declared := [f"{yes}/{no}" if no else yes for yes, no in zip_longest(given, negated, fillvalue="")]:
             name = name_of(option) + (OF_FLAG if option.positional else "")
-            settings[name] = typer.Option(*declared, help=option.help, autocompletion=complete)
-        kind = bool if option.type is bool else list[str] if option.count is None else str
+            kind = bool if option.type is bool else list[str] if option.count is None else str
+            settings[name] = kind, typer.Option(*declared, help=option.help, autocompletion=complete)
         parameters += [
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, setting]
             )
-            for name, setting in settings.items()
+            for name, (kind, setting) in settings.items()
         ]
 
     def command(**values: object) -> None:

@@ -13,7 +13,7 @@ from nmt.log import log
 from nmt.options import REQUIRED, names_of, opt, options_class
 from nmt.pictures.figures import Curve, LineChart, check_matplotlib, draw_charts
 from nmt.pictures.page import html_page
-from nmt.report.history import Record, read_records
+from nmt.report.history import Record, named_runs, read_records
 from nmt.report.status import VALIDATION_PREFIX
 
 MAX_POINTS: Final = 400  # of a curve; more are averaged
@@ -40,7 +40,7 @@ RunRecords = tuple[str, Sequence[Record]]  # the name of a run's folder, and its
 
 @options_class
 class PlotOptions:
-    runs: tuple[str, ...] = opt(REQUIRED, "run folders of nmt train")
+    runs: tuple[str, ...] = opt(REQUIRED, "run folders of nmt train, or folders of runs")
     output: str | None = opt(
         None,
         "write the curves to this file: .svg, .png, or .html for one page without scripts, also by cost (needs matplotlib); "
@@ -61,10 +61,11 @@ def run(options: PlotOptions) -> None:
         check_matplotlib(f"--output {quoted(output)}")
     runs: list[RunRecords] = []
     values = names_of(options.values)
-    with log.progress("reading runs", len(options.runs), "runs") as bar:
-        for name in options.runs:
-            updates, validations = read_records(Path(name))
-            runs.append((one_line(name), [*updates, *validations]))
+    folders = named_runs(options.runs)
+    with log.progress("reading runs", len(folders), "runs") as bar:
+        for folder in folders:
+            updates, validations = read_records(folder)
+            runs.append((one_line(str(folder)), [*updates, *validations]))
             bar.advance()
         charts = line_charts(runs, values, ("updates", "EFLOP") if _is_page(output) else ("updates",))
     if not charts:
@@ -121,4 +122,4 @@ def _title(name: str) -> tuple[str, str]:
     return ("Training " if unit == name else "Validation ") + unit, unit
 
 
-COMMAND = Command("plot", PlotOptions, run, positional=("runs",))
+COMMAND = Command("plot", PlotOptions, run, positional=("runs...",), greedy=False)

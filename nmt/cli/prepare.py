@@ -5,6 +5,7 @@ from typing import Any
 
 from nmt import opt, options_class
 from nmt.cli.command import Command, print_json
+from nmt.cli.corpora import CORPUS_HELP, training_corpus
 from nmt.cli.tables import table_lines
 from nmt.data.prepare import PrepareOptions, prepare
 from nmt.data.sets import set_label
@@ -13,6 +14,7 @@ from nmt.log import log
 
 @options_class
 class PrepareCommandOptions(PrepareOptions):
+    corpus: tuple[str, ...] = opt((), CORPUS_HELP)
     json: bool = opt(False, "print the report as JSON")
 
 
@@ -57,4 +59,4 @@ def _pairs_line(row: dict[str, Any]) -> str:
     return "; ".join(filter(None, [counts, *notes]))
 
 
-COMMAND = Command("prepare", PrepareCommandOptions, run)
+COMMAND = Command("prepare", PrepareCommandOptions, run, positional=("corpus...",), base=training_corpus)

@@ -15,7 +15,7 @@ from nmt.files import json_text, write_output
 from nmt.log import log
 from nmt.options import opt, options_class
 from nmt.pictures.page import html_page, html_table
-from nmt.report.history import History, read_bleu, read_run, read_stats
+from nmt.report.history import History, named_runs, read_bleu, read_run, read_stats
 from nmt.report.table2 import EN_DE, EN_FR, SUSTAINED_TFLOPS, TABLE_2, estimate
 
 COST_LEGEND: Final = (
@@ -34,7 +34,7 @@ SPEED_HEADER: Final = "run", "parameters (M)", "MFLOP/token", "target tokens (M)
 
 @options_class
 class ReportOptions:
-    runs: tuple[str, ...] = opt((), "run folders of nmt train")
+    runs: tuple[str, ...] = opt((), "run folders of nmt train, or folders of runs")
     scores: tuple[str, ...] = opt(
         (), "RUN=FILE: BLEU of a run, as nmt evaluate --json printed it; otherwise validation's, marked as such"
     )
@@ -56,13 +56,15 @@ class ReportOptions:
 
 def run(options: ReportOptions) -> None:
     """Table 2 of the paper with runs of yours below it: BLEU, the cost of training, and speeds."""
-    with log.progress("reading runs", len(options.runs), "runs") as bar:
+    folders = named_runs(options.runs)
+    names = [*options.runs, *map(str, folders)]
+    with log.progress("reading runs", len(folders), "runs") as bar:
         runs = []
-        for name in options.runs:
-            runs.append(read_run(Path(name)))
+        for folder in folders:
+            runs.append(read_run(folder))
             bar.advance()
-    scores = {run: read_bleu(path) for run, path in _files(options, "--scores", options.scores)}
-    stats = {run: read_stats(path) for run, path in _files(options, "--stats", options.stats)}
+    scores = {run: read_bleu(path) for run, path in _files(names, "--scores", options.scores)}
+    stats = {run: read_stats(path) for run, path in _files(names, "--stats", options.stats)}
     runs = [replace(run, score=scores.get(run.folder), stats=stats.get(run.folder)) for run in runs]
     tflops = None if options.device_tflops is None else _tflops(options.device_tflops)
     table = report_table(runs, options.test_set, tflops)
@@ -86,10 +88,10 @@ def _tflops(text: str) -> float:
     return tflops
 
 
-def _files(options: ReportOptions, flag: str, values: Sequence[str]) -> Iterator[tuple[Path, Path]]:
+def _files(runs: Sequence[str], flag: str, values: Sequence[str]) -> Iterator[tuple[Path, Path]]:
     """The folder of the run and the file of each RUN=FILE."""
     for text in values:
-        run = max((run for run in options.runs if text.startswith(f"{run}=")), key=len, default=None)
+        run = max((run for run in runs if text.startswith(f"{run}=")), key=len, default=None)
         if run is None:
             raise UserError(f"{flag} {quoted(text)}: must be RUN=FILE, with a RUN written as in RUNS")
         yield Path(run), Path(text[len(run) + 1 :])
@@ -251,4 +253,4 @@ def report_page(table: ReportTable) -> str:
     return html_page("nmt report", [*tables, *notes])
 
 
-COMMAND = Command("report", ReportOptions, run, positional=("runs",))
+COMMAND = Command("report", ReportOptions, run, positional=("runs...",), greedy=False)

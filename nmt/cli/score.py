@@ -203,4 +203,4 @@ def _line(options: ScoreOptions, pair: "PairScore | None") -> str:
     return shown + "\n"
 
 
-COMMAND = Command("score", ScoreOptions, run, preload=("torch",))
+COMMAND = Command("score", ScoreOptions, run, positional=("source", "target"), preload=("torch",))

@@ -28,4 +28,4 @@ def run(options: ServeOptions, parts: Parts) -> None:
         raise Interrupted(number)
 
 
-COMMAND = Command("serve", ServeOptions, run, kinds=("decoder",))
+COMMAND = Command("serve", ServeOptions, run, kinds=("decoder",), positional=("model...",))

@@ -172,20 +172,13 @@ class Settings:
             if (key := option.path_key) in self.values:
                 self.values[key] = option.convert(self.values[key], self.origins[key])
 
-    def refuse_missing(self, options: Sequence[Option]) -> None:
-        """Raise UserError for the first required option without a value, or with an empty one, as of an unset variable."""
-        for option in options:
-            if option.default is REQUIRED and self.values.get(option.path_key) in ("", ("",)):
+    def missing(self, options: Sequence[Option]) -> list[Option]:
+        """The required options without a value. Raises UserError for an empty value, as of an unset variable."""
+        required = [option for option in options if option.default is REQUIRED]
+        for option in required:
+            if self.values.get(option.path_key) in ("", ("",)):
                 raise UserError(f"{option.label} is empty: {option.help}")
-            if option.default is REQUIRED and option.path_key not in self.values:
-                letters = [
-                    f"{flag} is {other.flag}"  # fairseq's -s is a language, and ours a file
-                    for other in options
-                    if option.flag.startswith(other.flag + "-") and other.path_key in self.values
-                    for flag in other.spellings()
-                    if len(flag) == 2
-                ]
-                raise UserError("; ".join([f"{option.label} is missing: {option.help}", *letters]))
+        return [option for option in required if option.path_key not in self.values]
 
     def dump(self, groups: Mapping[str, Sequence[Option]]) -> str:
         """All settings as TOML, each with its origin, which `--config` can read."""

@@ -72,4 +72,4 @@ def run(options: ShortlistOptions) -> None:
         sys.stdout.buffer.write(line.encode())
 
 
-COMMAND = Command("shortlist", ShortlistOptions, run)
+COMMAND = Command("shortlist", ShortlistOptions, run, positional=("data",))

@@ -1,4 +1,4 @@
-"""`nmt status`: how a run stands, seen from another terminal, or why it ended."""
+"""`nmt status`: how runs stand, seen from another terminal, or why they ended."""
 
 import re
 import time
@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from nmt.cli.command import Command, print_json, print_lines
 from nmt.cli.tables import table_lines
-from nmt.errors import quoted
+from nmt.errors import ArtefactError, UserError, quoted
 from nmt.locks import LOCK, holder_of
-from nmt.options import REQUIRED, opt, options_class
+from nmt.log import log
+from nmt.options import opt, options_class
 from nmt.quantities import clock, size
-from nmt.report.history import read_records
+from nmt.report.history import is_run, named_runs, read_records, runs_in
 from nmt.report.saved_status import STATUS_FILE, SavedStatus, read_status
 from nmt.report.status import METRICS_FILE, VALIDATION_PREFIX, loss_text
 from nmt.runs import Checkpoints, update_of
@@ -21,22 +22,68 @@ DIED: Final = (
 )
 LATE_LINES: Final = 3  # times the seconds of the last log line without another: its speed is no longer that of the run
 MIN_LATE_SECONDS: Final = 60.0  # a validation or a checkpoint takes that long
+RUNS_HEADER: Final = "run", "state", "update", "loss", "best", "ETA", "last record"
+RIGHT: Final = (2, 3, 5, 6)  # columns of numbers
 UNKNOWN: Final = f"no process holds the run, and it has no {STATUS_FILE} that says why"
 
 
 @options_class
 class StatusOptions:
-    run: str = opt(REQUIRED, "run folder of nmt train")
-    json: bool = opt(False, "print JSON")
+    run: tuple[str, ...] = opt(
+        (), "run folders of nmt train, or folders of runs; without one, the runs here and in the folder runs"
+    )
+    json: bool = opt(False, "print JSON: an object for a run that is named alone, else a list")
 
 
-def run(options: StatusOptions) -> None:
-    """Print how a run stands: running or why it ended, update, loss, best checkpoint, speed, time left."""
-    values = run_status(Path(options.run))
+def run(options: StatusOptions) -> int:
+    """Print how runs stand: running or why they ended, update, loss, best checkpoint, speed, time left.
+
+    Several runs are a table, a row each. Exit status 4 if one of them cannot be read.
+    """
+    if len(options.run) == 1 and not runs_in(Path(options.run[0])):
+        values = run_status(Path(options.run[0]))
+        if options.json:
+            print_json(values)
+        else:
+            print_lines(table_lines(_rows(values)))
+        return 0
+    rows, code = [], 0
+    for folder in named_runs(options.run) if options.run else _runs_here():
+        try:
+            rows.append(run_status(folder))
+        except ArtefactError as error:
+            log.error(str(error))
+            code = error.code
     if options.json:
-        print_json(values)
-    else:
-        print_lines(table_lines(_rows(values)))
+        print_json(rows)
+    elif rows:
+        print_lines(table_lines([RUNS_HEADER, *map(_cells, rows)], right=RIGHT))
+    return code
+
+
+def _runs_here() -> list[Path]:
+    """The working directory if it is a run, and the runs in it and in its folder runs. Raises UserError without any."""
+    here = Path()
+    found = [*([here] if is_run(here) else []), *runs_in(here), *runs_in(here / "runs")]
+    if not found:
+        raise UserError("no run here, nor in the folder runs (write `nmt status RUN`)")
+    return found
+
+
+def _cells(values: dict[str, Any]) -> tuple[str, ...]:
+    """A row of the table of several runs."""
+    update, total, best = values["update"], values["total"], values["best"]
+    state = values["state"] if values["reason"] is None or values["state"] == "died" else values["reason"]
+    score = "" if values["best_score"] is None else f"{values['best_by']} {values['best_score']:.4f} "
+    return (
+        quoted(values["run"]),
+        "late" if values["late"] else state,
+        "" if update is None else f"{update:,}" + (f"/{total:,}" if total else ""),
+        "" if values["loss"] is None else f"{values['loss']:.4f}",
+        "" if best is None else f"{score}at {update_of(Path(best)):,}",
+        "" if values["seconds_left"] is None else clock(values["seconds_left"]),
+        f"{clock(values['age_seconds'])} ago",
+    )
 
 
 def run_status(folder: Path) -> dict[str, Any]:
@@ -119,4 +166,4 @@ def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
     return [*rows, ("last record", f"{clock(values['age_seconds'])} ago")]
 
 
-COMMAND = Command("status", StatusOptions, run, positional=("run",))
+COMMAND = Command("status", StatusOptions, run, positional=("run...",), greedy=False)

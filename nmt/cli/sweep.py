@@ -429,4 +429,4 @@ def _curves(rows: Sequence[Row]) -> list[LineChart]:
     return line_charts(runs, [], ["updates"])
 
 
-COMMAND = Command("sweep", SweepOptions, run, positional=("file",))
+COMMAND = Command("sweep", SweepOptions, run, positional=("file",), greedy=False)

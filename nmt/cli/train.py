@@ -105,4 +105,12 @@ def model_settings(given: Mapping[str, Any]) -> Layer | None:
     return settings_in(find_model(Path(values["init_from"])))
 
 
-COMMAND = Command("train", TrainOptions, run, kinds=tuple(DEFAULTS), preload=("torch",), base=model_settings)
+COMMAND = Command(
+    "train",
+    TrainOptions,
+    run,
+    kinds=tuple(DEFAULTS),
+    positional=("data",),
+    preload=("torch",),
+    base=model_settings,
+)

@@ -319,4 +319,6 @@ def _show(options: TranslateOptions, translator: "Translator") -> "Show":
     return printer.as_n_best if translator.engine.n_best > 1 else printer.as_text
 
 
-COMMAND = Command("translate", TranslateOptions, run, kinds=("decoder",), positional=("input",), ends_start=True)
+COMMAND = Command(
+    "translate", TranslateOptions, run, kinds=("decoder",), positional=("input...",), greedy=False, ends_start=True
+)

@@ -1,57 +1,111 @@
-"""Errors for words of a command line that mean nothing, with what was probably meant."""
+"""Errors of a command line: what means nothing, and what is missing, with what was probably meant."""
 
+import shlex
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 from nmt import registry
-from nmt.cli.parameters import flags_of
+from nmt.cli.parameters import LETTER, flags_of
 from nmt.cli.settings import OptionTable
-from nmt.errors import UserError, quoted, unknown
-from nmt.options import REQUIRED, flag_of
+from nmt.errors import UserError, nearest, quoted, unknown
+from nmt.options import REQUIRED, Option, flag_of
 
 PEERS_FILE: Final = Path(__file__).with_name("peers.toml")
+YES_OR_NO: Final = ("no", "false", "0", "off", "yes", "true", "on")
 
 
-def unknown_flag(command: str, flag: str, words: Sequence[str], table: OptionTable) -> UserError:
-    """The error for a flag that the command does not have. words: all words that belong to no flag"""
+def unknown_flag(command: str, word: str, words: Sequence[str], table: OptionTable) -> UserError:
+    """The error for a flag that the command does not have. word: with its value, if that is attached; words: all of them"""
     if error := _flag_of_peers(command, words):
         return error
+    flag = _flag_in(word)
     if flag in table.ambiguous:
         flags = " or ".join(flag_of(option.path_key) for option in table.ambiguous[flag])
         return UserError(f"flag '{flag}' is ambiguous (write {flags})")
-    positional = [option for option in table.options if option.positional]
-    if flag in [option.flag for option in positional]:
-        labels = " ".join(option.label for option in positional)
-        return UserError(f"unknown flag '{flag}' (its value is given without a flag: nmt {command} {labels})")
     if inner := [option.flag for option in table.options if "." in option.path and flag in option.spellings()]:
         return UserError(f"unknown flag '{flag}' (write {' or '.join(inner)})")
     if parts := _parts_with(flag, table):
         return UserError(f"unknown flag '{flag}' (it belongs to {', '.join(parts)})")
-    return unknown("flag", flag, table.flags, "--help")
+    if LETTER.match(word):
+        long = sorted({option.flag for option in table.options if option.flag.startswith(f"-{flag.lower()}")})
+        hint = f"write a flag in full: {', '.join(long)}" if long else f"`nmt help {command}` lists the flags"
+        return UserError(f"unknown flag '{flag}' ({hint})")
+    error, near = unknown("flag", flag, table.flags, f"nmt help {command}"), nearest(flag, table.flags)
+    if len(near) == 1:
+        error = UserError(
+            f"{error}: {_line(command, [other.replace(flag, near[0], other == word) for other in words])}"
+        )
+    return error
 
 
-def stray_word(command: str, word: str, words: Sequence[str], table: OptionTable) -> UserError:
-    """The error for a word that is no flag and no value."""
-    if error := _flag_of_peers(command, words):
-        return error
-    if any(option.positional for option in table.options):
-        return UserError(f"'{quoted(word)}' is a word too many (`nmt {command} --help` shows what it takes)")
-    if word.lower() in ("no", "false", "0", "off", "yes", "true", "on") and (flag := _before(word, words, table)):
-        return UserError(f"'{word}' stands without a flag (write {flag} for yes, --no-{flag[2:]} for no)")
-    given = {flag.partition("=")[0] for flag in words}
-    inputs = [o for o in table.options if o.default is REQUIRED and o.name != "output"]
-    needed = [o.flag for o in inputs if given.isdisjoint(o.spellings())]
-    hint = f"write {needed[0]} {quoted(word)}" if needed else f"`nmt {command} --help` lists the flags"
-    return UserError(f"'{quoted(word)}' stands without a flag ({hint})")
-
-
-def _before(word: str, words: Sequence[str], table: OptionTable) -> str | None:
-    """The flag before a word, if it says yes or no."""
+def yes_or_no(command: str, word: str, words: Sequence[str], table: OptionTable) -> UserError | None:
+    """The error for a word that says yes or no after a flag that takes no value; None for any other word."""
     before = words[max(0, words.index(word) - 1)]
     switches = (option for option in table.options if option.type is bool and before in option.spellings())
-    return next((option.flag for option in switches), None)
+    if word.lower() not in YES_OR_NO or (option := next(switches, None)) is None:
+        return None
+    return UserError(f"unexpected argument '{word}' (write {option.flag} for yes, --no-{option.flag[2:]} for no)")
+
+
+def stray_word(command: str, word: str, words: Sequence[str], table: OptionTable, more_words: str = "") -> UserError:
+    """The error for a word too many. more_words: what to write in its place, if the command says so"""
+    if error := _flag_of_peers(command, words):
+        return error
+    given, at = {_flag_in(each) for each in words}, words.index(word)
+    lacking = [
+        o for o in table.options if o.default is REQUIRED and not o.positional and given.isdisjoint(o.spellings())
+    ]
+    twice = [
+        o.flag for o in table.options if o.positional and o.count is not None and not given.isdisjoint(o.spellings())
+    ]
+    if twice:
+        hint = f"{twice[0]} is given too: drop one of them"
+    elif more_words:
+        hint = more_words
+    elif len(lacking) == 1:
+        hint = f"did you mean {_line(command, [*words[:at], lacking[0].flag, *words[at:]])}?"
+    else:
+        labels = " ".join(each.label for each in table.options if each.positional)
+        hint = f"{_line(command, labels.split())} takes no further word; `nmt help {command}` lists the flags"
+    return UserError(f"unexpected argument '{quoted(word)}' ({hint})")
+
+
+def missing(
+    command: str, options: Sequence[Option], words: Sequence[str], plain: Sequence[str], table: OptionTable
+) -> UserError:
+    """The error for required options that nobody has set, with the command line that sets them too.
+
+    words: all of the command line; plain: those without a flag
+    """
+    *others, last = (option.label for option in options)
+    labels = f"{', '.join(others)} and {last}" if others else last
+    what = f"{labels} is missing: {options[0].help}" if len(options) == 1 else f"{labels} are missing"
+    given = {_flag_in(word) for word in words}
+    letters = [
+        f"{flag} is {other.flag}"  # fairseq's -s is a language, and ours a file
+        for other in table.options
+        if any(option.flag.startswith(other.flag + "-") for option in options)
+        for flag in other.spellings()
+        if flag in given and len(flag) == 2
+    ]
+    if letters:
+        return UserError("; ".join([what, *letters]))
+    after = max((words.index(word) + 1 for word in plain if word in words), default=0)
+    flags = [word for option in options if not option.positional for word in (option.flag, option.name.upper())]
+    line = [*words[:after], *(option.label for option in options if option.positional), *words[after:], *flags]
+    return UserError(f"{what} (write {_line(command, line)})")
+
+
+def _line(command: str, words: Sequence[str]) -> str:
+    """A command line as a shell takes it, for a message."""
+    return f"`{quoted(shlex.join(['nmt', command, *words]))}`"
+
+
+def _flag_in(word: str) -> str:
+    """The flag of a word that may have its value attached: `--beam-size=4`, `-b4`."""
+    return word[:2] if LETTER.match(word) else word.partition("=")[0]
 
 
 def name_of_peers(error: UserError) -> UserError | None:
@@ -61,11 +115,12 @@ def name_of_peers(error: UserError) -> UserError | None:
     return UserError(f"unknown name '{given}' (here: {names[given]})") if given else None
 
 
-def unknown_command(name: str, known: Iterable[str]) -> UserError:
-    """The error for a command that there is not."""
+def unknown_command(name: str, words: Sequence[str], known: Iterable[str]) -> UserError:
+    """The error for a command that there is not. words: those after it"""
     if answer := peers()["commands"].get(name):
         return UserError(f"unknown command '{name}' (here: {answer})")
-    return unknown("command", name, known)
+    error, near = unknown("command", name, known, "nmt help"), nearest(name, known)
+    return UserError(f"{error}: {_line(near[0], words)}") if len(near) == 1 and words else error
 
 
 @cache
@@ -82,7 +137,7 @@ def peers() -> dict[str, dict[str, str]]:
 
 def _flag_of_peers(command: str, words: Sequence[str]) -> UserError | None:
     for word in words:
-        flag = word.partition("=")[0]
+        flag = _flag_in(word)
         if word.startswith("-") and (answer := peers().get(command, {}).get(flag)):
             return UserError(f"unknown flag '{flag}' (here: {answer})")
     return None

@@ -41,7 +41,7 @@ MAX_NAMED_CHARACTERS: Final = 20  # of those out of vocabulary
 class DoctorOptions(CorpusOptions):
     """The corpus to examine: prepared data, or files as nmt prepare takes them."""
 
-    data: str | None = opt(None, "a prepared-data folder; without it, files as nmt prepare takes them")
+    data: str | None = opt(None, "a prepared-data folder; without it, files as nmt prepare takes them", aliases=("d",))
     vocabulary: str | None = opt(
         None,
         "a model, run or prepared data: lengths are in its tokens, and the pairs that nmt prepare would drop are reported",

@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -154,6 +154,21 @@ def read_run(folder: Path) -> History:
         facts = msgspec.convert(checkpoint.manifest, CheckpointFacts)
     model, preset = str(settings.get("model")), _preset(settings)
     return History(folder, _languages(checkpoint), model, preset, _parameters(checkpoint), updates, validations, facts)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether `nmt train` has written to a folder."""
+    return (folder / METRICS_FILE).is_file() and not (folder / SWEPT_FILE).is_file()
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The runs that are folders of a folder, such as those of a sweep, by name."""
+    return sorted(path.parent for path in folder.glob(f"*/{METRICS_FILE}") if is_run(path.parent))
+
+
+def named_runs(names: Iterable[str]) -> list[Path]:
+    """The runs of some names; a folder of runs stands for all of them. Anything else stays, for the error of who reads it."""
+    return [run for name in names for run in (runs_in(Path(name)) or [Path(name)])]
 
 
 def read_records(folder: Path) -> tuple[list[Record], list[Record]]:

@@ -138,7 +138,7 @@ def _stage(weights: dict[str, float], count: int | None = None, unit: str = "") 
 class TrainOptions:
     """The options of training itself; those of the parts are their own."""
 
-    data: str = opt(REQUIRED, "prepared data (nmt prepare)")
+    data: str = opt(REQUIRED, "prepared data (nmt prepare)", aliases=("d",))
     output: str = opt(REQUIRED, "run folder; an existing run is continued", aliases=("o", "save-dir"))
     init_from: str | None = opt(
         None, "model, run or checkpoint whose options and weights a new run begins with (see --init-state)"

@@ -25,7 +25,6 @@ from nmt.cli import main, train
 from nmt.cli.command import Command, CommonOptions
 from nmt.cli.main import COMMANDS, module_of
 from nmt.cli.parameters import flags_of, spread_values
-from nmt.cli.prepare import PrepareCommandOptions
 from nmt.cli.settings import OptionTable, Settings
 from nmt.cli.unknown_words import peers
 from nmt.device import choose_device
@@ -148,9 +147,11 @@ def test_the_chosen_parts_decide_which_flags_there_are(call):
 def test_help_shows_every_flag_whole_however_narrow_the_terminal(columns, call, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
     shown = call("prepare", "--help").out
-    for option in options_of(PrepareCommandOptions):
-        assert re.search(rf"^│ {option.flag}\b", shown, re.M) and all(alias in shown for alias in option.aliases)
-    longest = max(len(option.flag + option.type_name) + 10 for option in options_of(PrepareCommandOptions))
+    options = command_of("prepare").own_groups()["Options"]
+    for option in options:
+        assert re.search(rf"^│ {option.label}\b", shown, re.M) and all(alias in shown for alias in option.aliases)
+        assert option.flag in shown
+    longest = max(len(option.flag + option.type_name) + 10 for option in options)
     assert max(map(len, shown.splitlines())) <= max(int(columns), 60, longest)
 
 
@@ -182,7 +183,7 @@ def test_an_alias_in_a_file_and_a_word_after_a_switch_are_answered_with_what_to_
     assert "unknown setting 'save_dir' (here: output)" in call("train", "--config", config).err
     assert "write --valid-bleu for yes, --no-valid-bleu for no" in call("train", *RUN, "--valid-bleu", "no").err
     mean = call("average", "run/checkpoints/update-1", "run/checkpoints/update-2").err
-    assert "stands without a flag" in mean and "--output" not in mean
+    assert "update-2" in mean and "--checkpoint" in mean
 
 
 def test_a_learning_rate_for_the_schedule_that_takes_a_factor_is_refused(call):
@@ -244,16 +245,103 @@ def all_flags(command: Command) -> set[str]:
         *(option for group in own for option in group),
         *(option for part in parts for option in options_of(part)),
     ]
-    return {flag for option in options if not option.positional or option.count is None for flag in option.spellings()}
+    return {flag for option in options for flag in option.spellings()}
 
 
-def test_a_word_without_its_flag_is_named(call):
-    refused = call("score", "--model=m", "text.en")
-    assert refused.code == 2 and "'text.en' stands without a flag (write --source text.en)" in refused.err
+def test_a_word_too_many_is_named_with_the_flag_that_it_may_need(call):
     complete = call("score", "--model=m", "--source=a", "--target=b", "text.en")
-    assert "'text.en' stands without a flag (`nmt score --help` lists the flags)" in complete.err
+    assert complete.code == 2 and "'text.en'" in complete.err and "--source" in complete.err
+    output = call("train", "data", "my run")
+    assert output.code == 2 and "`nmt train data --output 'my run'`" in output.err
+    for words in (["hyp", "ref", "ref2"], ["hyp", "ref2", "--reference=ref", "--hypothesis=hyp", "x"]):
+        several = call("evaluate", *words)
+        assert several.code == 2 and "--hypothesis" in several.err and "--reference" in several.err
     fairseq = call("prepare", "-s", "en", "-t", "fr", "--trainpref=x", "--destdir=d")
-    assert fairseq.code == 2 and fairseq.err.endswith("; -s is --source\n")
+    assert fairseq.code == 2 and "-s is --source" in fairseq.err and "-t is --target" in fairseq.err
+
+
+@pytest.mark.parametrize(
+    ("given", "completed"),
+    [
+        ("train", "train DATA --output OUTPUT"),
+        ("train data", "train data --output OUTPUT"),
+        ("translate a.en b.en", "translate a.en b.en --model MODEL"),
+        ("score --model=m text.en", "score --model=m text.en TARGET"),
+        ("score text.en --max-tokens 5", "score text.en TARGET --max-tokens 5 --model MODEL"),
+        ("sweep --output o", "sweep FILE --output o"),
+        ("describe", "describe KIND"),
+    ],
+)
+def test_what_is_missing_is_told_with_the_whole_command(given, completed, call):
+    refused = call(*given.split())
+    assert refused.code == 2 and f"`nmt {completed}`" in refused.err
+
+
+def test_a_near_name_is_told_with_the_whole_command(call):
+    assert "`nmt train data --output 'my run'`" in call("trian", "data", "--output", "my run").err
+    for flag in ("--dropuot=0.3", "--dropuot 0.3"):
+        refused = call("train", "data", *flag.split(), "--output=run")
+        assert refused.code == 2 and f"`nmt train data {flag.replace('uo', 'ou')} --output=run`" in refused.err
+    assert "--length-penalty" in call("translate", "-L3", "--model=m").err
+
+
+def test_help_and_version_are_words_too(call):
+    assert call("help").out == call("--help").out != ""
+    assert call("version").out == call("--version").out != ""
+    for command in COMMANDS:
+        assert call("help", command).out == call(command, "--help").out != ""
+    assert call("help", "train", "--model", "rnnsearch").out == call("train", "--model", "rnnsearch", "--help").out
+    assert call("help", "trian").code == 2
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_word_of_a_command_is_the_value_of_a_flag_too(name, call):
+    """The words stand for the same settings as the flags; a word and the flag together are refused, or are two values."""
+    command = command_of(name)
+    options = [option for option in command.own_groups()["Options"] if option.positional]
+    words = [["model", "transformer"][i] if name in ("list", "describe") else f"w{i}" for i in range(len(options))]
+    flags = [part for option, word in zip(options, words, strict=True) for part in (option.flag, word)]
+    end = ["--dump-config"]
+    by_words, by_flags = call(name, *words, *end), call(name, *flags, *end)
+    if name not in ("prepare", "doctor"):  # whose words are looked up
+        assert by_words.code == 0 and by_words.out == by_flags.out, by_words.err
+    for option, word in zip(options, words, strict=True):
+        if option.count is not None:
+            refused = call(name, *words, option.flag, "other", *end)
+            assert refused.code == 2 and word in refused.err and option.flag in refused.err
+
+
+def test_words_stand_before_a_flag_that_takes_any_number_of_them_or_after_one_that_takes_one(call):
+    kept = tomllib.loads(call("evaluate", "h", "r", "--metrics", "bleu", "chrf", "--dump-config").out)
+    assert (kept["hypothesis"], kept["reference"], kept["metrics"]) == (["h"], ["r"], ["bleu", "chrf"])
+    flags = tomllib.loads(call("evaluate", "--hypothesis", "a", "b", "--reference", "r", "s", "--dump-config").out)
+    assert (flags["hypothesis"], flags["reference"]) == (["a", "b"], ["r", "s"])
+    text = tomllib.loads(call("translate", "--model", "m", "a.en", "b.en", "--dump-config").out)
+    assert (text["model"], text["input"]) == (["m"], ["a.en", "b.en"])
+
+
+def test_a_letter_is_one_option_in_all_commands_and_an_option_has_one_letter():
+    """Of all commands and of every part they can take. A flag that chooses a part (`--model` of a training) is another."""
+    options: dict[str, set[str]] = {}
+    letters: dict[str, set[tuple[str, ...]]] = {}
+    for name in COMMANDS:
+        command = command_of(name)
+        parts = [registry.find(kind, part).options for kind in command.kinds for part in registry.names(kind)]
+        own = [option for group in command.own_groups().values() for option in group]
+        for option in (*own, *(option for part in parts for option in options_of(part))):
+            short = tuple(alias for alias in option.aliases if len(alias) == 1)
+            for letter in short:
+                options.setdefault(letter, set()).add(option.name)
+            if not option.kind:
+                letters.setdefault(option.name, set()).add(short)
+    assert {letter: names for letter, names in options.items() if len(names) > 1 or letter in "hV"} == {}
+    assert {name: found for name, found in letters.items() if len(found) > 1} == {}
+
+
+def test_a_letter_that_a_command_has_lost_is_answered_with_the_flag(call):
+    for words in (["-s", "en"], ["-sen"], ["-t=de"]):
+        refused = call("import", "model.npz", "--output=m", *words)
+        assert refused.code == 2 and {"s": "--source-lang", "t": "--target-lang"}[words[0][1]] in refused.err
 
 
 def test_a_flag_that_says_yes_or_no_has_one_word_for_each(call, dumped):
@@ -439,15 +527,13 @@ def test_words_without_a_flag_are_named_as_they_are_given(call):
     assert "KIND is missing" in call("describe").err
     missing = call("describe", "model")
     assert missing.code == 2 and "NAME is missing" in missing.err
-    assert "'x' is a word too many" in call("list", "model", "x").err
+    surplus = call("list", "model", "x")
+    assert surplus.code == 2 and "'x'" in surplus.err
     assert call("list", "--", "schedule").out == call("list", "schedule").out
     assert "unknown kind of part '--json'" in call("list", "--", "--json").err
     assert "unknown kind of part '-x'" in call("list", "--", "-x").err
-    refused = call("describe", "--kind", "model")
     assert (
-        refused.code == 2
-        and "without a flag: nmt describe KIND NAME" in refused.err
-        and "did you mean" not in refused.err
+        call("describe", "--kind", "model", "--name", "transformer").out == call("describe", "model", "transformer").out
     )
 
 

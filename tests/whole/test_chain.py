@@ -60,6 +60,8 @@ def test_evaluate_gives_the_same_scores_from_a_file_and_from_a_model_always_with
     decoder = from_model.json[0]["decoder"]
     assert decoder.startswith("beam|") and "|alpha:0.6|" in decoder
     assert from_model.json == [{**row, "system": str(trained), "decoder": decoder} for row in from_file.json]
+    assert call("evaluate", tmp_path / "out", reference, "--json").out == from_file.out
+    assert call("evaluate", reference, tmp_path / "out", "--json").out != from_file.out
     as_text = call("evaluate", "--hypothesis", tmp_path / "out", "--reference", reference)
     assert as_text.out.splitlines() == [f"{row['detail']}  {row['signature']}" for row in from_file.json]
     assert as_text.err == ""

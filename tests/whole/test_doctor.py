@@ -1,15 +1,19 @@
 """`nmt doctor` as a user runs it: report, examples, JSON, the page of charts, exit codes."""
 
+import gzip
 import os
 import signal
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 import nmt.doctor.examine
 import nmt.doctor.sets
+from nmt.artefact import Artefact
 
 SOURCE = [f"The house {i} is here, and we have not seen it." for i in range(100, 140)]
 TARGET = [f"Das Haus {i} ist hier, und wir haben es nicht gesehen." for i in range(100, 140)]
@@ -117,6 +121,78 @@ def test_prepared_data_is_named_without_a_flag(data, call):
     assert result.code == 0
 
 
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_a_corpus_is_found_by_its_files_and_by_what_their_names_begin_with(ending, corpus, call, tmp_path, monkeypatch):
+    by_flags = call(*corpus(target=[*TARGET[:6], "", *TARGET[7:]]), "--json", "--fail-on=never")
+    monkeypatch.chdir(tmp_path)
+    for name in ("c.en", "c.de") if ending else ():
+        Path(name + ending).write_bytes(gzip.compress(Path(name).read_bytes()))
+        Path(name).unlink()
+    Path("c.txt").write_text("no language\n")
+    Path("c.de.bak").write_text("another file\n")
+    languages = ["--source-lang=en", "--target-lang=de"]
+    for words in (
+        [f"c.en{ending}", f"c.de{ending}"],
+        ["c", "--source-lang=en"],
+        ["c", "--target-lang=de"],
+        ["c", *languages],
+        [tmp_path / "c", *languages],
+    ):
+        found = call("doctor", *words, "--json", "--fail-on=never")
+        assert found.code == 0, found.err
+        assert found.json["sets"] == by_flags.json["sets"]
+    turned = call("doctor", f"c.de{ending}", f"c.en{ending}", "--json", "--fail-on=never").json["sets"][0]["sides"]
+    assert [turned[side]["words"] for side in ("target", "source")] == [
+        by_flags.json["sets"][0]["sides"][side]["words"] for side in ("source", "target")
+    ]
+    either = call("doctor", "c", "--fail-on=never")
+    assert either.code == 0 and f"c.en{ending}" in either.err and f"c.de{ending}" in either.err
+
+
+def test_words_that_name_no_corpus_are_answered_with_the_files_that_there_are(corpus, call, tmp_path, monkeypatch):
+    corpus()
+    monkeypatch.chdir(tmp_path)
+    for command in (["doctor"], ["prepare", "--output=data"]):
+        one = call(*command, "c.en")
+        assert one.code == 2 and "c.en c.de" in one.err
+    undirected = call("prepare", "c", "--output=data")
+    assert undirected.code == 2 and "c.de c.en" in undirected.err and "c.en c.de" in undirected.err
+    Path("c.fr").write_text("x\n")
+    for command in (["doctor"], ["prepare", "--output=data"]):
+        several = call(*command, "c")
+        assert several.code == 2 and all(name in several.err for name in ("c.en", "c.de", "c.fr"))
+    Path("pairs.tsv").write_text("a\tb\n")
+    tsv = call("doctor", "pairs.tsv")
+    assert tsv.code == 2 and "--source-lang" in tsv.err and "--target-lang" in tsv.err
+    assert call("doctor", "pairs.tsv", "--source-lang=en", "--target-lang=de").code == 0
+    for name in ("hyp.txt", "ref.txt"):
+        Path(name).write_text("a b\n")
+    unknown = call("doctor", "hyp.txt", "ref.txt")
+    assert unknown.code == 2 and "--source-lang" in unknown.err
+    assert call("doctor", "hyp.txt", "ref.txt", "--source-lang=en", "--target-lang=de", "--fail-on=never").code == 0
+
+
+def test_the_name_of_a_corpus_says_which_language_is_the_source(corpus, call, tmp_path, monkeypatch):
+    corpus()
+    monkeypatch.chdir(tmp_path)
+    for name in ("en", "de"):
+        Path(f"c.{name}").rename(f"news-v1.en-de.{name}")
+    prepared = call("prepare", "news-v1.en-de", "--output=data", "--dump-config")
+    assert prepared.code == 0
+    values = tomllib.loads(prepared.out)
+    assert [values[name] for name in ("source", "target", "source_lang", "target_lang")] == [
+        ["news-v1.en-de.en"], ["news-v1.en-de.de"], "en", "de",
+    ]  # fmt: skip
+    made = ("--subword=none", "--vocab-size=0", "--quiet")
+    assert call("prepare", "news-v1.en-de", "--output=data", *made).code == 0
+    assert call("prepare", "news-v1.en-de.en", "news-v1.en-de.de", "--output=other", *made).code == 0
+    files = ["--source=news-v1.en-de.en", "--target=news-v1.en-de.de", "--source-lang=en", "--target-lang=de"]
+    assert call("prepare", *files, "--output=third", *made).code == 0
+    first, *others = (Artefact(Path(name), "prepared-data").manifest["files"] for name in ("data", "other", "third"))
+    texts = [name for name in first if name != "report.json"]  # which has the names of the files
+    assert len(texts) > 2 and all(files[name] == first[name] for files in others for name in texts)
+
+
 def test_a_set_that_is_named_as_its_kind_is_reported_by_one_word(tmp_path, call):
     for name, lines in (("train", SOURCE), ("valid", SOURCE[:1])):
         for language in ("en", "de"):
@@ -129,7 +205,9 @@ def test_a_set_that_is_named_as_its_kind_is_reported_by_one_word(tmp_path, call)
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "no corpus is given"), (["nowhere"], 4, "no such folder"), (["nowhere", "--train=a"], 2, "--train A --train B"),
+        ([], 2, "no corpus is given"), (["nowhere"], 4, "nowhere"), (["nowhere", "--train=a"], 2, "--train A --train B"),
+        (["a", "b"], 2, "a: no such file"), (["a.en", "b.en"], 2, "a.en: no such file"), (["a.en", "b.de", "c.fr"], 2, "a.en"),
+        (["a.en", "b.de"], 2, "a.en"), (["a.en", "a.de", "--source=b"], 2, "--source"),
         (["--train=nowhere", "--source-lang=en", "--target-lang=de"], 2, "nowhere.en: no such file"),
         (["--train=a", "--source-lang=en"], 2, "--target-lang"), (["--fail-on=note", "d"], 2, "--fail-on"),
     ],

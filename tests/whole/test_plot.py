@@ -56,8 +56,12 @@ def test_a_terminal_gets_every_curve_of_every_run_on_common_scales(trained, copy
     assert max(map(len, rows[:6])) == 60 and half == round(whole / 2)
 
 
-def test_values_are_chosen_by_name(trained, call):
+def test_values_are_chosen_by_name(trained, call, tmp_path):
     shown = call("plot", trained, "--values", "gradient_norm,lr")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/run").symlink_to(trained)
+    together = call("plot", tmp_path / "runs", "--values", "gradient_norm,lr")
+    assert together.out == call("plot", tmp_path / "runs/run", "--values", "gradient_norm,lr").out != ""
     assert [line for line in shown.out.splitlines() if " by updates" in line] == [
         "Training gradient_norm (gradient_norm) by updates, to 40",
         "Learning rate (learning rate) by updates, to 40",

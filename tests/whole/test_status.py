@@ -219,6 +219,31 @@ def test_older_runs_and_folders_that_are_no_runs(data, trained, tmp_path, call):
     assert call("status", tmp_path / "nowhere").code == 2
 
 
+def test_several_runs_are_a_table_and_are_found_in_a_folder(trained, data, tmp_path, call, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    nothing = call("status")
+    assert nothing.code == 2 and "nmt status RUN" in nothing.err
+    for name in ("one", "runs/two", "runs/three"):
+        shutil.copytree(trained, name)
+    shutil.copytree(data, "data")
+    alone = {name: call("status", name, "--json").json for name in ("one", "runs/two", "runs/three")}
+    found = call("status", "--json").json
+    for values in (*alone.values(), *found):
+        values["age_seconds"] = None  # of the second in which it was read
+    assert found == [alone[name] for name in ("one", "runs/three", "runs/two")]
+    assert [row["run"] for row in call("status", "runs", "one", "--json").json] == ["runs/three", "runs/two", "one"]
+    header, *rows = call("status").out.splitlines()
+    assert header.split()[:3] == ["run", "state", "update"] and [row.split()[0] for row in rows] == [
+        "one", "runs/three", "runs/two",
+    ]  # fmt: skip
+    assert all("finished" in row and "40/40" in row and f"{alone['one']['loss']:.4f}" in row for row in rows)
+    (tmp_path / "runs/three/status.json").write_text('{"end": 3}')
+    some = call("status", "runs")
+    assert some.code == 4 and "runs/three" in some.err and "runs/two" in some.out and "runs/three" not in some.out
+    monkeypatch.chdir("one")
+    assert [row["run"] for row in call("status", "--json").json] == ["."]
+
+
 def test_a_look_at_a_lock_does_not_hold_it(long_run, tmp_path, call, nmt, data):
     for _ in range(3):
         call("status", tmp_path / "run")

@@ -1,0 +1,160 @@
+"""A corpus that the words of a command line name: its two files, `corpus.en corpus.de`, or what their names begin with."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from nmt.artefact import MANIFEST
+from nmt.cli.command import texts_of
+from nmt.cli.parameters import FLAG
+from nmt.cli.settings import Layer
+from nmt.errors import UserError, quoted
+from nmt.options import COMMAND_LINE, flag_of
+from nmt.text.archive import text_exists
+from nmt.text.corpus import text_name
+
+CORPUS_HELP: Final = (
+    "the files of a corpus, whose names end in their languages, `corpus.en corpus.de`, or `corpus` for both"
+)
+ORIGIN: Final = "the names of the files"  # as the origin of a setting
+# A language in the name of a file: en, ast, pt_BR, zh-Hans. Some endings that look like one say something else.
+LANGUAGE_ENDING: Final = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})*")
+OTHER_ENDINGS: Final = (
+    "txt",
+    "tsv",
+    "csv",
+    "xml",
+    "log",
+    "out",
+    "src",
+    "tgt",
+    "trg",
+    "ref",
+    "hyp",
+    "tok",
+    "bpe",
+    "raw",
+    "py",
+)
+PAIR_IN_NAME: Final = re.compile(r"(?:.*[._])?([a-z]{2,3})-([a-z]{2,3})")  # europarl-v7.de-en
+OTHER_WAYS: Final = ("train", "train_tsv", "source", "target")  # to name training files
+
+
+def corpus_or_data(given: Mapping[str, Any]) -> Layer | None:
+    """The settings that the words of `nmt doctor` stand for: prepared data, or a corpus. given: all other settings"""
+    words = _words(given)
+    if len(words) == 1:
+        path, languages = Path(words[0]), _languages(given)
+        is_data = (path / MANIFEST).exists() or not (text_exists(path) or _files_of(path) or all(languages))
+        if is_data or (path.is_dir() and not _files_of(path)):
+            return Layer(COMMAND_LINE, {"data": words[0]})
+    return _corpus(words, given, needs_direction=False) if words else None
+
+
+def training_corpus(given: Mapping[str, Any]) -> Layer | None:
+    """The settings that the words of `nmt prepare` stand for. given: all other settings"""
+    words = _words(given)
+    return _corpus(words, given, needs_direction=True) if words else None
+
+
+def _words(given: Mapping[str, Any]) -> Sequence[str]:
+    """The words; none where one is a flag that the command does not have, which is an error already."""
+    words = texts_of(given.get("corpus"))
+    return () if any(map(FLAG.match, words)) else words
+
+
+def _languages(given: Mapping[str, Any]) -> list[str | None]:
+    return [given.get(f"{side}_lang") for side in ("source", "target")]
+
+
+def _corpus(words: Sequence[str], given: Mapping[str, Any], needs_direction: bool) -> Layer:
+    """The files that some words name, and their languages unless these are given.
+
+    needs_direction: whether one word is not enough where nothing says which language is the source
+    Raises UserError for words that name no corpus, with those that would.
+    """
+    named = " ".join(map(quoted, words))
+    if other := next((name for name in OTHER_WAYS if name in given), None):
+        raise UserError(
+            f"'{named}' and {flag_of(other)} both name training files (use one; several prefixes are --train A --train B)"
+        )
+    languages, exist = _languages(given), [text_exists(Path(word)) for word in words]
+    if len(words) == 1 and all(exist) and not Path(words[0]).is_dir():
+        return _one_file(Path(words[0]), languages)
+    of_names = [_language(Path(word)) for word in words]
+    if len(words) == 2 and None not in of_names and of_names[0] != of_names[1]:
+        return _of_files(words, [one or other for one, other in zip(languages, of_names, strict=True)])
+    if len(words) == 2 and all(exist):
+        if None in languages:
+            raise UserError(f"{named}: the names do not end in two languages (add --source-lang en --target-lang de)")
+        return _of_files(words, languages)
+    if None not in languages:
+        return Layer(ORIGIN, {"train": list(words)})
+    if len(words) == 1:
+        return _prefix(words[0], languages, needs_direction)
+    if not all(exist):
+        missing = quoted(words[exist.index(False)])
+        raise UserError(f"{missing}: no such file (several prefixes are --train A B with both languages)")
+    raise UserError(
+        f"{len(words)} files are named, and a corpus has two (several are --source A.en B.en --target A.de B.de)"
+    )
+
+
+def _one_file(path: Path, languages: Sequence[str | None]) -> Layer:
+    """A file of pairs; UserError for one side of a corpus."""
+    if text_name(path).endswith(".tsv"):
+        if None in languages:
+            raise UserError(f"{quoted(path)}: add the languages of its columns, --source-lang en --target-lang de")
+        return Layer(ORIGIN, {"train_tsv": [str(path)]})
+    stem = text_name(path).removesuffix(f".{_language(path)}")
+    others = [str(other) for language, other in _files_of(path.with_name(stem)).items() if language != _language(path)]
+    example = f"{path} {others[0]}" if len(others) == 1 else f"{path} OTHER"
+    raise UserError(f"{quoted(path)}: one file, and a corpus has two (name both: {quoted(example)})")
+
+
+def _of_files(files: Sequence[str], languages: Sequence[str | None]) -> Layer:
+    source, target = files
+    source_lang, target_lang = languages
+    values = {"source": [source], "target": [target], "source_lang": source_lang, "target_lang": target_lang}
+    return Layer(ORIGIN, values)
+
+
+def _prefix(prefix: str, given: Sequence[str | None], needs_direction: bool) -> Layer:
+    """The two files whose names are a prefix and a language. given: the languages of source and target, if they are"""
+    files = _files_of(Path(prefix))
+    listed = ", ".join(quoted(file) for file in files.values())
+    if not files:
+        raise UserError(f"{quoted(prefix)}: no such file, and no files such as {quoted(prefix)}.en")
+    wanted = [language for language in given if language is not None]
+    if len(files) != 2 or not files.keys() >= set(wanted):
+        raise UserError(f"{quoted(prefix)}: not the name of two files but of {listed} (name two files, source first)")
+    direction = PAIR_IN_NAME.fullmatch(Path(prefix).name)
+    pair = sorted(files)
+    if wanted:
+        pair.sort(key=lambda language: (language == given[1]) - (language == given[0]))
+    elif direction and set(direction.groups()) == files.keys():
+        pair = [*direction.groups()]
+    elif needs_direction:
+        first, second = (quoted(files[language]) for language in pair)
+        raise UserError(
+            f"{quoted(prefix)}: which language is the source? (name the files, source first: {first} {second}, or "
+            f"{second} {first})"
+        )
+    return _of_files([str(files[language]) for language in pair], pair)
+
+
+def _files_of(prefix: Path) -> dict[str, Path]:
+    """The files whose names are a prefix, a language and perhaps the ending of a compression, by language."""
+    files: dict[str, Path] = {}
+    for path in sorted(prefix.parent.iterdir() if prefix.parent.is_dir() else ()):  # the plain file is before its .gz
+        language = text_name(path).removeprefix(f"{prefix.name}.")
+        if path.name.startswith(f"{prefix.name}.") and language == _language(path) and path.is_file():
+            files.setdefault(language, path)
+    return files
+
+
+def _language(path: Path) -> str | None:
+    """The language that the name of a file ends in."""
+    ending = text_name(path).rpartition(".")[2] if "." in text_name(path) else ""
+    return ending if LANGUAGE_ENDING.fullmatch(ending) and ending not in OTHER_ENDINGS else None
