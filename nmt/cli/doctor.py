@@ -9,7 +9,7 @@ from nmt.cli.command import Command, print_json, print_lines
 from nmt.cli.corpora import CORPUS_HELP, corpus_or_data
 from nmt.cli.tables import table_lines
 from nmt.doctor.doctor import DoctorOptions, DoctorReport, SetReport, doctor
-from nmt.doctor.findings import CHECKS, SEVERITIES, Finding, worst
+from nmt.doctor.findings import SEVERITIES, Finding, worst
 from nmt.errors import ArtefactError, InputError, quoted
 from nmt.files import write_output
 from nmt.log import log
@@ -96,7 +96,7 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
     for finding, line in zip(findings, lines, strict=True):
         yield line
         yield from (f"    {quoted(example.place)}: {example.text}" for example in finding.examples)
-        yield f"    -> {CHECKS[finding.check].advice}"
+        yield f"    -> {finding.advice}"
 
 
 def _cells(finding: Finding) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ def _page(report: DoctorReport) -> str:
         examples = "".join(
             f"<br><code>{escape(quoted(example.place))}: {escape(example.text)}</code>" for example in finding.examples
         )
-        cells[2] += f"{examples}<br>{escape(CHECKS[finding.check].advice)}"
+        cells[2] += f"{examples}<br>{escape(finding.advice)}"
         rows.append((f'<span class="{severity}">{severity}</span>', *cells))
     sizes = [f"<p>{'<br>'.join(escape(line.strip()) for line in _sizes(examined))}</p>" for examined in report.sets]
     table = html_table(HEADER, rows) if rows else "<p>nothing found</p>"

@@ -23,6 +23,7 @@ from nmt.registry import place_in_plugin
 COMMANDS: Final = {
     "prepare": "Make training data from parallel text",
     "doctor": "Find the faults of a parallel corpus",
+    "clean": "Remove the faulty pairs of a parallel corpus, rule by rule",
     "train": "Train a model on prepared data, or resume a run",
     "sweep": "Train, or translate, with each of many settings, and compare the scores",
     "status": "Show how runs stand, or why they ended",

@@ -366,7 +366,7 @@ class EncodeTask:
         encoded.keep(kept)
         if self.digests:
             sources = map(str.__add__, contexts, prepared[0]) if contexts else prepared[0]
-            encoded.digests = _digests(compress(sources, kept), compress(prepared[1], kept))
+            encoded.digests = digests_of(compress(sources, kept), compress(prepared[1], kept))
         return encoded
 
     def _unknown_tags(self, chunk: Chunk, texts: Texts) -> list[str]:
@@ -374,7 +374,7 @@ class EncodeTask:
         return [f"{chunk.files.name}:{number}: '{quoted(tag)}'" for number, tag in rows if tag]
 
 
-def _digests(sources: Iterable[str], targets: Iterable[str]) -> NDArray[np.uint64]:
+def digests_of(sources: Iterable[str], targets: Iterable[str]) -> NDArray[np.uint64]:
     """(N, 2) 128 bits of each pair; no line has an LF, so that different pairs are different texts."""
     pairs = (f"{source}\n{target}".encode() for source, target in zip(sources, targets, strict=True))
     joined = b"".join(hashlib.blake2b(pair, digest_size=16).digest() for pair in pairs)

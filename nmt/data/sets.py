@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -31,8 +31,8 @@ Kind = Literal["train", "valid", "test"]
 
 
 @options_class
-class CorpusOptions:
-    """Texts that are translations of each other, and which of their pairs to train on."""
+class TrainingFiles:
+    """Files of training text that are translations of each other."""
 
     source_lang: str | None = opt(None, "source language, and the ending of the files of a prefix: en")
     target_lang: str | None = opt(None, "target language, and the ending of the files of a prefix: de")
@@ -47,45 +47,28 @@ class CorpusOptions:
         "files of training pairs, SOURCE TAB TARGET in a line, plain or compressed, beside or instead of --train; NAME=FILE "
         "names the corpus; - is stdin of nmt prepare",
     )
-    valid: tuple[str, ...] = opt(
-        (),
-        "prefixes of development sets, a set each; NAME=PREFIX names the set, by default by its file",
-        aliases=("validpref",),
-    )
-    test: tuple[str, ...] = opt((), "prefixes of test sets, a set each, as for --valid", aliases=("testpref",))
     source: tuple[str, ...] = opt(
         (), "training files of the source language, plain or compressed, beside or instead of --train", aliases=("s",)
     )
     target: tuple[str, ...] = opt((), "training files of the target language, in the order of --source", aliases=("t",))
-    valid_source: tuple[str, ...] = opt((), "files of development sets, a set each")
-    valid_target: tuple[str, ...] = opt((), "their translations, in the order of --valid-source")
-    test_source: tuple[str, ...] = opt((), "files of test sets, a set each")
-    test_target: tuple[str, ...] = opt((), "their translations, in the order of --test-source")
-    min_length: int = opt(1, "shortest side of a training pair, in tokens after subwords", minimum=1)
-    max_length: int = opt(
-        256, "longest side of a training pair, in tokens after subwords; 0 is any (256: tensor2tensor)", minimum=0
-    )
-    max_ratio: float = opt(0.0, "longer side by shorter side of a training pair, in tokens, at most; 0 is any")
     workers: int = opt(1, "processes; their number changes no result", minimum=1, maximum=MAX_PROCESSES)
 
     def __post_init__(self) -> None:
-        if self.max_ratio and not 1 <= self.max_ratio < math.inf:
-            raise ValueError(f"--max-ratio {self.max_ratio}: must be at least 1, or 0 for any")
-        if 0 < self.max_length < self.min_length:
-            raise ValueError(f"--min-length {self.min_length}: must not be above --max-length {self.max_length}")
-        sides = [f"{prefix}{side}" for prefix in ("", "valid_", "test_") for side in ("source", "target")]
-        for name in ("train", "valid", "test", *sides):
-            if "-" in getattr(self, name):
-                raise ValueError(f"{flag_of(name)} -: text is read more than once, so not from stdin (name a file)")
+        self._check_names("train", "")
         if sum(map(_is_stdin, self.train_tsv)) > 1:
             raise ValueError("--train-tsv: - is given twice, but stdin is one text (name a file for one of them)")
-        for name in ("", "valid_", "test_"):
-            sources, targets = getattr(self, f"{name}source"), getattr(self, f"{name}target")
-            if len(sources) != len(targets):
-                flag = flag_of(name)
-                raise ValueError(
-                    f"{flag}source names {len(sources)} files, {flag}target {len(targets)}: must be as many, they are pairs"
-                )
+
+    def _check_names(self, prefixes: str, sides: str) -> None:
+        """Raise ValueError for stdin, and for sides of unequal number. prefixes: option; sides: start of the options"""
+        for name in (prefixes, f"{sides}source", f"{sides}target"):
+            if "-" in getattr(self, name):
+                raise ValueError(f"{flag_of(name)} -: text is read more than once, so not from stdin (name a file)")
+        sources, targets = getattr(self, f"{sides}source"), getattr(self, f"{sides}target")
+        if len(sources) != len(targets):
+            flag = flag_of(sides)
+            raise ValueError(
+                f"{flag}source names {len(sources)} files, {flag}target {len(targets)}: must be as many, they are pairs"
+            )
 
     @property
     def names_training(self) -> bool:
@@ -96,15 +79,45 @@ class CorpusOptions:
         return any(map(_is_stdin, self.train_tsv))
 
     @property
-    def names_evaluation(self) -> bool:
-        return bool(self.valid or self.valid_source or self.test or self.test_source)
-
-    @property
     def languages(self) -> tuple[str, str]:
         """Source and target; ValueError unless both are given."""
         if self.source_lang is None or self.target_lang is None:
             raise ValueError("--source-lang and --target-lang are missing (en, de)")
         return self.source_lang, self.target_lang
+
+
+@options_class
+class CorpusOptions(TrainingFiles):
+    """Training and evaluation pairs, and which of the training pairs to use."""
+
+    valid: tuple[str, ...] = opt(
+        (),
+        "prefixes of development sets, a set each; NAME=PREFIX names the set, by default by its file",
+        aliases=("validpref",),
+    )
+    test: tuple[str, ...] = opt((), "prefixes of test sets, a set each, as for --valid", aliases=("testpref",))
+    valid_source: tuple[str, ...] = opt((), "files of development sets, a set each")
+    valid_target: tuple[str, ...] = opt((), "their translations, in the order of --valid-source")
+    test_source: tuple[str, ...] = opt((), "files of test sets, a set each")
+    test_target: tuple[str, ...] = opt((), "their translations, in the order of --test-source")
+    min_length: int = opt(1, "shortest side of a training pair, in tokens after subwords", minimum=1)
+    max_length: int = opt(
+        256, "longest side of a training pair, in tokens after subwords; 0 is any (256: tensor2tensor)", minimum=0
+    )
+    max_ratio: float = opt(0.0, "longer side by shorter side of a training pair, in tokens, at most; 0 is any")
+
+    def __post_init__(self) -> None:
+        if self.max_ratio and not 1 <= self.max_ratio < math.inf:
+            raise ValueError(f"--max-ratio {self.max_ratio}: must be at least 1, or 0 for any")
+        if 0 < self.max_length < self.min_length:
+            raise ValueError(f"--min-length {self.min_length}: must not be above --max-length {self.max_length}")
+        super().__post_init__()
+        self._check_names("valid", "valid_")
+        self._check_names("test", "test_")
+
+    @property
+    def names_evaluation(self) -> bool:
+        return bool(self.valid or self.valid_source or self.test or self.test_source)
 
     @property
     def length_filter(self) -> LengthFilter:
@@ -185,12 +198,7 @@ def text_sets(
     Raises UserError for a missing file, two sets of one name, or a column that does not fit the files.
     """
     languages = options.languages
-    files = [_of_corpus(text, languages) for text in options.train]
-    files += [
-        FilePair(Path(s), Path(t), corpus=_corpus_name(_set_name(s, languages[0])))
-        for s, t in zip(options.source, options.target, strict=True)
-    ]
-    files += [_of_tsv(text, stdin) for text in options.train_tsv]
+    files = training_files(options, stdin)
     column_kinds, paths_of_columns = parse_columns(columns, len(files))
     files = [replace(pair, columns=paths) for pair, paths in zip(files, paths_of_columns, strict=True)]
     sets = [TextSet("train", "train", files, hold_out, column_kinds)] if files else []
@@ -211,12 +219,28 @@ def text_sets(
                 mend = f"give each another name: `--{kind} NAME=PREFIX`, or rename the files"
                 raise UserError(f"{count} {kind} sets have the name '{quoted(name)}' ({mend})")
         sets += named
-    for path in (path for text_set in sets for pair in text_set.files for path in pair.paths):
+    check_regular(pair for text_set in sets for pair in text_set.files)
+    return sets
+
+
+def training_files(options: TrainingFiles, stdin: Path | None = None) -> list[FilePair]:
+    """The training files that the options name. stdin: the file with its content, for `--train-tsv -`"""
+    languages = options.languages
+    files = [_of_corpus(text, languages) for text in options.train]
+    files += [
+        FilePair(Path(s), Path(t), corpus=_corpus_name(_set_name(s, languages[0])))
+        for s, t in zip(options.source, options.target, strict=True)
+    ]
+    return [*files, *(_of_tsv(text, stdin) for text in options.train_tsv)]
+
+
+def check_regular(files: Iterable[FilePair]) -> None:
+    """Raise UserError for what exists and is no regular file."""
+    for path in (path for pair in files for path in pair.paths):
         if path.exists() and not path.is_file():
             raise UserError(
                 f"{quoted(path)}: is not a regular file, and text is read more than once (write it to a file)"
             )
-    return sets
 
 
 def set_label(kind: str, name: str) -> str:

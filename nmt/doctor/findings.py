@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from nmt.doctor import pairs
+from nmt.doctor.pairs import Detector
 from nmt.errors import quoted
 
 Severity = Literal["error", "warning", "note"]
@@ -24,12 +26,16 @@ class Check:
     title: its name for people
     warning, error: the share from which a finding is a warning or an error; below it is a note
     advice: what to do
+    detect: for a fault of a single pair, the detector
+    clean: whether `nmt clean` removes such pairs by default; None if it has no such rule
     """
 
     title: str
     warning: float
     error: float
     advice: str
+    detect: Detector | None = None
+    clean: bool | None = None
 
 
 # Above each check, the reason for its thresholds. Shares are of the lines or pairs of a set, except where noted.
@@ -45,14 +51,68 @@ CHECKS: Final[dict[str, Check]] = {
         "lengths of both sides unrelated", ALWAYS, ALWAYS, "the lines are probably shifted: look at pairs far apart"
     ),
     # nmt prepare stops at the first such line by default.
-    "not-utf8": Check("not UTF-8", ALWAYS, ALWAYS, "convert the file (iconv), or nmt prepare --on-bad-line skip"),
+    "not-utf8": Check(
+        "not UTF-8", ALWAYS, ALWAYS, "convert the file (iconv), or nmt prepare --on-bad-line skip", pairs.not_utf8, True
+    ),
+    "blank-both-sides": Check(
+        "blank on both sides", 0.01, NEVER, "harmless: nmt prepare drops them", pairs.blank_on_both_sides, True
+    ),
     # Every corpus has a few, which nmt prepare drops; one in a thousand comes from a step that lost text of one side.
     "blank-one-side": Check(
-        "blank on one side", 0.001, 0.1, "nmt prepare drops them; many mean that a cleaning step went over one side only"
+        "blank on one side", 0.001, 0.1, "nmt prepare drops them; many mean that a cleaning step went over one side only",
+        pairs.blank_on_one_side, True,
     ),
-    "blank-both-sides": Check("blank on both sides", 0.01, NEVER, "harmless: nmt prepare drops them"),
+    "mojibake": Check(
+        "characters decoded wrongly", 0.001, 0.05, "text was decoded as Latin-1 or lost bytes: fix it at its origin",
+        pairs.mojibake, True,
+    ),
+    "control-characters": Check(
+        "control characters", 0.01, NEVER, "nmt reads them as spaces; look at what made the file",
+        pairs.control_characters, False,
+    ),
+    # Crawled text always has a few; from a hundredth on a model learns to write them.
+    "markup": Check(
+        "HTML entities or tags", 0.01, NEVER, "unescape (python: html.unescape) and strip tags", pairs.markup, True
+    ),
+    # Scripts are certain; quotations and names in other scripts are rarely half of a line.
+    "wrong-script": Check(
+        "line in another script", 0.001, 0.3, "drop them, or look which file is there", pairs.wrong_script, True
+    ),
+    # Of the kinds of noise that Khayrallah and Koehn (2018) added, copies did most harm, from 5 % on.
+    "copy": Check(
+        "target is a copy of the source", 0.01, 0.05, "drop them: a model learns to copy", pairs.copy, True
+    ),
+    # The guess is wrong for about 1 line of 1,000 (docs/measurements.md), so that fewer than ten times as many are a note.
+    "swapped": Check(
+        "source and target swapped", 0.01, 0.3, "exchange the files, or --source-lang and --target-lang",
+        pairs.swapped, True,
+    ),
+    "wrong-language": Check(
+        "line in another language", 0.01, 0.3, "drop them, or look which file is there", pairs.wrong_language, True
+    ),
+    # Such a line has more than 256 tokens in any subwords, so that nmt prepare drops it; a hundredth means that lines are
+    # not cut into sentences.
+    "long-line": Check(
+        "very long line", 0.01, NEVER, "nmt prepare --max-length drops them; or cut them into sentences",
+        pairs.long_line, True,
+    ),
+    "unlike-lengths": Check(
+        "one side several times as long", 0.01, 0.1, "free translations, or misaligned; nmt prepare --max-ratio drops them",
+        pairs.unlike_lengths, True,
+    ),
+    # Free translations and headings look so in fewer than 1 of 1,000 good pairs (docs/measurements.md).
+    "truncated": Check(
+        "one side ends within a sentence, and is shorter", 0.01, NEVER, "look at what truncated the lines",
+        pairs.truncated, True,
+    ),
+    # Hours, units and number words of one side differ in 2 to 7 % of good pairs (newstest, Tatoeba, Multi30k). The share
+    # is of pairs with digits on both sides.
+    "numbers-differ": Check(
+        "numbers that differ between the sides", 0.3, NEVER, "much of it means that lines do not translate each other",
+        pairs.numbers_differ, False,
+    ),
     # Common phrases repeat in speeches and subtitles; a tenth means that text was added twice.
-    "duplicate-pairs": Check("pair that was there before", 0.1, NEVER, "nmt prepare --deduplicate"),
+    "duplicate-pairs": Check("repeated pair", 0.1, NEVER, "nmt prepare --deduplicate", clean=True),
     # Paraphrases are useful, and some corpora consist of them: always a note.
     "several-targets": Check(
         "source that was there with another target", NEVER, NEVER, "natural in corpora of short sentences"
@@ -61,33 +121,7 @@ CHECKS: Final[dict[str, Check]] = {
     "in-training": Check(
         "source sentence that is in the training data", 0.01, 0.1, "take them out of the training data: scores are flattered"
     ),
-    # Such a line has more than 256 tokens in any subwords, so that nmt prepare drops it; a hundredth means that lines are
-    # not cut into sentences.
-    "long-line": Check("very long line", 0.01, NEVER, "nmt prepare --max-length drops them; or cut them into sentences"),
-    "unlike-lengths": Check(
-        "one side several times as long", 0.01, 0.1, "free translations, or misaligned; nmt prepare --max-ratio drops them"
-    ),
-    # Of the kinds of noise that Khayrallah and Koehn (2018) added, copies did most harm, from 5 % on.
-    "copy": Check("target is a copy of the source", 0.01, 0.05, "drop them: a model learns to copy"),
-    # The guess is wrong for about 1 line of 1,000 (docs/measurements.md), so that fewer than ten times as many are a note.
-    "swapped": Check("source and target swapped", 0.01, 0.3, "exchange the files, or --source-lang and --target-lang"),
-    "wrong-language": Check("line in another language", 0.01, 0.3, "drop them, or look which file is there"),
-    # Scripts are certain; quotations and names in other scripts are rarely half of a line.
-    "wrong-script": Check("line in another script", 0.001, 0.3, "drop them, or look which file is there"),
-    "control-characters": Check(
-        "control characters", 0.01, NEVER, "nmt reads them as spaces; look at what made the file"
-    ),
-    # Crawled text always has a few; from a hundredth on a model learns to write them.
-    "markup": Check("HTML entities or tags", 0.01, NEVER, "unescape (python: html.unescape) and strip tags"),
-    "mojibake": Check(
-        "characters decoded wrongly", 0.001, 0.05, "text was decoded as Latin-1 or lost bytes: mend it at its origin"
-    ),
-    # Hours, units and number words of one side differ in 2 to 7 % of good pairs (newstest, Tatoeba, Multi30k). The share
-    # is of pairs with digits on both sides.
-    "numbers-differ": Check(
-        "numbers that differ between the sides", 0.3, NEVER, "much of it means that lines do not translate each other"
-    ),
-    # The share is of tokens. Subwords leave nothing unknown; a thousandth is one unknown token in fifty sentences.
+    # Subwords leave nothing unknown; a thousandth is one unknown token in fifty sentences. The share is of tokens.
     "unknown-tokens": Check(
         "tokens out of vocabulary", 0.001, 0.05, "--byte-fallback, or a --character-coverage nearer 1; or another vocabulary"
     ),
@@ -137,13 +171,20 @@ class Finding:
     def title(self) -> str:
         return CHECKS[self.check].title + (f": {self.detail}" if self.detail else "")
 
+    @property
+    def advice(self) -> str:
+        """What to do, with the rule of `nmt clean` that removes such pairs."""
+        check = CHECKS[self.check]
+        flag = "" if check.clean else f" --drop {self.check}"
+        return check.advice + ("" if check.clean is None else f"; `nmt clean{flag}` removes such pairs")
+
     def to_json(self) -> dict[str, Any]:
         return {
             "severity": self.severity,
             **vars(self),
             "share": self.share,
             "told": self.title,
-            "advice": CHECKS[self.check].advice,
+            "advice": self.advice,
             "examples": [vars(example) for example in self.examples],
         }
 

@@ -20,10 +20,14 @@ MIN_SCORE: Final = 2.0  # two words of no other language, or more of several: on
 # The best score must be this many times the second: neighbours (da and sv, es and pt) share words, and a quotation
 # brings a second language.
 MIN_LEAD: Final = 2.0
+# Where nothing speaks for the language that a line should be in, less is enough for another; but not in a name or title.
+MIN_SCORE_ALONE: Final = 1.25
+MIN_LEAD_ALONE: Final = 1.5
+MIN_WORDS_ALONE: Final = 3
 MIN_LETTERS: Final = 4  # shorter lines are names, units or chemical symbols rather than text of a script
 
 WORD: Final = re.compile(r"[^\W\d_]+")
-WORD_BOUNDARIES: Final = "'’.,?!"  # the apostrophe too: l'eau is two words
+WORD_BOUNDARIES: Final = "'’.,?!\"„“”«»:;"  # the apostrophe too: l'eau is two words
 BEYOND_LATIN: Final = re.compile(
     r"[\u0370-\u1dff\u2c80-\ua71f\ua800-\ufaff\ufb07-\uff20\uff5b-\uffef\U00010000-\U0010ffff]"
 )
@@ -81,8 +85,8 @@ def is_profiled(language: str) -> bool:
     return base_language(language) in language_tables().function_words
 
 
-def guess_language(text: str) -> str | None:
-    """The language of a text; None if the evidence is too weak, as for most short lines."""
+def language_scores(text: str) -> dict[str, float]:
+    """The evidence for each language of the tables in a text: a function word or letter of it alone counts 1."""
     profiles, lower = _profiles(), text.lower()
     for mark in WORD_BOUNDARIES:
         lower = lower.replace(mark, " ")
@@ -91,9 +95,30 @@ def guess_language(text: str) -> str | None:
         evidence = evidence.union(profiles.letters.findall(lower))
     total = sum(map(profiles.scores.__getitem__, evidence))
     scores = profiles.unpacker.unpack(total.to_bytes(profiles.unpacker.size, "little"))
-    second, best = sorted(scores)[-2:]
-    is_clear = best >= MIN_SCORE * SCORE_UNIT and best >= MIN_LEAD * second
-    return profiles.languages[scores.index(best)] if is_clear else None
+    return {language: score / SCORE_UNIT for language, score in zip(profiles.languages, scores, strict=True)}
+
+
+def clear_language(scores: dict[str, float]) -> str | None:
+    """The language that the scores of a text are clear about; None if the evidence is too weak, as in most short lines."""
+    second, best = sorted(scores.values())[-2:]
+    is_clear = best >= MIN_SCORE and best >= MIN_LEAD * second
+    return max(scores, key=scores.__getitem__) if is_clear else None
+
+
+def judge_language(text: str, scores: dict[str, float], expected: str) -> str | None:
+    """The language of a text that should be in a language of the tables; None if the evidence is too weak."""
+    if (language := clear_language(scores)) is not None:
+        return language
+    if scores[expected] or len(text.split()) < MIN_WORDS_ALONE:
+        return None
+    second, best = sorted(scores.values())[-2:]
+    is_clear = best >= MIN_SCORE_ALONE and best >= MIN_LEAD_ALONE * second
+    return max(scores, key=scores.__getitem__) if is_clear else None
+
+
+def guess_language(text: str) -> str | None:
+    """The language of a text; None if the evidence is too weak, as in most short lines."""
+    return clear_language(language_scores(text))
 
 
 @cache

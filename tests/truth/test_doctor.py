@@ -86,7 +86,7 @@ FAULTS = [
         "copy",
         "pair",
         [(11, "Holiday Inn", "holiday inn"), (12, "Er ist da.", "Er ist da."), (13, "12", "12")],
-        ["train.en:11", "train.en:12"],
+        ["train.en:12"],
     ),
     ("swapped", "pair", [(20, "Sie sind uns nicht gut.", "They have not seen us.")], ["train.en:20"]),
     ("wrong-language", "target", [(21, "They have not seen us.", "Ils ne nous ont pas vus.")], ["train.de:21"]),

@@ -11,9 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-import nmt.doctor.examine
+import nmt.doctor.pairs
 import nmt.doctor.sets
 from nmt.artefact import Artefact
+from nmt.doctor.languages import language_scores
 
 SOURCE = [f"The house {i} is here, and we have not seen it." for i in range(100, 140)]
 TARGET = [f"Das Haus {i} ist hier, und wir haben es nicht gesehen." for i in range(100, 140)]
@@ -232,8 +233,9 @@ def test_a_signal_ends_it_between_two_chunks(corpus, call, monkeypatch):
     def stopped(text):
         guessed.append(text)
         os.kill(os.getpid(), signal.SIGTERM)
+        return language_scores(text)
 
-    monkeypatch.setattr(nmt.doctor.examine, "guess_language", stopped)
+    monkeypatch.setattr(nmt.doctor.pairs, "language_scores", stopped)
     assert call(*corpus()) == (128 + signal.SIGTERM, "", "")
     assert len(guessed) == 20  # both sides of the first chunk
 
