@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers bench-architectures bench-methods bench-serve bench-markup faults fuzz soak pins docs recording format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers bench-architectures bench-methods bench-serve bench-markup bench-clean faults fuzz soak pins docs recording format clean
 
 setup: $(VENV)/ready
 
@@ -85,6 +85,11 @@ bench-serve: setup
 # make bench-markup MODEL=model SOURCE=test.en [FLAGS="--lines 500 --gold pairs.tsv"]
 bench-markup: setup
 	$(BIN)/python benchmarks/markup.py --model $(MODEL) --source $(SOURCE) $(FLAGS)
+
+# make bench-clean CORPUS=tatoeba/en-de/train WRONG=tatoeba/en-fr/train [WORK=FOLDER] [FLAGS="--share 0.04"]
+# with FLAGS="--train clean noisy cleaned --valid PREFIX --test PREFIX" it also trains a small model on each corpus
+bench-clean: setup
+	$(BIN)/python benchmarks/clean.py --corpus $(CORPUS) --wrong $(WRONG) --work $(or $(WORK),runs/clean) $(FLAGS)
 
 # make bench-alignment [MODEL="runs/toy/model runs/other/model"] [FLAGS="--source test.en --target test.de --gold test.align"]
 bench-alignment: $(if $(MODEL),setup,demo)

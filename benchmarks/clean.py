@@ -9,8 +9,8 @@ settings and the same number of updates, and translates the test set.
 """
 
 import argparse
-import json
 import random
+import resource
 import subprocess
 import sys
 from collections import Counter
@@ -53,7 +53,10 @@ def truncated(text: str, chance: random.Random) -> str:
 
 
 def noise(pairs: list[Pair], wrong: list[Pair], count: int, chance: random.Random) -> list[tuple[str, Pair]]:
-    """`count` noisy pairs of each kind. pairs: of the corpus, not among the good ones; wrong: with a target in a wrong language"""
+    """`count` noisy pairs of each kind, made of `pairs`, which are not among the good ones.
+
+    wrong: pairs with a target in a wrong language
+    """
     others = iter(pairs)
 
     def take(make: Callable[[Pair], Pair], of: Callable[[Pair], bool] = lambda _: True) -> list[Pair]:
@@ -70,7 +73,6 @@ def noise(pairs: list[Pair], wrong: list[Pair], count: int, chance: random.Rando
         "wrong language": chance.sample(wrong, count),
         "mojibake": take(lambda pair: (pair[0], mojibake(pair[1])), lambda pair: not pair[1].isascii()),
         "truncated": take(lambda pair: (pair[0], truncated(pair[1], chance)), lambda pair: len(pair[1].split()) > 2),
-        # Neither is part of the training corpora: what no rule can see without a model.
         "truncated, final mark kept": take(
             lambda pair: (pair[0], truncated(pair[1], chance) + pair[1][-1:]), lambda pair: len(pair[1].split()) > 2
         ),
@@ -79,7 +81,18 @@ def noise(pairs: list[Pair], wrong: list[Pair], count: int, chance: random.Rando
     return [(kind, pair) for kind, made in kinds.items() for pair in made]
 
 
-TRAINED_ON = ("swapped", "copied", "wrong language", "mojibake", "truncated")
+# Neither of the last two is part of the training corpora: what no rule can see without a model.
+KINDS = (
+    GOOD,
+    "swapped",
+    "copied",
+    "wrong language",
+    "mojibake",
+    "truncated",
+    "truncated, final mark kept",
+    "mispaired",
+)
+TRAINED_ON = KINDS[1:6]
 
 
 def read(prefix: str, languages: Pair) -> list[Pair]:
@@ -115,6 +128,44 @@ def make_corpora(given: argparse.Namespace) -> None:
     for name, rows in corpora.items():
         write(given.work / name, [pair for _, pair in rows], languages)
         (given.work / f"{name}.kinds").write_text("".join(f"{kind}\n" for kind, _ in rows))
+
+
+def clean(name: str, given: argparse.Namespace) -> tuple[dict[int, str], float]:
+    """Clean a corpus of the work folder; returns the rule of each removed pair by number, from 0, and seconds of a CPU."""
+    prefix, rejected = given.work / name, given.work / f"{name}.rejected.tsv"
+    start = cpu_seconds()
+    call(
+        "clean", str(prefix), "--source-lang", given.source_lang, "--target-lang", given.target_lang,
+        "--output", str(given.work / ("cleaned" if name == "noisy" else f"{name}.cleaned")), "--rejected", str(rejected),
+    )  # fmt: skip
+    rows = [line.split("\t") for line in text_rows(rejected)]
+    return {int(place.rpartition(":")[2]) - 1: rule for rule, place, *_ in rows}, cpu_seconds() - start
+
+
+def cpu_seconds() -> float:
+    """The time of a CPU that the commands so far have taken."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def text_rows(path: Path) -> list[str]:
+    """The lines of a file that keeps control characters."""
+    return path.read_bytes().decode().removesuffix("\n").split("\n")
+
+
+def print_tables(removed: dict[int, str], kinds: list[str]) -> None:
+    """The recall of each kind of noise, and the precision of each rule."""
+    counts, found = Counter(kinds), Counter((kinds[i], rule) for i, rule in removed.items())
+    print("| pairs | number | removed | % | by the rules |", "|---|---|---|---|---|", sep="\n")
+    for kind in dict.fromkeys([GOOD, *sorted(counts, key=list(KINDS).index)]):
+        rules = {rule: count for (of, rule), count in found.most_common() if of == kind}
+        listed = ", ".join(f"{rule} {count:,}" for rule, count in rules.items())
+        total = sum(rules.values())
+        print(f"| {kind} | {counts[kind]:,} | {total:,} | {100 * total / counts[kind]:.2f} | {listed} |")
+    print("\n| rule | removed | of them good pairs | precision, % |", "|---|---|---|---|", sep="\n")
+    for rule, total in Counter(removed.values()).most_common():
+        good = found[GOOD, rule]
+        print(f"| {rule} | {total:,} | {good:,} | {100 * (1 - good / total):.2f} |")
 
 
 def train(name: str, given: argparse.Namespace) -> str:
@@ -163,5 +214,11 @@ if __name__ == "__main__":
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     make_corpora(given)
+    for name in ("all", "noisy"):
+        removed, seconds = clean(name, given)
+        kinds = text_rows(given.work / f"{name}.kinds")
+        print(f"{name}: {len(kinds):,} pairs, {len(kinds) / seconds:,.0f} per second of a CPU", flush=True)
+        if name == "all":
+            print_tables(removed, kinds)
     for name in given.train:
         print(name, train(name, given), sep="\n", flush=True)

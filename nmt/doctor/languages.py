@@ -122,9 +122,15 @@ def guess_language(text: str) -> str | None:
 
 
 @cache
-def character_worth(language: str) -> float:
+def _character_worth(language: str) -> float:
     """The number of Latin letters that say about as much as one character of a language."""
     return language_tables().character_worth.get(base_language(language), 1.0)
+
+
+def text_size(text: str, language: str) -> float:
+    """The length of a text in Latin letters that say about as much; names in Latin letters count as they are."""
+    worth = _character_worth(language)
+    return len(text) if worth == 1 or text.isascii() else len(text) + (worth - 1) * len(BEYOND_LATIN.findall(text))
 
 
 @cache

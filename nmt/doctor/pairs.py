@@ -11,12 +11,12 @@ from typing import Final, Literal, NamedTuple
 
 from nmt.doctor.languages import (
     MIN_SCORE,
-    character_worth,
     foreign_script,
     is_profiled,
     judge_language,
     language_scores,
     scripts_of,
+    text_size,
 )
 from nmt.text.corpus import decode_line, is_invisible
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
@@ -106,7 +106,7 @@ class Pair:
     def sizes(self) -> tuple[float, float]:
         """The length of each side in Latin letters that say as much; 0 for a blank one."""
         source, target = (
-            0.0 if blank else len(text) * character_worth(language)
+            0.0 if blank else text_size(text, language)
             for text, blank, language in zip(self.texts, self.blank, self.languages, strict=True)
         )
         return source, target
@@ -195,7 +195,7 @@ def copy(pair: Pair) -> Iterable[Fault]:
     words = [
         word for word in (word.strip(AROUND_WORDS) for word in text.split()) if word and any(map(str.isalpha, word))
     ]
-    num_running = sum(word == word.lower() and not NOT_PROSE.search(word) for word in words)
+    num_running = sum(len(word) > 1 and word == word.lower() and not NOT_PROSE.search(word) for word in words)
     num_words = len(words)
     if not UNSPACED_LANGUAGES.isdisjoint(pair.expected) and not text.isascii():
         num_words = num_running = sum(map(str.isalpha, text)) // 4
