@@ -37,9 +37,9 @@ def sentences(text: str) -> list[str]:
     return [" ".join(part.split()) for part in parts if re.search(r"\w", part)]
 
 
-def test_the_readmes_table_has_a_row_for_every_command():
-    rows = re.findall(r"^\| `nmt ([\w-]+)` \|", (ROOT / "README.md").read_text(), re.M)
-    assert sorted(rows) == sorted(COMMANDS)
+def test_the_readmes_table_names_every_command():
+    rows = re.findall(r"^\|.*$", (ROOT / "README.md").read_text(), re.M)
+    assert sorted(set(re.findall(r"`nmt ([\w-]+)`", "\n".join(rows)))) == sorted(COMMANDS)
 
 
 def test_the_readme_is_short_and_names_the_first_commands():
