@@ -831,7 +831,8 @@ def test_variables_of_torchrun_that_are_no_numbers_are_2(variables, trained, nmt
 
 def test_a_missing_model_or_data_is_4_and_names_it(nmt, tmp_path):
     score = ["score", "--model=nowhere", "--source=a", "--target=b"]
-    for arguments in (score, ["train", "--data=nowhere", f"--output={tmp_path / 'run'}"]):
+    train = ["train", "--data=nowhere", f"--output={tmp_path / 'run'}", "--preset=transformer-mini"]
+    for arguments in (score, train):
         refused = nmt(*arguments)
         assert refused.returncode == 4
         assert b"nowhere: no such folder" in refused.stderr

@@ -62,5 +62,7 @@ def test_the_grid_of_sizes(rows):
     ],
 )
 def test_what_cannot_be_captured_is_told(flags, message, data, tmp_path, call):
-    told = call("train", f"--data={data}", f"--output={tmp_path / 'run'}", "--device=cpu", "--capture", *flags)
+    told = call(
+        "train", f"--data={data}", f"--output={tmp_path / 'run'}", "--device=cpu", "--d-model=16", "--capture", *flags
+    )
     assert told.code == 2 and message in told.err
