@@ -21,7 +21,7 @@ def has_bfloat16(device: torch.device) -> bool:
     Without them torch computes such products too, but takes many times as long as for float32.
     """
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return _processor_has("avx512_bf16", "bf16") and _max_isa() not in ISA_WITHOUT_BFLOAT16  # x86, and ARM
 
 

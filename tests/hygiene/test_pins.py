@@ -18,7 +18,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {name: requirements for name, requirements in PROJECT["optional-dependencies"].items() if name != "comet"}
 RECORD = json.loads((Path(__file__).parent / "pypi.json").read_text())
 PINS = [Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if line[:1] not in ("", "#")]
-RUNTIME_EXTRAS = ["serve", "ctranslate2", "formats"]
+RUNTIME_EXTRAS = ["serve", "ctranslate2"]
 RUNTIME = [
     Requirement(line) for line in (ROOT / "deploy/runtime.txt").read_text().splitlines() if line[:1] not in ("", "#")
 ]
