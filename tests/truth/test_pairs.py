@@ -65,13 +65,23 @@ def test_names_numbers_addresses_and_short_texts_may_be_the_same_in_both_languag
 @pytest.mark.parametrize(
     ("source", "target"),
     [
-        ("Hi.", "Guten Tag!"), ("Thanks", "Danke schön"), ("Fire!", "Es brennt!"), ("No.", "Nein, auf gar keinen Fall."),
-        ("He said: 'Ich bin ein Berliner.'", "Er sagte: „Ich bin ein Berliner.“"), ("Come in", "Herein"), ("See above", "S. o."),
-        ("Chapter 3", "3. Kapitel"), ("The know-how is ours", "Das Know-how ist unseres"), ("Was it you?", "Warst du es?"),
-        ("Washington, D.C.", "Washington"), ("I love Jean-Luc Godard's À bout de souffle.", "Ich liebe „Außer Atem“ von Godard."),
-        ("Tom is wearing a T-shirt.", "Tom hat ein T-Shirt an."), ("A man in a hat.", "Ein Mann mit Hut."), ("Tom & Jerry; Tim & Struppi", "Tom & Jerry; Tim & Struppi"),
+        ("Hi.", "Guten Tag!"),
+        ("Thanks", "Danke schön"),
+        ("Fire!", "Es brennt!"),
+        ("No.", "Nein, auf gar keinen Fall."),
+        ("He said: 'Ich bin ein Berliner.'", "Er sagte: „Ich bin ein Berliner.“"),
+        ("Come in", "Herein"),
+        ("See above", "S. o."),
+        ("Chapter 3", "3. Kapitel"),
+        ("The know-how is ours", "Das Know-how ist unseres"),
+        ("Was it you?", "Warst du es?"),
+        ("Washington, D.C.", "Washington"),
+        ("I love Jean-Luc Godard's À bout de souffle.", "Ich liebe „Außer Atem“ von Godard."),
+        ("Tom is wearing a T-shirt.", "Tom hat ein T-Shirt an."),
+        ("A man in a hat.", "Ein Mann mit Hut."),
+        ("Tom & Jerry; Tim & Struppi", "Tom & Jerry; Tim & Struppi"),
     ],
-)  # fmt: skip
+)
 def test_a_right_pair_of_english_and_german_has_no_fault(source, target):
     assert faults(source, target) == set()
 
@@ -136,11 +146,19 @@ def test_a_truncated_target_is_found(language):
 @pytest.mark.parametrize(
     ("check", "source", "target"),
     [
-        ("not-utf8", b"caf\xe9 au lait", "Kaffee"), ("blank-one-side", "A line.", "\u200b "), ("blank-both-sides", " ", ""),
-        ("control-characters", "a\x07b", "ab"), ("markup", "&nbsp;a", "a"), ("markup", "<br/>a", "a"), ("markup", '<a href="x">a</a>', "a"),
-        ("markup", "a &#8217; b", "a"), ("mojibake", "a \ufffd", "a"), ("long-line", "a " * 800, "b " * 800), ("numbers-differ", "1 and 2", "1 und 3"),
+        ("not-utf8", b"caf\xe9 au lait", "Kaffee"),
+        ("blank-one-side", "A line.", "\u200b "),
+        ("blank-both-sides", " ", ""),
+        ("control-characters", "a\x07b", "ab"),
+        ("markup", "&nbsp;a", "a"),
+        ("markup", "<br/>a", "a"),
+        ("markup", '<a href="x">a</a>', "a"),
+        ("markup", "a &#8217; b", "a"),
+        ("mojibake", "a \ufffd", "a"),
+        ("long-line", "a " * 800, "b " * 800),
+        ("numbers-differ", "1 and 2", "1 und 3"),
         ("unlike-lengths", "No.", "Das hat mit uns beiden nichts zu tun."),
     ],
-)  # fmt: skip
+)
 def test_a_planted_fault_is_found_alone(check, source, target):
     assert faults(source, target) == {check}

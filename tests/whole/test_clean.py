@@ -146,12 +146,19 @@ def test_a_repeated_pair_is_found_in_another_chunk_and_file_and_workers_change_n
 @pytest.mark.parametrize(
     ("flags", "code", "named"),
     [
-        (["--drop=copies"], 2, "copies"), (["--drop=copy", "--keep=copy"], 2, "copy"), (["--output=c"], 2, "c.en"),
-        (["--target-lang=en"], 2, "--target-lang"), (["--dry-run", "--rejected=x"], 2, "--rejected"), (["--rejected=out.en"], 2, "out.en"),
-        (["--output=nowhere/out"], 5, "nowhere"), (["nothing"], 2, "nothing.en"), (["longer"], 3, "longer.de"), (["wide"], 3, "wide.en:1"),
+        (["--drop=copies"], 2, "copies"),
+        (["--drop=copy", "--keep=copy"], 2, "copy"),
+        (["--output=c"], 2, "c.en"),
+        (["--target-lang=en"], 2, "--target-lang"),
+        (["--dry-run", "--rejected=x"], 2, "--rejected"),
+        (["--rejected=out.en"], 2, "out.en"),
+        (["--output=nowhere/out"], 5, "nowhere"),
+        (["nothing"], 2, "nothing.en"),
+        (["longer"], 3, "longer.de"),
+        (["wide"], 3, "wide.en:1"),
         (["empty"], 3, "empty.en"),
     ],
-)  # fmt: skip
+)
 def test_an_error_is_one_line_and_leaves_no_file(flags, code, named, corpus, call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     corpus(KEPT)
