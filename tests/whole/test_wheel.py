@@ -96,6 +96,7 @@ def test_the_installed_program_is_that_of_the_wheel(environment: Path, nmt: Whee
     assert nmt.run([program, "recipes"]).splitlines() == nmt("recipes").splitlines() != []
 
 
+@pytest.mark.timeout(600)
 def test_every_command_works_from_the_wheel_in_an_empty_folder(nmt: Wheel, tmp_path: Path) -> None:
     nmt("recipes", "toy", "--output", "recipes")
     flags = [word for name, value in TINY.items() for word in (f"--{name}", str(value))]
@@ -116,6 +117,7 @@ def test_every_command_works_from_the_wheel_in_an_empty_folder(nmt: Wheel, tmp_p
         "translate", "--model", "imported", "--input", source, "--output", "translated", "--attention", "attention.html"
     )
     nmt("doctor", data, "--html", "doctor.html")
+    nmt("clean", toy / "text/train", "--source-lang", "en", "--target-lang", "de", "--output", "cleaned")
     nmt("plot", trained, "--output", "curves.html")
     nmt("report", trained, "--html", "report.html")
     for page in ("attention", "doctor", "curves", "report"):
