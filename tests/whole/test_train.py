@@ -37,6 +37,7 @@ from nmt.cli.main import run as run_in_process
 from nmt.cli.train import TRAIN_OPTIONS
 from nmt.runs import Checkpoints, update_of
 from nmt.train.options import parse_periods
+from nmt.train.reporting import EARLY_UPDATES
 from nmt.train.run import Run
 
 
@@ -707,7 +708,10 @@ def test_wandb_gets_the_numbers_of_tensorboard_and_a_continued_run_its_id(data, 
     losses = {row["update"]: row["loss"] for row in rows if "loss" in row}
     bleu = {row["update"]: row["valid_bleu"] for row in rows if "valid_bleu" in row}
     numbers = {**first["numbers"], **second["numbers"]}
-    assert list(numbers) == [1, 10, 20] and numbers[1]["loss"] == losses[1]
+    early = [
+        first + update for first in (0, 10) for update in EARLY_UPDATES
+    ]  # of each process; others are at 10 and 20
+    assert list(numbers) == sorted({*early, 10, 20}) and numbers[1]["loss"] == losses[1]
     assert {step: values["valid/bleu"] for step, values in numbers.items() if "valid/bleu" in values} == bleu
     assert all({"loss", "nll", "speed", "lr"} <= values.keys() for values in numbers.values())
 
@@ -727,7 +731,7 @@ def test_tensorboard_gets_the_losses_and_the_validation(data, tmp_path, capfd):
     events.Reload()
     lines = records_of(tmp_path / "run")
     bleu = [line["valid_bleu"] for line in lines if "valid_bleu" in line]
-    assert [event.step for event in events.Scalars("loss")] == [1, 10, 20]
+    assert [event.step for event in events.Scalars("loss")] == sorted({*EARLY_UPDATES, 10, 20})
     assert [event.value for event in events.Scalars("valid/bleu")] == pytest.approx(bleu, rel=1e-6)
 
 
