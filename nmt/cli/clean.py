@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from nmt.cli.command import Command, print_json, print_lines
+from nmt.cli.corpora import CORPUS_HELP, undirected_corpus
 from nmt.cli.tables import table_lines
 from nmt.doctor.clean import CleanOptions, CleanReport, clean
 from nmt.doctor.findings import CHECKS
@@ -15,6 +16,7 @@ HEADER = ("rule", "removed", "share", "what it removes")
 
 @options_class
 class CleanCommandOptions(CleanOptions):
+    corpus: tuple[str, ...] = opt((), CORPUS_HELP)
     json: bool = opt(False, "print the report as JSON")
 
 
@@ -47,4 +49,4 @@ def _lines(report: CleanReport) -> Iterator[str]:
         yield from (f"    {quoted(example.place)}: {example.text}" for example in report.examples.get(rule, ()))
 
 
-COMMAND = Command("clean", CleanCommandOptions, run, positional=("train",))
+COMMAND = Command("clean", CleanCommandOptions, run, positional=("corpus...",), base=undirected_corpus)

@@ -38,7 +38,7 @@ OTHER_ENDINGS: Final = (
     "py",
 )
 PAIR_IN_NAME: Final = re.compile(r"(?:.*[._])?([a-z]{2,3})-([a-z]{2,3})")  # europarl-v7.de-en
-OTHER_WAYS: Final = ("train", "train_tsv", "source", "target")  # to name training files
+TRAINING_FILES: Final = ("train", "train_tsv", "source", "target")  # options that name them
 
 
 def corpus_or_data(given: Mapping[str, Any]) -> Layer | None:
@@ -49,6 +49,12 @@ def corpus_or_data(given: Mapping[str, Any]) -> Layer | None:
         is_data = (path / MANIFEST).exists() or not (text_exists(path) or _files_of(path) or all(languages))
         if is_data or (path.is_dir() and not _files_of(path)):
             return Layer(COMMAND_LINE, {"data": words[0]})
+    return _corpus(words, given, needs_direction=False) if words else None
+
+
+def undirected_corpus(given: Mapping[str, Any]) -> Layer | None:
+    """The settings that the words of `nmt clean` stand for. given: all other settings"""
+    words = _words(given)
     return _corpus(words, given, needs_direction=False) if words else None
 
 
@@ -69,16 +75,21 @@ def _languages(given: Mapping[str, Any]) -> list[str | None]:
 
 
 def _corpus(words: Sequence[str], given: Mapping[str, Any], needs_direction: bool) -> Layer:
+    """The settings that name a corpus. Raises UserError where a flag sets one of them too, which would replace the words."""
+    layer = _found(words, given, needs_direction)
+    if twice := next((name for name in TRAINING_FILES if name in layer.values and name in given), None):
+        named, flag = " ".join(map(quoted, words)), flag_of(twice)
+        raise UserError(f"'{named}' and {flag} both name training files (use one; several are {flag} A {flag} B)")
+    return layer
+
+
+def _found(words: Sequence[str], given: Mapping[str, Any], needs_direction: bool) -> Layer:
     """The files that some words name, and their languages unless these are given.
 
     needs_direction: whether one word is not enough where nothing says which language is the source
     Raises UserError for words that name no corpus, with those that would.
     """
     named = " ".join(map(quoted, words))
-    if other := next((name for name in OTHER_WAYS if name in given), None):
-        raise UserError(
-            f"'{named}' and {flag_of(other)} both name training files (use one; several prefixes are --train A --train B)"
-        )
     languages, exist = _languages(given), [text_exists(Path(word)) for word in words]
     if len(words) == 1 and all(exist) and not Path(words[0]).is_dir():
         return _one_file(Path(words[0]), languages)
