@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from nmt.cli.command import Command, print_json, print_lines
 from nmt.cli.corpora import CORPUS_HELP, undirected_corpus
 from nmt.cli.tables import table_lines
-from nmt.doctor.clean import CleanOptions, CleanReport, clean
+from nmt.doctor.clean import CleanOptions, CleanReport, clean_corpus
 from nmt.doctor.findings import CHECKS
 from nmt.errors import quoted
 from nmt.log import log
 from nmt.options import opt, options_class
 
-HEADER = ("rule", "removed", "share", "what it removes")
+RULE_HEADER = ("rule", "removed", "share", "what it removes")
 
 
 @options_class
@@ -25,7 +25,7 @@ def run(options: CleanCommandOptions) -> None:
 
     The other pairs are copied unchanged and in their order.
     """
-    report = clean(options)
+    report = clean_corpus(options)
     if options.json:
         print_json(report.to_json())
     else:
@@ -42,7 +42,7 @@ def _lines(report: CleanReport) -> Iterator[str]:
         (rule, f"{count:,}", f"{100 * count / report.read:.2f} %", CHECKS[rule].title)
         for rule, count in report.removed.items()
     ]
-    header, *lines = table_lines([HEADER, *rows], right=(1, 2))
+    header, *lines = table_lines([RULE_HEADER, *rows], right=(1, 2))
     yield header
     for rule, line in zip(report.removed, lines, strict=True):
         yield line

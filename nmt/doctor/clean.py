@@ -20,7 +20,7 @@ from nmt.data.duplicates import find_repeated
 from nmt.data.encode import Chunk, FilePair, chunks, digests_of
 from nmt.data.sets import TrainingFiles, check_regular, training_files
 from nmt.data.workers import in_order
-from nmt.doctor.examine import DETECTORS, pair_of, place_of, texts_of
+from nmt.doctor.examine import DETECTORS, fault_place, fault_texts, pair_of
 from nmt.doctor.findings import CHECKS, Example, FindingCounts
 from nmt.doctor.pairs import Fault
 from nmt.errors import InputError, UserError, naming, quoted, unknown
@@ -33,8 +33,8 @@ from nmt.text.corpus import BOM, bad_bytes
 RULES: Final = tuple(name for name, check in CHECKS.items() if check.clean is not None)
 DEFAULT_RULES: Final = tuple(name for name in RULES if CHECKS[name].clean)
 REPEATED: Final = "duplicate-pairs"  # the one rule that looks at more than one pair
-ALL: Final = "all"
-KEPT: Final = 255  # in place of the index of a rule
+ALL_RULES: Final = "all"
+NO_RULE: Final = 255  # in place of the index of a rule
 
 
 @options_class
@@ -70,11 +70,11 @@ class CleanOptions(TrainingFiles):
         """The names of the rules to apply, in their order."""
         drop, keep = ({name for word in words for name in word.split(",")} for words in (self.drop, self.keep))
         for name in sorted(drop | keep):
-            if name not in (*RULES, ALL):
-                raise unknown("rule", name, (*RULES, ALL))
+            if name not in (*RULES, ALL_RULES):
+                raise unknown("rule", name, (*RULES, ALL_RULES))
         if both := sorted(drop & keep):
             raise ValueError(f"'{both[0]}' is named by --drop and by --keep: name it in one of them")
-        chosen = set(RULES if ALL in drop else () if ALL in keep else DEFAULT_RULES)
+        chosen = set(RULES if ALL_RULES in drop else () if ALL_RULES in keep else DEFAULT_RULES)
         return tuple(name for name in RULES if name in (chosen | drop) - keep)
 
     @property
@@ -105,7 +105,7 @@ class CleanReport:
 class Judged:
     """The verdicts on N pairs.
 
-    rules: (N,) index of the first rule that each pair breaks, or KEPT
+    rules: (N,) index of the first rule that each pair breaks, or NO_RULE
     digests: (N, 2) 128 bits of each kept pair; zeros of others, and of all if they are not wanted
     found: the count and first examples of each rule
     """
@@ -125,7 +125,9 @@ class JudgePairs:
 
     def __call__(self, chunk: Chunk) -> Judged:
         size = len(chunk.numbers)
-        judged = Judged(np.full(size, KEPT, np.uint8), np.zeros((size, 2), np.uint64), FindingCounts(self.max_examples))
+        judged = Judged(
+            np.full(size, NO_RULE, np.uint8), np.zeros((size, 2), np.uint64), FindingCounts(self.max_examples)
+        )
         kept: list[tuple[str, str]] = []
         for i in range(size):
             pair = pair_of(chunk, i, self.languages)
@@ -135,17 +137,17 @@ class JudgePairs:
             for rule, name in enumerate(self.rules):
                 if name in DETECTORS and (fault := next((f for f in DETECTORS[name](pair) if f.found), None)):
                     judged.rules[i] = rule
-                    texts = pair.texts if fault.side is None else texts_of(pair, fault)
-                    judged.found.add(name, "pair", place_of(chunk, i, fault), *texts)
+                    texts = pair.texts if fault.side is None else fault_texts(pair, fault)
+                    judged.found.add(name, "pair", fault_place(chunk, i, fault), *texts)
                     break
             else:
                 kept.append(pair.texts)
         if REPEATED in self.rules and kept:
-            judged.digests[judged.rules == KEPT] = digests_of(*zip(*kept, strict=True))
+            judged.digests[judged.rules == NO_RULE] = digests_of(*zip(*kept, strict=True))
         return judged
 
 
-def clean(options: CleanOptions) -> CleanReport:
+def clean_corpus(options: CleanOptions) -> CleanReport:
     """Write the cleaned corpus, and report what was removed. Raises Interrupted when a signal asked to stop.
 
     Raises InputError for text that cannot be used; nothing is written then.
@@ -158,10 +160,10 @@ def clean(options: CleanOptions) -> CleanReport:
         if options.outputs:
             streams = [stack.enter_context(new_output(path)) for path in options.outputs]
             _copy(streams, options, files, rules, signals)
-    counts = np.bincount(rules, minlength=KEPT + 1).tolist()
+    counts = np.bincount(rules, minlength=NO_RULE + 1).tolist()
     removed = {name: counts[i] for i, name in enumerate(options.rules)}
     examples = {check: examples for (check, _, _), examples in found.examples.items() if examples}
-    return CleanReport(len(rules), counts[KEPT], removed, examples)
+    return CleanReport(len(rules), counts[NO_RULE], removed, examples)
 
 
 def _check_outputs(outputs: Sequence[Path], files: Sequence[FilePair]) -> None:
@@ -179,7 +181,7 @@ def _check_outputs(outputs: Sequence[Path], files: Sequence[FilePair]) -> None:
 def _judge(
     options: CleanOptions, files: Sequence[FilePair], signals: Signals
 ) -> tuple[NDArray[np.uint8], FindingCounts]:
-    """(N,) the index of the rule that each pair breaks first, or KEPT; and the counts with examples."""
+    """(N,) the index of the rule that each pair breaks first, or NO_RULE; and the counts with examples."""
     task, found = JudgePairs(options.languages, options.rules, options.examples), FindingCounts(options.examples)
     folder = options.outputs[0].parent if options.outputs else Path(tempfile.gettempdir())
     verdicts: list[NDArray[np.uint8]] = []
@@ -222,7 +224,7 @@ def _copy(
                 if len(of_chunk) < len(chunk.numbers):
                     break
                 for stream, lines in zip(sides, _whole_lines(chunk), strict=True):
-                    stream.write(b"".join(compress(lines, of_chunk == KEPT)))
+                    stream.write(b"".join(compress(lines, of_chunk == NO_RULE)))
                 if len(streams) > 2:
                     streams[2].writelines(_rejected(chunk, of_chunk, options.rules))
                 first += len(of_chunk)
@@ -245,7 +247,7 @@ def _whole_lines(chunk: Chunk) -> tuple[list[bytes], list[bytes]]:
 
 def _rejected(chunk: Chunk, rules: NDArray[np.uint8], names: Sequence[str]) -> Iterator[bytes]:
     """The rows of the removed pairs. Tabs within the text are spaces."""
-    for i in np.flatnonzero(rules != KEPT).tolist():
-        place = quoted(place_of(chunk, i, Fault()))
+    for i in np.flatnonzero(rules != NO_RULE).tolist():
+        place = quoted(fault_place(chunk, i, Fault()))
         sides = (line.rstrip(b"\r\n").replace(b"\t", b" ") for line in (chunk.source[i], chunk.target[i]))
         yield b"\t".join([names[rules[i]].encode(), place.encode(), *sides]) + b"\n"

@@ -14,7 +14,7 @@ from nmt.data.row_files import SIDES
 from nmt.data.sets import zero_counts
 from nmt.doctor.findings import CHECKS, FindingCounts, SideName
 from nmt.doctor.lengths import LengthHistograms
-from nmt.doctor.pairs import SIDE_NUMBERS, Fault, Pair
+from nmt.doctor.pairs import SIDE_NUMBERS, Fault, LinePair
 from nmt.doctor.repeats import keys_of
 from nmt.text.corpus import is_invisible
 from nmt.text.pipeline import Pipeline, Side
@@ -96,7 +96,7 @@ class ExaminePairs:
             examined.loose_keys = keys_of(NOT_WORDS.sub("", text.casefold()) for text in texts[0])
         return examined
 
-    def _check(self, lines: Chunk, i: int, pair: Pair, counts: FindingCounts) -> None:
+    def _check(self, lines: Chunk, i: int, pair: LinePair, counts: FindingCounts) -> None:
         """Count the faults of pair i."""
         for check, detect in DETECTORS.items():
             for fault in detect(pair):
@@ -104,7 +104,7 @@ class ExaminePairs:
                 if check in SHARES_OF_JUDGED:
                     counts.of[check, name] += 1
                 if fault.found:
-                    counts.add(check, name, place_of(lines, i, fault), *texts_of(pair, fault))
+                    counts.add(check, name, fault_place(lines, i, fault), *fault_texts(pair, fault))
 
     def _measure(self, lines: Chunk, texts: tuple[list[str], list[str]], examined: ExaminedPairs) -> None:
         """Measure lengths; with a vocabulary count tokens, unknown ones, and the pairs that the filter would drop."""
@@ -139,19 +139,19 @@ class ExaminePairs:
                 examined.counts.add("dropped", "pair", place, texts[0][i], texts[1][i], detail=REASONS[reasons[i]])
 
 
-def pair_of(lines: Chunk, i: int, languages: tuple[str, str]) -> Pair:
-    """Pair i of a chunk."""
-    return Pair(languages, (lines.source[i], lines.target[i]), lines.numbers[i] == 1)
+def pair_of(lines: Chunk, i: int, languages: tuple[str, str]) -> LinePair:
+    """LinePair i of a chunk."""
+    return LinePair(languages, (lines.source[i], lines.target[i]), lines.numbers[i] == 1)
 
 
-def place_of(lines: Chunk, i: int, fault: Fault) -> str:
+def fault_place(lines: Chunk, i: int, fault: Fault) -> str:
     """FILE:LINE of a fault in pair i of a chunk, or FILE:LINE:BYTE."""
     side = fault.side or 0
     place = f"{lines.files.paths[side]}:{lines.numbers[i]}"
     return place if fault.column is None else f"{place}:{fault.column + (lines.target_start(i) if side else 0)}"
 
 
-def texts_of(pair: Pair, fault: Fault) -> tuple[str, ...]:
+def fault_texts(pair: LinePair, fault: Fault) -> tuple[str, ...]:
     """The example of a fault."""
     if fault.text is not None:
         return (fault.text,)

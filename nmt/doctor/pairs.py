@@ -1,6 +1,6 @@
 """The faults of a pair of lines: one detector per check of a single pair, which `nmt doctor` counts and `nmt clean` applies.
 
-A detector takes a Pair and gives its faults, without a threshold for the corpus. The table of checks that names them is in
+A detector takes a LinePair and gives its faults, without a threshold for the corpus. The table of checks that names them is in
 findings.py.
 """
 
@@ -35,8 +35,8 @@ MIN_RUNNING_WORDS: Final = 4  # of a copied line without a final mark
 
 # Characters that docs/reference/contract.md makes a space, except the tab: control characters, C1 and U+2028 and U+2029.
 CONTROL_BYTES: Final = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
-ENTITY: Final = re.compile(r"&(?:[A-Za-z]{2,8}|#\d{2,7}|#x[0-9A-Fa-f]{2,6});")
-TAG: Final = re.compile(r"</?[A-Za-z][A-Za-z0-9:_-]*(?:\s[^<>]{0,200}=[^<>]{0,200})?\s*/?>")
+CHARACTER_REFERENCE: Final = re.compile(r"&(?:[A-Za-z]{2,8}|#\d{2,7}|#x[0-9A-Fa-f]{2,6});")
+HTML_TAG: Final = re.compile(r"</?[A-Za-z][A-Za-z0-9:_-]*(?:\s[^<>]{0,200}=[^<>]{0,200})?\s*/?>")
 # UTF-8 decoded as Latin-1 or Windows-1252 gives a letter for the first byte and then one for 80 to BF for each of the others.
 # C2 and C3 begin most letters of Latin script; what begins those of other scripts counts where two such letters are in a row:
 # "É»" is French. So does a control character after one. U+FFFD stands in place of lost bytes.
@@ -68,7 +68,7 @@ class Fault(NamedTuple):
     column: int | None = None
 
 
-class Pair:
+class LinePair:
     """A line and its translation, with what several detectors need of them, each computed once.
 
     languages: codes of source and target
@@ -141,30 +141,30 @@ class Pair:
         return sum(evidence) if is_clear else 0.0
 
 
-Detector = Callable[[Pair], Iterable[Fault]]
+Detector = Callable[[LinePair], Iterable[Fault]]
 SIDE_NUMBERS: Final[tuple[Literal[0], Literal[1]]] = 0, 1
 
 
-def not_utf8(pair: Pair) -> Iterator[Fault]:
+def not_utf8(pair: LinePair) -> Iterator[Fault]:
     for side in SIDE_NUMBERS:
         if (byte := pair.lines[side].bad_byte) is not None:
             yield Fault(side, column=byte)
 
 
-def blank_on_both_sides(pair: Pair) -> Iterable[Fault]:
+def blank_on_both_sides(pair: LinePair) -> Iterable[Fault]:
     return [Fault(text="")] if all(pair.blank) else ()
 
 
-def blank_on_one_side(pair: Pair) -> Iterable[Fault]:
+def blank_on_one_side(pair: LinePair) -> Iterable[Fault]:
     source, target = pair.blank
     return [Fault(0 if source else 1, text="".join(pair.texts))] if source != target else ()
 
 
-def control_characters(pair: Pair) -> Iterable[Fault]:
+def control_characters(pair: LinePair) -> Iterable[Fault]:
     return [Fault(side, text=pair.decoded[side]) for side in SIDE_NUMBERS if pair.has_control[side]]
 
 
-def mojibake(pair: Pair) -> Iterator[Fault]:
+def mojibake(pair: LinePair) -> Iterator[Fault]:
     for side in SIDE_NUMBERS:
         text = pair.decoded[side]
         if not text.isascii():
@@ -174,20 +174,20 @@ def mojibake(pair: Pair) -> Iterator[Fault]:
                 yield Fault(side)
 
 
-def markup(pair: Pair) -> Iterator[Fault]:
+def markup(pair: LinePair) -> Iterator[Fault]:
     for side in SIDE_NUMBERS:
         text = pair.texts[side]
-        if ("&" in text and ENTITY.search(text)) or ("<" in text and TAG.search(text)):
+        if ("&" in text and CHARACTER_REFERENCE.search(text)) or ("<" in text and HTML_TAG.search(text)):
             yield Fault(side)
 
 
-def wrong_script(pair: Pair) -> Iterator[Fault]:
+def wrong_script(pair: LinePair) -> Iterator[Fault]:
     for side in SIDE_NUMBERS:
         if script := foreign_script(pair.texts[side], scripts_of(pair.languages[side])):
             yield Fault(side, text=f"({script}) {pair.texts[side]}")
 
 
-def copy(pair: Pair) -> Iterable[Fault]:
+def copy(pair: LinePair) -> Iterable[Fault]:
     """A text in running words; names, titles, addresses and code may be the same in both languages."""
     if not pair.is_copy or pair.expected is None:
         return ()
@@ -204,11 +204,11 @@ def copy(pair: Pair) -> Iterable[Fault]:
     return [Fault(text=text)] if is_prose else ()
 
 
-def swapped(pair: Pair) -> Iterable[Fault]:
+def swapped(pair: LinePair) -> Iterable[Fault]:
     return [Fault(found=pair.order < 0)] if pair.order else ()
 
 
-def wrong_language(pair: Pair) -> Iterator[Fault]:
+def wrong_language(pair: LinePair) -> Iterator[Fault]:
     if pair.expected is None or pair.is_copy or pair.order < 0:
         return
     for side in SIDE_NUMBERS:
@@ -218,16 +218,16 @@ def wrong_language(pair: Pair) -> Iterator[Fault]:
             yield Fault(side, guess != expected, f"({guess}) {text}")
 
 
-def long_line(pair: Pair) -> Iterable[Fault]:
+def long_line(pair: LinePair) -> Iterable[Fault]:
     return [Fault(side) for side in SIDE_NUMBERS if len(pair.texts[side]) > LONG_LINE_CHARACTERS]
 
 
-def unlike_lengths(pair: Pair) -> Iterable[Fault]:
+def unlike_lengths(pair: LinePair) -> Iterable[Fault]:
     shorter, longer = sorted(pair.sizes)
     return [Fault()] if longer >= MIN_UNLIKE_CHARACTERS and longer > UNLIKE_RATIO * shorter > 0 else ()
 
 
-def truncated(pair: Pair) -> Iterator[Fault]:
+def truncated(pair: LinePair) -> Iterator[Fault]:
     """A side that ends within a sentence, where the other has a final mark and is longer."""
     if any(pair.blank) or not UNMARKED_LANGUAGES.isdisjoint(map(base_language, pair.languages)):
         return
@@ -239,7 +239,7 @@ def truncated(pair: Pair) -> Iterator[Fault]:
             yield Fault()
 
 
-def numbers_differ(pair: Pair) -> Iterator[Fault]:
+def numbers_differ(pair: LinePair) -> Iterator[Fault]:
     """Other digits, in any order. With digits on one side only, the other mostly has a number word."""
     source, target = map(DIGIT.findall, pair.texts)
     if source and target and not any(pair.blank):

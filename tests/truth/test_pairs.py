@@ -3,7 +3,7 @@
 import pytest
 
 from nmt.doctor.examine import DETECTORS
-from nmt.doctor.pairs import Pair
+from nmt.doctor.pairs import LinePair
 
 # A sentence and its translation in languages of many scripts.
 GOOD = {
@@ -33,7 +33,7 @@ SOURCE = "The old man went for a walk along the river every morning."
 def faults(source, target, target_language="de", source_language="en"):
     """The names of the checks that find a fault."""
     raw = tuple(text if isinstance(text, bytes) else text.encode() for text in (source, target))
-    pair = Pair((source_language, target_language), raw, False)
+    pair = LinePair((source_language, target_language), raw, False)
     return {name for name, detect in DETECTORS.items() if any(fault.found for fault in detect(pair))}
 
 
