@@ -1,7 +1,7 @@
 """`nmt clean` as one call: a corpus without the pairs that checks of `nmt doctor` find.
 
-The corpus is read twice: each pair is judged, and then the kept ones are copied. Memory is some bytes a pair, and about
-100 MB; 16 bytes a pair are in a temporary file, to find repeated pairs by.
+The corpus is read twice: each pair is judged, and then the kept ones are copied. It takes about 100 MB of memory and a few
+bytes per pair, and a temporary file of 16 bytes per pair, from which repeated pairs are found.
 """
 
 import gzip
@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -201,7 +201,22 @@ def _judge(
             digests.flush()
             repeated = find_repeated(np.memmap(digests, "<u8", "r", shape=(len(rules), 2)), signals.check)
             rules[repeated] = options.rules.index(REPEATED)
+            _add_repeated(found, np.flatnonzero(repeated)[: options.examples], options, files, signals)
     return rules, found
+
+
+def _add_repeated(
+    found: FindingCounts, rows: NDArray[np.int64], options: CleanOptions, files: Sequence[FilePair], signals: Signals
+) -> None:
+    """Add some repeated pairs as examples. rows: their indices, counted from 0 over all files"""
+
+    def are_wanted(indices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        signals.check()
+        return np.isin(indices, rows)
+
+    examples = ((chunk, i) for chunk in chunks(files, are_wanted) for i in range(len(chunk.numbers)))
+    for chunk, i in islice(examples, len(rows)):  # reads no further than the last of them
+        found.add(REPEATED, "pair", fault_place(chunk, i, Fault()), *pair_of(chunk, i, options.languages).texts)
 
 
 def _copy(

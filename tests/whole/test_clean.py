@@ -73,7 +73,8 @@ def test_each_rule_removes_its_pair_and_the_others_stay_as_they_are(corpus, call
         number = pairs.index(pair, 5) + 1
         assert row == [rule.encode(), f"{tmp_path}/c.en:{number}".encode(), *pair]
     examples = {rule: found["place"] for rule, [found] in report["examples"].items()}
-    assert set(examples) == set(RULES) - {"duplicate-pairs"}
+    assert set(examples) == set(RULES)
+    assert examples["duplicate-pairs"] == f"{tmp_path}/c.en:{pairs.index(FAULTY['duplicate-pairs'], 5) + 1}"
     assert examples["copy"] == f"{tmp_path}/c.en:{pairs.index(FAULTY['copy']) + 1}"
 
 
@@ -139,6 +140,8 @@ def test_a_repeated_pair_is_found_in_another_chunk_and_file_and_workers_change_n
     arguments = [*corpus(KEPT + KEPT[:3]), tmp_path / "b", "--json"]
     one = call(*arguments).json
     assert Counter(one["removed"])["duplicate-pairs"] == 13 and one["kept"] == len(KEPT)
+    places = [found["place"] for found in one["examples"]["duplicate-pairs"]]
+    assert places == [f"{tmp_path}/c.en:{len(KEPT) + i}" for i in (1, 2, 3)]
     assert (tmp_path / "out.en").read_text().splitlines() == [source for source, _ in KEPT]
     assert call(*arguments, "--workers=2").json == one
 
