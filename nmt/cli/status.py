@@ -40,15 +40,16 @@ def run(options: StatusOptions) -> int:
 
     Several runs are a table, a row each. Exit status 4 if one of them cannot be read.
     """
-    if len(options.run) == 1 and not runs_in(Path(options.run[0])):
-        values = run_status(Path(options.run[0]))
+    folders = named_runs(options.run) if options.run else _runs_here()
+    if len(options.run) == 1 and folders == [Path(options.run[0])]:
+        values = run_status(folders[0])
         if options.json:
             print_json(values)
         else:
             print_lines(table_lines(_rows(values)))
         return 0
     rows, code = [], 0
-    for folder in named_runs(options.run) if options.run else _runs_here():
+    for folder in folders:
         try:
             rows.append(run_status(folder))
         except ArtefactError as error:

@@ -167,8 +167,12 @@ def runs_in(folder: Path) -> list[Path]:
 
 
 def named_runs(names: Iterable[str]) -> list[Path]:
-    """The runs of some names; a folder of runs stands for all of them. Anything else stays, for the error of who reads it."""
-    return [run for name in names for run in (runs_in(Path(name)) or [Path(name)])]
+    """The runs of some names: a run, even one that has others in its folder, or the runs in a folder.
+
+    Any other name stays as it is, for the error of whoever reads it.
+    """
+    folders = list(map(Path, names))
+    return [run for folder in folders for run in ([] if is_run(folder) else runs_in(folder)) or [folder]]
 
 
 def read_records(folder: Path) -> tuple[list[Record], list[Record]]:

@@ -242,6 +242,9 @@ def test_several_runs_are_a_table_and_are_found_in_a_folder(trained, data, tmp_p
     assert some.code == 4 and "runs/three" in some.err and "runs/two" in some.out and "runs/three" not in some.out
     monkeypatch.chdir("one")
     assert [row["run"] for row in call("status", "--json").json] == ["."]
+    shutil.copytree(trained, "inner")
+    assert call("status", ".", "--json").json["run"] == "."  # a run that is named, although another is in its folder
+    assert [row["run"] for row in call("status", "--json").json] == [".", "inner"]
 
 
 def test_a_look_at_a_lock_does_not_hold_it(long_run, tmp_path, call, nmt, data):
