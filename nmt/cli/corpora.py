@@ -1,6 +1,7 @@
-"""A corpus that the words of a command line name: its two files, `corpus.en corpus.de`, or what their names begin with."""
+"""A corpus that is named without a flag: by its two files, `corpus.en corpus.de`, or by their common prefix, `corpus`."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,23 +21,7 @@ CORPUS_HELP: Final = (
 ORIGIN: Final = "the names of the files"  # as the origin of a setting
 # A language in the name of a file: en, ast, pt_BR, zh-Hans. Some endings that look like one say something else.
 LANGUAGE_ENDING: Final = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})*")
-OTHER_ENDINGS: Final = (
-    "txt",
-    "tsv",
-    "csv",
-    "xml",
-    "log",
-    "out",
-    "src",
-    "tgt",
-    "trg",
-    "ref",
-    "hyp",
-    "tok",
-    "bpe",
-    "raw",
-    "py",
-)
+OTHER_ENDINGS: Final = re.compile("txt|tsv|csv|xml|log|out|src|tgt|trg|ref|hyp|tok|bpe|raw|py")
 PAIR_IN_NAME: Final = re.compile(r"(?:.*[._])?([a-z]{2,3})-([a-z]{2,3})")  # europarl-v7.de-en
 TRAINING_FILES: Final = ("train", "train_tsv", "source", "target")  # options that name them
 
@@ -79,7 +64,9 @@ def _corpus(words: Sequence[str], given: Mapping[str, Any], needs_direction: boo
     layer = _found(words, given, needs_direction)
     if twice := next((name for name in TRAINING_FILES if name in layer.values and name in given), None):
         named, flag = " ".join(map(quoted, words)), flag_of(twice)
-        raise UserError(f"'{named}' and {flag} both name training files (use one; several are {flag} A {flag} B)")
+        raise UserError(
+            f"'{named}' and {flag} both name training files (use one; for several files write {flag} A {flag} B)"
+        )
     return layer
 
 
@@ -106,9 +93,11 @@ def _found(words: Sequence[str], given: Mapping[str, Any], needs_direction: bool
         return _prefix(words[0], languages, needs_direction)
     if not all(exist):
         missing = quoted(words[exist.index(False)])
-        raise UserError(f"{missing}: no such file (several prefixes are --train A B with both languages)")
+        raise UserError(
+            f"{missing}: no such file (for several prefixes use --train A B, --source-lang and --target-lang)"
+        )
     raise UserError(
-        f"{len(words)} files are named, and a corpus has two (several are --source A.en B.en --target A.de B.de)"
+        f"{len(words)} files are named, but a corpus has two (for several use --source A.en B.en --target A.de B.de)"
     )
 
 
@@ -120,8 +109,8 @@ def _one_file(path: Path, languages: Sequence[str | None]) -> Layer:
         return Layer(ORIGIN, {"train_tsv": [str(path)]})
     stem = text_name(path).removesuffix(f".{_language(path)}")
     others = [str(other) for language, other in _files_of(path.with_name(stem)).items() if language != _language(path)]
-    example = f"{path} {others[0]}" if len(others) == 1 else f"{path} OTHER"
-    raise UserError(f"{quoted(path)}: one file, and a corpus has two (name both: {quoted(example)})")
+    example = shlex.join([str(path), others[0] if len(others) == 1 else "OTHER"])
+    raise UserError(f"{quoted(path)}: only one file of a corpus, which has two (name both: {quoted(example)})")
 
 
 def _of_files(files: Sequence[str], languages: Sequence[str | None]) -> Layer:
@@ -138,8 +127,14 @@ def _prefix(prefix: str, given: Sequence[str | None], needs_direction: bool) -> 
     if not files:
         raise UserError(f"{quoted(prefix)}: no such file, and no files such as {quoted(prefix)}.en")
     wanted = [language for language in given if language is not None]
-    if len(files) != 2 or not files.keys() >= set(wanted):
-        raise UserError(f"{quoted(prefix)}: not the name of two files but of {listed} (name two files, source first)")
+    if absent := [language for language in wanted if language not in files]:
+        raise UserError(
+            f"{quoted(prefix)}.{quoted(absent[0])}: no such file; there is {listed} (name two files, source first)"
+        )
+    if len(files) != 2:
+        raise UserError(
+            f"{quoted(prefix)}: a corpus has two files, but here is {listed} (name two files, source first)"
+        )
     direction = PAIR_IN_NAME.fullmatch(Path(prefix).name)
     pair = sorted(files)
     if wanted:
@@ -147,11 +142,9 @@ def _prefix(prefix: str, given: Sequence[str | None], needs_direction: bool) -> 
     elif direction and set(direction.groups()) == files.keys():
         pair = [*direction.groups()]
     elif needs_direction:
-        first, second = (quoted(files[language]) for language in pair)
-        raise UserError(
-            f"{quoted(prefix)}: which language is the source? (name the files, source first: {first} {second}, or "
-            f"{second} {first})"
-        )
+        names = [str(files[language]) for language in pair]
+        orders = " or ".join(quoted(shlex.join(order)) for order in (names, names[::-1]))
+        raise UserError(f"{quoted(prefix)}: which language is the source? (name the files, source first: {orders})")
     return _of_files([str(files[language]) for language in pair], pair)
 
 
@@ -168,4 +161,4 @@ def _files_of(prefix: Path) -> dict[str, Path]:
 def _language(path: Path) -> str | None:
     """The language that the name of a file ends in."""
     ending = text_name(path).rpartition(".")[2] if "." in text_name(path) else ""
-    return ending if LANGUAGE_ENDING.fullmatch(ending) and ending not in OTHER_ENDINGS else None
+    return ending if LANGUAGE_ENDING.fullmatch(ending) and not OTHER_ENDINGS.fullmatch(ending) else None
