@@ -34,9 +34,8 @@ def unknown_flag(command: str, word: str, words: Sequence[str], table: OptionTab
         return UserError(f"unknown flag '{flag}' ({hint})")
     error, near = unknown("flag", flag, table.flags, f"nmt help {command}"), nearest(flag, table.flags)
     if len(near) == 1:
-        error = UserError(
-            f"{error}: {_line(command, [other.replace(flag, near[0], other == word) for other in words])}"
-        )
+        corrected = [near[0] + word.removeprefix(flag) if other == word else other for other in words]
+        error = UserError(f"{error}: {_line(command, corrected)}")
     return error
 
 
