@@ -40,8 +40,8 @@ step() {
     local output=$1 record command
     shift
     if [[ " $* " == *" --dry-run "* ]]; then
-        "$@" || exit
-        exit 0
+        "$@"
+        exit
     fi
     record=$(dirname "$output")/.$(basename "$output").commands
     command=$*

@@ -22,7 +22,7 @@ step "$reference" "$python" "$here/generate.py" \
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --train "$text/train" --valid "$text/valid" \
     --vocab-size "${VOCAB_SIZE:-1600}" --output "$data"
 train=("${nmt[@]}" train --data "$data" --output "$work/run" --config "$here/settings.toml")
-if [[ $# -eq 0 && ! -e $work/run ]]; then
+if [[ $# -eq 0 && ! -e $work/run && ! -e $model ]]; then
     echo "== after $SECONDS s: the first 100 updates, for a first look; the training then continues to the same weights" >&2
     "${train[@]}" --max-updates 100 --valid-metrics none
     sentence="The dog can open a door." look=$work/first-look.$lang
