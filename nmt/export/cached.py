@@ -36,8 +36,8 @@ def cached_export(model: Path, quantization: str, shortlist: str | None, threads
     model: model folder or checkpoint
     quantization: float32 or int8
     shortlist: file of `nmt shortlist`, for CTranslate2's map of the vocabulary
-    Raises UserError for a model that CTranslate2 cannot run, ArtefactError if it translates otherwise than we do,
-    ResourceError without a cache folder or with a full disk, and while another process makes the export for too long.
+    Raises UserError for a model that CTranslate2 cannot run, ArtefactError if its translations differ from our own search's,
+    ResourceError without a cache folder or with a full disk, and if another process takes too long to make the export.
     """
     model = model.resolve()
     facts = {
@@ -85,7 +85,7 @@ def _cache() -> Path:
             raise OSError(f"the name of {quoted(cache)} is not UTF-8")
     except (OSError, RuntimeError) as error:  # the latter for a user without a home
         raise ResourceError(
-            f"no cache folder for the CTranslate2 export: {error} (set XDG_CACHE_HOME to a folder that can be written)"
+            f"no cache folder for the CTranslate2 export: {error} (set XDG_CACHE_HOME to a folder that you can write to)"
         ) from None
     return cache
 
@@ -94,19 +94,22 @@ def _prune(new: Path, model: Path) -> None:
     """Remove from the cache what is no longer needed, after an export was added.
 
     An export goes if it is of an earlier state of the same model folder, if nothing has used it for MAX_UNUSED_SECONDS, or
-    if those used later already fill MAX_CACHE_BYTES. What the writer of an export left behind when it was killed goes too.
+    if it does not fit into MAX_CACHE_BYTES with those used later. What a killed writer of an export left behind goes too.
     """
     made_of, total, now = Artefact(new, CTRANSLATE2_KIND).manifest["made_of"], 0, time.time()
     used = {path: _age(path / MANIFEST, now) for path in new.parent.glob("[!.]*.ctranslate2-*")}
     for export in sorted(used, key=lambda path: used[path]):
         with contextlib.suppress(OSError, ArtefactError):
             manifest = Artefact(export, CTRANSLATE2_KIND).manifest
-            total += sum(entry["size"] for entry in manifest["files"].values())
+            num_bytes = sum(entry["size"] for entry in manifest["files"].values())
             is_outdated = manifest.get("model") == one_line(str(model)) and manifest.get("made_of") != made_of
-            if is_outdated or used[export] > MAX_UNUSED_SECONDS or (total > MAX_CACHE_BYTES and export != new):
+            fits = export == new or total + num_bytes <= MAX_CACHE_BYTES
+            if is_outdated or used[export] > MAX_UNUSED_SECONDS or not fits:
                 removed = export.with_name(f".{export.name}{REMOVED_ENDING}")
                 export.rename(removed)  # another process sees it whole or not at all
                 shutil.rmtree(removed)
+            else:
+                total += num_bytes
     for path in new.parent.glob(f".*{TEMPORARY_ENDING}"):
         if _age(path, now) > MAX_ABANDONED_SECONDS and holder_of(path / LOCK) is None:
             shutil.rmtree(path, ignore_errors=True)
