@@ -11,9 +11,8 @@ from nmt.errors import UserError, quoted
 from nmt.version import __version__
 
 DISTRIBUTION: Final = "nmt-toolkit"
-_OF_EXTRA: Final = re.compile(
-    r"([^;]+); *(?:(.+) and )?extra *== *['\"](.+)['\"]"
-)  # package with bounds, marker, extra
+# Groups: the package with its bounds, another marker, the extra.
+_OF_EXTRA: Final = re.compile(r"([^;]+); *(?:(.+) and )?extra *== *['\"](.+)['\"]")
 _PACKAGE: Final = Path(__file__).parent
 
 

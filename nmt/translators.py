@@ -227,9 +227,8 @@ def _open_engine(
             if options.engine == "ctranslate2" or not is_complete:
                 raise
             reason = str(error)
-            if isinstance(
-                error, ResourceError
-            ):  # what the user can fix; other models are searched by our own engine anyway
+            # Only what the user can fix is worth a line: our own engine searches other models anyway.
+            if isinstance(error, ResourceError):
                 log.info(f"CTranslate2 is not used, and translating may be slower: {reason}")
     log.detail(f"engine own{f': CTranslate2 is not used: {reason}' if reason else ''}")
     return own(options)

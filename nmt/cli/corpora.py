@@ -16,10 +16,10 @@ from nmt.text.archive import text_exists
 from nmt.text.corpus import text_name
 
 CORPUS_HELP: Final = (
-    "the files of a corpus, whose names end in their languages, `corpus.en corpus.de`, or `corpus` for both"
+    "the two files of a corpus, named by language (`corpus.en corpus.de`), or their common prefix (`corpus`)"
 )
 ORIGIN: Final = "the names of the files"  # as the origin of a setting
-# A language in the name of a file: en, ast, pt_BR, zh-Hans. Some endings that look like one say something else.
+# A language in the name of a file: en, ast, pt_BR, zh-Hans. Some endings look like one and are none.
 LANGUAGE_ENDING: Final = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})*")
 OTHER_ENDINGS: Final = re.compile("txt|tsv|csv|xml|log|out|src|tgt|trg|ref|hyp|tok|bpe|raw|py")
 PAIR_IN_NAME: Final = re.compile(r"(?:.*[._])?([a-z]{2,3})-([a-z]{2,3})")  # europarl-v7.de-en

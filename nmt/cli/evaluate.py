@@ -292,5 +292,8 @@ COMMAND = Command(
     run,
     kinds=("decoder",),
     positional=("hypothesis", "reference"),
-    more_words="several hypotheses are --hypothesis A B --reference REF, several references --hypothesis HYP --reference A B",
+    more_words=(
+        "for several hypotheses use --hypothesis A B --reference REF, "
+        "for several references --hypothesis HYP --reference A B"
+    ),
 )

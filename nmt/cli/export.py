@@ -140,9 +140,8 @@ def _export_ctranslate2(
         settings = options.quantization, lines, dev, options.threads, signals.check
         may_differ = 0 if options.check else round(MAX_DIFFERENT_SHARE * len(lines))
         is_whole = options.encoder_layers is None and options.decoder_layers is None
-        facts = (
-            {"made_of": sha256(loaded.folder / MANIFEST)} if is_whole else {}
-        )  # `nmt translate` uses it for this model
+        # By this `nmt translate` knows that the export is of this model.
+        facts = {"made_of": sha256(loaded.folder / MANIFEST)} if is_whole else {}
         export = export_ctranslate2(loaded, output, *settings, more_facts=facts, max_different=may_differ)
     log.info(f"{output}: {options.model[0]} for CTranslate2, {options.quantization}")
     worst = max(export.agreements, key=lambda agreement: agreement.different)

@@ -60,9 +60,9 @@ def run(options: TrainOptions, parts: Parts) -> int:
 
 
 def refuse_default_sizes(options: TrainOptions, parts: Parts) -> None:
-    """Raise UserError for a new training on a CPU whose model has the sizes of its paper because none were chosen.
+    """Raise UserError for a new training on a CPU if no preset and no size was chosen, so that the model is as in its paper.
 
-    Such a training takes months there. A model belongs to this rule if it declares which options are its sizes.
+    Such a training takes months there. The rule holds for each model that declares which options are its sizes (`opt`).
     """
     name = parts.by_kind["model"].name
     within = registry.options_within("model", name, registry.choice_from(), "model")

@@ -76,7 +76,7 @@ CHECKS: Final[dict[str, Check]] = {
     ),
     # Scripts are certain; quotations and names in other scripts are rarely half of a line.
     "wrong-script": Check(
-        "line in another script", 0.001, 0.3, "drop them, or look which file is there", pairs.wrong_script, True
+        "line in another script", 0.001, 0.3, "drop them, or check that the right file is given", pairs.wrong_script, True
     ),
     # Of the kinds of noise that Khayrallah and Koehn (2018) added, copies did most harm, from 5 % on.
     "copy": Check(
@@ -88,7 +88,7 @@ CHECKS: Final[dict[str, Check]] = {
         pairs.swapped, True,
     ),
     "wrong-language": Check(
-        "line in another language", 0.01, 0.3, "drop them, or look which file is there", pairs.wrong_language, True
+        "line in another language", 0.01, 0.3, "drop them, or check that the right file is given", pairs.wrong_language, True
     ),
     # Such a line has more than 256 tokens in any subwords, so that nmt prepare drops it; a hundredth means that lines are
     # not cut into sentences.

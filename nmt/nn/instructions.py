@@ -18,7 +18,7 @@ ISA_WITHOUT_BFLOAT16: Final = (*ISA_WITHOUT_VNNI, "AVX512_CORE_VNNI")
 def has_bfloat16(device: torch.device) -> bool:
     """Whether the device has instructions for products of bfloat16.
 
-    Without them torch computes such products too, but takes many times as long as for float32.
+    Without them torch takes many times as long for such products as for those of float32.
     """
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))

@@ -83,9 +83,8 @@ class DryRun:
         self.seconds = measured.seconds
         self.flops = sum(flops_of(run, data) for data in updates) / len(updates)
         self.memory = measured.memory  # peak of the updates
-        self.extrapolated_from = (
-            measured.extrapolated_from
-        )  # tokens of a pass; None if seconds and memory were measured
+        # Tokens of the pass that was timed; None if seconds and memory were measured.
+        self.extrapolated_from = measured.extrapolated_from
         self.free = free  # before them
         self.checkpoint = size_of(tensors) + size_of(run.evaluated_weights())  # bytes on disk
         if run.average is not None:
@@ -197,9 +196,8 @@ class _Meter:
         one, two = (_share(data, batch, tokens, times) for times in (1, 2))
         seconds_of_one, seconds_of_two = self._seconds(one), self._seconds(two)
         cells = one.batches[0].cells
-        seconds_of_pass = max(
-            seconds_of_two - seconds_of_one, seconds_of_two / 4
-        )  # a step is no longer than two passes
+        # The optimizer's step takes no longer than two passes.
+        seconds_of_pass = max(seconds_of_two - seconds_of_one, seconds_of_two / 4)
         seconds_of_step = max(seconds_of_one - seconds_of_pass, 0.0)
         (fewer, less), (more, peak) = peaks[-2:]
         slope = max(peak - less, 0) / max(more - fewer, 1)

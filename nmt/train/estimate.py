@@ -56,7 +56,7 @@ class RunEstimate:
                 run.report.line(line)
         elif self.warned and not self._ends_within_warmup(seconds):
             self.warned = False
-            now = f"now, at {seconds:.3g} s an update, the run reaches the end of its warm-up"
+            now = f"at {seconds:.3g} s per update the run now reaches the end of its warm-up"
             run.report.line(f"the warning that --max-minutes ends the run too early no longer holds: {now}")
 
     def _ends_within_warmup(self, seconds: float) -> bool:
@@ -83,7 +83,7 @@ class RunEstimate:
 def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[str]:
     """Time and memory of the run, and what would end within a week if the run would not.
 
-    data: of the last update, whose size is taken for that of all
+    data: of the last update; all are assumed to be of its size
     seconds: of an update
     """
     done = run.progress.update

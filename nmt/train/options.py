@@ -48,7 +48,7 @@ MUST_STAY: Final = (
 AUTO: Final = "auto"
 MIN_BLEU: Final = 5.0  # below it, more BLEU is mostly chance, and the loss tells better checkpoints from worse
 
-CLOCK_SHARE: Final = 0.05  # of the time may go to validations that are due by the clock alone
+CLOCK_SHARE: Final = 0.05  # of the time, at most, for validations that are due by the clock alone
 UNITS: Final = {"u": "updates", "e": "epochs", "m": "minutes"}
 
 
@@ -387,14 +387,15 @@ class Timer:
         return by_clock or self._is_due_by_count(update, epoch_ended)
 
     def is_regular(self, update: int, epoch_ended: int | None) -> bool:
-        """Whether a timer that is due is so by updates or epochs, or knows minutes only: without the clock's doing."""
+        """Whether a timer that is due would be so without the clock: by updates or epochs, or because it has only minutes."""
         return not self._counts or self._is_due_by_count(update, epoch_ended)
 
     def restart(self, seconds: float, took: float = 0.0) -> None:
         """Begin a new period of minutes, after what was due is done.
 
         seconds: since the start of the process
-        took: seconds that the work took; next to updates or epochs, minutes become so many that it costs at most CLOCK_SHARE
+        took: seconds that the work took. If the timer has updates or epochs too, it waits so many minutes that such work
+            takes at most CLOCK_SHARE of the time
         """
         self._began, self._rest = seconds, took / CLOCK_SHARE - took if self._counts else 0.0
 

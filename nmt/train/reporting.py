@@ -183,7 +183,7 @@ def _log_validation(run: Run, result: ValidationResult, state: str) -> None:
 
 
 def _other_parts(result: ValidationResult) -> dict[str, float]:
-    """The parts of a loss beside those that `loss_text` has."""
+    """The parts of a loss that `loss_text` leaves out."""
     return {name: mean for name, mean in result.losses.items() if name not in LOSS_TEXT_PARTS}
 
 
