@@ -100,7 +100,7 @@ CHECKS: Final[dict[str, Check]] = {
         "one side several times as long", 0.01, 0.1, "free translations, or misaligned; nmt prepare --max-ratio drops them",
         pairs.unlike_lengths, True,
     ),
-    # Free translations and headings look so in fewer than 1 of 1,000 good pairs (docs/measurements.md).
+    # Free translations and headings look so in up to 2 of 1,000 good pairs (docs/measurements.md).
     "truncated": Check(
         "one side ends within a sentence, and is shorter", 0.01, NEVER, "look at what truncated the lines",
         pairs.truncated, True,
