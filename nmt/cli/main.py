@@ -60,7 +60,7 @@ class _Stdout(FileIO):
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run a command and exit with its code ("Exit codes and streams" in docs/reference/contract.md)."""
+    """Run a command and exit with its code ("Exit statuses and streams" in docs/reference/contract.md)."""
     arguments = sys.argv[1:] if argv is None else argv
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # prepare runs numpy in one process per core
     os.umask(os.umask(0o077) | 0o002)  # no file or folder can be written by everybody
