@@ -14,7 +14,8 @@ from nmt.options import REQUIRED, Option, flag_of, to_toml, toml_line
 HELP: Final = ("--help", "-h")
 # A settings file is read after these. A plug-in runs code, so only a person may name it (docs/reference/contract.md).
 NOT_IN_FILES: Final = ("config", "dump_config", "debug", "plugin")
-NOT_DUMPED: Final = (*NOT_IN_FILES, "quiet", "verbose", "preset")
+# A preset and a corpus stand for other settings, which are dumped.
+NOT_DUMPED: Final = (*NOT_IN_FILES, "quiet", "verbose", "preset", "corpus")
 
 
 class Layer(NamedTuple):

@@ -184,6 +184,8 @@ def test_the_name_of_a_corpus_says_which_language_is_the_source(corpus, call, tm
     assert [values[name] for name in ("source", "target", "source_lang", "target_lang")] == [
         ["news-v1.en-de.en"], ["news-v1.en-de.de"], "en", "de",
     ]  # fmt: skip
+    Path("dumped.toml").write_text(prepared.out)
+    assert tomllib.loads(call("prepare", "--config=dumped.toml", "--dump-config").out) == values
     made = ("--subword=none", "--vocab-size=0", "--quiet")
     assert call("prepare", "news-v1.en-de", "--output=data", *made).code == 0
     assert call("prepare", "news-v1.en-de.en", "news-v1.en-de.de", "--output=other", *made).code == 0
