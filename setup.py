@@ -28,7 +28,8 @@ class BuildRecipes(Command):
             shutil.copy(source, target)
 
     def get_source_files(self) -> list[str]:
-        return [str(path) for path in sorted(RECIPES.rglob("*")) if path.is_file() and path.suffix != ".pyc"]
+        files = (path for path in sorted(RECIPES.rglob("*")) if path.is_file() and path.suffix != ".pyc")
+        return [str(path) for path in files if "runs" not in path.parts]  # the output of a recipe that was run there
 
     def get_output_mapping(self) -> dict[str, str]:
         if self.editable_mode:

@@ -21,7 +21,9 @@ CORPUS_HELP: Final = (
 ORIGIN: Final = "the names of the files"  # as the origin of a setting
 # A language in the name of a file: en, ast, pt_BR, zh-Hans. Some endings look like one and are none.
 LANGUAGE_ENDING: Final = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})*")
-OTHER_ENDINGS: Final = re.compile("txt|tsv|csv|xml|log|out|src|tgt|trg|ref|hyp|tok|bpe|raw|py")
+OTHER_ENDINGS: Final = re.compile(
+    "txt|tsv|csv|xml|tmx|log|out|src|tgt|trg|ref|hyp|tok|bpe|raw|md|sh|py|env|cfg|ini|yml|bak|old|new|tmp|pdf|doc|rtf|tex|zip"
+)
 PAIR_IN_NAME: Final = re.compile(r"(?:.*[._])?([a-z]{2,3})-([a-z]{2,3})")  # europarl-v7.de-en
 TRAINING_FILES: Final = ("train", "train_tsv", "source", "target")  # options that name them
 
@@ -124,6 +126,8 @@ def _prefix(prefix: str, given: Sequence[str | None], needs_direction: bool) -> 
     """The two files whose names are a prefix and a language. given: the languages of source and target, if they are"""
     files = _files_of(Path(prefix))
     listed = ", ".join(quoted(file) for file in files.values())
+    if not Path(prefix).name:
+        raise UserError(f"'{quoted(prefix)}' names no file (name the two files of a corpus, source first)")
     if not files:
         raise UserError(f"{quoted(prefix)}: no such file, and no files such as {quoted(prefix)}.en")
     wanted = [language for language in given if language is not None]
@@ -151,6 +155,8 @@ def _prefix(prefix: str, given: Sequence[str | None], needs_direction: bool) -> 
 def _files_of(prefix: Path) -> dict[str, Path]:
     """The files whose names are a prefix, a language and perhaps the ending of a compression, by language."""
     files: dict[str, Path] = {}
+    if not prefix.name:  # of the working directory
+        return files
     for path in sorted(prefix.parent.iterdir() if prefix.parent.is_dir() else ()):  # the plain file is before its .gz
         language = text_name(path).removeprefix(f"{prefix.name}.")
         if path.name.startswith(f"{prefix.name}.") and language == _language(path) and path.is_file():

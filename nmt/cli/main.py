@@ -153,7 +153,7 @@ def _as_flags(arguments: list[str]) -> list[str]:
     """The command line with flags for `nmt`, `nmt help`, `nmt help COMMAND` and `nmt version`."""
     first, *rest = arguments or ["help"]
     if first == "help":
-        return [*rest[:1], "--help", *rest[1:]]
+        return ["--help"] if rest[:1] in (["help"], ["version"]) else [*rest[:1], "--help", *rest[1:]]
     return ["--version"] if first == "version" and not rest else arguments
 
 

@@ -291,6 +291,7 @@ def test_help_and_version_are_words_too(call):
     for command in COMMANDS:
         assert call("help", command).out == call(command, "--help").out != ""
     assert call("help", "train", "--model", "rnnsearch").out == call("train", "--model", "rnnsearch", "--help").out
+    assert call("help", "help").out == call("help", "version").out == call("--help").out
     assert call("help", "trian").code == 2
 
 

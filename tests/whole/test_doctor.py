@@ -171,6 +171,8 @@ def test_words_that_name_no_corpus_are_answered_with_the_files_that_there_are(co
     unknown = call("doctor", "hyp.txt", "ref.txt")
     assert unknown.code == 2 and "--source-lang" in unknown.err
     assert call("doctor", "hyp.txt", "ref.txt", "--source-lang=en", "--target-lang=de", "--fail-on=never").code == 0
+    Path(".en").write_text("x\n")
+    assert all(call("clean", "--dry-run", name).code == 2 for name in (".", ""))
 
 
 def test_the_name_of_a_corpus_says_which_language_is_the_source(corpus, call, tmp_path, monkeypatch):
