@@ -60,9 +60,10 @@ def run(options: TrainOptions, parts: Parts) -> int:
 
 
 def refuse_default_sizes(options: TrainOptions, parts: Parts) -> None:
-    """Raise UserError for a new training on a CPU if no preset and no size was chosen, so that the model is as in its paper.
+    """Raise UserError for a new training on a CPU if neither a preset nor a size was chosen.
 
-    Such a training takes months there. The rule holds for each model that declares which options are its sizes (`opt`).
+    The model would be as large as in its paper, and the training would take months there. The rule holds for each model that
+    declares which options are its sizes (`opt`).
     """
     name = parts.by_kind["model"].name
     within = registry.options_within("model", name, registry.choice_from(), "model")

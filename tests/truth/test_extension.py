@@ -9,7 +9,7 @@ import torch
 from small_models import SMALL
 
 from nmt import UserError, registry
-from nmt.checkpoint import weights_of
+from nmt.checkpoint import build_model, weights_of
 from nmt.data.learn import SubwordSettings, learn_subwords
 from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.options import make
@@ -186,7 +186,7 @@ def test_rows_of_every_model_are_copied_to_the_bit_and_new_ones_are_means(name, 
     options = make(registry.find("model", name).options, SMALL.get(name, {}) | tie)
     facts = [ModelFacts.of(name, options, Vocabularies(*pipeline.sizes, joint)) for pipeline in (old, new)]
     torch.manual_seed(1)
-    weights, bigger = (dict(weights_of(each.build(tmp_path))) for each in facts)
+    weights, bigger = (dict(weights_of(build_model(each, tmp_path))) for each in facts)
     result = extended_weights(weights, facts[1], new, old, tmp_path)
     changed = 0
     for key, tensor in result.items():
@@ -206,7 +206,7 @@ def test_a_gain_and_a_direction_are_those_of_the_mean(tmp_path):
     pair = [Pipeline(Side(settings, each), Side(settings, each), True) for each in (old, new)]
     options = make(registry.find("model", "convs2s").options, SMALL["convs2s"])
     facts = [ModelFacts.of("convs2s", options, Vocabularies(each.size, each.size, True)) for each in (old, new)]
-    small, big = (each.build(tmp_path) for each in facts)
+    small, big = (build_model(each, tmp_path) for each in facts)
     result = extended_weights(weights_of(small), facts[1], pair[1], pair[0], tmp_path)
     for key, tensor in weights_of(big).items():
         tensor.copy_(result[key])

@@ -123,7 +123,7 @@ def test_a_file_that_cannot_be_used_is_an_error_with_its_place(text, message, sw
 )
 def test_settings_that_the_command_refuses_are_refused_before_any_run(settings, seeds, message, sweep_of):
     with pytest.raises(UserError) as error:
-        sweep = sweep_of(f'[train]\ndata = "d"\n{settings}\n')
+        sweep = sweep_of(f'[train]\ndata = "d"\nencoder_layers = 2\n{settings}\n')
         for trial in sweep.trials(None, 1, seeds):
             sweep.options(trial)
     assert message in str(error.value)
@@ -133,7 +133,9 @@ def test_settings_that_the_command_refuses_are_refused_before_any_run(settings, 
 def test_a_setting_that_only_some_of_the_tried_parts_have_is_for_these_alone(order, sweep_of):
     criteria, optimizers = ["cross-entropy", "r-drop"][::order], ["adam", "muon"][::order]
     text = f"criterion = {criteria}\ndivergence_weight = [1.0, 5.0]\noptimizer = {optimizers}\nmomentum = 0.9\n"
-    sweep = sweep_of(f"[train]\ndata = 'd'\nadam_betas = [0.9, 0.98]\n{text}label_smoothing = 0.2\n")
+    sweep = sweep_of(
+        f"[train]\ndata = 'd'\nencoder_layers = 2\nadam_betas = [0.9, 0.98]\n{text}label_smoothing = 0.2\n"
+    )
     trials = sweep.trials(None, 1, 1)
     rows = [trial.settings["train"] for trial in trials]
     found = {(row["criterion"], row.get("divergence_weight"), row["optimizer"], row.get("momentum")) for row in rows}
