@@ -88,7 +88,8 @@ def test_each_direct_requirement_is_pinned_once(python):
     applying = [canonicalize_name(pin.name) for pin in PINS if applies(pin, environment(python), set())]
     assert len(applying) == len(set(applying))
     needed = {canonicalize_name(Requirement(line).name) for line in direct(list(EXTRAS), python)}
-    assert needed - {"triton"} <= set(applying), "torch brings its own triton; the rest is pinned"
+    # torch brings its own triton, and the index of its CPU builds has an older setuptools; the rest is pinned.
+    assert needed - {"triton", "setuptools"} <= set(applying)
     assert all(str(pin.specifier).startswith("==") for pin in PINS)
 
 
