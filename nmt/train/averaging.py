@@ -101,14 +101,14 @@ def chosen(options: AverageOptions) -> list[Path]:
         ranked = _apart(ranked, options.every_minutes)
     count = options.best or options.last or 0
     if len(ranked) < count:
-        kind = "scored checkpoints" if options.best else "checkpoints"
+        kind = f"{'scored ' if options.best else ''}checkpoint{'' if len(ranked) == 1 else 's'}"
         apart = f" {options.every_minutes:g} minutes apart" if options.every_minutes else ""
         fewer = f"{quoted(options.run)}: the run has {len(ranked) or 'no'} {kind}{apart}"
         why = _why_fewer(Path(options.run), kept, options.best is not None)
         if not ranked:
             raise UserError(f"{fewer} ({why})")
         asked = f"--{'best' if options.best else 'last'} {count}"
-        log.warn(f"{fewer}, fewer than {asked}; the mean is that of {len(ranked)} ({why})")
+        log.warn(f"{fewer}, fewer than {asked}; averaged all of them ({why})")
     return sorted(ranked[:count], key=update_of)
 
 
