@@ -44,11 +44,13 @@ class TrainingFiles:
     )
     train_tsv: tuple[str, ...] = opt(
         (),
-        "files of training pairs, SOURCE TAB TARGET in a line, plain or compressed, beside or instead of --train; NAME=FILE "
+        "files of training pairs, SOURCE TAB TARGET in a line, plain or compressed, with --train or instead of it; NAME=FILE "
         "names the corpus; - is stdin of nmt prepare",
     )
     source: tuple[str, ...] = opt(
-        (), "training files of the source language, plain or compressed, beside or instead of --train", aliases=("s",)
+        (),
+        "training files of the source language, plain or compressed, with --train or instead of it",
+        aliases=("s",),
     )
     target: tuple[str, ...] = opt((), "training files of the target language, in the order of --source", aliases=("t",))
     workers: int = opt(1, "processes; their number changes no result", minimum=1, maximum=MAX_PROCESSES)

@@ -140,7 +140,7 @@ class ExaminePairs:
 
 
 def pair_of(lines: Chunk, i: int, languages: tuple[str, str]) -> LinePair:
-    """LinePair i of a chunk."""
+    """Pair i of a chunk."""
     return LinePair(languages, (lines.source[i], lines.target[i]), lines.numbers[i] == 1)
 
 
