@@ -29,7 +29,8 @@ def python_of(file: Path, version: str) -> Path:
 
 def setup(environment: Path, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
     """`make setup` for an environment, independent of a make that runs the tests."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "PYTHON", "VENV")}
+    of_make = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHON", "VENV")
+    kept = {name: value for name, value in os.environ.items() if name not in of_make}
     command = ["make", "setup", f"VENV={environment}", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**kept, **variables}, timeout=60)
 

@@ -62,10 +62,11 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Wheel:
-    """The commands of the wheel, in the working directory. program: its path; commands: the names of those that ran"""
+    """The commands of the wheel. python, program: their paths; commands: the names of those that ran"""
 
     def __init__(self, environment: Path) -> None:
-        self.program, self.commands = forked_nmt(str(environment / "bin" / "python")), set[str]()
+        self.python = str(environment / "bin" / "python")
+        self.program, self.commands = forked_nmt(self.python), set[str]()
 
     def __call__(self, *words: object) -> str:
         """Run a command, and give its stdout."""
@@ -90,7 +91,7 @@ def nmt(environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> W
 def test_the_installed_program_is_that_of_the_wheel(environment: Path, nmt: Wheel) -> None:
     program = str(environment / "bin" / "nmt")
     place = "import nmt, torch; print(nmt.__file__)"
-    assert nmt.run([str(environment / "bin" / "python"), "-c", place]).startswith(str(environment))
+    assert nmt.run([nmt.python, "-c", place]).startswith(str(environment))
     version = nmt.run([program, "--version"])
     assert __version__ in version and torch.__version__ in version and "commit" not in version
     assert nmt.run([program, "recipes"]).splitlines() == nmt("recipes").splitlines() != []
@@ -100,7 +101,7 @@ def test_the_installed_program_is_that_of_the_wheel(environment: Path, nmt: Whee
 def test_every_command_works_from_the_wheel_in_an_empty_folder(nmt: Wheel, tmp_path: Path) -> None:
     nmt("recipes", "toy", "--output", "recipes")
     flags = [word for name, value in TINY.items() for word in (f"--{name}", str(value))]
-    settings = {"NMT": nmt.program, "PYTHON": sys.executable, "TRAIN": "400", "TEST": "20", "VOCAB_SIZE": "200"}
+    settings = {"NMT": nmt.program, "PYTHON": nmt.python, "TRAIN": "400", "TEST": "20", "VOCAB_SIZE": "200"}
     assert "held-out BLEU" in nmt.run(["bash", "recipes/toy/run.sh", *flags], **settings)
     nmt.commands |= {"prepare", "train", "average", "translate", "evaluate"}
 
