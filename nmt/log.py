@@ -19,6 +19,10 @@ if TYPE_CHECKING:  # rich is imported when used
 MIN_BAR_SECONDS: Final = 2.0  # shorter work shows no bar
 MAX_BAR_CELLS: Final = 40
 REFRESHES_PER_SECOND: Final = 2
+LINE_SECONDS: Final = (
+    60.0,
+    600.0,
+)  # from one line to the next where no bar is shown: as long as the work has taken, within these
 
 
 class Bar:
@@ -27,16 +31,22 @@ class Bar:
     total: of the count, known or estimated; None if unknown
     unit: what is counted, in the plural; empty if nothing is, and only the time is shown
     count: so far
+    write: called with a line of progress, at first after a minute and then less often; None without lines
     """
 
     def __init__(self, label: str, total: "int | Callable[[], int | None] | None" = None, unit: str = "") -> None:
         self.label, self.unit = label, unit
         self.count, self._total = 0, total
+        self.write: Callable[[str], None] | None = None
         self._began = time.monotonic()
+        self._next_line = self._began + LINE_SECONDS[0]
         self.ended = False
 
     def advance(self, count: int = 1) -> None:
         self.count += count
+        if self.write is not None and (now := time.monotonic()) >= self._next_line:
+            self._next_line = now + min(now - self._began, LINE_SECONDS[1])
+            self.write(f"{self.label}: {self.text()}")
 
     @property
     def total(self) -> int | None:
@@ -115,12 +125,13 @@ class Log:
     def progress(
         self, label: str, total: "int | Callable[[], int | None] | None" = None, unit: str = "", *, shown: bool = True
     ) -> Iterator[Bar]:
-        """A bar for some work, drawn once it has taken MIN_BAR_SECONDS, on a terminal only; see Bar.
+        """A bar for some work, drawn once it has taken MIN_BAR_SECONDS; see Bar. Without a terminal: a line now and then.
 
-        shown: false draws none
+        shown: false shows neither
         """
         bar = Bar(label, total, unit)
         if not (shown and self.live):
+            bar.write = self.info if shown else None
             yield bar
             return
         timer = Timer(MIN_BAR_SECONDS, self._show, [bar])

@@ -14,7 +14,7 @@ from nmt.errors import ArtefactError, InputError, quoted
 from nmt.files import write_output
 from nmt.log import log
 from nmt.options import opt, options_class
-from nmt.pictures.figures import bar_chart, check_matplotlib, text_bars
+from nmt.pictures.figures import Bars, bar_chart, check_matplotlib, text_bars
 from nmt.pictures.page import html_page, html_table
 
 HEADER = ("severity", "set", "side", "what", "count", "share")
@@ -43,9 +43,10 @@ def run(options: DoctorCommandOptions) -> int:
         )
     report = doctor(options)
     if options.corpus and options.source:
+        other = "; to swap them, name both files, source first" if len(options.corpus) == 1 else ""
         log.info(
             f"source ({options.source_lang}): {quoted(options.source[0])}; "
-            f"target ({options.target_lang}): {quoted(options.target[0])}"
+            f"target ({options.target_lang}): {quoted(options.target[0])}{other}"
         )
     if options.json:
         print_json(report.to_json())
@@ -68,7 +69,13 @@ def _lines(report: DoctorReport) -> Iterator[str]:
     yield from _findings(report.findings)
     for examined in report.sets[:1]:  # JSON and HTML have those of the others
         for name, rows in examined.lengths.items():
-            yield from ("", _title(examined, name), *(f"  {line}" for line in text_bars(rows)))
+            yield from ("", _title(examined, name), *(f"  {line}" for line in text_bars(_without_empty_ends(rows))))
+
+
+def _without_empty_ends(rows: Bars) -> Bars:
+    """A histogram without the empty rows before the first count and after the last."""
+    counted = [i for i, (_, count) in enumerate(rows) if count]
+    return rows[counted[0] : counted[-1] + 1] if counted else rows
 
 
 def _sizes(examined: SetReport) -> Iterator[str]:
@@ -91,6 +98,8 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
     if not findings:
         yield "nothing found"
         return
+    counts = [(severity, sum(finding.severity == severity for finding in findings)) for severity in SEVERITIES]
+    yield "found: " + ", ".join(f"{n} {name}{'s' if n > 1 else ''}" for name, n in counts if n)
     header, *lines = table_lines([HEADER, *map(_cells, findings)], right=(4, 5))
     yield header
     for finding, line in zip(findings, lines, strict=True):

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shlex
 import stat
 import sys
 import time
@@ -92,6 +93,7 @@ class TranslateOptions(TranslatorOptions, FileOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_input()
         if self.attention is not None and self.devices > 1:
             raise ValueError(
                 f"--attention: is drawn on one device, and --devices is {self.devices} (leave one of them out)"
@@ -125,6 +127,14 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         if self.output.endswith(PACKED):
             raise ValueError(
                 f"--output {quoted(self.output)}: translations are written uncompressed (leave --output out: `| gzip > FILE.gz`)"
+            )
+
+    def _check_input(self) -> None:
+        """Raise ValueError for an input that is a sentence, with the command that translates it."""
+        if text := next((word for word in self.input if " " in word.strip() and not os.path.lexists(word)), None):
+            command = shlex.join(["nmt", "translate", *(word for model in self.model for word in ("--model", model))])
+            raise ValueError(
+                f"'{text}': no such file; to translate a text, pipe it: `echo {shlex.quote(text)} | {command}`"
             )
 
     def _check_document(self) -> None:

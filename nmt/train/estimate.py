@@ -1,5 +1,6 @@
 """An estimate of a run from its first minute: how long it takes, how much memory, and which presets would end sooner."""
 
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from nmt.train.run import Run
 
 LONG_HOURS: Final = 168.0  # a week
 FIRST_SECONDS: Final = 60.0  # of a process, before its speed tells anything about the rest of the run
+FIRST_SHARE: Final = 0.1  # of --max-minutes, where that is shorter: a warning must come in time
 WITHIN_WARMUP: Final = (
     "at this speed --max-minutes ends the run while the learning rate still rises (raise it, or start another run with fewer "
     "--warmup-updates)"
@@ -30,7 +32,7 @@ VARIATIONS: Final = "table3-"  # presets that repeat a published ablation: none 
 
 
 class RunEstimate:
-    """Logs once, after the first minute of this process, how long the run would take.
+    """Logs once, after the first minute of this process (or a tenth of a short --max-minutes), how long the run would take.
 
     Warns then if the run would end within its warm-up, and withdraws that if the run becomes faster.
     """
@@ -38,6 +40,7 @@ class RunEstimate:
     def __init__(self, run: Run) -> None:
         self.run, self.logged, self.warned = run, False, False
         self._updates, self._timed_from = 0, 0.0  # by the run's clock, from the end of the first update on
+        self._first_seconds = min(FIRST_SECONDS, FIRST_SHARE * 60 * (run.options.max_minutes or math.inf))
         self._began, self._used = time.monotonic(), processor_seconds()
 
     def see(self, data: UpdateBatches) -> None:
@@ -46,7 +49,7 @@ class RunEstimate:
         self._updates += 1
         if self._updates == 1:  # it takes longer than others: memory is allocated, kernels are compiled
             self._timed_from = run.seconds
-        if not run.world.leads or self._updates == 1 or run.seconds < FIRST_SECONDS or run.finished:
+        if not run.world.leads or self._updates == 1 or run.seconds < self._first_seconds or run.finished:
             return
         seconds = max(run.seconds - self._timed_from, 1e-9) / (self._updates - 1)
         if not self.logged:

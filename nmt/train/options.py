@@ -176,7 +176,10 @@ class TrainOptions:
     max_updates: int | None = opt(100_000, "stop after this many updates", aliases=("max-update",), minimum=1)
     max_epochs: int | None = opt(None, "stop after this many epochs", aliases=("max-epoch",), minimum=1)
     max_minutes: float | None = opt(
-        None, "stop after this many minutes of this process", above=0, maximum=MAX_WAIT_MINUTES
+        None,
+        "stop after this many minutes of this process; a last validation then comes on top",
+        above=0,
+        maximum=MAX_WAIT_MINUTES,
     )
     save_every: str = opt(
         "1000u",

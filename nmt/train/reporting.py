@@ -85,6 +85,13 @@ class UpdateLog:
                 self.shown = self.window
             run.report.show(self._status(stats), self.shown)
 
+    def see_checkpoint(self) -> None:
+        """Look at the checkpoints after a save. The first one is logged, with the command that uses it."""
+        first, self.best = self.best is None, best_checkpoint(self.run)
+        if first and self.best is not None and not self.run.finished:
+            name, folder = self.best[0].name, self.run.folder
+            self.run.report.line(f"saved {name}; to try the model meanwhile: nmt translate --model {folder}")
+
     def write(self, stats: Stats) -> None:
         """Log the updates since the last call. stats: of the last update"""
         self.shown = self.window

@@ -25,7 +25,6 @@ from nmt.train.reporting import (
     SETTINGS,
     UpdateLog,
     announce,
-    best_checkpoint,
     conclude,
     recorded_end,
     report_look,
@@ -125,8 +124,8 @@ def _make_updates(run: Run, signals: Signals) -> None:
                 signal = run.agree(signals.received)
             if progress.save_due or signal:
                 save(run, last=finished or signal is not None)
-            if save_has_ended(run):
-                update_log.best = best_checkpoint(run)
+            if save_has_ended(run) or progress.save_due:  # then an earlier one has ended
+                update_log.see_checkpoint()
             if signal:  # and not a signal that came since, which other ranks do not know
                 _stop(run, signal, "")
             if finished:
@@ -208,7 +207,8 @@ def _result_of_validation(run: Run, signals: Signals) -> ValidationResult | None
     if validation is None:
         return None
     if not log.live:  # there a bar shows it
-        run.report.line(f"validating on {len(validation.dev.corpus):,} pairs of {validation.dev.name}")
+        last = "the run's last validation, " if run.finished else "validating "
+        run.report.line(f"{last}on {len(validation.dev.corpus):,} pairs of {validation.dev.name}")
     run.context.scorer = model = run.evaluated_model()
     limits = progress.limit.max_micro_batch_tokens, options.precision
     try:

@@ -189,3 +189,23 @@ def test_progress_is_told_as_far_as_it_is_known(monkeypatch):
         "1,500/3,000 steps, 15 steps/s, ETA 0:01:40",
         "1,500/1,500 steps, 15 steps/s, ETA 0:00:00",  # an estimate that was too low
     ]
+
+
+def test_without_a_terminal_long_work_writes_a_line_after_a_minute_and_then_less_often(monkeypatch, capsys):
+    seconds = [0.0]
+    monkeypatch.setattr(nmt.log.time, "monotonic", lambda: seconds[0])
+    with Log().progress("work", 100_000, "steps") as bar:
+        for _ in range(6000):
+            seconds[0] += 1
+            bar.advance()
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first.startswith("work: 60/100,000 steps, ")
+    shown = [line.partition("/")[0].removeprefix("work: ") for line in others]
+    assert shown[:5] == ["120", "240", "480", "960", "1,560"] and len(shown) < 15
+    quiet = Log()
+    quiet.quiet = True
+    for log, is_shown in ((quiet, True), (Log(), False)):
+        with log.progress("work", shown=is_shown) as bar:
+            seconds[0] += 1000
+            bar.advance()
+    assert capsys.readouterr().err == ""

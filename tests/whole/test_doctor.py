@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -37,6 +38,7 @@ def test_a_clean_corpus_is_reported_on_stdout_alone(corpus, call):
     assert (result.code, result.err) == (0, "")
     assert "train: 40 pairs" in result.out and "\nnothing found\n" in result.out
     assert "█" in result.out
+    assert not re.search(r"^ +[^ ]+ +0  ", result.out, re.MULTILINE)  # a row without a count, at the end of a histogram
 
 
 def test_faults_are_named_by_file_and_line_and_an_error_is_code_3(corpus, call, tmp_path):
@@ -49,6 +51,7 @@ def test_faults_are_named_by_file_and_line_and_an_error_is_code_3(corpus, call, 
     ]
     result = call(*corpus(target=target), "--quiet")
     assert (result.code, result.err) == (3, "")
+    assert "\nfound: 2 errors, 1 warning\n" in result.out
     assert [line.split()[:4] for line in result.out.splitlines() if line.startswith(("error", "warning", "note"))] == [
         ["error", "train", "pair", "files"],
         ["error", "train", "target", "not"],

@@ -284,8 +284,15 @@ def test_a_run_says_after_its_first_minute_how_long_it_takes_and_which_presets_w
             super().see(batches)
 
     monkeypatch.setattr("nmt.train.trainer.RunEstimate", Kept)
+    with monkeypatch.context() as patched:
+        patched.setattr("nmt.train.estimate.FIRST_SHARE", 0.0)
+        flags = "--max-minutes=10", "--save-every=1u", "--no-quiet"
+        early = call(*train_arguments(data, tmp_path / "early", 3), *flags)
+    assert "estimate: " in early.err  # the share of --max-minutes has passed
     done = call(*train_arguments(data, tmp_path / "short", 3), "--no-quiet")
     assert "estimate: " not in done.err  # before the first minute
+    assert f"saved update-1; to try the model meanwhile: nmt translate --model {tmp_path / 'early'}" in early.err
+    assert early.err.count("to try the model") == 1 and "the run's last validation, on " in early.err
     monkeypatch.setattr("nmt.train.estimate.FIRST_SECONDS", 0.0)
     done = call(*train_arguments(data, tmp_path / "run", 3), "--no-quiet")
     [told] = [line for line in done.err.splitlines() if "estimate: about" in line]

@@ -223,6 +223,9 @@ def test_what_is_not_there_is_2_or_4(translate, trained, tmp_path, capsys):
     assert run(["translate", f"--model={trained}", f"--input={tmp_path / '[b]no'}"]) == 2
     assert "[b]no: no such file" in capsys.readouterr().err
     assert run(["translate", f"--model={tmp_path / 'no'}", f"--input={os.devnull}"]) == 4
+    assert run(["translate", f"--model={trained}", "It's raining."]) == 2
+    piped = f"""`echo 'It'"'"'s raining.' | nmt translate --model {trained}`"""
+    assert f"'It's raining.': no such file; to translate a text, pipe it: {piped}" in capsys.readouterr().err
     assert translate(b"ban\n", "--n-best=5")[0] == 2  # more than the beam holds
 
 
