@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers bench-architectures bench-methods bench-serve bench-markup bench-clean faults fuzz soak pins docs recording format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers bench-architectures bench-methods bench-serve bench-markup bench-clean faults fuzz soak pins bits docs recording format clean
 
 setup: $(VENV)/ready
 
@@ -137,6 +137,10 @@ fuzz: setup
 pins: setup
 	$(BIN)/pip install --quiet --upgrade pip uv
 	$(BIN)/python tests/hygiene/record_pins.py
+
+# make bits OLD=FOLDER: every result of this checkout against those of another, to the last bit
+bits: setup
+	$(BIN)/python benchmarks/bits.py $(OLD) $(FLAGS)
 
 # The pages of docs/ that are made from code.
 docs: setup

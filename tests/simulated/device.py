@@ -24,6 +24,7 @@ from unittest import mock
 
 import torch
 import torch.distributed
+from torch._decomp import decomposition_table
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -377,7 +378,14 @@ def execute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         make(function, contents, named)
         with torch._C._DisableTorchDispatch():  # the shape that torch knows is that of the wrapper
             return function(*args, **kwargs)
-    return _wrapped(function, args, kwargs, make(function, contents, named), number)
+    return _wrapped(function, args, kwargs, make(_on_the_cpu(function), contents, named), number)
+
+
+@functools.cache
+def _on_the_cpu(function: Any) -> Any:
+    """The operation; one that has a CUDA kernel alone (in CUDA builds: the backward pass of RMSNorm), as several others."""
+    has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key(function.name(), "CPU")
+    return function if has_kernel else decomposition_table.get(function, function)
 
 
 def _indices(args: Any) -> list[torch.Tensor]:
