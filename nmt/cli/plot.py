@@ -10,10 +10,10 @@ from nmt.cli.command import Command
 from nmt.errors import UserError, one_line, quoted, unknown
 from nmt.files import check_file_name, write_output
 from nmt.log import log
-from nmt.options import REQUIRED, names_of, opt, options_class
+from nmt.options import names_of, opt, options_class
 from nmt.pictures.figures import Curve, LineChart, check_matplotlib, draw_charts
 from nmt.pictures.page import html_page
-from nmt.report.history import Record, named_runs, read_records
+from nmt.report.history import Record, named_runs, read_records, runs_here
 from nmt.report.status import VALIDATION_PREFIX
 
 MAX_POINTS: Final = 400  # of a curve; more are averaged
@@ -40,7 +40,9 @@ RunRecords = tuple[str, Sequence[Record]]  # the name of a run's folder, and its
 
 @options_class
 class PlotOptions:
-    runs: tuple[str, ...] = opt(REQUIRED, "run folders of nmt train, or folders of runs")
+    runs: tuple[str, ...] = opt(
+        (), "run folders of nmt train, or folders of runs; without one, the runs here and in the folder runs"
+    )
     output: str | None = opt(
         None,
         "write the curves to this file: .svg, .png, or .html for one page without scripts, also by cost (needs matplotlib); "
@@ -61,7 +63,7 @@ def run(options: PlotOptions) -> None:
         check_matplotlib(f"--output {quoted(output)}")
     runs: list[RunRecords] = []
     values = names_of(options.values)
-    folders = named_runs(options.runs)
+    folders = named_runs(options.runs) if options.runs else runs_here("plot")
     with log.progress("reading runs", len(folders), "runs") as bar:
         for folder in folders:
             updates, validations = read_records(folder)
@@ -69,7 +71,7 @@ def run(options: PlotOptions) -> None:
             bar.advance()
         charts = line_charts(runs, values, ("updates", "EFLOP") if _is_page(output) else ("updates",))
     if not charts:
-        raise UserError(f"{quoted(options.runs[0])}: has no update to draw yet (wait for the first log line)")
+        raise UserError(f"{quoted(folders[0])}: has no update to draw yet (wait for the first log line)")
     if output is None:
         width = shutil.get_terminal_size().columns
         sys.stdout.write("\n\n".join("\n".join(chart.as_text(width)) for chart in charts) + "\n")

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from nmt.cli.command import Command, print_json, print_lines
 from nmt.cli.tables import table_lines
-from nmt.errors import ArtefactError, UserError, quoted
+from nmt.errors import ArtefactError, quoted
 from nmt.locks import LOCK, holder_of
 from nmt.log import log
 from nmt.options import opt, options_class
 from nmt.quantities import clock, size
-from nmt.report.history import is_run, named_runs, read_records, runs_in
+from nmt.report.history import named_runs, read_records, runs_here
 from nmt.report.saved_status import STATUS_FILE, SavedStatus, read_status
 from nmt.report.status import METRICS_FILE, VALIDATION_PREFIX, loss_text
 from nmt.runs import Checkpoints, update_of
@@ -40,7 +40,7 @@ def run(options: StatusOptions) -> int:
 
     Several runs are a table, a row each. Exit status 4 if one of them cannot be read.
     """
-    folders = named_runs(options.run) if options.run else _runs_here()
+    folders = named_runs(options.run) if options.run else runs_here("status")
     if len(options.run) == 1 and folders == [Path(options.run[0])]:
         values = run_status(folders[0])
         if options.json:
@@ -60,15 +60,6 @@ def run(options: StatusOptions) -> int:
     elif rows:
         print_lines(table_lines([RUNS_HEADER, *map(_cells, rows)], right=RIGHT))
     return code
-
-
-def _runs_here() -> list[Path]:
-    """The working directory if it is a run, and the runs in it and in its folder runs. Raises UserError without any."""
-    here = Path()
-    found = [*([here] if is_run(here) else []), *runs_in(here), *runs_in(here / "runs")]
-    if not found:
-        raise UserError("no run here, nor in the folder runs (write `nmt status RUN`)")
-    return found
 
 
 def _cells(values: dict[str, Any]) -> tuple[str, ...]:

@@ -175,6 +175,18 @@ def named_runs(names: Iterable[str]) -> list[Path]:
     return [run for folder in folders for run in ([] if is_run(folder) else runs_in(folder)) or [folder]]
 
 
+def runs_here(command: str) -> list[Path]:
+    """The working directory if it is a run, and the runs in it and in its folder runs. Raises UserError without any.
+
+    command: for the error
+    """
+    here = Path()
+    found = [*([here] if is_run(here) else []), *runs_in(here), *runs_in(here / "runs")]
+    if not found:
+        raise UserError(f"no run here, nor in the folder runs (write `nmt {command} RUN`)")
+    return found
+
+
 def read_records(folder: Path) -> tuple[list[Record], list[Record]]:
     """The records of the updates and of the validations of a run; a last line that is being written is left out.
 

@@ -24,6 +24,9 @@ from nmt.train.options import AverageOptions
 from nmt.train.validation import Validation, validate
 
 MIN_SHARE_APART: Final = 0.95  # of --every-minutes: periods are not kept to the second
+MIN_SHARE_OF_RUN: Final = (
+    0.5  # of the newest checkpoint's updates, that the oldest has made too; before, models are far worse
+)
 MAX_TRIES: Final = 5  # each after a checkpoint that the run deleted
 
 
@@ -109,7 +112,13 @@ def chosen(options: AverageOptions) -> list[Path]:
             raise UserError(f"{fewer} ({why})")
         asked = f"--{'best' if options.best else 'last'} {count}"
         log.warn(f"{fewer}, fewer than {asked}; averaged all of them ({why})")
-    return sorted(ranked[:count], key=update_of)
+    folders = sorted(ranked[:count], key=update_of)
+    if update_of(folders[0]) < MIN_SHARE_OF_RUN * update_of(folders[-1]):
+        early = f"{folders[0].name} is from early in this run, which is at {folders[-1].name}"
+        log.warn(
+            f"{quoted(options.run)}: {early}; the mean may be worse than the best checkpoint alone (average fewer)"
+        )
+    return folders
 
 
 def _why_fewer(run: Path, kept: Sequence[Path], by_score: bool) -> str:

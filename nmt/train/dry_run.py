@@ -19,6 +19,7 @@ from nmt.device import Memory
 from nmt.quantities import duration, operations, size
 from nmt.symbols import PAD
 from nmt.train.checkpointing import SavedState, check_same
+from nmt.train.estimate import OtherPrograms
 from nmt.train.initial import begin
 from nmt.train.options import TrainOptions, last_update
 from nmt.train.probe import choose_kernels
@@ -140,10 +141,13 @@ def dry_run_of(options: TrainOptions, parts: Any) -> DryRun:
             begin(run)
             done = run.progress.update
         choose_kernels(run)
-        before = done, run.epochs
+        before, others = (done, run.epochs), OtherPrograms(run)
         first, *updates = islice(run.loader.updates(run.progress.position), 1 + TIMED_UPDATES)
         run.model.train()
-        return DryRun(run, before, updates, _Meter(run, memory).measure(first, updates), free)
+        measured = _Meter(run, memory).measure(first, updates)
+        for line in others.lines():
+            run.report.line(line)
+        return DryRun(run, before, updates, measured, free)
 
 
 def _batches(updates: Sequence[UpdateBatches]) -> list[Batch]:

@@ -31,6 +31,28 @@ MAX_NAMED_PRESETS: Final = 3
 VARIATIONS: Final = "table3-"  # presets that repeat a published ablation: none is meant to be cheap
 
 
+class OtherPrograms:
+    """Watches, from its creation on, what other programs use of the cores that a run on a CPU has threads for."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._began, self._used = time.monotonic(), processor_seconds()
+
+    def lines(self) -> Iterator[str]:
+        """A line if they use so much that fewer threads would be faster."""
+        threads, cores, used = torch.get_num_threads(), os.cpu_count() or 1, processor_seconds()
+        if self._used is None or used is None or self.run.device.type != "cpu" or self.run.world.size > 1:
+            return
+        ours = used[1] - self._used[1]
+        others = (used[0] - self._used[0] - ours) / (time.monotonic() - self._began)
+        if threads > 1 and others + threads > cores + MAX_SHARED_CORES:
+            yield (
+                f"other programs use {others:.1f} of this machine's {cores} cores, and the {threads} threads of this one wait "
+                f"for each other. --threads {max(1, int(cores - others))} can be ten times as fast: press Ctrl-C, then resume "
+                "with the same command and this flag"
+            )
+
+
 class RunEstimate:
     """Logs once, after the first minute of this process (or a tenth of a short --max-minutes), how long the run would take.
 
@@ -41,7 +63,7 @@ class RunEstimate:
         self.run, self.logged, self.warned = run, False, False
         self._updates, self._timed_from = 0, 0.0  # by the run's clock, from the end of the first update on
         self._first_seconds = min(FIRST_SECONDS, FIRST_SHARE * 60 * (run.options.max_minutes or math.inf))
-        self._began, self._used = time.monotonic(), processor_seconds()
+        self._others = OtherPrograms(run)
 
     def see(self, data: UpdateBatches) -> None:
         """Look at an update, after the run's clock was set."""
@@ -55,7 +77,7 @@ class RunEstimate:
         if not self.logged:
             self.logged, self.warned = True, self._ends_within_warmup(seconds)
             warning = [WITHIN_WARMUP] if self.warned else []
-            for line in [*estimate_lines(run, data, seconds), *warning, *self._busy_line()]:
+            for line in [*estimate_lines(run, data, seconds), *warning, *self._others.lines()]:
                 run.report.line(line)
         elif self.warned and not self._ends_within_warmup(seconds):
             self.warned = False
@@ -68,19 +90,6 @@ class RunEstimate:
         so_far = run.loader.updates_per_epoch(), run.progress.update, run.epochs
         last, by_clock = last_update(run.options, *so_far, seconds, run.seconds), run.options.max_minutes is not None
         return by_clock and last is not None and last != certain_end(run) and rises_at(run.schedule, last)
-
-    def _busy_line(self) -> Iterator[str]:
-        """A line if other programs have taken cores since the start that this process has threads for."""
-        threads, cores, used = torch.get_num_threads(), os.cpu_count() or 1, processor_seconds()
-        if self._used is None or used is None or self.run.device.type != "cpu" or self.run.world.size > 1:
-            return
-        ours = used[1] - self._used[1]
-        others = (used[0] - self._used[0] - ours) / (time.monotonic() - self._began)
-        if threads > 1 and others + threads > cores + MAX_SHARED_CORES:
-            yield (
-                f"other programs use {others:.1f} of this machine's {cores} cores, and {threads} threads wait for one "
-                f"another: --threads {max(1, int(cores - others))} may be faster"
-            )
 
 
 def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[str]:

@@ -167,9 +167,8 @@ def report_validation(run: Run, result: ValidationResult, better: bool, sign: fl
     values = {"loss": result.losses["loss"], "ppl": result.perplexity, **metrics, **nll, **_other_parts(result)}
     run.report.record({"update": progress.update, **{f"valid_{name}": value for name, value in values.items()}})
     best = "none" if progress.best is None else f"{sign * progress.best:.4f}"
-    state = (
-        "new best" if better else f"not the best for {progress.stalled} in a row (best {progress.judged_by}: {best})"
-    )
+    times = f" for {progress.stalled} in a row" if progress.stalled else ""
+    state = "new best" if better else f"not the best{times} (best {progress.judged_by}: {best})"
     _log_validation(run, result, state)
 
 
@@ -261,7 +260,8 @@ def conclude(run: Run) -> None:
     if run.end is not None:
         best = "" if progress.best is None else f"; best {_score_text(run, progress.judged_by, progress.best)}"
         at = f" at update {progress.best_update}" if best and progress.best_update else ""
-        run.report.line(f"stopped: {run.end[1]}{best}{at}")
+        again = "; the same command trains as long again" if run.end[0] == "max_minutes" else ""
+        run.report.line(f"stopped: {run.end[1]}{best}{at}{again}")
     if found := best_checkpoint(run):
         folder, score = found
         named = f"best checkpoint: {folder} ({score})" if score else f"newest checkpoint: {folder}"

@@ -544,6 +544,8 @@ def test_words_without_a_flag_are_named_as_they_are_given(call):
     assert "KIND is missing" in call("describe").err
     missing = call("describe", "model")
     assert missing.code == 2 and "NAME is missing" in missing.err
+    run = call("translate", DOCUMENTS, "--threads", "1")
+    assert run.code == 2 and f"(write `nmt translate --model {DOCUMENTS} --threads 1`)" in run.err
     surplus = call("list", "model", "x")
     assert surplus.code == 2 and "'x'" in surplus.err
     assert call("list", "--", "schedule").out == call("list", "schedule").out

@@ -125,6 +125,13 @@ def updates_chosen(run_folder: Path, **options: object) -> list[int]:
     return [int(folder.name.removeprefix("update-")) for folder in folders]
 
 
+def test_a_checkpoint_from_early_in_the_run_is_a_warning(tmp_path, capsys):
+    make_checkpoints(tmp_path, {update: (None, 0.0) for update in (40, 50, 100)})
+    assert updates_chosen(tmp_path, last=2) == [50, 100] and capsys.readouterr().err == ""
+    assert updates_chosen(tmp_path, last=3) == [40, 50, 100]
+    assert "warning" in (told := capsys.readouterr().err) and "update-40 is from early in this run" in told
+
+
 def test_the_last_are_those_of_the_highest_update_and_the_best_those_of_the_highest_score(tmp_path):
     scores = {9: 3.0, 10: -1.0, 20: None, 100: 2.5, 90: 7.25, 110: None, 80: 3.0}
     make_checkpoints(tmp_path, {update: (score, 0.0) for update, score in scores.items()})

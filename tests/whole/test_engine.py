@@ -349,7 +349,7 @@ def test_a_run_beside_other_programs_names_the_threads_that_would_be_faster(othe
     monkeypatch.setattr("nmt.train.estimate.processor_seconds", used)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     done = call(*train_arguments(data, tmp_path / "run", 3), "--threads=2", "--no-quiet")
-    told = "other programs use 1.4 of this machine's 2 cores, and 2 threads wait for one another: --threads 1 may be"
+    told = "other programs use 1.4 of this machine's 2 cores, and the 2 threads of this one wait for each other. --threads 1 can"
     assert (told in done.err) == (others > 1)
 
 

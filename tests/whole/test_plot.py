@@ -43,6 +43,8 @@ def test_a_terminal_gets_every_curve_of_every_run_on_common_scales(trained, copy
     monkeypatch.setenv("COLUMNS", "60")
     shown = call("plot", trained, copy)
     assert shown.code == 0, shown.err
+    monkeypatch.chdir(trained)
+    assert call("plot").out == call("plot", ".").out != ""
     charts = shown.out.split("\n\n")
     titles = ["Training loss", "Validation loss", "Validation perplexity", "Validation BLEU", "Learning rate"]
     assert [chart.partition(" (")[0] for chart in charts] == titles
