@@ -8,9 +8,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +31,11 @@ settings.register_profile(
     "exact", derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
 settings.load_profile("exact")
+
+# Compiled kernels of another torch, Python or kind of processor would be taken from torch's cache, and be wrong.
+COMPILED_FOR = sys.version_info[:3], metadata.version("torch"), os.environ.get("ATEN_CPU_CAPABILITY", "default")
+KERNELS = f"nmt-kernels-{hashlib.sha256(repr(COMPILED_FOR).encode()).hexdigest()[:16]}"
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / KERNELS)
 
 NMT = [sys.executable, "-c", "from nmt.cli.main import main; main()"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
