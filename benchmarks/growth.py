@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from nmt.pictures.figures import Curve, LineChart
-from nmt.pictures.page import html_page
+from nmt.extensions.watch.pictures.figures import Curve, LineChart
+from nmt.extensions.watch.pictures.page import html_page
 
 NMT = [sys.executable, "-m", "nmt"]
 WORDS: Final = 4000

@@ -24,13 +24,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
-from nmt.models.bytenet import ResidualBlock
-from nmt.models.convs2s import ConvolutionLayer
-from nmt.models.options import ConvolutionShape
+from nmt.extensions.zoo.models.bytenet import ResidualBlock
+from nmt.extensions.zoo.models.convs2s import ConvolutionLayer
+from nmt.extensions.zoo.models.options import ConvolutionShape
+from nmt.extensions.zoo.nn.lstm import Lstm, LstmForm
+from nmt.extensions.zoo.nn.recurrent import BidirectionalGru
 from nmt.nn.attention import AttentionShape, SelfAttention, recording
 from nmt.nn.cost import count_flops
-from nmt.nn.lstm import Lstm, LstmForm
-from nmt.nn.recurrent import BidirectionalGru
 
 Layer = Callable[[Tensor], Tensor]
 """A layer of a stack: (1, n, d) -> (1, n, d)."""

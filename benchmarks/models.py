@@ -17,12 +17,12 @@ from nmt import registry
 from nmt.artefact import MANIFEST
 from nmt.checkpoint import save_model, weights_of
 from nmt.data.shards import PreparedData
-from nmt.data.shortlist import Shortlist
-from nmt.export.ctranslate2 import vocabulary_map
+from nmt.extensions.ctranslate2.engine import MAP_FILE
+from nmt.extensions.ctranslate2.export import vocabulary_map
+from nmt.extensions.searches.shortlist_file import Shortlist
 from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline
-from nmt.translate.ctranslate2_engine import MAP_FILE
 
 NMT = [sys.executable, "-m", "nmt"]
 EOLES_OWN = 8000  # entries of the vocabulary in the settings of the peers' scripts for eole

@@ -11,7 +11,7 @@ from typing import Any
 
 from nmt import registry
 from nmt.cli.command import Command, CommonOptions
-from nmt.cli.main import COMMANDS, module_of
+from nmt.cli.commands import commands
 from nmt.cli.unknown_words import peers
 from nmt.options import REQUIRED, Option, options_of
 
@@ -55,7 +55,7 @@ def default_of(option: Option) -> str:
 
 def command_section(name: str) -> str:
     """A command: its words without a flag, and its own options."""
-    command: Command = importlib.import_module(module_of(name)).COMMAND
+    command: Command = importlib.import_module(commands()[name].module).COMMAND
     common = {option.name for option in options_of(CommonOptions)}
     options = [option for group in command.own_groups().values() for option in group if option.name not in common]
     words = "".join(
@@ -83,7 +83,7 @@ def commands_page() -> str:
         "# Commands, parts and presets\n\n"
         "`make docs` writes this page from the code. `nmt COMMAND --help` shows the same in a terminal.\n"
         "[Settings](settings.md) says how values are written, and how files, presets and flags go together.\n\n"
-        f"## Commands\n\n{''.join(map(command_section, COMMANDS))}"
+        f"## Commands\n\n{''.join(map(command_section, commands()))}"
         f"### Options of every command\n\n{option_table(options_of(CommonOptions))}"
         "## Parts\n\nThe spelling with the kind always works too: `--model.dropout`.\n\n"
         f"{''.join(map(part_section, registry.FOLDERS))}## Presets\n\n{presets}"

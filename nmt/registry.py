@@ -1,7 +1,9 @@
 """The registry of parts: kind of part = folder = flag = saved key.
 
-Parts come from the built-in folders, from pip entry points of the group `nmt.plugins`, and from `--plugin`. Nothing is
-imported before it is looked up. Presets are named sets of options for parts and for the trainer.
+Parts come from the folders of nmt, from its extensions (`nmt/extensions/`), from pip entry points of the group `nmt.plugins`,
+and from `--plugin`. An extension is laid out as nmt is: `models/gnmt.py`, with its options class in `models/options.py`. So may
+the package of a plug-in be. Nothing is imported before it is looked up. Presets are named sets of options for parts and for
+the trainer.
 """
 
 import ast
@@ -34,7 +36,7 @@ FOLDERS: Final = {
     "metric": "metrics",
 }
 PACKAGE: Final = Path(__file__).parent
-PRESETS_FILE: Final = PACKAGE / "presets.toml"
+PRESETS_FILE: Final = "presets.toml"
 NO_VALUES: Final[Mapping[str, Any]] = MappingProxyType({})
 _PART: Final = re.compile(  # kind, name, options class, and the first line of the class's docstring
     r'''^@(?:nmt\.)?register\(\s*["']([\w-]+)["'],\s*["']([^"'\n]+)["'],\s*(\w+).*?^class .*?^    r?"""(.*?)(?:"""|$)''',
@@ -42,10 +44,18 @@ _PART: Final = re.compile(  # kind, name, options class, and the first line of t
 )
 
 
-class _BuiltIn(NamedTuple):
-    """What the file of a built-in part says of it. options: the name of its options class"""
+class Root(NamedTuple):
+    """A folder that has parts in folders of their kinds: that of nmt, or of an extension. package: its name for imports"""
+
+    package: str
+    folder: Path
+
+
+class _PartFile(NamedTuple):
+    """What the file of a part says of it. options: the name of its options class"""
 
     module: str
+    file: Path
     options: str
     summary: str
 
@@ -87,6 +97,7 @@ class _Shelf:
     plugins: the `--plugin` values that are loaded, by path or module
     plugin_modules: the names of the modules that plug-ins begin with
     broken: why an installed plug-in could not be loaded, by entry point
+    roots: the folders of plug-ins that are packages
     """
 
     parts: dict[tuple[str, str], Entry] = field(default_factory=dict)
@@ -94,6 +105,7 @@ class _Shelf:
     plugins: dict[str, str] = field(default_factory=dict)
     plugin_modules: set[str] = field(default_factory=set)
     broken: dict[str, str] = field(default_factory=dict)
+    roots: tuple[Root, ...] = ()
     entry_points_loaded: bool = False
 
 
@@ -113,8 +125,8 @@ def register(kind: str, name: str, options: type) -> Callable[[PartClass], PartC
     def enter(cls: PartClass) -> PartClass:
         place = cls.__module__
         other = _shelf.parts.get((kind, name))
-        built_in = _built_in(kind).get(name)
-        taken = other.place if other else built_in.module if built_in else place
+        found = _part_files(kind).get(name)
+        taken = other.place if other else found.module if found else place
         if other or taken != place:
             raise UserError(f"{kind} '{name}' is registered twice: in {taken} and in {place} (rename one of them)")
         options_of(options)
@@ -131,7 +143,7 @@ def preset(name: str, help: str, *, on_cpu: str = "", **values: Any) -> None:
     on_cpu: what it is good for without a GPU, such as "an hour, thousands of pairs"; empty if a CPU is too slow for it
     """
     place = sys._getframe(1).f_globals["__name__"]
-    other = _shelf.presets.get(name) or _built_in_presets().get(name)
+    other = _shelf.presets.get(name) or _preset_files(roots()).get(name)
     if other:
         raise UserError(f"preset '{name}' is registered twice: in {other.place} and in {place} (rename one of them)")
     _shelf.presets[name] = Preset(name, help, values, place, on_cpu)
@@ -141,19 +153,19 @@ def preset(name: str, help: str, *, on_cpu: str = "", **values: Any) -> None:
 
 
 def names(kind: str) -> list[str]:
-    """The names of all parts of a kind, sorted. Imports no built-in part."""
+    """The names of all parts of a kind, sorted. Imports none but plug-ins."""
     _check_kind(kind)
-    _load_entry_points()
-    return sorted({*_built_in(kind), *(name for k, name in _shelf.parts if k == kind)})
+    load_installed()
+    return sorted({*_part_files(kind), *(name for k, name in _shelf.parts if k == kind)})
 
 
 def find(kind: str, name: str) -> Entry:
     """The part of that kind and name; UserError with the nearest name if there is none."""
     _check_kind(kind)
-    if (kind, name) not in _shelf.parts and name in _built_in(kind):
-        importlib.import_module(_built_in(kind)[name].module)
-    if (kind, name) not in _shelf.parts:
-        _load_entry_points()
+    if (kind, name) not in _shelf.parts and name not in _part_files(kind):
+        load_installed()
+    if (kind, name) not in _shelf.parts and name in _part_files(kind):
+        importlib.import_module(_part_files(kind)[name].module)
     if (kind, name) not in _shelf.parts:
         raise UserError(
             f"{unknown(kind, name, names(kind), f'nmt list {kind}')}; --plugin FILE loads a plug-in{_broken_plugins()}"
@@ -164,34 +176,33 @@ def find(kind: str, name: str) -> Entry:
 def options_class_of(kind: str, name: str) -> type:
     """The options class of a part; UserError if there is no such part.
 
-    Those of built-in parts that need torch stand in the `options.py` of their folder, so that the part is not imported.
+    Where the folder of a part has an `options.py`, the class is there, so that the part, which may need torch, is not imported.
     """
-    built_in = _built_in(kind).get(name) if kind in FOLDERS and (kind, name) not in _shelf.parts else None
-    if built_in and (PACKAGE / FOLDERS[kind] / "options.py").exists():
-        module = importlib.import_module(f"nmt.{FOLDERS[kind]}.options")
-        if hasattr(module, built_in.options):
-            return getattr(module, built_in.options)  # type: ignore[no-any-return]
+    found = _part_files(kind).get(name) if kind in FOLDERS and (kind, name) not in _shelf.parts else None
+    if found and found.file.with_name("options.py").exists():
+        module = importlib.import_module(f"{found.module.rpartition('.')[0]}.options")
+        if hasattr(module, found.options):
+            return getattr(module, found.options)  # type: ignore[no-any-return]
     return find(kind, name).options
 
 
 def summaries(kind: str) -> dict[str, str]:
-    """The first line of the docstring of each part of a kind, or the help of each preset, by name. Imports no built-in part."""
+    """The first line of the docstring of each part of a kind, or the help of each preset, by name. Imports only plug-ins."""
     if kind == "preset":
         return {name: preset.help for name, preset in presets().items()}
     entries = {name: _shelf.parts.get((kind, name)) for name in names(kind)}
-    return {name: entry.summary if entry else _built_in(kind)[name].summary for name, entry in entries.items()}
+    return {name: entry.summary if entry else _part_files(kind)[name].summary for name, entry in entries.items()}
 
 
 def documentation(kind: str, name: str) -> tuple[str, str]:
-    """The docstring of a part's class, and the name of its module. Imports no built-in part.
+    """The docstring of a part's class, and the name of its module. Imports only plug-ins.
 
     Raises UserError if there is no such part.
     """
-    if (kind, name) in _shelf.parts or name not in _built_in(kind):
+    if (kind, name) in _shelf.parts or name not in _part_files(kind):
         entry = find(kind, name)
         return inspect.cleandoc(entry.cls.__doc__ or ""), entry.place
-    module = _built_in(kind)[name].module
-    file = PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    module, file, *_ = _part_files(kind)[name]
     classes = (node for node in ast.parse(file.read_bytes()).body if isinstance(node, ast.ClassDef))
     [documented] = (node for node in classes if any(_registers(call, kind, name) for call in node.decorator_list))
     return ast.get_docstring(documented) or "", module
@@ -205,8 +216,8 @@ def _registers(decorator: ast.expr, kind: str, name: str) -> bool:
 
 def presets() -> dict[str, Preset]:
     """All presets by name, sorted."""
-    _load_entry_points()
-    return dict(sorted((_built_in_presets() | _shelf.presets).items()))
+    load_installed()
+    return dict(sorted((_preset_files(roots()) | _shelf.presets).items()))
 
 
 def find_preset(name: str) -> Preset:
@@ -222,22 +233,54 @@ def _check_kind(kind: str) -> None:
         raise unknown("kind of part", kind, FOLDERS)
 
 
+def roots() -> tuple[Root, ...]:
+    """The folders that have parts: that of nmt, those of its extensions by name, those of plug-ins."""
+    return (*_own_roots(), *_shelf.roots)
+
+
 @cache
-def _built_in(kind: str) -> dict[str, _BuiltIn]:
-    """The built-in parts of a kind by name: read from the files, which are not imported."""
+def _own_roots() -> tuple[Root, ...]:
+    extensions = sorted(file.parent for file in (PACKAGE / "extensions").glob("*/__init__.py"))
+    return Root("nmt", PACKAGE), *(Root(f"nmt.extensions.{folder.name}", folder) for folder in extensions)
+
+
+def extension_of(place: str) -> str | None:
+    """The name of the extension that a module or file belongs to; None for those of nmt itself and of plug-ins.
+
+    place: `nmt.extensions.zoo.models.gnmt`, or `nmt/extensions/zoo/presets.toml`
+    """
+    found = re.match(r"nmt[./]extensions[./](\w+)", place)
+    return found[1] if found else None
+
+
+def _part_files(kind: str) -> dict[str, _PartFile]:
+    return _files_of(kind, roots())
+
+
+@cache
+def _files_of(kind: str, roots: tuple[Root, ...]) -> dict[str, _PartFile]:
+    """The parts of a kind by name: read from the files, which are not imported."""
     return {
-        name: _BuiltIn(f"nmt.{FOLDERS[kind]}.{file.stem}", options, summary)
-        for file in sorted((PACKAGE / FOLDERS[kind]).glob("*.py"))
+        name: _PartFile(f"{root.package}.{FOLDERS[kind]}.{file.stem}", file, options, summary)
+        for root in reversed(roots)  # the first that has a name keeps it
+        for file in sorted((root.folder / FOLDERS[kind]).glob("*.py"))
         for registered, name, options, summary in _PART.findall(file.read_text(encoding="utf-8"))
         if registered == kind
     }
 
 
 @cache
-def _built_in_presets() -> dict[str, Preset]:
+def _preset_files(roots: tuple[Root, ...]) -> dict[str, Preset]:
+    """The presets of the folders' presets.toml. One may extend another, of any folder."""
     import tomllib
 
-    tables = tomllib.loads(PRESETS_FILE.read_text(encoding="utf-8"))
+    tables: dict[str, dict[str, Any]] = {}
+    places: dict[str, str] = {}
+    for root in reversed(roots):  # the first that has a name keeps it
+        if (file := root.folder / PRESETS_FILE).exists():
+            of_file = tomllib.loads(file.read_text(encoding="utf-8"))
+            tables |= of_file
+            places |= dict.fromkeys(of_file, f"{root.package.replace('.', '/')}/{PRESETS_FILE}")
 
     def values_of(name: str) -> dict[str, Any]:
         table = {key: tuple(value) if isinstance(value, list) else value for key, value in flat(tables[name]).items()}
@@ -245,7 +288,7 @@ def _built_in_presets() -> dict[str, Preset]:
         return inherited | {key: value for key, value in table.items() if key not in ("help", "extends", "on_cpu")}
 
     return {
-        name: Preset(name, table["help"], values_of(name), "nmt/presets.toml", table.get("on_cpu", ""))
+        name: Preset(name, table["help"], values_of(name), places[name], table.get("on_cpu", ""))
         for name, table in tables.items()
     }
 
@@ -353,6 +396,8 @@ def load_plugin(given: str) -> None:
             _shelf.plugin_modules.add(name)
             with needing_torch(f"plug-in {given}"):
                 spec.loader.exec_module(module)
+            if target != path:
+                _shelf.roots += (Root(name, path),)
         else:
             _shelf.plugin_modules.add(given)
             with needing_torch(f"plug-in {given}"):
@@ -380,8 +425,11 @@ def _is_missing(given: str, error: BaseException) -> bool:
     return given.startswith(".") or "/" in given or (name is not None and f"{given}.".startswith(f"{name}."))
 
 
-def _load_entry_points() -> None:
-    """Import the installed plug-ins, once. A broken one is named in a warning, and its parts are left out."""
+def load_installed() -> None:
+    """Import the installed plug-ins, once. A broken one is named in a warning, and its parts are left out.
+
+    One that is a package may be laid out as nmt is; its parts are then imported when they are looked up.
+    """
     if _shelf.entry_points_loaded:
         return
     _shelf.entry_points_loaded = True
@@ -390,7 +438,9 @@ def _load_entry_points() -> None:
         _shelf.plugin_modules.add(point.module)
         try:
             with needing_torch("it"):
-                point.load()
+                loaded = point.load()
+            if (spec := getattr(loaded, "__spec__", None)) and spec.submodule_search_locations:
+                _shelf.roots += tuple(Root(spec.name, Path(folder)) for folder in spec.submodule_search_locations)
         except (Exception, SystemExit) as error:
             kept = {key: entry for key, entry in _shelf.parts.items() if key in parts or entry.place.startswith("nmt.")}
             _shelf.parts, _shelf.presets = kept, presets

@@ -15,16 +15,16 @@ from nmt.artefact import Artefact
 from nmt.decoders.options import BeamOptions
 from nmt.dist import World
 from nmt.errors import ArtefactError, ResourceError, UserError, missing_torch, needing_torch, quoted, unknown
-from nmt.log import log
-from nmt.options import Part, flat, make
-from nmt.runs import find_model
-from nmt.translate.ctranslate2_engine import (
+from nmt.extensions.ctranslate2.engine import (
     CTRANSLATE2_KIND,
     CTranslate2Engine,
     has_torch,
     import_ctranslate2,
     refusal,
 )
+from nmt.log import log
+from nmt.options import Part, flat, make
+from nmt.runs import find_model
 from nmt.translate.engine import SearchEngine
 from nmt.translate.glossary import Glossary
 from nmt.translate.options import TranslatorOptions
@@ -240,7 +240,7 @@ def _kind(folder: Path) -> str:
 
 
 def _export(model: Path, options: TranslatorOptions) -> Path:
-    from nmt.export.cached import cached_export
+    from nmt.extensions.ctranslate2.cached import cached_export
 
     quantization = "int8" if options.precision == "int8" else "float32"
     return cached_export(model, quantization, options.shortlist, options.threads)

@@ -1,4 +1,4 @@
-"""`nmt average`: the mean of checkpoints as a model folder."""
+"""`nmt average`: average checkpoints into a model."""
 
 import math
 from typing import Final
@@ -25,4 +25,6 @@ def run(options: AverageOptions, parts: Parts) -> None:
     print_lines(f"{name}\tloss {row['loss']:.4f} nats/token\tppl {row['ppl']:.4f}" for name, row in scores.items())
 
 
-COMMAND = Command("average", AverageOptions, run, kinds=("criterion",), positional=("run",), more_words=MORE_WORDS)
+COMMAND = Command(
+    "average", AverageOptions, run, kinds=("criterion",), positional=("run",), more_words=MORE_WORDS, group="training"
+)

@@ -110,6 +110,7 @@ class Command:
     """A command of `nmt`.
 
     options: its own options class
+    group: the heading of `nmt --help` that lists it, a key of nmt.cli.commands.GROUPS
     run: called with an options object, and with Parts when the command has kinds; returns an exit code or None. Its
         docstring is the help
     kinds: the kinds of parts whose flags it takes
@@ -128,6 +129,7 @@ class Command:
     options: type
     run: Callable[..., int | None]
     kinds: Sequence[str] = ()
+    group: str = ""
     positional: Sequence[str] = ()
     more_words: str = ""
     greedy: bool = True

@@ -1,4 +1,4 @@
-"""`nmt describe`: a part, a preset or a model folder, with its options."""
+"""`nmt describe`: describe a part, a preset or a model folder, with its options."""
 
 import sys
 from collections.abc import Mapping
@@ -33,11 +33,13 @@ def run(options: DescribeOptions) -> None:
         help, place, rows = _folder(Path(name))
     else:
         (help, place), rows = registry.documentation(kind, name), _rows(kind, name, {})
+    extension = registry.extension_of(place)
     if options.json:
-        description = {"kind": kind, "name": name, "place": place, "help": help, "options": rows}
-        print_json(description)
+        description = {"kind": kind, "name": name, "place": place, "extension": extension, "help": help}
+        print_json({**description, "options": rows})
         return
-    sys.stdout.write(f"{kind} {one_line(name)} ({place})\n{help}\n\n")
+    belongs = f"extension {extension}: {place}" if extension else place
+    sys.stdout.write(f"{kind} {one_line(name)} ({belongs})\n{help}\n\n")
     for row in rows:
         comment = f"  # {row['help']}" if row["help"] else ""
         sys.stdout.write(f"{toml_line(row['name'], row['default'])}{comment}\n")
@@ -75,10 +77,10 @@ def _folder(folder: Path) -> tuple[str, str, list[dict[str, Any]]]:
     A folder of `nmt export --format ctranslate2` has no such options.
     """
     from nmt.artefact import Artefact
+    from nmt.extensions.ctranslate2.engine import CTRANSLATE2_KIND
     from nmt.models.saved import ModelFacts
     from nmt.runs import find_model
     from nmt.text.pipeline import Pipeline
-    from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND
 
     artefact = Artefact(find_model(folder), "model", "checkpoint", CTRANSLATE2_KIND)
     pipeline = Pipeline.load(artefact)
@@ -100,4 +102,4 @@ def _folder(folder: Path) -> tuple[str, str, list[dict[str, Any]]]:
     return one_line(summary), place, _rows("model", facts.model, facts.options)
 
 
-COMMAND = Command("describe", DescribeOptions, run, positional=("kind", "name"), greedy=False)
+COMMAND = Command("describe", DescribeOptions, run, positional=("kind", "name"), greedy=False, group="discovery")

@@ -1,4 +1,4 @@
-"""`nmt evaluate`: scores of translations, each with the signature that says how it was computed."""
+"""`nmt evaluate`: score translations against references: BLEU, chrF and TER with signatures."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ from nmt import registry
 from nmt.cli.command import Command, Parts
 from nmt.cli.scores import NamedScore, System, as_lines, as_rows, as_table, compared_as_table
 from nmt.errors import InputError, UserError, quoted, unknown
+from nmt.extensions.scores.metrics.paper_bleu import PaperBleu, PaperBleuOptions, check_language, language_of
+from nmt.extensions.scores.significance import compare
 from nmt.files import json_text
 from nmt.log import log
 from nmt.metrics.base import Lines, Metric, References
 from nmt.metrics.checks import line_count_error, newstest2014_warning, refuse_subwords
-from nmt.metrics.paper_bleu import PaperBleu, PaperBleuOptions, check_language, language_of
-from nmt.metrics.significance import compare
 from nmt.options import flag_of, names_of, opt, options_class, options_of
 from nmt.signals import Signals
 from nmt.text.corpus import checked_line, read_lines
@@ -296,4 +296,5 @@ COMMAND = Command(
         "for several hypotheses use --hypothesis A B --reference REF, "
         "for several references --hypothesis HYP --reference A B"
     ),
+    group="scores",
 )

@@ -1,4 +1,4 @@
-"""`nmt list`: the parts and presets of each kind."""
+"""`nmt list`: list the parts and presets of each kind."""
 
 from nmt import registry
 from nmt.cli.command import Command, print_json, print_lines
@@ -25,4 +25,4 @@ def run(options: ListOptions) -> None:
         print_lines([kind, *(f"  {name:<32} {summary}" for name, summary in names.items())])
 
 
-COMMAND = Command("list", ListOptions, run, positional=("kind",), greedy=False)
+COMMAND = Command("list", ListOptions, run, positional=("kind",), greedy=False, group="discovery")

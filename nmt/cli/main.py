@@ -1,4 +1,4 @@
-"""The command `nmt`: the table of commands, each imported only when it is called, and the exit code of each error."""
+"""The command `nmt`: calls a command, which is imported only then, and gives each error its exit code."""
 
 import errno
 import gc
@@ -16,32 +16,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
+from nmt.cli.commands import GROUPS, commands, find_command
 from nmt.dist import end_with_launcher
 from nmt.errors import Interrupted, RankFailed, UserError, is_out_of_memory, naming, needing_torch, one_line, quoted
 from nmt.registry import place_in_plugin
 
-COMMANDS: Final = {
-    "prepare": "Make training data from parallel text",
-    "doctor": "Find the faults of a parallel corpus",
-    "clean": "Remove the faulty pairs of a parallel corpus, rule by rule",
-    "train": "Train a model on prepared data, or resume a run",
-    "sweep": "Train, or translate, with each of many settings, and compare the scores",
-    "status": "Show how runs stand, or why they ended",
-    "plot": "Draw the curves of runs: losses, metrics, learning rate",
-    "average": "Average checkpoints into a model",
-    "export": "Convert a model to 8-bit weights, or for another toolkit, and compare the translations",
-    "import": "Make a model folder of a model of another toolkit",
-    "translate": "Translate text, line by line",
-    "serve": "Translate for programs and web pages, by HTTP",
-    "shortlist": "List the likely target words of each source word, for faster translation",
-    "evaluate": "Score translations against references: BLEU, chrF and TER with signatures",
-    "score": "Compute the log-probability of given translations",
-    "report": "Tabulate runs below Table 2 of the paper: BLEU and training cost",
-    "recipes": "List the recipes for published results, or write one into a folder",
-    "list": "List the parts and presets of each kind",
-    "describe": "Describe a part, a preset or a model folder, with its options",
-}
-MODULES: Final = {"import": "import_model"}  # of commands whose name is a word of Python
 MEMORY_FLAGS: Final = {
     "train": "--max-tokens, or a smaller model",
     "translate": "--batch-tokens",
@@ -90,7 +69,7 @@ def main(argv: list[str] | None = None) -> None:
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # else the interpreter would try again, and end with 120
     # Threads of gloo may want the interpreter while it ends, which aborts the process; those of CTranslate2 would end their work.
-    engine = sys.modules.get("nmt.translate.ctranslate2_engine")
+    engine = sys.modules.get("nmt.extensions.ctranslate2.engine")
     if "WORLD_SIZE" in os.environ or (engine is not None and engine.is_searching()):
         os._exit(code)
     sys.exit(code)
@@ -177,25 +156,21 @@ class CommandGroup(TyperGroup):
         return params
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+        return list(commands())
 
     def get_command(self, ctx: Any, name: str) -> TyperCommand | None:
-        return TyperCommand(name, help=COMMANDS[name]) if name in COMMANDS else None
+        file = commands().get(name)
+        return file and TyperCommand(name, help=file.summary, rich_help_panel=GROUPS[file.group])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str, TyperCommand, list[str]]:
         name, *rest = args
-        if name not in COMMANDS:
+        if (file := find_command(name)) is None:
             from nmt.cli.unknown_words import unknown_command
 
-            raise unknown_command(name, rest, COMMANDS)
+            raise unknown_command(name, rest, commands())
         from nmt.cli.command import ShellCommand
 
-        return name, ShellCommand(importlib.import_module(module_of(name)).COMMAND), rest
-
-
-def module_of(command: str) -> str:
-    """The name of a command's module."""
-    return f"nmt.cli.{MODULES.get(command, command)}"
+        return name, ShellCommand(importlib.import_module(file.module).COMMAND), rest
 
 
 app = typer.Typer(

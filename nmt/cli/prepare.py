@@ -1,4 +1,4 @@
-"""`nmt prepare`: training data from parallel text."""
+"""`nmt prepare`: make training data from parallel text."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -59,4 +59,4 @@ def _pairs_line(row: dict[str, Any]) -> str:
     return "; ".join(filter(None, [counts, *notes]))
 
 
-COMMAND = Command("prepare", PrepareCommandOptions, run, positional=("corpus...",), base=training_corpus)
+COMMAND = Command("prepare", PrepareCommandOptions, run, positional=("corpus...",), base=training_corpus, group="text")

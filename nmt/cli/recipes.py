@@ -1,4 +1,4 @@
-"""`nmt recipes`: lists the recipes, describes one, or writes one into a folder."""
+"""`nmt recipes`: list the recipes for published results, or write one into a folder."""
 
 import shlex
 from collections.abc import Mapping
@@ -131,4 +131,4 @@ def _owner(file: Path, recipes: Mapping[str, Recipe]) -> str | None:
     return next((name for name in recipes if file.name.startswith(name)), None)
 
 
-COMMAND = Command("recipes", RecipesOptions, run, positional=("name",))
+COMMAND = Command("recipes", RecipesOptions, run, positional=("name",), group="discovery")

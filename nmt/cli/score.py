@@ -1,4 +1,4 @@
-"""`nmt score`: log-probabilities of given translations, calibration by them, and contrastive test sets."""
+"""`nmt score`: compute the log-probability of given translations."""
 
 import json
 import sys
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from nmt.artefact import Artefact, set_fact
 from nmt.cli.command import Command, print_json, print_lines
-from nmt.cli.contrast import ContrastCounts, categories_of
 from nmt.cli.prompt import is_typed
 from nmt.cli.tables import table_lines
 from nmt.errors import quoted
+from nmt.extensions.scores.contrast import ContrastCounts, categories_of
 from nmt.log import log
 from nmt.options import MAX_THREADS, REQUIRED, opt, options_class
 
@@ -203,4 +203,4 @@ def _line(options: ScoreOptions, pair: "PairScore | None") -> str:
     return shown + "\n"
 
 
-COMMAND = Command("score", ScoreOptions, run, positional=("source", "target"), preload=("torch",))
+COMMAND = Command("score", ScoreOptions, run, positional=("source", "target"), preload=("torch",), group="scores")

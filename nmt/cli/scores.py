@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from nmt.cli.tables import table_lines
 from nmt.errors import quoted
+from nmt.extensions.scores.significance import Comparison
 from nmt.files import json_text
 from nmt.metrics.base import Score
-from nmt.metrics.significance import Comparison
 
 NamedScore = tuple[str, Score]
 """The name of a metric or of a definition, and its score."""

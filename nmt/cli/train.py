@@ -1,4 +1,4 @@
-"""`nmt train`: train a model on prepared data, or continue a run."""
+"""`nmt train`: train a model on prepared data, or resume a run."""
 
 import contextlib
 import shlex
@@ -114,4 +114,5 @@ COMMAND = Command(
     positional=("data",),
     preload=("torch",),
     base=model_settings,
+    group="training",
 )

@@ -1,4 +1,4 @@
-"""`nmt translate`: text to text, a line for a line, or a document to a document."""
+"""`nmt translate`: translate text, line by line."""
 
 import contextlib
 import os
@@ -204,7 +204,7 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
     drawings = None
     if options.is_drawn:
         with needing_torch("--attention, --beam-graph: a drawing"):
-            from nmt.cli.drawings import Drawings
+            from nmt.extensions.watch.drawings import Drawings
 
         drawings = Drawings(options.attention, options.beam_graph, options.attention_lines)
     translator = _open(options, parts, world)
@@ -244,8 +244,8 @@ def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int
     """Translate a document. Its output is opened when its whole content is known: after an error there is none."""
     from msgspec import structs
 
-    from nmt.documents.document import Languages, read_document, translate_units
-    from nmt.documents.markers import from_xml, to_xml
+    from nmt.extensions.documents.document import Languages, read_document, translate_units
+    from nmt.extensions.documents.markers import from_xml, to_xml
     from nmt.text.context import DocumentLines
     from nmt.translate.line_warnings import LineWarnings
     from nmt.translate.requests import Request, in_context
@@ -330,5 +330,12 @@ def _show(options: TranslateOptions, translator: "Translator") -> "Show":
 
 
 COMMAND = Command(
-    "translate", TranslateOptions, run, kinds=("decoder",), positional=("input...",), greedy=False, ends_start=True
+    "translate",
+    TranslateOptions,
+    run,
+    kinds=("decoder",),
+    positional=("input...",),
+    greedy=False,
+    ends_start=True,
+    group="translation",
 )

@@ -28,13 +28,13 @@ from nmt.data.shards import DATA_KIND, REPORT_FILE, SetFacts, named_pipeline, wr
 from nmt.data.word_alignment import AlignmentModel, PairIds
 from nmt.data.workers import LOOK_SECONDS, in_order
 from nmt.errors import InputError, UserError, expecting, is_utf8, naming, quoted
+from nmt.extensions.vocabularies.extension import extended, given_entries
 from nmt.files import read_bytes, to_json
 from nmt.log import log
 from nmt.options import REQUIRED, as_dict, flag_of
 from nmt.signals import Signals
 from nmt.symbols import SYMBOLS
 from nmt.text.context import SEPARATOR
-from nmt.text.extension import extended, given_entries
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline, Side, SideSettings, TextPreparer
 from nmt.text.sentencepiece_file import SPACE_MARK
 from nmt.text.steps import TOKENIZERS, TokenizerName, Truecaser, UnicodeForm, count_casings

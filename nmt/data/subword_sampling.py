@@ -17,8 +17,14 @@ from nmt.data.row_files import Rows
 from nmt.data.shards import Corpus
 from nmt.data.text_noise import TextNoise
 from nmt.errors import UserError
+from nmt.extensions.vocabularies.segmentations import (
+    NO_TOKEN,
+    MergeSegmentations,
+    Segmentations,
+    WordSegmentations,
+    segmentations_of,
+)
 from nmt.text.pipeline import Pipeline
-from nmt.text.segmentations import NO_TOKEN, MergeSegmentations, Segmentations, WordSegmentations, segmentations_of
 from nmt.text.vocabulary import backwards, join_rows, word_starts
 
 MAX_CACHED_BYTES: Final = 1 << 26  # of the ways to cut the words seen so far

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Final
 import torch
 from torch import Tensor
 
-from nmt.decoders.avoid import Target
 from nmt.decoders.filters import Filters, Prefixes
 from nmt.decoders.hypothesis import Constraints as Constraints
 from nmt.decoders.hypothesis import Hypothesis as Hypothesis
 from nmt.decoders.options import SearchOptions as SearchOptions
 from nmt.decoders.options import search_signature
 from nmt.errors import UserError
+from nmt.extensions.searches.avoid import Target
 from nmt.models.base import Scorer, prepared_scorer
 from nmt.symbols import BOS, EOS
 from nmt.text.pipeline import Pipeline

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nmt.decoders.avoid import Automaton, Target
 from nmt.decoders.hypothesis import Constraints
 from nmt.decoders.options import SearchOptions
+from nmt.extensions.searches.avoid import Automaton, Target
 from nmt.symbols import BOS, EOS, PAD, UNK
 
 

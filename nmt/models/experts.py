@@ -1,16 +1,15 @@
 """What models with experts share: the shape of their mixtures, and the positions that reach experts."""
 
+from typing import Any
+
 from torch import Tensor
 
-from nmt.models.options import LanguageModelOptions, MoeOptions, TransformerOptions
 from nmt.nn.moe import ExpertShape
 from nmt.symbols import EOS, PAD
 
 
-def expert_shape(
-    o: TransformerOptions | LanguageModelOptions | MoeOptions, width: int, inner: int, dropout: float
-) -> ExpertShape:
-    """The sizes of a model's mixtures. See ExpertShape."""
+def expert_shape(o: Any, width: int, inner: int, dropout: float) -> ExpertShape:
+    """The sizes of a model's mixtures. See ExpertShape. o: the options of a model with experts"""
     gates = o.experts, o.active_experts, o.expert_groups, o.gates, o.importance_weight, o.load_weight
     return ExpertShape(width, inner, *gates, dropout)
 

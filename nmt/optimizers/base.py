@@ -21,9 +21,9 @@ from torch import nn
 
 from nmt.dist import is_sharded
 from nmt.errors import UserError
+from nmt.extensions.zoo.nn.lstm import LstmCell
 from nmt.models.base import Model
 from nmt.nn.lora import LowRank
-from nmt.nn.lstm import LstmCell
 
 UNSET_LR: Final = 0.0  # until the schedule sets it, so that a forgotten schedule changes no weight
 

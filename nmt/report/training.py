@@ -26,7 +26,7 @@ from nmt.report.saved_status import STATUS_FILE, EndReason, RunEnd, SavedStatus,
 from nmt.report.status import LOSS_TEXT_PARTS, METRICS_FILE, TRAIN_LOG, LogWindow, RunStatus, loss_text
 
 if TYPE_CHECKING:  # rich is imported on a terminal only
-    from nmt.report.display import TrainingDisplay
+    from nmt.extensions.watch.display import TrainingDisplay
 
 APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 WANDB_ID_FILE: Final = "wandb-id"
@@ -82,7 +82,7 @@ class Report:
         self._shown = -math.inf  # when `show` was called last
         self._display: TrainingDisplay | None = None
         if log.live:
-            from nmt.report import display
+            from nmt.extensions.watch import display
 
             self._display = display.TrainingDisplay()
             self._display.start()

@@ -24,10 +24,10 @@ from nmt.checkpoint import (
 )
 from nmt.data.loader import Position
 from nmt.errors import ArtefactError, UserError, quoted
+from nmt.extensions.vocabularies.extension import is_extension, parts_of_new_entries
 from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.options import flag_of
 from nmt.runs import TRAINING, find_model, weights_file
-from nmt.text.extension import is_extension, parts_of_new_entries
 from nmt.text.pipeline import Pipeline
 from nmt.train.checkpointing import (
     SavedState,

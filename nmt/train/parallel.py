@@ -21,9 +21,9 @@ from nmt.criteria.base import Criterion, Loss
 from nmt.device import allow_graphs
 from nmt.dist import World
 from nmt.errors import UserError
+from nmt.extensions.zoo.nn.lstm import LstmCell
 from nmt.models.base import Model, Output, Term
 from nmt.nn.attention import recompute_contexts
-from nmt.nn.lstm import LstmCell
 from nmt.nn.moe import mixtures_in
 from nmt.nn.ssru import SimplerRecurrence
 

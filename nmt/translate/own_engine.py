@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import cast
 
 from nmt.batch import pad_rows
-from nmt.data.shortlist import Shortlist
 from nmt.decoders.base import Decoder
 from nmt.decoders.hypothesis import Hypothesis
 from nmt.device import Memory, Precision, autocast, default_threads, device_of
 from nmt.errors import UserError
+from nmt.extensions.searches.rerank import Reranker, with_candidates
+from nmt.extensions.searches.shortlist import search_shortlist
+from nmt.extensions.searches.shortlist_file import Shortlist
 from nmt.log import log
 from nmt.models.base import Model, models_in
 from nmt.nn.linear import choose_matmuls, transpose_weights
@@ -25,9 +27,7 @@ from nmt.translate.ensemble import Ensemble
 from nmt.translate.forced_decoding import force_decode, score
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.replicas import Replicas
-from nmt.translate.rerank import Reranker, with_candidates
 from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, ResultOptions, retry_split
-from nmt.translate.shortlist import search_shortlist
 
 
 class OwnEngine(SearchEngine):

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 
+from nmt.extensions.scores.metrics.bracket_f1 import DELETED, read_tree
 from nmt.files import write_output
-from nmt.metrics.bracket_f1 import DELETED, read_tree
 from nmt.text.corpus import text_lines
 
 PART = re.compile(

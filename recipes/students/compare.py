@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nmt.errors import UserError
+from nmt.extensions.watch.pictures.figures import COLOURS, check_matplotlib, render_figure
 from nmt.metrics.bleu import Bleu, BleuOptions
-from nmt.pictures.figures import COLOURS, check_matplotlib, render_figure
 from nmt.text.corpus import read_lines
 
 WAYS = {  # of translating: flags of `nmt translate`

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from nmt import registry
 from nmt.cli import main, train
 from nmt.cli.command import Command, CommonOptions
-from nmt.cli.main import COMMANDS, module_of
+from nmt.cli.commands import commands
 from nmt.cli.parameters import flags_of, spread_values
 from nmt.cli.settings import OptionTable, Settings
 from nmt.cli.unknown_words import peers
@@ -65,7 +65,7 @@ def dumped(call) -> Callable[..., dict[str, object]]:
     return settings
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", list(commands()))
 def test_every_command_has_help_and_refuses_an_unknown_flag(command, call):
     shown = call(command, "--help")
     assert shown.code == 0 and "--config" in shown.out
@@ -193,14 +193,14 @@ def test_a_learning_rate_for_the_schedule_that_takes_a_factor_is_refused(call):
 
 def test_commands_of_other_toolkits_are_answered_with_commands_that_there_are(call):
     for name, told in peers()["commands"].items():
-        assert name not in COMMANDS and set(re.findall(r"nmt (\w+)", told)) <= set(COMMANDS)
+        assert name not in commands() and set(re.findall(r"nmt (\w+)", told)) <= set(commands())
         refused = call(name, "in", "--beam", "5")
         assert refused.code == 2 and refused.err == f"nmt: error: unknown command '{name}' (here: {told})\n"
 
 
 @pytest.mark.parametrize("command", sorted(peers().keys() - {"commands", "names"}))
 def test_flags_of_other_toolkits_are_answered_with_flags_that_there_are(command, call):
-    known = {name: all_flags(command_of(name)) for name in COMMANDS}
+    known = {name: all_flags(command_of(name)) for name in commands()}
     for flag, told in peers()[command].items():
         assert flag not in known[command], f"{flag} is a flag of nmt {command} itself"
         for named in re.findall(r"--[\w-]+", told):
@@ -224,14 +224,14 @@ def test_a_flag_of_a_part_within_a_part_is_answered_with_its_whole_spelling(call
 
 
 def command_of(name: str) -> Command:
-    return importlib.import_module(module_of(name)).COMMAND
+    return importlib.import_module(commands()[name].module).COMMAND
 
 
 def test_what_the_document_for_users_of_other_toolkits_says_is_so(call):
     text = (DOCUMENTS / "peers.md").read_text()
     example = re.search(r"\$ nmt (.*)\n(nmt: error: .*)", text)
     assert example and call(*example[1].split()).err == f"{example[2]}\n"
-    known = set().union(*(all_flags(command_of(name)) for name in COMMANDS))
+    known = set().union(*(all_flags(command_of(name)) for name in commands()))
     ours = [row.split("|")[-2] for row in text.splitlines() if row.startswith("| ")]
     named = {flag for cell in ours for flag in re.findall(r"--[\w-]+", cell)}
     assert "--batch-tokens" in named and named - {"--help", "--version"} <= known
@@ -288,14 +288,14 @@ def test_a_near_name_is_told_with_the_whole_command(call):
 def test_help_and_version_are_words_too(call):
     assert call("help").out == call("--help").out != ""
     assert call("version").out == call("--version").out != ""
-    for command in COMMANDS:
+    for command in commands():
         assert call("help", command).out == call(command, "--help").out != ""
     assert call("help", "train", "--model", "rnnsearch").out == call("train", "--model", "rnnsearch", "--help").out
     assert call("help", "help").out == call("help", "version").out == call("--help").out
     assert call("help", "trian").code == 2
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", list(commands()))
 def test_each_word_of_a_command_is_the_value_of_a_flag_too(name, call):
     """The words stand for the same settings as the flags; a word and the flag together are refused, or are two values."""
     command = command_of(name)
@@ -325,7 +325,7 @@ def test_a_letter_is_one_option_in_all_commands_and_an_option_has_one_letter():
     """Of all commands and of every part they can take. A flag that chooses a part (`--model` of a training) is another."""
     options: dict[str, set[str]] = {}
     letters: dict[str, set[tuple[str, ...]]] = {}
-    for name in COMMANDS:
+    for name in commands():
         command = command_of(name)
         parts = [registry.find(kind, part).options for kind in command.kinds for part in registry.names(kind)]
         own = [option for group in command.own_groups().values() for option in group]
@@ -342,7 +342,7 @@ def test_a_letter_is_one_option_in_all_commands_and_an_option_has_one_letter():
 def test_the_page_about_settings_lists_the_words_of_each_command_and_every_letter():
     page = (DOCUMENTS / "reference/settings.md").read_text()
     words, letters = [], {}
-    for name in COMMANDS:
+    for name in commands():
         command = command_of(name)
         own = [option for group in command.own_groups().values() for option in group]
         labels = " ".join(f"{o.label}{'...' if o.words is None else ''}" for o in own if o.positional)

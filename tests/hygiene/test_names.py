@@ -82,4 +82,4 @@ def test_every_registered_class_is_seen_without_an_import(folder):
             for call in node.decorator_list if isinstance(node, ast.ClassDef) else []:
                 if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] == "register":
                     kind, name = (ast.literal_eval(argument) for argument in call.args[:2])
-                    assert name in registry._built_in(kind), f"{file}: {kind} {name}"
+                    assert name in registry._part_files(kind), f"{file}: {kind} {name}"

@@ -11,7 +11,7 @@ from extras import EXTRAS
 from pages import DOCUMENTS
 
 import nmt
-from nmt.pictures.page import read_asset
+from nmt.extensions.watch.pictures.page import read_asset
 
 ROOT = Path(nmt.__file__).parent
 FILES = {

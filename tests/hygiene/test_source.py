@@ -20,7 +20,10 @@ METHODS = {"extractall", "splitlines", "unsafe_load"}
 TRUSTED = {  # file, name: why it may
     ("device.py", "splitlines"): "text of the kernel",
     ("data/duplicates.py", "pickle"): "reads what the same process wrote into a file that it holds open",
-    ("toolkits/pickled.py", "pickle"): "catches the error of torch.load, which itself runs nothing (weights_only=True)",
+    (
+        "extensions/toolkits/pickled.py",
+        "pickle",
+    ): "catches errors of torch.load, which runs nothing (weights_only=True)",
 }
 
 

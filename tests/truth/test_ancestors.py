@@ -5,7 +5,7 @@ import torch
 from scorers import random_sources
 
 from nmt.decoders.beam import Beam, BeamOptions
-from nmt.decoders.sampling import Sampling, SamplingOptions
+from nmt.extensions.searches.decoders.sampling import Sampling, SamplingOptions
 from nmt.models.base import State
 from nmt.symbols import BOS
 from nmt.translate.ensemble import Ensemble

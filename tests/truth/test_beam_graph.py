@@ -10,7 +10,7 @@ from scorers import RandomScorer, random_sources
 
 from nmt import UserError, registry
 from nmt.decoders.hypothesis import Constraints
-from nmt.pictures.beam_graph import beam_graph, graphs_json, graphs_page
+from nmt.extensions.watch.pictures.beam_graph import beam_graph, graphs_json, graphs_page
 from nmt.symbols import BOS, EOS, PAD
 
 V, W = 9, 3

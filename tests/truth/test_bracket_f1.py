@@ -6,7 +6,7 @@ import pytest
 
 from nmt import UserError
 from nmt.errors import InputError
-from nmt.metrics.bracket_f1 import BracketF1, BracketF1Options, count_brackets, read_tree
+from nmt.extensions.scores.metrics.bracket_f1 import BracketF1, BracketF1Options, count_brackets, read_tree
 
 METRIC = BracketF1(BracketF1Options())
 PUNCTUATION = [",", ":", "``", "''", "."]

@@ -12,8 +12,8 @@ from scorers import random_sources
 from small_models import SMALL
 
 from nmt.decoders.beam import Beam, BeamOptions
-from nmt.decoders.sampling import Sampling, SamplingOptions
 from nmt.errors import UserError
+from nmt.extensions.searches.decoders.sampling import Sampling, SamplingOptions
 from nmt.models.base import Vocabularies, prepared_scorer
 from nmt.models.options import TransformerOptions
 from nmt.models.transformer import Transformer

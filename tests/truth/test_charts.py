@@ -8,9 +8,9 @@ import pytest
 from extras import EXTRAS, named_packages
 
 from nmt.errors import UserError
-from nmt.pictures import figures
-from nmt.pictures.figures import HEIGHT_PIXELS, WIDTH_PIXELS, Curve, LineChart, bar_chart
-from nmt.pictures.page import html_page
+from nmt.extensions.watch.pictures import figures
+from nmt.extensions.watch.pictures.figures import HEIGHT_PIXELS, WIDTH_PIXELS, Curve, LineChart, bar_chart
+from nmt.extensions.watch.pictures.page import html_page
 
 pytestmark = pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
 HREF = "{http://www.w3.org/1999/xlink}href"

@@ -13,7 +13,7 @@ from nmt import opt, register
 from nmt.artefact import Artefact, new_folder
 from nmt.checkpoint import build_model, load_model, read_tensors, weights_of, write_model
 from nmt.errors import ArtefactError, ResourceError, UserError
-from nmt.export.model_folder import export_model
+from nmt.extensions.toolkits.model_folder import export_model
 from nmt.models.base import Model, Output, State, Vocabularies
 from nmt.nn.linear import remove_weight_norm
 from nmt.nn.quantized import Int8Embedding, Int8Linear, quantize, rounded

@@ -10,9 +10,9 @@ from extras import EXTRAS, named_packages
 from scorers import RandomScorer, random_sources
 
 from nmt import UserError, registry
-from nmt.decoders.avoid import Target
-from nmt.decoders.sampling import Sampling, SamplingOptions
-from nmt.metrics.comet import Comet, CometOptions
+from nmt.extensions.scores.metrics.comet import Comet, CometOptions
+from nmt.extensions.searches.avoid import Target
+from nmt.extensions.searches.decoders.sampling import Sampling, SamplingOptions
 from nmt.symbols import EOS
 
 V = 9

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import conv1d, pad
 
+from nmt.extensions.zoo.nn.convolution import Convolution, Taps
 from nmt.models.base import State
-from nmt.nn.convolution import Convolution, Taps
 
 KINDS = [(1, 1), (2, 1), (3, 1), (3, 4), (5, 2)]
 

@@ -11,9 +11,9 @@ from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.errors import UserError
+from nmt.extensions.zoo.models.convs2s import HALF_VARIANCE, ConvolutionLayer
+from nmt.extensions.zoo.models.options import convolution_shapes
 from nmt.models.base import Vocabularies
-from nmt.models.convs2s import HALF_VARIANCE, ConvolutionLayer
-from nmt.models.options import convolution_shapes
 from nmt.nn.linear import remove_weight_norm
 from nmt.options import make
 from nmt.symbols import BOS, EOS, PAD

@@ -11,15 +11,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nmt import registry
 from nmt.batch import Batch
+from nmt.extensions.watch.table2 import TABLE_2, estimate
+from nmt.extensions.zoo.models.deep_att import DeepAtt
+from nmt.extensions.zoo.models.gnmt import Gnmt
+from nmt.extensions.zoo.models.memory_network import MemoryNetwork
+from nmt.extensions.zoo.models.options import DeepAttOptions, GnmtOptions, MemoryNetworkOptions
+from nmt.extensions.zoo.models.rnnsearch import RnnSearch, RnnSearchOptions
 from nmt.models.base import Model, Output, State, Vocabularies
-from nmt.models.deep_att import DeepAtt
-from nmt.models.gnmt import Gnmt
-from nmt.models.memory_network import MemoryNetwork
-from nmt.models.options import DeepAttOptions, GnmtOptions, MemoryNetworkOptions
-from nmt.models.rnnsearch import RnnSearch, RnnSearchOptions
 from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.options import make
-from nmt.report.table2 import TABLE_2, estimate
 from nmt.symbols import BOS, EOS
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -2,8 +2,8 @@
 
 import random
 
-from nmt.pictures.figures import sparkline, text_curve
-from nmt.report.display import MAX_CURVE_POINTS, RunningCurve
+from nmt.extensions.watch.display import MAX_CURVE_POINTS, RunningCurve
+from nmt.extensions.watch.pictures.figures import sparkline, text_curve
 
 
 def test_a_sparkline_has_a_height_a_value_from_the_least_to_the_greatest():

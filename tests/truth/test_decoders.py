@@ -11,8 +11,8 @@ from nmt.decoders.base import SearchOptions
 from nmt.decoders.beam import Beam, BeamOptions, Beams
 from nmt.decoders.filters import leave_only
 from nmt.decoders.greedy import Greedy
-from nmt.decoders.sampling import Sampling, SamplingOptions, top_p
-from nmt.decoders.sampling import draw as draw_columns
+from nmt.extensions.searches.decoders.sampling import Sampling, SamplingOptions, top_p
+from nmt.extensions.searches.decoders.sampling import draw as draw_columns
 from nmt.models.base import State
 from nmt.symbols import BOS, EOS, UNK
 

@@ -6,15 +6,15 @@ from collections import Counter
 import numpy as np
 import pytest
 
-import nmt.doctor.sets
+import nmt.extensions.doctor.sets
 from nmt.data.duplicates import find_repeated
 from nmt.data.prepare import PrepareOptions, prepare
-from nmt.doctor.doctor import DoctorOptions, _sides_in_pieces, doctor
-from nmt.doctor.findings import CHECKS, Finding, worst
-from nmt.doctor.languages import foreign_script, guess_language, language_tables, scripts_of
-from nmt.doctor.lengths import MAX_COUNTED_LENGTH, LengthHistograms
-from nmt.doctor.repeats import NO_KEY, TrainingOverlap, first_row_of_key, keys_of
-from nmt.pictures.figures import text_bar, text_bars
+from nmt.extensions.doctor.doctor import DoctorOptions, _sides_in_pieces, doctor
+from nmt.extensions.doctor.findings import CHECKS, Finding, worst
+from nmt.extensions.doctor.languages import foreign_script, guess_language, language_tables, scripts_of
+from nmt.extensions.doctor.lengths import MAX_COUNTED_LENGTH, LengthHistograms
+from nmt.extensions.doctor.repeats import NO_KEY, TrainingOverlap, first_row_of_key, keys_of
+from nmt.extensions.watch.pictures.figures import text_bar, text_bars
 from nmt.text.pipeline import Pipeline, Side, SideSettings
 from nmt.text.vocabulary import WordVocabulary
 
@@ -298,7 +298,7 @@ def test_prepared_data_is_examined_by_its_text(tmp_path):
 
 @pytest.mark.parametrize("max_pairs", [0, 7, 100, 1999])
 def test_every_histogram_adds_up_to_the_examined_pairs(max_pairs, look, monkeypatch):
-    monkeypatch.setattr(nmt.doctor.sets, "CHUNK_PAIRS", 300)
+    monkeypatch.setattr(nmt.extensions.doctor.sets, "CHUNK_PAIRS", 300)
     chance = random.Random(3)
     sizes = [0, 0, 1, 2, 5, 40, 300, MAX_COUNTED_LENGTH, MAX_COUNTED_LENGTH + 1, 2000]
     sides = [[b"a " * chance.choice(sizes) + b"\n" for _ in range(2000)] for _ in range(2)]
@@ -314,7 +314,7 @@ def test_every_histogram_adds_up_to_the_examined_pairs(max_pairs, look, monkeypa
 
 
 def test_a_sample_is_evenly_spaced_and_its_lines_keep_their_numbers(look, tmp_path, monkeypatch):
-    monkeypatch.setattr(nmt.doctor.sets, "CHUNK_PAIRS", 16)
+    monkeypatch.setattr(nmt.extensions.doctor.sets, "CHUNK_PAIRS", 16)
     source = [f"{i + 1000} x <b>\n".encode() for i in range(103)]
     (finding,) = look(source, [f"{i + 1000} y\n".encode() for i in range(103)], max_pairs=10, examples=99).findings
     numbers = [int(place.partition(":")[2]) for place in shown(finding, tmp_path)]
@@ -327,7 +327,7 @@ def test_a_sample_is_evenly_spaced_and_its_lines_keep_their_numbers(look, tmp_pa
 def test_the_line_of_a_repeated_pair_is_named_rightly_in_a_sample_and_over_several_files(
     max_pairs, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(nmt.doctor.sets, "CHUNK_PAIRS", 16)
+    monkeypatch.setattr(nmt.extensions.doctor.sets, "CHUNK_PAIRS", 16)
     prefixes = []
     for name, size in (("a", 77), ("b", 0), ("c", 124)):
         for language in ("en", "de"):
@@ -466,7 +466,7 @@ def test_impossible_options_are_refused(given, message):
 
 
 def test_the_number_of_workers_changes_no_result(look, monkeypatch):
-    monkeypatch.setattr(nmt.doctor.sets, "CHUNK_PAIRS", 20)
+    monkeypatch.setattr(nmt.extensions.doctor.sets, "CHUNK_PAIRS", 20)
     source, target = clean()
     source[50] = source[3]
     one, two = (look(source, target, (source[:2], target[:2]), workers=workers) for workers in (1, 2))

@@ -8,11 +8,11 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_spm
 
 from nmt import registry
 from nmt.errors import InputError, ResourceError, UserError
+from nmt.extensions.scores.metrics.paper_bleu import PaperBleu, PaperBleuOptions
+from nmt.extensions.scores.significance import check_seed, compare
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.metrics.checks import count_subword_lines, line_count_error, newstest2014_warning, refuse_subwords
 from nmt.metrics.chrf import Chrf, ChrfOptions
-from nmt.metrics.paper_bleu import PaperBleu, PaperBleuOptions
-from nmt.metrics.significance import check_seed, compare
 from nmt.metrics.ter import Ter, TerOptions
 
 

@@ -11,10 +11,10 @@ from small_models import SMALL
 from nmt import UserError, registry
 from nmt.checkpoint import build_model, weights_of
 from nmt.data.learn import SubwordSettings, learn_subwords
+from nmt.extensions.vocabularies.extension import extended, is_extension, learn_entries, parts_of_new_entries
 from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.options import make
 from nmt.symbols import UNK
-from nmt.text.extension import extended, is_extension, learn_entries, parts_of_new_entries
 from nmt.text.pipeline import Pipeline, Side, SideSettings
 from nmt.text.vocabulary import CodesVocabulary, WordVocabulary
 from nmt.train.initial import extended_weights

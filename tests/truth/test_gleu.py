@@ -5,8 +5,8 @@ import random
 import pytest
 from sacrebleu.metrics import BLEU
 
+from nmt.extensions.scores.metrics.gleu import Gleu
 from nmt.metrics.bleu import BleuOptions
-from nmt.metrics.gleu import Gleu
 
 GIVEN = BleuOptions(tokenize="none")
 

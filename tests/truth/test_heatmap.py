@@ -18,10 +18,10 @@ import pytest
 from extras import EXTRAS, named_packages
 
 from nmt.errors import InputError, UserError
-from nmt.pictures import figures
-from nmt.pictures.attention import COLOUR, AttentionMaps, check_picture, terminal_map, write_attention
-from nmt.pictures.figures import PNG_PIXELS_PER_POINT
-from nmt.pictures.page import read_asset
+from nmt.extensions.watch.pictures import figures
+from nmt.extensions.watch.pictures.attention import COLOUR, AttentionMaps, check_picture, terminal_map, write_attention
+from nmt.extensions.watch.pictures.figures import PNG_PIXELS_PER_POINT
+from nmt.extensions.watch.pictures.page import read_asset
 
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"

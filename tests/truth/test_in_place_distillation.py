@@ -12,7 +12,7 @@ from nmt.criteria.base import CriterionContext
 from nmt.criteria.in_place_distillation import InPlaceDistillation
 from nmt.criteria.options import InPlaceDistillationOptions, RDropOptions
 from nmt.criteria.r_drop import RDrop
-from nmt.export.model_folder import first_layers
+from nmt.extensions.toolkits.model_folder import first_layers
 from nmt.models.saved import ModelFacts
 from nmt.train.parallel import Objective
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.nn.additive import AdditiveAttention
-from nmt.nn.attentive import AttentiveLstm
-from nmt.nn.lstm import Lstm, LstmForm
+from nmt.extensions.zoo.nn.additive import AdditiveAttention
+from nmt.extensions.zoo.nn.attentive import AttentiveLstm
+from nmt.extensions.zoo.nn.lstm import Lstm, LstmForm
 from nmt.nn.quantized import quantize
 
 T, B, M, H, R = 7, 3, 5, 6, 4

@@ -13,9 +13,9 @@ from gradients import (
 )
 from torch.nn import functional
 
+from nmt.extensions.zoo.nn.lstm import Lstm, LstmForm
 from nmt.nn import linear, matmul
 from nmt.nn.instructions import has_bfloat16, has_vnni
-from nmt.nn.lstm import Lstm, LstmForm
 
 
 class Clock:

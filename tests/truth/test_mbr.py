@@ -6,10 +6,10 @@ import sacrebleu
 from scorers import RandomScorer, random_sources
 
 from nmt import UserError, registry
-from nmt.decoders.avoid import Target
 from nmt.decoders.beam import Beam, BeamOptions
 from nmt.decoders.hypothesis import Constraints
-from nmt.decoders.sampling import Sampling, SamplingOptions
+from nmt.extensions.searches.avoid import Target
+from nmt.extensions.searches.decoders.sampling import Sampling, SamplingOptions
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.metrics.chrf import Chrf, ChrfOptions
 

@@ -10,8 +10,8 @@ from torch.nn.functional import cross_entropy, layer_norm
 
 from nmt import registry
 from nmt.batch import Batch
+from nmt.extensions.zoo.models.neural_gpu import saturating_sigmoid
 from nmt.models.base import Vocabularies
-from nmt.models.neural_gpu import saturating_sigmoid
 from nmt.nn.cost import count_flops
 from nmt.options import make
 from nmt.symbols import BOS, EOS, PAD

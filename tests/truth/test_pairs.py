@@ -2,8 +2,8 @@
 
 import pytest
 
-from nmt.doctor.examine import DETECTORS
-from nmt.doctor.pairs import LinePair
+from nmt.extensions.doctor.examine import DETECTORS
+from nmt.extensions.doctor.pairs import LinePair
 
 # A sentence and its translation in languages of many scripts.
 GOOD = {

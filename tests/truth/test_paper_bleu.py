@@ -13,7 +13,7 @@ import pytest
 from sacremoses import MosesTokenizer
 
 from nmt.errors import UserError
-from nmt.metrics.paper_bleu import (
+from nmt.extensions.scores.metrics.paper_bleu import (
     PaperBleu,
     PaperBleuOptions,
     check_language,

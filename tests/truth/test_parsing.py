@@ -16,7 +16,7 @@ from scorers import RandomScorer, random_sources
 from nmt import registry
 from nmt.decoders.beam import Beam
 from nmt.decoders.options import BeamOptions
-from nmt.metrics.bracket_f1 import BracketF1, BracketF1Options, read_tree
+from nmt.extensions.scores.metrics.bracket_f1 import BracketF1, BracketF1Options, read_tree
 from nmt.models.base import State
 from nmt.symbols import EOS, PAD, SYMBOLS
 

@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from nmt import UserError, registry
-from nmt.data.shortlist import Shortlist, learn_shortlist, measure_coverage
-from nmt.decoders.avoid import Target
 from nmt.decoders.hypothesis import Constraints
 from nmt.errors import ArtefactError
+from nmt.extensions.searches.avoid import Target
+from nmt.extensions.searches.shortlist import search_shortlist
+from nmt.extensions.searches.shortlist_file import Shortlist, learn_shortlist, measure_coverage
 from nmt.models.base import Vocabularies
 from nmt.nn.linear import Linear
 from nmt.nn.quantized import Int8Linear, quantize
 from nmt.symbols import EOS, PAD, SYMBOLS
-from nmt.translate.shortlist import search_shortlist
 
 V = 40
 
@@ -204,7 +204,7 @@ def test_a_shortlist_finds_the_dictionary_that_a_corpus_was_made_with():
 
 
 def test_a_pair_whose_cells_would_fill_the_memory_is_left_out_of_a_shortlist(monkeypatch, capsys):
-    monkeypatch.setattr("nmt.data.shortlist.MAX_PAIR_CELLS", 6 * 7)  # the largest of the language
+    monkeypatch.setattr("nmt.extensions.searches.shortlist_file.MAX_PAIR_CELLS", 6 * 7)  # the largest of the language
     pairs = language()
     plain, more = (
         learn_shortlist(Corpus(given), (V, V), 10_000, 5, 1, 1, lambda: None)
@@ -230,7 +230,7 @@ def test_its_probabilities_are_those_of_ibm_model_1(monkeypatch):
                     expected[other, word] += likely[other, word] / total
                     totals[other] += likely[other, word] / total
         likely = defaultdict(float, {pair: value / totals[pair[0]] for pair, value in expected.items()})
-    monkeypatch.setattr("nmt.data.shortlist.CHUNK_CELLS", 7)
+    monkeypatch.setattr("nmt.extensions.searches.shortlist_file.CHUNK_CELLS", 7)
     found = learn_shortlist(Corpus(pairs), (V, V), 10_000, 3, 3, 1, lambda: None)
     for word in range(4, 16):
         own = sorted(((value, -target) for (source, target), value in likely.items() if source == word), reverse=True)

@@ -12,7 +12,7 @@ from nmt.batch import Batch, pad_rows
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.decoders.hypothesis import Hypothesis
-from nmt.decoders.sampling import SamplingOptions
+from nmt.extensions.searches.decoders.sampling import SamplingOptions
 from nmt.models.transformer import Transformer
 from nmt.options import Part
 from nmt.symbols import BOS, PAD, UNK

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from fake_translator import FakeTranslator, until
 
-from nmt.serve.problems import ProblemError
-from nmt.serve.scheduler import JOIN_SECONDS, ClosedError, Scheduler
+from nmt.extensions.serve.problems import ProblemError
+from nmt.extensions.serve.scheduler import JOIN_SECONDS, ClosedError, Scheduler
 from nmt.translate.requests import Request
 
 
@@ -182,7 +182,7 @@ def test_closing_waits_for_all_threads_together(monkeypatch):
         now += seconds
 
     held._threads = [SimpleNamespace(join=join) for _ in threads]
-    monkeypatch.setattr("nmt.serve.scheduler.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("nmt.extensions.serve.scheduler.time", SimpleNamespace(monotonic=lambda: now))
     held.close()
     assert waits == [JOIN_SECONDS, 0.0, 0.0]
     for thread in threads:

@@ -11,13 +11,13 @@ import torch
 from scorers import RandomScorer, random_sources
 
 from nmt import UserError, registry
-from nmt.decoders.alternatives import Alternatives, AlternativesOptions
-from nmt.decoders.avoid import Automaton, Target
 from nmt.decoders.beam import Beam, BeamOptions
-from nmt.decoders.constrained_beam import ConstrainedBeam, PhraseProgress
-from nmt.decoders.diverse_beam import DiverseBeam, DiverseBeamOptions
 from nmt.decoders.hypothesis import Constraints
-from nmt.decoders.sampling import Sampling, SamplingOptions
+from nmt.extensions.searches.avoid import Automaton, Target
+from nmt.extensions.searches.decoders.alternatives import Alternatives, AlternativesOptions
+from nmt.extensions.searches.decoders.constrained_beam import ConstrainedBeam, PhraseProgress
+from nmt.extensions.searches.decoders.diverse_beam import DiverseBeam, DiverseBeamOptions
+from nmt.extensions.searches.decoders.sampling import Sampling, SamplingOptions
 from nmt.symbols import BOS, EOS, PAD, UNK
 
 V = 7
@@ -115,7 +115,9 @@ def test_texts_to_avoid_never_stand_in_a_translation_however_they_are_cut(name):
 
 def test_what_is_to_be_avoided_is_looked_at_once_and_not_for_each_batch(monkeypatch):
     made, decoder = [], with_text(build("beam"))
-    monkeypatch.setattr("nmt.decoders.avoid.Automaton", lambda *given: made.append(given[0]) or Automaton(*given))
+    monkeypatch.setattr(
+        "nmt.extensions.searches.avoid.Automaton", lambda *given: made.append(given[0]) or Automaton(*given)
+    )
     for _ in range(2):
         decoder.search(RandomScorer(3, V), sources(3, 2), [Constraints(avoid=("ab",)), Constraints(avoid=("a", "b"))])
     assert made == [("ab",), ("a", "b")]
@@ -334,7 +336,7 @@ def test_what_is_wished_wins_over_what_is_forbidden():
 def test_samples_are_the_same_however_many_are_drawn_at_once(monkeypatch):
     scorer, rows = RandomScorer(4, V), sources(4)
     together = build("sampling", n_best=40).search(scorer, rows)
-    monkeypatch.setattr("nmt.decoders.sampling.MAX_SAMPLES_AT_ONCE", 7)
+    monkeypatch.setattr("nmt.extensions.searches.decoders.sampling.MAX_SAMPLES_AT_ONCE", 7)
     for ones, others in zip(together, build("sampling", n_best=40).search(scorer, rows), strict=True):
         assert [one.tokens for one in ones] == [one.tokens for one in others]
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from nmt.data.shards import PreparedData
-from nmt.text.extension import extended
-from nmt.text.segmentations import segmentations_of
+from nmt.extensions.vocabularies.extension import extended
+from nmt.extensions.vocabularies.segmentations import segmentations_of
 from nmt.text.vocabulary import CodesVocabulary, Merges
 
 TEXT = ["the dog sees two men .", "a man sees the dog .", "two women eat .", "wandering men eat the food", "aaaa aa a"]

@@ -16,9 +16,9 @@ from nmt.data.loader import Loader, Position, grouped_anew
 from nmt.data.noise import WordDropout
 from nmt.data.subword_sampling import SubwordSampler, SubwordSampling
 from nmt.errors import UserError
+from nmt.extensions.vocabularies.segmentations import segmentations_of
 from nmt.symbols import EOS, PAD, UNK
 from nmt.text.pipeline import Pipeline, Side, SideSettings
-from nmt.text.segmentations import segmentations_of
 from nmt.text.vocabulary import CodesVocabulary, SentencepieceVocabulary, WordVocabulary
 
 NO_LIMIT = 10**6

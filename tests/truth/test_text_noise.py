@@ -12,7 +12,7 @@ from nmt.data.loader import Loader, Position
 from nmt.data.subword_sampling import SubwordSampling
 from nmt.data.text_noise import TextNoise, with_typo
 from nmt.errors import UserError
-from nmt.text.extension import extended
+from nmt.extensions.vocabularies.extension import extended
 from nmt.text.pipeline import Pipeline, Side, SideSettings
 from nmt.text.vocabulary import CodesVocabulary, WordVocabulary
 

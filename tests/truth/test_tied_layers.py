@@ -9,10 +9,10 @@ from small_models import SMALL, perturb
 from nmt import registry
 from nmt.batch import flatten, make_batch
 from nmt.checkpoint import load_model, weights_of
+from nmt.extensions.toolkits.transformer import arrays_of
 from nmt.models.base import Vocabularies
 from nmt.nn.cost import count_flops
 from nmt.runs import WEIGHTS
-from nmt.toolkits.transformer import arrays_of
 
 V = 20
 SIZES = SMALL["transformer"] | {"encoder_layers": 3, "decoder_layers": 2, "dropout": 0.0}

@@ -6,8 +6,8 @@ from random import Random
 import pytest
 from pages import DOCUMENTS, code_blocks
 
-from nmt.cli.trials import MAX_TRIALS, Range, Sweep, read_sweep
 from nmt.errors import UserError
+from nmt.extensions.sweep.trials import MAX_TRIALS, Range, Sweep, read_sweep
 
 CONSTANT = '[train]\ndata = "d"\nschedule = "constant"\n'
 

@@ -23,7 +23,7 @@ from nmt.batch import Batch
 from nmt.criteria.base import Loss, Term
 from nmt.dist import World
 from nmt.errors import ResourceError, UserError
-from nmt.models.rnnsearch import RnnSearch, RnnSearchOptions
+from nmt.extensions.zoo.models.rnnsearch import RnnSearch, RnnSearchOptions
 from nmt.train.captured import flattened
 from nmt.train.parallel import compile_layers, layers_of, recompute
 from nmt.train.update import SCALE_GROWTH_UPDATES, LossScale, Updater

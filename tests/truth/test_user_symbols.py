@@ -10,11 +10,11 @@ from conftest import train_arguments, write_corpus
 from nmt.artefact import Artefact
 from nmt.data.prepare import PrepareOptions, prepare
 from nmt.data.subword_sampling import SubwordSampler
+from nmt.extensions.vocabularies.extension import is_extension
+from nmt.extensions.vocabularies.segmentations import segmentations_of
 from nmt.options import options_of
 from nmt.symbols import UNK
-from nmt.text.extension import is_extension
 from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
-from nmt.text.segmentations import segmentations_of
 from nmt.text.steps import Truecaser
 from nmt.text.vocabulary import CodesVocabulary, WordVocabulary
 from nmt.translate.requests import Request

@@ -10,10 +10,10 @@ from collections import Counter
 import pytest
 
 import nmt.data.encode
-import nmt.doctor.clean
-import nmt.doctor.pairs
-from nmt.doctor.clean import DEFAULT_RULES, RULES
-from nmt.doctor.languages import language_scores
+import nmt.extensions.doctor.clean
+import nmt.extensions.doctor.pairs
+from nmt.extensions.doctor.clean import DEFAULT_RULES, RULES
+from nmt.extensions.doctor.languages import language_scores
 
 KEPT = [
     (f"The house {i} is here, and we have not seen it.", f"Das Haus {i} ist hier, und wir haben es nicht gesehen.")
@@ -192,8 +192,12 @@ def test_a_signal_ends_it_with_the_old_files_in_place(phase, corpus, call, tmp_p
         os.kill(os.getpid(), signal.SIGTERM)
         return real(*given)
 
-    module, name = (nmt.doctor.pairs, "language_scores") if phase == "judging" else (nmt.doctor.clean, "_whole_lines")
-    real = language_scores if phase == "judging" else nmt.doctor.clean._whole_lines
+    module, name = (
+        (nmt.extensions.doctor.pairs, "language_scores")
+        if phase == "judging"
+        else (nmt.extensions.doctor.clean, "_whole_lines")
+    )
+    real = language_scores if phase == "judging" else nmt.extensions.doctor.clean._whole_lines
     monkeypatch.setattr(module, name, stopped)
     result = call(*arguments)
     assert (result.code, result.out) == (128 + signal.SIGTERM, "")
@@ -217,5 +221,5 @@ def test_a_corpus_of_which_nothing_is_left_is_warned_about(corpus, call):
 
 
 def test_the_command_does_not_import_torch():
-    code = "import sys, nmt.cli.clean; sys.exit('torch' in sys.modules)"
+    code = "import sys, nmt.extensions.doctor.cli.clean; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -17,9 +17,9 @@ import nmt.data.encode
 from nmt.artefact import Artefact
 from nmt.checkpoint import load_model
 from nmt.data.shards import Corpus, PreparedData
+from nmt.extensions.ctranslate2.engine import CTranslate2Engine, CTranslate2Model
 from nmt.text.context import SEPARATOR
 from nmt.text.pipeline import Pipeline, Side
-from nmt.translate.ctranslate2_engine import CTranslate2Engine, CTranslate2Model
 from nmt.translate.forced_decoding import force_decode
 from nmt.translate.own_engine import OwnEngine
 from nmt.translate.requests import Request

@@ -15,7 +15,7 @@ import pytest
 from conftest import ENVIRONMENT, NMT, small_model
 from servers import serving
 
-from nmt.serve.options import ServeOptions
+from nmt.extensions.serve.options import ServeOptions
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-import nmt.doctor.pairs
-import nmt.doctor.sets
+import nmt.extensions.doctor.pairs
+import nmt.extensions.doctor.sets
 from nmt.artefact import Artefact
-from nmt.doctor.languages import language_scores
+from nmt.extensions.doctor.languages import language_scores
 
 SOURCE = [f"The house {i} is here, and we have not seen it." for i in range(100, 140)]
 TARGET = [f"Das Haus {i} ist hier, und wir haben es nicht gesehen." for i in range(100, 140)]
@@ -234,7 +234,7 @@ def test_a_vocabulary_of_other_languages_is_refused(corpus, data, call):
 
 
 def test_a_signal_ends_it_between_two_chunks(corpus, call, monkeypatch):
-    monkeypatch.setattr(nmt.doctor.sets, "CHUNK_PAIRS", 10)
+    monkeypatch.setattr(nmt.extensions.doctor.sets, "CHUNK_PAIRS", 10)
     guessed = []
 
     def stopped(text):
@@ -242,11 +242,11 @@ def test_a_signal_ends_it_between_two_chunks(corpus, call, monkeypatch):
         os.kill(os.getpid(), signal.SIGTERM)
         return language_scores(text)
 
-    monkeypatch.setattr(nmt.doctor.pairs, "language_scores", stopped)
+    monkeypatch.setattr(nmt.extensions.doctor.pairs, "language_scores", stopped)
     assert call(*corpus()) == (128 + signal.SIGTERM, "", "")
     assert len(guessed) == 20  # both sides of the first chunk
 
 
 def test_the_command_does_not_import_torch():
-    code = "import sys, nmt.cli.doctor; sys.exit('torch' in sys.modules)"
+    code = "import sys, nmt.extensions.doctor.cli.doctor; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

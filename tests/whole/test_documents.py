@@ -10,10 +10,10 @@ import pytest
 from conftest import small_model
 from extras import EXTRAS, named_packages
 
-from nmt.documents.document import Languages, read_document, translate_units
-from nmt.documents.markers import PLACEHOLDER, LiteralTag, Markers, peel
-from nmt.documents.srt import wrap
 from nmt.errors import ArtefactError, InputError
+from nmt.extensions.documents.document import Languages, read_document, translate_units
+from nmt.extensions.documents.markers import PLACEHOLDER, LiteralTag, Markers, peel
+from nmt.extensions.documents.srt import wrap
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.results import Candidate, Translation
 
@@ -618,7 +618,9 @@ def test_a_document_that_is_too_large_is_refused(tmp_path):
 def test_a_missing_package_is_named_with_what_to_install(format, module, tmp_path, monkeypatch, call):
     path = tmp_path / "document"
     path.write_text("")
-    for name in [name for name in sys.modules if name.split(".")[0] == module or name.startswith("nmt.documents.")]:
+    for name in [
+        name for name in sys.modules if name.split(".")[0] == module or name.startswith("nmt.extensions.documents.")
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
     result = call("translate", "--model", tmp_path / "none", "--format", format, path)

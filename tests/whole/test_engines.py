@@ -16,13 +16,13 @@ import random_models
 from conftest import NMT, WORDS, small_disk, small_model, wait_for
 from random_models import make_model
 
-import nmt.export.cached as cached_module
-import nmt.translate.ctranslate2_engine
+import nmt.extensions.ctranslate2.cached as cached_module
+import nmt.extensions.ctranslate2.engine
 from nmt.artefact import Artefact
-from nmt.data.shortlist import Shortlist
 from nmt.errors import Interrupted
+from nmt.extensions.ctranslate2.engine import CTranslate2Model
+from nmt.extensions.searches.shortlist_file import Shortlist
 from nmt.text.pipeline import Pipeline
-from nmt.translate.ctranslate2_engine import CTranslate2Model
 
 pytest.importorskip("ctranslate2")
 
@@ -171,7 +171,7 @@ def test_a_model_of_8_bits_is_run_by_our_own_engine(translate, call, model, tmp_
 
 
 def test_without_ctranslate2_our_own_engine_translates(translate, model, monkeypatch):
-    monkeypatch.setattr(nmt.translate.ctranslate2_engine, "find_spec", lambda name: None)
+    monkeypatch.setattr(nmt.extensions.ctranslate2.engine, "find_spec", lambda name: None)
     code, _, told = translate(model, content="ban\n")
     assert code == 0 and "CTranslate2 is not used: it is not installed" in told
 
@@ -454,7 +454,7 @@ def test_without_a_folder_for_the_export_our_own_engine_translates(tmp_path):
 
 def test_batches_that_nobody_waits_for_do_not_hold_up_the_end(monkeypatch):
     """CTranslate2 cannot drop them, and the end of its model waits for them: the model is kept, and the process ends without."""
-    engine_of = nmt.translate.ctranslate2_engine
+    engine_of = nmt.extensions.ctranslate2.engine
     monkeypatch.setattr(engine_of, "_GIVEN_UP", [])
     engine = object.__new__(engine_of.CTranslate2Engine)
     results = [SimpleNamespace(done=lambda: is_done) for _ in range(4)]

@@ -16,20 +16,20 @@ from conftest import WORDS
 from extras import EXTRAS, named_packages
 from random_models import make_model
 
-import nmt.export.ctranslate2
+import nmt.extensions.ctranslate2.export
 from nmt import registry
 from nmt.artefact import Artefact
 from nmt.checkpoint import load_model, save_model, weights_of
+from nmt.extensions.ctranslate2.engine import POSITIONS
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.models.transformer import TransformerOptions
 from nmt.nn.layers import EPSILON
 from nmt.text.pipeline import Pipeline
-from nmt.translate.ctranslate2_engine import POSITIONS
 from nmt.translate.forced_decoding import score
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
-DOCUMENTS = Path(nmt.export.ctranslate2.__file__).parents[2] / "docs"
+DOCUMENTS = Path(nmt.extensions.ctranslate2.export.__file__).parents[2] / "docs"
 COLUMNS = ("norm_position", "tie", "positions", "attention_bias", "output_bias", "heads", "joint")
 SHAPES = [  # any two settings of two columns meet in a row
     ("post", "all", "learned", True, False, 4, True),
@@ -214,14 +214,14 @@ def forget_a_vector(spec):
 
 def alter(monkeypatch, change):
     """Let `change` alter each specification before it is written."""
-    right = nmt.export.ctranslate2.specification
+    right = nmt.extensions.ctranslate2.export.specification
 
     def altered(loaded):
         spec = right(loaded)
         change(spec)
         return spec
 
-    monkeypatch.setattr(nmt.export.ctranslate2, "specification", altered)
+    monkeypatch.setattr(nmt.extensions.ctranslate2.export, "specification", altered)
 
 
 WRONG = [
@@ -365,13 +365,13 @@ def test_the_program_of_the_document_runs(model, call, tmp_path, monkeypatch, ca
 
 
 def test_a_signal_leaves_nothing(model, export, tmp_path, monkeypatch):
-    plain = nmt.export.ctranslate2.compare_engines
+    plain = nmt.extensions.ctranslate2.export.compare_engines
 
     def interrupted(*arguments):
         os.kill(os.getpid(), signal.SIGTERM)
         return plain(*arguments)
 
-    monkeypatch.setattr(nmt.export.ctranslate2, "compare_engines", interrupted)
+    monkeypatch.setattr(nmt.extensions.ctranslate2.export, "compare_engines", interrupted)
     assert export(model) == (128 + signal.SIGTERM, "", "")
     assert list(tmp_path.iterdir()) == []
 

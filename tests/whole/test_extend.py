@@ -8,8 +8,8 @@ from conftest import train_arguments, write_corpus
 from safetensors.torch import load_file
 
 from nmt.artefact import Artefact
+from nmt.extensions.vocabularies.extension import parts_of_new_entries
 from nmt.symbols import UNK
-from nmt.text.extension import parts_of_new_entries
 from nmt.text.pipeline import Pipeline
 
 STILL = ("--optimizer=sgd", "--lr=1e-30", "--valid-metrics=none")  # an update that changes no weight

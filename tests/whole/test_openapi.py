@@ -67,11 +67,11 @@ def test_every_reference_resolves_and_every_schema_is_used(document):
 
 def test_every_route_of_our_own_protocol_is_described_with_its_methods(document, folder):
     from nmt import registry
-    from nmt.serve.metrics import Metrics
-    from nmt.serve.models import Models
-    from nmt.serve.options import ServeOptions
-    from nmt.serve.protocols import own
-    from nmt.serve.service import Service
+    from nmt.extensions.serve.metrics import Metrics
+    from nmt.extensions.serve.models import Models
+    from nmt.extensions.serve.options import ServeOptions
+    from nmt.extensions.serve.protocols import own
+    from nmt.extensions.serve.service import Service
 
     options = ServeOptions(model=(str(folder / "m"),))
     service = Service(options, Models(options, registry.choose("decoder", "beam", {})), Metrics())

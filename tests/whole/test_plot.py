@@ -11,7 +11,7 @@ import pytest
 from conftest import records_of, updates_of
 from extras import EXTRAS, named_packages
 
-from nmt.pictures import figures
+from nmt.extensions.watch.pictures import figures
 
 needs_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
 COLOURS = figures.COLOURS

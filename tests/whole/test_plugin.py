@@ -1,5 +1,6 @@
 """One outside file adds a part of each kind, and the commands use them as their own."""
 
+import json
 import re
 import shutil
 import tomllib
@@ -304,6 +305,70 @@ def test_of_installed_plug_ins_only_the_broken_one_is_missing_and_it_is_named(tm
     assert error.startswith(b"nmt: error: unknown model 'sack'") and b"plug-in ill (ill) could not be loaded" in error
 
 
+EXTENSION = {  # the files of a package that is laid out as an extension of nmt is
+    "__init__.py": "",
+    "schedules/__init__.py": "",
+    "schedules/options.py": """
+from nmt import opt, options_class
+
+@options_class
+class StairsOptions:
+    lr: float = opt(0.01, "learning rate of the first step", above=0)
+    warmup_updates: int = opt(0, "not looked at")
+""",
+    "schedules/stairs.py": '''
+import torch
+from nmt import register
+from nmt.schedules.base import Schedule
+from steps.schedules.options import StairsOptions
+
+@register("schedule", "stairs", StairsOptions)
+class Stairs(Schedule):
+    """Half the learning rate every two updates."""
+    def __init__(self, options, width, max_updates):
+        self.lr = options.lr
+    def __call__(self, update):
+        return self.lr / 2 ** ((update - 1) // 2)
+''',
+    "cli/__init__.py": "",
+    "cli/climb.py": '''"""`nmt climb`: say how high the stairs are."""
+import sys
+from nmt import options_class
+from nmt.cli.command import Command
+
+@options_class
+class ClimbOptions:
+    pass
+
+def run(options):
+    """Say it."""
+    sys.stdout.write("high\\n")
+
+COMMAND = Command("climb", ClimbOptions, run, group="discovery")
+''',
+    "presets.toml": '[steep]\nhelp = "steep stairs"\nschedule = "stairs"\nlr = 0.03\n',
+}
+
+
+def test_an_installed_package_that_is_laid_out_as_an_extension_is_one(data, tmp_path, nmt):
+    installed(tmp_path, "steps", "")
+    (tmp_path / "steps.py").unlink()
+    for name, text in EXTENSION.items():
+        (tmp_path / "steps" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "steps" / name).write_text(text)
+    path = {"PYTHONPATH": str(tmp_path)}
+    assert b"Say how high the stairs are" in nmt("--help", env=path).stdout
+    assert nmt("climb", env=path).stdout == b"high\n"
+    described = nmt("describe", "schedule", "stairs", env=path).stdout
+    assert described.startswith(b"schedule stairs (steps.schedules.stairs)\nHalf the learning rate every two updates.")
+    done = nmt(
+        *train_arguments(data, tmp_path / "run", 4), "--preset=steep", "--schedule=stairs", "--log-every=1u", env=path
+    )
+    assert done.returncode == 0, done.stderr
+    rates = [json.loads(line)["lr"] for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert [rate for rate in rates if rate] == [0.005, 0.005, 0.0025, 0.0025]
+
+
 def test_files_beside_parts_and_files_of_several_parts_are_understood(tmp_path, nmt):
     package = tmp_path / "nmt"
     shutil.copytree(Path(registry.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -327,9 +392,8 @@ def test_the_command_of_the_development_page_works_as_it_is_printed(trained, tmp
     package = tmp_path / "nmt"
     shutil.copytree(Path(registry.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "cli" / "pieces.py").write_text(re.findall(r"```python\n(.*?)```", text, re.S)[0])
-    [entry] = re.findall(r'^    "pieces": .*\n', text, re.M)
-    main = package / "cli" / "main.py"
-    main.write_text(main.read_text().replace("COMMANDS: Final = {\n", f"COMMANDS: Final = {{\n{entry}"))
+    listed = nmt("--help", env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path).stdout.decode()
+    assert re.search(r"pieces +Print the target tokens of a model", listed)
     shown = nmt("pieces", trained, "--limit", "4", env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.split() == [b"<pad>", b"<s>", b"</s>", b"<unk>"]
@@ -380,8 +444,8 @@ def test_a_plugin_that_closes_stdout_is_2(command, nmt, tmp_path):
 def test_a_plugin_whose_model_needs_real_tensors_is_trained(call, data, tmp_path):
     (tmp_path / "real.py").write_text('''
 from nmt import register
-from nmt.models.options import RnnSearchOptions
-from nmt.models.rnnsearch import RnnSearch
+from nmt.extensions.zoo.models.options import RnnSearchOptions
+from nmt.extensions.zoo.models.rnnsearch import RnnSearch
 
 @register("model", "real", RnnSearchOptions)
 class Real(RnnSearch):

@@ -15,7 +15,7 @@ from conftest import ENVIRONMENT, records_of, updates_of
 from nmt import registry
 from nmt.checkpoint import load_model
 from nmt.data.shards import PreparedData
-from nmt.report.history import _preset
+from nmt.extensions.watch.history import _preset
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from conftest import train_arguments, write_corpus
 
 from nmt.checkpoint import load_model
 from nmt.cli.main import run
+from nmt.extensions.searches.rerank import RerankModel
 from nmt.symbols import BOS, EOS
-from nmt.translate.rerank import RerankModel
 
 LINES = ["ban des kit", "lora", "mus den bali kira", "", "den den"]
 LANGUAGE_MODEL = ["--preset=language-model", "--layers=1", "--d-model=32", "--d-ff=64", "--heads=2", "--schedule=inverse-sqrt",

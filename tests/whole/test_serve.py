@@ -22,12 +22,13 @@ from servers import Server, serving, wait_until
 from starlette.datastructures import Headers
 
 from nmt import registry
-from nmt.serve import calls
-from nmt.serve.models import Details, Models, ServedModel
-from nmt.serve.options import ServeOptions
-from nmt.serve.problems import ProblemError
-from nmt.serve.protocols import deepl
-from nmt.translate import ctranslate2_engine, open_own
+from nmt.extensions.ctranslate2 import engine as ctranslate2_engine
+from nmt.extensions.serve import calls
+from nmt.extensions.serve.models import Details, Models, ServedModel
+from nmt.extensions.serve.options import ServeOptions
+from nmt.extensions.serve.problems import ProblemError
+from nmt.extensions.serve.protocols import deepl
+from nmt.translate import open_own
 from nmt.translate.requests import Request
 
 LINES = [" ".join(WORDS[i % len(WORDS)] for i in range(start, start + 2 + start % 4)) for start in range(12)]
@@ -288,7 +289,7 @@ def test_marians_web_socket_answers_lines_with_lines(server, expected):
 
 def test_a_web_socket_stays_open_when_its_client_says_nothing(monkeypatch):
     uvicorn = pytest.importorskip("uvicorn")
-    from nmt.serve import run
+    from nmt.extensions.serve import run
 
     monkeypatch.setattr(run, "IDLE_SECONDS", 0.1)
 

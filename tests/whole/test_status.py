@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import CLIFF, ENVIRONMENT, NMT, records_of, small_disk, train_arguments, updates_of, wait_for
 
-from nmt.cli.status import LATE_LINES
+from nmt.extensions.watch.cli.status import LATE_LINES
 from nmt.runs import Checkpoints
 from nmt.train import trainer
 
@@ -49,7 +49,7 @@ def test_a_running_run_is_told_with_its_process_and_one_that_was_killed_as_dead(
 
 def test_a_run_without_an_update_for_long_has_no_time_left(trained, tmp_path, call, monkeypatch):
     run = shutil.copytree(trained, tmp_path / "run")
-    monkeypatch.setattr("nmt.cli.status.holder_of", lambda path: "node7 pid 4711")
+    monkeypatch.setattr("nmt.extensions.watch.cli.status.holder_of", lambda path: "node7 pid 4711")
     status = {"total": 100, "tokens_per_second": 3051.0, "seconds_left": 296.0, "line_seconds": 100.0}
     (run / "status.json").write_text(json.dumps(status))
     for age, is_late in ((LATE_LINES * 100 - 60, False), (LATE_LINES * 100 + 179, True)):

@@ -13,11 +13,11 @@ from fake_translator import FakeTranslator, until
 from nmt import registry
 from nmt.artefact import Artefact
 from nmt.errors import ResourceError, UserError
-from nmt.serve import models
-from nmt.serve.app import application
-from nmt.serve.metrics import Metrics
-from nmt.serve.options import ServeOptions
-from nmt.serve.service import STREAM_BATCH_LINES, Service
+from nmt.extensions.serve import models
+from nmt.extensions.serve.app import application
+from nmt.extensions.serve.metrics import Metrics
+from nmt.extensions.serve.options import ServeOptions
+from nmt.extensions.serve.service import STREAM_BATCH_LINES, Service
 from nmt.text.pipeline import Pipeline
 from nmt.translate.results import CUT, Candidate, Translation
 
@@ -378,7 +378,7 @@ def test_a_connection_whose_client_reads_nothing_is_ended():
     uvicorn = pytest.importorskip("uvicorn")
     from uvicorn.server import ServerState
 
-    from nmt.serve.run import Connection
+    from nmt.extensions.serve.run import Connection
 
     unread = [70_000]
     ends: list[str] = []

@@ -14,9 +14,9 @@ import pytest
 from conftest import ENVIRONMENT, NMT, TINY, records_of, train_arguments, wait_for, write_corpus
 
 from nmt.artefact import Artefact, set_fact
-from nmt.cli import sweep
-from nmt.cli.trials import Trial
 from nmt.data.shards import DATA_KIND
+from nmt.extensions.sweep.cli import sweep
+from nmt.extensions.sweep.trials import Trial
 from nmt.locks import holder_of
 from nmt.runs import Checkpoints
 

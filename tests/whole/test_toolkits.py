@@ -42,12 +42,12 @@ from safetensors.torch import save_file
 
 from nmt.artefact import Artefact
 from nmt.checkpoint import load_model
-from nmt.cli.import_model import ImportOptions
 from nmt.cli.main import run
+from nmt.extensions.toolkits.cli.import_model import ImportOptions
+from nmt.extensions.toolkits.read import MODEL_READERS
 from nmt.symbols import BOS
 from nmt.text.pipeline import Pipeline
 from nmt.text.sentencepiece_file import read_pieces
-from nmt.toolkits.read import MODEL_READERS
 from nmt.translate.forced_decoding import force_decode
 
 RELU = {"transformer-ffn-activation": "relu"}

@@ -23,15 +23,15 @@ import torch
 from conftest import ENVIRONMENT, NMT, WORDS, wait_for, write_corpus
 from ranks import children_of
 
-import nmt.cli.drawings
+import nmt.extensions.watch.drawings
 import nmt.translators
 from nmt.checkpoint import load_model
 from nmt.cli.main import run
 from nmt.decoders.base import Decoder, SearchOptions
 from nmt.decoders.greedy import Greedy
 from nmt.errors import UserError
+from nmt.extensions.watch.pictures.attention import attention_maps
 from nmt.log import Bar
-from nmt.pictures.attention import attention_maps
 from nmt.signals import Signals
 from nmt.translate.batch_size import (
     MAX_CPU_NUMBERS,
@@ -899,7 +899,7 @@ def test_a_line_that_cannot_be_drawn_is_translated_all_the_same(translate, tmp_p
             raise MemoryError("no room")
         return attention_maps(model, pipeline, source, target)
 
-    monkeypatch.setattr(nmt.cli.drawings, "attention_maps", fail)
+    monkeypatch.setattr(nmt.extensions.watch.drawings, "attention_maps", fail)
     assert translate(content, f"--attention={tmp_path / 'look.html'}") == translate(content)
     assert "line 2 is not drawn: MemoryError: no room" in capsys.readouterr().err
     assert (tmp_path / "look.html").stat().st_size
@@ -908,7 +908,9 @@ def test_a_line_that_cannot_be_drawn_is_translated_all_the_same(translate, tmp_p
 @pytest.mark.parametrize(("name", "lines"), [("look.svg", 1), ("look.html", 3)])
 def test_attention_is_computed_only_for_lines_that_are_drawn(translate, tmp_path, monkeypatch, name, lines):
     read = []
-    monkeypatch.setattr(nmt.cli.drawings, "attention_maps", lambda *given: read.append(given) or attention_maps(*given))
+    monkeypatch.setattr(
+        nmt.extensions.watch.drawings, "attention_maps", lambda *given: read.append(given) or attention_maps(*given)
+    )
     assert translate(corpus(5), f"--attention={tmp_path / name}", "--attention-lines=3")[0] == 0
     assert len(read) == lines and (tmp_path / name).stat().st_size
 

@@ -16,7 +16,7 @@ from forks import forked_nmt
 from pages import ROOT
 from servers import serving
 
-from nmt.cli.main import COMMANDS
+from nmt.cli.commands import commands
 from nmt.version import __version__
 
 SOURCES = ("nmt", "recipes", "pyproject.toml", "setup.py", "README.md")  # what a wheel is built of
@@ -136,4 +136,4 @@ def test_every_command_works_from_the_wheel_in_an_empty_folder(nmt: Wheel, tmp_p
             assert status == 200 and content
         assert server.ask("POST", "/translate", {"q": "A dog.", "source": "en", "target": "de"})[0] == 200
     nmt.commands.add("serve")
-    assert nmt.commands == set(COMMANDS)
+    assert nmt.commands == set(commands())

@@ -15,7 +15,7 @@ from conftest import ENVIRONMENT, WORDS, small_model
 from servers import serving
 
 from nmt import registry
-from nmt.cli.main import COMMANDS
+from nmt.cli.commands import commands
 from nmt.cli.main import run as run_here
 
 pytest.importorskip("ctranslate2")
@@ -164,7 +164,7 @@ def test_a_command_that_needs_torch_says_so(command, model, data, text, without,
 
 def test_help_lists_and_descriptions_are_those_of_a_complete_installation(model, export):
     """In two processes, one of which has torch: everything that they print is equal."""
-    calls = [["--help"], ["list"], *([name, "--help"] for name in COMMANDS)]
+    calls = [["--help"], ["list"], *([name, "--help"] for name in commands())]
     calls += [["describe", kind, name] for kind in registry.FOLDERS for name in registry.names(kind)]
     calls += [["describe", str(model)], ["describe", str(export)], ["describe", str(model), "--json"]]
     code = f"import sys\nfrom nmt.cli.main import run\nsys.exit(any([run(words) for words in {calls!r}]))"

@@ -1,0 +1,53 @@
+"""The commands: found in the folders `cli/` of nmt and of its extensions, by their files alone, which are not imported."""
+
+import re
+from functools import cache
+from typing import Final, NamedTuple
+
+from nmt.registry import Root, load_installed, roots
+
+GROUPS: Final = {  # of `nmt --help`, in its order
+    "text": "Text",
+    "training": "Training",
+    "translation": "Translation",
+    "models": "Models of other toolkits",
+    "scores": "Scores",
+    "discovery": "Discovery",
+}
+_HEAD: Final = re.compile(r'"""`nmt ([\w-]+)`: (.*?)\.(?:"""|\n)')
+_GROUP: Final = re.compile(r'^COMMAND = Command\(.*?group="(\w+)"', re.MULTILINE | re.DOTALL)
+
+
+class CommandFile(NamedTuple):
+    """What the file of a command says. module: its name; summary: a phrase; group: a key of GROUPS"""
+
+    module: str
+    summary: str
+    group: str
+
+
+@cache
+def commands() -> dict[str, CommandFile]:
+    """All commands by name: by group, those of nmt itself before those of extensions and plug-ins, else by name."""
+    load_installed()
+    found = [item for root in roots() for item in _commands_of(root)]
+    return {name: file for group in GROUPS for name, file in found if file.group == group}
+
+
+def find_command(name: str) -> CommandFile | None:
+    """The command of that name; None if there is none. Most are in a file of that name, and no other is read then."""
+    for root in roots() if name.isidentifier() else ():
+        if found := dict(_commands_of(root, f"{name}.py")).get(name):
+            return found
+    return commands().get(name)
+
+
+def _commands_of(root: Root, pattern: str = "*.py") -> list[tuple[str, CommandFile]]:
+    found = []
+    for file in sorted((root.folder / "cli").glob(pattern)):
+        text = file.read_text(encoding="utf-8")
+        if (head := _HEAD.match(text)) and (group := _GROUP.search(text)):
+            name, summary = head.groups()
+            module = f"{root.package}.cli.{file.stem}"
+            found.append((name, CommandFile(module, summary[0].upper() + summary[1:], group[1])))
+    return found

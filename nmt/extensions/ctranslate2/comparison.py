@@ -1,0 +1,234 @@
+"""Comparison of our searches with CTranslate2's: the same lines are translated by both, and its length penalty is tuned."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from nmt import registry
+from nmt.batch import pad_rows
+from nmt.checkpoint import LoadedModel
+from nmt.errors import InputError, quoted
+from nmt.extensions.ctranslate2.engine import CTranslate2Model
+from nmt.log import log
+from nmt.metrics.bleu import Bleu, BleuOptions
+from nmt.models.base import Model
+from nmt.signals import StopCheck
+from nmt.symbols import BOS, EOS, PAD, SYMBOLS
+from nmt.text.pipeline import Pipeline
+from nmt.translate.forced_decoding import target_log_probs
+from nmt.translate.line_warnings import LineWarnings
+from nmt.translate.options import TranslatorOptions
+from nmt.translate.own_engine import OwnEngine
+from nmt.translate.translator import Translator
+
+MAX_NATS_FLOAT32: Final = 1e-3  # that a log-probability of a token may differ by; measured: 1e-5
+MAX_DIFFERENT_SHARE: Final = 0.1  # of invented lines, which a model may answer with anything
+TIE_TOLERANCE_NATS: Final = 1e-4  # scores that differ by less are equal to float32
+MAX_SOURCE_TOKENS: Final = 1023  # without EOS: by default CTranslate2 reads 1,024 with it
+MAX_INVENTED_TOKENS: Final = 20
+EXTRA_COMPARED_TOKENS: Final = 50  # that a translation may have beyond the longest source, as in our own searches
+TIED_BATCH_TOKENS: Final = 2000
+COMPARED_BATCH_SENTENCES: Final = 32  # a CPU gains nothing by more
+TUNED_BEAM_SIZE: Final = 4
+DEFAULT_PENALTY: Final = 0.5  # at n = 25 tokens it grows with n as GNMT's ((5 + n) / 6) ** 0.6: by 0.6 * n / (5 + n)
+PENALTIES: Final = tuple(tenths / 10 for tenths in range(0, 17, 2))
+MAX_TARGET_TOKENS: Final = 256  # of a translation: CTranslate2's own default
+TUNING_BATCH_TOKENS: Final = 2000
+
+TokenIds = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class EngineComparison:
+    """How alike our search and CTranslate2's translate the same lines, by five outcomes.
+
+    search: "greedy" or "beam 4", without a length penalty
+    lines: number of lines
+    equal: lines with the same tokens
+    tied: lines with other tokens that are as good by our model, to TIE_TOLERANCE_NATS
+    different: lines with other tokens that are not
+    endless: lines not compared, since a translation reached the limit of length, where beam searches have other rules
+    control: lines not compared, since CTranslate2 says PAD or BOS, which our search never does; for such a line
+        `nmt translate` does not use it
+    example: the first line that is different, with both translations; empty without one
+    """
+
+    search: str
+    lines: int
+    equal: int
+    tied: int
+    different: int
+    endless: int
+    control: int
+    example: str
+
+
+def invented_lines(pipeline: Pipeline, count: int) -> list[TokenIds]:
+    """Lines of 1 to MAX_INVENTED_TOKENS random source ids, without control symbols; the same lines each time."""
+    generator = np.random.default_rng(1)
+    lengths = generator.integers(1, MAX_INVENTED_TOKENS, endpoint=True, size=count)
+    return [generator.integers(len(SYMBOLS), pipeline.source.size, size=length) for length in lengths]
+
+
+def real_lines(pipeline: Pipeline, lines: Sequence[str], count: int, name: str) -> list[TokenIds]:
+    """The ids of the first `count` lines with tokens. name: of their file. Raises InputError if there are none."""
+    encoded = pipeline.source.encode_batch(lines).rows()
+    rows = [ids[:MAX_SOURCE_TOKENS] for ids in encoded if len(ids)][:count]
+    if not rows:
+        raise InputError(f"{quoted(name)}: has no line with words to translate (name another --check)")
+    return rows
+
+
+@torch.inference_mode()
+def compare_engines(
+    loaded: LoadedModel,
+    engine: CTranslate2Model,
+    lines: Sequence[TokenIds],
+    beam_size: int,
+    check: StopCheck,
+) -> EngineComparison:
+    """Translate lines by our search and by CTranslate2, without a length penalty.
+
+    lines: source ids without EOS
+    beam_size: 1 is greedy search
+    """
+    greedy, limit = beam_size == 1, max(map(len, lines)) + EXTRA_COMPARED_TOKENS
+    ours = _search(loaded.model, lines, beam_size, limit, check)
+    theirs = _translate(engine, list(map(np.ndarray.tolist, lines)), beam_size, 0.0, limit)
+    check()
+    counts = dict.fromkeys(("equal", "tied", "different", "endless", "control"), 0)
+    example, text = "", loaded.pipeline.target.decode
+    for number, (line, own, other) in enumerate(zip(lines, ours, theirs, strict=True), 1):
+        if own == other:
+            outcome = "equal"
+        elif PAD in other or BOS in other:
+            outcome = "control"
+        elif not greedy and max(len(own), len(other)) >= limit:
+            outcome = "endless"
+        else:
+            outcome = "tied" if _tied(loaded.model, line, own, other, greedy) else "different"
+        if outcome == "different" and not example:
+            example = f"line {number}: '{quoted(text(own))}' by nmt, '{quoted(text(other))}' by CTranslate2"
+        counts[outcome] += 1
+    search = "greedy" if greedy else f"beam {beam_size}"
+    return EngineComparison(search, len(lines), **counts, example=example)
+
+
+def largest_difference(loaded: LoadedModel, engine: CTranslate2Model, lines: Sequence[TokenIds]) -> float:
+    """The largest difference of the log-probability of a token, in nats, on the lines and invented targets."""
+    generator = np.random.default_rng(2)
+    targets = [generator.integers(len(SYMBOLS), loaded.pipeline.target.size, size=len(line)) for line in lines]
+    ours = target_log_probs(loaded.model, lines, targets, TIED_BATCH_TOKENS)
+    theirs = engine.log_probs([line.tolist() for line in lines], [target.tolist() for target in targets])
+    # `max` may skip a NaN, `np.max` returns it
+    return float(np.max([np.abs(np.array(own) - other).max() for own, other in zip(ours, theirs, strict=True)]))
+
+
+def _translate(
+    engine: CTranslate2Model, lines: Sequence[Sequence[int]], beam_size: int, length_penalty: float, max_length: int
+) -> list[list[int]]:
+    """The translations by CTranslate2, as ids without EOS, in batches like ours.
+
+    length_penalty: a score is divided by tokens ** length_penalty, EOS counted
+    """
+    settings = {"beam_size": beam_size, "length_penalty": length_penalty, "max_decoding_length": max_length}
+    return engine.translate(lines, max_batch_size=COMPARED_BATCH_SENTENCES, **settings)
+
+
+def _search(
+    model: Model, lines: Sequence[TokenIds], beam_size: int, max_length: int, check: StopCheck
+) -> list[list[int]]:
+    """The translations by our greedy or beam search, as ids without EOS."""
+    options: dict[str, Any] = {"max_len_a": 0, "max_len_b": max_length}
+    if beam_size > 1:
+        options |= {"beam_size": beam_size, "length_penalty": "none"}
+    decoder = registry.build(registry.choose("decoder", "beam" if beam_size > 1 else "greedy", options))
+    translations: list[list[int]] = []
+    with log.progress("translating", len(lines), "lines") as bar:
+        for start in range(0, len(lines), COMPARED_BATCH_SENTENCES):
+            check()
+            results = decoder.search(model, pad_rows(lines[start : start + COMPARED_BATCH_SENTENCES]))
+            translations += [hypotheses[0].tokens for hypotheses in results]
+            bar.advance(len(results))
+    return translations
+
+
+def _tied(model: Model, line: TokenIds, own: list[int], other: list[int], greedy: bool) -> bool:
+    """Whether two translations are equally good by the model: as a whole or, in greedy search, where they part."""
+    sides = [np.array(tokens, dtype=np.int64) for tokens in (own, other)]
+    ours, theirs = (target_log_probs(model, [line], [side], TIED_BATCH_TOKENS)[0] for side in sides)
+    if greedy:
+        pairs = zip([*own, EOS], [*other, EOS], strict=False)
+        parting = next(place for place, (token, other_token) in enumerate(pairs) if token != other_token)
+        ours, theirs = ours[parting : parting + 1], theirs[parting : parting + 1]
+    difference: float = abs(sum(ours) - sum(theirs))
+    return difference <= TIE_TOLERANCE_NATS
+
+
+@dataclass(frozen=True)
+class DevelopmentSet:
+    """Lines and their references, with the names of their files."""
+
+    source: str
+    reference: str
+    sources: list[str]
+    references: list[str]
+
+
+@dataclass(frozen=True)
+class TunedPenalty:
+    """Scores of a development set by length penalty.
+
+    source, reference: names of the files
+    lines: number of lines
+    decoder: signature of our default search
+    ours: BLEU of our search
+    bleu: BLEU of the engine's search, by penalty
+    likeness: BLEU of the engine's translations with ours as the references, by penalty
+    signature: of BLEU
+    """
+
+    source: str
+    reference: str
+    lines: int
+    decoder: str
+    ours: float
+    bleu: dict[float, float]
+    likeness: dict[float, float]
+    signature: str
+
+    @property
+    def best(self) -> float:
+        """The penalty whose translations are most like ours; of equals the nearest to DEFAULT_PENALTY."""
+        return max(self.likeness, key=lambda penalty: (self.likeness[penalty], -abs(penalty - DEFAULT_PENALTY)))
+
+
+def tune_length_penalty(
+    loaded: LoadedModel, engine: CTranslate2Model, dev: DevelopmentSet, check: StopCheck
+) -> TunedPenalty:
+    """Translate a development set by our default search, and by the engine's beam search with each of PENALTIES."""
+    pipeline, decoder = loaded.pipeline, registry.build(registry.choose("decoder", "beam"))
+    options = TranslatorOptions(batch_tokens=TUNING_BATCH_TOKENS, max_source_length=MAX_SOURCE_TOKENS)
+    translator = Translator(OwnEngine(pipeline, loaded.model, options, decoder), options)
+    translations = translator.texts(dev.sources, LineWarnings(dev.source, length_flag=""), check)
+    bleu = Bleu(BleuOptions())
+    ours = bleu(translations, [dev.references])
+    lines = [line.source for line in translator.encode(translator.parsed(dev.sources))]
+    scores: dict[float, float] = {}
+    likeness: dict[float, float] = {}
+    with log.progress("tuning", len(PENALTIES), "length penalties") as bar:
+        for penalty in PENALTIES:
+            tokens = _translate(engine, lines, TUNED_BEAM_SIZE, penalty, MAX_TARGET_TOKENS)
+            texts = list(map(pipeline.target.decode, tokens))
+            scores[penalty], likeness[penalty] = (
+                bleu(texts, [others]).value for others in (dev.references, translations)
+            )
+            bar.advance()
+            check()
+    return TunedPenalty(
+        dev.source, dev.reference, len(lines), decoder.signature, ours.value, scores, likeness, ours.signature
+    )

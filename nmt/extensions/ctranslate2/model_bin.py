@@ -1,0 +1,323 @@
+"""Models of CTranslate2 (https://opennmt.net/CTranslate2): model.bin, its vocabularies, and config.json in later versions.
+
+The layout of model.bin is that of its binary versions 2 to 6: named arrays, and in later versions aliases of them. Weights of
+fewer bits are converted to float32. Its positions become a table of learned ones.
+"""
+
+import struct
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from nmt.errors import UserError, expecting, quoted
+from nmt.extensions.toolkits.layout import NORMS, Array, Place, array_of, network_options, read_layers, reading
+from nmt.extensions.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
+from nmt.files import read_bytes
+from nmt.models.options import TransformerOptions
+from nmt.nn.positions import sinusoids
+
+CTRANSLATE2_MODEL: Final = "model.bin"
+CTRANSLATE2_CONFIG: Final = "config.json"
+LAYOUT_VERSIONS: Final = range(2, 7)
+FIRST_VERSION_WITH_TYPES: Final = 4
+FIRST_VERSION_WITH_ALIASES: Final = 3
+NUMBER_TYPES: Final = {0: "<f4", 1: "i1", 2: "<i2", 3: "<i4", 4: "<f2", 5: "bfloat16"}
+SIZED_TYPES: Final = {1: "i1", 2: "<i2", 4: "<f4"}
+HEADS_BY_NAME: Final = {"TransformerBase": 8, "TransformerBig": 16}  # of versions that do not store them
+CTRANSLATE2_ACTIVATIONS: Final = {0: "relu", 2: "swish", 3: "gelu"}
+CTRANSLATE2_EPSILON: Final = 1e-5  # of layer normalisation, where config.json names none
+COMPUTED_POSITIONS: Final = 1024  # of the table for models that have none
+CTRANSLATE2_LINEARS: Final = {  # the linear layer, and which part of how many in it
+    "self.queries": ("self_attention/linear_0", 0, 3),
+    "self.keys": ("self_attention/linear_0", 1, 3),
+    "self.values": ("self_attention/linear_0", 2, 3),
+    "self.output": ("self_attention/linear_1", 0, 1),
+    "cross.queries": ("attention/linear_0", 0, 1),
+    "cross.keys": ("attention/linear_1", 0, 2),
+    "cross.values": ("attention/linear_1", 1, 2),
+    "cross.output": ("attention/linear_2", 0, 1),
+    "inner": ("ffn/linear_0", 0, 1),
+    "outer": ("ffn/linear_1", 0, 1),
+}
+CTRANSLATE2_NORMS: Final = {"self.norm": "self_attention", "cross.norm": "attention", "norm": "ffn"}
+UNKNOWN_PARTS: Final = (  # of names of arrays of networks that are not imported
+    "relative_position",
+    "layernorm_embedding",
+    "linear_0_noact",
+    "num_heads_kv",
+    "rotary",
+    "alibi",
+    "embeddings_1",
+    "sliding_window",
+    "q_norm",
+    "project_in",
+)
+FROM_ZERO: Final = "decoder/start_from_zero_embedding"
+
+
+class CTranslate2Config(msgspec.Struct):
+    """config.json, with the defaults of that toolkit; absent in early versions."""
+
+    unk_token: str = "<unk>"
+    eos_token: str = "</s>"
+    decoder_start_token: str | None = "<s>"
+    add_source_bos: bool = False
+    add_source_eos: bool = False
+    layer_norm_epsilon: float | None = None
+
+
+def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
+    """Read a folder with a model.bin.
+
+    files: without vocabularies those of the folder; without segmenters words stand between spaces
+    Raises ArtefactError for files that are damaged, UserError for a model that is no Transformer like ours.
+    """
+    file = folder / CTRANSLATE2_MODEL
+    languages = files.named_languages(None, None)
+    config = _config(folder / CTRANSLATE2_CONFIG)
+    segmenters: list[bytes | None] = [read_bytes(Path(name)) for name in files.segmenters] or [None]
+    content = read_bytes(file)
+    with reading("a Transformer of CTranslate2", file):
+        name, arrays = _arrays(content)
+        config = _with_flags(config, arrays, file)
+        unknown = (array for array in arrays if any(part in array for part in UNKNOWN_PARTS))
+        if wrong := next((array for array in unknown if arrays[array].any()), None):  # a flag that is 0 is off
+            raise UserError(f"{quoted(file)}: has '{quoted(wrong)}'; networks with it are not imported")
+        if "encoder/layer_0/ffn/layer_norm/gamma" in arrays and "encoder/layer_0/ffn/layer_norm/beta" not in arrays:
+            raise UserError(f"{quoted(file)}: has norms by the root mean square; networks with them are not imported")
+        tables = [
+            array_of(arrays, f"{side}/embeddings/weight", f"{side}/embeddings_0/weight")
+            for side in ("encoder", "decoder")
+        ]
+        sides = []
+        for i, (side, language) in enumerate(zip(("source", "target"), languages, strict=True)):
+            path = Path(files.vocabularies[-1 if i else 0]) if files.vocabularies else _beside(folder, side)
+            ids = _vocabulary(path)
+            if config.eos_token not in ids:
+                raise ValueError(f"{path.name} has no '{config.eos_token}'")
+            ids.setdefault(config.unk_token, len(ids))
+            if len(ids) != len(tables[i]):
+                raise ValueError(f"its {side} has {len(tables[i]):,} entries, the vocabulary {len(ids):,}")
+            ends = ids[config.unk_token], ids[config.eos_token]
+            sides.append(
+                ImportedSide.of(language, ids, len(ids), *ends, segmenters[-1 if i else 0], files.tokenizer, path)
+            )
+        from_zero = bool(arrays.get(FROM_ZERO, False))
+        first = None if from_zero else tables[1][ids[config.decoder_start_token or ""]]  # of the target, the last side
+        is_joint = same_vocabulary(*sides) and np.array_equal(tables[0], tables[1])
+        options = _options(arrays, name, config, is_joint, file)
+        weights = _weights(arrays, options, sides[0], sides[1], tables, first)
+    return ImportedModel(options, weights, sides[0], sides[1], options.tie == "all", str(folder))
+
+
+def _config(path: Path) -> CTranslate2Config:
+    if not path.is_file():
+        return CTranslate2Config()
+    content = read_bytes(path)
+    with expecting("settings of CTranslate2", path):
+        config = msgspec.json.decode(content, type=CTranslate2Config)
+    _check_start(config, path)
+    return config
+
+
+def _with_flags(config: CTranslate2Config, arrays: Mapping[str, Array], file: Path) -> CTranslate2Config:
+    """The settings with those that stand among the arrays: all of them in early versions.
+
+    A decoder that begins with zeros is Marian's, whose sources have an end, also where its tokenizer adds it.
+    """
+
+    def flag(name: str, default: bool) -> bool:
+        return bool(arrays[name].any()) if name in arrays else default
+
+    own_start = config.eos_token if not flag("with_target_bos", True) else config.decoder_start_token
+    found = msgspec.structs.replace(
+        config,
+        add_source_bos=flag("with_source_bos", config.add_source_bos),
+        add_source_eos=flag("with_source_eos", config.add_source_eos) or flag(FROM_ZERO, False),
+        decoder_start_token=None if flag("user_decoder_start_tokens", False) else own_start,
+    )
+    _check_start(found, file)
+    return found
+
+
+def _check_start(config: CTranslate2Config, place: Path) -> None:
+    if config.decoder_start_token is None or config.add_source_bos:
+        raise UserError(
+            f"{quoted(place)}: wants a start token in each line; ours have one for all targets, and none for sources"
+        )
+
+
+def _beside(folder: Path, side: str) -> Path:
+    names = [f"{name}_vocabulary.{ending}" for name in (side, "shared") for ending in ("json", "txt")]
+    found = next((folder / name for name in names if (folder / name).is_file()), None)
+    if found is None:
+        raise UserError(f"{quoted(folder)}: has no vocabulary of the {side} ({names[0]})")
+    return found
+
+
+def _vocabulary(path: Path) -> dict[str, int]:
+    content = read_bytes(path)
+    with expecting("a vocabulary of CTranslate2", path):
+        if path.suffix == ".json":
+            entries = msgspec.json.decode(content, type=list[str])
+        else:
+            entries = content.decode().removesuffix("\n").split("\n")
+        ids = {entry: i for i, entry in enumerate(entries)}
+        if len(ids) < len(entries):
+            raise ValueError("an entry comes twice")
+        return ids
+
+
+class _File(BytesIO):
+    """The bytes of a model.bin, read from its start. Raises ValueError at its end."""
+
+    def take(self, size: int) -> bytes:
+        taken = self.read(size)
+        if len(taken) < size:
+            raise ValueError("is cut off")
+        return taken
+
+    def number(self, form: str) -> int:
+        [value] = struct.unpack(f"<{form}", self.take(struct.calcsize(form)))
+        return int(value)
+
+    def text(self) -> str:
+        return self.take(self.number("H")).removesuffix(b"\0").decode()
+
+
+def _arrays(content: bytes) -> tuple[str, dict[str, Array]]:
+    """The name of the network, and its arrays by name, as float32 but for scalars.
+
+    Weights of fewer bits are multiplied by their scale.
+    """
+    file = _File(content)
+    if (version := file.number("I")) not in LAYOUT_VERSIONS:
+        raise ValueError(f"its layout has version {version}, known are {LAYOUT_VERSIONS[0]} to {LAYOUT_VERSIONS[-1]}")
+    network, _ = file.text(), file.number("I")
+    arrays = dict(_array(file, version) for _ in range(file.number("I")))
+    for name in [name for name in arrays if name.endswith("/weight_scale")]:
+        weight, scale = arrays[name.removesuffix("_scale")], arrays[name]
+        if weight.ndim != 2 or scale.shape not in ((), (len(weight),)):
+            raise ValueError(f"'{name}' has the shape {scale.shape}, its weight {weight.shape}")
+        arrays[name.removesuffix("_scale")] = weight / (scale[:, None] if scale.ndim else scale)
+    for _ in range(file.number("I") if version >= FIRST_VERSION_WITH_ALIASES else 0):
+        alias, name = file.text(), file.text()
+        arrays[alias] = arrays[name]
+    return network, arrays
+
+
+def _array(file: _File, version: int) -> tuple[str, Array]:
+    name = file.text()
+    shape = [file.number("I") for _ in range(file.number("B"))]
+    if version >= FIRST_VERSION_WITH_TYPES:
+        kind, size = NUMBER_TYPES[file.number("B")], file.number("I")
+    else:
+        width = file.number("B")
+        kind, size = SIZED_TYPES[width], width * file.number("I")
+    numbers = file.take(size)
+    if kind == "bfloat16":
+        values: Array = (np.frombuffer(numbers, "<u2").astype(np.uint32) << 16).view(np.float32)
+    else:
+        values = np.frombuffer(numbers, kind)
+        values = values.astype(np.float32) if shape else values  # of a scalar the type may mean something
+    return name, values.reshape(shape)
+
+
+def _options(
+    arrays: Mapping[str, Array], network: str, config: CTranslate2Config, is_joint: bool, file: Path
+) -> TransformerOptions:
+    width = arrays["decoder/projection/weight"].shape[1]
+    stored = next((arrays[name] for name in ("encoder/num_heads", "num_heads") if name in arrays), None)
+    heads = float(HEADS_BY_NAME.get(network, 0) if stored is None else stored)
+    rows = len(array_of(arrays, "encoder/layer_0/self_attention/linear_0/weight"))
+    of_head = int(rows / (3 * heads)) if heads > 0 else 0
+    is_usual = of_head * heads == width
+    activation = int(arrays.get("encoder/activation", np.zeros(())))
+    if activation not in CTRANSLATE2_ACTIVATIONS or activation != int(arrays.get("decoder/activation", activation)):
+        raise UserError(
+            f"{quoted(file)}: its activation has the number {activation}; must be one of relu, swish and gelu"
+        )
+    for side in ("encoder", "decoder"):
+        scale = arrays.get(f"{side}/scale_embeddings", np.ones((), np.int8))
+        by_width = scale == 1 if np.issubdtype(scale.dtype, np.integer) else np.isclose(scale, width**0.5)
+        if not by_width:
+            raise UserError(
+                f"{quoted(file)}: its embeddings are multiplied by {float(scale):g}; ours by the root of their width"
+            )
+    for name in ("num_heads", "pre_norm"):
+        both = [float(arrays[f"{side}/{name}"]) for side in ("encoder", "decoder") if f"{side}/{name}" in arrays]
+        if len(set(both)) > 1:
+            raise UserError(
+                f"{quoted(file)}: its encoder has {name} {both[0]:g}, its decoder {both[1]:g}; ours are the same"
+            )
+    tables = arrays.get("decoder/embeddings/weight"), arrays["decoder/projection/weight"]
+    is_tied = tables[0] is not None and np.array_equal(tables[0], tables[1])
+    values = {
+        "encoder_layers": _count(arrays, "encoder"),
+        "decoder_layers": _count(arrays, "decoder"),
+        "d_model": width,
+        "d_ff": len(arrays["encoder/layer_0/ffn/linear_0/weight"]),
+        "heads": heads,
+        "d_k": None if is_usual else of_head,
+        "d_v": None if is_usual else of_head,
+        "norm_position": "pre" if arrays.get("encoder/pre_norm", True) else "post",
+        "norm_epsilon": config.layer_norm_epsilon or CTRANSLATE2_EPSILON,
+        "activation": CTRANSLATE2_ACTIVATIONS[activation],
+        "positions": "learned",
+        "max_positions": max(len(_positions(arrays, side, width)) for side in ("encoder", "decoder")),
+        "source_eos": config.add_source_eos,
+        "attention_bias": True,
+        "output_bias": True,
+        "tie": ("all" if is_joint else "target") if is_tied else "none",
+    }
+    return network_options(values, file)
+
+
+def _count(arrays: Mapping[str, Array], side: str) -> int:
+    """The number of layers of a side."""
+    return len({name.split("/")[1] for name in arrays if name.startswith(f"{side}/layer_") and name.count("/") > 2})
+
+
+def _positions(arrays: Mapping[str, Array], side: str, width: int) -> Array:
+    """The table of positions; a model without one has those of t2t-sinusoidal, from number 1 on."""
+    computed: Array = sinusoids(COMPUTED_POSITIONS + 1, width, "t2t-sinusoidal").numpy()[1:]
+    return arrays.get(f"{side}/position_encodings/encodings", computed)
+
+
+def _weights(
+    arrays: Mapping[str, Array],
+    options: TransformerOptions,
+    source: ImportedSide,
+    target: ImportedSide,
+    tables: list[Array],
+    first: Array | None,
+) -> dict[str, Array]:
+    """Our weights. first: (D,) the decoder's first input; None is zero"""
+
+    def read(place: Place) -> tuple[Array, Array]:
+        layer = f"{place.side}/layer_{place.layer}"
+        if place.part in NORMS:
+            block = place.side if place.part == "top" else f"{layer}/{CTRANSLATE2_NORMS[place.part]}"
+            gamma, beta = (array_of(arrays, f"{block}/layer_norm/{name}", dims=1) for name in ("gamma", "beta"))
+            return gamma, beta
+        name, part, parts = CTRANSLATE2_LINEARS[place.part]
+        weight = array_of(arrays, f"{layer}/{name}/weight")
+        bias = arrays.get(f"{layer}/{name}/bias", np.zeros(len(weight), np.float32))
+        return np.split(weight, parts)[part], np.split(bias, parts)[part]
+
+    weights = read_layers(options, read)
+    for side, own in (("encoder", "source"), ("decoder", "target")):
+        table = _positions(arrays, side, options.d_model)
+        further = ((0, (options.max_positions or 0) - len(table)), (0, 0))  # past the end of the shorter one
+        weights[f"{own}_positions.weight"] = np.pad(table, further, mode="edge")
+    weights["source_embedding.weight"] = source.embeddings(tables[0], first)
+    if options.tie != "all":
+        weights["target_embedding.weight"] = target.embeddings(tables[1], first)
+    if options.tie == "none":
+        weights["output.weight"] = target.embeddings(array_of(arrays, "decoder/projection/weight"))
+    weights["output.bias"] = target.biases(arrays.get("decoder/projection/bias"))
+    return weights

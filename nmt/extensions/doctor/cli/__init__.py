@@ -1,0 +1,1 @@
+"""The commands that find and remove faults of a corpus."""

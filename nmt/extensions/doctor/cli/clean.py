@@ -1,0 +1,52 @@
+"""`nmt clean`: remove the faulty pairs of a parallel corpus, rule by rule."""
+
+from collections.abc import Iterator
+
+from nmt.cli.command import Command, print_json, print_lines
+from nmt.cli.corpora import CORPUS_HELP, undirected_corpus
+from nmt.cli.tables import table_lines
+from nmt.errors import quoted
+from nmt.extensions.doctor.clean import CleanOptions, CleanReport, clean_corpus
+from nmt.extensions.doctor.findings import CHECKS
+from nmt.log import log
+from nmt.options import opt, options_class
+
+RULE_HEADER = ("rule", "removed", "share", "what it removes")
+
+
+@options_class
+class CleanCommandOptions(CleanOptions):
+    corpus: tuple[str, ...] = opt((), CORPUS_HELP)
+    json: bool = opt(False, "print the report as JSON")
+
+
+def run(options: CleanCommandOptions) -> None:
+    """Remove the faulty pairs of a parallel corpus, rule by rule, and report how many each rule removed.
+
+    The other pairs are copied unchanged and in their order.
+    """
+    report = clean_corpus(options)
+    if options.json:
+        print_json(report.to_json())
+    else:
+        print_lines(_lines(report))
+    if not report.kept:
+        log.warn("no pair is left: every pair breaks a rule (are --source-lang and --target-lang right?)")
+
+
+def _lines(report: CleanReport) -> Iterator[str]:
+    """The totals, and a table with a row for each rule and its examples below."""
+    removed = report.read - report.kept
+    yield f"{report.read:,} pairs read, {report.kept:,} kept, {removed:,} removed ({100 * removed / report.read:.2f} %)"
+    rows = [
+        (rule, f"{count:,}", f"{100 * count / report.read:.2f} %", CHECKS[rule].title)
+        for rule, count in report.removed.items()
+    ]
+    header, *lines = table_lines([RULE_HEADER, *rows], right=(1, 2))
+    yield header
+    for rule, line in zip(report.removed, lines, strict=True):
+        yield line
+        yield from (f"    {quoted(example.place)}: {example.text}" for example in report.examples.get(rule, ()))
+
+
+COMMAND = Command("clean", CleanCommandOptions, run, positional=("corpus...",), base=undirected_corpus, group="text")

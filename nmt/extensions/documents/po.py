@@ -1,0 +1,177 @@
+"""PO files of gettext, by the translate-toolkit. Translations are marked fuzzy, so that a person looks at them."""
+
+import gettext
+import re
+from functools import partial
+from typing import Any, Final
+
+from translate.lang.data import get_language
+from translate.storage import pypo
+
+from nmt.errors import InputError
+from nmt.extensions.documents.document import Languages, Unit, damaged, warn_of_language
+from nmt.extensions.documents.markers import WRITTEN_TAG, Markers
+from nmt.text.corpus import BOM
+from nmt.text.markup import PLACEHOLDER
+
+MESSAGE: Final = re.compile(rb"^\s*(?:#~\s*)?msgid\b", re.MULTILINE)
+PLURAL_FORMS: Final = re.compile(r"\s*nplurals\s*=\s*(\d+)\s*;\s*plural\s*=\s*([^;]+)")
+GERMANIC_PLURAL: Final = (2, "(n != 1)")  # of a language that the library does not know
+NEW_HEADER: Final = {
+    "MIME-Version": "1.0",
+    "Content-Type": "text/plain; charset=UTF-8",
+    "Content-Transfer-Encoding": "8bit",
+}
+MAX_ACCELERATED_CHARACTERS: Final = 200
+MAX_PLURAL_FORMS: Final = 6  # of Arabic
+
+
+class PoDocument:
+    """A PO file, or a template (POT). Raises InputError if it is damaged, or not in the encoding that its header names."""
+
+    def __init__(self, content: bytes, place: str) -> None:
+        self._content, self._place, self._is_changed = content, place, False
+        self._store = pypo.pofile()
+        try:
+            self._store.parse(content)
+        except ValueError as error:  # the message of the library has the line
+            raise damaged(place, "PO", error) from None
+        # Of the library, for plural forms where there is none, or none.
+        except (AttributeError, LookupError, TypeError):
+            raise damaged(place, "PO", "the forms of a message and of its translation do not match") from None
+        try:
+            content.decode(self._store.encoding)
+        except (UnicodeDecodeError, LookupError) as error:
+            raise InputError(
+                f"{place}: not in the encoding of its header: {error} (mend the charset of its header)"
+            ) from None
+        if len(MESSAGE.findall(content.removeprefix(BOM))) != sum(bool(entry.msgid) for entry in self._store.units):
+            raise damaged(place, "PO", "its last message has no msgstr")  # the library leaves such a message out
+
+    def units(self, languages: Languages, retranslate: bool) -> list[Unit]:
+        """The messages without a translation; of those with plural forms, a unit for each form that lacks one."""
+        header = self._store.parseheader()
+        warn_of_language(self._place, "target", header.get("Language"), languages.target)
+        accelerator = header.get("X-Accelerator-Marker") or "&"
+        num_forms, expression = _plural_forms(header, languages.target)
+        self._fields = {"Language": header.get("Language") or languages.target}
+        if not PLURAL_FORMS.match(header.get("Plural-Forms", "")):
+            self._fields["Plural-Forms"] = f"nplurals={num_forms}; plural={expression};"
+        singular = _singular_form(num_forms, expression)
+        units = []
+        for entry in self._store.unit_iter():
+            if not entry.istranslatable():
+                continue
+            done = [] if retranslate else _translations(entry)
+            if entry.hasplural():
+                for form in range(num_forms):
+                    if not any(done[form : form + 1]):
+                        text = entry.source.strings[form != singular]
+                        units.append(self._unit(entry, text, accelerator, form))
+            elif not any(done):
+                units.append(self._unit(entry, str(entry.source), accelerator))
+        return units
+
+    def content(self) -> bytes:
+        """The file: as it was read unless it was changed. A header gets the fields that it lacks."""
+        if not self._is_changed:
+            return self._content
+        header = self._store.parseheader()
+        if not header:
+            entry = self._store.create_unit()
+            entry.source, entry.target = "", "".join(f"{name}: {value}\n" for name, value in NEW_HEADER.items())
+            self._store.units.insert(0, entry)
+        lacks_field = any(header.get(name) != value for name, value in self._fields.items())
+        if lacks_field or "charset=CHARSET" in header.get("Content-Type", ""):
+            self._store.updateheader(
+                add=True, **{name.replace("-", "_"): value for name, value in self._fields.items()}
+            )
+        written: bytes = bytes(self._store)
+        return written
+
+    def _unit(self, entry: Any, source: str, accelerator: str, form: int | None = None) -> Unit:
+        """The unit of a message, or of one of its plural forms."""
+        text, key = split_accelerator(source, accelerator)
+        markers = Markers()
+        marked = "\n".join(map(markers.mark_tags, text.split("\n")))
+        write = partial(self._write, entry, form, markers, accelerator, key)
+        return Unit(entry.line_number, marked, write, markers, partial(self._suggest, entry))
+
+    def _write(
+        self, entry: Any, form: int | None, markers: Markers, accelerator: str, key: str, translation: str
+    ) -> None:
+        text = markers.restore(translation)
+        if key:
+            text = insert_accelerator(text, accelerator, key)
+        if form is None:
+            entry.target = text
+        else:
+            forms = _translations(entry)
+            forms += [""] * (form + 1 - len(forms))
+            forms[form] = text
+            entry.target = forms
+        entry.markfuzzy()
+        self._is_changed = True
+
+    def _suggest(self, entry: Any, text: str, reason: str) -> None:
+        """Add a comment of a translator, which a PO file has in place of suggestions."""
+        note = f"machine translation, not used since {reason}: {text}"
+        if note not in entry.getnotes("translator"):
+            entry.addnote(note, "translator")
+            self._is_changed = True
+
+
+def _translations(entry: Any) -> list[str]:
+    """The translation of a message, or those of its plural forms."""
+    return list(getattr(entry.target, "strings", [str(entry.target)]))  # a plural of a damaged file has one translation
+
+
+def _plural_forms(header: dict[str, str], language: str) -> tuple[int, str]:
+    """The number of plural forms, and the expression of C that chooses one: of the header, or else of the language."""
+    declared = PLURAL_FORMS.match(header.get("Plural-Forms", ""))
+    if declared and 1 <= int(declared[1]) <= MAX_PLURAL_FORMS:
+        return int(declared[1]), declared[2].strip()
+    known = get_language(language) or get_language(language.replace("-", "_").partition("_")[0])
+    return (known[1], known[2]) if known else GERMANIC_PLURAL
+
+
+def _singular_form(num_forms: int, expression: str) -> int | None:
+    """The form of the number 1; None if it is the form of all numbers.
+
+    `gettext` of Python takes numbers, n and operators only in an expression, as it does for untrusted .mo files.
+    """
+    if num_forms == 1:
+        return None
+    try:
+        return int(gettext.c2py(expression)(1))
+    except (ValueError, ArithmeticError, RecursionError):
+        return 0
+
+
+def split_accelerator(text: str, marker: str) -> tuple[str, str]:
+    """A text without the marker of its accelerator key ("E&xit"), and the key; an empty key if it has none.
+
+    Only a short text is a label with a key. A marker is none in an entity of HTML, an address, or between capitals (AT&T).
+    """
+    if len(text) > MAX_ACCELERATED_CHARACTERS:
+        return text, ""
+    place = re.compile(rf"(?<![{re.escape(marker)}]){re.escape(marker)}(\w)")
+    found = place.search(text)
+    if found is None or text.count(marker) > 1 or re.match(rf"{re.escape(marker)}#?\w+[;=]", text[found.start() :]):
+        return text, ""
+    if found.start() and text[found.start() - 1].isupper() and found[1].isupper():
+        return text, ""
+    return text[: found.start()] + text[found.start() + len(marker) :], found[1]
+
+
+def insert_accelerator(text: str, marker: str, key: str) -> str:
+    """A text with a marker before the key, or else before its first letter: best at the beginning of a word."""
+    kept = [part.span() for pattern in (WRITTEN_TAG, PLACEHOLDER) for part in pattern.finditer(text)]
+    free = [i for i, c in enumerate(text) if c.isalnum() and not any(start <= i < end for start, end in kept)]
+    same = [i for i in free if text[i].lower() == key.lower()]
+    starts = [i for i in same if i == 0 or not text[i - 1].isalnum()]
+    place = next(iter([*starts, *same, *free]), 0)
+    return text[:place] + marker + text[place:]
+
+
+read = PoDocument

@@ -1,0 +1,187 @@
+"""XML documents: read safely, changed in place, and written with the bytes outside the root element kept.
+
+Entities are never declared by a document here, nor read from elsewhere: they can stand for files, and grow without bound.
+"""
+
+import copy
+import re
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+from xml.parsers import expat
+
+from lxml import etree
+
+from nmt.errors import ArtefactError
+from nmt.extensions.documents.document import damaged
+from nmt.extensions.documents.markers import CLOSING, MARKER, LiteralTag, Markers
+
+MAX_DEPTH: Final = 200  # nested elements; lxml refuses 256
+XML_SPACE: Final = "{http://www.w3.org/XML/1998/namespace}space"
+XML_LANG: Final = "{http://www.w3.org/XML/1998/namespace}lang"
+SPACES: Final = re.compile(r"[ \t\r\n]+")
+
+
+class XmlFile:
+    """An XML document. root: its element; changed: whether `content` must write it anew
+
+    format, place: for messages
+    """
+
+    def __init__(self, content: bytes, format: str, place: str) -> None:
+        self._content, self._place, self.changed = content, place, False
+        self._start, self._end = _check(content, format, place)
+        parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, strip_cdata=False)
+        try:
+            self.root = etree.fromstring(content, parser)
+        except etree.XMLSyntaxError as error:
+            raise damaged(place, format, error.msg, error.lineno) from None
+
+    def content(self) -> bytes:
+        """The document: as it was read unless it was changed."""
+        if not self.changed:
+            return self._content
+        encoding = self.root.getroottree().docinfo.encoding or "UTF-8"
+        if "16" in encoding or "32" in encoding:
+            written: bytes = etree.tostring(self.root.getroottree(), encoding=encoding, xml_declaration=True)
+            return written
+        root: bytes = etree.tostring(self.root, encoding=encoding, xml_declaration=False, with_tail=False)
+        if b"\r\n" in self._content[self._start : self._end]:
+            root = root.replace(b"\n", b"\r\n")
+        return self._content[: self._start] + root + self._content[self._end :]
+
+
+def _check(content: bytes, format: str, place: str) -> tuple[int, int]:
+    """The bytes where the root element begins and ends. Raises InputError for what is no XML, ArtefactError for an attack.
+
+    expat reads the document as a stream and stops at the first declaration of an entity.
+    """
+    parser = expat.ParserCreate()
+    depth, start, end = 0, 0, 0
+
+    def open_element(_name: str, _attributes: Any) -> None:
+        nonlocal depth, start
+        depth += 1
+        if depth == 1:
+            start = parser.CurrentByteIndex
+        if depth > MAX_DEPTH:
+            raise ArtefactError(f"{place}:{parser.CurrentLineNumber}: XML of more than {MAX_DEPTH} nested elements")
+
+    def close_element(_name: str) -> None:
+        nonlocal depth, end
+        depth -= 1
+        end = parser.CurrentByteIndex
+
+    def declare_entity(*_declaration: Any) -> None:
+        raise ArtefactError(
+            f"{place}:{parser.CurrentLineNumber}: XML that declares entities is not read (export the document without them)"
+        )
+
+    parser.StartElementHandler, parser.EndElementHandler = open_element, close_element
+    parser.EntityDeclHandler = declare_entity
+    try:
+        parser.Parse(content, True)
+    except (expat.ExpatError, ValueError, LookupError) as error:  # the latter two for an encoding that is not known
+        reason = expat.ErrorString(error.code) if isinstance(error, expat.ExpatError) else error
+        raise damaged(place, format, reason, parser.CurrentLineNumber) from None
+    return start, content.find(b">", end) + 1  # the latter is not looked for in an empty root element
+
+
+def local_name(element: Any) -> str:
+    """The name of an element without its namespace; empty for a comment or a processing instruction."""
+    return etree.QName(element).localname if isinstance(element.tag, str) else ""
+
+
+def qualified(element: Any, name: str) -> str:
+    """A name in the namespace of an element."""
+    namespace = etree.QName(element).namespace
+    return f"{{{namespace}}}{name}" if namespace else name
+
+
+def children(element: Any, name: str) -> Iterator[Any]:
+    """The children of an element of a name, in its own namespace."""
+    yield from element.iterchildren(qualified(element, name))
+
+
+def child(element: Any, name: str) -> Any:
+    """The first such child, or None."""
+    return next(children(element, name), None)
+
+
+def new_after(element: Any, name: str) -> Any:
+    """A new element of a name after another one, indented like it."""
+    created = etree.Element(qualified(element, name))
+    previous, tail = element.getprevious(), element.tail
+    indent = element.getparent().text if previous is None else previous.tail
+    element.tail = None
+    element.addnext(created)
+    element.tail, created.tail = indent if indent and not indent.strip() else None, tail
+    return created
+
+
+def inherited(element: Any, attribute: str, default: str) -> str:
+    """The value of an attribute at an element, or else at the nearest one around it that has it."""
+    values = (around.get(attribute) for around in (element, *element.iterancestors()))
+    return next((str(value) for value in values if value is not None), default)
+
+
+def is_empty(element: Any) -> bool:
+    """Whether an element has neither children nor visible text."""
+    return len(element) == 0 and not (element.text or "").strip()
+
+
+def inline_text(element: Any, markers: Markers, pairs: Collection[str], keep_lines: bool) -> str:
+    """The content of an element as a text with markers.
+
+    pairs: names of inline elements whose content is text; any other one is opaque, and a single marker
+    keep_lines: whether line breaks are kept; else white space is a space, as in text that an editor has indented
+    """
+
+    def literal(text: str | None) -> str:
+        return markers.mark_tags((text or "") if keep_lines else SPACES.sub(" ", text or ""))
+
+    pieces = [literal(element.text)]
+    for inner in element:
+        if local_name(inner) in pairs and not _is_protected(inner):
+            pieces += [markers.opening(inner), inline_text(inner, markers, pairs, keep_lines), CLOSING]
+        else:
+            pieces.append(markers.alone(inner))
+        pieces.append(literal(inner.tail))
+    return "".join(pieces)
+
+
+def _is_protected(element: Any) -> bool:
+    """Whether the text of a `mrk` must not be translated (XLIFF 1.2 and 2.0)."""
+    return bool(element.get("translate") == "no" or element.get("mtype") == "protected")
+
+
+def set_inline_text(element: Any, text: str, markers: Markers) -> None:
+    """Replace the content of an element by a text with markers, whose originals are copied."""
+    del element[:]
+    element.text = None
+    places: list[tuple[Any, str]] = [(element, "")]  # the parent, and what closes the pair as text
+    for index, piece in enumerate(MARKER.split(text)):
+        parent, closing = places[-1]
+        if index % 2 == 0:
+            _append_text(parent, piece)
+        elif piece == CLOSING:
+            places.pop()
+            _append_text(places[-1][0], closing)
+        else:
+            original, is_pair = markers.original(piece), piece.startswith("<g")
+            if isinstance(original, LiteralTag):
+                _append_text(parent, original.opening)
+                places += [(parent, original.closing)] if is_pair else []
+            elif is_pair:
+                places.append((etree.SubElement(parent, original.tag, original.attrib, original.nsmap), ""))
+            else:
+                inner = copy.deepcopy(original)
+                inner.tail = None
+                parent.append(inner)
+
+
+def _append_text(element: Any, text: str) -> None:
+    last = next(element.iterchildren(reversed=True), None)  # lxml counts children one by one
+    if last is None:
+        element.text = (element.text or "") + text or None
+    else:
+        last.tail = (last.tail or "") + text or None

@@ -1,0 +1,126 @@
+"""SubRip subtitles (.srt): cues of a number, a timing line and lines of text, separated by empty lines."""
+
+import re
+from functools import partial
+from typing import Final
+
+from nmt.errors import InputError
+from nmt.extensions.documents.document import Languages, Unit, damaged
+from nmt.extensions.documents.markers import WRITTEN_TAG, Markers, has_words
+from nmt.text.corpus import BOM
+
+MAX_LINE_CHARACTERS: Final = 42  # of a line of subtitles, as broadcasters have it
+TIME: Final = r"\d+:\d\d:\d\d[,.]\d{1,3}"
+TIMING: Final = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}\b")
+BROKEN_TIMING: Final = re.compile(r"\s*\d[^-]*-->")
+_WORD: Final = re.compile(rf"(?:{WRITTEN_TAG.pattern}|\S)+")  # a space inside a tag ends none
+DASH: Final = re.compile(r"\s*(?:<[^<>]+>)*\s*[-–—]\s*(?=\D)")  # begins what another person says
+
+
+class SrtDocument:
+    """Subtitles.
+
+    lines: of the file, a CR before LF kept
+    cues: (first line, end) of the text of each cue
+    """
+
+    def __init__(self, lines: list[str], cues: list[tuple[int, int]]) -> None:
+        self._cues = cues
+        self._blocks = [[line] for line in lines]  # a translation stands at the first line of its cue
+
+    def units(self, languages: Languages, retranslate: bool) -> list[Unit]:
+        """Every cue with words, since subtitles hold one language."""
+        units = [self._unit(first, end) for first, end in self._cues if first < end]
+        return [unit for unit in units if has_words(unit.text)]
+
+    def _unit(self, first: int, end: int) -> Unit:
+        """A cue: its lines are one sentence, unless a dash begins what another person says."""
+        dashes, sentences = [""], [list[str]()]
+        for (line,) in self._blocks[first:end]:
+            dash = DASH.match(line)
+            if dash and sentences[-1]:
+                dashes.append("")
+                sentences.append([])
+            if dash:
+                dashes[-1], line = dash[0].lstrip(), line[dash.end() :]
+            sentences[-1] += [line.strip()] if line.strip() else []
+        markers = Markers()
+        text = "\n".join(markers.mark_tags(" ".join(lines)) for lines in sentences)
+        return Unit(first + 1, text, partial(self._write, first, end, dashes, markers), markers)
+
+    def _write(self, first: int, end: int, dashes: list[str], markers: Markers, translation: str) -> None:
+        sentences = markers.restore(translation).split("\n")
+        wrapped = [line for dash, sentence in zip(dashes, sentences, strict=True) for line in wrap(dash + sentence)]
+        ending = "\r" if self._blocks[first][0].endswith("\r") else ""
+        self._blocks[first:end] = [[line + ending for line in wrapped], *([] for _ in range(first + 1, end))]
+
+    def content(self) -> bytes:
+        """The file, in UTF-8."""
+        return "\n".join(line for block in self._blocks for line in block).encode()
+
+
+def read(content: bytes, place: str) -> SrtDocument:
+    """Read subtitles. Raises InputError unless they are UTF-8 and each timing line can be read."""
+    try:
+        lines = content.decode().split("\n")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{place}:{line}: not UTF-8 (convert the subtitles to UTF-8)") from None
+    cues: list[tuple[int, int]] = []
+    for number, text in enumerate(lines):
+        if TIMING.match(text.removeprefix(BOM.decode())):
+            cues.append((number + 1, _end_of_text(lines, number + 1)))
+        elif BROKEN_TIMING.match(text):
+            raise damaged(place, "SRT", f"a timing line reads '{text.strip()}'", number + 1)
+    if not cues and content.strip(b"\xef\xbb\xbf \r\n"):
+        raise damaged(place, "SRT", "it has no timing line")
+    return SrtDocument(lines, cues)
+
+
+def _end_of_text(lines: list[str], first: int) -> int:
+    """The line after the text that begins at a line: what stands before the number and the timing of the next cue.
+
+    Empty lines at the end are not of the text. One within it is.
+    """
+    end = first
+    while end < len(lines) and not TIMING.match(lines[end]):
+        end += 1
+    if first < end < len(lines) and lines[end - 1].strip().isdigit():
+        end -= 1
+    while end > first and not lines[end - 1].strip():
+        end -= 1
+    return end
+
+
+def wrap(text: str) -> list[str]:
+    """A sentence in as few lines of at most MAX_LINE_CHARACTERS as it fits in, of about equal length. Tags have no width."""
+    words = [(piece, _width(piece)) for word in _WORD.finditer(text) for piece in _cut(word[0])]
+    lines = _fill(words, MAX_LINE_CHARACTERS)
+    width = MAX_LINE_CHARACTERS
+    while width > 1 and len(narrower := _fill(words, width - 1)) == len(lines):
+        lines, width = narrower, width - 1
+    return [" ".join(line) for line in lines]
+
+
+def _cut(word: str) -> list[str]:
+    """A word in pieces that fit a line: text of a script without spaces is one long word."""
+    if _width(word) <= MAX_LINE_CHARACTERS or WRITTEN_TAG.search(word):
+        return [word]
+    return [word[start : start + MAX_LINE_CHARACTERS] for start in range(0, len(word), MAX_LINE_CHARACTERS)]
+
+
+def _fill(words: list[tuple[str, int]], max_width: int) -> list[list[str]]:
+    """The words of each line. words: with their widths"""
+    lines: list[list[str]] = [[]]
+    width = -1  # of the last line
+    for word, word_width in words:
+        if lines[-1] and width + 1 + word_width > max_width:
+            lines.append([])
+            width = -1
+        lines[-1].append(word)
+        width += 1 + word_width
+    return lines
+
+
+def _width(text: str) -> int:
+    return len(WRITTEN_TAG.sub("", text))

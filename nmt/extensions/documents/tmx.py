@@ -1,0 +1,77 @@
+"""TMX 1.4 (LISA): translation memories, whose units get a variant in the target language."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final
+
+from lxml import etree
+
+from nmt.extensions.documents.document import Languages, Unit, damaged, is_language, warn_of_language
+from nmt.extensions.documents.markers import Markers
+from nmt.extensions.documents.safe_xml import (
+    XML_LANG,
+    XML_SPACE,
+    XmlFile,
+    child,
+    children,
+    inherited,
+    inline_text,
+    is_empty,
+    local_name,
+    new_after,
+    set_inline_text,
+)
+from nmt.version import __version__
+
+TMX_PAIRS: Final = {"hi"}  # inline elements with text; the others hold codes of the original format
+
+
+class TmxDocument(XmlFile):
+    """A translation memory."""
+
+    def __init__(self, content: bytes, place: str) -> None:
+        super().__init__(content, "TMX", place)
+        if local_name(self.root) != "tmx":
+            raise damaged(place, "TMX", f"the root element is <{local_name(self.root)}>")
+
+    def units(self, languages: Languages, retranslate: bool) -> list[Unit]:
+        """The units with a variant in the source language and none in the target language."""
+        header = child(self.root, "header")
+        declared = "" if header is None else header.get("srclang", "")
+        warn_of_language(self._place, "source", declared, languages.source)
+        units = []
+        for element in self.root.iter("{*}tu"):
+            variants = list(_variants(element))
+            source = next((variant for code, variant in variants if is_language(code, [languages.source])), None)
+            target = next((variant for code, variant in variants if is_language(code, [languages.target])), None)
+            is_translated = target is not None and not is_empty(child(target, "seg"))
+            if source is None or source is target or (is_translated and not retranslate):
+                continue
+            segment, markers = child(source, "seg"), Markers()
+            keep_lines = inherited(segment, XML_SPACE, "default") == "preserve"
+            text = inline_text(segment, markers, TMX_PAIRS, keep_lines)
+            write = partial(self._write, source, target, markers, languages.target.replace("_", "-"))
+            units.append(Unit(segment.sourceline, text, write, markers))
+        return units
+
+    def _write(self, source: Any, target: Any, markers: Markers, language: str, translation: str) -> None:
+        if target is None:
+            segment = child(source, "seg")
+            target = new_after(source, "tuv")
+            target.set(XML_LANG, language)
+            etree.SubElement(target, segment.tag).tail = segment.tail
+            target.text = source.text
+        target.set("creationtool", "nmt")
+        target.set("creationtoolversion", __version__)
+        set_inline_text(child(target, "seg"), translation, markers)
+        self.changed = True
+
+
+def _variants(element: Any) -> Iterator[tuple[str, Any]]:
+    """The language and the element of each variant of a unit that has a segment."""
+    for variant in children(element, "tuv"):
+        if child(variant, "seg") is not None:
+            yield variant.get(XML_LANG) or variant.get("lang") or "", variant
+
+
+read = TmxDocument

@@ -1,0 +1,1 @@
+"""Other metrics, and comparisons of systems."""

@@ -1,0 +1,44 @@
+"""Alternatives at a position: the most probable tokens after a given prefix, with the best translation of each."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from nmt import register
+from nmt.decoders.beam import Beam, Beams, Continuations
+from nmt.decoders.filters import leave_only
+from nmt.decoders.hypothesis import Constraints
+from nmt.extensions.searches.decoders.options import AlternativesOptions
+from nmt.symbols import PAD
+
+
+class _Alternatives(Beams):
+    """A beam per token that may follow the prefix, those of a sentence side by side."""
+
+    def begin(self, constraints: Sequence[Constraints]) -> None:
+        lengths = torch.tensor([len(constraint.prefix) for constraint in constraints], device=self.limits.device)
+        self.prefix_lengths = lengths.repeat_interleave(self.groups)  # of all beams
+
+    @staticmethod
+    def shape(options: Any) -> tuple[int, int, int]:
+        return options.n_best, options.beam_size, 1
+
+    def continuations(self, log_probs: Tensor) -> Continuations:
+        """See Beams; right after the prefix each beam is left only its own token. log_probs: (B, W, V)"""
+        _, W, V = log_probs.shape
+        at_prefix_end = self.prefix_lengths[self.numbers] == self.tokens.shape[2]  # B
+        best = log_probs[:, 0].topk(min(self.groups, V)).indices
+        best = pad(best, (0, self.groups - best.shape[1]), value=PAD)  # PAD is forbidden: beams without a token die
+        tokens = best.gather(1, (self.numbers % self.groups)[:, None])  # B 1
+        leave_only(log_probs.view(-1, V), tokens.repeat(1, W).flatten(), at_prefix_end.repeat_interleave(W))
+        return super().continuations(log_probs)
+
+
+@register("decoder", "alternatives", AlternativesOptions)
+class Alternatives(Beam):
+    """The best translation with each of the most probable words after a prefix."""
+
+    beams = _Alternatives

@@ -1,0 +1,65 @@
+"""Minimum Bayes risk (Kumar and Byrne, 2004; Eikema and Aziz, 2020): the candidate most like all candidates.
+
+Candidates are samples, each of the same weight, or hypotheses of another search, weighted by their probability. The score of a
+candidate is its expected utility: the weighted mean, over all candidates, of its metric with that candidate as the reference.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import structs
+from torch import Tensor
+
+from nmt import register, registry
+from nmt.decoders.base import Decoder
+from nmt.decoders.hypothesis import Constraints, Hypothesis
+from nmt.extensions.searches.decoders.options import MbrOptions
+from nmt.extensions.searches.decoders.sampling import Sampling
+from nmt.metrics.base import Metric
+from nmt.models.base import Scorer
+
+
+@register("decoder", "mbr", MbrOptions)
+class Mbr(Decoder):
+    """Minimum Bayes risk: of samples or of a beam, the candidate most like the others."""
+
+    takes_shortlist = False  # it reads its candidates as text
+
+    def __init__(self, options: MbrOptions) -> None:
+        self.options = options
+        self.n_best = options.n_best
+        self._utility: Metric = registry.build(options.utility)
+        self._utility.check()
+        self._inner: Decoder = registry.build(options.inner_search())
+        self.paths, self.takes_phrases = self._inner.paths, self._inner.takes_phrases
+
+    def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
+        """See Decoder; the score is the expected utility."""
+        self._inner.target, self._inner.source_text = self.target, self.source_text
+        self._inner.variation = self.variation
+        candidates = self._inner.search(scorer, source, constraints)
+        return [self._ranked(row, of_row) for row, of_row in zip(source.tolist(), candidates, strict=True)]
+
+    def _ranked(self, source: list[int], candidates: list[Hypothesis]) -> list[Hypothesis]:
+        """The n_best different candidates of a source row with the greatest expected utility, best first."""
+        finite = [candidate for candidate in candidates if math.isfinite(candidate.log_prob)]
+        if not finite:
+            return candidates[:1]
+        distinct = {tuple(candidate.tokens): candidate for candidate in finite}
+        if isinstance(self._inner, Sampling):
+            counts = Counter(tuple(candidate.tokens) for candidate in finite)
+            weights = np.array([float(counts[tokens]) for tokens in distinct])
+        else:
+            log_probs = np.array([candidate.log_prob for candidate in distinct.values()])
+            weights = np.exp(log_probs - log_probs.max())
+        texts = [self.target.decode(tokens) if self.target else " ".join(map(str, tokens)) for tokens in distinct]
+        source_text = self.source_text(source) if self.source_text else " ".join(map(str, source))
+        utilities = self._utility.pairwise(source_text, texts)
+        expected = (utilities if self._utility.higher_is_better else -utilities) @ (weights / weights.sum())
+        ranked = [
+            structs.replace(candidate, score=float(score))
+            for candidate, score in zip(distinct.values(), expected, strict=True)
+        ]
+        return sorted(ranked, key=lambda candidate: -candidate.score)[: self.n_best]

@@ -1,0 +1,31 @@
+"""The application of a server: all protocols over one service."""
+
+import time
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nmt.extensions.serve.calls import json_response, record, request_id
+from nmt.extensions.serve.protocols import deepl, libretranslate, marian, openai, own, page
+from nmt.extensions.serve.service import Service
+
+PROTOCOLS = (own, libretranslate, deepl, openai, marian, page)
+
+
+def application(service: Service) -> Starlette:
+    """The routes of all protocols."""
+
+    async def not_found(request: Request, error: Exception) -> Response:
+        status, number = getattr(error, "status_code", 404), request_id(request)
+        record(request, number, status, time.monotonic(), "unknown", service.metrics, service.options)
+        content = own.error_shape(status, getattr(error, "detail", "not found"))
+        return json_response(content, status, {"X-Request-Id": number})
+
+    middleware = []
+    if origins := list(service.options.cors):
+        middleware = [Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])]
+    routes = [route for protocol in PROTOCOLS for route in protocol.routes(service)]
+    return Starlette(routes=routes, middleware=middleware, exception_handlers={404: not_found, 405: not_found})

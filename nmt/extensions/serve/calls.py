@@ -1,0 +1,287 @@
+"""Requests of HTTP as their protocols need them: body, fields, key; and answers, also for what goes wrong."""
+
+import asyncio
+import hmac
+import math
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from nmt.errors import UserError, one_line, quoted
+from nmt.extensions.serve.events import ERROR_EVENT, EventStream, json_event
+from nmt.extensions.serve.metrics import Metrics
+from nmt.extensions.serve.options import ServeOptions
+from nmt.extensions.serve.problems import ProblemError
+from nmt.files import read_bytes
+from nmt.log import log
+
+MAX_FIELDS: Final = 10_000  # of a form
+MIB: Final = 1 << 20
+CLIENT_GONE: Final = 499  # status in the log of a request whose client has gone away
+KEY_SCHEMES: Final = ("Bearer ", "DeepL-Auth-Key ")  # of the header Authorization
+KEY_FIELDS: Final = ("api_key", "auth_key")
+SECONDS_A_MINUTE: Final = 60.0
+MAX_REMEMBERED_CLIENTS: Final = 100_000
+
+Fields = dict[str, Any]
+Handler = Callable[["Call", Fields], Awaitable[Any]]
+Shape = Callable[[int, str], Any]
+"""(status, message) -> the body of an error, as a protocol has it."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request that has been read. query: the parameters of the URL"""
+
+    headers: Mapping[str, str]
+    query: list[tuple[str, str]]
+    body: bytes
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    def json(self, kind: Any = Fields) -> Any:
+        """The body as JSON of a type. Raises ProblemError."""
+        try:
+            return msgspec.json.decode(self.body, type=kind)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise ProblemError(400, f"the body is not the JSON that is expected: {quoted(error)}") from None
+
+    async def fields(self) -> Fields:
+        """The parameters of the URL and of the body, which is JSON or a form; one that comes several times is a list."""
+        if not self.body:
+            return _joined(self.query)
+        if self.content_type == "multipart/form-data":
+            pairs = await self._multipart()
+        elif self.content_type == "application/json" or self.body[:1] == b"{":
+            given: Fields = self.json()
+            return _joined(self.query) | given
+        else:
+            try:
+                pairs = parse_qsl(
+                    self.body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
+                )
+            except ValueError as error:
+                raise ProblemError(400, f"the body is not a form: {quoted(error)}") from None
+        return _joined([*self.query, *pairs])
+
+    async def _multipart(self) -> list[tuple[str, str]]:
+        async def stream() -> Any:
+            yield self.body
+
+        try:
+            headers: Any = self.headers
+            parsed = await MultiPartParser(
+                headers, stream(), max_fields=MAX_FIELDS, max_part_size=len(self.body)
+            ).parse()
+            pairs = []
+            for name, value in parsed.multi_items():
+                text = (await value.read()).decode() if isinstance(value, UploadFile) else value
+                pairs.append((name, text))
+                (name + text).encode()  # an error for what the client's charset makes of its bytes, and no text has
+            return pairs
+        except (MultiPartException, ValueError, KeyError) as error:
+            raise ProblemError(400, f"the body is not a form of several parts: {quoted(error)}") from None
+
+    def key(self, fields: Mapping[str, Any]) -> str:
+        """The key that the client gives; empty without one."""
+        given = _as_utf8(self.headers.get("authorization", ""))
+        for scheme in KEY_SCHEMES:
+            if given.lower().startswith(scheme.lower()):
+                return given[len(scheme) :].strip()
+        found = (fields.get(name) for name in KEY_FIELDS)
+        return _as_utf8(self.headers.get("x-api-key", "")) or next((key for key in found if isinstance(key, str)), "")
+
+
+def _as_utf8(header: str) -> str:
+    """The value of a header, of whose bytes starlette makes a character each."""
+    return header.encode("latin-1").decode(errors="replace")
+
+
+def _joined(pairs: list[tuple[str, str]]) -> Fields:
+    values: dict[str, list[str]] = {}
+    for name, value in pairs:
+        values.setdefault(name, []).append(value)
+    return {name: given[0] if len(given) == 1 else given for name, given in values.items()}
+
+
+class Gate:
+    """Who may ask, and how often."""
+
+    def __init__(self, options: ServeOptions) -> None:
+        """Raises UserError for a file without keys."""
+        self._keys: list[bytes] = []
+        self._limit = options.requests_per_minute
+        self._tokens: OrderedDict[str, tuple[float, float]] = OrderedDict()  # by client: requests left, and when
+        if options.keys is not None:
+            text = read_bytes(Path(options.keys)).decode("utf-8-sig", errors="replace")
+            lines = [line.strip() for line in text.split("\n")]
+            self._keys = [line.encode() for line in lines if line and not line.startswith("#")]
+            if not self._keys:
+                raise UserError(f"--keys {quoted(options.keys)}: has no key (a line each)")
+
+    def check_key(self, key: str) -> None:
+        """Raise ProblemError for a key that is not known."""
+        if self._keys and not any([hmac.compare_digest(key.encode(), known) for known in self._keys]):
+            raise ProblemError(403, "the API key is missing or not known")
+
+    def check(self, key: str, client: str) -> None:
+        """Raise ProblemError for a key that is not known, and for too many requests."""
+        self.check_key(key)
+        if not self._limit:
+            return
+        who, now = (key if self._keys else client), time.monotonic()
+        left, since = self._tokens.pop(who, (float(self._limit), now))
+        left = min(self._limit, left + (now - since) * self._limit / SECONDS_A_MINUTE)
+        is_allowed = left >= 1
+        self._tokens[who] = left - is_allowed, now
+        while len(self._tokens) > MAX_REMEMBERED_CLIENTS:
+            self._tokens.popitem(last=False)
+        if not is_allowed:
+            seconds = (1 - left) * SECONDS_A_MINUTE / self._limit
+            raise ProblemError(429, "too many requests", {"Retry-After": str(math.ceil(seconds))})
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A handler as an ASGI application, with limits, keys, errors, the log and the metrics of a request.
+
+    protocol: name in the metrics
+    shape: of errors
+    is_open: whether it needs no key
+    """
+
+    options: ServeOptions
+    metrics: Metrics
+    gate: Gate
+    protocol: str
+    handler: Handler
+    shape: Shape
+    is_open: bool = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, began = Request(scope, receive), time.monotonic()
+        number = request_id(request)
+        answered, last_event = None, b""
+        try:
+            async with asyncio.timeout(self.options.timeout):
+                answered = await self._handle(request)
+                if isinstance(answered, EventStream):
+                    await _unless_gone(request, answered.send(send, number))
+                    response = Response()  # of the status that the stream had
+                else:
+                    response = answered if isinstance(answered, Response) else json_response(answered)
+        except (Exception, asyncio.CancelledError) as error:  # the server cancels what takes too long while it ends
+            problem = problem_of(error, f"request {number}", self.options.timeout)
+            content = self.shape(problem.status, str(problem))
+            response = json_response(content, problem.status, problem.headers)
+            last_event = json_event(content, ERROR_EVENT)
+        record(request, number, response.status_code, began, self.protocol, self.metrics, self.options)
+        if isinstance(answered, EventStream) and answered.has_begun:
+            await answered.end(send, last_event)
+            return
+        response.headers["x-request-id"] = number
+        await response(scope, receive, send)
+
+    async def _handle(self, request: Request) -> Any:
+        """What the handler answers."""
+        call = Call(request.headers, list(request.query_params.multi_items()), await self._body(request))
+        fields = await call.fields()
+        if not self.is_open:
+            self.gate.check(call.key(fields), client_address(request))
+        return await _unless_gone(request, self.handler(call, fields))
+
+    async def _body(self, request: Request) -> bytes:
+        """The body, of which no more than the limit is ever held. Raises ProblemError."""
+        limit = round(self.options.max_body * MIB)
+        too_large = ProblemError(413, f"the body has more than {limit:,} bytes", {"Connection": "close"})
+        length = request.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > limit:
+            raise too_large
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                raise too_large
+            parts.append(part)
+        return b"".join(parts)
+
+
+def problem_of(error: BaseException, name: str, timeout: float) -> ProblemError:
+    """An error as the client is told it. name: of the call, for the log; timeout: that it had, in seconds"""
+    if isinstance(error, ProblemError):
+        return error
+    if isinstance(error, ClientDisconnect):
+        return ProblemError(CLIENT_GONE, "the client has gone away")
+    if isinstance(error, asyncio.CancelledError):
+        return ProblemError(503, "the server ends")
+    if isinstance(error, TimeoutError):
+        return ProblemError(504, f"the request took longer than {timeout:g} seconds")
+    log.error(f"{name}: {type(error).__name__}: {one_line(str(error))}")
+    return ProblemError(500, "the server failed (its log says how)")
+
+
+def record(
+    request: Request, number: str, status: int, began: float, protocol: str, metrics: Metrics, options: ServeOptions
+) -> None:
+    """Count a request and write it to the log. number: of the request; began: by time.monotonic; protocol: name in the metrics"""
+    seconds = time.monotonic() - began
+    metrics.requests.labels(protocol, str(status)).inc()
+    metrics.seconds.labels(protocol).observe(seconds)
+    if options.access_log:
+        path = quoted(request.url.path)
+        log.info(f"{client_address(request)} {number} {request.method} {path} {status} {1000 * seconds:.0f} ms")
+
+
+def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer of JSON. content: of what msgspec encodes"""
+    return Response(msgspec.json.encode(content), status, headers, "application/json")
+
+
+def client_address(connection: HTTPConnection) -> str:
+    """The address of the client, by which requests without a key are counted; `-` where there is none."""
+    return connection.client.host if connection.client else "-"
+
+
+def request_id(request: Request) -> str:
+    """The client's own number of the request, if it is a short word, or a new one."""
+    given = request.headers.get("x-request-id", "")
+    is_word = given.isascii() and given.isprintable() and " " not in given
+    return given if is_word and 0 < len(given) <= 64 else uuid.uuid4().hex
+
+
+async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
+    """The result of some work, which is cancelled when the client goes away. Raises ClientDisconnect then."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    return await unless(gone(), work, ClientDisconnect())
+
+
+async def unless(event: Awaitable[Any], work: Awaitable[Any], error: Exception) -> Any:
+    """The result of some work, which is cancelled when an event comes before. Raises the error then."""
+    tasks = asyncio.ensure_future(work), asyncio.ensure_future(event)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            return tasks[0].result()
+        raise error
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

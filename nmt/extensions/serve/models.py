@@ -1,0 +1,284 @@
+"""The models of a server: loaded when they are asked for first, unloaded when memory is short, read again on demand."""
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from nmt.artefact import Artefact
+from nmt.errors import ResourceError, UserError, one_line, quoted
+from nmt.extensions.ctranslate2.engine import CTRANSLATE2_KIND
+from nmt.extensions.serve.options import ServeOptions
+from nmt.extensions.serve.problems import ProblemError, busy
+from nmt.extensions.serve.scheduler import ClosedError, NumberedTranslation, Scheduler
+from nmt.log import log
+from nmt.options import Part
+from nmt.runs import find_model
+from nmt.text.pipeline import Pipeline
+from nmt.translate.requests import Request
+from nmt.translators import SharedModels, open_translator, search_again, with_phrases
+
+_T = TypeVar("_T")
+
+LOADER: Final = "loader"  # name of threads that load and close models
+GIB: Final = 1 << 30
+LOAD_SECONDS: Final = 10  # after which a model that could not be loaded is tried again
+
+
+class Details(NamedTuple):
+    """What a request wants to know besides the translation, which decides how it is searched.
+
+    scores: several candidates, and the scores of words
+    alignment: of words
+    phrases: that the translation contains
+    tags: attention between tokens, by which tags are placed
+    repair: the search for what came out broken
+    """
+
+    scores: bool = False
+    alignment: bool = False
+    phrases: bool = False
+    tags: bool = False
+    repair: bool = False
+
+
+class ServedModel:
+    """A model by name, and a queue for each kind of details that has been asked for. The queues share the weights.
+
+    pipeline: of the model that was loaded last, or will be loaded first
+    last_used: by time.monotonic
+    """
+
+    def __init__(self, name: str, path: Path, options: ServeOptions, part: Part) -> None:
+        """Read the text pipeline, without the network. Raises ArtefactError."""
+        self.name, self.path, self.options, self.part = name, path, options, part
+        self.pipeline = Pipeline.load(Artefact(find_model(path), "model", "checkpoint", CTRANSLATE2_KIND))
+        self.last_used = 0.0
+        self._schedulers: dict[Details, Scheduler] = {}
+        self._shared = SharedModels()
+        self._loads: dict[Details, asyncio.Task[Scheduler]] = {}
+        self._changing = asyncio.Lock()
+
+    @property
+    def source_lang(self) -> str:
+        return self.pipeline.source_lang
+
+    @property
+    def target_lang(self) -> str:
+        return self.pipeline.target_lang
+
+    @property
+    def is_loaded(self) -> bool:
+        return bool(self._schedulers)
+
+    @property
+    def waiting_lines(self) -> int:
+        return sum(scheduler.waiting_lines for scheduler in self._schedulers.values())
+
+    async def load(self, details: Details) -> Scheduler:
+        """The queue for these details; the model is opened for it first if it is not yet.
+
+        Opening goes on when the client that asked goes away. After a failure the next attempt waits for LOAD_SECONDS.
+        Raises UserError, OSError and MemoryError.
+        """
+        self.last_used = time.monotonic()
+        if (scheduler := self._schedulers.get(details)) is not None:
+            return scheduler
+        if details not in self._loads:
+            task = self._loads[details] = asyncio.ensure_future(self._load(details))
+            task.add_done_callback(partial(self._end_load, details))
+        return await asyncio.shield(self._loads[details])
+
+    async def _load(self, details: Details) -> Scheduler:
+        async with self._changing:
+            scheduler = self._schedulers[details] = await in_thread(partial(self._open, details, self._shared))
+            self.pipeline = scheduler.translator.pipeline
+        return scheduler
+
+    def _end_load(self, details: Details, task: "asyncio.Task[Scheduler]") -> None:
+        """Forget a load: at once, or after a failure later, which is told until then."""
+        has_failed = not task.cancelled() and task.exception() is not None
+        if has_failed:
+            asyncio.get_running_loop().call_later(LOAD_SECONDS, self._loads.pop, details, None)
+        else:
+            self._loads.pop(details, None)
+
+    def _open(self, details: Details, shared: SharedModels) -> Scheduler:
+        options, part = self.options.of_translators, self.part
+        if any(details):
+            alignment = "soft" if details.alignment or details.tags else None
+            replaces = options.replace_unk and not details.tags  # which rewrites the words that tags stand around
+            options = replace(
+                options,
+                engine="own",
+                word_scores=details.scores,
+                alignment=alignment,
+                raw_tokens=details.tags,
+                replace_unk=replaces,
+            )
+        if details.phrases:
+            part = with_phrases(part)
+        if details.repair:
+            part = search_again(part, [self.path])
+        if details.scores and hasattr(part.options, "n_best") and hasattr(part.options, "beam_size"):
+            part = replace(part, options=replace(part.options, n_best=part.options.beam_size))
+        began = time.monotonic()
+        translator = open_translator([self.path], options, part, shared=shared)
+        if not details.scores:
+            translator.engine.without_scores()
+        log.info(f"{self.name}: loaded in {time.monotonic() - began:.1f} s ({translator.engine.signature})")
+        return Scheduler(translator, self.options.wait / 1000, self.options.max_waiting)
+
+    async def reload(self) -> None:
+        """Open the model again for all details; the old ones translate until then, and all stay where a new one fails."""
+        async with self._changing:
+            unused, shared = dict[Details, Scheduler](), SharedModels()
+            try:
+                for details in list(self._schedulers):
+                    unused[details] = await in_thread(partial(self._open, details, shared))
+                self._schedulers, unused, self._shared = unused, self._schedulers, shared
+                for scheduler in self._schedulers.values():
+                    self.pipeline = scheduler.translator.pipeline
+            except Exception as error:
+                log.warn(f"{self.name}: not loaded again, and the old one goes on: {one_line(str(error))}")
+            for scheduler in unused.values():
+                await in_thread(scheduler.close)
+
+    async def unload(self) -> None:
+        """Close all queues."""
+        schedulers, self._schedulers, self._shared = list(self._schedulers.values()), {}, SharedModels()
+        await asyncio.gather(*(in_thread(scheduler.close) for scheduler in schedulers))
+
+
+class Models:
+    """All models of a server, by name and by direction."""
+
+    def __init__(self, options: ServeOptions, part: Part) -> None:
+        """Raises UserError for two models of one name."""
+        self.options, self.by_name = options, dict[str, ServedModel]()
+        for given in options.model:
+            name, folder = _named(given)
+            if name in self.by_name:
+                raise UserError(f"--model {quoted(given)}: another model has this name (give NAME=FOLDER)")
+            self.by_name[name] = ServedModel(name, folder, options, part)
+
+    def find(self, name: str | None = None, source: str | None = None, target: str | None = None) -> ServedModel:
+        """The first model of a name, or of a direction; without either the first of all. Raises ProblemError."""
+        if name is not None and name in self.by_name:
+            return self.by_name[name]
+        if name is not None:
+            raise ProblemError(400, f"model '{one_line(name)}' is not known (known: {', '.join(self.by_name)})")
+        for model in self.by_name.values():
+            if source in (None, model.source_lang) and target in (None, model.target_lang):
+                return model
+        known = ", ".join(f"{model.source_lang}-{model.target_lang}" for model in self.by_name.values())
+        direction = f"{one_line(source or '*')}-{one_line(target or '*')}"
+        raise ProblemError(400, f"direction {direction} is not known (known: {known})")
+
+    async def translate(
+        self, model: ServedModel, requests: Sequence[Request], details: Details, max_batch_lines: int
+    ) -> AsyncGenerator[NumberedTranslation, None]:
+        """The translations of requests with their numbers, as `Scheduler.translate` gives them. Raises ProblemError."""
+        left = dict(enumerate(requests))
+        for attempt in (1, 2):
+            if not model.is_loaded:
+                await self._make_room(model)
+            try:
+                scheduler = await model.load(details)
+            except (UserError, OSError, MemoryError, RuntimeError) as error:
+                log.error(f"{model.name}: {one_line(str(error))}")
+                if model.is_loaded and isinstance(error, UserError) and error.code == UserError.code:
+                    asked = ", ".join(name for name, is_asked in details._asdict().items() if is_asked)
+                    raise ProblemError(400, f"model '{model.name}' cannot give {asked}") from error
+                message = f"model '{model.name}' cannot be loaded"
+                raise ProblemError(503, message, {"Retry-After": str(LOAD_SECONDS)}) from error
+            numbers = list(left)
+            try:
+                async with contextlib.aclosing(
+                    scheduler.translate(list(left.values()), max_batch_lines)
+                ) as translations:
+                    async for i, translation in translations:
+                        del left[numbers[i]]
+                        yield numbers[i], translation
+                return
+            except ClosedError as error:
+                if attempt == 2:  # it was read again or unloaded meanwhile, twice
+                    raise busy(1) from error
+            except ResourceError as error:
+                raise ProblemError(
+                    503, "the search failed for lack of resources (the server's log says how)"
+                ) from error
+            except UserError as error:
+                raise ProblemError(400, str(error)) from error
+
+    async def _make_room(self, wanted: ServedModel) -> None:
+        """Unload the models that were used longest ago while this process has more memory than it may."""
+        if self.options.max_memory is None:
+            return
+        idle = [model for model in self.by_name.values() if model.is_loaded and model is not wanted]
+        for model in sorted(idle, key=lambda model: model.last_used):
+            if resident_bytes() <= self.options.max_memory * GIB:
+                return
+            if not model.waiting_lines:
+                log.info(f"{model.name}: unloaded, to make room for {wanted.name}")
+                await model.unload()
+
+    async def reload(self) -> None:
+        """Read all loaded models again."""
+        for model in self.by_name.values():
+            if model.is_loaded:
+                await model.reload()
+
+    async def close(self) -> None:
+        """Unload all models."""
+        await asyncio.gather(*(model.unload() for model in self.by_name.values()))
+
+
+def _named(given: str) -> tuple[str, Path]:
+    """The name and the folder of `NAME=FOLDER` or `FOLDER`. A folder may have `=` in its own name, as those of a sweep do."""
+    name, equals, path = given.partition("=")
+    if equals and not Path(given).exists():
+        return name, Path(path)
+    return Path(given).resolve().name, Path(given)
+
+
+async def in_thread(work: Callable[[], _T]) -> _T:
+    """The result of some work in a thread of its own, for which the end of the process does not wait."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[_T] = loop.create_future()
+
+    def settle(give: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(lambda: None if answer.done() else give())
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            settle(partial(answer.set_exception, error))
+        else:
+            settle(partial(answer.set_result, result))
+
+    threading.Thread(target=run, name=LOADER, daemon=True).start()
+    return await answer
+
+
+def resident_bytes() -> int:
+    """Memory of this process, without what is mapped and not read."""
+    return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def known_languages(models: Models) -> dict[str, list[str]]:
+    """The targets of each source language, in the order of the models."""
+    targets: dict[str, list[str]] = {}
+    for model in models.by_name.values():
+        of_source = targets.setdefault(model.source_lang, [])
+        if model.target_lang not in of_source:
+            of_source.append(model.target_lang)
+    return targets

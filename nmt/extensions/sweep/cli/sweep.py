@@ -1,0 +1,432 @@
+"""`nmt sweep`: train, or translate, with each of many settings, and compare the scores."""
+
+import math
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any, Final, cast
+
+from nmt import registry
+from nmt.artefact import MANIFEST
+from nmt.cli.command import Command, print_json, print_lines
+from nmt.cli.evaluate import build_metrics, metric_values
+from nmt.cli.tables import table_lines
+from nmt.data.shards import PreparedData
+from nmt.errors import ArtefactError, UserError, quoted, unknown
+from nmt.extensions.sweep.jobs import Job, Step, run_jobs
+from nmt.extensions.sweep.trials import MAX_TRIALS, Sweep, Trial, read_sweep
+from nmt.extensions.watch.cli.plot import line_charts
+from nmt.extensions.watch.history import read_records, read_scores
+from nmt.extensions.watch.pictures.figures import Curve, LineChart, check_matplotlib
+from nmt.extensions.watch.pictures.page import html_page, html_table
+from nmt.files import check_output_file, read_bytes, sha256, write_file, write_output
+from nmt.locks import Lock
+from nmt.log import log
+from nmt.metrics.base import Metric
+from nmt.options import MAX_PROCESSES, REQUIRED, flag_of, names_of, opt, options_class, toml_line
+from nmt.report.status import VALIDATION_PREFIX
+from nmt.runs import SWEPT_FILE, find_model
+from nmt.text.corpus import count_lines, misaligned
+from nmt.train.options import TrainOptions
+
+TRANSLATION_FILE: Final = "translation.txt"
+TRANSLATION_INPUTS: Final = ("model", "rerank", "shortlist", "glossary", "avoid", "unk_dictionary")
+SCORES_FILE: Final = "scores.json"
+BEST_FILE: Final = "best.toml"
+SLOT_OPTIONS: Final = ("device", "threads")
+SHARED_DEVICES: Final = (("device", "auto"), ("device", "cuda"))  # of which each slot gets one
+MODEL_FOLDER: Final = "model"
+MAX_LISTED_TRIALS: Final = 20  # of a dry run
+
+
+@options_class
+class SweepOptions:
+    file: str = opt(
+        REQUIRED, "TOML file with the settings of nmt train below [train], or of nmt translate below [translate]"
+    )
+    output: str = opt(REQUIRED, "folder for the runs, a folder each; an existing sweep goes on", aliases=("o",))
+    jobs: int = opt(1, "runs side by side, sharing the threads or the GPUs", minimum=1, maximum=MAX_PROCESSES)
+    trials: int | None = opt(
+        None,
+        "combinations of values to draw at random; none takes all, which ranges do not have",
+        minimum=1,
+        maximum=MAX_TRIALS,
+    )
+    trials_seed: int = opt(1, "seed of these draws")
+    seeds: int = opt(
+        1,
+        "trainings of each combination, with seeds from that of [train] on; the table has mean and deviation",
+        minimum=1,
+    )
+    average: int | None = opt(
+        None, "with [train]: average this many of the newest checkpoints; none takes the best", minimum=1
+    )
+    source: str | None = opt(None, "file to translate with each model, to be scored", aliases=("s",))
+    reference: tuple[str, ...] = opt((), "raw reference file of --source, or several", aliases=("r", "ref"))
+    metrics: tuple[str, ...] = opt(("bleu",), "metrics of these translations, `bleu,chrf` (nmt list metric)")
+    tokenize: str = opt("13a", "tokenizer of BLEU and GLEU, as for nmt evaluate")
+    target_lang: str | None = opt(None, "with --metrics paper-bleu: the target language")
+    comet_model: str | None = opt(
+        None, "with --metrics comet: the checkpoint of a COMET model; give only trusted files"
+    )
+    score: str | None = opt(
+        None,
+        "score that the best run is chosen by: a metric of --metrics, or a number of validations, as valid_bleu or valid_ppl; "
+        "none: the first metric with --source, else valid_bleu",
+    )
+    html: str | None = opt(None, "also write the table and charts to this file: one page, no script (needs matplotlib)")
+    dry_run: bool = opt(False, "print the number of runs and their names, and run none")
+    json: bool = opt(False, "print JSON")
+
+    def __post_init__(self) -> None:
+        if (self.source is None) != (not self.reference):
+            raise ValueError("--source, --reference: belong together (give both, or neither)")
+        if self.source is None and (given := metric_values(self)):
+            flags = ", ".join(map(flag_of, given))
+            raise ValueError(f"{flags}: belongs to --metrics of translations (give --source and --reference)")
+
+    @property
+    def texts(self) -> list[Path]:
+        """The files of --source and --reference."""
+        return [Path(text) for text in (self.source, *self.reference) if text is not None]
+
+    @property
+    def metric_names(self) -> list[str]:
+        """The names of --metrics; none without --source."""
+        return names_of(self.metrics) if self.source is not None else []
+
+    @property
+    def score_name(self) -> str:
+        return self.score or next(iter(self.metric_names), f"{VALIDATION_PREFIX}bleu")
+
+
+@dataclass
+class Row:
+    """The runs of one combination of values. scores: of each run, by name; empty for one that is not done"""
+
+    trials: list[Trial] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+    scores: list[dict[str, float]] = field(default_factory=list)
+
+    def values(self, name: str) -> list[float]:
+        return [scores[name] for scores in self.scores if name in scores]
+
+    def mean(self, name: str) -> float | None:
+        values = self.values(name)
+        return statistics.fmean(values) if values else None
+
+    def deviation(self, name: str) -> float | None:
+        """The standard deviation of a sample, with n - 1; None for less than two runs."""
+        values = self.values(name)
+        return statistics.stdev(values) if len(values) > 1 else None
+
+
+def run(options: SweepOptions) -> int:
+    """Train a model with each combination of values, or translate with it, and print a table, the best first.
+
+    The same command goes on where it was ended. Code 5 if a run failed; the others go on.
+    """
+    if options.html is not None:
+        check_matplotlib("--html")
+    sweep = read_sweep(options.file)
+    _check(options, sweep)
+    trials = sweep.trials(options.trials, options.trials_seed, options.seeds)
+    with log.progress("checking settings", len(trials), "runs") as bar:
+        for trial in trials[:: options.seeds]:
+            training = sweep.options(trial).get("train")
+            _check_score(options, training)
+            _check_average(options, training)
+            bar.advance(options.seeds)
+    if options.score_name not in options.metric_names:
+        for folder in dict.fromkeys(trial.settings["train"]["data"] for trial in trials):
+            _check_data(Path(folder), options.score_name)
+    folder = Path(options.output)
+    texts = list(map(_digest, options.texts))
+    jobs = [Job(folder / trial.name, steps_of(trial, options, texts)) for trial in trials]
+    if options.dry_run:
+        print_lines(_dry_run(trials, jobs))
+        return 0
+    _check_folder(folder)
+    with Lock(folder), log.progress("sweeping", len(jobs), "runs") as bar:
+        if options.html is not None:
+            check_output_file(Path(options.html))  # which may be in the sweep's folder, made by now
+        write_file(folder / SWEPT_FILE, read_bytes(Path(options.file)))
+        bar.advance(sum(job.is_done for job in jobs))
+
+        def ended(job: Job) -> None:
+            bar.advance()
+            if job.error:
+                log.error(f"{quoted(job.folder)}: {job.error}")
+            else:
+                log.info(f"{quoted(job.folder)}: done")
+
+        run_jobs(jobs, slots_of(options, sweep), registry.loaded_plugins(), ended)
+    rows = ranked_rows(trials, jobs, options.score_name)
+    best = {} if rows[0].mean(options.score_name) is None else rows[0].trials[0].settings
+    if best:
+        write_file(folder / BEST_FILE, _toml(best[sweep.command]).encode(errors="surrogateescape"))
+    else:
+        (folder / BEST_FILE).unlink(missing_ok=True)  # of other inputs
+    _print(options, sweep, rows, best.get(sweep.command, {}))
+    num_failed = sum(not job.is_done for job in jobs)
+    if num_failed:
+        log.warn(f"{num_failed:,} of {len(jobs):,} runs failed (the same command tries them again)")
+    return 5 if num_failed else 0
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise UserError for a folder that has files and is not that of a sweep."""
+    names = [path.name for path in folder.iterdir() if path.name[0] != "."] if folder.is_dir() else []
+    if names and SWEPT_FILE not in names:
+        raise UserError(f"{quoted(folder)}: has files, and is not the folder of a sweep (name another --output)")
+
+
+def _check(options: SweepOptions, sweep: Sweep) -> None:
+    """Raise UserError for options that do not fit the file."""
+    trains = "train" in sweep.fixed
+    if not trains and (options.source is None or options.average is not None):
+        wanted = "give --source and --reference" if options.source is None else "leave --average out"
+        raise UserError(f"{quoted(sweep.path)}: has no [train], so translations are scored ({wanted})")
+    if options.jobs > 1 and any(settings.get("devices", 1) != 1 for settings in sweep.fixed.values()):
+        raise UserError(f"--jobs {options.jobs}: each run has several devices (leave --jobs or `devices` out)")
+    build_metrics(options.metric_names, metric_values(options))
+    for text in options.texts:
+        if not text.is_file():
+            raise UserError(f"{quoted(text)}: not a file (each run of a sweep reads it)")
+    counts = list(map(count_lines, options.texts))
+    for text, count in zip(options.texts, counts, strict=True):
+        if count != counts[0]:
+            raise misaligned(options.texts[0], text, counts[0], count)
+
+
+def _metric(name: str) -> type[Metric]:
+    return cast(type[Metric], registry.find("metric", name).cls)
+
+
+def _check_score(options: SweepOptions, training: TrainOptions | None) -> None:
+    """Raise UserError for a --score that no run would have. training: the options of a run; None of a translation alone"""
+    of_validation = [] if training is None else ["loss", "ppl", *training.metrics]
+    known = options.metric_names + [f"{VALIDATION_PREFIX}{name}" for name in of_validation]
+    if options.score_name not in known:
+        if options.score_name in registry.names("metric"):
+            needed = f"is a score of translations, by --metrics {options.score_name} (give --source and --reference)"
+            raise UserError(f"--score {options.score_name}: {needed}")
+        raise unknown("score", options.score_name, known)
+
+
+def _check_average(options: SweepOptions, training: TrainOptions | None) -> None:
+    """Raise UserError if a run would keep fewer checkpoints than --average takes."""
+    if options.average and training is not None and 0 < training.keep_last < options.average:
+        raise UserError(
+            f"--average {options.average}: a run keeps {training.keep_last} checkpoints (give a larger keep_last)"
+        )
+
+
+def _check_data(folder: Path, score: str) -> None:
+    """Raise UserError for prepared data without a development set, which a score of validations needs."""
+    try:
+        has_set = bool(PreparedData(folder).valid)
+    except ArtefactError:
+        return  # the run says what its data lacks
+    if not has_set:
+        which = f"has no development set for the score {score}"
+        raise UserError(f"{quoted(folder)}: {which} (nmt prepare --valid, or --source and --reference)")
+
+
+def _digest(path: Path) -> str:
+    """The sha256 of a file, or of the manifest of a folder, which has those of its files; empty without, as for a pipe."""
+    path = path / MANIFEST if path.is_dir() else path
+    return sha256(path) if path.is_file() else ""
+
+
+def _digests_of(search: Mapping[str, Any]) -> list[str]:
+    """The digests of the models and files that settings of nmt translate name."""
+    given = (search.get(name, ()) for name in TRANSLATION_INPUTS)
+    paths = [path for value in given for path in ([value] if isinstance(value, str) else value)]
+    return [_digest(find_model(Path(path))) for path in paths]
+
+
+def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[Step]:
+    """The commands of a trial: train, average, translate, evaluate. texts: sha256 of the source and of the references"""
+    folder = Path(options.output) / trial.name
+    steps, model = [], list[str]()
+    if "train" in trial.settings:
+        training = trial.settings["train"]
+        data = _digest(Path(training["data"]))
+        steps.append(
+            Step("train", [f"--output={folder}"], _toml(training), [data], slot_options=_slot_options(training))
+        )
+        trained = folder
+        if options.average is not None:
+            trained = folder / MODEL_FOLDER
+            average = [f"--run={folder}", f"--last={options.average}", f"--output={trained}", "--overwrite"]
+            steps.append(Step("average", average))
+        model = [f"--model={trained}"]
+    if options.source is not None:
+        output = folder / TRANSLATION_FILE
+        translate = [*model, f"--input={options.source}", f"--output={output}"]
+        search = trial.settings.get("translate", {})
+        inputs = [*texts[:1], *_digests_of(search)]
+        steps.append(Step("translate", translate, _toml(search), inputs, slot_options=_slot_options(search)))
+        metrics = options.metric_names
+        evaluate = [
+            f"--hypothesis={output}",
+            "--reference",
+            *options.reference,
+            f"--metrics={','.join(metrics)}",
+            *(f"{flag_of(name)}={value}" for name, value in metric_values(options).items()),
+            "--json",
+        ]
+        if any(_metric(name).needs_sources for name in metrics):
+            evaluate.append(f"--source={options.source}")
+        steps.append(Step("evaluate", evaluate, inputs=texts, output=SCORES_FILE))
+    return steps
+
+
+def _slot_options(settings: Mapping[str, Any]) -> list[str]:
+    """The options of a slot that these settings leave to it: those that they lack, and a GPU without a number."""
+    return [key for key in SLOT_OPTIONS if key not in settings or (key, settings[key]) in SHARED_DEVICES]
+
+
+def slots_of(options: SweepOptions, sweep: Sweep) -> list[dict[str, Any]]:
+    """The further options of the commands that run in each slot: a share of the threads, or a GPU."""
+    settings = sweep.fixed[sweep.command]
+    device = str(settings.get("device", "auto"))
+    if options.jobs == 1 or device not in ("auto", "cuda", "cpu"):
+        return [{}] * options.jobs
+    import torch
+
+    from nmt.device import choose_device
+
+    if choose_device(device).type == "cuda":
+        return [{"device": f"cuda:{slot % torch.cuda.device_count()}"} for slot in range(options.jobs)]
+    return [{"threads": max(1, torch.get_num_threads() // options.jobs)}] * options.jobs
+
+
+def scores_of(job: Job) -> dict[str, float]:
+    """The scores of a job that is done: of its translation by metric, and the best of its validations."""
+    scores: dict[str, float] = {}
+    commands = [step.command for step in job.steps]
+    if "train" in commands:
+        known = {f"{VALIDATION_PREFIX}{name}" for name in ("loss", "ppl", *registry.names("metric"))}
+        for record in read_records(job.folder)[1]:
+            for name, value in record.values.items():
+                if name in known:
+                    better = max if sign_of(name) > 0 else min
+                    scores[name] = better(scores.get(name, value), value)
+    if "evaluate" in commands:
+        scores |= {row.metric: row.value for row in read_scores(job.folder / SCORES_FILE)}
+    return scores
+
+
+def sign_of(score: str) -> int:
+    """1 if more is better of a score, as of most metrics; -1 if less is, as of losses and perplexity."""
+    name = score.removeprefix(VALIDATION_PREFIX)
+    return 1 if name in registry.names("metric") and _metric(name).higher_is_better else -1
+
+
+def ranked_rows(trials: Sequence[Trial], jobs: Sequence[Job], score: str) -> list[Row]:
+    """A row for each combination of values, by the mean of a score: the best first, those with failed runs last.
+
+    A mean without the seeds that failed is too good. Equal rows are ordered by the loss of validations: a BLEU of 0 says nothing.
+    """
+    rows: dict[str, Row] = {}
+    for trial, job in zip(trials, jobs, strict=True):
+        row = rows.setdefault(repr(trial.tried), Row())
+        row.trials.append(trial)
+        row.jobs.append(job)
+        row.scores.append(scores_of(job) if job.is_done else {})
+
+    def rank(row: Row) -> tuple[float, bool, float, float]:
+        mean, loss = row.mean(score), row.mean(f"{VALIDATION_PREFIX}loss")
+        has_failed = any(not job.is_done for job in row.jobs)
+        return mean is None, has_failed, -sign_of(score) * (mean or 0.0), math.inf if loss is None else loss
+
+    return sorted(rows.values(), key=rank)
+
+
+def _dry_run(trials: Sequence[Trial], jobs: Sequence[Job]) -> Iterator[str]:
+    done = sum(job.is_done for job in jobs)
+    yield f"{len(trials):,} runs{f', {done:,} of them done' if done else ''}"
+    yield from (trial.name for trial in trials[:MAX_LISTED_TRIALS])
+    if len(trials) > MAX_LISTED_TRIALS:
+        yield f"... and {len(trials) - MAX_LISTED_TRIALS:,} more"
+
+
+def _toml(settings: Mapping[str, Any]) -> str:
+    return "".join(f"{toml_line(key, value)}\n" for key, value in settings.items())
+
+
+def _print(options: SweepOptions, sweep: Sweep, rows: Sequence[Row], best: Mapping[str, Any]) -> None:
+    """Print the table and the best settings, and write the page. best: of the swept command; empty without any score"""
+    names = dict.fromkeys([options.score_name, *sorted({name for row in rows for one in row.scores for name in one})])
+    header = [*sweep.tried, *names, "run" if options.seeds == 1 else "runs"]
+    table = [
+        [
+            *(str(row.trials[0].tried.get(key, "-")) for key in sweep.tried),
+            *(_cell(row, name) for name in names),
+            _runs(row),
+        ]
+        for row in rows
+    ]
+    if options.html is not None:
+        cells = [[escape(cell) for cell in line] for line in table]
+        charts = [chart.as_svg() for chart in [*_charts(sweep, rows, options.score_name), *_curves(rows)]]
+        write_output(Path(options.html), html_page("nmt sweep", [html_table(header, cells), *charts]).encode())
+    if options.json:
+        print_json({"score": options.score_name, "best": dict(best), "settings": list(map(_as_json, rows))})
+        return
+    print_lines(table_lines([header, *table], right=range(len(sweep.tried), len(header) - 1)))
+    if best:
+        use = f"nmt {sweep.command} --config {quoted(Path(options.output) / BEST_FILE)}"
+        plugins = "".join(f" --plugin {quoted(plugin)}" for plugin in registry.loaded_plugins())
+        sys.stdout.write(f"\n# the best settings, for: {use}{plugins}\n{_toml(best)}")
+
+
+def _cell(row: Row, name: str) -> str:
+    mean, deviation, digits = row.mean(name), row.deviation(name), 2 if sign_of(name) > 0 else 4
+    text = "-" if mean is None else f"{mean:.{digits}f}"
+    return text if deviation is None else f"{text} +- {deviation:.{digits}f}"
+
+
+def _runs(row: Row) -> str:
+    """The folder of a single run, and else how many are done."""
+    failed = [job for job in row.jobs if not job.is_done]
+    if len(row.jobs) == 1:
+        return quoted(row.jobs[0].folder) + (" (failed)" if failed else "")
+    return f"{len(row.jobs) - len(failed)} of {len(row.jobs)}"
+
+
+def _as_json(row: Row) -> dict[str, Any]:
+    names = sorted({name for scores in row.scores for name in scores})
+    runs = [
+        {"run": str(job.folder), "seed": trial.seed, "scores": scores, "error": job.error or None}
+        for trial, job, scores in zip(row.trials, row.jobs, row.scores, strict=True)
+    ]
+    means = {name: {"mean": row.mean(name), "deviation": row.deviation(name)} for name in names}
+    return {"values": dict(row.trials[0].tried), "scores": means, "runs": runs}
+
+
+def _charts(sweep: Sweep, rows: Sequence[Row], score: str) -> Iterator[LineChart]:
+    """The best score of each value of each setting that is a number; rows: the best first."""
+    for key in sweep.tried:
+        best: dict[float, float] = {}
+        for row in rows:
+            value, mean = row.trials[0].tried.get(key), row.mean(score)
+            if isinstance(value, int | float) and type(value) is not bool and mean is not None:
+                best.setdefault(value, mean)
+        if best:
+            yield LineChart(f"Best {score} by {key}", key, score, [Curve(score, sorted(best.items()))])
+
+
+def _curves(rows: Sequence[Row]) -> list[LineChart]:
+    """The curves of the validations of all trainings that are done, the best first."""
+    jobs = [job for row in rows for job in row.jobs if job.is_done and job.steps[0].command == "train"]
+    runs = [(quoted(job.folder.name), read_records(job.folder)[1]) for job in jobs]
+    return line_charts(runs, [], ["updates"])
+
+
+COMMAND = Command("sweep", SweepOptions, run, positional=("file",), greedy=False, group="training")

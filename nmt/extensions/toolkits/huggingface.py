@@ -1,0 +1,201 @@
+"""Folders of Hugging Face's MarianMTModel (https://huggingface.co/docs/transformers/model_doc/marian), read and written.
+
+Its positions are the paper's sinusoids with all sines before all cosines. Reordering the width of all states turns them
+into ours, and changes no result. Where a file holds another table of positions, that is taken.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import numpy as np
+
+from nmt.checkpoint import read_tensors
+from nmt.data.batching import Indices
+from nmt.errors import ArtefactError, UserError, expecting, quoted
+from nmt.extensions.toolkits.layout import (
+    TORCH_PARTS,
+    Array,
+    Place,
+    array_of,
+    network_options,
+    read_layers,
+    reading,
+    reordered,
+    weight_and_bias,
+)
+from nmt.extensions.toolkits.pickled import TensorArrays, read_pickled
+from nmt.extensions.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
+from nmt.files import read_bytes
+from nmt.models.options import TransformerOptions
+from nmt.nn.positions import sinusoids
+from nmt.symbols import EOS, SYMBOLS, UNK
+
+_T = TypeVar("_T")
+
+HUGGINGFACE_CONFIG: Final = "config.json"
+TOKENIZER_CONFIG: Final = "tokenizer_config.json"
+WEIGHT_FILES: Final = ("model.safetensors", "pytorch_model.bin")
+HUGGINGFACE_EPSILON: Final = 1e-5  # of its layer normalisation
+STACKS: Final = ("encoder", "decoder")
+VOCABULARY_FILES: Final = ("vocab.json", "target_vocab.json")  # the second with "separate_vocabs"
+SPM_FILES: Final = ("source.spm", "target.spm")
+HUGGINGFACE_ACTIVATIONS: Final = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
+
+
+class MarianConfig(msgspec.Struct):
+    """config.json, with the defaults of that toolkit."""
+
+    model_type: str
+    d_model: int = 1024
+    encoder_layers: int = 12
+    decoder_layers: int = 12
+    encoder_ffn_dim: int = 4096
+    decoder_ffn_dim: int = 4096
+    encoder_attention_heads: int = 16
+    decoder_attention_heads: int = 16
+    activation_function: str = "gelu"
+    scale_embedding: bool = False
+    tie_word_embeddings: bool = True
+    max_position_embeddings: int = 1024
+    decoder_start_token_id: int = 58100
+
+    def __post_init__(self) -> None:
+        if self.model_type != "marian" or not self.scale_embedding:
+            raise ValueError("its model_type must be marian, and its scale_embedding true")
+        if (self.encoder_ffn_dim, self.encoder_attention_heads) != (self.decoder_ffn_dim, self.decoder_attention_heads):
+            raise ValueError("the layers of encoder and decoder have other sizes; ours have the same")
+        if self.activation_function not in HUGGINGFACE_ACTIVATIONS:
+            raise ValueError(f"its activation_function must be one of {', '.join(HUGGINGFACE_ACTIVATIONS)}")
+
+
+class TokenizerConfig(msgspec.Struct):
+    """tokenizer_config.json."""
+
+    source_lang: str | None = None
+    target_lang: str | None = None
+    separate_vocabs: bool = False
+
+
+def read_huggingface(folder: Path, files: TextFiles) -> ImportedModel:
+    """Read a folder of MarianMTModel and MarianTokenizer.
+
+    Raises ArtefactError for files that are damaged, UserError for a model of another kind.
+    """
+    if files.vocabularies or files.segmenters:
+        raise UserError("--vocab and --segmenter: a folder of Hugging Face has its own (leave them out)")
+    config = _read(folder / HUGGINGFACE_CONFIG, MarianConfig)
+    tokenizer = _read(folder / TOKENIZER_CONFIG, TokenizerConfig)
+    languages = files.named_languages(tokenizer.source_lang, tokenizer.target_lang)
+    arrays = _read_weights(folder)
+    with reading("a Marian model of Hugging Face", folder):
+        tables = [array_of(arrays, f"model.{side}.embed_tokens.weight", "model.shared.weight") for side in STACKS]
+        vocabularies = VOCABULARY_FILES if tokenizer.separate_vocabs else VOCABULARY_FILES[:1] * 2
+        sides = [
+            _side(folder, language, vocabulary, segmenter, len(table), files.tokenizer)
+            for language, vocabulary, segmenter, table in zip(languages, vocabularies, SPM_FILES, tables, strict=True)
+        ]
+        is_shared = np.array_equal(tables[0], tables[1]) and same_vocabulary(*sides)
+        positions, order = _positions(arrays, tables[0].shape[1])
+        options = _options(config, positions, is_shared, folder)
+        weights = _weights(arrays, options, order, sides, tables, config.decoder_start_token_id)
+    return ImportedModel(options, weights, sides[0], sides[1], is_shared, str(folder))
+
+
+def _read(path: Path, kind: type[_T]) -> _T:
+    """A JSON file as this type."""
+    content = read_bytes(path)
+    with expecting("a file of a Marian model of Hugging Face", path):
+        return msgspec.json.decode(content, type=kind)
+
+
+def _read_weights(folder: Path) -> Mapping[str, Array]:
+    for name in WEIGHT_FILES:
+        if (folder / name).is_file():
+            content = (read_pickled if name.endswith(".bin") else read_tensors)(folder / name)
+            if not isinstance(content, Mapping):
+                raise ArtefactError(f"{quoted(folder / name)}: not a table of tensors")
+            return TensorArrays(content)
+    raise UserError(f"{quoted(folder)}: has no weights ({' or '.join(WEIGHT_FILES)})")
+
+
+def _side(folder: Path, language: str, vocabulary: str, segmenter: str, size: int, tokenizer: str) -> ImportedSide:
+    ids = _read(folder / vocabulary, dict[str, int])
+    if not all(0 <= number < size for number in ids.values()):
+        raise ValueError(f"an entry of {vocabulary} has no row among {size:,}")
+    if missing := {SYMBOLS[UNK], SYMBOLS[EOS]} - ids.keys():
+        raise ValueError(f"{vocabulary} has no '{min(missing)}'")
+    unk, eos = ids[SYMBOLS[UNK]], ids[SYMBOLS[EOS]]
+    return ImportedSide.of(language, ids, size, unk, eos, read_bytes(folder / segmenter), tokenizer, folder / segmenter)
+
+
+def sines_before_cosines(width: int) -> Indices:
+    """(D,) for each place of the paper's sinusoids, its place where all sines come first."""
+    return np.arange(width).reshape(2, -1).T.flatten()
+
+
+def _positions(arrays: Mapping[str, Array], width: int) -> tuple[str, Indices | None]:
+    """The form of our positions, and the order of the states' width that it needs; None for the same order."""
+    tables = [table for side in STACKS if (table := arrays.get(f"model.{side}.embed_positions.weight")) is not None]
+    for form, order in (("sinusoidal", sines_before_cosines(width)), ("t2t-sinusoidal", None)):
+        in_order = (table if order is None else table[:, order] for table in tables)
+        if all(np.allclose(table, sinusoids(len(table), table.shape[1], form).numpy()) for table in in_order):
+            return form, order
+    return "learned", None
+
+
+def _options(config: MarianConfig, positions: str, is_shared: bool, folder: Path) -> TransformerOptions:
+    values = {
+        "encoder_layers": config.encoder_layers,
+        "decoder_layers": config.decoder_layers,
+        "d_model": config.d_model,
+        "d_ff": config.encoder_ffn_dim,
+        "heads": config.encoder_attention_heads,
+        "norm_epsilon": HUGGINGFACE_EPSILON,
+        "activation": HUGGINGFACE_ACTIVATIONS[config.activation_function],
+        "positions": positions,
+        "max_positions": config.max_position_embeddings,
+        "attention_bias": True,
+        "output_bias": True,
+        "tie": ("all" if is_shared else "target") if config.tie_word_embeddings else "none",
+    }
+    return network_options(values, folder / HUGGINGFACE_CONFIG)
+
+
+def _weights(
+    arrays: Mapping[str, Array],
+    options: TransformerOptions,
+    order: Indices | None,
+    sides: Sequence[ImportedSide],
+    tables: Sequence[Array],
+    start: int,
+) -> dict[str, Array]:
+    """Our weights. start: the decoder's first input, an entry of the target"""
+    columns = np.arange(options.d_model) if order is None else order
+    outputs = [array_of(arrays, "lm_head.weight")] if options.tie == "none" else []
+    for table in (*tables, *outputs):
+        if table.shape[1] != options.d_model:
+            raise ValueError(
+                f"a table of embeddings has the width {table.shape[1]}; must be {options.d_model}, d_model"
+            )
+
+    def read(place: Place) -> tuple[Array, Array]:
+        name = f"model.{place.side}.layers.{place.layer}.{TORCH_PARTS[place.part]}"
+        return reordered(place.part, *weight_and_bias(arrays, name, place.part), order)
+
+    weights = read_layers(options, read)
+    if not 0 <= start < len(tables[1]):
+        raise ValueError(f"decoder_start_token_id is {start}, of {len(tables[1]):,} entries")
+    source, target = tables[0][:, columns], tables[1][:, columns]
+    weights["source_embedding.weight"] = sides[0].embeddings(source, target[start])
+    if options.tie != "all":
+        weights["target_embedding.weight"] = sides[1].embeddings(target, target[start])
+    if options.tie == "none":
+        weights["output.weight"] = sides[1].embeddings(outputs[0][:, columns])
+    bias = arrays.get("final_logits_bias")
+    weights["output.bias"] = sides[1].biases(None if bias is None else bias.reshape(-1))
+    if options.positions == "learned":
+        for side, name in zip(STACKS, ("source", "target"), strict=True):
+            weights[f"{name}_positions.weight"] = array_of(arrays, f"model.{side}.embed_positions.weight")
+    return weights

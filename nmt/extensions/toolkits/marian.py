@@ -1,0 +1,277 @@
+"""Import of Marian's Transformers (https://marian-nmt.github.io): a model.npz, its settings, and its vocabularies.
+
+Differences from ours that the import bridges: the decoder's first input is a vector of zeros, EOS has the id 0 and UNK 1,
+there is neither padding nor BOS, each linear layer has a bias and its weight is (in, out), and the positions are those of
+`t2t-sinusoidal`.
+"""
+
+import lzma
+import zipfile
+import zlib
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from nmt.errors import ArtefactError, UserError, expecting, naming, quoted
+from nmt.extensions.toolkits.layout import (
+    NORMS,
+    WITHOUT_BIAS,
+    Array,
+    Place,
+    array_of,
+    network_options,
+    read_layers,
+    reading,
+)
+from nmt.extensions.toolkits.pickled import check_archive
+from nmt.extensions.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, only_file, same_vocabulary
+from nmt.files import read_bytes
+from nmt.installation import required
+from nmt.models.options import TransformerOptions
+from nmt.symbols import EOS, SYMBOLS, UNK
+from nmt.text.sentencepiece_file import read_pieces
+
+MODEL_SETTINGS: Final = "special:model.yml"  # array of the npz with the settings as YAML, NUL after them
+OUTPUT: Final = "decoder_ff_logit_out"  # arrays of the output layer; earlier versions wrote _W, now its transpose _Wt
+MARIAN_EOS, MARIAN_UNK = 0, 1
+OPUS_SEGMENTERS: Final = ("source.spm", "target.spm")  # in OPUS-MT's folders
+MARIAN_EPSILON: Final = 1e-6  # of its layer normalisation in transformers
+REQUIRED_SETTINGS: Final = {  # settings that change the network, with the values that ours has
+    "type": ("transformer",),
+    "transformer-ffn-depth": (2,),
+    "transformer-decoder-ffn-depth": (0, 2),
+    "transformer-decoder-dim-ffn": (0,),
+    "transformer-no-projection": (False,),
+    "transformer-no-bias": (False,),
+    "transformer-no-affine": (False,),
+    "transformer-tied-layers": ([],),
+    "transformer-train-position-embeddings": (False,),
+    "transformer-disable-position-embeddings": (False,),
+    "transformer-postprocess-emb": ("d", ""),
+    "transformer-attention-mask": ("default",),
+    "right-left": (False,),
+    "skip": (False,),
+    "ulr": (False,),
+    "lemma-dim-emb": (0,),
+    "factors-dim-emb": (0,),
+    "tied-embeddings-src": (False,),
+}
+AUTOREGRESSIONS: Final = {"self-attention": "self-attention", "rnn": "ssru"}
+REQUIRED_OF_SSRU: Final = {
+    "dec-cell": ("ssru",),
+    "transformer-rnn-projection": (False,),
+    "layer-normalization": (False,),
+}
+PROCESSES: Final = {  # preprocess, postprocess, postprocess-top -> norm_position; d is dropout, a the sum, n the norm
+    ("", "an", ""): "post",
+    ("n", "a", "n"): "pre",
+}
+SIZES: Final = {
+    "encoder_layers": "enc-depth",
+    "decoder_layers": "dec-depth",
+    "d_model": "dim-emb",
+    "d_ff": "transformer-dim-ffn",
+    "heads": "transformer-heads",
+}
+MARIAN_LINEARS: Final = {  # block and letter of each part
+    "self.queries": ("self", "q"),
+    "self.keys": ("self", "k"),
+    "self.values": ("self", "v"),
+    "self.output": ("self", "o"),
+    "cross.queries": ("context", "q"),
+    "cross.keys": ("context", "k"),
+    "cross.values": ("context", "v"),
+    "cross.output": ("context", "o"),
+    "inner": ("ffn", "1"),
+    "outer": ("ffn", "2"),
+    "recurrence.values": ("rnn", ""),
+    "recurrence.forget": ("rnn", "f"),
+}
+MARIAN_NORMS: Final = {"self.norm": "self_Wo", "cross.norm": "context_Wo", "norm": "ffn_ffn"}
+RECURRENT_NORM_NAMES: Final = {"post": "rnn_ffn", "pre": "rnn"}
+NORM_ENDS: Final = {"post": "", "pre": "_pre"}
+MARIAN_ACTIVATIONS: Final = ("relu", "swish")  # as ours are named
+
+
+def read_marian(model: Path, files: TextFiles) -> ImportedModel:
+    """Read a model.npz, or a folder that holds one.
+
+    files: without vocabularies those that `decoder.yml` beside the model names
+    Raises ArtefactError for files that are damaged, UserError for a model that is no Transformer like ours.
+    """
+    file = only_file(model, ".npz", without=".optimizer.")
+    languages = files.named_languages(None, None)
+    arrays = _read_arrays(file)
+    settings = _settings(arrays, file)
+    vocabularies = [Path(name) for name in files.vocabularies] or _named_vocabularies(file)
+    with reading("a model of Marian", file):
+        sides = []
+        for i, name in enumerate(("encoder_Wemb", "decoder_Wemb")):
+            segmenter = Path(files.segmenters[-1 if i else 0]) if files.segmenters else file.parent / OPUS_SEGMENTERS[i]
+            size = len(array_of(arrays, name, "Wemb"))
+            sides.append(_side(vocabularies[-1 if i else 0], languages[i], size, segmenter, files))
+        joint = same_vocabulary(*sides)
+        options = _options(settings, joint, file)
+        weights = _weights(arrays, options, *sides)
+    return ImportedModel(options, weights, sides[0], sides[1], joint, str(file), [vocabularies[0], vocabularies[-1]])
+
+
+def _read_arrays(file: Path) -> dict[str, Any]:
+    """The arrays of an npz by name. Nothing in it is unpickled, and its sizes are checked before it is read."""
+    with naming(file):
+        check_archive(file)
+    content = read_bytes(file)
+    with reading("a model of Marian (.npz)", file):
+        try:
+            with zipfile.ZipFile(BytesIO(content)) as packed:
+                arrays = ((name, BytesIO(packed.read(name))) for name in packed.namelist())  # checks their sums
+                return {
+                    name.removesuffix(".npy"): np.lib.format.read_array(array, allow_pickle=False)
+                    for name, array in arrays
+                }
+        except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
+            raise ValueError(error) from None
+
+
+def _settings(arrays: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    if MODEL_SETTINGS not in arrays:
+        raise ArtefactError(f"{quoted(file)}: has no settings ({MODEL_SETTINGS}); must be a model of Marian")
+    return read_yaml(arrays[MODEL_SETTINGS].tobytes().split(b"\0")[0], f"{file}:{MODEL_SETTINGS}")
+
+
+def import_yaml() -> Any:
+    """The package that reads and writes Marian's settings. Raises UserError if it is not installed."""
+    return required("yaml", "reading Marian's settings", "import")
+
+
+def to_yaml(table: Mapping[str, Any]) -> bytes:
+    """A table as YAML."""
+    return str(import_yaml().safe_dump(dict(table), allow_unicode=True, sort_keys=False)).encode()
+
+
+def read_yaml(content: bytes, place: object, as_text: bool = False) -> dict[str, Any]:
+    """The table of a YAML text. as_text: keep words such as `no` and `01` as they are written, and numbers too"""
+    yaml = import_yaml()
+    kind = "BaseLoader" if as_text else "SafeLoader"
+    with expecting("YAML", place):
+        try:
+            loader = getattr(yaml, f"C{kind}", getattr(yaml, kind))
+            if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(content, Loader=loader)):
+                raise ValueError("has aliases, which Marian does not write")  # a few of them stand for gigabytes
+            loaded = yaml.load(content, Loader=loader)
+        except yaml.YAMLError as error:
+            raise ValueError(" ".join(str(error).split())) from None
+        if not isinstance(loaded, dict):
+            raise ValueError("not a table")
+    return loaded
+
+
+def _options(settings: Mapping[str, Any], joint: bool, file: Path) -> TransformerOptions:
+    autoregression = settings.get("transformer-decoder-autoreg", "self-attention")
+    if autoregression not in AUTOREGRESSIONS:
+        raise UserError(
+            f"{quoted(file)}: its transformer-decoder-autoreg is {quoted(autoregression)}; ours has no such layers"
+        )
+    of_ssru = REQUIRED_OF_SSRU if autoregression == "rnn" else {}
+    for key, allowed in (REQUIRED_SETTINGS | of_ssru).items():
+        if (value := settings.get(key, allowed[0])) not in allowed:
+            raise UserError(f"{quoted(file)}: its {key} is {quoted(value)}, which our transformer does not have")
+    processes = tuple(
+        str(settings.get(f"transformer-{key}", "")).replace("d", "")
+        for key in ("preprocess", "postprocess", "postprocess-top")
+    )
+    activation = settings.get("transformer-ffn-activation", "relu")
+    if processes not in PROCESSES:
+        raise UserError(f"{quoted(file)}: its layers are normalised as {quoted(processes)}; must be dan, or n, da, n")
+    if activation not in MARIAN_ACTIVATIONS:
+        raise UserError(
+            f"{quoted(file)}: its activation is {quoted(activation)}; must be {' or '.join(MARIAN_ACTIVATIONS)}"
+        )
+    is_tied = settings.get("tied-embeddings-all") or settings.get("tied-embeddings")
+    options = {
+        "norm_position": PROCESSES[processes],
+        "norm_epsilon": MARIAN_EPSILON,
+        "activation": activation,
+        "positions": "t2t-sinusoidal",
+        "decoder_autoregression": AUTOREGRESSIONS[autoregression],
+        "attention_bias": True,
+        "output_bias": True,
+        "tie": "all" if settings.get("tied-embeddings-all") and joint else "target" if is_tied else "none",
+    }
+    sizes = {name: settings.get(key, 0) for name, key in SIZES.items()}
+    return network_options({**sizes, **options}, file)
+
+
+def array_names(place: Place, options: TransformerOptions) -> tuple[str, str]:
+    """The arrays of a part's weight (in, out) and bias, or of a norm's scale and bias."""
+    if place.part == "top":
+        return f"{place.side}_top_ln_scale", f"{place.side}_top_ln_bias"
+    layer = f"{place.side}_l{place.layer + 1}"
+    if place.part not in NORMS:
+        block, letter = MARIAN_LINEARS[place.part]
+        return f"{layer}_{block}_W{letter}", f"{layer}_{block}_b{letter}"
+    is_recurrent = options.decoder_autoregression == "ssru" and (place.side, place.part) == ("decoder", "self.norm")
+    block = RECURRENT_NORM_NAMES[options.norm_position] if is_recurrent else MARIAN_NORMS[place.part]
+    end = NORM_ENDS[options.norm_position]
+    return f"{layer}_{block}_ln_scale{end}", f"{layer}_{block}_ln_bias{end}"
+
+
+def _weights(
+    arrays: Mapping[str, Any], options: TransformerOptions, source: ImportedSide, target: ImportedSide
+) -> dict[str, Array]:
+    """Our weights of Marian's arrays."""
+
+    def array(name: str) -> Array:
+        if name not in arrays:
+            raise ValueError(f"has no '{name}'")
+        values: Array = np.asarray(arrays[name], dtype=np.float32)
+        return values
+
+    def read(place: Place) -> tuple[Array, Array]:
+        name, of_bias = array_names(place, options)
+        weight = array(name).reshape(-1) if place.part in NORMS else array(name).T
+        return weight, np.zeros(len(weight), np.float32) if place.part in WITHOUT_BIAS else array(of_bias).reshape(-1)
+
+    weights = read_layers(options, read)
+    tables = [array(name if name in arrays else "Wemb") for name in ("encoder_Wemb", "decoder_Wemb")]
+    weights["source_embedding.weight"] = source.embeddings(tables[0])
+    if options.tie != "all":
+        weights["target_embedding.weight"] = target.embeddings(tables[1])
+    if options.tie == "none":
+        weights["output.weight"] = target.embeddings(
+            array(f"{OUTPUT}_Wt") if f"{OUTPUT}_Wt" in arrays else array(f"{OUTPUT}_W").T
+        )
+    bias = array(f"{OUTPUT}_b").reshape(-1) if f"{OUTPUT}_b" in arrays else None
+    weights["output.bias"] = target.biases(bias)
+    return weights
+
+
+def _named_vocabularies(file: Path) -> list[Path]:
+    """The vocabularies that the settings beside a model name."""
+    for name in (f"{file.name}.decoder.yml", "decoder.yml"):
+        path = file.parent / name
+        if path.is_file():
+            listed = read_yaml(read_bytes(path), path).get("vocabs")
+            if isinstance(listed, list) and len(listed) == 2 and all(isinstance(vocab, str) for vocab in listed):
+                return [file.parent / name for name in listed]
+    raise UserError(f"{quoted(file)}: no decoder.yml beside it names its vocabularies (give --vocab SOURCE TARGET)")
+
+
+def _side(path: Path, language: str, size: int, segmenter: Path, files: TextFiles) -> ImportedSide:
+    """A side by its vocabulary: sentencepiece's model, or a list of words with their ids (.yml).
+
+    size: entries that have embeddings; segmenter: of a list, if the file is there
+    """
+    content = read_bytes(path)
+    with reading("a vocabulary of Marian", path):
+        if path.suffix != ".yml":
+            ids = {piece.text: i for i, piece in enumerate(read_pieces(content))}
+            return ImportedSide.of(language, ids, size, MARIAN_UNK, MARIAN_EOS, content, files.tokenizer, path)
+        ids = {word: int(number) for word, number in read_yaml(content, path, as_text=True).items()}
+        segments = read_bytes(segmenter) if files.segmenters or segmenter.is_file() else None
+        if (ids.get(SYMBOLS[EOS]), ids.get(SYMBOLS[UNK])) != (MARIAN_EOS, MARIAN_UNK) or min(ids.values()) < 0:
+            raise ValueError(f"must have '{SYMBOLS[EOS]}' with the number 0, '{SYMBOLS[UNK]}' with 1, and none below")
+        return ImportedSide.of(language, ids, size, MARIAN_UNK, MARIAN_EOS, segments, files.tokenizer, path)

@@ -1,0 +1,245 @@
+"""A Transformer of another toolkit as a model folder: its weights by our names, and its text pipeline."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from nmt.checkpoint import LoadedModel, build_model, put_weights, save_model, weights_of
+from nmt.errors import UserError, expecting, one_line, quoted
+from nmt.extensions.toolkits.layout import Array
+from nmt.models.base import Model, Vocabularies
+from nmt.models.options import TransformerOptions
+from nmt.models.saved import ModelFacts
+from nmt.models.transformer import Transformer
+from nmt.signals import StopCheck
+from nmt.symbols import SYMBOLS
+from nmt.text.pipeline import Pipeline, Side, SideSettings
+from nmt.text.sentencepiece_file import SENTENCEPIECE_START, UNUSED_NAME, rearranged
+from nmt.text.vocabulary import CodesVocabulary, SentencepieceVocabulary, Vocabulary, WordVocabulary
+
+LANGUAGE: Final = re.compile(r"[\w@.-]{1,40}")
+# Biases of logits: small enough for a probability near 0, and near enough to the others to be trained, in fp16 too.
+NEVER_LOGIT: Final = -1e3  # of PAD and BOS, which the other model never says
+COPY_BIAS: Final = -20.0  # of an unknown piece, beside the bias of the unknown word
+
+
+@dataclass(frozen=True)
+class TextFiles:
+    """What a model is read with, beside its own files.
+
+    languages: source and target; None for those that the model names
+    vocabularies, segmenters: files of source and target, one for both, or none; a segmenter is a model of sentencepiece
+        or merges of subword-nmt
+    tokenizer: a name in TOKENIZERS, of the text before the segmenter
+    """
+
+    languages: tuple[str | None, str | None]
+    vocabularies: tuple[str, ...] = ()
+    segmenters: tuple[str, ...] = ()
+    tokenizer: str = "none"
+
+    def named_languages(self, source: object, target: object) -> tuple[str, str]:
+        """The languages, those of the model where none are given. Raises UserError if nothing names them."""
+        named = [given or found for given, found in zip(self.languages, (source, target), strict=True)]
+        for language, flag in zip(named, ("source", "target"), strict=True):
+            if not isinstance(language, str) or not language:
+                raise UserError(f"--{flag}-lang is missing: the model does not name its languages")
+            if not LANGUAGE.fullmatch(language):
+                raise UserError(f"--{flag}-lang {quoted(language)}: must be a code, such as en or pt-br")
+        return str(named[0]), str(named[1])
+
+
+@dataclass(frozen=True)
+class ImportedSide:
+    """The text pipeline of a side, and the entry of the other model's vocabulary for each of ours.
+
+    rows: (V,) entries; -1 for PAD and BOS
+    is_copy: (V,) whether an entry of ours has none of its own, but that of the unknown word
+    """
+
+    side: Side
+    rows: NDArray[np.int64]
+    is_copy: NDArray[np.bool_]
+
+    @classmethod
+    def of(
+        cls,
+        language: str,
+        ids: Mapping[str, int],
+        size: int,
+        unk: int,
+        eos: int,
+        segmenter: bytes | None,
+        tokenizer: str,
+        place: object,
+    ) -> "ImportedSide":
+        """A side by the entries of the other vocabulary.
+
+        ids: the entry of each text; size: entries in all, named or not; unk, eos: two of them
+        segmenter: a model of sentencepiece or merges of subword-nmt; None for words between spaces
+        place: of the segmenter or the vocabulary, for errors. Raises ArtefactError for what is none
+        """
+
+        def side(subword: str, vocabulary: Vocabulary) -> Side:
+            return Side(SideSettings(language, "none", False, False, tokenizer, subword), vocabulary)
+
+        with expecting("a vocabulary or a segmenter of one", place):
+            if segmenter is not None and segmenter.startswith(SENTENCEPIECE_START):
+                content, rows = rearranged(segmenter, ids, size, unk, eos)
+                return cls._of(side("unigram", SentencepieceVocabulary(content, place)), rows, unk)
+            named = {number: word for word, number in ids.items() if word not in SYMBOLS}
+            names = {number: named.get(number, f"{UNUSED_NAME}-{number}>") for number in range(size)}
+            words = {name: number for number, name in names.items() if number not in (unk, eos)}
+            rows = [-1, -1, eos, unk, *words.values()]
+            if segmenter is None:
+                return cls._of(side("none", WordVocabulary(list(words))), rows, unk)
+            return cls._of(side("subword-nmt", CodesVocabulary(segmenter.decode("utf-8-sig"), list(words))), rows, unk)
+
+    @classmethod
+    def _of(cls, side: Side, rows: Sequence[int], unk: int) -> "ImportedSide":
+        numbers = np.array(rows, dtype=np.int64)
+        copies = (numbers == unk) & (np.arange(len(numbers)) != rows.index(unk))
+        return cls(side, numbers, copies)
+
+    def embeddings(self, table: Array, first: Array | None = None) -> Array:
+        """(V, D) our table of embeddings of the other's (V', D). first: (D,) the decoder's first input; None is zero"""
+        if len(table) <= self.rows.max():
+            raise ValueError(f"a table has {len(table):,} rows, its vocabulary {self.rows.max() + 1:,} entries")
+        chosen: Array = np.where((self.rows < 0)[:, None], np.float32(0), table[self.rows.clip(0)])
+        if first is not None:
+            chosen[1] = first
+        return np.ascontiguousarray(chosen, dtype=np.float32)
+
+    def biases(self, bias: Array | None) -> Array:
+        """(V,) our biases of the logits, of the other's (V',), None for zeros."""
+        if bias is not None and len(bias) <= self.rows.max():
+            raise ValueError(f"the logits have {len(bias):,} biases, the vocabulary {self.rows.max() + 1:,} entries")
+        own = np.zeros(len(self.rows), np.float32) if bias is None else bias[self.rows.clip(0)]
+        own = np.where(self.is_copy, own + np.float32(COPY_BIAS), own.clip(NEVER_LOGIT))
+        return np.where(self.rows < 0, np.float32(NEVER_LOGIT), own).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model read from the files of another toolkit.
+
+    weights: by the names of our Transformer
+    joint: whether both sides have one vocabulary
+    place: of the files, for errors and for the manifest
+    vocabularies: files of source and target, where they are not in the place
+    """
+
+    options: TransformerOptions
+    weights: Mapping[str, Array]
+    source: ImportedSide
+    target: ImportedSide
+    joint: bool
+    place: str
+    vocabularies: Sequence[Path] = ()
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return Pipeline(self.source.side, self.target.side, self.joint)
+
+    @property
+    def facts(self) -> ModelFacts:
+        return ModelFacts.of("transformer", self.options, Vocabularies(*self.pipeline.sizes, self.joint))
+
+    def build(self) -> Model:
+        """The network. Raises ArtefactError for weights that do not fit the options."""
+        model = build_model(self.facts, Path(self.place))
+        put_weights(
+            weights_of(model), {name: torch.from_numpy(array) for name, array in self.weights.items()}, self.place
+        )
+        return model.eval()
+
+    def save(self, model: Model, output: Path, check: StopCheck) -> None:
+        """Write a model folder, whole or not at all. model: from `build`; check: called before the folder gets its name"""
+        save_model(output, weights_of(model), self.facts, self.pipeline, {"made_of": one_line(self.place)}, check)
+
+
+def only_file(path: Path, ending: str, without: str = "") -> Path:
+    """The file itself, or the only one with an ending in a folder. without: text in the names of files that do not count
+
+    Raises UserError for a folder with none or several.
+    """
+    if not path.is_dir():
+        return path
+    found = sorted(file for file in path.glob(f"*{ending}") if not without or without not in file.name)
+    if len(found) != 1:
+        raise UserError(f"{quoted(path)}: holds {len(found)} models (*{ending}): name one of them")
+    return found[0]
+
+
+def same_vocabulary(source: ImportedSide, target: ImportedSide) -> bool:
+    """Whether both sides segment alike into the same entries, and so may share embeddings."""
+    return (
+        source.side.settings.subword == target.side.settings.subword
+        and source.side.vocabulary.to_bytes() == target.side.vocabulary.to_bytes()
+        and np.array_equal(source.rows, target.rows)
+    )
+
+
+def check_exportable(
+    loaded: LoadedModel, toolkit: str, autoregressions: Collection[str] = ("self-attention",)
+) -> TransformerOptions:
+    """The options of a model, if it is a Transformer whose layers other toolkits have. Raises UserError if it is not.
+
+    autoregressions: the values of `--decoder-autoregression` that this toolkit has
+    """
+    model, pipeline, name = loaded.model, loaded.pipeline, quoted(loaded.folder)
+    if type(model) is not Transformer:
+        raise UserError(f"{name}: its model is '{quoted(loaded.facts.model)}'; {toolkit} gets 'transformer' only")
+    o, d_head = model.options, model.options.d_model // model.options.heads
+    reasons = {
+        "--right-to-left": pipeline.target.settings.right_to_left,
+        f"--ffn {o.ffn}": o.ffn != "dense",
+        "--norm rms": o.norm == "rms",
+        "--kv-heads": o.kv_heads not in (None, o.heads),
+        "--attention-window": o.attention_window is not None,
+        f"--positions {o.positions}": o.positions in ("relative", "rotary"),
+        f"--decoder-autoregression {o.decoder_autoregression}": o.decoder_autoregression not in autoregressions,
+        "--no-source-eos": not o.source_eos,
+        "--d-k or --d-v": {(o.d_k or d_head) * o.heads, (o.d_v or d_head) * o.heads} != {o.d_model},
+    }
+    if reason := next((reason for reason, is_so in reasons.items() if is_so), None):
+        raise UserError(f"{name}: has {reason}; {toolkit} does not")
+    return o
+
+
+def segmenters_of(loaded: LoadedModel, toolkit: str) -> tuple[bytes, bytes]:
+    """The sentencepiece models of source and target. Raises UserError for text steps that another toolkit does not make."""
+    models = []
+    for side in (loaded.pipeline.source, loaded.pipeline.target):
+        settings = side.settings
+        steps = {
+            "--tokenizer": settings.tokenizer != "none",
+            "--truecase": settings.truecase,
+            "--lowercase": settings.lowercase,
+            "--normalize-punctuation": settings.normalize_punctuation,
+            f"--subword {settings.subword}": not isinstance(side.vocabulary, SentencepieceVocabulary),
+        }
+        if step := next((step for step, is_so in steps.items() if is_so), None):
+            raise UserError(f"{quoted(loaded.folder)}: its text has {step}; {toolkit} has sentencepiece alone")
+        models.append(side.vocabulary.to_bytes())
+    return models[0], models[1]
+
+
+def arrays_of(loaded: LoadedModel) -> dict[str, Array]:
+    """The weights of a model by our names; those of tied layers under the name of each layer."""
+    model = cast(Transformer, loaded.model)
+    weights = {name: tensor.detach().numpy() for name, tensor in weights_of(model).items()}
+    for side, layers, number in (
+        ("encoder", model.encoder, model.options.encoder_layers),
+        ("decoder", model.decoder, model.options.decoder_layers),
+    ):
+        tied = {name: array for name, array in weights.items() if name.startswith(f"{side}.0.")}
+        for layer in range(len(layers), number):
+            weights |= {name.replace(".0.", f".{layer}.", 1): array for name, array in tied.items()}
+    return weights

@@ -1,0 +1,1 @@
+"""Watching runs: display, history, curves, pictures and Table 2."""

@@ -1,0 +1,127 @@
+"""`nmt plot`: draw the curves of runs: losses, metrics, learning rate."""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from nmt.cli.command import Command
+from nmt.errors import UserError, one_line, quoted, unknown
+from nmt.extensions.watch.history import Record, named_runs, read_records, runs_here
+from nmt.extensions.watch.pictures.figures import Curve, LineChart, check_matplotlib, draw_charts
+from nmt.extensions.watch.pictures.page import html_page
+from nmt.files import check_file_name, write_output
+from nmt.log import log
+from nmt.options import names_of, opt, options_class
+from nmt.report.status import VALIDATION_PREFIX
+
+MAX_POINTS: Final = 400  # of a curve; more are averaged
+CHARTS: Final = {  # title and unit by the name of a number in metrics.jsonl, in the order of the charts
+    "loss": ("Training loss", "nats a target token"),
+    "valid_loss": ("Validation loss", "nats a target token"),
+    "valid_ppl": ("Validation perplexity", "per target token"),
+    "valid_bleu": ("Validation BLEU", "BLEU"),
+    "lr": ("Learning rate", "learning rate"),
+}
+ONLY_BY_NAME: Final = (
+    "epoch",
+    "nll",
+    "valid_nll",
+    "target_tokens",
+    "gradient_norm",
+    "skipped",
+    "rollbacks",
+)  # drawn when --values names them
+PICTURES: Final = (".svg", ".png", ".html")
+
+RunRecords = tuple[str, Sequence[Record]]  # the name of a run's folder, and its records, updates before validations
+
+
+@options_class
+class PlotOptions:
+    runs: tuple[str, ...] = opt(
+        (), "run folders of nmt train, or folders of runs; without one, the runs here and in the folder runs"
+    )
+    output: str | None = opt(
+        None,
+        "write the curves to this file: .svg, .png, or .html for one page without scripts, also by cost (needs matplotlib); "
+        "without it they are characters on stdout",
+        aliases=("o",),
+    )
+    values: tuple[str, ...] = opt(
+        (),
+        "numbers of metrics.jsonl to draw, `loss,valid_bleu`; without it losses, metrics and learning rate",
+    )
+
+
+def run(options: PlotOptions) -> None:
+    """Draw the curves of runs over their updates: losses, metrics, learning rate."""
+    output = None if options.output is None else Path(options.output)
+    if output is not None:
+        check_file_name(output, PICTURES, "curves are drawn")
+        check_matplotlib(f"--output {quoted(output)}")
+    runs: list[RunRecords] = []
+    values = names_of(options.values)
+    folders = named_runs(options.runs) if options.runs else runs_here("plot")
+    with log.progress("reading runs", len(folders), "runs") as bar:
+        for folder in folders:
+            updates, validations = read_records(folder)
+            runs.append((one_line(str(folder)), [*updates, *validations]))
+            bar.advance()
+        charts = line_charts(runs, values, ("updates", "EFLOP") if _is_page(output) else ("updates",))
+    if not charts:
+        raise UserError(f"{quoted(folders[0])}: has no update to draw yet (wait for the first log line)")
+    if output is None:
+        width = shutil.get_terminal_size().columns
+        sys.stdout.write("\n\n".join("\n".join(chart.as_text(width)) for chart in charts) + "\n")
+        return
+    with log.progress("drawing"):
+        if _is_page(output):
+            content = html_page("nmt plot", [chart.as_svg() for chart in charts]).encode()
+        else:
+            content = draw_charts(charts, output.suffix.lower().removeprefix("."))
+    write_output(output, content)
+    log.info(f"{quoted(output)}: charts of {', '.join(name for name, _ in runs)}")
+
+
+def _is_page(output: Path | None) -> bool:
+    return output is not None and output.suffix.lower() == ".html"
+
+
+def _points(records: Sequence[Record], axis: str, name: str) -> list[tuple[float, float]]:
+    """Up to MAX_POINTS points (updates or EFLOP, value): the last place of a group of points, at their mean height."""
+    points = [
+        (place, record.values[name])
+        for record in records
+        if name in record.values and (place := record.update if axis == "updates" else record.eflop) is not None
+    ]
+    size = max(1, -(-len(points) // MAX_POINTS))
+    groups = [points[start : start + size] for start in range(0, len(points), size)]
+    return [(group[-1][0], sum(y for _, y in group) / len(group)) for group in groups]
+
+
+def line_charts(runs: Sequence[RunRecords], values: Sequence[str], axes: Sequence[str]) -> list[LineChart]:
+    """A chart of each number by each axis; a chart without points is left out. values: their names, or none for the usual"""
+    recorded = dict.fromkeys(name for _, records in runs for record in records for name in record.values)
+    usual = [*CHARTS, *(name for name in recorded if name not in CHARTS and name not in ONLY_BY_NAME)]
+    for name in values:
+        if name not in recorded:
+            raise unknown("number for --values", name, recorded)
+    charts = []
+    for name in values or usual:
+        title, unit = CHARTS.get(name) or _title(name)
+        for axis in axes:
+            curves = [Curve(run, _points(records, axis, name)) for run, records in runs]
+            if any(curve.points for curve in curves):
+                charts.append(LineChart(f"{title} by {axis}" if len(axes) > 1 else title, axis, unit, curves))
+    return charts
+
+
+def _title(name: str) -> tuple[str, str]:
+    """Title and unit of a number that a criterion or a metric named."""
+    unit = name.removeprefix(VALIDATION_PREFIX)
+    return ("Training " if unit == name else "Validation ") + unit, unit
+
+
+COMMAND = Command("plot", PlotOptions, run, positional=("runs...",), greedy=False, group="training")

@@ -1,0 +1,256 @@
+"""`nmt report`: tabulate runs below Table 2 of the paper: BLEU and training cost."""
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+from nmt.cli.command import Command
+from nmt.cli.tables import table_lines
+from nmt.errors import UserError, quoted
+from nmt.extensions.watch.history import History, named_runs, read_bleu, read_run, read_stats
+from nmt.extensions.watch.pictures.page import html_page, html_table
+from nmt.extensions.watch.table2 import EN_DE, EN_FR, SUSTAINED_TFLOPS, TABLE_2, estimate
+from nmt.files import json_text, write_output
+from nmt.log import log
+from nmt.options import opt, options_class
+
+COST_LEGEND: Final = (
+    "cost and counted are floating-point operations of training. cost: devices x sustained TFLOPS x seconds, as the paper "
+    "estimates it; counted: the matrix products of the model, 3 x forward, padding not counted."
+)
+SPEED_LEGEND: Final = (
+    "MFLOP/token: counted operations of the updates for each target token. tokens/s: target tokens a second of training, "
+    "validation and saving included. sentences/s: of nmt translate, without its start."
+)
+VALIDATION_LEGEND: Final = "* the best BLEU of validation, on the development set: not to be compared with the others."
+
+
+SPEED_HEADER: Final = "run", "parameters (M)", "MFLOP/token", "target tokens (M)", "tokens/s", "sentences/s"
+
+
+@options_class
+class ReportOptions:
+    runs: tuple[str, ...] = opt((), "run folders of nmt train, or folders of runs")
+    scores: tuple[str, ...] = opt(
+        (), "RUN=FILE: BLEU of a run, as nmt evaluate --json printed it; otherwise validation's, marked as such"
+    )
+    test_set: str | None = opt(
+        None, "name of the runs' test set, if it is not newstest2014: their results get columns of their own"
+    )
+    stats: tuple[str, ...] = opt((), "RUN=FILE: speed of a translation by a run, as nmt translate --stats wrote it")
+    device_tflops: str | None = opt(
+        None,
+        f"what a device of the runs sustains, for the paper's estimate: a number, or {', '.join(SUSTAINED_TFLOPS)}",
+    )
+    html: str | None = opt(None, "also write the table to this file: one page, no script (nmt plot has the curves)")
+    json: bool = opt(False, "print JSON")
+
+    def __post_init__(self) -> None:
+        if self.device_tflops is not None:
+            _tflops(self.device_tflops)
+
+
+def run(options: ReportOptions) -> None:
+    """Table 2 of the paper with runs of yours below it: BLEU, the cost of training, and speeds."""
+    folders = named_runs(options.runs)
+    names = [*options.runs, *map(str, folders)]
+    with log.progress("reading runs", len(folders), "runs") as bar:
+        runs = []
+        for folder in folders:
+            runs.append(read_run(folder))
+            bar.advance()
+    scores = {run: read_bleu(path) for run, path in _files(names, "--scores", options.scores)}
+    stats = {run: read_stats(path) for run, path in _files(names, "--stats", options.stats)}
+    runs = [replace(run, score=scores.get(run.folder), stats=stats.get(run.folder)) for run in runs]
+    tflops = None if options.device_tflops is None else _tflops(options.device_tflops)
+    table = report_table(runs, options.test_set, tflops)
+    sys.stdout.write(_json(runs, tflops) if options.json else table.as_text())
+    if options.html is not None:
+        write_output(Path(options.html), report_page(table).encode())
+        log.info(f"{options.html}: the table")
+
+
+def _tflops(text: str) -> float:
+    """A number above 0, or that of a device of the paper's footnote; raises ValueError."""
+    devices = {name.lower(): tflops for name, tflops in SUSTAINED_TFLOPS.items()}
+    try:
+        tflops = devices.get(text.lower()) or float(text)
+    except ValueError:
+        tflops = 0.0
+    if not 0 < tflops < math.inf:
+        raise ValueError(
+            f"--device-tflops {quoted(text)}: must be a number above 0, or one of {', '.join(SUSTAINED_TFLOPS)}"
+        )
+    return tflops
+
+
+def _files(runs: Sequence[str], flag: str, values: Sequence[str]) -> Iterator[tuple[Path, Path]]:
+    """The folder of the run and the file of each RUN=FILE."""
+    for text in values:
+        run = max((run for run in runs if text.startswith(f"{run}=")), key=len, default=None)
+        if run is None:
+            raise UserError(f"{flag} {quoted(text)}: must be RUN=FILE, with a RUN written as in RUNS")
+        yield Path(run), Path(text[len(run) + 1 :])
+
+
+def _json(runs: Sequence[History], tflops: float | None) -> str:
+    """The published systems and the runs; costs in FLOPs unless their name says EFLOP."""
+    published = [
+        {
+            "system": row.system,
+            "counted": row.counted,
+            "cells": {
+                pair: {**asdict(cell), "estimate": cell.training.flops() if cell.training else None}
+                for pair, cell in row.cells.items()
+            },
+        }
+        for row in TABLE_2
+    ]
+    return json_text({"published": published, "runs": [_run_json(run, tflops) for run in runs]})
+
+
+def _run_json(run: History, tflops: float | None) -> dict[str, Any]:
+    best, score = run.best_bleu, run.score
+    return {
+        "run": str(run.folder),
+        **{name: getattr(run, name) for name in ("pair", "model", "preset", "parameters")},
+        "bleu": None if score is None else score.value,
+        "metric": None if score is None else score.metric,
+        "signature": None if score is None else score.signature,
+        "best_valid_bleu": None if best is None else best.values["valid_bleu"],
+        "update": run.newest.update,
+        "minutes": run.newest.minutes,
+        "devices": run.newest.ranks,
+        "eflop": run.eflop,
+        "cost_is_measured": run.newest.cost_is_measured,
+        "sustained_tflops": run.tflops,
+        "target_tokens": run.target_tokens,
+        "flops_per_token": run.flops_per_token,
+        "tokens_per_second": run.tokens_per_second,
+        "sentences_per_second": None if run.stats is None else run.stats.lines_per_second,
+        "estimate": estimated_cost(run, tflops),
+    }
+
+
+@dataclass(frozen=True)
+class ReportTable:
+    """Texts of a table. rows: those of TABLE_2 first; speeds: of the runs, below SPEED_HEADER"""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    speeds: Sequence[Sequence[str]]
+    notes: Sequence[str]
+
+    def as_text(self) -> str:
+        header, *lines = table_lines([self.header, *self.rows], right=range(1, len(self.header)))
+        rule = "-" * max(map(len, [header, *lines]))
+        published, runs = lines[: len(TABLE_2)], lines[len(TABLE_2) :]
+        parts = [header, rule, *published, *([rule, *runs] if runs else []), ""]
+        if runs:
+            parts += [*table_lines([SPEED_HEADER, *self.speeds], right=range(1, len(SPEED_HEADER))), ""]
+        return "\n".join([*parts, *self.notes]) + "\n"
+
+
+def estimated_cost(run: History, tflops: float | None) -> float | None:
+    """The paper's estimate for a run until its newest checkpoint, in FLOPs; None without the TFLOPS of a device."""
+    return None if tflops is None else estimate(run.newest.ranks, tflops, 60 * run.newest.minutes)
+
+
+def report_table(runs: Sequence[History], test_set: str | None, tflops: float | None) -> ReportTable:
+    """The table with its notes.
+
+    test_set: of the runs, if it is not the paper's
+    tflops: 10^12 operations a second that a device of the runs sustains, if given
+    """
+    columns = {
+        run.folder: run.pair.title() if test_set is None else f"{run.pair.title()} {quoted(test_set)}" for run in runs
+    }
+    published = [EN_DE.title(), EN_FR.title()]
+    rows = []
+    for system in TABLE_2:
+        bleus = {pair.title(): f"{cell.bleu:.2f}".removesuffix("0") for pair, cell in system.cells.items()}
+        costs = {pair.title(): cell.cost for pair, cell in system.cells.items()}
+        rows.append((system.system, bleus, costs, system.counted))
+    for run in runs:
+        label = f"{quoted(run.folder)}: {run.preset or quoted(run.model)}, {run.parameters / 1e6:.1f}M"
+        bleus, costs = {columns[run.folder]: _bleu(run)}, {columns[run.folder]: estimated_cost(run, tflops)}
+        rows.append((label, bleus, costs, None if run.eflop is None else run.eflop * 1e18))
+    names = [*published, *sorted(set(columns.values()) - set(published))]
+    with_costs = [name for name in names if any(costs.get(name) is not None for _, _, costs, _ in rows)]
+    header = ["system", *(f"BLEU {name}" for name in names), *(f"cost {name}" for name in with_costs), "counted"]
+    texts = [
+        [
+            system,
+            *(bleus.get(name, "-") for name in names),
+            *(_power(costs.get(name)) for name in with_costs),
+            _power(counted),
+        ]
+        for system, bleus, costs, counted in rows
+    ]
+    return ReportTable(header, texts, list(map(_speeds, runs)), _notes(runs, tflops))
+
+
+def _speeds(run: History) -> list[str]:
+    """The row of a run below SPEED_HEADER."""
+    millions = [
+        None if number is None else number / 1e6 for number in (run.parameters, run.flops_per_token, run.target_tokens)
+    ]
+    numbers = *millions, run.tokens_per_second, None if run.stats is None else run.stats.lines_per_second
+    return [quoted(run.folder), *("-" if number is None else f"{number:,.1f}" for number in numbers)]
+
+
+def _bleu(run: History) -> str:
+    if run.score is not None:
+        return f"{run.score.value:.2f}"
+    return "-" if run.best_bleu is None else f"{run.best_bleu.values['valid_bleu']:.2f}*"
+
+
+def _power(flops: float | None) -> str:
+    """Floating-point operations as the paper prints them: 3.3e18."""
+    return "-" if flops is None else f"{flops:.1e}".replace("e+", "e")
+
+
+def _notes(runs: Sequence[History], tflops: float | None) -> list[str]:
+    notes = [COST_LEGEND]
+    if any(run.score is None and run.best_bleu is not None for run in runs):
+        notes.append(VALIDATION_LEGEND)
+    if runs:
+        notes.append(SPEED_LEGEND)
+    if runs and tflops is None:
+        notes.append("cost of the runs: give --device-tflops, what one of their devices sustains.")
+    return [*notes, *(f"{quoted(run.folder)}: {_note(run)}" for run in runs)]
+
+
+def _note(run: History) -> str:
+    """How long a run was trained, at what cost, and the origin of its BLEU."""
+    newest = run.newest
+    spent = f"{newest.minutes:,.1f} minutes on {newest.ranks} device{'s' if newest.ranks > 1 else ''}"
+    parts = [f"update {newest.update:,}", spent]
+    if run.eflop is not None and run.updates:
+        measured = ", measured" if newest.cost_is_measured else ""
+        parts.append(f"counted{measured} until update {run.updates[-1].update:,}: {run.eflop:.4g} EFLOP")
+    else:
+        parts.append("its metrics.jsonl has no cost yet: older updates are counted when the run goes on")
+    if run.tflops is not None:
+        parts.append(f"{run.tflops:.3g} TFLOP/s sustained, validation included")
+    if run.score is not None:
+        parts.append(f"BLEU ({run.score.metric}): {quoted(run.score.signature)}")
+    elif run.best_bleu is not None:
+        parts.append(f"BLEU of validation at update {run.best_bleu.update:,}")
+    return "; ".join(parts)
+
+
+def report_page(table: ReportTable) -> str:
+    rows = [[escape(cell) for cell in row] for row in table.rows]
+    notes = [f"<p>{escape(note)}</p>" for note in table.notes]
+    tables = [html_table(table.header, rows, len(TABLE_2))]
+    if table.speeds:
+        tables.append(html_table(SPEED_HEADER, [[escape(cell) for cell in row] for row in table.speeds]))
+    return html_page("nmt report", [*tables, *notes])
+
+
+COMMAND = Command("report", ReportOptions, run, positional=("runs...",), greedy=False, group="scores")

@@ -1,0 +1,1 @@
+"""The systems of Table 2, and language models."""

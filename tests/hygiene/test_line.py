@@ -1,0 +1,80 @@
+"""The line between the core and the extensions: nothing outside `nmt/extensions/` imports from it.
+
+OPEN lists the imports that still cross the line. It may only shrink.
+"""
+
+import ast
+from pathlib import Path
+
+import nmt
+
+ROOT = Path(nmt.__file__).parent
+OPEN = """
+nmt.cli.describe -> nmt.extensions.ctranslate2.engine
+nmt.cli.evaluate -> nmt.extensions.scores.metrics.paper_bleu
+nmt.cli.evaluate -> nmt.extensions.scores.significance
+nmt.cli.score -> nmt.extensions.scores.contrast
+nmt.cli.scores -> nmt.extensions.scores.significance
+nmt.cli.translate -> nmt.extensions.documents.document
+nmt.cli.translate -> nmt.extensions.documents.markers
+nmt.cli.translate -> nmt.extensions.watch.drawings
+nmt.data.prepare -> nmt.extensions.vocabularies.extension
+nmt.data.subword_sampling -> nmt.extensions.vocabularies.segmentations
+nmt.decoders.base -> nmt.extensions.searches.avoid
+nmt.decoders.filters -> nmt.extensions.searches.avoid
+nmt.optimizers.base -> nmt.extensions.zoo.nn.lstm
+nmt.report.training -> nmt.extensions.watch.display
+nmt.train.initial -> nmt.extensions.vocabularies.extension
+nmt.train.parallel -> nmt.extensions.zoo.nn.lstm
+nmt.translate.own_engine -> nmt.extensions.searches.rerank
+nmt.translate.own_engine -> nmt.extensions.searches.shortlist
+nmt.translate.own_engine -> nmt.extensions.searches.shortlist_file
+nmt.translators -> nmt.extensions.ctranslate2.cached
+nmt.translators -> nmt.extensions.ctranslate2.engine
+"""
+ALLOWED = {  # between extensions, by the tree of docs/explanation/design.md
+    ("ctranslate2", "searches"),
+    ("ctranslate2", "toolkits"),
+    ("doctor", "watch"),
+    ("serve", "ctranslate2"),
+    ("serve", "doctor"),
+    ("sweep", "watch"),
+    ("toolkits", "ctranslate2"),
+}
+
+
+def module_of(file: Path) -> str:
+    return ".".join(("nmt", *file.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+
+
+FILES = {module_of(file): file for file in sorted(ROOT.rglob("*.py"))}
+
+
+def extension_of(module: str) -> str | None:
+    return module.split(".")[2] if module.startswith("nmt.extensions.") else None
+
+
+def imports() -> set[tuple[str, str]]:
+    """Every import of a module of nmt by another, at the top of a file or within a function: (importing, imported)."""
+    found = set()
+    for module, file in FILES.items():
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+                found |= {(module, name if name in FILES else node.module) for name in names}
+            elif isinstance(node, ast.Import):
+                found |= {(module, alias.name) for alias in node.names}
+    return found
+
+
+def test_the_core_imports_no_extension_but_as_listed():
+    crossing = {(a, b) for a, b in imports() if extension_of(a) is None and extension_of(b) is not None}
+    listed = {tuple(line.split(" -> ")) for line in OPEN.strip().splitlines()}
+    assert sorted(crossing - listed) == [], "new imports that cross the line"
+    assert sorted(listed - crossing) == [], "these no longer cross the line: take them off the list"
+
+
+def test_an_extension_imports_only_those_that_it_may():
+    crossing = {(extension_of(a), extension_of(b)) for a, b in imports()}
+    pairs = {(a, b) for a, b in crossing if a is not None and b is not None and a != b}
+    assert sorted(pairs - ALLOWED) == sorted(ALLOWED - pairs) == []
