@@ -34,6 +34,7 @@ FOLDERS: Final = {
     "schedule": "schedules",
     "decoder": "decoders",
     "metric": "metrics",
+    "engine": "engines",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"

@@ -3,9 +3,9 @@
 torch is imported for our own engine only. Without torch a model is translated as its folder for CTranslate2 alone would be.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -14,15 +14,9 @@ from nmt import registry
 from nmt.artefact import Artefact
 from nmt.decoders.options import BeamOptions
 from nmt.dist import World
-from nmt.errors import ArtefactError, ResourceError, UserError, missing_torch, needing_torch, quoted, unknown
-from nmt.extensions.ctranslate2.engine import (
-    CTRANSLATE2_KIND,
-    CTranslate2Engine,
-    has_torch,
-    import_ctranslate2,
-    refusal,
-)
-from nmt.log import log
+from nmt.engines.base import MODEL_KINDS, EngineRequest, kind_of_folder, open_engine
+from nmt.engines.torch_engine import has_torch
+from nmt.errors import ArtefactError, UserError, missing_torch, needing_torch, unknown
 from nmt.options import Part, flat, make
 from nmt.runs import find_model
 from nmt.translate.engine import SearchEngine
@@ -34,7 +28,6 @@ from nmt.translate.translator import Translator, read_avoided
 if TYPE_CHECKING:  # torch is imported when it is used
     from nmt.models.base import Model
     from nmt.translate.open_own import LoadedScorer
-    from nmt.translate.own_engine import OwnEngine
 
 PHRASES_DECODER: Final = "constrained-beam"
 # Of the search for what came out broken, where the first has no such options: tokens that do not come twice, GNMT's beta, alpha.
@@ -107,13 +100,12 @@ def open_translator(
     settings = TextSettings(options.split, options.markup, glossary, options.repair)
     shared, world = shared or SharedModels(), world or World()
     if settings == TextSettings():
-        engine = _opened(models, lambda folders: _open_engine(folders, options, part, part, shared, world))
-        return Translator(engine, options, avoid)
+        return Translator(_opened(models, options, part, part, shared, world), options, avoid)
     if settings.glossary and part.name not in ("beam", PHRASES_DECODER):
         raise UserError(f"--glossary: needs --decoder beam or {PHRASES_DECODER}, and {part.name} is given")
-    if settings.repair and any(_kind(find_model(Path(model))) == CTRANSLATE2_KIND for model in models):
+    if settings.repair and any(kind_of_folder(find_model(Path(model))) not in MODEL_KINDS for model in models):
         raise UserError(
-            "--repair: needs our own search, and a folder for CTranslate2 has none (give the model it was made of)"
+            "--repair: needs our own search, and an exported folder has none (give the model it was made of)"
         )
     if settings.repair and not has_torch():
         raise missing_torch("--repair")
@@ -122,13 +114,12 @@ def open_translator(
     if settings.needs_attention:
         own |= {"alignment": "soft", "raw_tokens": True}
     plain = make(TranslatorOptions, own)
-    engine = _opened(models, lambda folders: _open_engine(folders, plain, part, of_own, shared, world))
-    again = replace(plain, engine="own", capture=False)  # which a coverage penalty does not go with
+    engine = _opened(models, plain, part, of_own, shared, world)
+    again = replace(plain, engine="torch", capture=False)  # which a coverage penalty does not go with
 
     def open_repair() -> Translator:
         search = search_again(of_own, models)
-        engine = _opened(models, lambda folders: _open_engine(folders, again, search, search, shared, world))
-        return Translator(engine, again, avoid)
+        return Translator(_opened(models, again, search, search, shared, world), again, avoid)
 
     return TextTranslator(engine, plain, avoid, settings, cache(open_repair))
 
@@ -165,82 +156,27 @@ def _has_attention(models: Sequence[str | Path]) -> bool:
     return any(cast("type[Model]", registry.find("model", name).cls).has_attention for name in names)
 
 
-def _opened(models: Sequence[str | Path], open_engine: Callable[[list[Path]], SearchEngine]) -> SearchEngine:
-    """An engine of the folders of models.
+def _opened(models: Sequence[str | Path], *request: Any) -> SearchEngine:
+    """An engine of the folders of models. request: the further arguments of `_engine_request`
 
     A run that goes on may remove the checkpoint that was its best when it was looked for; its best is then looked for again.
     """
     folders = [find_model(Path(model)) for model in models]
     while True:
         try:
-            return open_engine(folders)
+            return open_engine(_engine_request(folders, *request))
         except (ArtefactError, FileNotFoundError):
             before, folders = folders, [find_model(Path(model)) for model in models]
             if folders == before:
                 raise
 
 
-def _open_engine(
-    folders: Sequence[Path],
-    options: TranslatorOptions,
-    part: Part,
-    of_own: Part,
-    shared: SharedModels,
-    world: World,
-) -> SearchEngine:
-    """The engine of a translator. part: the search; of_own: the same of our own engine, which may take phrases"""
-    if options.model_weights and len(folders) == 1:
+def _engine_request(
+    models: Sequence[Path], options: TranslatorOptions, part: Part, of_own: Part, shared: SharedModels, world: World
+) -> EngineRequest:
+    """What an engine is to do. part: the search; of_own: the same of our own engine, which may take phrases"""
+    if options.model_weights and len(models) == 1:
         raise UserError("--model-weights: has no effect with one model (leave it out)")
-    if options.shortlist is not None and len(folders) > 1:
-        raise UserError(f"--shortlist: works with one model, and {len(folders)} are given (leave it out)")
-    kinds = list(map(_kind, folders))
-    if options.engine == "ctranslate2" or CTRANSLATE2_KIND in kinds:
-        import_ctranslate2()  # raises if it is not installed, and says how to install it
-    reason = refusal(options, part, len(folders)) if world.size == 1 else "it does not share lines with other processes"
-    if CTRANSLATE2_KIND in kinds:
-        reason = reason or ("--engine own cannot read it" if options.engine == "own" else "")
-        reason = reason or ("--shortlist is for models" if options.shortlist is not None else "")
-        reason = reason or ("--glossary needs our own search" if of_own is not part else "")
-        if reason:
-            raise UserError(f"{quoted(folders[0])}: is a folder for CTranslate2: {reason}")
-        return CTranslate2Engine(folders[0], options, part)
-
-    def own(settings: TranslatorOptions) -> "OwnEngine":
-        with needing_torch(f"CTranslate2 is not used: {reason or '--engine own is given'}. Our own search"):
-            from nmt.translate.open_own import open_own_engine
-
-        return open_own_engine(folders, settings, of_own, shared.load, world)
-
-    is_complete = has_torch()
-    if not reason and options.engine == "auto" and kinds != ["model"] and is_complete:
-        reason = "a checkpoint is searched by our own engine (--engine ctranslate2 exports it)"
-    if options.engine == "ctranslate2" and reason:
-        raise UserError(f"--engine ctranslate2: {reason} (leave it out)")
-    if options.engine != "own" and not reason:
-        try:
-            export, takes_phrases = _export(folders[0], options), of_own.name == PHRASES_DECODER
-            if not is_complete:
-                return CTranslate2Engine(export, options, part)
-            open_own = partial(own, replace(options, replicas=1))
-            return CTranslate2Engine(export, options, part, open_own, takes_phrases)
-        except UserError as error:
-            if options.engine == "ctranslate2" or not is_complete:
-                raise
-            reason = str(error)
-            # Only what the user can fix is worth a line: our own engine searches other models anyway.
-            if isinstance(error, ResourceError):
-                log.info(f"CTranslate2 is not used, and translating may be slower: {reason}")
-    log.detail(f"engine own{f': CTranslate2 is not used: {reason}' if reason else ''}")
-    return own(options)
-
-
-def _kind(folder: Path) -> str:
-    """The kind of a model folder. Raises ArtefactError for a folder that is none."""
-    return str(Artefact(folder, "model", "checkpoint", CTRANSLATE2_KIND).manifest["kind"])
-
-
-def _export(model: Path, options: TranslatorOptions) -> Path:
-    from nmt.extensions.ctranslate2.cached import cached_export
-
-    quantization = "int8" if options.precision == "int8" else "float32"
-    return cached_export(model, quantization, options.shortlist, options.threads)
+    if options.shortlist is not None and len(models) > 1:
+        raise UserError(f"--shortlist: works with one model, and {len(models)} are given (leave it out)")
+    return EngineRequest(models, list(map(kind_of_folder, models)), options, part, of_own, world, shared.load)

@@ -77,21 +77,21 @@ def _folder(folder: Path) -> tuple[str, str, list[dict[str, Any]]]:
     A folder of `nmt export --format ctranslate2` has no such options.
     """
     from nmt.artefact import Artefact
-    from nmt.extensions.ctranslate2.engine import CTRANSLATE2_KIND
+    from nmt.engines.base import build_engine, kind_of_folder
     from nmt.models.saved import ModelFacts
     from nmt.runs import find_model
     from nmt.text.pipeline import Pipeline
 
-    artefact = Artefact(find_model(folder), "model", "checkpoint", CTRANSLATE2_KIND)
+    model = find_model(folder)
+    artefact = Artefact(model, kind := kind_of_folder(model))
     pipeline = Pipeline.load(artefact)
     languages = f"{pipeline.source_lang} to {pipeline.target_lang}"
     entries = f"{pipeline.source.size:,} and {pipeline.target.size:,} {'shared ' if pipeline.joint else ''}entries"
     details = f"vocabularies of {entries}{f', context of {pipeline.context}' if pipeline.context else ''}"
     manifest = artefact.manifest
-    if manifest["kind"] == CTRANSLATE2_KIND:
-        weights, version = (quoted(manifest.get(name)) for name in ("quantization", "ctranslate2"))
-        summary = f"transformer for CTranslate2 {version}, {languages}, weights in {weights}, {details}"
-        return one_line(summary), CTRANSLATE2_KIND, []
+    for engine in map(build_engine, registry.names("engine")):
+        if kind in engine.folder_kinds:
+            return one_line(f"{engine.description(manifest)}, {languages}, {details}"), kind, []
     facts = ModelFacts.read(artefact)
     summary = f"{facts.model}, {languages}, weights in {facts.weights}, {details}"
     if isinstance(averaged := manifest.get("averaged"), list):

@@ -19,6 +19,7 @@ from nmt.metrics.checks import line_count_error, newstest2014_warning, refuse_su
 from nmt.options import flag_of, names_of, opt, options_class, options_of
 from nmt.signals import Signals
 from nmt.text.corpus import checked_line, read_lines
+from nmt.translate.options import AUTO_ENGINE, engine_name
 from nmt.translate.windows import STDIN_NAME, LineEstimate, open_source, place_of
 
 DEFAULT_METRICS: Final = ("bleu", "chrf", "ter")
@@ -66,7 +67,7 @@ class EvaluateOptions:
         minimum=0,
         maximum=1_000_000,
     )
-    engine: Literal["auto", "own", "ctranslate2"] = opt("auto", "with --model: what searches, as for nmt translate")
+    engine: str = opt(AUTO_ENGINE, "with --model: what searches, as for nmt translate")
     batch_tokens: int | Literal["auto"] = opt(
         "auto", "with --model: source tokens of a batch, as for nmt translate", minimum=1
     )
@@ -76,6 +77,7 @@ class EvaluateOptions:
     )
 
     def __post_init__(self) -> None:
+        engine_name(self.engine)
         if (not self.hypothesis) == (self.model is None):
             raise ValueError("give either --hypothesis, or --model with --source or --data")
         if self.model is None and self.data:

@@ -182,7 +182,7 @@ def run(options: TranslateOptions, parts: Parts) -> int:
 def _open(options: TranslateOptions, parts: Parts, world: World) -> "Translator":
     from nmt.translators import open_translator
 
-    settings = replace(options, engine="own") if options.is_drawn else options
+    settings = replace(options, engine="torch") if options.is_drawn else options
     if options.format != "text":
         settings = replace(options, split=True, markup="xml")
     translator = open_translator(options.model, settings, parts.by_kind["decoder"], world)

@@ -14,7 +14,12 @@ Projection = Callable[[Tensor], Tensor]
 
 
 class Linear(nn.Linear):
-    """nn.Linear by the implementation in use: states (..., D) -> (..., E), with the same weights and names."""
+    """nn.Linear by the implementation in use: states (..., D) -> (..., E), with the same weights and names.
+
+    is_recurrent: whether its input is an output of the same layers at the step before; modules that loop over steps say so too
+    """
+
+    is_recurrent: bool = False
 
     def forward(self, states: Tensor) -> Tensor:
         return matmul.product(states, self.weight, self.bias)

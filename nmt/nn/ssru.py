@@ -25,6 +25,8 @@ class SimplerRecurrence(nn.Module):
     c_t = f * c_{t-1} + (1 - f) * (W x) with f = sigmoid(W_f x + b_f); the output is max(0, c_t) (Kim et al., 2019, section 3)
     """
 
+    is_recurrent = True
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.values = Linear(width, width, bias=False)

@@ -4,7 +4,7 @@ A registered optimizer is built as `cls(options, parameters)` and is a `torch.op
 parameter groups with `name`, `lr_factor` and, if it differs from the optimizer's, `weight_decay`. The optimizer has no
 option for the learning rate: `group["lr"]` of each of its `param_groups` is a plain float, the schedule's learning rate
 times `group["lr_factor"]`. `matrices` of a group tells of each of its parameters whether it is the weight of a linear
-layer inside the network, or a matrix of an adapter.
+layer inside the network, or a matrix of an adapter. The weight of a layer that declares `is_recurrent` is none.
 
 An optimizer that averages the weights has `averaged`, from its creation: a tensor by parameter, which its steps change in
 place. The run validates and saves these, and the weights that gradients are computed at beside them.
@@ -21,7 +21,6 @@ from torch import nn
 
 from nmt.dist import is_sharded
 from nmt.errors import UserError
-from nmt.extensions.zoo.nn.lstm import LstmCell
 from nmt.models.base import Model
 from nmt.nn.lora import LowRank
 
@@ -56,7 +55,9 @@ def parameter_groups(model: Model) -> Groups:
         id(matrix) for layer in model.modules() if isinstance(layer, LowRank) for matrix in (layer.down, layer.up)
     }
     linear -= {id(parameter) for parameter in model.output.parameters()}
-    linear -= {id(cell.recurrent.weight) for cell in model.modules() if isinstance(cell, LstmCell)}
+    linear -= {
+        id(layer._parameters.get("weight")) for layer in model.modules() if getattr(layer, "is_recurrent", False)
+    }
     for group in model.parameter_groups():
         trainable = [parameter for parameter in group.parameters if parameter.requires_grad]
         decay = {} if group.weight_decay is None else {"weight_decay": group.weight_decay}

@@ -21,13 +21,11 @@ from nmt.criteria.base import Criterion, Loss
 from nmt.device import allow_graphs
 from nmt.dist import World
 from nmt.errors import UserError
-from nmt.extensions.zoo.nn.lstm import LstmCell
 from nmt.models.base import Model, Output, Term
 from nmt.nn.attention import recompute_contexts
 from nmt.nn.moe import mixtures_in
-from nmt.nn.ssru import SimplerRecurrence
 
-Engine = Literal["ddp", "fsdp"]
+ParallelEngine = Literal["ddp", "fsdp"]
 
 
 class Objective(nn.Module):
@@ -144,7 +142,7 @@ def compile_layers(model: nn.Module) -> None:
     A batch or a length of 1, and validation, need further graphs. Raises UserError when the model has no layers, experts, or a
     recurrence, of which each length would be a graph.
     """
-    if any(isinstance(module, LstmCell | SimplerRecurrence) for module in model.modules()):
+    if any(getattr(module, "is_recurrent", False) for module in model.modules()):
         raise UserError("--compile: a recurrence would be compiled for each length anew (leave it out)")
     if mixtures_in(model):
         raise UserError("--compile: the sizes of products with experts depend on the data (leave it out)")
@@ -159,7 +157,7 @@ def _required_layers(model: nn.Module, flag: str) -> list[nn.Module]:
     return layers
 
 
-def spread(model: Model, criterion: Criterion, world: World, engine: Engine, batch: Batch) -> nn.Module:
+def spread(model: Model, criterion: Criterion, world: World, engine: ParallelEngine, batch: Batch) -> nn.Module:
     """Wrap the objective for all ranks. FSDP2 replaces the model's parameters, so build the optimizer after it.
 
     batch: for a first pass, whose gradients are dropped

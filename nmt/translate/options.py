@@ -2,11 +2,27 @@
 
 from typing import Final, Literal
 
+from nmt import registry
+from nmt.errors import unknown
 from nmt.options import MAX_THREADS, opt, options_class
 from nmt.text.markup import MarkupName
 
 MAX_REPLICAS: Final = 256
 MAX_DEFAULT_REPLICAS: Final = 16  # each has the tensors of a batch in memory
+AUTO_ENGINE: Final = "auto"
+ENGINE_HELP: Final = (
+    "what searches: torch, the built-in search; or ctranslate2, on CPUs. auto: the fastest that gives the results of torch "
+    "(--verbose names it)"
+)
+OLD_ENGINE_NAMES: Final = {"own": "torch"}
+
+
+def engine_name(given: str) -> str:
+    """The name of an engine, or auto, as `--engine` has it. Raises ValueError if there is none."""
+    name = OLD_ENGINE_NAMES.get(given, given)
+    if name != AUTO_ENGINE and name not in (known := registry.names("engine")):
+        raise ValueError(str(unknown("engine", name, [AUTO_ENGINE, *known], "nmt list engine")))
+    return name
 
 
 @options_class
@@ -29,11 +45,7 @@ class TranslatorOptions:
     rerank_candidates: int | None = opt(
         None, "with --rerank: candidates of the search; none: its beam size, else --n-best", minimum=1
     )
-    engine: Literal["auto", "own", "ctranslate2"] = opt(
-        "auto",
-        "what searches: our own engine, or CTranslate2 on CPUs; auto: CTranslate2 for a model folder, where it is installed and "
-        "does the same (--verbose tells)",
-    )
+    engine: str = opt(AUTO_ENGINE, ENGINE_HELP)
     batch_tokens: int | Literal["auto"] = opt(
         "auto",
         "source tokens of a batch, padding counted; auto: fast, and fits into memory. It changes no result",
@@ -97,6 +109,7 @@ class TranslatorOptions:
     threads: int | None = opt(None, "threads for CPU work; none: torch's default", minimum=1, maximum=MAX_THREADS)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "engine", engine_name(self.engine))
         if self.alignment not in (None, "hard", "soft") and not _is_weight(self.alignment):
             raise ValueError(f"--alignment {self.alignment}: must be hard, soft, or a number from 0 to 1")
         details = ("alignment", self.alignment), ("word-scores", self.word_scores), ("raw-tokens", self.raw_tokens)

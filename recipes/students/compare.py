@@ -19,9 +19,9 @@ from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.text.corpus import read_lines
 
 WAYS = {  # of translating: flags of `nmt translate`
-    "own engine, beam 5": "--engine own --beam-size 5",
-    "own engine, beam 1, int8": "--engine own --beam-size 1 --precision int8",
-    "own engine, beam 1, int8, shortlist": "--engine own --beam-size 1 --precision int8 --shortlist {shortlist}",
+    "own engine, beam 5": "--engine torch --beam-size 5",
+    "own engine, beam 1, int8": "--engine torch --beam-size 1 --precision int8",
+    "own engine, beam 1, int8, shortlist": "--engine torch --beam-size 1 --precision int8 --shortlist {shortlist}",
     "CTranslate2, beam 5": "--engine ctranslate2 --beam-size 5",
     "CTranslate2, beam 5, int8": "--engine ctranslate2 --beam-size 5 --precision int8",
     "CTranslate2, beam 2, int8": "--engine ctranslate2 --beam-size 2 --precision int8",

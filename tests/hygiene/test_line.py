@@ -10,7 +10,6 @@ import nmt
 
 ROOT = Path(nmt.__file__).parent
 OPEN = """
-nmt.cli.describe -> nmt.extensions.ctranslate2.engine
 nmt.cli.evaluate -> nmt.extensions.scores.metrics.paper_bleu
 nmt.cli.evaluate -> nmt.extensions.scores.significance
 nmt.cli.score -> nmt.extensions.scores.contrast
@@ -22,21 +21,16 @@ nmt.data.prepare -> nmt.extensions.vocabularies.extension
 nmt.data.subword_sampling -> nmt.extensions.vocabularies.segmentations
 nmt.decoders.base -> nmt.extensions.searches.avoid
 nmt.decoders.filters -> nmt.extensions.searches.avoid
-nmt.optimizers.base -> nmt.extensions.zoo.nn.lstm
 nmt.report.training -> nmt.extensions.watch.display
 nmt.train.initial -> nmt.extensions.vocabularies.extension
-nmt.train.parallel -> nmt.extensions.zoo.nn.lstm
 nmt.translate.own_engine -> nmt.extensions.searches.rerank
 nmt.translate.own_engine -> nmt.extensions.searches.shortlist
 nmt.translate.own_engine -> nmt.extensions.searches.shortlist_file
-nmt.translators -> nmt.extensions.ctranslate2.cached
-nmt.translators -> nmt.extensions.ctranslate2.engine
 """
 ALLOWED = {  # between extensions, by the tree of docs/explanation/design.md
     ("ctranslate2", "searches"),
     ("ctranslate2", "toolkits"),
     ("doctor", "watch"),
-    ("serve", "ctranslate2"),
     ("serve", "doctor"),
     ("sweep", "watch"),
     ("toolkits", "ctranslate2"),

@@ -1,6 +1,5 @@
 """One outside file adds a part of each kind, and the commands use them as their own."""
 
-import json
 import re
 import shutil
 import tomllib
@@ -365,8 +364,8 @@ def test_an_installed_package_that_is_laid_out_as_an_extension_is_one(data, tmp_
         *train_arguments(data, tmp_path / "run", 4), "--preset=steep", "--schedule=stairs", "--log-every=1u", env=path
     )
     assert done.returncode == 0, done.stderr
-    rates = [json.loads(line)["lr"] for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
-    assert [rate for rate in rates if rate] == [0.005, 0.005, 0.0025, 0.0025]
+    rates = [record["lr"] for record in records_of(tmp_path / "run") if "lr" in record]
+    assert rates == [0.005, 0.005, 0.0025, 0.0025]
 
 
 def test_files_beside_parts_and_files_of_several_parts_are_understood(tmp_path, nmt):

@@ -162,5 +162,5 @@ def _export(
     )
     log.info(
         f"{quoted(model)}: exported for CTranslate2, made and checked once, in {time.monotonic() - began:.1f} s: later "
-        f"translations use {quoted(folder)} (--engine own does without)"
+        f"translations use {quoted(folder)} (--engine torch does without)"
     )

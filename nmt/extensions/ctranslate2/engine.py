@@ -17,6 +17,7 @@ from typing import Any, Final
 from nmt.artefact import Artefact
 from nmt.decoders.hypothesis import Hypothesis
 from nmt.decoders.options import BeamOptions, SearchOptions, search_signature
+from nmt.engines.torch_engine import has_torch
 from nmt.errors import ResourceError, UserError, quoted
 from nmt.installation import required
 from nmt.log import log
@@ -136,11 +137,6 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
         if search.beam_size > 1 and search.stop == "best" and _exponent(search) > MAX_PENALTY_EXPONENT:
             return "with --stop best a length penalty of more than about sqrt(n) needs our own search"
     return ""
-
-
-def has_torch() -> bool:
-    """Whether torch is installed, and with it the searches of our own engine. It is not imported."""
-    return find_spec("torch") is not None
 
 
 def _has_gpu() -> bool:

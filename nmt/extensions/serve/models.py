@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from nmt.artefact import Artefact
+from nmt.engines.base import kind_of_folder
 from nmt.errors import ResourceError, UserError, one_line, quoted
-from nmt.extensions.ctranslate2.engine import CTRANSLATE2_KIND
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError, busy
 from nmt.extensions.serve.scheduler import ClosedError, NumberedTranslation, Scheduler
@@ -58,7 +58,8 @@ class ServedModel:
     def __init__(self, name: str, path: Path, options: ServeOptions, part: Part) -> None:
         """Read the text pipeline, without the network. Raises ArtefactError."""
         self.name, self.path, self.options, self.part = name, path, options, part
-        self.pipeline = Pipeline.load(Artefact(find_model(path), "model", "checkpoint", CTRANSLATE2_KIND))
+        folder = find_model(path)
+        self.pipeline = Pipeline.load(Artefact(folder, kind_of_folder(folder)))
         self.last_used = 0.0
         self._schedulers: dict[Details, Scheduler] = {}
         self._shared = SharedModels()
@@ -116,7 +117,7 @@ class ServedModel:
             replaces = options.replace_unk and not details.tags  # which rewrites the words that tags stand around
             options = replace(
                 options,
-                engine="own",
+                engine="torch",
                 word_scores=details.scores,
                 alignment=alignment,
                 raw_tokens=details.tags,

@@ -3,7 +3,7 @@
 from typing import Final, Literal
 
 from nmt.options import MAX_THREADS, REQUIRED, make, opt, options_class
-from nmt.translate.options import MAX_REPLICAS, TranslatorOptions
+from nmt.translate.options import AUTO_ENGINE, MAX_REPLICAS, TranslatorOptions
 
 MAX_PORT: Final = 65535
 
@@ -35,7 +35,7 @@ class ServeOptions:
     cors: tuple[str, ...] = opt((), "origins of web pages that may ask, or *")
     page: bool = opt(True, "a page for people at /")
     access_log: bool = opt(True, "write a line a request to stderr, without its texts")
-    engine: Literal["auto", "own", "ctranslate2"] = opt("auto", "see `nmt translate`")
+    engine: str = opt(AUTO_ENGINE, "see `nmt translate`")
     precision: Literal["fp32", "bf16", "int8"] = opt("fp32", "see `nmt translate`")
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
     threads: int | None = opt(None, "threads of each model for CPU work; none: all", minimum=1, maximum=MAX_THREADS)

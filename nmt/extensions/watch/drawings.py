@@ -101,5 +101,5 @@ class Drawings:
 
 
 def _own(translator: Translator) -> OwnEngine:
-    """The engine of a translator that was opened with `--engine own`, as drawings need it."""
+    """The engine of a translator that was opened with `--engine torch`, as drawings need it."""
     return cast(OwnEngine, translator.engine)

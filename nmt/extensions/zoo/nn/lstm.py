@@ -44,6 +44,7 @@ class LstmForm:
 class LstmCell(nn.Module):
     """The recurrent part of an LSTM, for gates (..., 4 H) that the inputs have given already."""
 
+    is_recurrent = True
     peepholes: nn.Parameter | None
     projection: Linear | None
 
@@ -51,6 +52,7 @@ class LstmCell(nn.Module):
         super().__init__()
         self.hidden, self.form, self.width = hidden, form, form.projection or hidden
         self.recurrent = Linear(self.width, 4 * hidden, bias=False)
+        self.recurrent.is_recurrent = True
         self.peepholes = nn.Parameter(torch.zeros(3, hidden)) if form.peepholes else None  # output, input, forget
         self.projection = Linear(hidden, form.projection, bias=False) if form.projection else None
 

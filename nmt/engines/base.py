@@ -1,0 +1,141 @@
+"""The interface of engines, and the choice of one.
+
+A registered engine is built as `cls(options)`. It says what it refuses, and opens a `SearchEngine` for the rest.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from nmt import registry
+from nmt.artefact import Artefact
+from nmt.dist import World
+from nmt.errors import ResourceError, UserError, quoted
+from nmt.log import log
+from nmt.options import Part, options_class
+from nmt.translate.engine import SearchEngine
+from nmt.translate.options import AUTO_ENGINE, TranslatorOptions
+
+MODEL_KINDS: Final = ("model", "checkpoint")  # of the folders that every engine is offered
+
+
+@options_class
+class NoOptions:
+    """The options of an engine that has none."""
+
+
+@dataclass(frozen=True)
+class EngineRequest:
+    """What an engine is to do.
+
+    folders: of the models, of which several are an ensemble; kinds: what their manifests say they are
+    search: the decoder; phrase_search: the same, or one that also takes phrases
+    load: loads models, which several engines may share (`nmt.translate.open_own.load_scorer`)
+    refused: why engines that were asked before do not search, by their titles
+    """
+
+    folders: Sequence[Path]
+    kinds: Sequence[str]
+    options: TranslatorOptions
+    search: Part
+    phrase_search: Part
+    world: World
+    load: Callable[..., Any]
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def opener(self, name: str, **options: Any) -> Callable[[], SearchEngine]:
+        """A function that opens another engine for the same search. options: that differ"""
+        changed = replace(self, options=replace(self.options, engine=name, **options))
+        return lambda: build_engine(name).open(changed)
+
+
+class Engine(ABC):
+    """A way to search.
+
+    title: its name in messages
+    order: `auto` asks engines with a smaller number first
+    folder_kinds: kinds of model folders that it alone can read
+    """
+
+    title: ClassVar[str]
+    order: ClassVar[int]
+    folder_kinds: ClassVar[Sequence[str]] = ()
+
+    def __init__(self, options: NoOptions) -> None:
+        self.options = options
+
+    def is_installed(self) -> bool:
+        """Whether the packages that it needs are installed; none is imported."""
+        return True
+
+    @abstractmethod
+    def refusal(self, request: EngineRequest) -> str:
+        """Why it does not search as the engine `torch` would; empty if it does. Raises UserError if it is not installed."""
+
+    @abstractmethod
+    def open(self, request: EngineRequest) -> SearchEngine:
+        """Load the models. Raises UserError if they do not fit each other or the options."""
+
+    def description(self, manifest: Mapping[str, Any]) -> str:
+        """What `nmt describe` says of a folder of `folder_kinds`, before its languages."""
+        return self.title
+
+
+def engine_names() -> list[str]:
+    """The names of all engines; what is asked first comes first."""
+    return sorted(registry.names("engine"), key=lambda name: build_engine(name).order)
+
+
+def build_engine(name: str) -> Engine:
+    """The engine of that name. Raises UserError if there is none."""
+    engine: Engine = registry.build(registry.choose("engine", name))
+    return engine
+
+
+def kind_of_folder(folder: Path) -> str:
+    """The kind of a model folder. Raises ArtefactError for a folder that is none."""
+    others = [kind for name in registry.names("engine") for kind in build_engine(name).folder_kinds]
+    return str(Artefact(folder, *MODEL_KINDS, *others).manifest["kind"])
+
+
+def open_engine(request: EngineRequest) -> SearchEngine:
+    """Open the engine that the options name, or the first that does not refuse. Raises UserError."""
+    options, names = request.options, engine_names()
+    of_folder = [(name, kind) for name in names for kind in build_engine(name).folder_kinds if kind in request.kinds]
+    if of_folder:
+        return _open_folder(request, *of_folder[0])
+    if options.engine != AUTO_ENGINE:
+        engine = build_engine(options.engine)
+        if reason := engine.refusal(request):
+            raise UserError(f"--engine {options.engine}: {reason} (leave it out)")
+        return engine.open(request)
+    engines = [build_engine(name) for name in names]
+    for engine in engines[:-1]:
+        if not (reason := engine.refusal(request)):
+            try:
+                return engine.open(request)
+            except UserError as error:
+                if not engines[-1].is_installed():
+                    raise
+                reason = str(error)
+                if isinstance(
+                    error, ResourceError
+                ):  # which the user can mend; the next engine searches other models anyway
+                    log.info(f"{engine.title} is not used, and translating may be slower: {reason}")
+        request.refused[engine.title] = reason
+    return engines[-1].open(request)
+
+
+def _open_folder(request: EngineRequest, name: str, kind: str) -> SearchEngine:
+    """Open the one engine that reads a kind of folder."""
+    engine, folder = build_engine(name), request.folders[request.kinds.index(kind)]
+    reason = engine.refusal(request)
+    if request.options.engine not in (AUTO_ENGINE, name):
+        reason = reason or f"--engine {request.options.engine} cannot read it"
+    if request.phrase_search is not request.search:
+        reason = reason or "--glossary needs our own search"
+    if reason:
+        raise UserError(f"{quoted(folder)}: is a folder for {engine.title}: {reason}")
+    return engine.open(request)
