@@ -111,7 +111,7 @@ def test_ctranslate2_translates_as_our_own_engine(flags, translate, model):
     code, rows, told = translate(model, *flags)
     assert code == 0 and "engine ctranslate2: " in told
     code, own_rows, told = translate(model, *flags, "--engine=own")
-    assert code == 0 and "engine own" in told and len(rows) == 44
+    assert code == 0 and "engine torch" in told and len(rows) == 44
     assert_equal(rows, own_rows)
 
 
@@ -120,7 +120,7 @@ def test_what_ctranslate2_does_otherwise_is_done_by_our_own_engine_and_refused_o
     flags, reason, translate, model
 ):
     code, rows, told = translate(model, *flags, content="ban des kit\n")
-    assert code == 0 and "engine own: CTranslate2 is not used: " in told and reason in told and len(rows) == 1
+    assert code == 0 and "engine torch: CTranslate2 is not used: " in told and reason in told and len(rows) == 1
     code, _, told = translate(model, *flags, "--engine=ctranslate2", content="ban des kit\n")
     assert code == 2 and "--engine ctranslate2: " in told and reason in told
 
@@ -128,9 +128,9 @@ def test_what_ctranslate2_does_otherwise_is_done_by_our_own_engine_and_refused_o
 def test_models_together_and_checkpoints_are_searched_by_our_own_engine(translate, model, trained):
     for flags in ([f"--model={model}"], [f"--rerank={model}"]):
         code, _, told = translate(model, *flags, content="ban\n")
-        assert code == 0 and "engine own: CTranslate2 is not used: it searches with one model" in told
+        assert code == 0 and "engine torch: CTranslate2 is not used: it searches with one model" in told
     code, _, told = translate(trained, content="ban\n")
-    assert code == 0 and "engine own: CTranslate2 is not used: a checkpoint" in told
+    assert code == 0 and "engine torch: CTranslate2 is not used: a checkpoint" in told
 
 
 def test_a_checkpoint_is_exported_into_the_folder_for_caches_on_request(translate, trained, tmp_path, monkeypatch):
@@ -159,7 +159,7 @@ def test_lines_with_constraints_are_searched_by_our_own_engine(translate, model)
 def test_a_model_that_ctranslate2_cannot_run_is_run_by_our_own_engine(translate, tmp_path):
     other = make_model(tmp_path / "model", "rnnsearch")
     code, _, told = translate(other, content="ban\n")
-    assert code == 0 and "engine own: CTranslate2 is not used: " in told and "'rnnsearch'" in told
+    assert code == 0 and "engine torch: CTranslate2 is not used: " in told and "'rnnsearch'" in told
     assert translate(other, "--engine=ctranslate2", content="ban\n")[0] == 2
     assert [path.name for path in tmp_path.iterdir() if "ctranslate2" in path.name] == []
 

@@ -29,7 +29,7 @@ from nmt.translate.forced_decoding import score
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
-DOCUMENTS = Path(nmt.extensions.ctranslate2.export.__file__).parents[2] / "docs"
+DOCUMENTS = Path(nmt.__file__).parents[1] / "docs"
 COLUMNS = ("norm_position", "tie", "positions", "attention_bias", "output_bias", "heads", "joint")
 SHAPES = [  # any two settings of two columns meet in a row
     ("post", "all", "learned", True, False, 4, True),
