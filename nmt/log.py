@@ -19,10 +19,8 @@ if TYPE_CHECKING:  # rich is imported when used
 MIN_BAR_SECONDS: Final = 2.0  # shorter work shows no bar
 MAX_BAR_CELLS: Final = 40
 REFRESHES_PER_SECOND: Final = 2
-LINE_SECONDS: Final = (
-    60.0,
-    600.0,
-)  # from one line to the next where no bar is shown: as long as the work has taken, within these
+# From one line to the next where no bar is shown: as long as the work has taken, within these.
+LINE_SECONDS: Final = 60.0, 600.0
 
 
 class Bar:

@@ -14,7 +14,7 @@ from nmt import registry
 from nmt.artefact import Artefact
 from nmt.decoders.options import BeamOptions
 from nmt.dist import World
-from nmt.engines.base import MODEL_KINDS, EngineRequest, kind_of_folder, open_engine
+from nmt.engines.base import MODEL_KINDS, PHRASES_DECODER, EngineRequest, kind_of_folder, open_engine
 from nmt.engines.torch_engine import has_torch
 from nmt.errors import ArtefactError, UserError, missing_torch, needing_torch, unknown
 from nmt.options import Part, flat, make
@@ -29,7 +29,6 @@ if TYPE_CHECKING:  # torch is imported when it is used
     from nmt.models.base import Model
     from nmt.translate.open_own import LoadedScorer
 
-PHRASES_DECODER: Final = "constrained-beam"
 # Of the search for what came out broken, where the first has no such options: tokens that do not come twice, GNMT's beta, alpha.
 AGAIN_NO_REPEAT: Final = 4
 AGAIN_COVERAGE: Final = 0.2

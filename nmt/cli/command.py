@@ -110,9 +110,9 @@ class Command:
     """A command of `nmt`.
 
     options: its own options class
-    group: the heading of `nmt --help` that lists it, a key of nmt.cli.commands.GROUPS
     run: called with an options object, and with Parts when the command has kinds; returns an exit code or None. Its
         docstring is the help
+    group: the heading of `nmt --help` that lists it, a key of nmt.cli.commands.GROUPS
     kinds: the kinds of parts whose flags it takes
     positional: names of options that words without a flag give too, in order; `NAME...` takes all that remain. Such words
         name what the command works on: files of text, data, runs or models. Output and settings have flags alone
@@ -128,8 +128,8 @@ class Command:
     name: str
     options: type
     run: Callable[..., int | None]
+    group: str
     kinds: Sequence[str] = ()
-    group: str = ""
     positional: Sequence[str] = ()
     more_words: str = ""
     greedy: bool = True

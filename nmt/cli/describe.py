@@ -77,7 +77,7 @@ def _folder(folder: Path) -> tuple[str, str, list[dict[str, Any]]]:
     A folder of `nmt export --format ctranslate2` has no such options.
     """
     from nmt.artefact import Artefact
-    from nmt.engines.base import build_engine, kind_of_folder
+    from nmt.engines.base import engines, kind_of_folder
     from nmt.models.saved import ModelFacts
     from nmt.runs import find_model
     from nmt.text.pipeline import Pipeline
@@ -89,7 +89,7 @@ def _folder(folder: Path) -> tuple[str, str, list[dict[str, Any]]]:
     entries = f"{pipeline.source.size:,} and {pipeline.target.size:,} {'shared ' if pipeline.joint else ''}entries"
     details = f"vocabularies of {entries}{f', context of {pipeline.context}' if pipeline.context else ''}"
     manifest = artefact.manifest
-    for engine in map(build_engine, registry.names("engine")):
+    for engine in engines().values():
         if kind in engine.folder_kinds:
             return one_line(f"{engine.description(manifest)}, {languages}, {details}"), kind, []
     facts = ModelFacts.read(artefact)

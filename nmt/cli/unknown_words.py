@@ -91,10 +91,10 @@ def missing(
     ]
     if letters:
         return UserError("; ".join([what, *letters]))
-    if models := [word for word in plain if Path(word).is_dir() and any(option.name == "model" for option in options)]:
-        line = ["--model" if word == models[0] else word for word in words if word not in models[1:]]
-        at = line.index("--model") + 1
-        return UserError(f"{what} (write {_line(command, [*line[:at], models[0], *line[at:]])})")
+    folder = next((word for word in plain if word in words and Path(word).is_dir()), None)
+    if folder is not None and any(option.name == "model" for option in options):
+        at = words.index(folder)
+        return UserError(f"{what} (write {_line(command, [*words[:at], '--model', *words[at:]])})")
     after = max((words.index(word) + 1 for word in plain if word in words), default=0)
     flags = [word for option in options if not option.positional for word in (option.flag, option.name.upper())]
     line = [*words[:after], *(option.label for option in options if option.positional), *words[after:], *flags]

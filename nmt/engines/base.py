@@ -19,6 +19,7 @@ from nmt.translate.engine import SearchEngine
 from nmt.translate.options import AUTO_ENGINE, TranslatorOptions
 
 MODEL_KINDS: Final = ("model", "checkpoint")  # of the folders that every engine is offered
+PHRASES_DECODER: Final = "constrained-beam"  # the search that holds to phrases
 
 
 @options_class
@@ -45,10 +46,15 @@ class EngineRequest:
     load: Callable[..., Any]
     refused: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def takes_phrases(self) -> bool:
+        """Whether `phrase_search` holds to phrases that a translation must contain."""
+        return self.phrase_search.name == PHRASES_DECODER
+
     def opener(self, name: str, **options: Any) -> Callable[[], SearchEngine]:
         """A function that opens another engine for the same search. options: that differ"""
         changed = replace(self, options=replace(self.options, engine=name, **options))
-        return lambda: build_engine(name).open(changed)
+        return lambda: engines()[name].open(changed)
 
 
 class Engine(ABC):
@@ -83,59 +89,52 @@ class Engine(ABC):
         return self.title
 
 
-def engine_names() -> list[str]:
-    """The names of all engines; what is asked first comes first."""
-    return sorted(registry.names("engine"), key=lambda name: build_engine(name).order)
-
-
-def build_engine(name: str) -> Engine:
-    """The engine of that name. Raises UserError if there is none."""
-    engine: Engine = registry.build(registry.choose("engine", name))
-    return engine
+def engines() -> dict[str, Engine]:
+    """All engines by name, in the order in which `auto` asks them."""
+    built = {name: registry.build(registry.choose("engine", name)) for name in registry.names("engine")}
+    return dict(sorted(built.items(), key=lambda item: item[1].order))
 
 
 def kind_of_folder(folder: Path) -> str:
     """The kind of a model folder. Raises ArtefactError for a folder that is none."""
-    others = [kind for name in registry.names("engine") for kind in build_engine(name).folder_kinds]
+    others = [kind for engine in engines().values() for kind in engine.folder_kinds]
     return str(Artefact(folder, *MODEL_KINDS, *others).manifest["kind"])
 
 
 def open_engine(request: EngineRequest) -> SearchEngine:
     """Open the engine that the options name, or the first that does not refuse. Raises UserError."""
-    options, names = request.options, engine_names()
-    of_folder = [(name, kind) for name in names for kind in build_engine(name).folder_kinds if kind in request.kinds]
-    if of_folder:
-        return _open_folder(request, *of_folder[0])
-    if options.engine != AUTO_ENGINE:
-        engine = build_engine(options.engine)
-        if reason := engine.refusal(request):
-            raise UserError(f"--engine {options.engine}: {reason} (leave it out)")
-        return engine.open(request)
-    engines = [build_engine(name) for name in names]
-    for engine in engines[:-1]:
+    known, given = engines(), request.options.engine
+    for name, engine in known.items():
+        if set(engine.folder_kinds) & set(request.kinds):
+            return _open_folder(request, name, engine)
+    if given != AUTO_ENGINE:
+        if reason := known[given].refusal(request):
+            raise UserError(f"--engine {given}: {reason} (leave it out)")
+        return known[given].open(request)
+    *others, last = known.values()
+    for engine in others:
         if not (reason := engine.refusal(request)):
             try:
                 return engine.open(request)
             except UserError as error:
-                if not engines[-1].is_installed():
+                if not last.is_installed():
                     raise
                 reason = str(error)
-                if isinstance(
-                    error, ResourceError
-                ):  # which the user can mend; the next engine searches other models anyway
+                # Only what the user can fix is worth a line: the next engine searches other models anyway.
+                if isinstance(error, ResourceError):
                     log.info(f"{engine.title} is not used, and translating may be slower: {reason}")
         request.refused[engine.title] = reason
-    return engines[-1].open(request)
+    return last.open(request)
 
 
-def _open_folder(request: EngineRequest, name: str, kind: str) -> SearchEngine:
+def _open_folder(request: EngineRequest, name: str, engine: Engine) -> SearchEngine:
     """Open the one engine that reads a kind of folder."""
-    engine, folder = build_engine(name), request.folders[request.kinds.index(kind)]
     reason = engine.refusal(request)
     if request.options.engine not in (AUTO_ENGINE, name):
         reason = reason or f"--engine {request.options.engine} cannot read it"
     if request.phrase_search is not request.search:
         reason = reason or "--glossary needs our own search"
     if reason:
+        folder = next(f for f, kind in zip(request.folders, request.kinds, strict=True) if kind in engine.folder_kinds)
         raise UserError(f"{quoted(folder)}: is a folder for {engine.title}: {reason}")
     return engine.open(request)

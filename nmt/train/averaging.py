@@ -24,9 +24,7 @@ from nmt.train.options import AverageOptions
 from nmt.train.validation import Validation, validate
 
 MIN_SHARE_APART: Final = 0.95  # of --every-minutes: periods are not kept to the second
-MIN_SHARE_OF_RUN: Final = (
-    0.5  # of the newest checkpoint's updates, that the oldest has made too; before, models are far worse
-)
+MIN_SHARE_OF_RUN: Final = 0.5  # of the newest checkpoint's updates: models from before are often far worse
 MAX_TRIES: Final = 5  # each after a checkpoint that the run deleted
 
 

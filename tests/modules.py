@@ -1,0 +1,25 @@
+"""The modules of nmt as files, and what each imports, for the tests of the structure."""
+
+import ast
+from pathlib import Path
+
+import nmt
+
+ROOT = Path(nmt.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def module_of(file: Path) -> str:
+    return ".".join(("nmt", *file.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def imported_modules(file: Path) -> set[str]:
+    """The modules of nmt that a file imports anywhere, at its top or within a function, by name."""
+    known = {module_of(path) for path in FILES}
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return names & known - {module_of(file)}
