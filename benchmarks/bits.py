@@ -243,7 +243,9 @@ def _content(file: Path) -> bytes:
     """The content of a file; a JSON object without its times, its absolute paths, and hashes of files that have some."""
     if file.suffix != ".json" or not isinstance(content := json.loads(file.read_bytes()), dict):
         return file.read_bytes()
-    return json.dumps({key: value for key, value in content.items() if key not in CHANGING_KEYS}).encode()
+    return json.dumps(
+        {key: value for key, value in content.items() if key not in CHANGING_KEYS}, sort_keys=True
+    ).encode()
 
 
 def compare(old: Path, new: Path, only: str) -> int:

@@ -7,24 +7,26 @@ the trainer.
 """
 
 import ast
+import dataclasses
 import importlib
 import importlib.util
 import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from nmt.errors import UserError, needing_torch, quoted, unknown
 from nmt.log import log
-from nmt.options import REQUIRED, Option, Part, flat, make, options_of
+from nmt.options import REQUIRED, Option, Part, flat, make, options_class, options_of
 
+T = TypeVar("T")
 PartClass = TypeVar("PartClass", bound=Callable[..., Any])
 
 FOLDERS: Final = {
@@ -292,6 +294,69 @@ def _preset_files(roots: tuple[Root, ...]) -> dict[str, Preset]:
         name: Preset(name, table["help"], values_of(name), places[name], table.get("on_cpu", ""))
         for name, table in tables.items()
     }
+
+
+# Options classes that are open to parts
+
+
+def open_options_class(*kinds: str) -> Callable[[type[T]], type[T]]:
+    """Class decorator: an options class whose objects also have the options of every part of some kinds.
+
+    The options of such a part are a class of their own in its file or `options.py`; the object is an instance of it too, and
+    the part is built with it. So a part brings its flags, and no other file changes. A field declared by `chosen` takes the
+    names of the parts of its kind.
+    """
+
+    def decorated(cls: type[T]) -> type[T]:
+        own = options_class(cls)
+        own.opened = staticmethod(lambda: _opened(own, tuple(_options_classes(kinds))))  # type: ignore
+        own.__new__ = lambda given, *_, **__: object.__new__(own.opened() if given is own else given)  # type: ignore
+        return own
+
+    return decorated
+
+
+def _options_classes(kinds: Sequence[str]) -> list[type]:
+    """The options classes of all parts of some kinds, each once, in the order of kinds and names."""
+    classes = dict.fromkeys(options_class_of(kind, name) for kind in kinds for name in names(kind))
+    return [cls for cls in classes if dataclasses.fields(cls)]
+
+
+@cache
+def _opened(own: type, parts: tuple[type, ...]) -> type:
+    """A class with the fields of several options classes, which all of them are bases of."""
+    choosing = [field for field in dataclasses.fields(own) if "choice_of" in field.metadata]
+    choices = {
+        field.name: tuple(dict.fromkeys([field.default, *field.metadata["also"], *names(field.metadata["choice_of"])]))
+        for field in choosing
+    }
+    owners: dict[str, type] = {}
+    for cls in (own, *parts):
+        for name in (option.name for option in dataclasses.fields(cls)):
+            if (other := owners.setdefault(name, cls)) is not cls:
+                raise UserError(f"option '{name}' is in {other.__name__} and in {cls.__name__} (rename one of them)")
+
+    def post_init(self: Any) -> None:
+        for cls in (own, *parts):
+            cls.__post_init__(self)  # type: ignore[attr-defined]
+
+    body: dict[str, Any] = {"__module__": own.__module__, "__post_init__": post_init}
+    body["__annotations__"] = {name: Literal[values] for name, values in choices.items()}
+    body |= {f.name: dataclasses.field(default=f.default, metadata=f.metadata) for f in choosing}
+    return options_class(type(own.__name__, (*reversed(parts), own), body))
+
+
+def active(kind: str, options: object) -> list[Entry]:
+    """The parts of a kind that an object of an open options class makes use of, in their `order` and by name.
+
+    A part is used if one of its own options has another value than its default.
+    """
+    found = []
+    for name in names(kind):
+        own = options_of(options_class_of(kind, name))
+        if any(getattr(options, option.name) != option.default for option in own):
+            found.append(find(kind, name))
+    return sorted(found, key=lambda entry: (entry.cls.order, entry.name))  # type: ignore[attr-defined]
 
 
 # Building
