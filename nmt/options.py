@@ -72,8 +72,8 @@ class Part:
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
 
-def chosen(kind: str, default: str, help: str, aliases: Sequence[str] = (), also: Sequence[str] = ()) -> Any:
-    """A field of an open options class that names a part: `ffn: str = chosen("ffn", "dense", "which network")`.
+def choice(kind: str, default: str, help: str, aliases: Sequence[str] = (), also: Sequence[str] = ()) -> Any:
+    """A field of an open options class that names a part: `ffn: str = choice("ffn", "dense", "which network")`.
 
     The options of all parts of the kind stand beside it (see `registry.open_options_class`).
     kind, default, help, aliases: see `part`
@@ -123,7 +123,7 @@ class Option:
     bounds: see BOUND_CHECKS
     is_size: see `opt`
     kind: of the part that the option chooses, if it chooses one with options of its own
-    choice_of, also: see `chosen`
+    choice_of, also: see `choice`
     path: where the part stands that has the option, `criterion.decoder`; empty for a command's own
     key: its key in settings and saved files; its flag has the same spelling
     words: how many words without a flag may give its value: 0, 1, or None for all that remain
@@ -234,7 +234,7 @@ def options_of(cls: type, path: str = "", positional: Sequence[str] = ()) -> lis
 
     path: where a part of that class stands: `criterion.decoder`
     positional: the names of options whose values may be given without a flag; `NAME...` takes all words that remain
-    Raises UserError for a field that is not declared by `opt`, `chosen` or `part`.
+    Raises UserError for a field that is not declared by `opt`, `choice` or `part`.
     """
     cls = cls.__dict__["opened"]() if "opened" in cls.__dict__ else cls
     hints, options = get_type_hints(cls), list[Option]()
@@ -242,7 +242,7 @@ def options_of(cls: type, path: str = "", positional: Sequence[str] = ()) -> lis
     for field in dataclasses.fields(cls):
         name, metadata = field.name, field.metadata
         if "help" not in metadata:
-            raise UserError(f"{cls.__name__}.{name}: must be declared by opt(), chosen() or part()")
+            raise UserError(f"{cls.__name__}.{name}: must be declared by opt(), choice() or part()")
         options.append(Option(name, hints[name], field.default, **metadata, path=path, words=words.get(name, 0)))
     order = list(words)
     return sorted(options, key=lambda option: order.index(option.name) if option.positional else len(order))

@@ -26,7 +26,7 @@ from nmt.errors import UserError, needing_torch, quoted, unknown
 from nmt.log import log
 from nmt.options import REQUIRED, Option, Part, flat, make, options_class, options_of
 
-T = TypeVar("T")
+AnyOptions = TypeVar("AnyOptions")
 PartClass = TypeVar("PartClass", bound=Callable[..., Any])
 
 FOLDERS: Final = {
@@ -299,15 +299,15 @@ def _preset_files(roots: tuple[Root, ...]) -> dict[str, Preset]:
 # Options classes that are open to parts
 
 
-def open_options_class(*kinds: str) -> Callable[[type[T]], type[T]]:
+def open_options_class(*kinds: str) -> Callable[[type[AnyOptions]], type[AnyOptions]]:
     """Class decorator: an options class whose objects also have the options of every part of some kinds.
 
     The options of such a part are a class of their own in its file or `options.py`; the object is an instance of it too, and
-    the part is built with it. So a part brings its flags, and no other file changes. A field declared by `chosen` takes the
+    the part is built with it. So a part brings its flags, and no other file changes. A field declared by `choice` takes the
     names of the parts of its kind.
     """
 
-    def decorated(cls: type[T]) -> type[T]:
+    def decorated(cls: type[AnyOptions]) -> type[AnyOptions]:
         own = options_class(cls)
         own.opened = staticmethod(lambda: _opened(own, tuple(_options_classes(kinds))))  # type: ignore
         own.__new__ = lambda given, *_, **__: object.__new__(own.opened() if given is own else given)  # type: ignore

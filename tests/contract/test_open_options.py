@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from nmt import UserError, opt, options_class, registry
-from nmt.options import as_dict, chosen, make, options_of
+from nmt.options import as_dict, choice, make, options_of
 
 
 @options_class
@@ -36,7 +36,7 @@ def searches(monkeypatch):
 @registry.open_options_class("search")
 class Settings:
     width: int = opt(4, "hypotheses", minimum=1)
-    search: str = chosen("search", "plain", "the search", also=("auto",))
+    search: str = choice("search", "plain", "the search", also=("auto",))
 
     def __post_init__(self):
         if self.width == 13:
