@@ -16,12 +16,12 @@ from random import Random
 
 import numpy as np
 
+from nmt.extensions.texts.markup import Passage, escaped, parse
+from nmt.extensions.texts.projection import projected, unit_weights
 from nmt.text.corpus import read_lines
-from nmt.text.markup import Passage, escaped, parse
 from nmt.translate.forced_decoding import force_decode
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.own_engine import OwnEngine
-from nmt.translate.projection import projected, unit_weights
 from nmt.translators import load
 
 TAG = re.compile(r"<[^<>]*>")

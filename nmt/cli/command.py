@@ -257,12 +257,15 @@ class ShellCommand(TyperCommand):
         return self.command.call(self.table, self.settings, self.argv)
 
     def _read(self, ctx: Any) -> None:
-        command, groups = self.command, self.command.own_groups()
+        command = self.command
         # The flags of parts are not known yet, and their values look like words without a flag.
-        options = [option for option in chain(*groups.values()) if not (option.positional and command.kinds)]
+        options = [
+            option for option in chain(*command.own_groups().values()) if not (option.positional and command.kinds)
+        ]
         values, _ = self._parse(ctx, options, flags_of(options))
         for plugin in values.get("plugin", ()):
             registry.load_plugin(plugin)
+        groups = command.own_groups()  # again: a plug-in may bring options
         files = [file_layer(path, read_toml(Path(path))) for path in values.get("config", ())]
         bases = command.bases([*files, Layer(COMMAND_LINE, values)])
         chosen = None

@@ -12,8 +12,9 @@ from dataclasses import replace
 from itertools import combinations
 from os.path import realpath
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 
+from nmt import registry
 from nmt.cli.command import Command, Parts, start_is_over
 from nmt.cli.prompt import Prompt, is_terminal, is_typed
 from nmt.dist import MAX_WAIT_MINUTES, World
@@ -53,7 +54,7 @@ class FileOptions:
     output: str = opt("-", "file for the translations; - is stdout", aliases=("o",))
 
 
-@options_class
+@registry.open_options_class("pass")
 class TranslateOptions(TranslatorOptions, FileOptions):
     input_form: Literal["text", "prefix", "phrases", "json"] = opt(
         "text",
@@ -98,15 +99,10 @@ class TranslateOptions(TranslatorOptions, FileOptions):
             raise ValueError(
                 f"--attention: is drawn on one device, and --devices is {self.devices} (leave one of them out)"
             )
-        if self.beam_graph is not None and (
-            self.devices > 1 or self.shortlist is not None or self.glossary is not None
-        ):
+        if self.beam_graph is not None and (self.devices > 1 or self.shortlist is not None):
             raise ValueError(
-                "--beam-graph: needs one device and a search without --shortlist and --glossary (leave --devices, --shortlist "
-                "and --glossary out)"
+                "--beam-graph: needs one device and a search without --shortlist (leave --devices and --shortlist out)"
             )
-        if self.is_drawn and (self.split or self.repair or self.markup != "none"):
-            raise ValueError("--attention, --beam-graph: draw whole lines (leave --split, --markup and --repair out)")
         if self.format != "text":
             self._check_document()
         elif self.retranslate:
@@ -146,7 +142,7 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         flags = {"input_form": self.input_form != "text", "json": self.json, "attention": self.is_drawn}
         names = "alignment", "word_scores", "raw_tokens", "replace_unk", "strict"
         flags |= {"min_confidence": self.min_confidence is not None}
-        flags |= {name: getattr(self, name) for name in names} | {"markup": self.markup == "html"}
+        flags |= {name: getattr(self, name) for name in names}
         if given := [flag_of(name) for name, is_given in flags.items() if is_given]:
             raise ValueError(f"{', '.join(given)}: are of lines of text (leave them out with --format {self.format})")
 
@@ -184,7 +180,8 @@ def _open(options: TranslateOptions, parts: Parts, world: World) -> "Translator"
 
     settings = replace(options, engine="torch") if options.is_drawn else options
     if options.format != "text":
-        settings = replace(options, split=True, markup="xml")
+        of_texts: dict[str, Any] = {"split": True, "markup": "xml"}
+        settings = replace(options, **of_texts)
     translator = open_translator(options.model, settings, parts.by_kind["decoder"], world)
     if options.input_form == "phrases" and not translator.engine.takes_phrases:
         raise UserError("--input-form phrases: needs a search that takes phrases (give --decoder constrained-beam)")

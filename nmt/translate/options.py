@@ -4,8 +4,7 @@ from typing import Final, Literal
 
 from nmt import registry
 from nmt.errors import unknown
-from nmt.options import MAX_THREADS, opt, options_class
-from nmt.text.markup import MarkupName
+from nmt.options import MAX_THREADS, opt
 
 MAX_REPLICAS: Final = 256
 MAX_DEFAULT_REPLICAS: Final = 16  # each has the tensors of a batch in memory
@@ -25,7 +24,7 @@ def engine_name(given: str) -> str:
     return name
 
 
-@options_class
+@registry.open_options_class("pass")
 class TranslatorOptions:
     """The options of a Translator besides its models and its search."""
 
@@ -52,18 +51,6 @@ class TranslatorOptions:
         minimum=1,
     )
     max_source_length: int = opt(1024, "tokens of a line; a longer line is cut, with a warning", minimum=1)
-    split: bool = opt(
-        False, "translate each sentence of a line on its own; white space between them, blank lines too, stays"
-    )
-    markup: MarkupName = opt(
-        "none", "tags that the text has, and placeholders: each comes back, where the attention says; html or xml"
-    )
-    glossary: str | None = opt(
-        None, "file of terms and the translations that they must have: a term, a tab and its translation on each line"
-    )
-    repair: bool = opt(
-        False, "translate again, otherwise, what repeats itself or where a part is missing; a warning tells of each"
-    )
     avoid: str | None = opt(None, "file of words and phrases, one a line, that no translation contains as whole words")
     raw_tokens: bool = opt(False, "print the model's tokens, separated by spaces, instead of words")
     word_scores: bool = opt(False, "print nats of each word and of the end (with --raw-tokens of each token)")
@@ -112,21 +99,6 @@ class TranslatorOptions:
         object.__setattr__(self, "engine", engine_name(self.engine))
         if self.alignment not in (None, "hard", "soft") and not _is_weight(self.alignment):
             raise ValueError(f"--alignment {self.alignment}: must be hard, soft, or a number from 0 to 1")
-        details = ("alignment", self.alignment), ("word-scores", self.word_scores), ("raw-tokens", self.raw_tokens)
-        for flag, given in (("split", self.split), ("markup", self.markup != "none"), ("repair", self.repair)):
-            for detail, wanted in details if given else ():
-                if wanted:
-                    raise ValueError(
-                        f"--{flag}, --{detail}: a text in parts has no words to number (leave one of them out)"
-                    )
-            if given and self.min_confidence is not None:
-                raise ValueError(
-                    f"--{flag}, --min-confidence: a text in parts has no confidence (leave one of them out)"
-                )
-        if self.markup != "none" and self.replace_unk:
-            raise ValueError(
-                "--markup, --replace-unk: only one of them can rewrite a translation (leave one of them out)"
-            )
         if self.capture and self.compile:
             raise ValueError("--capture, --compile: one of them at a time (leave the other out)")
         if self.unk_dictionary is not None and not self.replace_unk:

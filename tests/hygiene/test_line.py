@@ -30,7 +30,9 @@ ALLOWED = {  # between extensions, by the tree of docs/explanation/design.md
     ("ctranslate2", "searches"),
     ("ctranslate2", "toolkits"),
     ("doctor", "watch"),
+    ("documents", "texts"),
     ("serve", "doctor"),
+    ("serve", "texts"),
     ("sweep", "watch"),
     ("toolkits", "ctranslate2"),
 }

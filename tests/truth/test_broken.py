@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from nmt.errors import InputError
-from nmt.translate.faults import faults
-from nmt.translate.glossary import Glossary
+from nmt.extensions.texts.faults import faults
+from nmt.extensions.texts.glossary import Glossary
 
 SENTENCE = "The committee decided on Monday that the new bridge will be built next year."
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.text.markup import MAX_NESTED_ELEMENTS, Passage, escaped, parse, placeholders
-from nmt.translate.projection import _shares, projected, source_units, unit_weights, units
+from nmt.extensions.texts.markup import MAX_NESTED_ELEMENTS, Passage, escaped, parse, placeholders
+from nmt.extensions.texts.projection import _shares, projected, source_units, unit_weights, units
 
 
 def texts(text: str, markup: str) -> list[str]:

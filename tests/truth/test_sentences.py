@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.text.sentences import MAX_CHARACTERS, clauses, sentences
+from nmt.extensions.texts.sentences import MAX_CHARACTERS, clauses, sentences
 
 
 def split(text: str, language: str) -> list[str]:

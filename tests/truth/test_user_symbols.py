@@ -10,6 +10,7 @@ from conftest import train_arguments, write_corpus
 from nmt.artefact import Artefact
 from nmt.data.prepare import PrepareOptions, prepare
 from nmt.data.subword_sampling import SubwordSampler
+from nmt.extensions.texts.text_steps import TextSettings, text_steps
 from nmt.extensions.vocabularies.extension import is_extension
 from nmt.extensions.vocabularies.segmentations import segmentations_of
 from nmt.options import options_of
@@ -18,7 +19,6 @@ from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
 from nmt.text.steps import Truecaser
 from nmt.text.vocabulary import CodesVocabulary, WordVocabulary
 from nmt.translate.requests import Request
-from nmt.translate.texts import TextSettings, text_steps
 
 TAGS = ("<2de>", "<FORMAL>", ">>fr<<", "tag,comma")
 WORDS = ["garden", "house", "river", "mountains", "teacher's", "Letters", "kitchen", "market"]

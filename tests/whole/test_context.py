@@ -18,13 +18,13 @@ from nmt.artefact import Artefact
 from nmt.checkpoint import load_model
 from nmt.data.shards import Corpus, PreparedData
 from nmt.extensions.ctranslate2.engine import CTranslate2Engine, CTranslate2Model
+from nmt.extensions.texts.text_steps import TextSettings, text_steps
 from nmt.text.context import SEPARATOR
 from nmt.text.pipeline import Pipeline, Side
 from nmt.translate.forced_decoding import force_decode
 from nmt.translate.own_engine import OwnEngine
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate, Translation
-from nmt.translate.texts import TextSettings, text_steps
 
 NOUNS = {"cat": ("katze", "sie"), "dog": ("hund", "er"), "lamp": ("lampe", "sie"), "tree": ("baum", "er")}
 VERBS = {"falls": "faellt", "sleeps": "schlaeft", "burns": "brennt"}

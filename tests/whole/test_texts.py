@@ -12,12 +12,13 @@ from nmt import registry, translators
 from nmt.cli.main import run
 from nmt.dist import World
 from nmt.errors import UserError
+from nmt.extensions.texts.again import search_again, with_phrases
+from nmt.extensions.texts.text_steps import TextSettings, text_steps
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate, Translation
-from nmt.translate.texts import TextSettings, text_steps
-from nmt.translators import load, search_again, with_phrases
+from nmt.translators import load
 
 PARAGRAPH = "  Ban des kit.  Lora mus!\n\nBas den"
 

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any, Final, NamedTuple
 
 from nmt.errors import quoted
-from nmt.text.markup import PLACEHOLDER, escaped, has_letters
+from nmt.extensions.texts.markup import PLACEHOLDER, escaped, has_letters
 
 # One group, so that `split` gives literal text at even places, markers at odd ones.
 MARKER: Final = re.compile(r'(<g id="\d+">|</g>|<x id="\d+"/>)')

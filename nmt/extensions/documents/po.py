@@ -11,8 +11,8 @@ from translate.storage import pypo
 from nmt.errors import InputError
 from nmt.extensions.documents.document import Languages, Unit, damaged, warn_of_language
 from nmt.extensions.documents.markers import WRITTEN_TAG, Markers
+from nmt.extensions.texts.markup import PLACEHOLDER
 from nmt.text.corpus import BOM
-from nmt.text.markup import PLACEHOLDER
 
 MESSAGE: Final = re.compile(rb"^\s*(?:#~\s*)?msgid\b", re.MULTILINE)
 PLURAL_FORMS: Final = re.compile(r"\s*nplurals\s*=\s*(\d+)\s*;\s*plural\s*=\s*([^;]+)")

@@ -17,12 +17,13 @@ from nmt.errors import ResourceError, UserError, one_line, quoted
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError, busy
 from nmt.extensions.serve.scheduler import ClosedError, NumberedTranslation, Scheduler
+from nmt.extensions.texts.again import search_again, with_phrases
 from nmt.log import log
 from nmt.options import Part
 from nmt.runs import find_model
 from nmt.text.pipeline import Pipeline
 from nmt.translate.requests import Request
-from nmt.translators import SharedModels, open_translator, search_again, with_phrases
+from nmt.translators import SharedModels, open_translator
 
 _T = TypeVar("_T")
 

@@ -13,12 +13,12 @@ from nmt.extensions.serve.models import Details, Models, ServedModel, in_thread
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.scheduler import NumberedTranslation
+from nmt.extensions.texts.text_steps import Round, TextSettings, advance, next_rounds, text_steps
 from nmt.text.context import DocumentLines
 from nmt.text.corpus import visible_line
 from nmt.text.languages import base_language
 from nmt.translate.requests import Request, in_context
 from nmt.translate.results import CUT, CUT_TEXT, Translation
-from nmt.translate.texts import Round, TextSettings, advance, next_rounds, text_steps
 
 PLAIN: Final = Details()
 SENTENCES: Final = TextSettings(split=True)  # of protocols whose clients send any text

@@ -10,9 +10,9 @@ from nmt.extensions.serve.models import known_languages
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.protocols.names import language_name
 from nmt.extensions.serve.service import Service
+from nmt.extensions.texts.markup import MarkupName
+from nmt.extensions.texts.text_steps import TextSettings
 from nmt.text.languages import base_language
-from nmt.text.markup import MarkupName
-from nmt.translate.texts import TextSettings
 
 NO_NEWLINES: Final = "nonewlines"  # of split_sentences: line breaks are spaces
 NO_LIMIT: Final = 1 << 40  # characters of a month

@@ -9,9 +9,9 @@ from nmt.extensions.serve.models import Details, known_languages
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.protocols.names import language_name
 from nmt.extensions.serve.service import Service
-from nmt.text.markup import MarkupName
+from nmt.extensions.texts.markup import MarkupName
+from nmt.extensions.texts.text_steps import TextSettings
 from nmt.translate.requests import Request
-from nmt.translate.texts import TextSettings
 
 MAX_LISTED_ALTERNATIVES: Final = 20
 PERCENT: Final = 100

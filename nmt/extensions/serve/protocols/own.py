@@ -30,11 +30,11 @@ from nmt.extensions.serve.openapi import Operation, describe
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.scheduler import NumberedTranslation
 from nmt.extensions.serve.service import Service
+from nmt.extensions.texts.glossary import Glossary
+from nmt.extensions.texts.text_steps import TextSettings
 from nmt.text.corpus import visible_line
-from nmt.translate.glossary import Glossary
 from nmt.translate.requests import Request, cleaned_request
 from nmt.translate.results import Candidate, Translation
-from nmt.translate.texts import TextSettings
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4"  # of Prometheus' text format
 EVENTS: Final = {"translation": TranslationEvent, "end": EndEvent, ERROR_EVENT: ErrorAnswer}

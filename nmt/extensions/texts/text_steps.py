@@ -6,7 +6,7 @@ through a model together.
 """
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from itertools import compress, pairwise
 from typing import Final, NamedTuple
@@ -14,21 +14,16 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec import structs
 
-from nmt.log import Bar
-from nmt.signals import StopCheck
+from nmt.extensions.texts.faults import faults
+from nmt.extensions.texts.glossary import Glossary
+from nmt.extensions.texts.markup import MarkupName, Passage, escaped, has_letters, parse, placeholders
+from nmt.extensions.texts.projection import Weights, projected, unit_weights
+from nmt.extensions.texts.sentences import MAX_CHARACTERS, Span, clauses, sentences
 from nmt.text.corpus import is_invisible
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
-from nmt.text.markup import MarkupName, Passage, escaped, has_letters, parse, placeholders
 from nmt.text.pipeline import Pipeline
-from nmt.text.sentences import MAX_CHARACTERS, Span, clauses, sentences
-from nmt.translate.engine import SearchEngine
-from nmt.translate.faults import faults
-from nmt.translate.glossary import Glossary
-from nmt.translate.options import TranslatorOptions
-from nmt.translate.projection import Weights, projected, unit_weights
 from nmt.translate.requests import Request
 from nmt.translate.results import BROKEN, CUT_TEXT, REPAIRED, Candidate, Translation
-from nmt.translate.translator import Translator
 
 MAX_TEXT_CHARACTERS: Final = 1 << 20  # of a line that is translated in sentences
 MIN_CLAUSE: Final = 20  # characters of a part of a sentence that is translated again in parts
@@ -115,44 +110,6 @@ def next_rounds(waiting: dict[int, Round]) -> tuple[bool, dict[int, Round]]:
     is_repair = all(step.is_repair for step in waiting.values())
     numbers = [number for number, step in waiting.items() if step.is_repair == is_repair]
     return is_repair, {number: waiting.pop(number) for number in numbers}
-
-
-class TextTranslator(Translator):
-    """A Translator of any texts.
-
-    open_repair: opens the translator of what came out broken, when it is first needed
-    """
-
-    def __init__(
-        self,
-        engine: SearchEngine,
-        options: TranslatorOptions,
-        avoid: Sequence[str],
-        settings: TextSettings,
-        open_repair: Callable[[], Translator],
-    ) -> None:
-        super().__init__(engine, options, avoid)
-        self.settings, self._open_repair = settings, open_repair
-        if settings.split or settings.needs_attention:
-            self.max_characters = MAX_TEXT_CHARACTERS
-
-    def translate(
-        self, requests: Sequence[Request | str], check: StopCheck = lambda: None, bar: Bar | None = None
-    ) -> list[Translation]:
-        """See Translator. The rounds of the texts are joined."""
-        texts = [text_steps(request, self.settings, self.pipeline) for request in self.parsed(requests)]
-        waiting: dict[int, Round] = {}
-        results = [advance(text, None, waiting, number) for number, text in enumerate(texts)]
-        while waiting:
-            is_repair, now = next_rounds(waiting)
-            passages = [request for step in now.values() for request in step.requests]
-            translate = self._open_repair().translate if is_repair else super().translate
-            answers = iter(translate(passages, check, Bar("translating")))  # the given bar counts texts, not passages
-            for number, step in now.items():
-                results[number] = advance(texts[number], [next(answers) for _ in step.requests], waiting, number)
-        if bar is not None:
-            bar.advance(len(texts))
-        return [result or Translation() for result in results]
 
 
 class _PassageTranslation(NamedTuple):

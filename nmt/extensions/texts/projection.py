@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.text.markup import NO_ELEMENT, Marker, Passage, escaped
-from nmt.text.sentences import Span
+from nmt.extensions.texts.markup import NO_ELEMENT, Marker, Passage, escaped
+from nmt.extensions.texts.sentences import Span
 from nmt.text.words import unit_pattern
 
 Weights = NDArray[np.float64]

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.text.sentences import sentences
+from nmt.extensions.texts.sentences import sentences
 from nmt.text.words import word_pattern
 
 MAX_REPEATED: Final = 8  # words of a group that comes again and again

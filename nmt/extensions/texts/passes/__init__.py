@@ -1,0 +1,1 @@
+"""The pass of texts."""

@@ -1,0 +1,49 @@
+"""The options of texts that are more than a line. Without torch, so that `--help` answers at once."""
+
+from typing import Any
+
+from nmt import opt, options_class
+from nmt.extensions.texts.markup import MarkupName
+
+
+@options_class
+class TextOptions:
+    split: bool = opt(
+        False, "translate each sentence of a line on its own; white space between them, blank lines too, stays"
+    )
+    markup: MarkupName = opt(
+        "none", "tags that the text has, and placeholders: each comes back, where the attention says; html or xml"
+    )
+    glossary: str | None = opt(
+        None, "file of terms and the translations that they must have: a term, a tab and its translation on each line"
+    )
+    repair: bool = opt(
+        False, "translate again, otherwise, what repeats itself or where a part is missing; a warning tells of each"
+    )
+
+    def __post_init__(self) -> None:
+        if self.glossary is not None and getattr(self, "beam_graph", None) is not None:
+            raise ValueError("--glossary: its search cannot be drawn (leave it or --beam-graph out)")
+        if self.markup == "html" and getattr(self, "format", "text") != "text":
+            raise ValueError("--markup: is of lines of text (leave it out with --format)")
+        given = [flag for flag in ("split", "markup", "repair") if getattr(self, flag) not in (False, "none")]
+        check_lines_only(self, given)
+        if self.markup != "none" and getattr(self, "replace_unk", False):
+            raise ValueError(
+                "--markup, --replace-unk: only one of them can rewrite a translation (leave one of them out)"
+            )
+
+
+def check_lines_only(options: Any, given: list[str]) -> None:
+    """Raise ValueError if an option needs whole lines, and another, one of those given, divides them."""
+    for flag in given:
+        for name in ("alignment", "word_scores", "raw_tokens"):
+            if getattr(options, name, None):
+                detail = name.replace("_", "-")
+                raise ValueError(
+                    f"--{flag}, --{detail}: a text in parts has no words to number (leave one of them out)"
+                )
+        if getattr(options, "min_confidence", None) is not None:
+            raise ValueError(f"--{flag}, --min-confidence: a text in parts has no confidence (leave one of them out)")
+    if given and getattr(options, "is_drawn", False):
+        raise ValueError("--attention, --beam-graph: draw whole lines (leave --split, --markup and --repair out)")

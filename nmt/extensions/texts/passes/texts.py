@@ -1,0 +1,103 @@
+"""The pass that translates any text: in sentences, with tags, by a glossary, and again what came out broken."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from nmt import register
+from nmt.engines.base import MODEL_KINDS, PHRASES_DECODER, kind_of_folder
+from nmt.engines.torch_engine import has_torch
+from nmt.errors import UserError, missing_torch
+from nmt.extensions.texts.again import search_again, with_phrases
+from nmt.extensions.texts.glossary import Glossary
+from nmt.extensions.texts.passes.options import TextOptions
+from nmt.extensions.texts.text_steps import (
+    MAX_TEXT_CHARACTERS,
+    Round,
+    TextSettings,
+    advance,
+    next_rounds,
+    text_steps,
+)
+from nmt.log import Bar
+from nmt.options import Part
+from nmt.passes.base import Pass, Searches
+from nmt.runs import find_model
+from nmt.signals import StopCheck
+from nmt.translate.options import TranslatorOptions
+from nmt.translate.requests import Request
+from nmt.translate.results import Translation
+from nmt.translate.translator import Translator
+
+
+@register("pass", "texts", TextOptions)
+class TextPass(Pass):
+    """Texts of several sentences, with tags, with terms of a glossary, and repairs of broken translations."""
+
+    order = 10
+
+    def __init__(self, options: TextOptions) -> None:
+        super().__init__(options)
+        glossary = Glossary.read(Path(options.glossary)) if options.glossary is not None else None
+        self.settings = TextSettings(options.split, options.markup, glossary, options.repair)
+
+    def search(self, models: Sequence[str], part: Part) -> Part:
+        settings = self.settings
+        if settings.glossary and part.name not in ("beam", PHRASES_DECODER):
+            raise UserError(f"--glossary: needs --decoder beam or {PHRASES_DECODER}, and {part.name} is given")
+        if settings.repair and any(kind_of_folder(find_model(Path(model))) not in MODEL_KINDS for model in models):
+            raise UserError(
+                "--repair: needs our own search, and an exported folder has none (give the model it was made of)"
+            )
+        if settings.repair and not has_torch():
+            raise missing_torch("--repair")
+        return with_phrases(part) if settings.glossary else part
+
+    def inner(self, options: TranslatorOptions) -> TranslatorOptions:
+        if not self.settings.needs_attention:
+            return options
+        return replace(options, alignment="soft", raw_tokens=True)
+
+    def around(self, translator: Translator, searches: Searches) -> Translator:
+        again = replace(searches.options, engine="torch", capture=False)  # which a coverage penalty does not go with
+
+        def open_repair() -> Translator:
+            return searches.open(again, search_again(searches.search, searches.models))
+
+        return TextTranslator(translator, searches, self.settings, cache(open_repair))
+
+
+class TextTranslator(Translator):
+    """A Translator of any texts, by another one of lines.
+
+    inner: the other
+    open_repair: opens the translator of what came out broken, when it is first needed
+    """
+
+    def __init__(
+        self, inner: Translator, searches: Searches, settings: TextSettings, open_repair: Callable[[], Translator]
+    ) -> None:
+        super().__init__(inner.engine, searches.options, searches.avoid)
+        self.inner, self.settings, self._open_repair = inner, settings, open_repair
+        if settings.split or settings.needs_attention:
+            self.max_characters = MAX_TEXT_CHARACTERS
+
+    def translate(
+        self, requests: Sequence[Request | str], check: StopCheck = lambda: None, bar: Bar | None = None
+    ) -> list[Translation]:
+        """See Translator. The rounds of the texts are joined."""
+        texts = [text_steps(request, self.settings, self.pipeline) for request in self.parsed(requests)]
+        waiting: dict[int, Round] = {}
+        results = [advance(text, None, waiting, number) for number, text in enumerate(texts)]
+        while waiting:
+            is_repair, now = next_rounds(waiting)
+            passages = [request for step in now.values() for request in step.requests]
+            translator = self._open_repair() if is_repair else self.inner
+            # The given bar counts texts, not passages.
+            answers = iter(translator.translate(passages, check, Bar("translating")))
+            for number, step in now.items():
+                results[number] = advance(texts[number], [next(answers) for _ in step.requests], waiting, number)
+        if bar is not None:
+            bar.advance(len(texts))
+        return [result or Translation() for result in results]
