@@ -38,6 +38,7 @@ FOLDERS: Final = {
     "metric": "metrics",
     "engine": "engines",
     "pass": "passes",
+    "format": "formats",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"

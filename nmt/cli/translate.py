@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import combinations
 from os.path import realpath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
+from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 
 from nmt import registry
 from nmt.cli.command import Command, Parts, start_is_over
@@ -20,8 +20,9 @@ from nmt.cli.prompt import Prompt, is_terminal, is_typed
 from nmt.dist import MAX_WAIT_MINUTES, World
 from nmt.errors import UserError, needing_torch, quoted
 from nmt.files import check_output_file, new_output, to_json, write_output
+from nmt.formats.base import LINES, Languages, open_format
 from nmt.log import log
-from nmt.options import MAX_PROCESSES, REQUIRED, flag_of, opt, options_class
+from nmt.options import MAX_PROCESSES, REQUIRED, choice, flag_of, opt, options_class
 from nmt.signals import Signals
 from nmt.text.archive import text_exists
 from nmt.translate.options import TranslatorOptions
@@ -54,7 +55,7 @@ class FileOptions:
     output: str = opt("-", "file for the translations; - is stdout", aliases=("o",))
 
 
-@registry.open_options_class("pass")
+@registry.open_options_class("pass", "format")
 class TranslateOptions(TranslatorOptions, FileOptions):
     input_form: Literal["text", "prefix", "phrases", "json"] = opt(
         "text",
@@ -62,11 +63,11 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         "--decoder constrained-beam); or a JSON object with source, source_context, target_prefix, constraints, avoid, whose "
         "other fields are copied to the output",
     )
-    format: Literal["text", "po", "xliff", "srt", "tmx", "docx"] = opt(
-        "text",
+    format: str = choice(
+        "format",
+        LINES,
         "lines of text; or one document, whose untranslated texts are translated and all else kept (needs the extra `formats`)",
     )
-    retranslate: bool = opt(False, "with --format: also translate what has a translation, which is replaced")
     buffer_size: int = opt(
         2000, "lines that are read ahead and sorted by length; fewer where no line is waiting", minimum=1
     )
@@ -103,10 +104,8 @@ class TranslateOptions(TranslatorOptions, FileOptions):
             raise ValueError(
                 "--beam-graph: needs one device and a search without --shortlist (leave --devices and --shortlist out)"
             )
-        if self.format != "text":
+        if self.format != LINES:
             self._check_document()
-        elif self.retranslate:
-            raise ValueError("--retranslate: is of documents (give --format too, or leave it out)")
         if self.input.count(STDIN_NAME) > 1:
             raise ValueError("- is given twice, but stdin is one text (name a file for one of them)")
         if self.is_drawn and self.engine == "ctranslate2":
@@ -137,8 +136,6 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         """Raise ValueError for what does not go with a document."""
         if len(self.input) != 1 or self.input[0] == STDIN_NAME:
             raise ValueError(f"--format {self.format}: translates one document (name one file, with --input)")
-        if self.format == "docx" and self.output == "-":
-            raise ValueError("--format docx: is no text that stdout could show (give --output FILE.docx)")
         flags = {"input_form": self.input_form != "text", "json": self.json, "attention": self.is_drawn}
         names = "alignment", "word_scores", "raw_tokens", "replace_unk", "strict"
         flags |= {"min_confidence": self.min_confidence is not None}
@@ -179,9 +176,8 @@ def _open(options: TranslateOptions, parts: Parts, world: World) -> "Translator"
     from nmt.translators import open_translator
 
     settings = replace(options, engine="torch") if options.is_drawn else options
-    if options.format != "text":
-        of_texts: dict[str, Any] = {"split": True, "markup": "xml"}
-        settings = replace(options, **of_texts)
+    if options.format != LINES:
+        settings = replace(options, **open_format(options.format, options).settings)
     translator = open_translator(options.model, settings, parts.by_kind["decoder"], world)
     if options.input_form == "phrases" and not translator.engine.takes_phrases:
         raise UserError("--input-form phrases: needs a search that takes phrases (give --decoder constrained-beam)")
@@ -196,7 +192,7 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
     names = options.input or (STDIN_NAME,)
     for name in names:
         _check_text(name)
-    if options.format != "text":
+    if options.format != LINES:
         return _lead_document(options, parts, world)
     drawings = None
     if options.is_drawn:
@@ -239,10 +235,6 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
 
 def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int:
     """Translate a document. Its output is opened when its whole content is known: after an error there is none."""
-    from msgspec import structs
-
-    from nmt.extensions.documents.document import Languages, read_document, translate_units
-    from nmt.extensions.documents.markers import from_xml, to_xml
     from nmt.text.context import DocumentLines
     from nmt.translate.line_warnings import LineWarnings
     from nmt.translate.requests import Request, in_context
@@ -251,35 +243,30 @@ def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int
     for written in (options.output, options.stats):
         if written not in (None, "-"):
             check_output_file(Path(written))
-    document = read_document(Path(name), options.format)
+    document = open_format(options.format, options).read(Path(name))
     translator = _open(options, parts, world)
     if translator.engine.n_best > 1:
         raise UserError(
             f"--n-best {translator.engine.n_best}: a document takes one translation of a text (leave it out)"
         )
     began, warnings = time.monotonic(), LineWarnings(place_of(name))
-    languages = Languages(translator.pipeline.source_lang, translator.pipeline.target_lang)
-    units = document.units(languages, options.retranslate)
-    with _shared(options, translator, world) as line_translator, Signals() as signals:
-
-        def translate(texts: list[str]) -> "list[Translation]":
-            translations = []
-            requests = in_context([Request(to_xml(text)) for text in texts], DocumentLines(translator.context))
-            with log.progress("translating", len(texts), "texts") as bar:
-                for start in range(0, len(texts), options.buffer_size):
-                    window = requests[start : start + options.buffer_size]
-                    translations += line_translator.translate(window, signals.check, bar)
-            return [
-                structs.replace(row, candidates=[structs.replace(c, text=from_xml(c.text)) for c in row.candidates])
-                for row in translations
-            ]
-
-        number = translate_units(units, translate, warnings)
+    texts = document.texts(Languages(translator.pipeline.source_lang, translator.pipeline.target_lang))
+    requests = in_context(list(map(Request, texts)), DocumentLines(translator.context))
+    translations: list[Translation] = []
+    with (
+        _shared(options, translator, world) as line_translator,
+        Signals() as signals,
+        log.progress("translating", len(texts), "texts") as bar,
+    ):
+        for start in range(0, len(texts), options.buffer_size):
+            window = requests[start : start + options.buffer_size]
+            translations += line_translator.translate(window, signals.check, bar)
+    document.write(translations, warnings)
     warnings.log_counts()
     with _opened(options.output) as output:
         output.write(document.content())
     if options.stats is not None:
-        write_output(Path(options.stats), _stats(number, warnings.num_failed, 0, time.monotonic() - began))
+        write_output(Path(options.stats), _stats(len(texts), warnings.num_failed, 0, time.monotonic() - began))
     return 5 if warnings.num_failed else 0
 
 

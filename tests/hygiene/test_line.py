@@ -12,8 +12,6 @@ nmt.cli.evaluate -> nmt.extensions.scores.metrics.paper_bleu
 nmt.cli.evaluate -> nmt.extensions.scores.significance
 nmt.cli.score -> nmt.extensions.scores.contrast
 nmt.cli.scores -> nmt.extensions.scores.significance
-nmt.cli.translate -> nmt.extensions.documents.document
-nmt.cli.translate -> nmt.extensions.documents.markers
 nmt.cli.translate -> nmt.extensions.watch.drawings
 nmt.data.prepare -> nmt.extensions.vocabularies.extension
 nmt.data.subword_sampling -> nmt.extensions.vocabularies.segmentations

@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 from conftest import small_model
 from extras import EXTRAS, named_packages
+from msgspec import structs
 
+from nmt import registry
+from nmt.cli.translate import TranslateOptions
 from nmt.errors import ArtefactError, InputError
-from nmt.extensions.documents.document import Languages, read_document, translate_units
-from nmt.extensions.documents.markers import PLACEHOLDER, LiteralTag, Markers, peel
-from nmt.extensions.documents.srt import wrap
+from nmt.extensions.documents.document import UnitTexts
+from nmt.extensions.documents.formats.srt import wrap
+from nmt.extensions.documents.markers import PLACEHOLDER, LiteralTag, Markers, from_xml, peel, to_xml
+from nmt.formats.base import Languages, open_format
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.results import Candidate, Translation
 
@@ -235,9 +239,20 @@ def upper(texts: list[str]) -> list[Translation]:
     return [Translation([Candidate(capitals(text), [], 0.0, 0.0)]) for text in texts]
 
 
+def read_document(path: Path, format: str, retranslate: bool = False) -> UnitTexts:
+    options = TranslateOptions(
+        model=("none",), input=(str(path),), format=format, retranslate=retranslate, output="none"
+    )
+    return open_format(format, options).read(path)
+
+
 def translated(path: Path, format: str, translate=upper, retranslate=False, target="de") -> tuple[bytes, LineWarnings]:
-    document, warnings = read_document(path, format), LineWarnings("document")
-    translate_units(document.units(Languages("en", target), retranslate), translate, warnings)
+    document, warnings = read_document(path, format, retranslate), LineWarnings("document")
+    texts = list(map(from_xml, document.texts(Languages("en", target))))
+    translations = translate(texts) if texts else []
+    as_xml = [[structs.replace(c, text=to_xml(c.text)) for c in row.candidates] for row in translations]
+    rows = zip(translations, as_xml, strict=True)
+    document.write([structs.replace(row, candidates=candidates) for row, candidates in rows], warnings)
     return document.content(), warnings
 
 
@@ -618,10 +633,10 @@ def test_a_document_that_is_too_large_is_refused(tmp_path):
 def test_a_missing_package_is_named_with_what_to_install(format, module, tmp_path, monkeypatch, call):
     path = tmp_path / "document"
     path.write_text("")
-    for name in [
-        name for name in sys.modules if name.split(".")[0] == module or name.startswith("nmt.extensions.documents.")
-    ]:
+    of_format = [f"nmt.extensions.documents.{name}" for name in ("safe_xml", f"formats.{format}")]
+    for name in [name for name in sys.modules if name.split(".")[0] == module or name in of_format]:
         monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(registry._shelf.parts, ("format", format), raising=False)
     monkeypatch.setitem(sys.modules, module, None)
     result = call("translate", "--model", tmp_path / "none", "--format", format, path)
     assert result.code == 2

@@ -1,15 +1,18 @@
-"""A document of a translator: its units, and how they are translated and put back."""
+"""Documents of units: how their texts are translated and put back."""
 
-import importlib
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from msgspec import structs
 
 from nmt.errors import InputError, UserError, quoted
-from nmt.extensions.documents.markers import Markers, PeeledLine, has_words, peel
+from nmt.extensions.documents.markers import Markers, PeeledLine, from_xml, has_words, peel, to_xml
 from nmt.files import read_bytes
-from nmt.installation import missing_package
+from nmt.formats.base import Format, Languages
 from nmt.log import log
 from nmt.text.corpus import clean
 from nmt.text.languages import base_language
@@ -17,14 +20,6 @@ from nmt.translate.line_warnings import LOST_MARKUP, NOT_TRANSLATED, LineWarning
 from nmt.translate.results import Translation
 
 MAX_DOCUMENT_BYTES: Final = 64 << 20  # it is held in memory as a tree, which takes ten times as much
-OPTIONAL_MODULES: Final = ("translate", "lxml")  # of the extra `formats`
-
-
-class Languages(NamedTuple):
-    """The codes of the model's languages: "en", "de"."""
-
-    source: str
-    target: str
 
 
 @dataclass(frozen=True)
@@ -45,8 +40,8 @@ class Unit:
     suggest: Callable[[str, str], None] | None = None
 
 
-class Document(Protocol):
-    """A document that was read whole."""
+class UnitDocument(Protocol):
+    """A document of units."""
 
     def units(self, languages: Languages, retranslate: bool) -> list[Unit]:
         """The units to translate. retranslate: also those that have a translation, which is replaced"""
@@ -57,41 +52,54 @@ class Document(Protocol):
         ...
 
 
-TranslateTexts = Callable[[list[str]], Sequence[Translation]]
+class UnitFormat(Format):
+    """A format whose documents have units. Their texts are translated in sentences, their markers as tags."""
+
+    settings = MappingProxyType({"split": True, "markup": "xml"})
+
+    @abstractmethod
+    def parse(self, content: bytes, place: str) -> UnitDocument:
+        """The document of a file's content. place: its name in messages"""
+
+    def read(self, path: Path) -> "UnitTexts":
+        size = path.stat().st_size
+        if size > MAX_DOCUMENT_BYTES:
+            raise InputError(f"{quoted(path)}: {size:,} bytes; a document may have {MAX_DOCUMENT_BYTES:,} (split it)")
+        return UnitTexts(self.parse(read_bytes(path), quoted(path)), self.options.retranslate)
 
 
-def read_document(path: Path, format: str) -> Document:
-    """Read a document of a format, by `read` of the file of this folder with its name.
+class UnitTexts:
+    """The texts of a document's units, as XML with tags in place of markers (see `markers`).
 
-    Raises UserError if its library is missing, InputError if the document is damaged, ArtefactError if it is hostile.
+    retranslate: whether units with a translation belong to them
     """
-    try:
-        reader: Any = importlib.import_module(f"nmt.extensions.documents.{format}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in OPTIONAL_MODULES:
-            raise
-        raise missing_package(f"--format {format}", "formats", error) from None
-    size = path.stat().st_size
-    if size > MAX_DOCUMENT_BYTES:
-        raise InputError(f"{quoted(path)}: {size:,} bytes; a document may have {MAX_DOCUMENT_BYTES:,} (split it)")
-    document: Document = reader.read(read_bytes(path), quoted(path))
-    return document
+
+    def __init__(self, document: UnitDocument, retranslate: bool) -> None:
+        self.document, self.retranslate = document, retranslate
+        self._units: list[tuple[Unit, list[PeeledLine]]] = []
+
+    def texts(self, languages: Languages) -> list[str]:
+        """The texts of all lines that have words."""
+        units = self.document.units(languages, self.retranslate)
+        self._units = [(unit, [peel(line) for line in unit.text.split("\n")]) for unit in units]
+        return [to_xml(line.text) for _, lines in self._units for line in lines if has_words(line.text)]
+
+    def write(self, translations: Sequence[Translation], warnings: LineWarnings) -> None:
+        """Write each translation that has kept markers and placeholders. warnings: also receives the units that have not"""
+        found = iter(translations)
+        for unit, lines in self._units:
+            results = [_marked(next(found)) if has_words(line.text) else None for line in lines]
+            _write_unit(unit, lines, results, warnings)
+
+    def content(self) -> bytes:
+        """The document as it is now."""
+        return self.document.content()
 
 
-def translate_units(units: Sequence[Unit], translate: TranslateTexts, warnings: LineWarnings) -> int:
-    """Translate units in one call, and write each translation that has kept markers and placeholders.
-
-    translate: gives a Translation for each text; see `nmt.extensions.documents.markers` for the form of a text
-    warnings: receives those of the translations, and units that stay untranslated
-    returns: the number of texts that were translated
-    """
-    unit_lines = [[peel(line) for line in unit.text.split("\n")] for unit in units]
-    texts = [line.text for lines in unit_lines for line in lines if has_words(line.text)]
-    translations = iter(translate(texts) if texts else [])
-    for unit, lines in zip(units, unit_lines, strict=True):
-        results = [next(translations) if has_words(line.text) else None for line in lines]
-        _write_unit(unit, lines, results, warnings)
-    return len(texts)
+def _marked(translation: Translation) -> Translation:
+    """A translation with markers in place of tags."""
+    candidates = [structs.replace(candidate, text=from_xml(candidate.text)) for candidate in translation.candidates]
+    return structs.replace(translation, candidates=candidates)
 
 
 def _write_unit(

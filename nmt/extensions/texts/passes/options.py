@@ -25,7 +25,7 @@ class TextOptions:
         if self.glossary is not None and getattr(self, "beam_graph", None) is not None:
             raise ValueError("--glossary: its search cannot be drawn (leave it or --beam-graph out)")
         if self.markup == "html" and getattr(self, "format", "text") != "text":
-            raise ValueError("--markup: is of lines of text (leave it out with --format)")
+            raise ValueError("--markup: are of lines of text (leave it out with --format)")
         given = [flag for flag in ("split", "markup", "repair") if getattr(self, flag) not in (False, "none")]
         check_lines_only(self, given)
         if self.markup != "none" and getattr(self, "replace_unk", False):

@@ -4,9 +4,12 @@ import re
 from functools import partial
 from typing import Final
 
+from nmt import register
 from nmt.errors import InputError
-from nmt.extensions.documents.document import Languages, Unit, damaged
+from nmt.extensions.documents.document import Unit, UnitFormat, damaged
+from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import WRITTEN_TAG, Markers, has_words
+from nmt.formats.base import Languages
 from nmt.text.corpus import BOM
 
 MAX_LINE_CHARACTERS: Final = 42  # of a line of subtitles, as broadcasters have it
@@ -59,7 +62,7 @@ class SrtDocument:
         return "\n".join(line for block in self._blocks for line in block).encode()
 
 
-def read(content: bytes, place: str) -> SrtDocument:
+def read_subtitles(content: bytes, place: str) -> SrtDocument:
     """Read subtitles. Raises InputError unless they are UTF-8 and each timing line can be read."""
     try:
         lines = content.decode().split("\n")
@@ -124,3 +127,11 @@ def _fill(words: list[tuple[str, int]], max_width: int) -> list[list[str]]:
 
 def _width(text: str) -> int:
     return len(WRITTEN_TAG.sub("", text))
+
+
+@register("format", "srt", DocumentOptions)
+class SrtFormat(UnitFormat):
+    """SubRip subtitles: the lines of each cue."""
+
+    def parse(self, content: bytes, place: str) -> SrtDocument:
+        return read_subtitles(content, place)

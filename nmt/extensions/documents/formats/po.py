@@ -8,10 +8,13 @@ from typing import Any, Final
 from translate.lang.data import get_language
 from translate.storage import pypo
 
+from nmt import register
 from nmt.errors import InputError
-from nmt.extensions.documents.document import Languages, Unit, damaged, warn_of_language
+from nmt.extensions.documents.document import Unit, UnitFormat, damaged, warn_of_language
+from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import WRITTEN_TAG, Markers
 from nmt.extensions.texts.markup import PLACEHOLDER
+from nmt.formats.base import Languages
 from nmt.text.corpus import BOM
 
 MESSAGE: Final = re.compile(rb"^\s*(?:#~\s*)?msgid\b", re.MULTILINE)
@@ -174,4 +177,9 @@ def insert_accelerator(text: str, marker: str, key: str) -> str:
     return text[:place] + marker + text[place:]
 
 
-read = PoDocument
+@register("format", "po", DocumentOptions)
+class PoFormat(UnitFormat):
+    """PO files and templates of gettext; translations are marked fuzzy."""
+
+    def parse(self, content: bytes, place: str) -> PoDocument:
+        return PoDocument(content, place)

@@ -10,7 +10,9 @@ from typing import Any, Final
 
 from lxml import etree
 
-from nmt.extensions.documents.document import Languages, Unit, damaged, warn_of_language
+from nmt import register
+from nmt.extensions.documents.document import Unit, UnitFormat, damaged, warn_of_language
+from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import Markers
 from nmt.extensions.documents.safe_xml import (
     XML_LANG,
@@ -26,6 +28,7 @@ from nmt.extensions.documents.safe_xml import (
     qualified,
     set_inline_text,
 )
+from nmt.formats.base import Languages
 
 XLIFF_PAIRS: Final = {"g", "mrk", "pc"}  # inline elements with text; the others hold codes of the original format
 UNTRANSLATED: Final = {"new", "needs-translation"}  # states of 1.2 of a target that is a copy of its source
@@ -122,4 +125,9 @@ def _segments(element: Any) -> list[Any]:
     return [mark for mark in element.iter("{*}mrk") if mark.get("mtype") == "seg"]
 
 
-read = XliffDocument
+@register("format", "xliff", DocumentOptions)
+class XliffFormat(UnitFormat):
+    """XLIFF 1.2 and 2.0, with inline elements, segments and states."""
+
+    def parse(self, content: bytes, place: str) -> XliffDocument:
+        return XliffDocument(content, place)

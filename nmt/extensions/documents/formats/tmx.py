@@ -6,7 +6,9 @@ from typing import Any, Final
 
 from lxml import etree
 
-from nmt.extensions.documents.document import Languages, Unit, damaged, is_language, warn_of_language
+from nmt import register
+from nmt.extensions.documents.document import Unit, UnitFormat, damaged, is_language, warn_of_language
+from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import Markers
 from nmt.extensions.documents.safe_xml import (
     XML_LANG,
@@ -21,6 +23,7 @@ from nmt.extensions.documents.safe_xml import (
     new_after,
     set_inline_text,
 )
+from nmt.formats.base import Languages
 from nmt.version import __version__
 
 TMX_PAIRS: Final = {"hi"}  # inline elements with text; the others hold codes of the original format
@@ -74,4 +77,9 @@ def _variants(element: Any) -> Iterator[tuple[str, Any]]:
             yield variant.get(XML_LANG) or variant.get("lang") or "", variant
 
 
-read = TmxDocument
+@register("format", "tmx", DocumentOptions)
+class TmxFormat(UnitFormat):
+    """Translation memories, whose units get a variant in the target language."""
+
+    def parse(self, content: bytes, place: str) -> TmxDocument:
+        return TmxDocument(content, place)

@@ -16,10 +16,13 @@ from typing import Any, Final, NamedTuple
 
 from lxml import etree
 
+from nmt import register
 from nmt.errors import ArtefactError
-from nmt.extensions.documents.document import Languages, Unit, damaged
+from nmt.extensions.documents.document import Unit, UnitFormat, damaged
+from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import CLOSING, MARKER, LiteralTag, Markers, has_words
 from nmt.extensions.documents.safe_xml import XML_SPACE, XmlFile
+from nmt.formats.base import Languages
 
 WORD_XML: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 TEXT_PART: Final = re.compile(r"word/(document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
@@ -47,7 +50,7 @@ PROOFING: Final = _word_names("lang noProof")  # properties of a run that do not
 UNFINISHED_TAG: Final = re.compile(r"<[^<>]*$")  # which the next run may end
 
 
-class Format(NamedTuple):
+class RunFormat(NamedTuple):
     """The properties of runs, `w:rPr` or None. as_text: what equal ones have in common"""
 
     properties: Any
@@ -58,14 +61,14 @@ class Item(NamedTuple):
     """The original of a marker: an item of a run that is no text, which is moved with a run of its own."""
 
     element: Any
-    format: Format
+    format: RunFormat
 
 
 class Container(NamedTuple):
     """The original of a marker: an element around runs, and the formatting of its text outside of markers."""
 
     element: Any
-    base: Format
+    base: RunFormat
 
 
 class DocxDocument:
@@ -116,7 +119,7 @@ class DocxDocument:
                     units.append(Unit(f"paragraph {number}", text, write, markers))
         return units
 
-    def _write(self, file: XmlFile, paragraph: Any, base: Format, markers: Markers, translation: str) -> None:
+    def _write(self, file: XmlFile, paragraph: Any, base: RunFormat, markers: Markers, translation: str) -> None:
         for child in list(paragraph):
             if child.tag != f"{WORD_XML}pPr":
                 paragraph.remove(child)
@@ -135,28 +138,28 @@ class DocxDocument:
         return output.getvalue()
 
 
-def _format_of(run: Any) -> Format:
+def _format_of(run: Any) -> RunFormat:
     properties = run.find(f"{WORD_XML}rPr")
     if properties is None:
-        return Format(None, "")
+        return RunFormat(None, "")
     shown = [etree.tostring(item, with_tail=False).decode() for item in properties if item.tag not in PROOFING]
-    return Format(properties, "".join(sorted(shown)))
+    return RunFormat(properties, "".join(sorted(shown)))
 
 
-def _base_format(parent: Any) -> Format:
+def _base_format(parent: Any) -> RunFormat:
     """The format of most characters of the runs in an element, but not in inner containers."""
-    formats: dict[str, Format] = {}
+    formats: dict[str, RunFormat] = {}
     counts: Counter[str] = Counter()
     for run in parent.iterchildren(f"{WORD_XML}r"):
         format = _format_of(run)
         formats.setdefault(format.as_text, format)
         counts[format.as_text] += sum(len(text.text or "") for text in run.iterchildren(f"{WORD_XML}t"))
-    return formats[counts.most_common(1)[0][0]] if counts else Format(None, "")
+    return formats[counts.most_common(1)[0][0]] if counts else RunFormat(None, "")
 
 
-def _text(parent: Any, base: Format, markers: Markers) -> str:
+def _text(parent: Any, base: RunFormat, markers: Markers) -> str:
     """The content of a paragraph or container as a text with markers."""
-    pieces: list[tuple[Format, str]] = []
+    pieces: list[tuple[RunFormat, str]] = []
     field_depth = 0
     for child in parent:
         if not field_depth and (content := _content(child)) is not None:
@@ -215,9 +218,9 @@ def _run_item(run: Any, item: Any, in_field: bool, markers: Markers) -> str:
     return markers.alone(Item(item, _format_of(run)))
 
 
-def _joined(pieces: list[tuple[Format, str]], base: Format, markers: Markers) -> str:
+def _joined(pieces: list[tuple[RunFormat, str]], base: RunFormat, markers: Markers) -> str:
     """Pieces of one format as one text; those of another one than the base in a pair of markers."""
-    merged: list[tuple[Format, list[str]]] = []
+    merged: list[tuple[RunFormat, list[str]]] = []
     for format, piece in pieces:
         is_blank = not piece.strip() or piece.startswith("<x")  # its formatting does not show, or is its own
         if merged and (is_blank or merged[-1][0].as_text == format.as_text):
@@ -230,12 +233,12 @@ def _joined(pieces: list[tuple[Format, str]], base: Format, markers: Markers) ->
     )
 
 
-def _in_pairs(piece: str, format: Format, markers: Markers) -> str:
+def _in_pairs(piece: str, format: RunFormat, markers: Markers) -> str:
     """A pair of markers around each line of a text that has lines."""
     return "\n".join(markers.opening(format) + line + CLOSING if line else "" for line in piece.split("\n"))
 
 
-def _add_run(parent: Any, format: Format) -> Any:
+def _add_run(parent: Any, format: RunFormat) -> Any:
     """A new run at the end of an element, with a copy of some properties."""
     run = etree.SubElement(parent, f"{WORD_XML}r")
     if format.properties is not None:
@@ -243,9 +246,11 @@ def _add_run(parent: Any, format: Format) -> Any:
     return run
 
 
-def _append(paragraph: Any, base: Format, text: str, markers: Markers) -> None:
+def _append(paragraph: Any, base: RunFormat, text: str, markers: Markers) -> None:
     """Append a text with markers to a paragraph, as runs."""
-    places: list[tuple[Any, Format, str]] = [(paragraph, base, "")]  # parent, format, and what closes the pair as text
+    places: list[tuple[Any, RunFormat, str]] = [
+        (paragraph, base, "")
+    ]  # parent, format, and what closes the pair as text
     for index, piece in enumerate(MARKER.split(text)):
         parent, format, closing = places[-1]
         if index % 2 == 0:
@@ -258,7 +263,7 @@ def _append(paragraph: Any, base: Format, text: str, markers: Markers) -> None:
             is_pair = piece.startswith("<g")
             if isinstance(original, Container):
                 places.append((_add_container(parent, original.element), original.base, ""))
-            elif isinstance(original, Format):
+            elif isinstance(original, RunFormat):
                 places.append((parent, original, ""))
             elif isinstance(original, LiteralTag):
                 _append_runs(parent, format, original.opening)
@@ -269,7 +274,7 @@ def _append(paragraph: Any, base: Format, text: str, markers: Markers) -> None:
                 parent.append(original)
 
 
-def _append_runs(parent: Any, format: Format, text: str) -> None:
+def _append_runs(parent: Any, format: RunFormat, text: str) -> None:
     """Append a run of text; a line break for each LF."""
     if not text:
         return
@@ -283,4 +288,9 @@ def _append_runs(parent: Any, format: Format, text: str) -> None:
             written.set(XML_SPACE, "preserve")
 
 
-read = DocxDocument
+@register("format", "docx", DocumentOptions)
+class DocxFormat(UnitFormat):
+    """Documents of Word: the paragraphs of each part with text."""
+
+    def parse(self, content: bytes, place: str) -> DocxDocument:
+        return DocxDocument(content, place)

@@ -1,0 +1,1 @@
+"""Formats of translators' documents, a file each."""

@@ -1,0 +1,17 @@
+"""The options of documents. Without torch, so that `--help` answers at once."""
+
+from typing import Any
+
+from nmt import opt, options_class
+
+
+@options_class
+class DocumentOptions:
+    retranslate: bool = opt(False, "with --format: also translate what has a translation, which is replaced")
+
+    def __post_init__(self) -> None:
+        options: Any = self
+        if options.format == "text" and self.retranslate:
+            raise ValueError("--retranslate: is of documents (give --format too, or leave it out)")
+        if options.format == "docx" and options.output == "-":
+            raise ValueError("--format docx: is no text that stdout could show (give --output FILE.docx)")

@@ -1,0 +1,1 @@
+"""Formats of documents, whose texts are translated and everything else is kept."""

@@ -1,0 +1,69 @@
+"""The interface of formats: whole documents of which a translator sees the texts only.
+
+A registered format is built as `cls(options)`. The options are those of `nmt translate`, which are an instance of the options
+class of the format too. Lines of text are no such document: they are read, translated and written one after another.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
+
+from nmt import registry
+from nmt.installation import missing_package
+
+if TYPE_CHECKING:  # help does not need what they import
+    from nmt.translate.line_warnings import LineWarnings
+    from nmt.translate.results import Translation
+
+LINES: Final = "text"  # the value of --format that names no format of documents
+
+
+class Languages(NamedTuple):
+    """The codes of the model's languages: "en", "de"."""
+
+    source: str
+    target: str
+
+
+class Document(Protocol):
+    """A document that was read whole."""
+
+    def texts(self, languages: Languages) -> list[str]:
+        """The texts to translate."""
+        ...
+
+    def write(self, translations: "Sequence[Translation]", warnings: "LineWarnings") -> None:
+        """Put the translations of `texts` into the document. warnings: receives what is not as it should be"""
+        ...
+
+    def content(self) -> bytes:
+        """The document as it is now."""
+        ...
+
+
+class Format(ABC):
+    """A format of documents.
+
+    settings: options of the translator that its texts need
+    """
+
+    settings: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    @abstractmethod
+    def read(self, path: Path) -> Document:
+        """Read a document. Raises InputError if it is damaged, ArtefactError if it is hostile."""
+
+
+def open_format(name: str, options: Any) -> Format:
+    """The format of that name. Raises UserError if a package that it needs is missing."""
+    try:
+        built: Format = registry.find("format", name).cls(options)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "nmt":
+            raise
+        raise missing_package(f"--format {name}", "formats", error) from None
+    return built
