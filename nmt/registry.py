@@ -39,6 +39,7 @@ FOLDERS: Final = {
     "engine": "engines",
     "pass": "passes",
     "format": "formats",
+    "evaluation": "evaluations",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"

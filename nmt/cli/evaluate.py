@@ -8,15 +8,13 @@ from typing import Any, Final, Literal
 
 from nmt import registry
 from nmt.cli.command import Command, Parts
-from nmt.cli.scores import NamedScore, System, as_lines, as_rows, as_table, compared_as_table
+from nmt.cli.scores import NamedScore, as_lines, as_rows, as_table
 from nmt.errors import InputError, UserError, quoted, unknown
-from nmt.extensions.scores.metrics.paper_bleu import PaperBleu, PaperBleuOptions, check_language, language_of
-from nmt.extensions.scores.significance import compare
-from nmt.files import json_text
+from nmt.evaluations.base import Evaluation, System
 from nmt.log import log
 from nmt.metrics.base import Lines, Metric, References
 from nmt.metrics.checks import line_count_error, newstest2014_warning, refuse_subwords
-from nmt.options import flag_of, names_of, opt, options_class, options_of
+from nmt.options import flag_of, names_of, opt, options_of
 from nmt.signals import Signals
 from nmt.text.corpus import checked_line, read_lines
 from nmt.translate.options import AUTO_ENGINE, engine_name
@@ -31,7 +29,7 @@ METRICS_OF_FLAGS: Final = {  # options of some metrics only, and what to give wi
 METRIC_FLAGS: Final = ("tokenize", "lowercase", "case_sensitive", "comet_model", "target_lang")  # also metrics' options
 
 
-@options_class
+@registry.open_options_class("evaluation")
 class EvaluateOptions:
     reference: tuple[str, ...] = opt((), "raw reference file, or several of one length", aliases=("r", "ref"))
     hypothesis: tuple[str, ...] = opt(
@@ -52,20 +50,10 @@ class EvaluateOptions:
     comet_model: str | None = opt(
         None, "with --metrics comet: the checkpoint of a COMET model; give only trusted files"
     )
-    paper: bool = opt(False, "instead of --metrics: BLEU under each definition, the paper's own among them")
     target_lang: str | None = opt(
         None,
         "with --paper or --metrics paper-bleu: the target language; with --paper, none is the model's, else the ending "
         "of the reference's name: ref.de",
-    )
-    significance: Literal["none", "bootstrap", "randomization"] = opt(
-        "none", "test each hypothesis against the first: sacreBLEU's paired bootstrap or approximate randomization"
-    )
-    trials: int = opt(
-        0,
-        "resamples or shuffles of --significance; 0 is sacreBLEU's default: 1000 for bootstrap, else 10000",
-        minimum=0,
-        maximum=1_000_000,
     )
     engine: str = opt(AUTO_ENGINE, "with --model: what searches, as for nmt translate")
     batch_tokens: int | Literal["auto"] = opt(
@@ -94,18 +82,10 @@ class EvaluateOptions:
             raise ValueError("- is given twice, but stdin is one text (name a file for one of them)")
         if "-" in self.reference:
             raise ValueError("--reference -: must be a file (--hypothesis and --source read stdin)")
-        if self.significance != "none" and (len(self.hypothesis) < 2 or self.paper):
-            raise ValueError(
-                "--significance: compares two or more files of --hypothesis by --metrics, not by --paper (give a second file)"
-            )
         if not self.metric_names:
             raise ValueError("--metrics names no metric (nmt list metric)")
-        if self.trials and self.significance == "none":
-            raise ValueError(f"--trials {self.trials}: has no effect without --significance (leave it out)")
         if self.lowercase and self.case_sensitive:
             raise ValueError("--lowercase and --case-sensitive exclude each other (leave one of them out)")
-        if self.paper and (self.metrics != DEFAULT_METRICS or not metric_values(self).keys() <= {"target_lang"}):
-            raise ValueError("--paper: has its own definitions of BLEU (leave --metrics and their options out)")
 
     @property
     def metric_names(self) -> list[str]:
@@ -121,18 +101,23 @@ def metric_values(options: Any) -> dict[str, object]:
 
 def run(options: EvaluateOptions, parts: Parts) -> int:
     """BLEU, chrF and TER by sacreBLEU, with their signatures."""
-    metrics = [] if options.paper else build_metrics(options.metric_names, metric_values(options))
+    evaluation = _evaluation(options)
+    metrics = build_metrics(options.metric_names, metric_values(options)) if evaluation.uses_metrics else []
+    sources: Lines | None
+    name = ""
     if options.model is None:
         systems, references, sources = _read_files(options, metrics)
-        _print_scores(options, metrics, systems, references, sources)
-        return 0
-    source, references = _source(options)
-    translated = _translate(options, parts, options.model, source)
-    _print_scores(options, metrics, [translated], references, source.lines)
-    if translated.num_failed:
-        message = f"{translated.num_failed:,} of {len(source.lines):,} lines not translated: scored as empty lines"
-        log.warn(f"{quoted(source.name)}: {message}")
-    return 5 if translated.num_failed else 0
+    else:
+        source, references = _source(options)
+        systems, sources = [_translate(options, parts, options.model, source, evaluation)], source.lines
+        name = source.name
+    with log.progress(evaluation.task):
+        text = evaluation.text(systems, references, sources, metrics)
+    sys.stdout.write(text)
+    if num_failed := systems[0].num_failed:
+        message = f"{num_failed:,} of {len(systems[0].lines):,} lines not translated: scored as empty lines"
+        log.warn(f"{quoted(name)}: {message}")
+    return 5 if num_failed else 0
 
 
 def build_metrics(names: Sequence[str], values: Mapping[str, object]) -> list[tuple[str, Metric]]:
@@ -220,7 +205,7 @@ def _warn_of_newstest2014(names: Sequence[str], num_lines: int) -> None:
         log.warn(warning)
 
 
-def _translate(options: EvaluateOptions, parts: Parts, model: str, source: System) -> System:
+def _translate(options: EvaluateOptions, parts: Parts, model: str, source: System, evaluation: Evaluation) -> System:
     """Translate the source lines with a model."""
     from nmt.translate.line_warnings import LineWarnings
     from nmt.translate.options import TranslatorOptions
@@ -232,8 +217,7 @@ def _translate(options: EvaluateOptions, parts: Parts, model: str, source: Syste
     translator = open_translator([model], settings, parts.by_kind["decoder"])
     translator.engine.without_scores()
     language = translator.pipeline.target_lang
-    if options.paper:
-        check_language(options.target_lang or language)
+    evaluation.check_language(language)
     log.detail(f"{model}: {translator.engine.signature} on {translator.engine.device}")
     warnings = LineWarnings(place_of(source.name), length_flag="")
     with Signals() as signals:
@@ -242,50 +226,29 @@ def _translate(options: EvaluateOptions, parts: Parts, model: str, source: Syste
     return System(model, lines, translator.engine.signature, language, warnings.num_failed)
 
 
-def _print_scores(
-    options: EvaluateOptions,
-    metrics: Sequence[tuple[str, Metric]],
-    systems: Sequence[System],
-    references: References,
-    sources: Lines | None,
-) -> None:
-    with log.progress("computing scores" if options.significance == "none" else f"testing by {options.significance}"):
-        if options.significance != "none":
-            named = [(system.name, system.lines) for system in systems]
-            comparisons = compare(named, references, metrics, options.significance, options.trials)
-            text = (
-                json_text([vars(comparison) for comparison in comparisons])
-                if options.json
-                else compared_as_table(comparisons)
-            )
-        else:
-            scores: list[list[NamedScore]]
-            if options.paper:
-                paper = PaperBleu(PaperBleuOptions(target_lang=_language(options, systems)))
-                scores = [paper.definitions(system.lines, references) for system in systems]
-            else:
-                scores = [
-                    [(name, metric(system.lines, references, sources)) for name, metric in metrics]
-                    for system in systems
-                ]
-            is_table = options.paper or len(systems) > 1
-            text = as_table(systems, scores) if is_table else as_lines(scores[0])
-            text = as_rows(systems, scores) if options.json else text
-    sys.stdout.write(text)
+class MetricScores(Evaluation):
+    """A score of each metric."""
+
+    def text(
+        self,
+        systems: Sequence[System],
+        references: References,
+        sources: Lines | None,
+        metrics: Sequence[tuple[str, Metric]],
+    ) -> str:
+        scores: list[list[NamedScore]] = [
+            [(name, metric(system.lines, references, sources)) for name, metric in metrics] for system in systems
+        ]
+        if self.options.json:
+            return as_rows(systems, scores)
+        return as_table(systems, scores) if len(systems) > 1 else as_lines(scores[0])
 
 
-def _language(options: EvaluateOptions, systems: Sequence[System]) -> str:
-    """The target language: as given, else the model's, else the ending of the names of the references."""
-    language = options.target_lang or systems[0].language
-    if language is None:
-        endings = {language_of(path) for path in options.reference} - {None}
-        language = endings.pop() if len(endings) == 1 else None
-    if language is None:
-        names = ", ".join(map(quoted, options.reference))
-        raise UserError(
-            f"--paper: needs the target language, and {names} does not end with it as ref.de does (give --target-lang)"
-        )
-    return language
+def _evaluation(options: EvaluateOptions) -> Evaluation:
+    """What the options ask for."""
+    asked = registry.active("evaluation", options)
+    built: Evaluation = asked[0].cls(options) if asked else MetricScores(options)
+    return built
 
 
 COMMAND = Command(

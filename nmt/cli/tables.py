@@ -27,3 +27,8 @@ def table_lines(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> li
     output = io.StringIO()
     Console(file=output, width=MAX_LINE_CELLS, color_system=None).print(table)
     return [line.rstrip() for line in output.getvalue().split("\n")[:-1]]
+
+
+def table_text(rows: Sequence[Sequence[str]]) -> str:
+    """A table as text, see `table_lines`."""
+    return "".join(f"{line}\n" for line in table_lines(rows))

@@ -8,10 +8,7 @@ from modules import FILES, imported_modules, module_of
 from nmt.registry import extension_of
 
 OPEN = """
-nmt.cli.evaluate -> nmt.extensions.scores.metrics.paper_bleu
-nmt.cli.evaluate -> nmt.extensions.scores.significance
 nmt.cli.score -> nmt.extensions.scores.contrast
-nmt.cli.scores -> nmt.extensions.scores.significance
 nmt.cli.translate -> nmt.extensions.watch.drawings
 nmt.data.prepare -> nmt.extensions.vocabularies.extension
 nmt.data.subword_sampling -> nmt.extensions.vocabularies.segmentations

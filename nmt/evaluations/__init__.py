@@ -1,0 +1,1 @@
+"""Evaluations: what `nmt evaluate` prints of translations in place of a score for each metric."""

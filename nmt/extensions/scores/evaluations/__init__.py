@@ -1,0 +1,1 @@
+"""Evaluations of systems: tests of significance, and the definitions of BLEU."""
