@@ -40,6 +40,7 @@ FOLDERS: Final = {
     "pass": "passes",
     "format": "formats",
     "evaluation": "evaluations",
+    "scoring": "scorings",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"

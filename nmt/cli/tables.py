@@ -29,6 +29,6 @@ def table_lines(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> li
     return [line.rstrip() for line in output.getvalue().split("\n")[:-1]]
 
 
-def table_text(rows: Sequence[Sequence[str]]) -> str:
+def table_text(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> str:
     """A table as text, see `table_lines`."""
-    return "".join(f"{line}\n" for line in table_lines(rows))
+    return "".join(f"{line}\n" for line in table_lines(rows, right))

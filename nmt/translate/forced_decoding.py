@@ -16,15 +16,12 @@ from nmt.batch import flatten, make_batch, pad_rows
 from nmt.data.batching import micro_batches
 from nmt.data.encode import LengthFilter
 from nmt.device import device_of
-from nmt.errors import UserError
-from nmt.log import log
 from nmt.models.base import Model, Scorer, prepared_scorer
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, PAD
 from nmt.text.context import DocumentLines
 from nmt.text.pipeline import Pipeline
 from nmt.text.vocabulary import EncodedTexts
-from nmt.translate.calibration import Reliability, fit_temperature
 from nmt.translate.results import NOT_FINITE, Failure, ForcedDecoding, PairScore
 
 LOGIT_CHUNK_ROWS: Final = 1024  # logits of more positions never exist at once
@@ -84,7 +81,7 @@ def target_log_probs(
     advance: called after each batch with the number of its pairs
     """
     results: list[list[float]] = [[]] * len(sources)
-    for batch in _batches(sources, targets, max_tokens):
+    for batch in batches_of_pairs(sources, targets, max_tokens):
         check()
         rows = _batch_log_probs(scorer, [sources[i] for i in batch], [targets[i] for i in batch])
         for i, log_probs in zip(batch, rows, strict=True):
@@ -93,7 +90,7 @@ def target_log_probs(
     return results
 
 
-def _batches(sources: Sequence[Ids], targets: Sequence[Ids], max_tokens: int) -> list[list[int]]:
+def batches_of_pairs(sources: Sequence[Ids], targets: Sequence[Ids], max_tokens: int) -> list[list[int]]:
     """The numbers of pairs in batches of similar lengths."""
     of_source, of_target = (np.array([len(row) for row in rows], dtype=np.int64) for rows in (sources, targets))
     batches = micro_batches([np.lexsort((of_source, of_target))], of_source, of_target, max_tokens)
@@ -103,11 +100,13 @@ def _batches(sources: Sequence[Ids], targets: Sequence[Ids], max_tokens: int) ->
 def _batch_log_probs(scorer: Scorer, sources: list[Ids], targets: list[Ids]) -> list[list[float]]:
     if not isinstance(scorer, Model):
         return [decoding.log_probs for decoding in force_decode(scorer, sources, [row.tolist() for row in targets])]
-    log_probs = [rows.gather(1, ids[:, None]).squeeze(1) for rows, ids in _positions(scorer, sources, targets)]
+    log_probs = [
+        rows.gather(1, ids[:, None]).squeeze(1) for rows, ids in log_probs_by_position(scorer, sources, targets)
+    ]
     return [row.tolist() for row in torch.cat(log_probs).cpu().split([len(row) + 1 for row in targets])]
 
 
-def _positions(model: Model, sources: list[Ids], targets: list[Ids]) -> Iterator[tuple[Tensor, Tensor]]:
+def log_probs_by_position(model: Model, sources: list[Ids], targets: list[Ids]) -> Iterator[tuple[Tensor, Tensor]]:
     """Log-probabilities (N, V) of LOGIT_CHUNK_ROWS positions at a time, and the tokens of the targets (N,), EOS among them."""
     batch = make_batch(flatten(sources), flatten(targets)).to(device_of(model))
     real = batch.target_output != PAD  # B T
@@ -116,47 +115,7 @@ def _positions(model: Model, sources: list[Ids], targets: list[Ids]) -> Iterator
         yield model.log_probs(rows), ids
 
 
-@torch.inference_mode()
-def calibrate(
-    model: Model,
-    pipeline: Pipeline,
-    sources: Sequence[str],
-    targets: Sequence[str],
-    max_tokens: int,
-    max_length: int,
-    check: StopCheck = lambda: None,
-) -> tuple[Reliability, Reliability]:
-    """The reliability of a model on pairs of lines, at temperature 1 and at the one of least nll (`fit_temperature`).
-
-    max_tokens: tokens of a batch, padding counted
-    max_length: tokens of a line; a pair with a longer one is left out, and one with a blank line
-    Raises InputError if no pair is left, UserError for a model without finite probabilities.
-    """
-    limits, document = LengthFilter(max_length=max_length), DocumentLines(pipeline.context)
-    source, target = _encoded(pipeline, sources, targets, limits, document)
-    kept = [
-        pair
-        for pair in zip(source.rows(), target.rows(), strict=True)
-        if min(map(len, pair)) > 0 and max(map(len, pair)) <= max_length
-    ]
-    source_ids, target_ids = [source for source, _ in kept], [target for _, target in kept]
-    batches = _batches(source_ids, target_ids, max_tokens)
-
-    def positions() -> Iterator[tuple[Tensor, Tensor]]:
-        with log.progress("calibrating", len(kept), "pairs") as bar:
-            for batch in batches:
-                check()
-                pairs = [source_ids[i] for i in batch], [target_ids[i] for i in batch]
-                for log_probs, tokens in _positions(model, *pairs):
-                    if log_probs.isnan().any():
-                        raise UserError("the model gives no finite probability, which no temperature can mend")
-                    yield log_probs, tokens
-                bar.advance(len(batch))
-
-    return fit_temperature(positions)
-
-
-def _encoded(
+def encode_pairs(
     pipeline: Pipeline, sources: Sequence[str], targets: Sequence[str], limits: LengthFilter, document: DocumentLines
 ) -> tuple[EncodedTexts, EncodedTexts]:
     """The ids of pairs of lines, the sources with their contexts; none of a line with too many characters."""
@@ -184,7 +143,7 @@ def score(
     document: the sources before these, to which they are added, for a model that reads a context; None, there are none
     """
     limits, document = LengthFilter(max_length=max_length), document or DocumentLines(pipeline.context)
-    source, target = _encoded(pipeline, sources, targets, limits, document)
+    source, target = encode_pairs(pipeline, sources, targets, limits, document)
     source_ids, target_ids = source.rows(), target.rows()
     lengths = np.maximum(source.lengths, target.lengths)
     is_long = np.array([*map(max, map(len, sources), map(len, targets))], dtype=np.int64) > limits.max_characters

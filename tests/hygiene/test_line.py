@@ -8,7 +8,6 @@ from modules import FILES, imported_modules, module_of
 from nmt.registry import extension_of
 
 OPEN = """
-nmt.cli.score -> nmt.extensions.scores.contrast
 nmt.cli.translate -> nmt.extensions.watch.drawings
 nmt.data.prepare -> nmt.extensions.vocabularies.extension
 nmt.data.subword_sampling -> nmt.extensions.vocabularies.segmentations

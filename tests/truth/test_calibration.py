@@ -8,9 +8,9 @@ import torch
 
 from nmt.checkpoint import load_model
 from nmt.errors import InputError
+from nmt.extensions.scores.calibration import MAX_TEMPERATURE, calibrate, fit_temperature
 from nmt.symbols import BOS, EOS
-from nmt.translate.calibration import MAX_TEMPERATURE, fit_temperature
-from nmt.translate.forced_decoding import calibrate, force_decode
+from nmt.translate.forced_decoding import force_decode
 
 
 def drawn(temperature: float, positions: int = 20_000, vocabulary: int = 12) -> tuple[torch.Tensor, torch.Tensor]:

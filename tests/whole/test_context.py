@@ -12,8 +12,8 @@ import torch
 from conftest import ENVIRONMENT, NMT, records_of
 from servers import serving
 
-import nmt.cli.score
 import nmt.data.encode
+import nmt.scorings.base
 from nmt.artefact import Artefact
 from nmt.checkpoint import load_model
 from nmt.data.shards import Corpus, PreparedData
@@ -265,7 +265,7 @@ def test_alignments_are_those_of_the_line(call, model, tmp_path):
 
 
 def test_scores_and_validation_are_those_of_the_context(call, corpus, model, monkeypatch, tmp_path):
-    monkeypatch.setattr(nmt.cli.score, "WINDOW_LINES", 4)
+    monkeypatch.setattr(nmt.scorings.base, "WINDOW_LINES", 4)
     files = ["--source", corpus / "valid.en", "--target", corpus / "valid.de"]
     rows = call("score", "--model", model, *files, "--json").out.splitlines()
     assert min(json.loads(line)["log_prob"] for line in rows[1::3]) > -2

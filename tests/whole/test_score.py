@@ -9,7 +9,7 @@ import pytest
 import torch
 from conftest import write_corpus
 
-import nmt.cli.score
+import nmt.scorings.base
 import nmt.translate.forced_decoding
 from nmt.checkpoint import load_model
 from nmt.cli.score import ScoreOptions, _line
@@ -57,7 +57,7 @@ def test_neither_the_size_of_batches_nor_that_of_chunks_changes_a_score(trained,
     lines = [(tmp_path / f"c.{side}").read_text().splitlines() for side in ("en", "de")]
     whole = [float(line) for line in score(trained, *lines).out.split()]
     assert len(whole) == 30
-    monkeypatch.setattr(nmt.cli.score, "WINDOW_LINES", 7)
+    monkeypatch.setattr(nmt.scorings.base, "WINDOW_LINES", 7)
     monkeypatch.setattr(nmt.translate.forced_decoding, "LOGIT_CHUNK_ROWS", 3)
     assert [float(line) for line in score(trained, *lines, "--max-tokens=20").out.split()] == pytest.approx(
         whole, abs=1e-5
@@ -115,7 +115,7 @@ def test_a_signal_ends_it_after_the_lines_that_are_being_written(trained, score,
             os.kill(os.getpid(), signal.SIGTERM)
         return pairs
 
-    monkeypatch.setattr(nmt.cli.score, "WINDOW_LINES", 3)
-    monkeypatch.setattr(nmt.translate.forced_decoding, "score", interrupted)
+    monkeypatch.setattr(nmt.scorings.base, "WINDOW_LINES", 3)
+    monkeypatch.setattr(nmt.scorings.base, "score", interrupted)
     result = score(trained, ["ban"] * 10, ["BAN"] * 10)
     assert (result.code, result.out.count("\n"), calls) == (128 + signal.SIGTERM, 6, [3, 3])

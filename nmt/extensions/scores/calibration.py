@@ -6,14 +6,21 @@ normalised again, are those of logits divided by it.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from nmt.errors import InputError
+from nmt.data.encode import LengthFilter
+from nmt.errors import InputError, UserError
+from nmt.log import log
+from nmt.models.base import Model
+from nmt.signals import StopCheck
+from nmt.text.context import DocumentLines
+from nmt.text.pipeline import Pipeline
+from nmt.translate.forced_decoding import batches_of_pairs, encode_pairs, log_probs_by_position
 
 NUM_BINS: Final = 10
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.1, 10.0
@@ -95,3 +102,43 @@ def _measure(positions: Positions, inverse: float) -> tuple[Reliability, float, 
         raise InputError("no pair of lines to calibrate with (give a development set)")
     found = Reliability(1 / inverse, nll / sum(counts), list(map(int, counts)), confidences, list(map(int, rights)))
     return found, slope, curvature
+
+
+@torch.inference_mode()
+def calibrate(
+    model: Model,
+    pipeline: Pipeline,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    max_tokens: int,
+    max_length: int,
+    check: StopCheck = lambda: None,
+) -> tuple[Reliability, Reliability]:
+    """The reliability of a model on pairs of lines, at temperature 1 and at the one of least nll (`fit_temperature`).
+
+    max_tokens: tokens of a batch, padding counted
+    max_length: tokens of a line; a pair with a longer one is left out, and one with a blank line
+    Raises InputError if no pair is left, UserError for a model without finite probabilities.
+    """
+    limits, document = LengthFilter(max_length=max_length), DocumentLines(pipeline.context)
+    source, target = encode_pairs(pipeline, sources, targets, limits, document)
+    kept = [
+        pair
+        for pair in zip(source.rows(), target.rows(), strict=True)
+        if min(map(len, pair)) > 0 and max(map(len, pair)) <= max_length
+    ]
+    source_ids, target_ids = [source for source, _ in kept], [target for _, target in kept]
+    batches = batches_of_pairs(source_ids, target_ids, max_tokens)
+
+    def positions() -> Iterator[tuple[Tensor, Tensor]]:
+        with log.progress("calibrating", len(kept), "pairs") as bar:
+            for batch in batches:
+                check()
+                pairs = [source_ids[i] for i in batch], [target_ids[i] for i in batch]
+                for log_probs, tokens in log_probs_by_position(model, *pairs):
+                    if log_probs.isnan().any():
+                        raise UserError("the model gives no finite probability, which no temperature can mend")
+                    yield log_probs, tokens
+                bar.advance(len(batch))
+
+    return fit_temperature(positions)
