@@ -240,7 +240,12 @@ def _hash_of_commands(commands: str, output: Path) -> str:
 
 
 def _content(file: Path) -> bytes:
-    """The content of a file; a JSON object without its times, its absolute paths, and hashes of files that have some."""
+    """The content of a file; a JSON object without its times, its absolute paths, and hashes of files that have some.
+
+    The order of settings says nothing.
+    """
+    if file.suffix == ".toml":
+        return b"\n".join(sorted(file.read_bytes().splitlines()))
     if file.suffix != ".json" or not isinstance(content := json.loads(file.read_bytes()), dict):
         return file.read_bytes()
     return json.dumps(

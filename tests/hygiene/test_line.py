@@ -33,6 +33,7 @@ ALLOWED = {  # between extensions, by the tree of docs/explanation/design.md
     ("serve", "doctor"),
     ("sweep", "watch"),
     ("toolkits", "ctranslate2"),
+    ("zoo", "variants"),
 }
 
 

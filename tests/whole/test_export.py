@@ -22,8 +22,8 @@ from nmt.artefact import Artefact
 from nmt.checkpoint import load_model, save_model, weights_of
 from nmt.extensions.ctranslate2.engine import POSITIONS
 from nmt.metrics.bleu import Bleu, BleuOptions
+from nmt.models.layers import EPSILON
 from nmt.models.transformer import TransformerOptions
-from nmt.nn.layers import EPSILON
 from nmt.text.pipeline import Pipeline
 from nmt.translate.forced_decoding import score
 
