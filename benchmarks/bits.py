@@ -28,6 +28,7 @@ KINDS: Final = "model", "criterion", "optimizer", "schedule", "decoder"
 WORDS: Final = [f"{a}{b}" for a in ("ba", "de", "ki", "lo", "mu") for b in ("n", "s", "t", "ra", "li")]
 OF_THE_CLOCK: Final = "train.log", "status.json", ".lock"
 CHANGING_KEYS: Final = "minutes", "folder", "files", "made_of"
+HASHED_SETTINGS: Final = "settings"  # in a manifest the hash of the settings in their order
 
 SHAPE: Final = "--encoder-layers 2 --decoder-layers 2 --d-model 32 --d-ff 48 --heads 4 --dropout 0.1"
 UPDATES: Final = "--max-updates 3 --valid-every 3u --save-every 3u --log-every 1u"
@@ -240,12 +241,18 @@ def _hash_of_commands(commands: str, output: Path) -> str:
 
 
 def _content(file: Path) -> bytes:
-    """The content of a file; a JSON object without its times, its absolute paths, and hashes of files that have some."""
+    """The content of a file; a JSON object without its times, its absolute paths, and hashes of files that have some.
+
+    The order of settings says nothing, and so their hash does not.
+    """
+    if file.suffix == ".toml":
+        return b"\n".join(sorted(file.read_bytes().splitlines()))
     if file.suffix != ".json" or not isinstance(content := json.loads(file.read_bytes()), dict):
         return file.read_bytes()
-    return json.dumps(
-        {key: value for key, value in content.items() if key not in CHANGING_KEYS}, sort_keys=True
-    ).encode()
+    kept = {key: value for key, value in content.items() if key not in CHANGING_KEYS}
+    if isinstance(kept.get(HASHED_SETTINGS), str):
+        del kept[HASHED_SETTINGS]
+    return json.dumps(kept, sort_keys=True).encode()
 
 
 def compare(old: Path, new: Path, only: str) -> int:

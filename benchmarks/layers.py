@@ -24,12 +24,14 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
+from nmt import registry
 from nmt.extensions.zoo.models.bytenet import ResidualBlock
 from nmt.extensions.zoo.models.convs2s import ConvolutionLayer
 from nmt.extensions.zoo.models.options import ConvolutionShape
 from nmt.extensions.zoo.nn.lstm import Lstm, LstmForm
 from nmt.extensions.zoo.nn.recurrent import BidirectionalGru
-from nmt.nn.attention import AttentionShape, SelfAttention, recording
+from nmt.models.options import TransformerOptions
+from nmt.nn.attention import AttentionShape, recording
 from nmt.nn.cost import count_flops
 
 Layer = Callable[[Tensor], Tensor]
@@ -60,8 +62,10 @@ def fixed(module: nn.Module) -> Any:
 
 
 def self_attention(d: int, r: int) -> Iterator[Layer]:
+    options = TransformerOptions(attention_window=r or None)
+    attention = registry.selected("mixer", "self-attention", options).cls
     while True:
-        yield fixed(SelfAttention(AttentionShape(d, heads=2, keys=d // 2, values=d // 2, window=r or None)))
+        yield fixed(attention(options, AttentionShape(d, heads=2, keys=d // 2, values=d // 2)))
 
 
 def convolution(d: int, k: int) -> Iterator[Layer]:

@@ -72,7 +72,7 @@ def loss_of_all_logits(self: CrossEntropy, model: Model, batch: Batch) -> Loss:
 @contextmanager
 def dropout_by_torch() -> Iterator[None]:
     with ExitStack() as stack:
-        for module in ("nmt.nn.layers", "nmt.nn.feed_forward", "nmt.nn.attention", "nmt.models.base"):
+        for module in ("nmt.models.layers", "nmt.feed_forwards.dense", "nmt.nn.attention", "nmt.models.base"):
             stack.enter_context(patch(f"{module}.dropout", dropout_of_torch))
         yield
 

@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy, dropout, linear
 
 from nmt.data.loader import Loader, Position
 from nmt.data.shards import PreparedData
-from nmt.nn.positions import sinusoids
+from nmt.positions.sinusoidal import sinusoids
 from nmt.symbols import PAD
 
 WARM = 2  # updates before the timed ones

@@ -237,3 +237,13 @@ def _pad_column(kind: ColumnKind, values: NDArray[Any], lengths: NDArray[Any]) -
     table = np.full(shape, NO_LINK, np.int64) if kind == "links" else np.zeros(shape, np.float32)
     table[np.arange(shape[1]) < lengths[:, None]] = values
     return torch.from_numpy(table)
+
+
+def token_positions(ids: Tensor) -> Tensor:
+    """The flat positions of tokens: (N,). ids: (...), with padding"""
+    return (ids != PAD).flatten().nonzero().squeeze(1)
+
+
+def predicting_positions(ids: Tensor) -> Tensor:
+    """The flat positions of target tokens after which something is predicted, all before EOS: (N,). ids: (...)"""
+    return ((ids != PAD) & (ids != EOS)).flatten().nonzero().squeeze(1)

@@ -27,6 +27,7 @@ MAX_PROCESSES: Final = 1024  # of one command on one machine; more are a slip of
 MAX_SETTINGS_BYTES: Final = 1 << 20  # of a TOML file
 LONG_KEY: Final = re.compile(rb"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){100}")  # which TOML's parser takes minutes for
 MAX_THREADS: Final = 1024
+MAX_LAYER_SIZE: Final = 1 << 20  # of a width, of layers, of experts; the largest published are a tenth of it
 NUMBER_WITH_DOT: Final = re.compile(r"(-?)(\d*)\.(\d*)((?:[eE][+-]?\d+)?)")
 MAX_INT: Final = (1 << 63) - 1  # numpy and torch take no larger one
 BOUND_CHECKS: Final = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
@@ -56,6 +57,16 @@ def opt(
     bounds = {words: bound for words, bound in given.items() if bound is not None}
     metadata = {"help": help, "aliases": tuple(aliases), "bounds": bounds, "is_size": is_size}
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def size_opt(default: int | None, help: str, minimum: int = 1) -> Any:
+    """A field for a size of a network."""
+    return opt(default, help, minimum=minimum, maximum=MAX_LAYER_SIZE, is_size=True)
+
+
+def probability_opt(default: float, where: str) -> Any:
+    """A field for a probability. where: what it is of"""
+    return opt(default, f"probability, {where}", minimum=0, below=1)
 
 
 @dataclass(frozen=True)
@@ -114,6 +125,11 @@ def options_class(cls: type[T]) -> type[T]:
 
     cls.__post_init__ = post_init  # type: ignore[attr-defined]
     return dataclass(frozen=True, kw_only=True)(cls)
+
+
+@options_class
+class NoOptions:
+    """The options of a part that has none."""
 
 
 @dataclass
@@ -236,7 +252,7 @@ def options_of(cls: type, path: str = "", positional: Sequence[str] = ()) -> lis
     positional: the names of options whose values may be given without a flag; `NAME...` takes all words that remain
     Raises UserError for a field that is not declared by `opt`, `choice` or `part`.
     """
-    cls = cls.__dict__["opened"]() if "opened" in cls.__dict__ else cls
+    cls = opened(cls)
     hints, options = get_type_hints(cls), list[Option]()
     words = {text.removesuffix("..."): None if text.endswith("...") else 1 for text in positional}
     for field in dataclasses.fields(cls):
@@ -246,6 +262,12 @@ def options_of(cls: type, path: str = "", positional: Sequence[str] = ()) -> lis
         options.append(Option(name, hints[name], field.default, **metadata, path=path, words=words.get(name, 0)))
     order = list(words)
     return sorted(options, key=lambda option: order.index(option.name) if option.positional else len(order))
+
+
+def opened(cls: Any) -> type:
+    """The class with the options of parts too, if it is open to them (see `registry.open_options_class`), or itself."""
+    is_closed = "is_opened" in cls.__dict__ or not hasattr(cls, "opened")
+    return cls if is_closed else cls.opened()  # type: ignore[no-any-return]
 
 
 def convert(value: Any, kind: Any) -> Any:

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, dataclass_transform
 
 from nmt.errors import UserError, needing_torch, quoted, unknown
 from nmt.log import log
-from nmt.options import REQUIRED, Option, Part, flat, make, options_class, options_of
+from nmt.options import REQUIRED, NoOptions, Option, Part, flat, make, opened, options_class, options_of
 
 AnyOptions = TypeVar("AnyOptions")
 PartClass = TypeVar("PartClass", bound=Callable[..., Any])
@@ -41,6 +41,9 @@ FOLDERS: Final = {
     "format": "formats",
     "evaluation": "evaluations",
     "scoring": "scorings",
+    "mixer": "mixers",
+    "ffn": "feed_forwards",
+    "positions": "positions",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"
@@ -186,6 +189,8 @@ def options_class_of(kind: str, name: str) -> type:
     Where the folder of a part has an `options.py`, the class is there, so that the part, which may need torch, is not imported.
     """
     found = _part_files(kind).get(name) if kind in FOLDERS and (kind, name) not in _shelf.parts else None
+    if found and found.options == NoOptions.__name__:
+        return NoOptions
     if found and found.file.with_name("options.py").exists():
         module = importlib.import_module(f"{found.module.rpartition('.')[0]}.options")
         if hasattr(module, found.options):
@@ -309,13 +314,13 @@ def open_options_class(*kinds: str) -> Callable[[type[AnyOptions]], type[AnyOpti
 
     The options of such a part are a class of their own in its file or `options.py`; the object is an instance of it too, and
     the part is built with it. So a part brings its flags, and no other file changes. A field declared by `choice` takes the
-    names of the parts of its kind.
+    names of the parts of its kind. A class that inherits from an open one is open too.
     """
 
     def decorated(cls: type[AnyOptions]) -> type[AnyOptions]:
         own = options_class(cls)
-        own.opened = staticmethod(lambda: _opened(own, tuple(_options_classes(kinds))))  # type: ignore
-        own.__new__ = lambda given, *_, **__: object.__new__(own.opened() if given is own else given)  # type: ignore
+        own.opened = classmethod(lambda cls: _opened(cls, tuple(_options_classes(kinds)), _choices(cls)))  # type: ignore
+        own.__new__ = lambda given, *_, **__: object.__new__(opened(given))  # type: ignore
         return own
 
     return decorated
@@ -327,14 +332,28 @@ def _options_classes(kinds: Sequence[str]) -> list[type]:
     return [cls for cls in classes if dataclasses.fields(cls)]
 
 
+def _choices(own: type) -> tuple[tuple[str, ...], ...]:
+    """The values that each field of a class which is declared by `choice` takes."""
+    return tuple(
+        tuple(dict.fromkeys([field.default, *field.metadata["also"], *_choosable(field.metadata["choice_of"])]))
+        for field in _choosing(own)
+    )
+
+
+def _choosing(own: type) -> list[Any]:
+    return [field for field in dataclasses.fields(own) if "choice_of" in field.metadata]
+
+
+def _choosable(kind: str) -> list[str]:
+    """The names of the parts of a kind, but for those that stand in for another, see `selected`."""
+    return [name for name in names(kind) if not hasattr(options_class_of(kind, name), "stands_for")]
+
+
 @cache
-def _opened(own: type, parts: tuple[type, ...]) -> type:
-    """A class with the fields of several options classes, which all of them are bases of."""
-    choosing = [field for field in dataclasses.fields(own) if "choice_of" in field.metadata]
-    choices = {
-        field.name: tuple(dict.fromkeys([field.default, *field.metadata["also"], *names(field.metadata["choice_of"])]))
-        for field in choosing
-    }
+def _opened(own: type, parts: tuple[type, ...], values: tuple[tuple[str, ...], ...]) -> type:
+    """A class with the fields of several options classes, which all of them are bases of. values: see `_choices`"""
+    choosing = _choosing(own)
+    choices = {field.name: names for field, names in zip(choosing, values, strict=True)}
     owners: dict[str, type] = {}
     for cls in (own, *parts):
         for name in (option.name for option in dataclasses.fields(cls)):
@@ -345,10 +364,35 @@ def _opened(own: type, parts: tuple[type, ...]) -> type:
         for cls in (own, *parts):
             cls.__post_init__(self)  # type: ignore[attr-defined]
 
-    body: dict[str, Any] = {"__module__": own.__module__, "__post_init__": post_init}
+    def reduced(self: Any) -> tuple[Any, ...]:  # pickle finds `own` by its name, not this class
+        return _remade, (own, vars(self))
+
+    body: dict[str, Any] = {
+        "__module__": own.__module__,
+        "__post_init__": post_init,
+        "__reduce__": reduced,
+        "is_opened": True,
+    }
     body["__annotations__"] = {name: Literal[values] for name, values in choices.items()}
     body |= {f.name: dataclasses.field(default=f.default, metadata=f.metadata) for f in choosing}
     return options_class(type(own.__name__, (*reversed(parts), own), body))
+
+
+def _remade(own: type[AnyOptions], values: Mapping[str, Any]) -> AnyOptions:
+    return own(**values)
+
+
+def selected(kind: str, name: str, options: object) -> Entry:
+    """The part of that kind and name, or the one that stands in for it with these options of an open class.
+
+    The options class of such a stand-in has `stands_for`, the name of the other part, which itself cannot be chosen, and a
+    method `is_active`, whether it takes the other's place.
+    """
+    for other in names(kind):
+        cls: Any = options_class_of(kind, other)
+        if getattr(cls, "stands_for", None) == name and cls.is_active(options):
+            return find(kind, other)
+    return find(kind, name)
 
 
 def active(kind: str, options: object) -> list[Entry]:

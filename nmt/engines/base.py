@@ -14,17 +14,12 @@ from nmt.artefact import Artefact
 from nmt.dist import World
 from nmt.errors import ResourceError, UserError, quoted
 from nmt.log import log
-from nmt.options import Part, options_class
+from nmt.options import NoOptions, Part
 from nmt.translate.engine import SearchEngine
 from nmt.translate.options import AUTO_ENGINE, TranslatorOptions
 
 MODEL_KINDS: Final = ("model", "checkpoint")  # of the folders that every engine is offered
 PHRASES_DECODER: Final = "constrained-beam"  # the search that holds to phrases
-
-
-@options_class
-class NoOptions:
-    """The options of an engine that has none."""
 
 
 @dataclass(frozen=True)

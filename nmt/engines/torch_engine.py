@@ -3,9 +3,10 @@
 from importlib.util import find_spec
 
 from nmt import register
-from nmt.engines.base import Engine, EngineRequest, NoOptions
+from nmt.engines.base import Engine, EngineRequest
 from nmt.errors import needing_torch
 from nmt.log import log
+from nmt.options import NoOptions
 from nmt.translate.engine import SearchEngine
 
 

@@ -7,7 +7,7 @@ N = B * W rows, the hypotheses of one sentence next to each other.
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, cast
 
@@ -16,13 +16,14 @@ from torch import Tensor, nn
 
 from nmt.batch import Batch, dummy_batch
 from nmt.errors import UserError
+from nmt.feed_forwards.base import Balance
 from nmt.models.options import Tie
 from nmt.models.saved import Vocabularies as Vocabularies  # what every model is built from
 from nmt.nn.cost import count_flops, interpolated_cost
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import ClippedLinear, Linear, Projection
-from nmt.nn.moe import Balance
 from nmt.nn.quantized import Int8Linear
+from nmt.nn.search_state import State as State  # what a Scorer keeps
 from nmt.symbols import PAD
 
 FLOAT32_BYTES: Final = 4
@@ -78,61 +79,6 @@ class ParameterGroup:
     parameters: list[nn.Parameter]
     lr_factor: float = 1.0
     weight_decay: float | None = None
-
-
-@dataclass
-class State:
-    """The memory of a Scorer between two steps of a search. A step may write into its tensors: use a state once.
-
-    Each step appends W *entries* to a sentence, one per hypothesis, in the order of its rows: hypothesis w of a step
-    that begins with E entries is entry E + w. Entries never move. When hypotheses change places only `ancestors` does,
-    so that a model can store one vector per entry, (B, E, ...), and gather a hypothesis' past by `ancestors`
-    instead of copying it.
-
-    sentences: tensors (B, ...) per source sentence, never copied per hypothesis
-    hypotheses: tensors (N, ...) per hypothesis
-    length: target positions read
-    watched: whether the search needs the attention of each step
-    attention: (N, S) weights of the source positions at the last step, if watched; each row sums to 1
-    ancestors: (N, t) int64, the entry of each row's ancestor at each past step, the oldest first; None until a model
-        calls `append_entries`
-    num_entries: E, entries of a sentence
-    """
-
-    sentences: dict[str, Tensor] = field(default_factory=dict)
-    hypotheses: dict[str, Tensor] = field(default_factory=dict)
-    length: int = 0
-    watched: bool = False
-    attention: Tensor | None = None
-    ancestors: Tensor | None = None
-    num_entries: int = 0
-
-    def append_entries(self, tokens: Tensor, num_sentences: int) -> Tensor:
-        """Append an entry per row, at the start of a step, and return `ancestors` with it: (N, t + 1).
-
-        tokens: (N,) what the step reads; num_sentences: B
-        """
-        past = tokens.new_empty(len(tokens), 0) if self.ancestors is None else self.ancestors
-        W = len(tokens) // num_sentences
-        own = torch.arange(self.num_entries, self.num_entries + W, device=tokens.device).repeat(num_sentences)  # N
-        self.ancestors, self.num_entries = torch.cat([past, own[:, None]], 1), self.num_entries + W
-        return self.ancestors
-
-    def after(self, sentences: dict[str, Tensor], hypotheses: dict[str, Tensor], attention: Tensor | None) -> "State":
-        """The state one step later."""
-        length = self.length + 1
-        return State(sentences, hypotheses, length, self.watched, attention, self.ancestors, self.num_entries)
-
-    def reorder(self, rows: Tensor) -> None:
-        """Replace hypothesis i by hypothesis `rows[i]`. rows: (N',) of 0..N-1 within the same sentence; N' may differ from N"""
-        self.hypotheses = {name: tensor.index_select(0, rows) for name, tensor in self.hypotheses.items()}
-        if self.ancestors is not None:
-            self.ancestors = self.ancestors.index_select(0, rows)
-
-    def keep(self, sentences: Tensor, rows: Tensor) -> None:
-        """Keep only some sentences (B',) and hypotheses (N',), in the given order."""
-        self.sentences = {name: tensor.index_select(0, sentences) for name, tensor in self.sentences.items()}
-        self.reorder(rows)
 
 
 class Scorer(Protocol):
@@ -197,7 +143,7 @@ class Model(nn.Module, Scorer):
     auxiliary_losses: Sequence[str] = ()
     reads_source: ClassVar[bool] = True
     has_attention: ClassVar[bool] = True
-    training_options: ClassVar[frozenset[str]] = frozenset({"dropout", "attention_dropout", "activation_dropout"})
+    training_options: frozenset[str] = frozenset({"dropout", "attention_dropout", "activation_dropout"})
     reads_characters: ClassVar[bool] = False
     repeats_layers: bool = False
     alignment_layer: int = 0
@@ -292,7 +238,7 @@ class Model(nn.Module, Scorer):
         raise UserError("--compile: only the layers of a Transformer can be compiled for a search (leave it out)")
 
     def capture_steps(self) -> None:
-        """Replay the layers' search steps as CUDA graphs (nmt.nn.captured), with the weights that they have now.
+        """Replay the layers' search steps as CUDA graphs (nmt.models.captured), with the weights that they have now.
 
         Raises UserError for a model whose steps cannot be captured.
         """

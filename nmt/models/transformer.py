@@ -4,37 +4,27 @@ Where the paper is silent, the reference code decides: initialisation, epsilon o
 """
 
 import math
-from dataclasses import replace
-from functools import cache, partial
-from typing import cast
+from functools import cached_property, partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from nmt import UserError, register
-from nmt.batch import Batch
+from nmt import UserError, register, registry
+from nmt.batch import Batch, predicting_positions, token_positions
 from nmt.device import allow_graphs
-from nmt.models.base import (
-    FLOAT32_BYTES,
-    Model,
-    Output,
-    PreparedScorer,
-    Scorer,
-    State,
-    Vocabularies,
-    embedding,
-    embeddings,
-)
-from nmt.models.experts import expert_shape, predicting_positions, token_positions
+from nmt.feed_forwards.base import Balance, FeedForward, FeedForwardShape
+from nmt.mixers.base import Mixer, Past
+from nmt.mixers.self_attention import SelfAttention
+from nmt.models.base import FLOAT32_BYTES, Model, Output, Scorer, State, Vocabularies, embedding, embeddings
+from nmt.models.captured import STATE_COPIES, CapturedSteps
+from nmt.models.layers import DecoderLayer, DecoderStep, EncoderLayer, LayerShape, residual_outputs
 from nmt.models.options import TransformerOptions
-from nmt.nn.attention import AttentionShape, SelfAttention, grouped_bias, recording
-from nmt.nn.captured import STATE_COPIES, CapturedSteps
+from nmt.nn.attention import AttentionShape, CrossAttention, recording
 from nmt.nn.cost import linear_flops
-from nmt.nn.layers import RESIDUAL_OUTPUTS, DecoderLayer, EncoderLayer, LayerShape, LayerStep
 from nmt.nn.linear import Linear, Projection
-from nmt.nn.moe import LOSS_NAMES, Balance, mixtures_in
-from nmt.nn.positions import LearnedPositions, NoPositions, RelativeShape, SinusoidalPositions, rotations
 from nmt.nn.quantized import Int8Linear
+from nmt.positions.base import PositionEncoding
 from nmt.symbols import EOS, PAD
 
 
@@ -42,63 +32,21 @@ from nmt.symbols import EOS, PAD
 class Transformer(Model):
     """The Transformer of "Attention Is All You Need": attention alone, in an encoder and a decoder."""
 
-    can_be_captured = True
-    training_options = Model.training_options | {"importance_weight", "load_weight"}
-
     def __init__(self, options: TransformerOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
-        self.compiled_layers: list[LayerStep] = []
+        self.compiled_layers: list[DecoderStep] = []
         self.captured_steps: CapturedSteps | None = None
         self.alignment_layer = options.decoder_layers - 1  # benchmarks/alignment.py measured it (docs/measurements.md)
         o, self.options, self.width = options, options, options.d_model
         self.depths: tuple[int, int] = (o.encoder_layers, o.decoder_layers)
-        self.is_relative = o.positions == "relative"
-        d_k, d_v = o.d_k or o.d_model // o.heads, o.d_v or o.d_model // o.heads
-        pre_norm = o.norm_position == "pre"
-        separate = o.relative_heads == "separate"
-        relative = RelativeShape(o.relative_distance, separate, o.relative_values) if self.is_relative else None
-        attention = AttentionShape(
-            o.d_model,
-            o.heads,
-            d_k,
-            d_v,
-            o.attention_bias,
-            o.attention_dropout,
-            relative,
-            o.attention_window,
-            rotary=o.positions == "rotary",
-        )
-        shape = LayerShape(
-            attention,
-            o.d_ff,
-            o.dropout,
-            o.activation_dropout,
-            pre_norm,
-            activation=o.activation,
-            epsilon=o.norm_epsilon,
-            norm=o.norm,
-            gated=o.ffn == "glu",
-        )
+        shape = LayerShape(o.d_model, o.dropout, o.norm_position == "pre", o.norm_epsilon, o.norm)
         table = partial(embedding, width=o.d_model, std=o.d_model**-0.5)
         self.source_embedding, self.target_embedding = embeddings(o.tie, vocabularies, table)
-        self.source_positions = self._positions()
-        self.target_positions = self._positions()
-        experts = expert_shape(o, o.d_model, o.d_ff, o.activation_dropout) if o.ffn == "moe" else None
-        self.repeats_layers = o.tie_layers != "none"
-        encoder_layers = 1 if o.tie_layers in ("encoder", "all") else o.encoder_layers
-        decoder_layers = 1 if o.tie_layers in ("decoder", "all") else o.decoder_layers
-        self.encoder = nn.ModuleList(map(EncoderLayer, shape.layers(encoder_layers, experts, o.expert_every)))
-        self.keeps_cells = o.decoder_autoregression != "self-attention"
-        if pre_norm and not self.keeps_cells and not self.repeats_layers:
-            self.residual_outputs = RESIDUAL_OUTPUTS
-        of_decoder = replace(
-            shape, attention=replace(attention, kv_heads=o.kv_heads), autoregression=o.decoder_autoregression
-        )
-        self.decoder = nn.ModuleList(map(DecoderLayer, of_decoder.layers(decoder_layers, experts, o.expert_every)))
-        self.auxiliary_losses = LOSS_NAMES[o.gates] if experts else ()
-        self.can_be_captured = not experts
-        self.encoder_norm = shape.new_norm() if pre_norm else nn.Identity()
-        self.decoder_norm = shape.new_norm() if pre_norm else nn.Identity()
+        positions: type[PositionEncoding] = _selected("positions", o.positions, o)
+        self.source_positions, self.target_positions = positions(o, o.d_model), positions(o, o.d_model)
+        self._add_layers(shape)
+        self.encoder_norm = shape.new_norm() if shape.pre_norm else nn.Identity()
+        self.decoder_norm = shape.new_norm() if shape.pre_norm else nn.Identity()
         self.output = Linear(o.d_model, vocabularies.target, bias=o.output_bias)
         if o.output_bias:
             nn.init.zeros_(self.output.bias)
@@ -106,6 +54,35 @@ class Transformer(Model):
             nn.init.normal_(self.output.weight, std=o.d_model**-0.5)
         else:
             self.output.weight = self.target_embedding.weight
+
+    def _add_layers(self, shape: LayerShape) -> None:
+        """Add encoder and decoder, and what their components say of the model."""
+        o = self.options
+        d_k, d_v = o.d_k or o.d_model // o.heads, o.d_v or o.d_model // o.heads
+        in_encoder = AttentionShape(o.d_model, o.heads, d_k, d_v, o.attention_bias, o.attention_dropout)
+        attention: type[Mixer] = _selected("mixer", "self-attention", o)
+        mixer: type[Mixer] = _selected("mixer", o.decoder_autoregression, o)
+        in_decoder = attention.decoder_shape(o, in_encoder)
+        network: type[FeedForward] = _selected("ffn", o.ffn, o)
+        inner = FeedForwardShape(o.d_model, o.d_ff, o.activation_dropout, o.activation)
+        encoder_layers = 1 if o.tie_layers in ("encoder", "all") else o.encoder_layers
+        decoder_layers = 1 if o.tie_layers in ("decoder", "all") else o.decoder_layers
+        self.encoder = nn.ModuleList(
+            EncoderLayer(shape, attention(o, in_encoder), network.for_layer(o, inner, i + 1))
+            for i in range(encoder_layers)
+        )
+        self.decoder = nn.ModuleList(
+            DecoderLayer(shape, mixer(o, in_decoder), CrossAttention(in_decoder), network.for_layer(o, inner, i + 1))
+            for i in range(decoder_layers)
+        )
+        layers = cast(list[EncoderLayer | DecoderLayer], [*self.encoder, *self.decoder])
+        self.repeats_layers = o.tie_layers != "none"
+        if shape.pre_norm and not self.repeats_layers:
+            self.residual_outputs = residual_outputs(layers)
+        names = (name for layer in layers for name in layer.feed_forward.auxiliary_losses)
+        self.auxiliary_losses = tuple(dict.fromkeys(names))
+        self.can_be_captured = not any(layer.feed_forward.sizes_depend_on_data for layer in layers)
+        self.training_options = Model.training_options | network.training_options
 
     @property
     def encoder_layers(self) -> list[EncoderLayer]:
@@ -118,13 +95,6 @@ class Transformer(Model):
         """The layers in the order of a pass; a tied one as often as it is passed."""
         layers = cast(list[DecoderLayer], [*self.decoder])
         return (layers * (self.options.decoder_layers // len(layers)))[: self.depths[1]]
-
-    def _positions(self) -> nn.Module:
-        if self.options.positions in ("relative", "rotary"):
-            return NoPositions()
-        if self.options.positions == "learned":
-            return LearnedPositions(self.width, self.options.max_positions)
-        return SinusoidalPositions(self.width, self.options.positions)
 
     def forward(self, batch: Batch) -> Output:
         """See Model; all target positions at once (section 3.1)."""
@@ -168,131 +138,134 @@ class Transformer(Model):
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Each linear layer reads each position once; masked attention scores are computed, and count."""
-        layers, depth = self.decoder_layers, len(self.encoder_layers)
-        of_memory = linear_flops(*(layer.cross_attention.keys_values for layer in layers))
-        per_source = linear_flops(*self.encoder_layers) + of_memory
-        per_target = linear_flops(*layers, self.output) - of_memory
-        shape = layers[0].cross_attention.shape
-        of_self = 0 if self.keeps_cells else target
-        scores = depth * source**2 + len(layers) * target * (of_self + source)  # queries times keys
-        flops = source * per_source + target * per_target + scores * 2 * shape.heads * (shape.keys + shape.values)
-        if (relative := cast(SelfAttention, self.encoder_layers[0].self_attention).relative) is not None:
-            flops = flops + depth * relative.flops(source, shape.heads)
-            flops = flops + (0 if self.keeps_cells else len(layers) * relative.flops(target, shape.heads))
-        return flops
+        encoder, decoder = self.encoder_layers, self.decoder_layers
+        of_memory = linear_flops(*(layer.cross_attention.keys_values for layer in decoder))
+        flops = source * (linear_flops(*encoder) + of_memory)
+        flops = flops + target * (linear_flops(*decoder, self.output) - of_memory)
+        shape = decoder[0].cross_attention.shape
+        flops = flops + len(decoder) * target * source * 2 * shape.heads * (shape.keys + shape.values)
+        flops = flops + len(encoder) * encoder[0].self_attention.flops(source)
+        return flops + len(decoder) * decoder[0].self_attention.flops(target)
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         with recording() as weights:
             self(batch)
         encoder, decoder = weights[: self.options.encoder_layers], weights[self.options.encoder_layers :]
-        if self.keeps_cells:
-            kinds = {"encoder": encoder, "cross": decoder}
-        else:
-            kinds = {"encoder": encoder, "decoder": decoder[::2], "cross": decoder[1::2]}
-        return {kind: torch.stack(layers) for kind, layers in kinds.items()}
+        each = len(decoder) // self.options.decoder_layers  # the last of a layer reads the memory
+        kinds = {"encoder": encoder, "decoder": decoder[::each] if each > 1 else [], "cross": decoder[each - 1 :: each]}
+        return {kind: torch.stack(layers) for kind, layers in kinds.items() if layers}
 
     def start(self, source: Tensor) -> State:
-        """See Scorer. Per sentence: each layer's keys and values of the memory, and of every entry of the search."""
+        """See Scorer. Per sentence: each layer's keys and values of the memory; and the past of each mixer."""
         mask = self._visible(source)  # B 1 1 S
         memory, _ = self._encode(source, mask)
         padding_bias = mask.new_zeros(mask.shape, dtype=torch.float32).masked_fill_(~mask, -math.inf)  # B 1 1 S
         groups = self.decoder_layers[0].cross_attention.shape.groups
         sentences = {"padding_bias": padding_bias.expand(-1, groups, -1, -1)}
-        hypotheses = {}
+        hypotheses: dict[str, Tensor] = {}
         for i, layer in enumerate(self.decoder_layers):
             keys, values = layer.cross_attention.project_memory(memory)
             # Contiguous in the layout of the products, or each step would copy them again.
             keys, values = keys.transpose(2, 3).contiguous(), values.contiguous()  # B G K S, B G S V
-            sentences[f"{i}.memory_keys"], sentences[f"{i}.memory_values"] = keys, values
-            if self.keeps_cells:
-                hypotheses[f"{i}.cell"] = memory.new_zeros(len(memory), self.width)
-            else:
-                sentences[f"{i}.keys"], sentences[f"{i}.values"] = keys[:, :, :, :0], values[:, :, :0]
+            past = layer.self_attention.begin(memory, values.dtype)
+            of_layer = {"memory_keys": keys, "memory_values": values, **past.sentences}
+            sentences |= {f"{i}.{name}": tensor for name, tensor in of_layer.items()}
+            hypotheses |= {f"{i}.{name}": tensor for name, tensor in past.hypotheses.items()}
         return State(sentences, hypotheses)
 
     def prepared(self, output: Projection | None = None) -> Scorer:
-        output, layers = output or self.prepared_output(), self.compiled_layers or self.prepared_layers()
-        recording_layers = cache(
-            self.prepared_layers if self.compiled_layers else lambda: layers
-        )  # these record attention
-        window = self.options.attention_window or 0  # the last 0 are all
-        shape = self.decoder_layers[0].cross_attention.shape
-        parts = ("cell",) if self.keeps_cells else ("keys", "values")  # what a layer keeps of the past
-        names = [tuple(f"{i}.{part}" for part in parts) for i in range(len(layers))]
-        memory_names = [(f"{i}.memory_keys", f"{i}.memory_values") for i in range(len(layers))]
+        return TransformerSearch(self, output or self.prepared_output())
 
-        def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
-            memory, bias, positions = state.sentences, None, None
-            padding_bias = memory["padding_bias"].flatten(0, 1)  # BG 1 S
-            states = self.embed(self.target_embedding(tokens), self.target_positions(state.length, 1))  # N D
-            past, used = (state.hypotheses, state.length) if self.keeps_cells else (memory, state.num_entries)
-            if not self.keeps_cells:
-                B = len(memory["padding_bias"])
-                ancestors = state.append_entries(tokens, B)[:, -window:]  # N t, of the window
-                if captured is not None and not state.watched:
-                    states, sentences = captured(states, memory, ancestors, used)
-                    return self.log_probs(self.decoder_norm(states), output), state.after(sentences, {}, None)
-                if self.is_relative:
-                    positions = _ages(ancestors, state.num_entries)  # E
-                elif shape.rotary:
-                    positions = rotations(state.length, 1, shape.keys, tokens.device)  # 1 2 K/2
-                bias = torch.full((len(tokens), state.num_entries), -math.inf, device=tokens.device)  # N E
-                bias = bias.scatter_(1, ancestors, 0.0).view(B, 1, -1, state.num_entries)  # B 1 W E
-                bias = grouped_bias(bias, (B, shape.heads), shape.groups)  # BG H/G*W E
-            kept: dict[str, Tensor] = {}
-            with recording(state.watched) as weights:
-                steps = recording_layers() if state.watched else layers
-                for layer, own, (keys, values) in zip(steps, names, memory_names, strict=True):
-                    of_layer = tuple([past[name] for name in own])
-                    of_memory = (memory[keys], memory[values]), padding_bias
-                    states, of_layer = layer(states, of_layer, used, bias, positions, *of_memory)
-                    kept.update(zip(own, of_layer, strict=True))
-            log_probs = self.log_probs(self.decoder_norm(states), output)  # N V
-            of_cross = weights if self.keeps_cells else weights[1::2]  # attention to the memory, of each layer
-            attention = of_cross[self.alignment_layer].mean(1).flatten(0, 1) if weights else None  # N S
-            after = (memory, kept) if self.keeps_cells else (memory | kept, {})
-            return log_probs, state.after(*after, attention)
-
-        captured = None if self.captured_steps is None else self.captured_steps.acquire(step)
-        return PreparedScorer(self.start, step)
-
-    def prepared_layers(self) -> list[LayerStep]:
+    def prepared_layers(self) -> list[DecoderStep]:
         """The search step of each decoder layer, its weights looked up."""
-        steps = [cast(DecoderLayer, layer).prepared() for layer in self.decoder]
+        steps = [cast(DecoderLayer, layer).search_step() for layer in self.decoder]
         return steps * (self.options.decoder_layers // len(steps))
 
     def compile_steps(self) -> None:
         """See Model. One graph serves all lengths and batch sizes, but a batch of one, which has its own."""
         if any(isinstance(module, Int8Linear) for module in self.modules()):
             raise UserError("--compile: torch cannot compile products of 8-bit weights (leave it out)")
-        if mixtures_in(self):
-            raise UserError("--compile: the sizes of products with experts depend on the text (leave it out)")
+        if any(layer.feed_forward.sizes_depend_on_data for layer in self.decoder_layers):
+            raise UserError(
+                f"--compile: the sizes of products with --ffn {self.options.ffn} depend on the text (leave it out)"
+            )
         allow_graphs()
         self.compiled_layers = [torch.compile(step, dynamic=True) for step in self.prepared_layers()]
 
     def capture_steps(self) -> None:
         """See Model."""
-        is_grouped = self.options.kv_heads not in (None, self.options.heads)
-        if self.options.positions in ("relative", "rotary") or self.keeps_cells or is_grouped or mixtures_in(self):
-            raise UserError(
-                "--capture: not for relative and rotary positions, experts, --kv-heads, and decoders without "
-                "self-attention (leave it out)"
-            )
+        for layer in self.decoder_layers:
+            if not layer.self_attention.can_be_captured or layer.feed_forward.sizes_depend_on_data:
+                raise UserError("--capture: needs plain self-attention, and products of fixed sizes (leave it out)")
         self.captured_steps = CapturedSteps(self.prepared_layers())
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
-        """See Model: float32 keys and values of each decoder layer, and the bias of padding; in buffers too, if captured."""
-        shape, layers = self.decoder_layers[0].cross_attention.shape, self.options.decoder_layers
-        positions = layers * (source_length + (0 if self.keeps_cells else target_length))
-        cells = layers * self.width if self.keeps_cells else 0
-        numbers = shape.groups * (positions * (shape.keys + shape.values) + source_length) + cells
+        """See Model: float32 keys and values of the memory, the bias of padding, and the past; in buffers too, if captured."""
+        layer, layers = self.decoder_layers[0], self.options.decoder_layers
+        shape = layer.cross_attention.shape
+        of_memory = shape.groups * source_length * (layers * (shape.keys + shape.values) + 1)
+        numbers = of_memory + layers * layer.self_attention.state_numbers(target_length)
         return FLOAT32_BYTES * numbers * (1 if self.captured_steps is None else STATE_COPIES)
 
 
-def _ages(ancestors: Tensor, num_entries: int) -> Tensor:
-    """How many positions before the newest each entry of a search stands, which all sentences share: (E,) int64.
+class TransformerSearch(Scorer):
+    """A Transformer as the Scorer of one search, with its weights looked up.
 
-    ancestors: (N, t), see State; entries that are nobody's ancestors get 0
+    output: see Model.prepared
     """
-    ages = torch.arange(ancestors.shape[1] - 1, -1, -1, device=ancestors.device).expand_as(ancestors)  # N t
-    return ancestors.new_zeros(num_entries).scatter_(0, ancestors.flatten(), ages.flatten())
+
+    def __init__(self, model: Transformer, output: Projection) -> None:
+        self.model, self.output = model, output
+        self._layers = model.compiled_layers or model.prepared_layers()
+        self._captured = None if model.captured_steps is None else model.captured_steps.acquire(self)
+
+    @cached_property
+    def _recording_layers(self) -> list[DecoderStep]:
+        """Layers that record attention, as compiled ones do not."""
+        return self.model.prepared_layers() if self.model.compiled_layers else self._layers
+
+    def start(self, source: Tensor) -> State:
+        """See Scorer."""
+        return self.model.start(source)
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """See Scorer: each layer reads the next position, and its past is one step longer."""
+        model, memory = self.model, state.sentences
+        mixer, B = model.decoder_layers[0].self_attention, len(memory["padding_bias"])
+        states = model.embed(model.target_embedding(tokens), model.target_positions(state.length, 1))  # N D
+        if self._captured is not None and not state.watched:
+            used, visible = state.num_entries, cast(SelfAttention, mixer).visible_entries(tokens, state, B)
+            states, memory = self._captured(states, memory, visible, used)
+            return self._log_probs(states), state.after(memory, {}, None)
+        context = mixer.before_step(tokens, state, B)
+        padding_bias = memory["padding_bias"].flatten(0, 1)  # BG 1 S
+        after, attention = dict[str, Tensor](), None
+        layers = self._recording_layers if state.watched else self._layers
+        pasts = _by_layer(memory | state.hypotheses, len(layers))
+        for i, (layer, past) in enumerate(zip(layers, pasts, strict=True)):
+            of_memory = past.pop("memory_keys"), past.pop("memory_values")
+            with recording(state.watched and i == model.alignment_layer) as weights:
+                states, past = layer(states, past, context, of_memory, padding_bias)
+            attention = weights[-1].mean(1).flatten(0, 1) if weights else attention  # N S
+            after |= {f"{i}.{name}": tensor for name, tensor in past.items()}
+        hypotheses = {name: after.pop(name) for name in state.hypotheses}
+        return self._log_probs(states), state.after(memory | after, hypotheses, attention)
+
+    def _log_probs(self, states: Tensor) -> Tensor:
+        """states (N, D) of the top layer -> (N, V)"""
+        return self.model.log_probs(self.model.decoder_norm(states), self.output)
+
+
+def _selected(kind: str, name: str, options: TransformerOptions) -> Any:
+    """The class of a component, see `registry.selected`."""
+    return registry.selected(kind, name, options).cls
+
+
+def _by_layer(tensors: dict[str, Tensor], layers: int) -> list[Past]:
+    """The tensors of each layer by name, from those of all layers: `0.keys`."""
+    of_layers: list[Past] = [{} for _ in range(layers)]
+    for key, tensor in tensors.items():
+        number, dot, name = key.partition(".")
+        if dot:
+            of_layers[int(number)][name] = tensor
+    return of_layers

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import torch
@@ -19,7 +18,6 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear, Projection
-from nmt.nn.positions import RelativePositions, RelativeShape, rotated, rotations
 
 MAX_PLAIN_SCORES: Final = 128**2  # scores of a head up to which a CPU trains faster without a fused kernel
 INITIAL_CACHE_STEPS: Final = 16
@@ -34,8 +32,6 @@ class AttentionShape:
     width: D; heads: H; keys, values: K and V, of one head
     bias: whether the projections have biases; the paper's have none
     dropout: probability, on attention weights
-    relative, window: of self-attention only; its relative positions, and how many positions it sees (see `window_mask`)
-    rotary: of self-attention only; whether queries and keys are rotated by their positions (see `rotations`)
     kv_heads: G; None for H
     """
 
@@ -45,9 +41,6 @@ class AttentionShape:
     values: int
     bias: bool = False
     dropout: float = 0.0
-    relative: RelativeShape | None = None
-    window: int | None = None
-    rotary: bool = False
     kv_heads: int | None = None
 
     @property
@@ -78,31 +71,8 @@ def _record(weights: Tensor) -> None:
         recorded.append(weights)
 
 
-def window_mask(length: int, window: int, mask: Tensor | None, causal: bool, device: torch.device) -> Tensor:
-    """The mask of restricted self-attention (Vaswani et al., 2017, section 4): (B or 1, 1, T, T), True where visible.
-
-    A query i sees the keys j with |i - j| <= (window - 1) // 2, or causal with 0 <= i - j < window.
-    mask: (B, 1, 1, T), True where a key is visible; without effect if causal
-    """
-    positions = torch.arange(length, device=device)
-    offsets = positions[:, None] - positions  # T T, i - j
-    if causal:
-        return ((offsets >= 0) & (offsets < window))[None, None]
-    near = (offsets.abs() <= (window - 1) // 2)[None, None]
-    if mask is None:
-        return near
-    near = near & mask  # B 1 T T
-    return near | (mask & ~near.any(-1, keepdim=True))  # padding far from the sentence sees all of it: no row is empty
-
-
 def attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None,
-    causal: bool,
-    dropout_probability: float,
-    relative: RelativePositions | None = None,
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool, dropout_probability: float
 ) -> Tensor:
     """softmax(Q K^T / sqrt(d_k)) V, equation 1, by the faster of two implementations: (B, H, T, V).
 
@@ -110,27 +80,24 @@ def attention(
     mask: (B, 1, 1 or T, S), True where a key is visible, at least one per row
     causal: whether a query sees no key after its own position; replaces the mask
     dropout_probability: of each weight
-    relative: positions of self-attention, which fused kernels do not know
     """
     with not_cast(queries, keys, values):
-        if relative is None and not _plain_is_faster(queries, keys):
+        if not _plain_is_faster(queries, keys):
             is_grouped = keys.shape[1] < queries.shape[1]
             return scaled_dot_product_attention(
                 queries, keys, values, mask, dropout_probability, causal, enable_gqa=is_grouped
             )
-        T, S = queries.shape[2], keys.shape[2]
-        bias = queries.new_zeros(1, 1, 1, 1)
-        if causal:
-            bias = queries.new_full((T, S), -math.inf).triu(1)[None, None]  # 1 1 T S
-        elif mask is not None:
-            bias = bias.masked_fill(~mask, -math.inf)  # B 1 1|T S
-        extra_sums = None
-        if relative is not None:
-            bias = bias + relative.scores(queries)  # B H T T
-            extra_sums = None if relative.values is None else relative.sums
-        bias = grouped_bias(bias, queries.shape[:2], keys.shape[1])
+        bias = grouped_bias(visibility_bias(queries, keys.shape[2], mask, causal), queries.shape[:2], keys.shape[1])
         transposed_keys = keys.flatten(0, 1).transpose(1, 2)  # BG K S
-        return attention_of_transposed(queries, transposed_keys, values, bias, dropout_probability, extra_sums)
+        return attention_of_transposed(queries, transposed_keys, values, bias, dropout_probability)
+
+
+def visibility_bias(queries: Tensor, keys: int, mask: Tensor | None, causal: bool) -> Tensor:
+    """0 where a key is visible and minus infinity where not: (B or 1, 1, 1 or T, S). keys: S; see `attention`"""
+    if causal:
+        return queries.new_full((queries.shape[2], keys), -math.inf).triu(1)[None, None]  # 1 1 T S
+    bias = queries.new_zeros(1, 1, 1, 1)
+    return bias if mask is None else bias.masked_fill(~mask, -math.inf)  # B 1 1|T S
 
 
 def _plain_is_faster(queries: Tensor, keys: Tensor) -> bool:
@@ -211,23 +178,12 @@ def append_to_cache(cache: Tensor, new: Tensor, used: int | Tensor, dim: int) ->
 
 
 KeysValues = tuple[Tensor, Tensor]  # transposed keys (B, G, K, S or C) and values (B, G, S or C, V)
-SelfAttentionStep = Callable[[Tensor, KeysValues, int | Tensor, Tensor, Tensor | None], tuple[Tensor, KeysValues]]
-"""(states, cache, used, bias, positions) -> (N, D), and the cache with W entries more: attention of a search's next position.
-
-states: (N, D) of the next position
-cache: of a sentence's entries, the first `used` filled; or of fixed size, where `used` are the entries to write, (W,) int64,
-    and the bias has all C entries
-bias: broadcasts to (B * G, H / G * W, used + W), 0 for a hypothesis' own ancestors and minus infinity for other entries, so that
-    nothing in the cache moves when hypotheses change places
-positions: with relative positions (used + W,) int64, how many positions before the next each entry stands; with rotary
-    ones the `rotations` of the next position; else None
-"""
 CrossAttentionStep = Callable[[Tensor, KeysValues, Tensor], Tensor]
 """(states (N, D), memory, bias (B * G, 1, S), minus infinity at padding) -> (N, D): attention of one position."""
 
 
-class _Attention(nn.Module):
-    """The base of self- and cross-attention: heads, their weighted sum, and the output projection."""
+class AttentionLayer(nn.Module):
+    """The base of self- and cross-attention: heads, and the output projection of their weighted sums."""
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
@@ -237,7 +193,13 @@ class _Attention(nn.Module):
         if shape.bias:
             nn.init.zeros_(self.output.bias)
 
-    def _projection(self, *widths: int) -> Linear:
+    @property
+    def dropout(self) -> float:
+        """The probability of dropout on weights now."""
+        return self.shape.dropout if self.training else 0.0
+
+    def projection(self, *widths: int) -> Linear:
+        """A projection of states to several parts of these widths."""
         linear = Linear(self.shape.width, sum(widths), bias=self.shape.bias)
         for part in linear.weight.split(list(widths)):  # each by itself, as Tensor2Tensor does
             nn.init.xavier_uniform_(part)
@@ -245,99 +207,37 @@ class _Attention(nn.Module):
             nn.init.zeros_(linear.bias)
         return linear
 
-    def _split(self, states: Tensor, width: int) -> Tensor:
+    def split(self, states: Tensor, width: int) -> Tensor:
+        """(B, T, H * K) -> (B, H, T, K). width: K"""
         heads: Tensor = states.unflatten(-1, (-1, width))  # B T H K
-        return heads.transpose(1, 2)  # B H T K
+        return heads.transpose(1, 2)
 
-    def _attend(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor | None,
-        causal: bool,
-        relative: RelativePositions | None = None,
-    ) -> Tensor:
-        probability = self.shape.dropout if self.training else 0.0
-        sums = attention(queries, keys, values, mask, causal, probability, relative)  # B H T V
-        merged: Tensor = self.output(sums.transpose(1, 2).flatten(2))  # B T D
+    def merged(self, sums: Tensor) -> Tensor:
+        """The output of weighted sums: (B, H, T, V) -> (B, T, D)"""
+        merged: Tensor = self.output(sums.transpose(1, 2).flatten(2))
         return merged
 
 
-class SelfAttention(_Attention):
-    """Self-attention, with one matrix for queries, keys and values."""
-
-    def __init__(self, shape: AttentionShape) -> None:
-        super().__init__(shape)
-        sizes = shape.heads, shape.keys, shape.values
-        self.relative = RelativePositions(shape.relative, *sizes) if shape.relative else None
-        self._head_widths = shape.keys, shape.keys, shape.values
-        self._widths = [shape.heads * shape.keys, shape.groups * shape.keys, shape.groups * shape.values]
-        self.queries_keys_values = self._projection(*self._widths)
-
-    def forward(self, states: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        """states: (B, T, D) -> (B, T, D). mask: (B, 1, 1, T), True where a key is visible"""
-        if self.shape.window is not None:
-            mask, causal = window_mask(states.shape[1], self.shape.window, mask, causal, states.device), False
-        parts = self.queries_keys_values(states).split(self._widths, dim=-1)
-        queries, keys, values = map(self._split, parts, self._head_widths)
-        if self.shape.rotary:
-            rotation = rotations(0, states.shape[1], self.shape.keys, states.device)
-            queries, keys = rotated(queries, rotation), rotated(keys, rotation)
-        return self._attend(queries, keys, values, mask, causal, self.relative)
-
-    def prepared(self) -> SelfAttentionStep:
-        """The layer for one search, without gradient."""
-        project, project_output = self.queries_keys_values.prepared(), self.output.prepared()
-        widths, head_widths, is_rotary, relative = self._widths, self._head_widths, self.shape.rotary, self.relative
-
-        def step(
-            states: Tensor, cache: KeysValues, used: int | Tensor, bias: Tensor, positions: Tensor | None
-        ) -> tuple[Tensor, KeysValues]:
-            B = len(cache[0])
-            W = len(states) // B
-            queries, key, value = (
-                part.view(B, W, -1, width).transpose(1, 2)  # B H W K, B G W K, B G W V
-                for part, width in zip(project(states).split_with_sizes(widths, 1), head_widths, strict=True)
-            )
-            if is_rotary:
-                assert positions is not None
-                queries, key = rotated(queries, positions), rotated(key, positions)
-            keys = append_to_cache(cache[0], key.transpose(2, 3), used, 3)  # B G K C
-            values = append_to_cache(cache[1], value, used, 2)  # B G C V
-            end = bias.shape[2]
-            visible_keys, visible_values = keys.flatten(0, 1)[:, :, :end], values[:, :, :end]
-            extra_sums = None
-            if relative is not None:
-                assert positions is not None
-                with not_cast(queries):
-                    bias = bias + relative.past_scores(queries, positions).reshape(len(visible_keys), -1, end)
-                extra_sums = None if relative.values is None else partial(relative.past_sums, ages=positions)
-            sums = attention_of_transposed(queries, visible_keys, visible_values, bias, 0.0, extra_sums)  # B H W V
-            return project_output(sums.transpose(1, 2).reshape(B * W, -1)), (keys, values)
-
-        return step
-
-
-class CrossAttention(_Attention):
+class CrossAttention(AttentionLayer):
     """Attention to a memory, with one matrix for its keys and values, computed once per sentence."""
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__(shape)
         self._widths = [shape.groups * shape.keys, shape.groups * shape.values]
-        self.queries = self._projection(shape.heads * shape.keys)
-        self.keys_values = self._projection(*self._widths)
+        self.queries = self.projection(shape.heads * shape.keys)
+        self.keys_values = self.projection(*self._widths)
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """memory: (B, S, D) -> its keys (B, G, S, K) and values (B, G, S, V)"""
         keys, values = self.keys_values(memory).split(self._widths, dim=-1)
-        return self._split(keys, self.shape.keys), self._split(values, self.shape.values)
+        return self.split(keys, self.shape.keys), self.split(values, self.shape.values)
 
     def forward(self, states: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
         """states: (B, T, D) -> (B, T, D). memory: from `project_memory`; mask: (B, 1, 1, S), True where visible"""
-        return self._attend(self._split(self.queries(states), self.shape.keys), *memory, mask, False)
+        queries = self.split(self.queries(states), self.shape.keys)
+        return self.merged(attention(queries, *memory, mask, False, self.dropout))
 
-    def prepared(self) -> CrossAttentionStep:
+    def search_step(self) -> CrossAttentionStep:
         """The layer for one search, without gradient."""
         project, project_output = self.queries.prepared(), self.output.prepared()
         H, K = self.shape.heads, self.shape.keys

@@ -13,18 +13,21 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nmt.nn.matmul import using
-from nmt.nn.moe import mixtures_in
 
 MIN_MEASURED_LENGTH: Final = 8  # the shortest of the three lengths that are measured
 LENGTH_STRIDE: Final = 8  # between them
 
 
 def linear_flops(*modules: nn.Module | None) -> int:
-    """FLOPs of all linear layers and mixtures of experts of modules at one position; one that is given twice counts twice."""
+    """FLOPs of modules at one position; one that is given twice counts twice.
+
+    Linear layers count, and modules that say by a method `token_flops` what they cost besides.
+    """
     present = [module for module in modules if module is not None]
     layers = (layer for module in present for layer in module.modules() if isinstance(layer, nn.Linear))
     linear = sum(2 * layer.in_features * layer.out_features for layer in layers)
-    return linear + sum(mixture.flops() for module in present for mixture in mixtures_in(module))
+    others = (getattr(part, "token_flops", None) for module in present for part in module.modules())
+    return int(linear + sum(flops() for flops in others if flops is not None))
 
 
 def count_flops(call: Callable[[], object]) -> int:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from nmt import opt, options_class, registry
 from nmt.dist import MAX_WAIT_MINUTES
 from nmt.errors import quoted
-from nmt.models.options import MAX_LAYER_SIZE
-from nmt.options import MAX_PROCESSES, MAX_THREADS, REQUIRED, flag_of, names_of
+from nmt.options import MAX_LAYER_SIZE, MAX_PROCESSES, MAX_THREADS, REQUIRED, flag_of, names_of
 
 if TYPE_CHECKING:
     from nmt.data.mixture import Stage

@@ -23,7 +23,6 @@ from nmt.dist import World
 from nmt.errors import UserError
 from nmt.models.base import Model, Output, Term
 from nmt.nn.attention import recompute_contexts
-from nmt.nn.moe import mixtures_in
 
 ParallelEngine = Literal["ddp", "fsdp"]
 
@@ -144,7 +143,7 @@ def compile_layers(model: nn.Module) -> None:
     """
     if any(getattr(module, "is_recurrent", False) for module in model.modules()):
         raise UserError("--compile: a recurrence would be compiled for each length anew (leave it out)")
-    if mixtures_in(model):
+    if any(getattr(module, "sizes_depend_on_data", False) for module in model.modules()):
         raise UserError("--compile: the sizes of products with experts depend on the data (leave it out)")
     allow_graphs()
     for layer in _required_layers(model, "--compile"):
@@ -187,10 +186,9 @@ def _sharded(objective: Objective, ranks: int) -> nn.Module:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    for mixture in mixtures_in(objective):
-        if (experts := mixture.shape.experts) % ranks:
-            mend = f"give a multiple of {ranks}, other ranks, or --engine ddp"
-            raise UserError(f"--experts {experts}: {ranks} ranks cannot share them evenly ({mend})")
+    for module in objective.modules():
+        if check := getattr(module, "check_ranks", None):
+            check(ranks)
     mesh = init_device_mesh(next(objective.parameters()).device.type, (ranks,))
     # Ranks gather the weights of a layer at each call, and so must make as many calls.
     if not objective.model.repeats_layers:

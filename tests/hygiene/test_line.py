@@ -29,6 +29,7 @@ ALLOWED = {  # between extensions, by the tree of docs/explanation/design.md
     ("serve", "texts"),
     ("sweep", "watch"),
     ("toolkits", "ctranslate2"),
+    ("zoo", "variants"),
 }
 
 

@@ -6,11 +6,12 @@ from conftest import small_model
 
 from nmt.batch import flatten, make_batch
 from nmt.checkpoint import load_model
+from nmt.extensions.variants.mixers.average_attention import AverageAttention
+from nmt.extensions.variants.mixers.ssru import SimplerRecurrence
 from nmt.models.base import prepared_scorer
-from nmt.nn.average_attention import AverageAttention
+from nmt.models.options import TransformerOptions
+from nmt.nn.attention import AttentionShape
 from nmt.nn.cost import count_flops
-from nmt.nn.feed_forward import FeedForward
-from nmt.nn.ssru import SimplerRecurrence
 from nmt.symbols import BOS
 
 CPU = torch.device("cpu")
@@ -19,7 +20,7 @@ BOTH = pytest.mark.parametrize("autoregression", ["ssru", "average-attention"])
 
 
 def average_attention(width, inner):
-    layer = AverageAttention(FeedForward(width, inner, 0.0), width).double()
+    layer = AverageAttention(TransformerOptions(d_ff=inner), AttentionShape(width, 1, width, width)).double()
     for bias in (layer.gates.bias, layer.feed_forward.inner.bias, layer.feed_forward.outer.bias):
         torch.nn.init.normal_(bias)
     return layer
@@ -27,7 +28,10 @@ def average_attention(width, inner):
 
 def test_ssru_is_the_recursion_of_its_paper():
     torch.manual_seed(1)
-    layer, states = SimplerRecurrence(6).double(), torch.randn(3, 5, 6, dtype=torch.float64)
+    layer, states = (
+        SimplerRecurrence(None, AttentionShape(6, 1, 6, 6)).double(),
+        torch.randn(3, 5, 6, dtype=torch.float64),
+    )
     torch.nn.init.normal_(layer.forget.bias)
     found = layer(states)
     for sentence in range(3):
@@ -53,7 +57,9 @@ def test_average_attention_is_the_gated_network_of_the_mean_of_its_paper():
             torch.testing.assert_close(found[sentence, position], gates[:6] * y + gates[6:] * g)
 
 
-@pytest.mark.parametrize("layer", [SimplerRecurrence(3).double(), average_attention(3, 4)])
+@pytest.mark.parametrize(
+    "layer", [SimplerRecurrence(None, AttentionShape(3, 1, 3, 3)).double(), average_attention(3, 4)]
+)
 def test_its_gradient_is_that_of_differences(layer):
     torch.manual_seed(2)
     states = torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)

@@ -15,9 +15,9 @@ from nmt.decoders.beam import Beam, BeamOptions
 from nmt.errors import UserError
 from nmt.extensions.searches.decoders.sampling import Sampling, SamplingOptions
 from nmt.models.base import Vocabularies, prepared_scorer
+from nmt.models.captured import CapturedLayers, rounded_up
 from nmt.models.options import TransformerOptions
 from nmt.models.transformer import Transformer
-from nmt.nn.captured import CapturedLayers, rounded_up
 from nmt.symbols import BOS
 from nmt.translate.ensemble import Ensemble
 
@@ -102,5 +102,5 @@ def test_sizes_are_rounded_up_by_half_at_most():
 
 @pytest.mark.parametrize("options", [{"positions": "relative"}, {"ffn": "moe", "expert_every": 1}])
 def test_layers_whose_sizes_change_are_refused(options):
-    with pytest.raises(UserError, match="--capture: not for relative and rotary positions, experts"):
+    with pytest.raises(UserError, match="--capture: needs plain self-attention"):
         pair_of_models(1, **options)

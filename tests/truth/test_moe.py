@@ -9,8 +9,8 @@ import torch
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from nmt.nn import moe
-from nmt.nn.moe import ExpertShape, MixtureOfExperts, grouped_product, squared_variation
+from nmt.extensions.variants.nn import moe
+from nmt.extensions.variants.nn.moe import ExpertShape, MixtureOfExperts, grouped_product, squared_variation
 
 D, F, E, N = 6, 10, 8, 24
 FLAT = ExpertShape(D, F, E, 2, 1, "noisy-top-k", 0.01, 0.02, 0.0)
@@ -254,7 +254,7 @@ def test_the_formula_of_its_cost_is_what_the_counter_sees(name):
     tokens = 4 * layer.shape.experts
     with FlopCounterMode(display=False) as counter:
         layer(inputs(tokens))
-    assert counter.get_total_flops() == tokens * layer.flops()
+    assert counter.get_total_flops() == tokens * layer.token_flops()
 
 
 def test_the_coefficient_of_variation_is_the_deviation_over_the_mean():

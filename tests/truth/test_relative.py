@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from nmt import registry
+from nmt.extensions.variants.mixers.attention_variants import PlacedEntries, VariedSelfAttention, window_mask
+from nmt.mixers.self_attention import Entries
 from nmt.models.base import Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
-from nmt.nn.attention import AttentionShape, SelfAttention, recording, window_mask
-from nmt.nn.positions import RelativeShape
+from nmt.nn.attention import AttentionShape, recording
 from nmt.options import make
 
 B, H, K, V, D = 2, 3, 5, 4, 12
@@ -17,8 +18,13 @@ B, H, K, V, D = 2, 3, 5, 4, 12
 
 def self_attention(distance, separate=False, values=True):
     torch.manual_seed(3)
-    relative = RelativeShape(distance, separate, values)
-    attention = SelfAttention(AttentionShape(D, H, K, V, relative=relative)).double()
+    options = TransformerOptions(
+        positions="relative",
+        relative_distance=distance,
+        relative_heads="separate" if separate else "shared",
+        relative_values=values,
+    )
+    attention = VariedSelfAttention(options, AttentionShape(D, H, K, V)).double()
     with torch.no_grad():
         for parameter in attention.parameters():
             parameter.normal_()
@@ -77,10 +83,11 @@ def test_a_search_in_bfloat16_on_a_cpu_scores_relative_positions_in_float32_as_t
     states = torch.randn(B, T, D)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         whole = attention(states, causal=True)
-        step, cache = attention.prepared(), (torch.zeros(B, H, K, 0), torch.zeros(B, H, 0, V))
+        step, past = attention.search_step(), attention.begin(states, torch.float32).sentences
         for t in range(T):
             ages = torch.arange(t, -1, -1)
-            found, cache = step(states[:, t], cache, t, torch.zeros(B * H, 1, t + 1), ages)
+            entries = PlacedEntries(Entries(t, torch.zeros(B * H, 1, t + 1)), ages, None)
+            found, past = step(states[:, t], past, entries)
             torch.testing.assert_close(found, whole[:, t], atol=1e-5, rtol=1e-5)
 
 
@@ -139,7 +146,7 @@ def test_a_window_shows_the_positions_that_section_4_says(window):
 @pytest.mark.parametrize("causal", [False, True])
 @torch.no_grad()
 def test_attention_with_a_window_weighs_only_what_it_shows_whichever_kernel_computes_it(causal):
-    attention = SelfAttention(AttentionShape(D, H, K, V, window=3))
+    attention = VariedSelfAttention(TransformerOptions(attention_window=3), AttentionShape(D, H, K, V))
     states = torch.randn(B, 6, D)
     with recording() as recorded:  # plainly
         plain = attention(states, None, causal)

@@ -8,7 +8,7 @@ import signal
 import sys
 from itertools import combinations, product
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import get_args
 
 import pytest
 import torch
@@ -22,8 +22,9 @@ from nmt.artefact import Artefact
 from nmt.checkpoint import load_model, save_model, weights_of
 from nmt.extensions.ctranslate2.engine import POSITIONS
 from nmt.metrics.bleu import Bleu, BleuOptions
+from nmt.models.layers import EPSILON
 from nmt.models.transformer import TransformerOptions
-from nmt.nn.layers import EPSILON
+from nmt.options import options_of
 from nmt.text.pipeline import Pipeline
 from nmt.translate.forced_decoding import score
 
@@ -104,9 +105,10 @@ def score_alone(folder: Path, sources: list[str], targets: list[str]) -> list[li
 
 def test_any_two_settings_of_a_transformer_are_exported_together():
     settings = [{row[place] for row in SHAPES} for place in range(len(COLUMNS))]
+    types = {option.name: option.type for option in options_of(TransformerOptions)}
     for name, found in zip(COLUMNS, settings, strict=True):
         if name not in ("heads", "joint"):
-            annotation = get_type_hints(TransformerOptions)[name]
+            annotation = types[name]
             assert found == set(get_args(annotation) or (True, False)) - {"relative", "rotary"}  # refused; below
     for one, other in combinations(range(len(COLUMNS)), 2):
         never = {("all", False)} if (COLUMNS[one], COLUMNS[other]) == ("tie", "joint") else set()

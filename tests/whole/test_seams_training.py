@@ -21,9 +21,9 @@ from nmt.data.shards import PreparedData
 from nmt.errors import UserError
 from nmt.models.base import ParameterGroup, Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
-from nmt.nn.positions import INITIAL_POSITIONS
 from nmt.optimizers.base import parameter_groups
 from nmt.options import make
+from nmt.positions.sinusoidal import INITIAL_POSITIONS
 from nmt.train.options import TrainOptions
 from nmt.train.parallel import Objective
 from nmt.train.setup import open_data, try_criterion

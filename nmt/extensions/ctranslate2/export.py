@@ -36,10 +36,9 @@ from nmt.extensions.ctranslate2.engine import (
 )
 from nmt.extensions.searches.shortlist_file import Shortlist
 from nmt.files import to_json
+from nmt.mixers.self_attention import SelfAttention
+from nmt.models.layers import DecoderLayer, EncoderLayer, Residual
 from nmt.models.transformer import Transformer
-from nmt.nn.attention import SelfAttention
-from nmt.nn.feed_forward import FeedForward, GatedFeedForward
-from nmt.nn.layers import DecoderLayer, EncoderLayer, Residual
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline
@@ -122,7 +121,8 @@ def specification(loaded: LoadedModel) -> Any:
     model, pipeline, name = loaded.model, loaded.pipeline, quoted(loaded.folder)
     if type(model) is not Transformer:
         raise UserError(f"{name}: its model is '{quoted(loaded.facts.model)}'; CTranslate2 runs 'transformer' only")
-    o, shape = model.options, model.decoder_layers[0].cross_attention.shape
+    o: Any = model.options  # of the core, and of the variants
+    shape = model.decoder_layers[0].cross_attention.shape
     reasons = {
         "has weights of 8 bits already (export the model it was made of)": loaded.facts.weights == "int8",
         "was prepared with --right-to-left; CTranslate2 would give its words in reverse order": (
@@ -168,7 +168,7 @@ def specification(loaded: LoadedModel) -> Any:
         spec.decoder.position_encodings.encodings = _copy(model.target_positions(0, positions))
     layer_specs = [*spec.encoder.layer, *spec.decoder.layer]
     for layer_spec, layer in zip(layer_specs, [*model.encoder_layers, *model.decoder_layers], strict=True):
-        _set_layer(layer_spec, cast(EncoderLayer | DecoderLayer, layer))
+        _set_layer(layer_spec, cast(EncoderLayer | DecoderLayer, layer), o.ffn == "glu")
     if o.norm_position == "pre":
         _set_norm(spec.encoder.layer_norm, model.encoder_norm)
         _set_norm(spec.decoder.layer_norm, model.decoder_norm)
@@ -193,7 +193,8 @@ def vocabulary_map(shortlist: Shortlist, pipeline: Pipeline) -> str:
     return "".join(f"{piece}\t{' '.join(map(pipeline.target.piece, tokens.tolist()))}\n" for piece, tokens in rows)
 
 
-def _set_layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
+def _set_layer(spec: Any, layer: EncoderLayer | DecoderLayer, gated: bool) -> None:
+    """gated: whether the feed-forward network has gated linear units"""
     attention = cast(SelfAttention, layer.self_attention)
     linears = attention.queries_keys_values, attention.output
     _set_attention(spec.self_attention, layer.self_attention_residual, linears, attention.shape.keys)
@@ -202,8 +203,8 @@ def _set_layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
         cross_linears = cross.queries, cross.keys_values, cross.output
         _set_attention(spec.attention, layer.cross_attention_residual, cross_linears, cross.shape.keys)
     _set_norm(spec.ffn.layer_norm, layer.feed_forward_residual.norm)
-    feed_forward = cast(FeedForward | GatedFeedForward, layer.feed_forward)
-    if isinstance(feed_forward, GatedFeedForward):
+    feed_forward = cast(Any, layer.feed_forward)
+    if gated:
         spec.ffn.linear_0.weight, spec.ffn.linear_0_noact.weight = map(_copy, feed_forward.inner.weight.chunk(2))
     else:
         _set_linear(spec.ffn.linear_0, feed_forward.inner)

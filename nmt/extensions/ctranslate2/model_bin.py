@@ -8,7 +8,7 @@ import struct
 from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 import numpy as np
@@ -18,7 +18,8 @@ from nmt.extensions.toolkits.layout import NORMS, Array, Place, array_of, networ
 from nmt.extensions.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
 from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
-from nmt.nn.positions import sinusoids
+from nmt.positions.options import LearnedPositionOptions
+from nmt.positions.sinusoidal import sinusoids
 
 CTRANSLATE2_MODEL: Final = "model.bin"
 CTRANSLATE2_CONFIG: Final = "config.json"
@@ -310,9 +311,10 @@ def _weights(
         return np.split(weight, parts)[part], np.split(bias, parts)[part]
 
     weights = read_layers(options, read)
+    positions = cast(LearnedPositionOptions, options).max_positions
     for side, own in (("encoder", "source"), ("decoder", "target")):
         table = _positions(arrays, side, options.d_model)
-        further = ((0, (options.max_positions or 0) - len(table)), (0, 0))  # past the end of the shorter one
+        further = ((0, (positions or 0) - len(table)), (0, 0))  # past the end of the shorter one
         weights[f"{own}_positions.weight"] = np.pad(table, further, mode="edge")
     weights["source_embedding.weight"] = source.embeddings(tables[0], first)
     if options.tie != "all":

@@ -7,7 +7,7 @@ number 2, and layer normalisation adds 1e-5. Their sinusoids become a table of l
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -26,7 +26,8 @@ from nmt.extensions.toolkits.pickled import TensorArrays, read_pickled
 from nmt.extensions.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, only_file, same_vocabulary
 from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
-from nmt.nn.positions import sinusoids
+from nmt.positions.options import LearnedPositionOptions
+from nmt.positions.sinusoidal import sinusoids
 
 FAIRSEQ_PAD, FAIRSEQ_EOS, FAIRSEQ_UNK = 1, 2, 3
 FAIRSEQ_SYMBOLS: Final = 4  # entries before those of a dictionary's file
@@ -172,13 +173,14 @@ def _weights(
         return weight_and_bias(arrays, path, place.part)
 
     weights = read_layers(options, read)
+    positions = cast(LearnedPositionOptions, options).max_positions
     for side, name in (("encoder", "source"), ("decoder", "target")):
         if has_learned_positions:
             table = array_of(arrays, f"{side}.embed_positions.weight")
         else:
-            table = sinusoids(FIRST_POSITION + options.max_positions, options.d_model, "t2t-sinusoidal").numpy()
-        table = table[FIRST_POSITION:][: options.max_positions]
-        further = ((0, options.max_positions - len(table)), (0, 0))  # rows to add to a table of fewer positions
+            table = sinusoids(FIRST_POSITION + positions, options.d_model, "t2t-sinusoidal").numpy()
+        table = table[FIRST_POSITION:][:positions]
+        further = ((0, positions - len(table)), (0, 0))  # rows to add to a table of fewer positions
         weights[f"{name}_positions.weight"] = np.pad(table, further, mode="edge")
     weights["source_embedding.weight"] = source.embeddings(tables[0], tables[1][FAIRSEQ_EOS])
     if options.tie != "all":

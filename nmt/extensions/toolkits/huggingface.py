@@ -29,7 +29,7 @@ from nmt.extensions.toolkits.pickled import TensorArrays, read_pickled
 from nmt.extensions.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
 from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
-from nmt.nn.positions import sinusoids
+from nmt.positions.sinusoidal import sinusoids
 from nmt.symbols import EOS, SYMBOLS, UNK
 
 _T = TypeVar("_T")

@@ -23,6 +23,7 @@ from nmt.extensions.toolkits.transformer import arrays_of, check_exportable, seg
 from nmt.files import to_json
 from nmt.models.options import TransformerOptions
 from nmt.models.transformer import Transformer
+from nmt.positions.options import LearnedPositionOptions
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 from nmt.text.sentencepiece_file import LANGUAGE_TAG, SPACE_MARK
@@ -95,7 +96,8 @@ def _tensors(loaded: LoadedModel, options: TransformerOptions) -> dict[str, Arra
 
 
 def _max_positions(options: TransformerOptions) -> int:
-    return options.max_positions if options.positions == "learned" else DEFAULT_POSITIONS
+    learned = cast(LearnedPositionOptions, options)
+    return learned.max_positions if options.positions == "learned" else DEFAULT_POSITIONS
 
 
 def _configs(loaded: LoadedModel, options: TransformerOptions) -> dict[str, dict[str, Any]]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import torch
@@ -196,21 +196,22 @@ def check_exportable(
     model, pipeline, name = loaded.model, loaded.pipeline, quoted(loaded.folder)
     if type(model) is not Transformer:
         raise UserError(f"{name}: its model is '{quoted(loaded.facts.model)}'; {toolkit} gets 'transformer' only")
-    o, d_head = model.options, model.options.d_model // model.options.heads
+    o: Any = model.options  # of the core, and of the variants
+    d_head = o.d_model // o.heads
     reasons = {
         "--right-to-left": pipeline.target.settings.right_to_left,
         f"--ffn {o.ffn}": o.ffn != "dense",
         "--norm rms": o.norm == "rms",
         "--kv-heads": o.kv_heads not in (None, o.heads),
         "--attention-window": o.attention_window is not None,
-        f"--positions {o.positions}": o.positions in ("relative", "rotary"),
+        f"--positions {o.positions}": o.positions not in ("sinusoidal", "t2t-sinusoidal", "learned"),
         f"--decoder-autoregression {o.decoder_autoregression}": o.decoder_autoregression not in autoregressions,
         "--no-source-eos": not o.source_eos,
         "--d-k or --d-v": {(o.d_k or d_head) * o.heads, (o.d_v or d_head) * o.heads} != {o.d_model},
     }
     if reason := next((reason for reason, is_so in reasons.items() if is_so), None):
         raise UserError(f"{name}: has {reason}; {toolkit} does not")
-    return o
+    return model.options
 
 
 def segmenters_of(loaded: LoadedModel, toolkit: str) -> tuple[bytes, bytes]:

@@ -5,10 +5,11 @@ from importlib.util import find_spec
 from typing import Any
 
 from nmt import register
-from nmt.engines.base import Engine, EngineRequest, NoOptions
+from nmt.engines.base import Engine, EngineRequest
 from nmt.engines.torch_engine import has_torch
 from nmt.errors import quoted
 from nmt.extensions.ctranslate2.engine import CTRANSLATE2_KIND, CTranslate2Engine, import_ctranslate2, refusal
+from nmt.options import NoOptions
 from nmt.translate.engine import SearchEngine
 from nmt.translate.options import AUTO_ENGINE
 

@@ -23,7 +23,8 @@ from nmt.nn.attention import not_cast
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear, Projection
-from nmt.nn.positions import LearnedPositions
+from nmt.positions.learned import LearnedPositions
+from nmt.positions.options import LearnedPositionOptions
 from nmt.symbols import PAD
 
 HALF_VARIANCE: Final = math.sqrt(0.5)  # factor of a sum of two, so that its variance stays (section 3.4)
@@ -146,7 +147,9 @@ class ConvS2S(Model):
         self.output = _linear(o.output_size, vocabularies.target, kept)
 
     def _positions(self) -> LearnedPositions:
-        positions = LearnedPositions(self.options.embedding_size, self.options.max_positions)
+        positions = LearnedPositions(
+            LearnedPositionOptions(max_positions=self.options.max_positions), self.options.embedding_size
+        )
         nn.init.normal_(positions.weight, std=EMBEDDING_STD)
         return positions
 

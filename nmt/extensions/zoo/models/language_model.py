@@ -10,23 +10,24 @@ import torch
 from torch import Tensor, nn
 
 from nmt import register
-from nmt.batch import Batch
+from nmt.batch import Batch, predicting_positions
+from nmt.extensions.variants.feed_forwards.moe import ExpertFeedForward
 from nmt.extensions.zoo.models.options import LanguageModelOptions
+from nmt.feed_forwards.base import Balance, FeedForward, FeedForwardShape
+from nmt.feed_forwards.dense import DenseFeedForward
+from nmt.mixers.self_attention import Entries, SelfAttention
 from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
-from nmt.models.experts import expert_shape, predicting_positions
+from nmt.models.layers import EPSILON, EncoderLayer, LayerShape, residual_outputs
 from nmt.nn.attention import AttentionShape
 from nmt.nn.cost import linear_flops
-from nmt.nn.layers import EPSILON, RESIDUAL_OUTPUTS, CausalLayer, LayerShape
 from nmt.nn.linear import Linear, Projection
-from nmt.nn.moe import LOSS_NAMES, Balance
-from nmt.nn.positions import SinusoidalPositions
+from nmt.positions.sinusoidal import SinusoidalPositions
 
 
 @register("model", "language-model", LanguageModelOptions)
 class LanguageModel(Model):
     """A language model of the target side, to rank translations with: the source is not read."""
 
-    can_be_captured = True
     training_options = Model.training_options | {"importance_weight", "load_weight"}
     reads_source = False
     has_attention = False
@@ -36,15 +37,19 @@ class LanguageModel(Model):
         o, self.options, self.width = options, options, options.d_model
         head_width, pre_norm = o.d_model // o.heads, o.norm_position == "pre"
         self.attention = AttentionShape(o.d_model, o.heads, head_width, head_width)
-        experts = expert_shape(o, o.d_model, o.d_ff, 0.0) if o.ffn == "moe" else None
-        self.auxiliary_losses = LOSS_NAMES[o.gates] if experts else ()
-        self.can_be_captured = not experts
-        self.residual_outputs = RESIDUAL_OUTPUTS if pre_norm else ()
-        shape = LayerShape(self.attention, o.d_ff, o.dropout, 0.0, pre_norm)
+        network: type[FeedForward] = ExpertFeedForward if o.ffn == "moe" else DenseFeedForward
+        shape, inner = LayerShape(o.d_model, o.dropout, pre_norm), FeedForwardShape(o.d_model, o.d_ff, 0.0)
         self.embedding = nn.Embedding(vocabularies.target, o.d_model)
         nn.init.normal_(self.embedding.weight, std=o.d_model**-0.5)
-        self.positions = SinusoidalPositions(o.d_model, "sinusoidal")
-        self.layers = nn.ModuleList(map(CausalLayer, shape.layers(o.layers, experts, o.expert_every)))
+        self.positions = SinusoidalPositions(o, o.d_model)
+        layers = [
+            EncoderLayer(shape, SelfAttention(o, self.attention), network.for_layer(o, inner, i + 1), causal=True)
+            for i in range(o.layers)
+        ]
+        self.layers = nn.ModuleList(layers)
+        self.can_be_captured = not network.sizes_depend_on_data
+        self.auxiliary_losses = layers[o.expert_every - 1].feed_forward.auxiliary_losses if o.ffn == "moe" else ()
+        self.residual_outputs = residual_outputs(layers) if pre_norm else ()
         self.norm = nn.LayerNorm(o.d_model, eps=EPSILON) if pre_norm else nn.Identity()
         self.output = Linear(o.d_model, vocabularies.target, bias=False)
         self.output.weight = self.embedding.weight
@@ -85,7 +90,7 @@ class LanguageModel(Model):
         return State({"nothing": source[:, :0]}, past)
 
     def prepared(self, output: Projection | None = None) -> Scorer:
-        layers = [cast(CausalLayer, layer).prepared() for layer in self.layers]
+        layers = [cast(EncoderLayer, layer).search_step() for layer in self.layers]
         output = output or self.prepared_output()
 
         def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
@@ -95,8 +100,9 @@ class LanguageModel(Model):
             bias = states.new_zeros(1, 1, state.length + 1)  # all positions are visible
             caches: dict[str, Tensor] = {}
             for i, layer in enumerate(layers):
-                states, cache = layer(states, (past[f"{i}.keys"], past[f"{i}.values"]), state.length, bias, None)
-                caches[f"{i}.keys"], caches[f"{i}.values"] = cache
+                of_layer = {name: past[f"{i}.{name}"] for name in ("keys", "values")}
+                states, of_layer = layer(states, of_layer, Entries(state.length, bias))
+                caches |= {f"{i}.{name}": tensor for name, tensor in of_layer.items()}
             return self.log_probs(self.norm(states), output), state.after(state.sentences, caches, None)
 
         return PreparedScorer(self.start, step)

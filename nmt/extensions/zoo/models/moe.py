@@ -12,16 +12,17 @@ from typing import cast
 from torch import Tensor, nn
 
 from nmt import register
-from nmt.batch import Batch
+from nmt.batch import Batch, predicting_positions, token_positions
+from nmt.extensions.variants.nn.experts import expert_shape
+from nmt.extensions.variants.nn.moe import LOSS_NAMES, MixtureOfExperts
 from nmt.extensions.zoo.models.options import MoeOptions
 from nmt.extensions.zoo.nn.additive import AdditiveAttention
 from nmt.extensions.zoo.nn.attentive import AttentiveLstm
 from nmt.extensions.zoo.nn.lstm import Lstm, LstmForm, pack_states, unpack_state
+from nmt.feed_forwards.base import Balance
 from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies, embeddings
-from nmt.models.experts import expert_shape, predicting_positions, token_positions
 from nmt.nn.cost import linear_flops
 from nmt.nn.linear import Linear, Projection
-from nmt.nn.moe import LOSS_NAMES, Balance, MixtureOfExperts
 from nmt.symbols import PAD
 
 

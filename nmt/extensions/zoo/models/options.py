@@ -4,7 +4,7 @@ import re
 from typing import Final, Literal, NamedTuple
 
 from nmt import opt, options_class
-from nmt.models.options import (
+from nmt.extensions.variants.feed_forwards.options import (
     ACTIVE_EXPERTS,
     EXPERT_EVERY,
     EXPERT_GROUPS,
@@ -12,14 +12,10 @@ from nmt.models.options import (
     GATES,
     IMPORTANCE_WEIGHT,
     LOAD_WEIGHT,
-    MAX_INIT,
-    TIE,
-    Tie,
     check_experts,
-    probability_opt,
-    size_opt,
 )
-from nmt.options import flag_of
+from nmt.models.options import MAX_INIT, TIE, Tie
+from nmt.options import flag_of, probability_opt, size_opt
 
 READ_OUT_CONTEXT: Final = (
     "add a projection of the attention's context to the features of the output layer; not in the paper, for small data"

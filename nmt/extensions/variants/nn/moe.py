@@ -5,7 +5,7 @@ Dimensions: N tokens, D width, F inner width of an expert, E experts, G groups o
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from nmt import UserError
+from nmt.feed_forwards.base import Balance, FeedForward
 from nmt.nn.dropout import dropout
 from nmt.nn.matmul import product
 
@@ -25,16 +27,6 @@ LOSS_NAMES: Final[Mapping[GateKind, tuple[str, ...]]] = {
     "noisy-top-k": ("importance_loss", "load_loss"),
     "balanced": ("importance_loss", "threshold_loss"),
 }
-
-
-class Balance(NamedTuple):
-    """How evenly a layer's experts are used on a batch, by name and () each.
-
-    losses: to train with, already weighted; statistics: without gradient
-    """
-
-    losses: Mapping[str, Tensor] = {}
-    statistics: Mapping[str, Tensor] = {}
 
 
 @dataclass(frozen=True)
@@ -185,15 +177,19 @@ class BalancedGate(nn.Module):
         return mask[before.experts, places]
 
 
-class MixtureOfExperts(nn.Module):
+class MixtureOfExperts(FeedForward):
     """Feed-forward networks max(0, x W1) W2, of which each token uses a few: sum_i G(x)_i E_i(x), equation 1.
 
     The weights of all experts are one tensor, by expert first.
     """
 
+    sizes_depend_on_data = True
+    residual_outputs = ("outer*",)
+
     def __init__(self, shape: ExpertShape) -> None:
         super().__init__()
         self.shape = shape
+        self.auxiliary_losses: Sequence[str] = LOSS_NAMES[shape.gates]
         kind: type[NoisyTopKGate | BalancedGate] = NoisyTopKGate if shape.gates == "noisy-top-k" else BalancedGate
         G, E, D, F = shape.groups, shape.experts, shape.width, shape.inner
         self.gate = kind(1, D, E if G == 1 else G, shape.active)
@@ -247,7 +243,13 @@ class MixtureOfExperts(nn.Module):
         statistics = {"importance_cv": importance.detach().sqrt(), "load_cv": squared_variation(counts).sqrt()}
         return Balance(losses, statistics | {"max_load": counts.max() / mean})
 
-    def flops(self) -> int:
+    def check_ranks(self, ranks: int) -> None:
+        """Raise UserError if so many ranks cannot share the experts evenly."""
+        if self.shape.experts % ranks:
+            mend = f"give a multiple of {ranks}, other ranks, or --engine ddp"
+            raise UserError(f"--experts {self.shape.experts}: {ranks} ranks cannot share them evenly ({mend})")
+
+    def token_flops(self) -> int:
         """FLOPs of a token, see nmt.nn.cost: of the gates that it reaches, and of the experts that are active for it.
 
         With balanced gates this is the mean over a batch, in training.
@@ -257,11 +259,6 @@ class MixtureOfExperts(nn.Module):
         if self.group_gate is not None:
             gates += shape.active * self.group_gate.weight[0].numel()
         return 2 * (matrices * gates + shape.active_experts * 2 * shape.width * shape.inner)
-
-
-def mixtures_in(module: nn.Module) -> list[MixtureOfExperts]:
-    """The mixtures of experts within a module."""
-    return [part for part in module.modules() if isinstance(part, MixtureOfExperts)]
 
 
 def squared_variation(sums: Tensor) -> Tensor:

@@ -1,98 +1,14 @@
-"""Position encodings (Vaswani et al., 2017, section 3.5), relative (Shaw et al., 2018) and rotary ones (Su et al., 2021).
+"""Relative positions (Shaw et al., 2018): vectors of the distance from a query to a key.
 
-Dimensions: B sentences, T queries, D width, H heads, K and V width of a head's keys and values; in a search W hypotheses
-per sentence and E entries of a cache.
+Dimensions: B sentences, T queries, H heads, K and V width of a head's keys and values; in a search W hypotheses per sentence
+and E entries of a cache.
 """
 
-import math
 from dataclasses import dataclass
-from typing import Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
-
-INITIAL_POSITIONS: Final = 256  # of a table of sinusoids
-
-
-def sinusoids(length: int, width: int, form: str) -> Tensor:
-    """A table of position encodings, (length, width) float32.
-
-    form: "sinusoidal", the paper's PE(p, 2i) = sin(p / 10000^(2i/d)) and PE(p, 2i+1) = cos(p / 10000^(2i/d)); or
-        "t2t-sinusoidal", the reference code's halves [sin | cos] with the exponent i / (d/2 - 1)
-    """
-    if torch.get_default_device().type == "meta":
-        return torch.empty(length, width)  # only the shape counts, and arange would make torch import its compiler
-    half = torch.arange(width // 2, dtype=torch.float64)
-    exponent = 2 * half / width if form == "sinusoidal" else half / max(width // 2 - 1, 1)
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * torch.exp(-math.log(10000.0) * exponent)  # length D/2
-    parts = [angles.sin(), angles.cos()]
-    table = torch.stack(parts, dim=-1).flatten(1) if form == "sinusoidal" else torch.cat(parts, dim=-1)
-    return table.float()
-
-
-class SinusoidalPositions(nn.Module):
-    """A fixed table of sinusoids, which grows with the longest sentence."""
-
-    table: Tensor
-
-    def __init__(self, width: int, form: str) -> None:
-        super().__init__()
-        self.width, self.form = width, form
-        self.register_buffer("table", sinusoids(INITIAL_POSITIONS, width, form), persistent=False)
-
-    def forward(self, start: int, length: int) -> Tensor:
-        """(length, D) vectors of the positions start, start + 1, ..."""
-        table = self.table  # other threads may replace it by a longer one
-        if start + length > len(table):
-            table = self.table = sinusoids(2 * (start + length), self.width, self.form).to(table.device)
-        return table[start : start + length]
-
-
-class LearnedPositions(nn.Module):
-    """A trained vector for each position (Table 3, row E); positions after the last share its vector."""
-
-    def __init__(self, width: int, positions: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(positions, width))
-        nn.init.normal_(self.weight, std=width**-0.5)
-
-    def forward(self, start: int, length: int) -> Tensor:
-        """(length, D) vectors of the positions start, start + 1, ..."""
-        last = len(self.weight) - 1
-        if start + length - 1 <= last:
-            return self.weight[start : start + length]
-        return self.weight[torch.arange(start, start + length, device=self.weight.device).clamp(max=last)]
-
-
-class NoPositions(nn.Module):
-    """Nothing to add to embeddings, for a model with relative or rotary positions."""
-
-    def forward(self, start: int, length: int) -> float:
-        return 0.0
-
-
-def rotations(start: int, length: int, width: int, device: torch.device) -> Tensor:
-    """Cosines and sines of the angles by which rotary positions turn pairs of numbers: (length, 2, K/2) float32.
-
-    The pair i of the position p turns by p / 10000^(2i/K) (Su et al., 2021, equation 15).
-    start: the first position; width: K, even
-    """
-    exponents = torch.arange(0, width, 2, dtype=torch.float64, device=device) / width  # K/2
-    positions = torch.arange(start, start + length, dtype=torch.float64, device=device)
-    angles = positions[:, None] * torch.exp(-math.log(10000.0) * exponents)  # length K/2
-    return torch.stack([angles.cos(), angles.sin()], 1).float()
-
-
-def rotated(vectors: Tensor, rotations: Tensor) -> Tensor:
-    """Queries or keys, (..., T, K), turned by `rotations`, (T, 2, K/2): the product of two depends on their distance alone.
-
-    A pair is (i, i + K/2). In the paper it is (2i, 2i + 1), which is the same with the projections' rows in another order.
-    """
-    cosines, sines = rotations.unbind(1)  # T K/2
-    first, second = vectors.chunk(2, -1)  # ... T K/2
-    turned = torch.cat([first * cosines - second * sines, second * cosines + first * sines], -1)  # ... T K
-    return turned.to(vectors.dtype)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from nmt.nn.layers import LayerStep
+from nmt.mixers.self_attention import Entries
+from nmt.models.layers import DecoderStep
 
 STEPS_BEFORE_CAPTURE: Final = 8  # of a shape; a capture should take as long as some steps
 MAX_GRAPHS: Final = 128
@@ -40,11 +41,11 @@ def rounded_up(number: int) -> int:
 class CapturedLayers:
     """Run the decoder layers of one search at a time in fixed buffers, from CUDA graphs where they exist.
 
-    layers: the search step of each decoder layer, without relative positions and experts, whose sizes depend on the text
+    layers: the search step of each decoder layer, whose mixers `can_be_captured`, and no sizes of which depend on the text
     capturing: held while a graph is captured, when no thread may wait for the whole device
     """
 
-    def __init__(self, layers: Sequence[LayerStep], capturing: threading.Lock) -> None:
+    def __init__(self, layers: Sequence[DecoderStep], capturing: threading.Lock) -> None:
         self._layers, self._capturing = layers, capturing
         self._stream: Any = None
         self._forget()
@@ -154,9 +155,9 @@ class CapturedLayers:
         bias = views["bias"][:, None].expand(-1, heads, -1, -1).flatten(0, 1)  # BH W C
         result = states
         for i, layer in enumerate(self._layers):
-            cache = views[f"{i}.keys"], views[f"{i}.values"]
+            past = {"keys": views[f"{i}.keys"], "values": views[f"{i}.values"]}
             memory = views[f"{i}.memory_keys"], views[f"{i}.memory_values"]
-            result, _ = layer(result, cache, views["entries"], bias, None, memory, padding_bias)
+            result, _ = layer(result, past, Entries(views["entries"], bias), memory, padding_bias)
         states.copy_(result)
 
 
@@ -166,7 +167,7 @@ class CapturedSteps:
     layers: the search step of each decoder layer
     """
 
-    def __init__(self, layers: Sequence[LayerStep]) -> None:
+    def __init__(self, layers: Sequence[DecoderStep]) -> None:
         self._layers, self._capturing, self._of_thread = layers, threading.Lock(), threading.local()
 
     def acquire(self, search: object) -> CapturedLayers:

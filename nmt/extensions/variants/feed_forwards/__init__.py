@@ -1,0 +1,1 @@
+"""Feed-forward networks: gated linear units and mixtures of experts."""

@@ -1,0 +1,174 @@
+"""Variants of self-attention: a window, relative and rotary positions, and fewer heads of keys and values.
+
+Dimensions: B sentences, T positions, D width, H heads, G heads of keys and values (each for H / G of queries), K and V width
+of a head's keys and values; in a search W hypotheses per sentence, N = B * W rows, E entries.
+"""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nmt import register
+from nmt.extensions.variants.mixers.options import AttentionVariantOptions
+from nmt.extensions.variants.nn.relative import RelativePositions, RelativeShape
+from nmt.extensions.variants.nn.rotary import rotated, rotations
+from nmt.mixers.base import MixerStep, Past
+from nmt.mixers.self_attention import Entries, SelfAttention, appended, visible
+from nmt.nn.attention import (
+    AttentionLayer,
+    AttentionShape,
+    attention,
+    attention_of_transposed,
+    grouped_bias,
+    not_cast,
+    visibility_bias,
+)
+from nmt.nn.search_state import State
+
+
+class PlacedEntries(NamedTuple):
+    """The entries of a search at one step, and where they stand.
+
+    entries: see Entries
+    ages: (E,) int64, how many positions before the next each entry stands; None without relative positions
+    rotation: of the next position, see `rotations`; None without rotary positions
+    """
+
+    entries: Entries
+    ages: Tensor | None
+    rotation: Tensor | None
+
+
+@register("mixer", "attention-variants", AttentionVariantOptions)
+class VariedSelfAttention(SelfAttention):
+    """Self-attention with a window, relative or rotary positions, or shared heads of keys and values.
+
+    It stands in for self-attention when one of these is asked for.
+    """
+
+    def __init__(self, options: Any, shape: AttentionShape) -> None:
+        AttentionLayer.__init__(self, shape)
+        o, sizes = options, (shape.heads, shape.keys, shape.values)
+        self.relative: RelativePositions | None = None
+        if o.positions == "relative":
+            of_relative = RelativeShape(o.relative_distance, o.relative_heads == "separate", o.relative_values)
+            self.relative = RelativePositions(of_relative, *sizes)
+        self.add_projection()
+        self.window: int | None = o.attention_window
+        self.is_rotary: bool = o.positions == "rotary"
+        self.can_be_captured = self.relative is None and not self.is_rotary and shape.groups == shape.heads
+
+    @classmethod
+    def decoder_shape(cls, options: Any, shape: AttentionShape) -> AttentionShape:
+        """See Mixer."""
+        return replace(shape, kv_heads=options.kv_heads)
+
+    def forward(self, states: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        """See Mixer."""
+        if self.window is not None:
+            mask, causal = window_mask(states.shape[1], self.window, mask, causal, states.device), False
+        queries, keys, values = self.heads(states)
+        if self.is_rotary:
+            rotation = rotations(0, states.shape[1], self.shape.keys, states.device)
+            queries, keys = rotated(queries, rotation), rotated(keys, rotation)
+        if self.relative is None:
+            return self.merged(attention(queries, keys, values, mask, causal, self.dropout))
+        return self.merged(relative_attention(queries, keys, values, mask, causal, self.dropout, self.relative))
+
+    def visible_entries(self, tokens: Tensor, state: State, sentences: int) -> Tensor:
+        """See SelfAttention: those of the window."""
+        ancestors = super().visible_entries(tokens, state, sentences)
+        return ancestors if self.window is None else ancestors[:, -self.window :]
+
+    def before_step(self, tokens: Tensor, state: State, sentences: int) -> Any:
+        """See Mixer: Entries, or PlacedEntries if they are not enough."""
+        entries = super().before_step(tokens, state, sentences)
+        if self.can_be_captured:
+            return entries
+        ages = rotation = None
+        if self.relative is not None:
+            assert state.ancestors is not None
+            ages = entry_ages(state.ancestors, state.num_entries)
+        if self.is_rotary:
+            rotation = rotations(state.length, 1, self.shape.keys, tokens.device)  # 1 2 K/2
+        return PlacedEntries(entries, ages, rotation)
+
+    def search_step(self) -> MixerStep:
+        """See Mixer; the context is that of `before_step`."""
+        if self.can_be_captured:
+            return super().search_step()
+        project, project_output = self.queries_keys_values.prepared(), self.output.prepared()
+
+        def placed_step(states: Tensor, past: Past, placed: PlacedEntries) -> tuple[Tensor, Past]:
+            queries, key, value = self.step_heads(states, len(past["values"]), project)
+            if placed.rotation is not None:
+                queries, key = rotated(queries, placed.rotation), rotated(key, placed.rotation)
+            past = appended(past, key, value, placed.entries.used)
+            sums = self._sums(queries, past, placed)  # B H W V
+            return project_output(sums.transpose(1, 2).reshape(len(states), -1)), past
+
+        return placed_step
+
+    def _sums(self, queries: Tensor, past: Past, placed: PlacedEntries) -> Tensor:
+        """The weighted sums of a step: (B, H, W, V). queries: (B, H, W, K)"""
+        bias, relative = placed.entries.bias, self.relative
+        keys, values = visible(past, bias.shape[2])
+        if relative is None or placed.ages is None:
+            return attention_of_transposed(queries, keys, values, bias)
+        with not_cast(queries):
+            of_ages = relative.past_scores(queries, placed.ages)  # B H W E
+            bias = bias + of_ages.reshape(len(keys), -1, bias.shape[2])
+        extra_sums = None if relative.values is None else partial(relative.past_sums, ages=placed.ages)
+        return attention_of_transposed(queries, keys, values, bias, 0.0, extra_sums)
+
+    def flops(self, length: Tensor) -> Tensor:
+        """See Mixer."""
+        plain = super().flops(length)
+        return plain if self.relative is None else plain + self.relative.flops(length, self.shape.heads)
+
+
+def relative_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    dropout_probability: float,
+    relative: RelativePositions,
+) -> Tensor:
+    """`attention` with relative positions, which fused kernels do not know: (B, H, T, V)."""
+    with not_cast(queries, keys, values):
+        bias = visibility_bias(queries, keys.shape[2], mask, causal) + relative.scores(queries)  # B H T T
+        bias = grouped_bias(bias, queries.shape[:2], keys.shape[1])
+        transposed_keys = keys.flatten(0, 1).transpose(1, 2)  # BG K T
+        extra_sums = None if relative.values is None else relative.sums
+        return attention_of_transposed(queries, transposed_keys, values, bias, dropout_probability, extra_sums)
+
+
+def window_mask(length: int, window: int, mask: Tensor | None, causal: bool, device: torch.device) -> Tensor:
+    """The mask of restricted self-attention (Vaswani et al., 2017, section 4): (B or 1, 1, T, T), True where visible.
+
+    A query i sees the keys j with |i - j| <= (window - 1) // 2, or causal with 0 <= i - j < window.
+    mask: (B, 1, 1, T), True where a key is visible; without effect if causal
+    """
+    positions = torch.arange(length, device=device)
+    offsets = positions[:, None] - positions  # T T, i - j
+    if causal:
+        return ((offsets >= 0) & (offsets < window))[None, None]
+    near = (offsets.abs() <= (window - 1) // 2)[None, None]
+    if mask is None:
+        return near
+    near = near & mask  # B 1 T T
+    return near | (mask & ~near.any(-1, keepdim=True))  # padding far from the sentence sees all of it: no row is empty
+
+
+def entry_ages(ancestors: Tensor, num_entries: int) -> Tensor:
+    """How many positions before the newest each entry of a search stands, which all sentences share: (E,) int64.
+
+    ancestors: (N, t), see State; entries that are nobody's ancestors get 0
+    """
+    ages = torch.arange(ancestors.shape[1] - 1, -1, -1, device=ancestors.device).expand_as(ancestors)  # N t
+    return ancestors.new_zeros(num_entries).scatter_(0, ancestors.flatten(), ages.flatten())

@@ -1,0 +1,1 @@
+"""Positions that self-attention knows of itself."""

@@ -1,0 +1,13 @@
+"""Relative positions (Shaw et al., 2018), which self-attention has (mixers/attention_variants.py), not the embeddings."""
+
+from nmt import register
+from nmt.extensions.variants.positions.options import RelativePositionOptions
+from nmt.positions.base import PositionEncoding
+
+
+@register("positions", "relative", RelativePositionOptions)
+class PositionsOfDistances(PositionEncoding):
+    """Vectors of distances in self-attention (Shaw et al., 2018); embeddings stay as they are."""
+
+    def __init__(self, options: RelativePositionOptions, width: int) -> None:
+        super().__init__()

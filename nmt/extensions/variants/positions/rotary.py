@@ -1,0 +1,13 @@
+"""Rotary positions (Su et al., 2021), which self-attention has (mixers/attention_variants.py), not the embeddings."""
+
+from nmt import register
+from nmt.options import NoOptions
+from nmt.positions.base import PositionEncoding
+
+
+@register("positions", "rotary", NoOptions)
+class PositionsOfRotations(PositionEncoding):
+    """Rotations of queries and keys in self-attention (Su et al., 2021); embeddings stay as they are."""
+
+    def __init__(self, options: object, width: int) -> None:
+        super().__init__()

@@ -1,0 +1,1 @@
+"""Feed-forward networks of the Transformer's layers."""

@@ -1,0 +1,72 @@
+"""The interface of feed-forward networks (Vaswani et al., 2017, section 3.3): what a layer does with each position by itself.
+
+A registered network is built as `cls(options, shape)`, by `for_layer`. options: of the Transformer, which are an object of the
+class that the network was registered with too.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from nmt.nn.linear import Projection
+
+ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+    "relu": torch.relu,  # the paper
+    "swish": nn.functional.silu,  # Ramachandran et al., 2017, with beta 1
+    "gelu": nn.functional.gelu,  # Hendrycks and Gimpel, 2016
+}
+
+
+class FeedForwardShape(NamedTuple):
+    """The sizes of a feed-forward network.
+
+    width: D; inner: of its hidden layer; dropout: probability, on the inner activations; activation: a name in ACTIVATIONS
+    """
+
+    width: int
+    inner: int
+    dropout: float
+    activation: str = "relu"
+
+
+class Balance(NamedTuple):
+    """How evenly the parts of a layer are used on a batch, such as its experts, by name and () each.
+
+    losses: to train with, already weighted; statistics: without gradient
+    """
+
+    losses: Mapping[str, Tensor] = {}
+    statistics: Mapping[str, Tensor] = {}
+
+
+class FeedForward(nn.Module):
+    """A function of each position by itself, in a layer of the Transformer.
+
+    auxiliary_losses: names of the losses of its `Balance`. A network that has some is called with `tokens` too, the flat
+        positions (N,) of the tokens or None for all, and returns (output, Balance)
+    sizes_depend_on_data: whether the sizes of its products do, so that it cannot be compiled or repeated by a CUDA graph
+    residual_outputs: patterns of its weights that are zero in a layer that changes nothing; none if there are no such
+    training_options: names of its options that only training reads
+    """
+
+    auxiliary_losses: Sequence[str] = ()
+    sizes_depend_on_data: ClassVar[bool] = False
+    residual_outputs: ClassVar[Sequence[str]] = ()
+    training_options: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def for_layer(cls, options: Any, shape: FeedForwardShape, number: int) -> "FeedForward":
+        """The network of a layer, by default a new one. number: from 1"""
+        network: FeedForward = cls(options, shape)
+        return network
+
+    @abstractmethod
+    def forward(self, states: Tensor) -> Any:
+        """states: (..., D) -> (..., D)"""
+
+    @abstractmethod
+    def prepared(self) -> Projection:
+        """`forward` of (N, D) for one search, without gradient."""

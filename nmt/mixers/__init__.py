@@ -1,0 +1,1 @@
+"""Mixers: how a layer of the Transformer reads other positions of its own text."""

@@ -1,0 +1,124 @@
+"""Multi-head self-attention (Vaswani et al., 2017, section 3.2.3).
+
+Dimensions: B sentences, T positions, D width, H heads, G heads of keys and values (each for H / G of queries), K and V width
+of a head's keys and values; in a search W hypotheses per sentence, N = B * W rows, E entries, C entries that a cache has
+capacity for.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nmt import register
+from nmt.mixers.base import FirstPast, Mixer, MixerStep, Past
+from nmt.nn.attention import (
+    AttentionLayer,
+    AttentionShape,
+    append_to_cache,
+    attention,
+    attention_of_transposed,
+    grouped_bias,
+)
+from nmt.nn.linear import Projection
+from nmt.nn.search_state import State
+from nmt.options import NoOptions
+
+
+class Entries(NamedTuple):
+    """The entries of a search at one step.
+
+    used: entries of a sentence before the step; or (W,) int64, those to write into a cache of fixed size
+    bias: broadcasts to (B * G, H / G * W, E), 0 for a hypothesis' own ancestors and minus infinity for other entries, so that
+        nothing in the cache moves when hypotheses change places
+    """
+
+    used: int | Tensor
+    bias: Tensor
+
+
+@register("mixer", "self-attention", NoOptions)
+class SelfAttention(AttentionLayer, Mixer):
+    """Self-attention, the paper's, with one matrix for queries, keys and values."""
+
+    can_be_captured = True
+    residual_outputs = ("output.*",)
+
+    def __init__(self, options: object, shape: AttentionShape) -> None:
+        super().__init__(shape)
+        self.add_projection()
+
+    def add_projection(self) -> None:
+        """Add the matrix for queries, keys and values."""
+        shape = self.shape
+        self.head_widths = shape.keys, shape.keys, shape.values
+        self.widths = [shape.heads * shape.keys, shape.groups * shape.keys, shape.groups * shape.values]
+        self.queries_keys_values = self.projection(*self.widths)
+
+    def forward(self, states: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        """See Mixer."""
+        queries, keys, values = self.heads(states)
+        return self.merged(attention(queries, keys, values, mask, causal, self.dropout))
+
+    def heads(self, states: Tensor) -> list[Tensor]:
+        """states: (B, T, D) -> queries (B, H, T, K), keys (B, G, T, K) and values (B, G, T, V)"""
+        parts = self.queries_keys_values(states).split(self.widths, dim=-1)
+        return [self.split(part, width) for part, width in zip(parts, self.head_widths, strict=True)]
+
+    def begin(self, memory: Tensor, dtype: torch.dtype) -> FirstPast:
+        """See Mixer: transposed keys (B, G, K, C) and values (B, G, C, V) of every entry."""
+        B, shape = len(memory), self.shape
+        keys = memory.new_empty(B, shape.groups, shape.keys, 0, dtype=dtype)
+        return FirstPast({"keys": keys, "values": memory.new_empty(B, shape.groups, 0, shape.values, dtype=dtype)}, {})
+
+    def visible_entries(self, tokens: Tensor, state: State, sentences: int) -> Tensor:
+        """The entries that each row sees at a step, its own among them: (N, t). See `before_step`"""
+        return state.append_entries(tokens, sentences)
+
+    def before_step(self, tokens: Tensor, state: State, sentences: int) -> Any:
+        """See Mixer: Entries."""
+        used, visible = state.num_entries, self.visible_entries(tokens, state, sentences)
+        bias = torch.full((len(tokens), state.num_entries), -math.inf, device=tokens.device)  # N E
+        bias = bias.scatter_(1, visible, 0.0).view(sentences, 1, -1, state.num_entries)  # B 1 W E
+        return Entries(used, grouped_bias(bias, (sentences, self.shape.heads), self.shape.groups))
+
+    def search_step(self) -> MixerStep:
+        """See Mixer; the context is Entries."""
+        project, project_output = self.queries_keys_values.prepared(), self.output.prepared()
+
+        def step(states: Tensor, past: Past, entries: Entries) -> tuple[Tensor, Past]:
+            queries, key, value = self.step_heads(states, len(past["values"]), project)
+            past = appended(past, key, value, entries.used)
+            keys, values = visible(past, entries.bias.shape[2])
+            sums = attention_of_transposed(queries, keys, values, entries.bias)  # B H W V
+            return project_output(sums.transpose(1, 2).reshape(len(states), -1)), past
+
+        return step
+
+    def step_heads(self, states: Tensor, sentences: int, project: Projection) -> list[Tensor]:
+        """states: (N, D) -> queries (B, H, W, K), keys (B, G, W, K) and values (B, G, W, V). sentences: B"""
+        parts = project(states).split_with_sizes(self.widths, 1)
+        return [
+            part.view(sentences, len(states) // sentences, -1, width).transpose(1, 2)
+            for part, width in zip(parts, self.head_widths, strict=True)
+        ]
+
+    def flops(self, length: Tensor) -> Tensor:
+        """See Mixer: masked scores are computed, and count."""
+        return length**2 * 2 * self.shape.heads * (self.shape.keys + self.shape.values)
+
+    def state_numbers(self, length: int) -> int:
+        """See Mixer: keys and values."""
+        return length * self.shape.groups * (self.shape.keys + self.shape.values)
+
+
+def appended(past: Past, key: Tensor, value: Tensor, used: int | Tensor) -> Past:
+    """The past with W entries more. key: (B, G, W, K); value: (B, G, W, V); used: see Entries"""
+    keys = append_to_cache(past["keys"], key.transpose(2, 3), used, 3)  # B G K C
+    return {"keys": keys, "values": append_to_cache(past["values"], value, used, 2)}  # B G C V
+
+
+def visible(past: Past, end: int) -> tuple[Tensor, Tensor]:
+    """The first entries of a past: transposed keys (B * G, K, E) and values (B, G, E, V). end: E"""
+    return past["keys"].flatten(0, 1)[:, :, :end], past["values"][:, :, :end]
