@@ -28,7 +28,7 @@ def test_a_scoring_of_one_file_is_printed_when_its_option_is_given(trained, tmp_
         (tmp_path / name).write_text(text)
     words = [
         "score",
-        str(trained),
+        f"--model={trained}",
         str(tmp_path / "source"),
         str(tmp_path / "target"),
         f"--plugin={tmp_path / 'mean.py'}",
