@@ -27,7 +27,8 @@ FREE_OF_TORCH = [
 UNUSED = [  # what a translation by beam search has no use for, each slow to import or a sign of it
     "matplotlib", "pydantic", "rich", "sacrebleu", "sacremoses", "tensorboard", "tomllib", "torch._dynamo", "torch._inductor",
     "torch.utils.flop_counter", "nmt.criteria", "nmt.optimizers", "nmt.schedules", "nmt.train", "nmt.metrics",
-    *(f"nmt.extensions.{name}" for name in ("ctranslate2.export", "doctor", "scores", "searches.decoders", "watch", "zoo")),
+    *(f"nmt.extensions.{name}" for name in ("ctranslate2.export", "doctor", "methods", "scores", "searches.decoders", "watch")),
+    "nmt.extensions.zoo",
 ]  # fmt: skip
 
 

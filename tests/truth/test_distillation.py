@@ -12,11 +12,11 @@ from gradients import PIPELINE, save_teacher, sentences
 from nmt import UserError
 from nmt.batch import Column
 from nmt.checkpoint import load_model
-from nmt.criteria import distillation
 from nmt.criteria.base import CriterionContext
-from nmt.criteria.distillation import Distillation
-from nmt.criteria.options import DistillationOptions
 from nmt.data.noise import WordDropout
+from nmt.extensions.methods.criteria import distillation
+from nmt.extensions.methods.criteria.distillation import Distillation
+from nmt.extensions.methods.criteria.options import DistillationOptions
 from nmt.nn.linear import ClippedLinear, Linear
 from nmt.symbols import PAD
 from nmt.text.pipeline import Pipeline, Side, SideSettings
