@@ -240,12 +240,16 @@ def _hash_of_commands(commands: str, output: Path) -> str:
 
 
 def _content(file: Path) -> bytes:
-    """The content of a file; a JSON object without its times, its absolute paths, and hashes of files that have some."""
+    """The content of a file; a JSON object without its times, its absolute paths, and hashes of files that have some.
+
+    Settings are sorted: their order has no meaning.
+    """
+    if file.name == "settings.toml":
+        return b"".join(sorted(file.read_bytes().splitlines(keepends=True)))
     if file.suffix != ".json" or not isinstance(content := json.loads(file.read_bytes()), dict):
         return file.read_bytes()
-    return json.dumps(
-        {key: value for key, value in content.items() if key not in CHANGING_KEYS}, sort_keys=True
-    ).encode()
+    left_out = {*CHANGING_KEYS, *(("settings",) if file.name == "manifest.json" else ())}  # a digest, in their order
+    return json.dumps({key: value for key, value in content.items() if key not in left_out}, sort_keys=True).encode()
 
 
 def compare(old: Path, new: Path, only: str) -> int:

@@ -20,7 +20,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar, dataclass_transform
 
 from nmt.errors import UserError, needing_torch, quoted, unknown
 from nmt.log import log
@@ -37,6 +37,7 @@ FOLDERS: Final = {
     "decoder": "decoders",
     "metric": "metrics",
     "engine": "engines",
+    "noise": "noises",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"
@@ -299,6 +300,7 @@ def _preset_files(roots: tuple[Root, ...]) -> dict[str, Preset]:
 # Options classes that are open to parts
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
 def open_options_class(*kinds: str) -> Callable[[type[AnyOptions]], type[AnyOptions]]:
     """Class decorator: an options class whose objects also have the options of every part of some kinds.
 

@@ -263,6 +263,7 @@ class ShellCommand(TyperCommand):
         values, _ = self._parse(ctx, options, flags_of(options))
         for plugin in values.get("plugin", ()):
             registry.load_plugin(plugin)
+        groups = command.own_groups()  # which has the options of plug-ins
         files = [file_layer(path, read_toml(Path(path))) for path in values.get("config", ())]
         bases = command.bases([*files, Layer(COMMAND_LINE, values)])
         chosen = None

@@ -11,13 +11,12 @@ import msgspec
 import numpy as np
 import torch
 
+from nmt import registry
 from nmt.checkpoint import AdapterBase, NoRandomWeights, at_most, build_model, weights_of
 from nmt.criteria.base import Criterion, CriterionContext
 from nmt.data.loader import Loader, Position, UpdateBatches, to_batch
 from nmt.data.mixture import Mixture
-from nmt.data.noise import WordDropout
-from nmt.data.subword_sampling import SubwordSampling
-from nmt.data.text_noise import TextNoise
+from nmt.data.shards import PreparedData
 from nmt.device import Memory, keep_pages, use_threads
 from nmt.dist import full_tensor, is_sharded
 from nmt.errors import ResourceError, UserError, quoted, unknown
@@ -26,6 +25,7 @@ from nmt.models.base import FLOAT32_BYTES, Model
 from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.nn.lora import merged, plain_name
 from nmt.nn.matmul import Matmul
+from nmt.noises.base import Noise, NoiseContext
 from nmt.optimizers.base import parameter_groups
 from nmt.options import as_dict, flag_of
 from nmt.quantities import size
@@ -35,7 +35,7 @@ from nmt.schedules.base import Schedule
 from nmt.train.captured import CapturedPasses
 from nmt.train.frozen import adapt, freeze
 from nmt.train.moving_average import MovingAverage, WeightAverage
-from nmt.train.options import AUTO, MUST_STAY, parse_stages, without_minutes
+from nmt.train.options import AUTO, TrainOptions, lasting, parse_stages, without_minutes
 from nmt.train.parallel import compile_layers, part_counts, recompute, spread
 from nmt.train.setup import RunSetup, try_criterion
 from nmt.train.update import LossScale, Updater
@@ -255,7 +255,7 @@ class Run:
         """What decides the mathematics of the run, by key, with the digests of the files that do."""
         values = as_dict(self.options)
         values["valid_every"] = without_minutes(values["valid_every"])
-        settings = {key: values[key] for key in (*MUST_STAY, *self.schedule.depends_on)}
+        settings = {key: values[key] for key in (*lasting(self.options), *self.schedule.depends_on)}
         settings |= parts.as_dict("model", "criterion", "optimizer", "schedule")
         settings |= {f"criterion.{name}": digest for name, digest in self.criterion.files.items()}
         if self.validation is not None:
@@ -365,19 +365,19 @@ class Run:
 
 def _new_loader(setup: RunSetup) -> Loader:
     """The updates of this rank; `choose_kernels` sets the tokens of a micro-batch."""
-    options, train, pipeline, world = setup.options, setup.data.train, setup.data.pipeline, setup.world
-    noise = WordDropout(options.source_word_dropout, options.target_word_dropout, options.seed)
-    if noise.source or noise.target:  # whose user symbols take the whole vocabulary to find
-        noise = replace(noise, kept=(pipeline.source.user_symbol_ids, pipeline.target.user_symbol_ids))
-    sampling = text_noise = None
-    if options.case_noise or options.typo_noise:
-        text_noise = TextNoise(pipeline.source, options.case_noise, options.typo_noise)
-    if options.subword_sampling or text_noise:
-        sampling = SubwordSampling(train, pipeline, options.subword_sampling, options.seed, text_noise)
+    options, train, world = setup.options, setup.data.train, setup.world
     stages = parse_stages(options.data_weights)
     mixture = Mixture(train.corpora, stages, options.seed) if stages else None
     plan = options.batch_tokens, 1, options.seed
-    return Loader(train, *plan, world.rank, world.size, setup.device.type, noise, sampling, mixture)
+    return Loader(train, *plan, world.rank, world.size, setup.device.type, _new_noises(options, setup.data), mixture)
+
+
+def _new_noises(options: TrainOptions, data: PreparedData) -> list[Noise]:
+    """The noises whose options are given, in their order."""
+    kinds = {name: column.kind for name, column in data.train.columns.items()}
+    longest = max(int(lengths.max()) for lengths in (data.train.source_lengths, data.train.target_lengths))
+    context = NoiseContext(data.pipeline, options.seed, kinds, longest)
+    return [entry.cls(options, context) for entry in registry.active("noise", options)]
 
 
 def _build_model(parts: Any, vocabularies: Vocabularies, device: torch.device, processes: int) -> Model:

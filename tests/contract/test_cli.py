@@ -884,7 +884,7 @@ def test_an_option_that_is_not_declared_is_named(call, tmp_path):
         "@nmt.register('schedule', 'mine', MyOptions)\nclass Mine:\n    pass\n"
     )
     refused = call("list", "--plugin", plugin)
-    assert refused.code == 2 and "MyOptions.size: must be declared by opt() or part()" in refused.err
+    assert refused.code == 2 and "MyOptions.size: must be declared by opt(), choice() or part()" in refused.err
 
 
 def test_metrics_are_divided_at_commas(call, tmp_path):

@@ -16,7 +16,6 @@ nmt.cli.translate -> nmt.extensions.documents.document
 nmt.cli.translate -> nmt.extensions.documents.markers
 nmt.cli.translate -> nmt.extensions.watch.drawings
 nmt.data.prepare -> nmt.extensions.vocabularies.extension
-nmt.data.subword_sampling -> nmt.extensions.vocabularies.segmentations
 nmt.decoders.base -> nmt.extensions.searches.avoid
 nmt.decoders.filters -> nmt.extensions.searches.avoid
 nmt.report.training -> nmt.extensions.watch
@@ -30,6 +29,7 @@ ALLOWED = {  # between extensions, by the tree of docs/explanation/design.md
     ("ctranslate2", "searches"),
     ("ctranslate2", "toolkits"),
     ("doctor", "watch"),
+    ("methods", "vocabularies"),
     ("serve", "doctor"),
     ("sweep", "watch"),
     ("toolkits", "ctranslate2"),
