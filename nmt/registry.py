@@ -37,6 +37,7 @@ FOLDERS: Final = {
     "decoder": "decoders",
     "metric": "metrics",
     "engine": "engines",
+    "start": "starts",
     "noise": "noises",
 }
 PACKAGE: Final = Path(__file__).parent

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, Literal
 from nmt import opt, options_class, registry
 from nmt.dist import MAX_WAIT_MINUTES
 from nmt.errors import quoted
-from nmt.models.options import MAX_LAYER_SIZE
 from nmt.options import MAX_PROCESSES, MAX_THREADS, REQUIRED, flag_of, names_of, options_of
 
 if TYPE_CHECKING:
@@ -107,9 +106,9 @@ def _stage(weights: dict[str, float], count: int | None = None, unit: str = "") 
     return Stage({} if temperature is not None else weights, temperature, updates, epochs)
 
 
-@registry.open_options_class("noise")
+@registry.open_options_class("start", "noise")
 class TrainOptions:
-    """The options of training itself, with those of the noises; those of other parts are their own.
+    """The options of training itself, with those of starts and noises; those of other parts are their own.
 
     A run that is resumed must keep what decides its mathematics and the meaning of its scores: the options that are declared
     with `must_stay`, and all of its model, criterion, optimizer and schedule.
@@ -117,43 +116,6 @@ class TrainOptions:
 
     data: str = opt(REQUIRED, "prepared data (nmt prepare)", aliases=("d",))
     output: str = opt(REQUIRED, "run folder; an existing run is continued", aliases=("o", "save-dir"))
-    init_from: str | None = opt(
-        None,
-        "model, run or checkpoint whose options and weights a new run begins with (see --init-state)",
-        must_stay=True,
-    )
-    init_state: Literal["none", "optimizer", "schedule", "all"] = opt(
-        "none",
-        "what a new run takes of the run of --init-from beside its weights: optimizer (its state), schedule (that, and the "
-        "number of the update) or all (also the position in the same data); what is not taken begins anew",
-        must_stay=True,
-    )
-    deepen: bool = opt(
-        False,
-        "the model of --init-from has fewer layers; further ones follow its own, and change nothing at first "
-        "(a Transformer with --norm-position pre, a language model with it, ByteNet)",
-        must_stay=True,
-    )
-    freeze: tuple[str, ...] = opt(
-        (),
-        "names of parameters that are not trained, as patterns: `encoder.*`, `*norm*`; a wrong one lists near names",
-        must_stay=True,
-    )
-    lora_rank: int = opt(
-        0,
-        "train adapters of this rank for the model of --init-from, and nothing else of it; 8 is usual, 0 is none",
-        minimum=0,
-        maximum=MAX_LAYER_SIZE,
-        must_stay=True,
-    )
-    lora_alpha: float = opt(
-        16.0, "the product of an adapter's matrices is multiplied by this, over the rank", above=0, must_stay=True
-    )
-    lora_targets: tuple[str, ...] = opt(
-        (),
-        "weights of linear layers that get adapters, as patterns: `*attention*`; by default all but the output layer's",
-        must_stay=True,
-    )
     batch_tokens: int = opt(
         25000, "target tokens of an update, over all devices; 25000 in the paper", minimum=1, must_stay=True
     )
@@ -284,22 +246,6 @@ class TrainOptions:
         for flag in ("compile", "activation_checkpointing"):
             if self.capture and getattr(self, flag):
                 raise ValueError(f"--capture: not with {flag_of(flag)} (leave one of them out)")
-        if self.init_state != "none" and self.init_from is None:
-            raise ValueError(f"--init-state {self.init_state}: needs the run to take it from (give --init-from RUN)")
-        if self.lora_rank and self.init_from is None:
-            raise ValueError(f"--lora-rank {self.lora_rank}: adapters need a trained model (give --init-from MODEL)")
-        if self.lora_rank and (self.freeze or self.init_state != "none"):
-            flag = "--freeze" if self.freeze else "--init-state"
-            raise ValueError(
-                f"{flag} and --lora-rank: all is frozen but the adapters, which are new (leave {flag} out)"
-            )
-        if self.deepen and (self.init_from is None or self.lora_rank or self.init_state != "none"):
-            raise ValueError(
-                "--deepen: adds layers to the weights of another model (give --init-from MODEL, and leave out --init-state "
-                "and --lora-rank)"
-            )
-        if self.lora_targets and not self.lora_rank:
-            raise ValueError("--lora-targets: names layers for adapters (give --lora-rank)")
         if self.best_by == "bleu" and "bleu" not in self.metrics:
             raise ValueError(
                 "--best-by bleu: BLEU is not among the metrics of a validation (leave --best-by out, or name loss)"

@@ -194,7 +194,7 @@ def _other_parts(result: ValidationResult) -> dict[str, float]:
 
 def _doubts(run: Run) -> Iterator[str]:
     """Settings that work together worse than they could."""
-    yield from run.criterion.doubts(run.settings, is_new=run.options.init_from is None)
+    yield from run.criterion.doubts(run.settings, is_new=run.is_new)
     optimizer, schedule = run.settings["optimizer"], run.settings["schedule"]
     if hasattr(run.optimizer, "averaged") and schedule != "constant":
         yield f"--optimizer {optimizer} needs no decay, and --schedule {schedule} has one (--schedule constant)"

@@ -33,7 +33,6 @@ from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
 from nmt.schedules.base import Schedule
 from nmt.train.captured import CapturedPasses
-from nmt.train.frozen import adapt, freeze
 from nmt.train.moving_average import MovingAverage, WeightAverage
 from nmt.train.options import AUTO, TrainOptions, lasting, parse_stages, without_minutes
 from nmt.train.parallel import compile_layers, part_counts, recompute, spread
@@ -174,7 +173,8 @@ class Run:
 
     settings: the options that decide its mathematics, by key
     validation: None without a development set; average: None without `--ema` and an optimizer that averages
-    lora_scale: of the adapters; None without --lora-rank; adapter_base: the model that they are added to, once it is read
+    starts: what changes the newly built model, those in use (nmt.starts.base.Start)
+    adapter_scale: of the adapters that are trained; None without; adapter_base: the model that they are added to, once it is read
     saved: the progress in the newest checkpoint; failed_saves: in a row
     saving: the checkpoint that is being written; None if there is none
     minutes_before: minutes of training in earlier processes
@@ -193,15 +193,16 @@ class Run:
         torch.manual_seed(options.seed)
         self.model = _build_model(parts, vocabularies, self.device, self.world.local_size).to(self.device)
         self._check_model(parts.by_kind["model"].name)
-        freeze(self.model, options.freeze)
-        self.lora_scale = options.lora_alpha / options.lora_rank if options.lora_rank else None
-        if self.lora_scale is not None:
-            adapt(self.model, options.lora_rank, self.lora_scale, options.lora_targets)
+        self.starts: list[Any] = [entry.cls(options) for entry in registry.active("start", options)]
+        for start in self.starts:
+            start.change(self.model)
+        scales = [start.adapter_scale for start in self.starts if start.adapter_scale is not None]
+        self.adapter_scale: float | None = scales[0] if scales else None
         self.adapter_base: AdapterBase | None = None
         self.facts = ModelFacts.of(parts.by_kind["model"].name, parts.by_kind["model"].options, vocabularies)
         self.context = CriterionContext(pipeline, self.model, options.seed)
         self.criterion: Criterion = parts.build("criterion", self.context)
-        if self.criterion.needs_trained_model and options.init_from is None:
+        if self.criterion.needs_trained_model and self.is_new:
             why = "needs a trained model, because samples of random weights earn no reward"
             raise UserError(f"--criterion {self.criterion.part_name}: {why} (give --init-from MODEL)")
         pairs = to_batch(train, np.arange(min(TRIED_PAIRS, len(train)))).to(self.device)
@@ -239,6 +240,11 @@ class Run:
         self.failed_saves, self.minutes_before, self.seconds, self.started = 0, 0.0, 0.0, time.monotonic()
         self.saved: dict[str, Any] | None = None
         self.saving: Saving | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it starts with random weights."""
+        return not any(start.gives_weights for start in self.starts)
 
     def _check_model(self, name: str) -> None:
         """Raise UserError for a model that these options and data cannot train."""
@@ -334,7 +340,7 @@ class Run:
         With adapters they are those of the adapters, and buffers; the rest is in the model that they are added to.
         """
         weights = weights_of(self.model) | (self.average.weights if self.average is not None else {})
-        if self.lora_scale is None:
+        if self.adapter_scale is None:
             return weights
         frozen = {name for name, parameter in self.model.named_parameters() if not parameter.requires_grad}
         return {plain_name(name): weight for name, weight in weights.items() if name not in frozen}
@@ -342,7 +348,7 @@ class Run:
     def base_weights(self) -> dict[str, torch.Tensor]:
         """The weights of the model without adapters, by its names."""
         adapters = {name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
-        left_out = adapters if self.lora_scale is not None else set()
+        left_out = adapters if self.adapter_scale is not None else set()
         return {plain_name(name): weight for name, weight in weights_of(self.model).items() if name not in left_out}
 
     def evaluated_model(self) -> Model:
@@ -350,10 +356,10 @@ class Run:
         weights = self.evaluated_weights()
         if self.average is None and not any(map(is_sharded, weights.values())):
             return self.model
-        if self.lora_scale is not None:
+        if self.adapter_scale is not None:
             both = self.base_weights(), weights
             base, adapter = ({name: full_tensor(weight) for name, weight in each.items()} for each in both)
-            weights = merged(base, adapter, self.lora_scale)
+            weights = merged(base, adapter, self.adapter_scale)
         with NoRandomWeights():
             copy = build_model(self.facts, self.folder)
         copy = copy.to(self.device).train()

@@ -20,7 +20,6 @@ nmt.decoders.base -> nmt.extensions.searches.avoid
 nmt.decoders.filters -> nmt.extensions.searches.avoid
 nmt.report.training -> nmt.extensions.watch
 nmt.report.training -> nmt.extensions.watch.display
-nmt.train.initial -> nmt.extensions.vocabularies.extension
 nmt.translate.own_engine -> nmt.extensions.searches.rerank
 nmt.translate.own_engine -> nmt.extensions.searches.shortlist
 nmt.translate.own_engine -> nmt.extensions.searches.shortlist_file
