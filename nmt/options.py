@@ -43,6 +43,7 @@ def opt(
     above: float | None = None,
     below: float | None = None,
     is_size: bool = False,
+    must_stay: bool = False,
 ) -> Any:
     """A field of an options class.
 
@@ -52,10 +53,11 @@ def opt(
     minimum, maximum: bounds of a number, themselves allowed; above, below: bounds that are not. None and text are not
         numbers and pass; each item of a tuple is checked; a number with a bound has to be finite.
     is_size: whether it decides how large a network is
+    must_stay: of `nmt train`: whether a run that is resumed must keep it, because it decides the run's mathematics
     """
     given = {"at least": minimum, "above": above, "at most": maximum, "below": below}
     bounds = {words: bound for words, bound in given.items() if bound is not None}
-    metadata = {"help": help, "aliases": tuple(aliases), "bounds": bounds, "is_size": is_size}
+    metadata = {"help": help, "aliases": tuple(aliases), "bounds": bounds, "is_size": is_size, "must_stay": must_stay}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -137,7 +139,7 @@ class Option:
     """One option of a command or of a part.
 
     bounds: see BOUND_CHECKS
-    is_size: see `opt`
+    is_size, must_stay: see `opt`
     kind: of the part that the option chooses, if it chooses one with options of its own
     choice_of, also: see `choice`
     path: where the part stands that has the option, `criterion.decoder`; empty for a command's own
@@ -152,6 +154,7 @@ class Option:
     aliases: tuple[str, ...] = ()
     bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     is_size: bool = False
+    must_stay: bool = False
     kind: str = ""
     choice_of: str = ""
     also: tuple[str, ...] = ()

@@ -44,6 +44,8 @@ FOLDERS: Final = {
     "mixer": "mixers",
     "ffn": "feed_forwards",
     "positions": "positions",
+    "start": "starts",
+    "noise": "noises",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"

@@ -1,7 +1,7 @@
 """Criteria: what training minimises, as sums with their own counts."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
@@ -118,3 +118,10 @@ class Criterion(ABC):
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """The counts () of the trained parts of a batch, from the batch alone: an update divides before its first gradient."""
         return {"loss": batch.num_target_tokens}
+
+    def doubts(self, settings: Mapping[str, Any], is_new: bool) -> Iterator[str]:
+        """Settings of a run that work worse with this criterion than they could, as warnings.
+
+        is_new: whether the run starts with random weights
+        """
+        yield from ()

@@ -11,8 +11,9 @@ from typing import Any, Final, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.data.row_files import COLUMN_TYPES, Rows
+from nmt.data.row_files import COLUMN_TYPES
 from nmt.errors import InputError, UserError, quoted
+from nmt.rows import Rows
 from nmt.symbols import ColumnKind
 from nmt.text.corpus import checked_line
 from nmt.text.pipeline import Pipeline, Side

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.columns import READERS, ColumnItems, Sentences
-from nmt.data.row_files import Rows
 from nmt.errors import InputError, quoted
+from nmt.rows import Rows
 from nmt.signals import StopCheck
 from nmt.symbols import ColumnKind
 from nmt.text.context import DocumentLines, context_text, encode_with_contexts

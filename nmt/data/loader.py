@@ -1,7 +1,7 @@
 """The loader: the micro-batches of each update as tensors, from any position of any epoch on."""
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -20,12 +20,11 @@ from nmt.data.batching import (
     tokens_of_group,
 )
 from nmt.data.mixture import Draws, Mixture, PartStart
-from nmt.data.noise import WordDropout
-from nmt.data.row_files import Rows
 from nmt.data.shards import Corpus
-from nmt.data.subword_sampling import SubwordSampling
 from nmt.errors import ArtefactError
 from nmt.files import Count, Ordinal
+from nmt.noises.base import Noise
+from nmt.rows import Rows
 from nmt.symbols import ColumnKind
 
 
@@ -100,8 +99,7 @@ class Loader:
     max_tokens: cells of a micro-batch, padding counted; changes no result
     rank, ranks: the share of each update that this loader gives, and the number of shares
     device: type of the device that computes; for a GPU batches are in page-locked memory, from which it copies while it computes
-    noise: what is done to the pairs of a batch in an epoch
-    sampling: changes words of the source and cuts all anew in each epoch; updates are planned by the tokens of the corpus
+    noises: what changes pairs in each epoch, in this order; updates are planned by the tokens of the corpus
     mixture: the proportions of the corpora; an epoch has as many pairs as without, but not each pair once
     """
 
@@ -112,8 +110,7 @@ class Loader:
     rank: int = 0
     ranks: int = 1
     device: str = "cpu"
-    noise: WordDropout = WordDropout()
-    sampling: SubwordSampling | None = None
+    noises: Sequence[Noise] = ()
     mixture: Mixture | None = None
 
     def updates(self, position: Position) -> Iterator[UpdateBatches]:
@@ -177,12 +174,12 @@ class Loader:
         draws = np.concatenate(groups)
         pairs = draws % len(self.corpus)
         rows = np.arange(len(draws))  # positions in `draws`
-        sampled = None if self.sampling is None else self.sampling(draws, epoch)
-        if sampled is None:
+        changed = self._changed_sentences(pairs, draws, epoch)
+        if changed is None:
             lengths = self.corpus.source_lengths[pairs], self.corpus.target_lengths[pairs]
             groups = np.split(rows, np.cumsum([len(group) for group in groups])[:-1])
         else:
-            lengths = sampled[0].lengths, sampled[1].lengths
+            lengths = changed[0].lengths, changed[1].lengths
             groups = grouped_anew(groups, *lengths)
             rows = np.concatenate(groups)
         source, target = (side[rows].astype(np.int64) + 1 for side in lengths)
@@ -193,23 +190,41 @@ class Loader:
             cuts.append(list(micro_batches(shares, *lengths, self.max_tokens, self.device)))
         idle = max(map(len, cuts)) - len(cuts[self.rank])
         batches = [
-            self.noise(self._read(sampled, pairs, of_batch), draws[of_batch], epoch)
+            self._with_noise(self._read(changed, pairs, of_batch), draws[of_batch], epoch)
             for of_batch in [*cuts[self.rank], *[rows[:1]] * idle]
         ]
         if self.device == "cuda":
             batches = [batch.pin() for batch in batches]
         return UpdateBatches(batches, idle, int(target.sum()), source, target, after, last)
 
-    def _read(self, sampled: tuple[Rows, Rows] | None, pairs: Indices, rows: Indices) -> Batch:
-        """The batch of some rows of an update, without word dropout. sampled, pairs: of all rows"""
-        if self.sampling is None or sampled is None:
+    def _changed_sentences(self, pairs: Indices, draws: Indices, epoch: int) -> tuple[Rows, Rows] | None:
+        """The sources and targets of the pairs of an update after noise in their tokens; None without such noise."""
+        changing = [noise for noise in self.noises if noise.changes_sentences]
+        if not changing:
+            return None
+        corpus = self.corpus
+        source = Rows(corpus.sources(pairs), corpus.source_lengths[pairs].astype(np.int64))
+        target = Rows(corpus.targets(pairs), corpus.target_lengths[pairs].astype(np.int64))
+        for noise in changing:
+            source, target = noise.sentences(source, target, draws, epoch)
+        return source, target
+
+    def _read(self, changed: tuple[Rows, Rows] | None, pairs: Indices, rows: Indices) -> Batch:
+        """The batch of some rows of an update, before noise in what is read of it. changed, pairs: of all rows"""
+        if changed is None:
             return to_batch(self.corpus, pairs[rows])
-        source, target = ((side.take(rows), side.lengths[rows]) for side in sampled)
+        source, target = ((side.take(rows), side.lengths[rows]) for side in changed)
         batch = make_batch(source, target, _columns(self.corpus, pairs[rows]))
-        if self.sampling.noise is None:
+        if all(noise.keeps_text for noise in self.noises if noise.changes_sentences):
             return batch
         sources = self.corpus.sources(pairs[rows]), self.corpus.source_lengths[pairs[rows]]
         return replace(batch, clean_source=pad_flat(*sources))
+
+    def _with_noise(self, batch: Batch, draws: Indices, epoch: int) -> Batch:
+        """The batch as the model reads it in an epoch. draws: (B,) its pairs, numbered as in `Plan.order`"""
+        for noise in self.noises:
+            batch = noise.read(batch, draws, epoch)
+        return batch
 
 
 def grouped_anew(groups: list[Indices], source_lengths: Indices, target_lengths: Indices) -> list[Indices]:

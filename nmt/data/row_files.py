@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from nmt.artefact import Artefact
 from nmt.data.batching import Indices
 from nmt.errors import ArtefactError, naming, quoted
+from nmt.rows import Rows
 from nmt.symbols import ColumnKind
 from nmt.text.vocabulary import expand_ranges
 
@@ -77,23 +78,6 @@ class MappedFile:
         if size < self._size:
             raise ArtefactError(f"{quoted(self._path)}: cut to {size:,} of {self._size:,} bytes (prepare it again)")
         return self._numbers
-
-
-class Rows(NamedTuple):
-    """Values of some pairs, one pair after the other. values: (sum of lengths, ...); lengths: (N,) values of each pair"""
-
-    values: NDArray[Any]
-    lengths: NDArray[Any]
-
-    def keep(self, kept: NDArray[np.bool_]) -> "Rows":
-        """The rows of the pairs that are kept. kept: (N,)"""
-        return Rows(self.values[np.repeat(kept, self.lengths)], self.lengths[kept])
-
-    def take(self, rows: Indices) -> NDArray[Any]:
-        """The values of rows (N,), one after the other."""
-        starts = np.cumsum(self.lengths) - self.lengths
-        values: NDArray[Any] = self.values[expand_ranges(starts[rows], self.lengths[rows])]
-        return values
 
 
 class SetWriter:

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.batching import Indices
-from nmt.data.row_files import COLUMN_TYPES, LENGTH, Rows
+from nmt.data.row_files import COLUMN_TYPES, LENGTH
 from nmt.log import Bar, log
+from nmt.rows import Rows
 from nmt.signals import StopCheck
 from nmt.text.vocabulary import expand_ranges
 

@@ -94,7 +94,7 @@ def put_state(run: Run, checkpoint: Artefact, state: SavedState) -> None:
     trained = trained_weights(tensors) if run.average is not None else {}
     put_optimizer_state(run, tensors, state, checkpoint.folder / TRAINING_TENSORS)
     file = WEIGHTS
-    if run.lora_scale is not None:
+    if run.adapter_scale is not None:
         file, run.adapter_base = ADAPTER, AdapterBase.read(checkpoint)
         put_weights(run.base_weights(), run.adapter_base.weights(checkpoint.folder), run.adapter_base.folder)
     put_weights(run.evaluated_weights(), read_tensors(checkpoint.path(file)), checkpoint.folder / file)

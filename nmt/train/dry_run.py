@@ -20,7 +20,6 @@ from nmt.quantities import duration, operations, size
 from nmt.symbols import PAD
 from nmt.train.checkpointing import SavedState, check_same
 from nmt.train.estimate import OtherPrograms
-from nmt.train.initial import begin
 from nmt.train.options import TrainOptions, last_update
 from nmt.train.probe import choose_kernels
 from nmt.train.reporting import flops_of, parameter_text
@@ -138,7 +137,8 @@ def dry_run_of(options: TrainOptions, parts: Any) -> DryRun:
             check_same(run, checkpoint.folder, state)
             run.progress.position, done = state.progress.position, state.progress.update
         else:
-            begin(run)
+            for start in run.starts:
+                start.begin(run)
             done = run.progress.update
         choose_kernels(run)
         before, others = (done, run.epochs), OtherPrograms(run)

@@ -12,37 +12,10 @@ from typing import TYPE_CHECKING, Final, Literal
 from nmt import opt, options_class, registry
 from nmt.dist import MAX_WAIT_MINUTES
 from nmt.errors import quoted
-from nmt.options import MAX_LAYER_SIZE, MAX_PROCESSES, MAX_THREADS, REQUIRED, flag_of, names_of
+from nmt.options import MAX_PROCESSES, MAX_THREADS, REQUIRED, flag_of, names_of, options_of
 
 if TYPE_CHECKING:
     from nmt.data.mixture import Stage
-
-# Options that a continued run must keep: they decide its mathematics and the meaning of its scores. So must all options of
-# its model, criterion, optimizer and schedule.
-MUST_STAY: Final = (
-    "batch_tokens",
-    "clip_norm",
-    "precision",
-    "seed",
-    "best_by",
-    "valid_set",
-    "bleu_tokenize",
-    "comet_model",
-    "init_from",
-    "init_state",
-    "deepen",
-    "freeze",
-    "lora_rank",
-    "lora_alpha",
-    "lora_targets",
-    "source_word_dropout",
-    "target_word_dropout",
-    "subword_sampling",
-    "ema",
-    "data_weights",
-    "case_noise",
-    "typo_noise",
-)
 
 AUTO: Final = "auto"
 MIN_BLEU: Final = 5.0  # below it, more BLEU is mostly chance, and the loss tells better checkpoints from worse
@@ -133,40 +106,19 @@ def _stage(weights: dict[str, float], count: int | None = None, unit: str = "") 
     return Stage({} if temperature is not None else weights, temperature, updates, epochs)
 
 
-@options_class
+@registry.open_options_class("start", "noise")
 class TrainOptions:
-    """The options of training itself; those of the parts are their own."""
+    """The options of training itself, with those of starts and noises; those of other parts are their own.
+
+    A run that is resumed must keep what decides its mathematics and the meaning of its scores: the options that are declared
+    with `must_stay`, and all of its model, criterion, optimizer and schedule.
+    """
 
     data: str = opt(REQUIRED, "prepared data (nmt prepare)", aliases=("d",))
     output: str = opt(REQUIRED, "run folder; an existing run is continued", aliases=("o", "save-dir"))
-    init_from: str | None = opt(
-        None, "model, run or checkpoint whose options and weights a new run begins with (see --init-state)"
+    batch_tokens: int = opt(
+        25000, "target tokens of an update, over all devices; 25000 in the paper", minimum=1, must_stay=True
     )
-    init_state: Literal["none", "optimizer", "schedule", "all"] = opt(
-        "none",
-        "what a new run takes of the run of --init-from beside its weights: optimizer (its state), schedule (that, and the "
-        "number of the update) or all (also the position in the same data); what is not taken begins anew",
-    )
-    deepen: bool = opt(
-        False,
-        "the model of --init-from has fewer layers; further ones follow its own, and change nothing at first "
-        "(a Transformer with --norm-position pre, a language model with it, ByteNet)",
-    )
-    freeze: tuple[str, ...] = opt(
-        (), "names of parameters that are not trained, as patterns: `encoder.*`, `*norm*`; a wrong one lists near names"
-    )
-    lora_rank: int = opt(
-        0,
-        "train adapters of this rank for the model of --init-from, and nothing else of it; 8 is usual, 0 is none",
-        minimum=0,
-        maximum=MAX_LAYER_SIZE,
-    )
-    lora_alpha: float = opt(16.0, "the product of an adapter's matrices is multiplied by this, over the rank", above=0)
-    lora_targets: tuple[str, ...] = opt(
-        (),
-        "weights of linear layers that get adapters, as patterns: `*attention*`; by default all but the output layer's",
-    )
-    batch_tokens: int = opt(25000, "target tokens of an update, over all devices; 25000 in the paper", minimum=1)
     max_tokens: int | Literal["auto"] = opt(
         4096,
         "tokens of a micro-batch on one device, padding counted, or auto; only dropout's draws and experts depend on it",
@@ -202,6 +154,7 @@ class TrainOptions:
         AUTO,
         "score of the best checkpoint, and of --patience: a metric, loss, or a part of the loss; "
         f"auto is loss until BLEU is above {MIN_BLEU:g}, then BLEU",
+        must_stay=True,
     )
     patience: int | None = opt(
         None,
@@ -209,27 +162,27 @@ class TrainOptions:
         aliases=("early-stopping",),
         minimum=1,
     )
-    valid_set: str | None = opt(None, "name of the development set in the data; none takes the first")
+    valid_set: str | None = opt(None, "name of the development set in the data; none takes the first", must_stay=True)
     valid_metrics: tuple[str, ...] = opt(("bleu",), "metrics of each validation, `bleu,chrf`; none translates nothing")
     valid_bleu: bool = opt(True, "compute BLEU at each validation")
     valid_batch_tokens: int = opt(2000, "source tokens of a batch when the development set is translated", minimum=1)
-    bleu_tokenize: str = opt("13a", "sacreBLEU's tokenizer for validation; none for text that is tokenised already")
+    bleu_tokenize: str = opt(
+        "13a", "sacreBLEU's tokenizer for validation; none for text that is tokenised already", must_stay=True
+    )
     comet_model: str | None = opt(
-        None, "with --valid-metrics comet: the checkpoint of a COMET model; give only trusted files"
+        None,
+        "with --valid-metrics comet: the checkpoint of a COMET model; give only trusted files",
+        must_stay=True,
     )
     data_weights: tuple[str, ...] = opt(
         (),
         "mix the corpora of the data (nmt prepare --train NAME=PREFIX): `news=2 web=1`, two of three pairs from news; "
         "`temperature=5`, sizes to the power of 1/5; `news=1 until=20000u web=1`: stages, by updates of the run (u) or epochs "
         "(e), which a rollback does not move",
+        must_stay=True,
     )
-    clip_norm: float = opt(0.0, "largest 2-norm of the gradient; 0 does not clip, as the paper", minimum=0)
-    subword_sampling: float = opt(
-        0.0,
-        "cut the words of both sides anew in each epoch: probability to leave a merge out (bpe, subword-nmt), or alpha "
-        "(unigram); 0.05 and 0.1 help small data, 0 is off",
-        minimum=0,
-        maximum=1,
+    clip_norm: float = opt(
+        0.0, "largest 2-norm of the gradient; 0 does not clip, as the paper", minimum=0, must_stay=True
     )
     ema: float = opt(
         0.0,
@@ -237,36 +190,17 @@ class TrainOptions:
         aliases=("ema-decay",),
         minimum=0,
         below=1,
+        must_stay=True,
     )
     on_divergence: Literal["stop", "rollback"] = opt(
         "stop",
         "stop after ten losses in a row that are not finite; rollback goes on from the last checkpoint before, with other "
         "data and half the learning rate for 1,000 updates, also after twenty losses far above their mean, three times at most",
     )
-    source_word_dropout: float = opt(
-        0.0,
-        "probability that the model reads <unk> in place of a source token; 0.1 helps small data",
-        aliases=("dropout-src",),
-        minimum=0,
-        below=1,
-    )
-    target_word_dropout: float = opt(
-        0.0, "the same of the target tokens before the one to predict", aliases=("dropout-trg",), minimum=0, below=1
-    )
-    case_noise: float = opt(
-        0.0,
-        "probability that a source sentence is read in capitals, or with a capital at each word, half of them each",
-        minimum=0,
-        maximum=1,
-    )
-    typo_noise: float = opt(
-        0.0,
-        "probability that a source word is read with two letters swapped, or one dropped or doubled",
-        minimum=0,
-        maximum=1,
-    )
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = opt(
-        "fp32", "fp32, or bf16 or fp16 products with fp32 weights, or tf32 products (GPUs)"
+        "fp32",
+        "fp32, or bf16 or fp16 products with fp32 weights, or tf32 products (GPUs)",
+        must_stay=True,
     )
     matmul: Literal["auto", "torch", "onednn"] = opt(
         "auto", "fp32 products on a CPU, by torch or by oneDNN, both exact; auto takes the faster"
@@ -297,7 +231,7 @@ class TrainOptions:
     )
     timeout: float = opt(10.0, "minutes to wait for another device", above=0, maximum=MAX_WAIT_MINUTES)
     threads: int | None = opt(None, "threads for CPU work; none: torch's default", minimum=1, maximum=MAX_THREADS)
-    seed: int = opt(1, "seed of weights, dropout and the order of data", minimum=0, below=2**63)
+    seed: int = opt(1, "seed of weights, dropout and the order of data", minimum=0, below=2**63, must_stay=True)
     tensorboard: bool = opt(False, "write events for TensorBoard to RUN/tensorboard")
     wandb: bool = opt(False, "send the same numbers to Weights & Biases; its own variables name project and mode")
     json: bool = opt(False, "at the end print the state of the run and its best checkpoint as JSON")
@@ -312,22 +246,6 @@ class TrainOptions:
         for flag in ("compile", "activation_checkpointing"):
             if self.capture and getattr(self, flag):
                 raise ValueError(f"--capture: not with {flag_of(flag)} (leave one of them out)")
-        if self.init_state != "none" and self.init_from is None:
-            raise ValueError(f"--init-state {self.init_state}: needs the run to take it from (give --init-from RUN)")
-        if self.lora_rank and self.init_from is None:
-            raise ValueError(f"--lora-rank {self.lora_rank}: adapters need a trained model (give --init-from MODEL)")
-        if self.lora_rank and (self.freeze or self.init_state != "none"):
-            flag = "--freeze" if self.freeze else "--init-state"
-            raise ValueError(
-                f"{flag} and --lora-rank: all is frozen but the adapters, which are new (leave {flag} out)"
-            )
-        if self.deepen and (self.init_from is None or self.lora_rank or self.init_state != "none"):
-            raise ValueError(
-                "--deepen: adds layers to the weights of another model (give --init-from MODEL, and leave out --init-state "
-                "and --lora-rank)"
-            )
-        if self.lora_targets and not self.lora_rank:
-            raise ValueError("--lora-targets: names layers for adapters (give --lora-rank)")
         if self.best_by == "bleu" and "bleu" not in self.metrics:
             raise ValueError(
                 "--best-by bleu: BLEU is not among the metrics of a validation (leave --best-by out, or name loss)"
@@ -365,6 +283,11 @@ def last_update(
             return None
         by_minutes = done + math.ceil(max(60 * options.max_minutes - seconds_so_far, 0.0) / seconds)
     return min((end for end in (options.max_updates, by_epochs, by_minutes) if end is not None), default=None)
+
+
+def lasting(options: TrainOptions) -> list[str]:
+    """The names of the options that a run that is resumed must keep."""
+    return [option.name for option in options_of(type(options)) if option.must_stay]
 
 
 class Timer:

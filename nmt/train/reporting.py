@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import torch
 
-from nmt.criteria.r_drop import RDrop
 from nmt.data.loader import UpdateBatches
 from nmt.device import Memory
 from nmt.errors import DivergedError, Interrupted, UserError, is_out_of_memory, one_line
@@ -195,14 +194,7 @@ def _other_parts(result: ValidationResult) -> dict[str, float]:
 
 def _doubts(run: Run) -> Iterator[str]:
     """Settings that work together worse than they could."""
-    dropout = [value for name, value in run.settings.items() if name.endswith("dropout") and "word" not in name]
-    if run.criterion.part_name == "r-drop" and not any(dropout):
-        yield "--criterion r-drop: without dropout its two passes are the same, and their divergence is 0 (--dropout)"
-    is_new_and_post = run.settings.get("norm_position") == "post" and run.options.init_from is None
-    if isinstance(run.criterion, RDrop) and is_new_and_post:
-        mend = "--norm-position pre, or --init-from a trained model"
-        harm = "a small model may not learn to attend to the source"
-        yield f"--criterion {run.criterion.part_name}: with norms after the sub-layers {harm} ({mend})"
+    yield from run.criterion.doubts(run.settings, is_new=run.is_new)
     optimizer, schedule = run.settings["optimizer"], run.settings["schedule"]
     if hasattr(run.optimizer, "averaged") and schedule != "constant":
         yield f"--optimizer {optimizer} needs no decay, and --schedule {schedule} has one (--schedule constant)"

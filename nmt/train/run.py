@@ -11,13 +11,12 @@ import msgspec
 import numpy as np
 import torch
 
+from nmt import registry
 from nmt.checkpoint import AdapterBase, NoRandomWeights, at_most, build_model, weights_of
 from nmt.criteria.base import Criterion, CriterionContext
 from nmt.data.loader import Loader, Position, UpdateBatches, to_batch
 from nmt.data.mixture import Mixture
-from nmt.data.noise import WordDropout
-from nmt.data.subword_sampling import SubwordSampling
-from nmt.data.text_noise import TextNoise
+from nmt.data.shards import PreparedData
 from nmt.device import Memory, keep_pages, use_threads
 from nmt.dist import full_tensor, is_sharded
 from nmt.errors import ResourceError, UserError, quoted, unknown
@@ -26,6 +25,7 @@ from nmt.models.base import FLOAT32_BYTES, Model
 from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.nn.lora import merged, plain_name
 from nmt.nn.matmul import Matmul
+from nmt.noises.base import Noise, NoiseContext
 from nmt.optimizers.base import parameter_groups
 from nmt.options import as_dict, flag_of
 from nmt.quantities import size
@@ -33,9 +33,8 @@ from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
 from nmt.schedules.base import Schedule
 from nmt.train.captured import CapturedPasses
-from nmt.train.frozen import adapt, freeze
 from nmt.train.moving_average import MovingAverage, WeightAverage
-from nmt.train.options import AUTO, MUST_STAY, parse_stages, without_minutes
+from nmt.train.options import AUTO, TrainOptions, lasting, parse_stages, without_minutes
 from nmt.train.parallel import compile_layers, part_counts, recompute, spread
 from nmt.train.setup import RunSetup, try_criterion
 from nmt.train.update import LossScale, Updater
@@ -174,7 +173,8 @@ class Run:
 
     settings: the options that decide its mathematics, by key
     validation: None without a development set; average: None without `--ema` and an optimizer that averages
-    lora_scale: of the adapters; None without --lora-rank; adapter_base: the model that they are added to, once it is read
+    starts: what changes the newly built model, those in use (nmt.starts.base.Start)
+    adapter_scale: of the adapters that are trained; None without; adapter_base: the model that they are added to, once it is read
     saved: the progress in the newest checkpoint; failed_saves: in a row
     saving: the checkpoint that is being written; None if there is none
     minutes_before: minutes of training in earlier processes
@@ -193,15 +193,16 @@ class Run:
         torch.manual_seed(options.seed)
         self.model = _build_model(parts, vocabularies, self.device, self.world.local_size).to(self.device)
         self._check_model(parts.by_kind["model"].name)
-        freeze(self.model, options.freeze)
-        self.lora_scale = options.lora_alpha / options.lora_rank if options.lora_rank else None
-        if self.lora_scale is not None:
-            adapt(self.model, options.lora_rank, self.lora_scale, options.lora_targets)
+        self.starts: list[Any] = [entry.cls(options) for entry in registry.active("start", options)]
+        for start in self.starts:
+            start.change(self.model)
+        scales = [start.adapter_scale for start in self.starts if start.adapter_scale is not None]
+        self.adapter_scale: float | None = scales[0] if scales else None
         self.adapter_base: AdapterBase | None = None
         self.facts = ModelFacts.of(parts.by_kind["model"].name, parts.by_kind["model"].options, vocabularies)
         self.context = CriterionContext(pipeline, self.model, options.seed)
         self.criterion: Criterion = parts.build("criterion", self.context)
-        if self.criterion.needs_trained_model and options.init_from is None:
+        if self.criterion.needs_trained_model and self.is_new:
             why = "needs a trained model, because samples of random weights earn no reward"
             raise UserError(f"--criterion {self.criterion.part_name}: {why} (give --init-from MODEL)")
         pairs = to_batch(train, np.arange(min(TRIED_PAIRS, len(train)))).to(self.device)
@@ -240,6 +241,11 @@ class Run:
         self.saved: dict[str, Any] | None = None
         self.saving: Saving | None = None
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it starts with random weights."""
+        return not any(start.gives_weights for start in self.starts)
+
     def _check_model(self, name: str) -> None:
         """Raise UserError for a model that these options and data cannot train."""
         if self.options.metrics and not self.model.reads_source:
@@ -255,7 +261,7 @@ class Run:
         """What decides the mathematics of the run, by key, with the digests of the files that do."""
         values = as_dict(self.options)
         values["valid_every"] = without_minutes(values["valid_every"])
-        settings = {key: values[key] for key in (*MUST_STAY, *self.schedule.depends_on)}
+        settings = {key: values[key] for key in (*lasting(self.options), *self.schedule.depends_on)}
         settings |= parts.as_dict("model", "criterion", "optimizer", "schedule")
         settings |= {f"criterion.{name}": digest for name, digest in self.criterion.files.items()}
         if self.validation is not None:
@@ -334,7 +340,7 @@ class Run:
         With adapters they are those of the adapters, and buffers; the rest is in the model that they are added to.
         """
         weights = weights_of(self.model) | (self.average.weights if self.average is not None else {})
-        if self.lora_scale is None:
+        if self.adapter_scale is None:
             return weights
         frozen = {name for name, parameter in self.model.named_parameters() if not parameter.requires_grad}
         return {plain_name(name): weight for name, weight in weights.items() if name not in frozen}
@@ -342,7 +348,7 @@ class Run:
     def base_weights(self) -> dict[str, torch.Tensor]:
         """The weights of the model without adapters, by its names."""
         adapters = {name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
-        left_out = adapters if self.lora_scale is not None else set()
+        left_out = adapters if self.adapter_scale is not None else set()
         return {plain_name(name): weight for name, weight in weights_of(self.model).items() if name not in left_out}
 
     def evaluated_model(self) -> Model:
@@ -350,10 +356,10 @@ class Run:
         weights = self.evaluated_weights()
         if self.average is None and not any(map(is_sharded, weights.values())):
             return self.model
-        if self.lora_scale is not None:
+        if self.adapter_scale is not None:
             both = self.base_weights(), weights
             base, adapter = ({name: full_tensor(weight) for name, weight in each.items()} for each in both)
-            weights = merged(base, adapter, self.lora_scale)
+            weights = merged(base, adapter, self.adapter_scale)
         with NoRandomWeights():
             copy = build_model(self.facts, self.folder)
         copy = copy.to(self.device).train()
@@ -365,19 +371,19 @@ class Run:
 
 def _new_loader(setup: RunSetup) -> Loader:
     """The updates of this rank; `choose_kernels` sets the tokens of a micro-batch."""
-    options, train, pipeline, world = setup.options, setup.data.train, setup.data.pipeline, setup.world
-    noise = WordDropout(options.source_word_dropout, options.target_word_dropout, options.seed)
-    if noise.source or noise.target:  # whose user symbols take the whole vocabulary to find
-        noise = replace(noise, kept=(pipeline.source.user_symbol_ids, pipeline.target.user_symbol_ids))
-    sampling = text_noise = None
-    if options.case_noise or options.typo_noise:
-        text_noise = TextNoise(pipeline.source, options.case_noise, options.typo_noise)
-    if options.subword_sampling or text_noise:
-        sampling = SubwordSampling(train, pipeline, options.subword_sampling, options.seed, text_noise)
+    options, train, world = setup.options, setup.data.train, setup.world
     stages = parse_stages(options.data_weights)
     mixture = Mixture(train.corpora, stages, options.seed) if stages else None
     plan = options.batch_tokens, 1, options.seed
-    return Loader(train, *plan, world.rank, world.size, setup.device.type, noise, sampling, mixture)
+    return Loader(train, *plan, world.rank, world.size, setup.device.type, _new_noises(options, setup.data), mixture)
+
+
+def _new_noises(options: TrainOptions, data: PreparedData) -> list[Noise]:
+    """The noises whose options are given, in their order."""
+    kinds = {name: column.kind for name, column in data.train.columns.items()}
+    longest = max(int(lengths.max()) for lengths in (data.train.source_lengths, data.train.target_lengths))
+    context = NoiseContext(data.pipeline, options.seed, kinds, longest)
+    return [entry.cls(options, context) for entry in registry.active("noise", options)]
 
 
 def _build_model(parts: Any, vocabularies: Vocabularies, device: torch.device, processes: int) -> Model:

@@ -136,7 +136,7 @@ def _copy(run: Run) -> tuple[Path, dict[str, Any], dict[str, Any], dict[str, Ten
         "minutes": minutes,
         "flops": run.progress.flops,
         "cost_is_measured": run.model.cost_is_measured,
-        "settings": sha256(to_json(settings)).hexdigest(),
+        "settings": sha256(to_json(dict(sorted(settings.items())))).hexdigest(),
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
         "matmul": run.progress.limit.matmul,

@@ -17,7 +17,6 @@ from nmt.signals import Signals
 from nmt.train.checkpointing import resume
 from nmt.train.divergence import divergence, roll_back
 from nmt.train.estimate import RunEstimate
-from nmt.train.initial import begin
 from nmt.train.options import AUTO, MIN_BLEU, Timer, TrainOptions
 from nmt.train.probe import choose_kernels
 from nmt.train.reporting import (
@@ -55,7 +54,8 @@ def train(options: TrainOptions, parts: Any) -> Run:
             run.updater = replace(run.updater, watch=SignalWatch(run.world, signals))
             if not resume(run):
                 try:
-                    begin(run)
+                    for start in run.starts:
+                        start.begin(run)
                 except BaseException:
                     _remove_empty(run)
                     raise

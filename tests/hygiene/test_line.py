@@ -10,12 +10,10 @@ from nmt.registry import extension_of
 OPEN = """
 nmt.cli.translate -> nmt.extensions.watch.drawings
 nmt.data.prepare -> nmt.extensions.vocabularies.extension
-nmt.data.subword_sampling -> nmt.extensions.vocabularies.segmentations
 nmt.decoders.base -> nmt.extensions.searches.avoid
 nmt.decoders.filters -> nmt.extensions.searches.avoid
 nmt.report.training -> nmt.extensions.watch
 nmt.report.training -> nmt.extensions.watch.display
-nmt.train.initial -> nmt.extensions.vocabularies.extension
 nmt.translate.own_engine -> nmt.extensions.searches.rerank
 nmt.translate.own_engine -> nmt.extensions.searches.shortlist
 nmt.translate.own_engine -> nmt.extensions.searches.shortlist_file
@@ -25,6 +23,7 @@ ALLOWED = {  # between extensions, by the tree of docs/explanation/design.md
     ("ctranslate2", "toolkits"),
     ("doctor", "watch"),
     ("documents", "texts"),
+    ("methods", "vocabularies"),
     ("serve", "doctor"),
     ("serve", "texts"),
     ("sweep", "watch"),

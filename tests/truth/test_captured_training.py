@@ -7,8 +7,9 @@ from gradients import OPTIONS, PIPELINE, assert_close, data_of, gradient, senten
 from nmt.batch import NO_LINK, Batch, Column
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy
-from nmt.criteria.options import CrossEntropyOptions, RDropOptions
-from nmt.criteria.r_drop import RDrop
+from nmt.criteria.options import CrossEntropyOptions
+from nmt.extensions.methods.criteria.options import RDropOptions
+from nmt.extensions.methods.criteria.r_drop import RDrop
 from nmt.train.captured import LENGTH_MULTIPLE, padded, rounded_rows
 from nmt.train.parallel import Objective
 

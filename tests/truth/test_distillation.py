@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 from gradients import PIPELINE, save_teacher, sentences
+from noises import word_dropout
 
 from nmt import UserError
 from nmt.batch import Column
 from nmt.checkpoint import load_model
-from nmt.criteria import distillation
 from nmt.criteria.base import CriterionContext
-from nmt.criteria.distillation import Distillation
-from nmt.criteria.options import DistillationOptions
-from nmt.data.noise import WordDropout
+from nmt.extensions.methods.criteria import distillation
+from nmt.extensions.methods.criteria.distillation import Distillation
+from nmt.extensions.methods.criteria.options import DistillationOptions
 from nmt.nn.linear import ClippedLinear, Linear
 from nmt.symbols import PAD
 from nmt.text.pipeline import Pipeline, Side, SideSettings
@@ -43,7 +43,7 @@ def test_a_teacher_of_8_bits_teaches_on_a_cpu_only(tmp_path, monkeypatch):
 def test_a_teacher_reads_the_batch_without_noise(tmp_path):
     save_teacher(tmp_path / "teacher")
     loss, plain = criterion(tmp_path / "teacher"), sentences(4, 6)
-    noisy = WordDropout(0.5, 0.5)(plain, np.arange(4), 1)
+    noisy = word_dropout(0.5, 0.5).read(plain, np.arange(4), 1)
     assert not torch.equal(noisy.source, plain.source) and not torch.equal(noisy.target_input, plain.target_input)
     rows = slice(0, plain.target_output.numel())
     torch.testing.assert_close(loss._teacher(noisy)(rows), loss._teacher(plain)(rows), rtol=0, atol=0)

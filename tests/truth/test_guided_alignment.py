@@ -9,8 +9,8 @@ from gradients import PIPELINE, sentences, transformer
 from nmt import UserError
 from nmt.batch import NO_LINK, Column
 from nmt.criteria.base import CriterionContext
-from nmt.criteria.guided_alignment import GuidedAlignment
-from nmt.criteria.options import GuidedAlignmentOptions
+from nmt.extensions.methods.criteria.guided_alignment import GuidedAlignment
+from nmt.extensions.methods.criteria.options import GuidedAlignmentOptions
 from nmt.symbols import PAD
 from nmt.train.parallel import recompute
 

@@ -9,9 +9,9 @@ from gradients import OPTIONS, PIPELINE, VOCABULARIES, sentences, transformer
 from nmt import UserError, registry
 from nmt.checkpoint import LoadedModel
 from nmt.criteria.base import CriterionContext
-from nmt.criteria.in_place_distillation import InPlaceDistillation
-from nmt.criteria.options import InPlaceDistillationOptions, RDropOptions
-from nmt.criteria.r_drop import RDrop
+from nmt.extensions.methods.criteria.in_place_distillation import InPlaceDistillation
+from nmt.extensions.methods.criteria.options import InPlaceDistillationOptions, RDropOptions
+from nmt.extensions.methods.criteria.r_drop import RDrop
 from nmt.extensions.toolkits.model_folder import first_layers
 from nmt.models.saved import ModelFacts
 from nmt.train.parallel import Objective

@@ -5,9 +5,11 @@ import math
 import pytest
 import torch
 
-from nmt.criteria import cross_entropy, r_drop
+from nmt.criteria import cross_entropy
 from nmt.criteria.base import CriterionContext
-from nmt.criteria.options import CrossEntropyOptions, RDropOptions
+from nmt.criteria.options import CrossEntropyOptions
+from nmt.extensions.methods.criteria import r_drop
+from nmt.extensions.methods.criteria.options import RDropOptions
 from nmt.nn.linear import ClippedLinear, Linear
 from nmt.symbols import PAD
 

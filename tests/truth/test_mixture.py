@@ -205,10 +205,11 @@ def test_corpora_that_are_not_there_are_refused_with_those_that_are():
 
 
 def test_a_pair_that_is_drawn_twice_has_other_noise_each_time():
-    from nmt.batch import make_batch
-    from nmt.data.noise import WordDropout
+    from noises import word_dropout
 
-    noise, ids = WordDropout(0.5, 0.0, 1), np.full(40, 9)
+    from nmt.batch import make_batch
+
+    noise, ids = word_dropout(0.5, 0.0, 1), np.full(40, 9)
     batch = make_batch((np.tile(ids, 2), np.array([40, 40])), (np.tile(ids, 2), np.array([40, 40])))
-    first, second = noise(batch, np.array([3, 3 + PAIRS]), 1).source
+    first, second = noise.read(batch, np.array([3, 3 + PAIRS]), 1).source
     assert not np.array_equal(first, second)

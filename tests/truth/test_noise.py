@@ -5,10 +5,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from noises import word_dropout
 
 from nmt.batch import Batch, make_batch
 from nmt.data.loader import Loader, Position
-from nmt.data.noise import WordDropout
 from nmt.symbols import BOS, EOS, PAD, UNK
 
 PAIRS = np.arange(4000)
@@ -21,7 +21,7 @@ def corpus_batch(pairs=PAIRS) -> Batch:
 
 
 def test_each_token_is_dropped_with_its_probability_whatever_its_neighbours_are():
-    batch = WordDropout(0.1, 0.3, seed=7)(corpus_batch(), PAIRS, epoch=1)
+    batch = word_dropout(0.1, 0.3, seed=7).read(corpus_batch(), PAIRS, epoch=1)
     for tokens, probability in ((batch.source, 0.1), (batch.target_input, 0.3)):
         words = (tokens != PAD) & (tokens != BOS) & (tokens != EOS)
         dropped = (tokens == UNK)[words].double()
@@ -36,7 +36,7 @@ def test_each_token_is_dropped_with_its_probability_whatever_its_neighbours_are(
 
 def test_control_symbols_and_the_tokens_to_predict_stay():
     plain = corpus_batch()
-    batch = WordDropout(0.9, 0.9)(plain, PAIRS, epoch=1)
+    batch = word_dropout(0.9, 0.9).read(plain, PAIRS, epoch=1)
     assert torch.equal(batch.target_output, plain.target_output)
     for before, after in ((plain.source, batch.source), (plain.target_input, batch.target_input)):
         changed = before != after
@@ -46,7 +46,7 @@ def test_control_symbols_and_the_tokens_to_predict_stay():
 
 def test_tags_stay_and_a_batch_without_noise_is_the_one_before():
     plain = corpus_batch()
-    batch = WordDropout(0.9, 0.9, kept=((12, 15), (13,)))(plain, PAIRS, epoch=1)
+    batch = word_dropout(0.9, 0.9, kept=((12, 15), (13,))).read(plain, PAIRS, epoch=1)
     for before, after, kept in ((plain.source, batch.source, (2, 5)), (plain.target_input, batch.target_input, (3,))):
         changed = (before != after).any(1)
         assert (
@@ -60,21 +60,21 @@ def test_tags_stay_and_a_batch_without_noise_is_the_one_before():
 
 
 def test_the_same_pair_is_dropped_alike_in_any_batch_and_otherwise_in_another_epoch_or_seed():
-    dropout = WordDropout(0.2, 0.2, seed=3)
-    whole = dropout(corpus_batch(), PAIRS, epoch=2)
+    dropout = word_dropout(0.2, 0.2, seed=3)
+    whole = dropout.read(corpus_batch(), PAIRS, epoch=2)
     some = PAIRS[[3999, 5, 70, 5]]
-    part = dropout(corpus_batch(some), some, epoch=2)
+    part = dropout.read(corpus_batch(some), some, epoch=2)
     for row, pair in enumerate(some):
         length = int(LENGTHS[1, pair]) + 1
         assert torch.equal(part.target_input[row, :length], whole.target_input[pair, :length])
-    again = dropout(corpus_batch(), PAIRS, epoch=2)
+    again = dropout.read(corpus_batch(), PAIRS, epoch=2)
     assert torch.equal(again.source, whole.source)
-    for other in (dropout(corpus_batch(), PAIRS, 3), WordDropout(0.2, 0.2, 4)(corpus_batch(), PAIRS, 2)):
+    for other in (dropout.read(corpus_batch(), PAIRS, 3), word_dropout(0.2, 0.2, 4).read(corpus_batch(), PAIRS, 2)):
         assert not torch.equal(other.source, whole.source) and not torch.equal(other.target_input, whole.target_input)
 
 
 def test_parts_and_copies_of_a_batch_keep_what_the_model_reads():
-    batch = WordDropout(0.0, 0.5)(corpus_batch(), PAIRS, epoch=1)
+    batch = word_dropout(0.0, 0.5).read(corpus_batch(), PAIRS, epoch=1)
     assert torch.equal(
         batch.rows(slice(3, 9)).target_input, batch.target_input[3:9, : batch.rows(slice(3, 9)).target.shape[1] - 1]
     )
@@ -107,12 +107,12 @@ def read(batches):
 
 
 def test_ranks_and_a_later_start_read_what_one_loader_reads():
-    noise = WordDropout(0.1, 0.4, seed=2)
-    updates = Loader(Corpus(), 2000, 500, 3, noise=noise).updates(Position())
+    noise = word_dropout(0.1, 0.4, seed=2)
+    updates = Loader(Corpus(), 2000, 500, 3, noises=[noise]).updates(Position())
     first, second = next(updates), next(updates)
-    later = next(Loader(Corpus(), 2000, 500, 3, noise=noise).updates(first.after))
+    later = next(Loader(Corpus(), 2000, 500, 3, noises=[noise]).updates(first.after))
     assert read(later.batches) == read(second.batches)
-    shares = [next(Loader(Corpus(), 2000, 500, 3, rank, 2, noise=noise).updates(Position())) for rank in range(2)]
+    shares = [next(Loader(Corpus(), 2000, 500, 3, rank, 2, noises=[noise]).updates(Position())) for rank in range(2)]
     counted = [b for share in shares for b in share.batches[: len(share.batches) - share.idle]]
     assert [(pair, given) for pair, _, given in read(counted)] == [
         (pair, given) for pair, _, given in read(first.batches)

@@ -11,9 +11,9 @@ from torch import nn
 
 from nmt import registry
 from nmt.errors import UserError
+from nmt.extensions.methods.starts.lora import adapt
 from nmt.models.base import Vocabularies
 from nmt.optimizers.base import parameter_groups
-from nmt.train.frozen import adapt
 from nmt.train.probe import choose_optimizer_products
 
 TORCH_MUON = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")

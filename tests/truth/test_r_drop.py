@@ -11,8 +11,9 @@ from torch import nn
 from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy
-from nmt.criteria.options import CrossEntropyOptions, RDropOptions
-from nmt.criteria.r_drop import RDrop
+from nmt.criteria.options import CrossEntropyOptions
+from nmt.extensions.methods.criteria.options import RDropOptions
+from nmt.extensions.methods.criteria.r_drop import RDrop
 from nmt.models.base import Output
 from nmt.nn.linear import ClippedLinear, Linear
 from nmt.symbols import PAD

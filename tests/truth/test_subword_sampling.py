@@ -8,15 +8,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import sentencepiece
+from noises import changed, subword_sampling, word_dropout
 
-from nmt.data import subword_sampling
 from nmt.data.batching import hashed
 from nmt.data.learn import SubwordSettings, learn_subwords
 from nmt.data.loader import Loader, Position, grouped_anew
-from nmt.data.noise import WordDropout
-from nmt.data.subword_sampling import SubwordSampler, SubwordSampling
 from nmt.errors import UserError
+from nmt.extensions.methods.noises import subword_sampling as module
+from nmt.extensions.methods.noises.subword_sampling import SubwordSampler
 from nmt.extensions.vocabularies.segmentations import segmentations_of
+from nmt.rows import Rows
 from nmt.symbols import EOS, PAD, UNK
 from nmt.text.pipeline import Pipeline, Side, SideSettings
 from nmt.text.vocabulary import CodesVocabulary, SentencepieceVocabulary, WordVocabulary
@@ -53,7 +54,7 @@ def cut(vocabulary, texts, rate, seed=1, epoch=1, longest=NO_LIMIT) -> list[list
     encoded = vocabulary.encode_batch(texts)
     sampler = SubwordSampler(segmentations_of(vocabulary, rate), rate)
     keys = hashed(np.arange(len(texts)), seed, epoch, 3, 0)
-    tokens, lengths = sampler(encoded.ids, encoded.lengths.astype(np.int64), keys, longest)
+    tokens, lengths = sampler(Rows(encoded.ids, encoded.lengths.astype(np.int64)), keys, longest)
     return [row.tolist() for row in np.split(tokens, np.cumsum(lengths)[:-1])]
 
 
@@ -148,9 +149,7 @@ def test_the_text_stays_and_so_do_unknown_words_and_bytes(name, request):
 
 def test_the_greatest_draw_takes_a_piece_of_its_own_end(unigram, monkeypatch):
     """Added to a large place it rounds up to the next one."""
-    monkeypatch.setattr(
-        subword_sampling._Draws, "__call__", lambda self, word, *places: np.full(len(word), 1 - 2.0**-53)
-    )
+    monkeypatch.setattr(module._Draws, "__call__", lambda self, word, *places: np.full(len(word), 1 - 2.0**-53))
     texts = lines(200)
     assert [unigram.decode(row) for row in cut(unigram, texts, 0.3)] == texts
 
@@ -203,11 +202,13 @@ def test_a_sentence_is_cut_alike_in_any_company_and_otherwise_in_another_epoch_s
     sampler = SubwordSampler(segmentations_of(vocabulary, 0.3), 0.3)
     some = np.array([31, 4, 4, 17])
     whole = cut(vocabulary, texts, 0.3)
-    tokens, found = sampler(np.concatenate([ids[i] for i in some]), lengths[some], hashed(some, 1, 1, 3, 0), NO_LIMIT)
+    tokens, found = sampler(
+        Rows(np.concatenate([ids[i] for i in some]), lengths[some]), hashed(some, 1, 1, 3, 0), NO_LIMIT
+    )
     assert np.split(tokens, np.cumsum(found)[:-1])[2].tolist() == whole[4]
     assert tokens.tolist() == list(itertools.chain.from_iterable(whole[i] for i in some))
     assert cut(vocabulary, texts, 0.3, epoch=2) != whole != cut(vocabulary, texts, 0.3, seed=2)
-    other, _ = sampler(encoded.ids, lengths, hashed(np.arange(len(texts)), 1, 1, 3, 1), NO_LIMIT)
+    other, _ = sampler(Rows(encoded.ids, lengths), hashed(np.arange(len(texts)), 1, 1, 3, 1), NO_LIMIT)
     assert other.tolist() != list(itertools.chain.from_iterable(whole))
 
 
@@ -221,11 +222,11 @@ def test_a_sentence_that_would_be_too_long_stays_as_prepared_and_others_do_not(b
 def test_what_is_known_of_words_is_forgotten_when_it_is_too_much(bpe, monkeypatch):
     texts = lines()
     kept = cut(bpe, texts, 0.2)
-    monkeypatch.setattr(subword_sampling, "MAX_CACHED_BYTES", 400)
+    monkeypatch.setattr(module, "MAX_CACHED_BYTES", 400)
     encoded = bpe.encode_batch(texts)
     sampler, lengths = SubwordSampler(segmentations_of(bpe, 0.2), 0.2), encoded.lengths.astype(np.int64)
     for _ in range(3):
-        tokens, _ = sampler(encoded.ids, lengths, hashed(np.arange(len(texts)), 1, 1, 3, 0), NO_LIMIT)
+        tokens, _ = sampler(Rows(encoded.ids, lengths), hashed(np.arange(len(texts)), 1, 1, 3, 0), NO_LIMIT)
         assert tokens.tolist() == list(itertools.chain.from_iterable(kept))
 
 
@@ -271,9 +272,9 @@ def read(batches) -> list[tuple[list[int], list[int], list[int]]]:
 
 
 def loader(corpus, rank=0, ranks=1, max_tokens=60, noise=None, **more) -> Loader:
-    sampling = SubwordSampling(corpus.pairs, corpus.pipeline, 0.2, 3)
-    noise = WordDropout() if noise is None else noise
-    return Loader(corpus.pairs, 800, max_tokens, 3, rank, ranks, noise=noise, sampling=sampling)
+    sampling = subword_sampling(corpus.pairs, corpus.pipeline, 0.2, 3)
+    noises = [sampling] if noise is None else [sampling, noise]
+    return Loader(corpus.pairs, 800, max_tokens, 3, rank, ranks, noises=noises)
 
 
 def test_an_epoch_has_each_text_once_with_the_right_lengths_and_each_epoch_cuts_it_anew(corpus):
@@ -309,7 +310,7 @@ def test_pairs_of_an_update_are_grouped_by_the_lengths_that_they_have():
 
 
 def test_ranks_micro_batches_and_a_later_start_read_what_one_loader_reads(corpus):
-    noise = WordDropout(0.2, 0.2, seed=5)
+    noise = word_dropout(0.2, 0.2, seed=5)
     updates = loader(corpus, noise=noise).updates(Position())
     first, second = next(updates), next(updates)
     assert read(next(loader(corpus, noise=noise).updates(first.after)).batches) == read(second.batches)
@@ -324,8 +325,8 @@ def test_ranks_micro_batches_and_a_later_start_read_what_one_loader_reads(corpus
 def test_a_target_that_is_read_from_right_to_left_is_cut_as_its_text(bpe, corpus):
     pipeline = pipeline_of(bpe, right_to_left=True)
     pairs = Corpus(pipeline, corpus.texts)
-    reversed_order = SubwordSampling(pairs, pipeline, 0.2, 3)(np.arange(300), 1)
-    plain = SubwordSampling(corpus.pairs, corpus.pipeline, 0.2, 3)(np.arange(300), 1)
+    reversed_order = changed(subword_sampling(pairs, pipeline, 0.2, 3), pairs, range(300))
+    plain = changed(subword_sampling(corpus.pairs, corpus.pipeline, 0.2, 3), corpus.pairs, range(300))
     for i in range(300):
         assert reversed_order[1].take(np.array([i])).tolist()[::-1] == plain[1].take(np.array([i])).tolist()
 
@@ -344,7 +345,7 @@ def test_a_column_of_pairs_stays_with_its_pair(corpus):
 def test_columns_of_tokens_are_refused(kind, corpus):
     pairs = Corpus(corpus.pipeline, corpus.texts, {"weights": SimpleNamespace(kind=kind)})
     with pytest.raises(UserError, match="column 'weights' belongs to the tokens"):
-        SubwordSampling(pairs, corpus.pipeline, 0.1, 1)
+        subword_sampling(pairs, corpus.pipeline, 0.1, 1)
 
 
 def test_vocabularies_with_one_way_to_cut_are_refused(corpus):
@@ -356,4 +357,4 @@ def test_vocabularies_with_one_way_to_cut_are_refused(corpus):
         (old, "subword-nmt 0.1"),
     ):
         with pytest.raises(UserError, match=f"--subword-sampling: language en: .*{message}"):
-            SubwordSampling(corpus.pairs, pipeline_of(vocabulary), 0.1, 1)
+            subword_sampling(corpus.pairs, pipeline_of(vocabulary), 0.1, 1)

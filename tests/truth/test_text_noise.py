@@ -6,14 +6,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from noises import changed, text_noise
 
 from nmt.data.learn import SubwordSettings, learn_subwords
 from nmt.data.loader import Loader, Position
-from nmt.data.subword_sampling import SubwordSampling
-from nmt.data.text_noise import TextNoise, with_typo
 from nmt.errors import UserError
+from nmt.extensions.methods.noises.text_noise import with_typo
 from nmt.extensions.vocabularies.extension import extended
-from nmt.text.pipeline import Pipeline, Side, SideSettings
+from nmt.rows import Rows
+from nmt.text.pipeline import Side, SideSettings
 from nmt.text.vocabulary import CodesVocabulary, WordVocabulary
 
 WORDS = ["garden", "house", "river", "mountain", "it's", "kitchen", "a", "42"]
@@ -45,7 +46,7 @@ def noisy(side, texts, case=0.0, typos=0.0, seed=1, longest=1000):
     """The texts with their noise, and their tokens."""
     encoded = side.encode_batch(texts)
     keys = np.random.default_rng(seed).integers(1 << 63, size=len(texts), dtype=np.uint64)
-    rows = TextNoise(side, case, typos)(encoded.ids, encoded.lengths.astype(np.int64), keys, longest)
+    rows = text_noise(side, case, typos).changed(Rows(encoded.ids, encoded.lengths.astype(np.int64)), keys, longest)
     tokens = np.split(rows.values, np.cumsum(rows.lengths)[:-1])
     return [side.decode(row.tolist()) for row in tokens], tokens
 
@@ -148,13 +149,12 @@ def corpus_of(side, texts, **columns):
 
 def test_noise_is_of_the_source_alone_and_a_function_of_seed_epoch_and_pair():
     side = side_of("bpe")
-    pipeline, corpus = Pipeline(side, side, True), corpus_of(side, TEXTS)
-    noise = TextNoise(side, 0.2, 0.2)
-    sampled = lambda draws, epoch, seed=1: SubwordSampling(corpus, pipeline, 0.0, seed, noise)(np.array(draws), epoch)  # noqa: E731
+    corpus = corpus_of(side, TEXTS)
+    sampled = lambda draws, epoch, seed=1: changed(text_noise(side, 0.2, 0.2, seed), corpus, draws, epoch)  # noqa: E731
     whole, all_pairs = sampled(range(100), 1), np.arange(100)
     assert np.array_equal(whole[1].take(all_pairs), corpus.targets(all_pairs))
     assert not np.array_equal(whole[0].take(all_pairs), corpus.sources(all_pairs))
-    loader = Loader(corpus, 400, 90, 1, sampling=SubwordSampling(corpus, pipeline, 0.0, 1, noise))
+    loader = Loader(corpus, 400, 90, 1, noises=[text_noise(side, 0.2, 0.2)])
     batch = next(loader.updates(Position())).batches[0]
     assert torch.equal(batch.without_noise.source, batch.target[:, 1:])
     assert not torch.equal(batch.source, batch.target[:, 1:])
@@ -170,10 +170,9 @@ def test_noise_is_of_the_source_alone_and_a_function_of_seed_epoch_and_pair():
 
 def test_columns_of_links_and_case_that_is_undone_are_refused():
     side = side_of("bpe")
-    column = {"alignment": SimpleNamespace(kind="links")}
     with pytest.raises(UserError, match="--case-noise, --typo-noise: column 'alignment'"):
-        SubwordSampling(corpus_of(side, TEXTS, **column), Pipeline(side, side, True), 0.0, 1, TextNoise(side, 0.1, 0.1))
+        text_noise(side, 0.1, 0.1, columns=[("alignment", "links")])
     lower = Side(SideSettings("en", "nfc", False, True, "none", "bpe"), side.vocabulary)
     with pytest.raises(UserError, match="prepared with --lowercase"):
-        TextNoise(lower, 0.1, 0.0)
-    TextNoise(lower, 0.0, 0.1)
+        text_noise(lower, 0.1, 0.0)
+    text_noise(lower, 0.0, 0.1)

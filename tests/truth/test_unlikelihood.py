@@ -9,8 +9,8 @@ from gradients import PIPELINE, sentences, transformer
 
 from nmt.batch import Column
 from nmt.criteria.base import CriterionContext
-from nmt.criteria.options import UnlikelihoodOptions
-from nmt.criteria.unlikelihood import Unlikelihood
+from nmt.extensions.methods.criteria.options import UnlikelihoodOptions
+from nmt.extensions.methods.criteria.unlikelihood import Unlikelihood
 from nmt.symbols import EOS, PAD
 
 

@@ -9,11 +9,12 @@ from conftest import train_arguments, write_corpus
 
 from nmt.artefact import Artefact
 from nmt.data.prepare import PrepareOptions, prepare
-from nmt.data.subword_sampling import SubwordSampler
+from nmt.extensions.methods.noises.subword_sampling import SubwordSampler
 from nmt.extensions.texts.text_steps import TextSettings, text_steps
 from nmt.extensions.vocabularies.extension import is_extension
 from nmt.extensions.vocabularies.segmentations import segmentations_of
 from nmt.options import options_of
+from nmt.rows import Rows
 from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
 from nmt.text.steps import Truecaser
@@ -107,7 +108,7 @@ def test_sampling_of_subwords_leaves_a_tag_whole(subword, tmp_path):
     ids = np.array(side.encode("<FORMAL> river river <FORMAL>"), dtype=np.int64)
     sampler = SubwordSampler(segmentations_of(side.vocabulary, 1.0), 1.0)
     for key in range(5):
-        sampled = sampler(ids, np.array([len(ids)]), np.array([key], dtype=np.uint64), 1000).values.tolist()
+        sampled = sampler(Rows(ids, np.array([len(ids)])), np.array([key], dtype=np.uint64), 1000).values.tolist()
         assert (sampled[0], sampled[-1], sampled.count(token)) == (token, token, 2)
         assert side.decode(sampled) == "<FORMAL> river river <FORMAL>"
 

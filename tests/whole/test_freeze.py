@@ -13,11 +13,11 @@ from nmt import registry
 from nmt.batch import dummy_batch
 from nmt.criteria.cross_entropy import CrossEntropy, LinearSums
 from nmt.criteria.options import CrossEntropyOptions
+from nmt.extensions.methods.starts.freeze import freeze
 from nmt.models.base import Vocabularies
 from nmt.nn.linear import transpose_weights
 from nmt.options import make
 from nmt.symbols import PAD
-from nmt.train.frozen import freeze
 
 DECAYED = ("--optimizer=adamw", "--weight-decay=0.5", "--ema=0.9", "--valid-every=10u", "--dropout=0")
 FROZEN = ("--freeze=encoder.*", "--freeze=*norm*")

@@ -13,10 +13,10 @@ from nmt import registry
 from nmt.batch import dummy_batch
 from nmt.checkpoint import load_model, weights_of
 from nmt.errors import ArtefactError
+from nmt.extensions.methods.starts.lora import adapt
 from nmt.models.base import Vocabularies
 from nmt.nn.lora import merged, plain_name
 from nmt.options import make
-from nmt.train.frozen import adapt
 from nmt.train.parallel import layers_of
 
 LORA = ("--lora-rank=4", "--valid-every=10u", "--dropout=0")

@@ -1,4 +1,4 @@
-"""All ways to cut a word into entries of a vocabulary, for training that cuts it anew each time (nmt.data.subword_sampling).
+"""All ways to cut a word into entries of a vocabulary, for training that cuts it anew each time (`--subword-sampling`).
 
 A word is given by the tokens that `nmt prepare` cut it into. Its symbols are its characters; a token without characters
 (an unknown word, a byte, an entry that the user defined) is one symbol, which stays as it is.

@@ -17,7 +17,7 @@ from nmt import register, registry
 from nmt.batch import Batch, pad_rows
 from nmt.criteria.base import Criterion, CriterionContext, Loss, Term
 from nmt.criteria.cross_entropy import chunk_rows
-from nmt.criteria.options import RewardOptions
+from nmt.extensions.methods.criteria.options import RewardOptions
 from nmt.models.base import Model
 from nmt.options import Part
 from nmt.symbols import BOS, EOS, PAD

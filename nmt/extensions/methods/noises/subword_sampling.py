@@ -7,16 +7,15 @@ the same. All words of an update are cut at once by numpy, which lets other thre
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt import UserError, register
 from nmt.data.batching import Indices, hashed, mixed, uniform
-from nmt.data.row_files import Rows
-from nmt.data.shards import Corpus
-from nmt.data.text_noise import TextNoise
-from nmt.errors import UserError
+from nmt.extensions.methods.noises.options import SubwordSamplingOptions
+from nmt.extensions.methods.noises.sentences import in_order_of_text, refuse_columns
 from nmt.extensions.vocabularies.segmentations import (
     NO_TOKEN,
     MergeSegmentations,
@@ -24,39 +23,32 @@ from nmt.extensions.vocabularies.segmentations import (
     WordSegmentations,
     segmentations_of,
 )
-from nmt.text.pipeline import Pipeline
-from nmt.text.vocabulary import backwards, join_rows, word_starts
+from nmt.noises.base import Noise, NoiseContext
+from nmt.rows import Rows
+from nmt.text.vocabulary import join_rows, word_starts
 
 MAX_CACHED_BYTES: Final = 1 << 26  # of the ways to cut the words seen so far
 PLACE_BITS: Final = 21  # of a symbol's place in its sentence
 MERGED: Final = -1
 
 
-class SubwordSampling:
-    """Cuts the words of both sides of training pairs anew, after noise in the text of the source.
+@register("noise", "subword-sampling", SubwordSamplingOptions)
+class SubwordSampling(Noise):
+    """Cuts the words of both sides anew in each epoch: BPE-dropout, or sampling for a unigram model.
 
     BPE-dropout for merges: each merge is left out with probability `rate` (Provilkov et al., 2020), drawn once for each two
     symbols that could merge, as sentencepiece does. Sampling for a unigram model: a way to cut a word has a probability
     proportional to its own in the model to the power of `rate` (Kudo, 2018, with all ways to cut).
     """
 
-    def __init__(
-        self, corpus: Corpus, pipeline: Pipeline, rate: float, seed: int, noise: TextNoise | None = None
-    ) -> None:
-        """rate: 0 cuts only words with noise anew. Raises UserError for a column or a vocabulary that does not allow it."""
-        fixed = ("target", "links") if rate else ("links",)  # by the tokens of both sides, or of the source
-        flag = "--subword-sampling" if rate else "--case-noise, --typo-noise"
-        if of_tokens := [name for name, column in corpus.columns.items() if column.kind in fixed]:
-            raise UserError(
-                f"{flag}: column '{of_tokens[0]}' belongs to the tokens of one way to cut the words (leave one of them out)"
-            )
-        self._corpus, self._seed, self.noise = corpus, seed, noise
-        # A sentence that would be longer than any of the prepared ones stays as prepared: memory and positions suffice.
-        self._longest = max(int(side.max()) for side in (corpus.source_lengths, corpus.target_lengths))
-        self._right_to_left = tuple(side.settings.right_to_left for side in (pipeline.source, pipeline.target))
-        self._samplers: tuple[SubwordSampler, SubwordSampler] | None = None
-        if not rate:
-            return
+    order: ClassVar[int] = 2
+
+    def __init__(self, options: SubwordSamplingOptions, context: NoiseContext) -> None:
+        """Raises UserError for a column or a vocabulary that does not allow it."""
+        refuse_columns(context, ("target", "links"), "--subword-sampling")
+        rate, pipeline = options.subword_sampling, context.pipeline
+        self._seed, self._longest = context.seed, context.longest
+        self._is_backwards = tuple(side.settings.right_to_left for side in (pipeline.source, pipeline.target))
         sides = (pipeline.source,) if pipeline.joint else (pipeline.source, pipeline.target)
         samplers = []
         for side in sides:
@@ -66,33 +58,14 @@ class SubwordSampling:
                 raise UserError(f"--subword-sampling: language {side.settings.language}: {error}") from None
         self._samplers = samplers[0], samplers[-1]
 
-    def __call__(self, draws: Indices, epoch: int) -> tuple[Rows, Rows]:
-        """The sources and targets of pairs as they are read in an epoch, without EOS.
+    def sentences(self, source: Rows, target: Rows, draws: Indices, epoch: int) -> tuple[Rows, Rows]:
+        """See Noise."""
+        return self._cut_anew(0, source, draws, epoch), self._cut_anew(1, target, draws, epoch)
 
-        draws: (N,) the numbers of the pairs, see `nmt.data.batching.Plan`
-        """
-        return self._side(0, draws, epoch), self._side(1, draws, epoch)
-
-    def _side(self, side: int, draws: Indices, epoch: int) -> Rows:
-        """The tokens of the source (0) or the target (1) of pairs (N,)."""
-        corpus = self._corpus
-        take, all_lengths = (
-            (corpus.sources, corpus.source_lengths) if side == 0 else (corpus.targets, corpus.target_lengths)
-        )
-        pairs = draws % len(all_lengths)
-        ids, lengths = take(pairs), all_lengths[pairs].astype(np.int64)
-        if not self._right_to_left[side]:
-            return self._read(ids, lengths, draws, epoch, side)
-        tokens, lengths = self._read(ids[backwards(lengths)], lengths, draws, epoch, side)
-        return Rows(tokens[backwards(lengths)], lengths)
-
-    def _read(self, ids: NDArray[Any], lengths: Indices, draws: Indices, epoch: int, side: int) -> Rows:
-        """The tokens of sentences with their noise and cut anew. ids: of all of them, in the order of the text"""
-        if side == 0 and self.noise is not None:
-            ids, lengths = self.noise(ids, lengths, hashed(draws, self._seed, epoch, 5, side), self._longest)
-        if self._samplers is None:
-            return Rows(ids, lengths)
-        return self._samplers[side](ids, lengths, hashed(draws, self._seed, epoch, 3, side), self._longest)
+    def _cut_anew(self, side: int, rows: Rows, draws: Indices, epoch: int) -> Rows:
+        """The sentences of the source (0) or the target (1), cut anew."""
+        keys = hashed(draws, self._seed, epoch, 3, side)
+        return in_order_of_text(rows, self._is_backwards[side], self._samplers[side], keys, self._longest)
 
 
 class SubwordSampler:
@@ -103,13 +76,12 @@ class SubwordSampler:
         self._known: dict[bytes, WordSegmentations] = {}  # by the ids of a word
         self._num_bytes = 0
 
-    def __call__(self, ids: NDArray[Any], lengths: Indices, keys: NDArray[np.uint64], longest: int) -> Rows:
-        """The tokens of all sentences.
+    def __call__(self, rows: Rows, keys: NDArray[np.uint64], longest: int) -> Rows:
+        """The tokens of sentences, cut anew.
 
-        ids: of all sentences, in the order of the text; lengths: (N,) of each
-        keys: (N,) of the draws of each sentence; longest: a sentence with more tokens stays as it is
+        rows: in the order of the text; keys: (N,) of the draws of each; longest: one with more tokens stays as it is
         """
-        numbers = ids.astype(np.uint32)
+        numbers, lengths = rows.values.astype(np.uint32), rows.lengths
         sentence_ends = np.cumsum(lengths)
         ways, starts = self._ways_of_words(numbers, lengths)
         symbols, symbols_of_word = join_rows([way.symbols for way in ways], np.int32, 2)

@@ -10,7 +10,7 @@ from nmt import register
 from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext, Loss, Term
 from nmt.criteria.cross_entropy import CrossEntropy, sum_of_chunks
-from nmt.criteria.options import UnlikelihoodOptions
+from nmt.extensions.methods.criteria.options import UnlikelihoodOptions
 from nmt.models.base import Model
 from nmt.symbols import SYMBOLS
 

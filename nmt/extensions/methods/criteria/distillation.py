@@ -17,9 +17,9 @@ from nmt.batch import Batch
 from nmt.checkpoint import LoadedModel, check_int8, load_model
 from nmt.criteria.base import CriterionContext, Loss
 from nmt.criteria.cross_entropy import CrossEntropy, OutputGradients, sum_of_chunks
-from nmt.criteria.options import DistillationOptions
 from nmt.device import device_of
 from nmt.errors import quoted
+from nmt.extensions.methods.criteria.options import DistillationOptions
 from nmt.models.base import Model
 from nmt.runs import find_model
 from nmt.symbols import PAD

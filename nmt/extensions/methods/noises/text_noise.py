@@ -1,49 +1,63 @@
-"""Noise in the source text of training: other casing, and typing errors (Belinkov and Bisk, 2018). Changed words are cut anew.
+"""Noise in the text of the source: other casing, and typing errors (Belinkov and Bisk, 2018). Changed words are cut anew.
 
 What is changed is a pure function of (seed, epoch, pair, place in the sentence), so that order, a resume and ranks change
 nothing.
 """
 
 import re
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.data.batching import Indices, mixed, uniform
-from nmt.data.row_files import Rows
-from nmt.errors import UserError
+from nmt import UserError, register
+from nmt.data.batching import Indices, hashed, mixed, uniform
+from nmt.extensions.methods.noises.options import TextNoiseOptions
+from nmt.extensions.methods.noises.sentences import in_order_of_text, refuse_columns
+from nmt.noises.base import Noise, NoiseContext
+from nmt.rows import Rows
 from nmt.symbols import UNK
-from nmt.text.pipeline import Side
 from nmt.text.vocabulary import expand_ranges, word_starts
 
 ESCAPE: Final = re.compile(r"(&\w+;|&#\w+;)")  # of a Moses tokenizer
 
 
-class TextNoise:
-    """Changes the words of sentences of one side.
+@register("noise", "text-noise", TextNoiseOptions)
+class TextNoise(Noise):
+    """Other casing and typing errors in the words of the source.
 
     A word that would have an unknown token stays as it is, and so do unknown words, user symbols and escapes (`&apos;`).
     """
 
-    def __init__(self, side: Side, case: float, typos: float) -> None:
-        """case: probability of a sentence; typos: of a word. Raises UserError for case where the text has but one."""
+    order: ClassVar[int] = 1
+    keeps_text: ClassVar[bool] = False
+
+    def __init__(self, options: TextNoiseOptions, context: NoiseContext) -> None:
+        """Raises UserError for a column of links, and for other casing where the text has but one."""
+        refuse_columns(context, ("links",), "--case-noise, --typo-noise")
+        side, case = context.pipeline.source, options.case_noise
         if case and (side.settings.lowercase or side.settings.truecase):
             step = "--lowercase" if side.settings.lowercase else "--truecase"
             raise UserError(f"--case-noise: the data were prepared with {step}, which undoes it (leave it out)")
-        self._vocabulary, self._case, self._typos = side.vocabulary, case, typos
+        self._vocabulary, self._case, self._typos = side.vocabulary, case, options.typo_noise
+        self._seed, self._longest, self._is_backwards = context.seed, context.longest, side.settings.right_to_left
         surfaces = list(map(side.surface, range(side.size)))
         self._begins_word = np.array([surface.startswith(" ") for surface in surfaces])
         self._ends_word = np.array([surface.endswith(" ") for surface in surfaces]) & ~self._begins_word
         self._stays = np.zeros(side.size, dtype=bool)
         self._stays[[UNK, *side.user_symbol_ids]] = True
 
-    def __call__(self, ids: NDArray[Any], lengths: Indices, keys: NDArray[np.uint64], longest: int) -> Rows:
-        """The tokens of all sentences.
+    def sentences(self, source: Rows, target: Rows, draws: Indices, epoch: int) -> tuple[Rows, Rows]:
+        """See Noise."""
+        keys = hashed(draws, self._seed, epoch, 5, 0)
+        return in_order_of_text(source, self._is_backwards, self.changed, keys, self._longest), target
 
-        ids: of all sentences, in the order of the text; lengths: (N,) of each
-        keys: (N,) of the draws of each sentence; longest: a sentence with more tokens stays as it is
+    def changed(self, rows: Rows, keys: NDArray[np.uint64], longest: int) -> Rows:
+        """The tokens of sentences with their noise.
+
+        rows: in the order of the text; keys: (N,) of the draws of each; longest: one with more tokens stays as it is
         """
+        ids, lengths = rows
         ends = np.cumsum(lengths)
         words = word_starts(ids, lengths, self._begins_word, self._ends_word)  # W
         sentence = np.searchsorted(ends, words, side="right")  # (W,)
@@ -55,10 +69,10 @@ class TextNoise:
         changes = (typed | (of_sentence < self._case)) & ~np.logical_or.reduceat(self._stays[ids], words)
         changed = np.flatnonzero(changes)
         if not len(changed):
-            return Rows(ids, lengths)
+            return rows
         more = mixed(draws[changed], keys[sentence[changed]]).tolist()  # which typing error, and where
         texts = [
-            self._changed(ids[words[word] : words[word] + counts[word]], of_sentence[word], typed[word], number)
+            self._with_noise(ids[words[word] : words[word] + counts[word]], of_sentence[word], typed[word], number)
             for word, number in zip(changed.tolist(), more, strict=True)
         ]
         encoded = self._vocabulary.encode_batch(texts)
@@ -71,7 +85,7 @@ class TextNoise:
         tokens = np.concatenate([ids.astype(np.uint32), encoded.ids])[expand_ranges(starts, sizes)]
         return Rows(tokens, np.bincount(sentence, sizes, len(lengths)).astype(np.int64))
 
-    def _changed(self, tokens: NDArray[Any], of_sentence: float, typed: bool, number: int) -> str:
+    def _with_noise(self, tokens: NDArray[Any], of_sentence: float, typed: bool, number: int) -> str:
         """The text of a word with its noise. of_sentence: the draw for its casing; number: for its typing error"""
         text = self._vocabulary.decode(tokens.tolist())
         parts = ESCAPE.split(text)  # escapes are at odd places

@@ -3,7 +3,8 @@
 Dimensions: N target positions of a batch, V vocabulary, D width.
 """
 
-from typing import ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from nmt import register
 from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext, Loss
 from nmt.criteria.cross_entropy import CrossEntropy, OutputGradients, loss_kernels, sum_of_chunks
-from nmt.criteria.options import RDropOptions
+from nmt.extensions.methods.criteria.options import RDropOptions
 from nmt.models.base import Model
 from nmt.symbols import PAD
 
@@ -25,6 +26,7 @@ class RDrop(CrossEntropy):
     num_passes: ClassVar[int] = 2
     share: float = 0.5
     num_logits: ClassVar[int] = 2
+    needs_dropout: ClassVar[bool] = True  # else its two passes are the same
 
     def __init__(self, options: RDropOptions, context: CriterionContext) -> None:
         super().__init__(options, context)
@@ -47,6 +49,16 @@ class RDrop(CrossEntropy):
         """The features of the first pass and of the second, (2 B, T, D)."""
         features: Tensor = model(batch.repeated(2)).features
         return features
+
+    def doubts(self, settings: Mapping[str, Any], is_new: bool) -> Iterator[str]:
+        """See Criterion."""
+        dropout = [value for name, value in settings.items() if name.endswith("dropout") and "word" not in name]
+        if self.needs_dropout and not any(dropout):
+            yield "--criterion r-drop: without dropout its two passes are the same, and their divergence is 0 (--dropout)"
+        if settings.get("norm_position") == "post" and is_new:
+            remedy = "--norm-position pre, or --init-from a trained model"
+            harm = "a small model may not learn to attend to the source"
+            yield f"--criterion {self.part_name}: with norms after the sub-layers {harm} ({remedy})"
 
     def sums_in_chunks(self, output: nn.Module, features: Tensor, targets: Tensor, factors: Tensor) -> Tensor:
         """Loss, negative log-likelihood and divergence, see CrossEntropy; the reference for tests."""

@@ -5,6 +5,7 @@ student an update and the symmetric divergence of R-Drop.
 """
 
 from itertools import product
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,14 +14,16 @@ from torch import Tensor
 from nmt import UserError, register
 from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext
-from nmt.criteria.options import InPlaceDistillationOptions
-from nmt.criteria.r_drop import RDrop
+from nmt.extensions.methods.criteria.options import InPlaceDistillationOptions
+from nmt.extensions.methods.criteria.r_drop import RDrop
 from nmt.models.base import Model
 
 
 @register("criterion", "in-place-distillation", InPlaceDistillationOptions)
 class InPlaceDistillation(RDrop):
     """R-Drop whose second pass is through the first layers alone, so that a model can be exported at any depth."""
+
+    needs_dropout: ClassVar[bool] = False
 
     def __init__(self, options: InPlaceDistillationOptions, context: CriterionContext) -> None:
         super().__init__(options, context)

@@ -10,8 +10,8 @@ from nmt import UserError, register
 from nmt.batch import NO_LINK, Batch, MissingColumnError
 from nmt.criteria.base import CriterionContext, Loss, Term
 from nmt.criteria.cross_entropy import CrossEntropy
-from nmt.criteria.options import GuidedAlignmentOptions
 from nmt.errors import quoted
+from nmt.extensions.methods.criteria.options import GuidedAlignmentOptions
 from nmt.models.base import Model
 
 

@@ -1,0 +1,1 @@
+"""Noise of training data: one file each."""

@@ -1,0 +1,31 @@
+"""What noises that change the tokens of sentences share."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.errors import UserError
+from nmt.noises.base import NoiseContext
+from nmt.rows import Rows
+
+Change = Callable[[Rows, NDArray[np.uint64], int], Rows]
+
+
+def in_order_of_text(rows: Rows, is_backwards: bool, change: Change, keys: NDArray[Any], longest: int) -> Rows:
+    """Sentences after a change that reads them in the order of their text.
+
+    rows: in the order of the model, which is from right to left if `is_backwards`
+    keys, longest: of the change
+    """
+    return change(rows.backwards(), keys, longest).backwards() if is_backwards else change(rows, keys, longest)
+
+
+def refuse_columns(context: NoiseContext, kinds: Collection[str], flag: str) -> None:
+    """Raise UserError for a column of one of these kinds, whose values belong to tokens that the noise of a flag changes."""
+    for name, kind in context.column_kinds.items():
+        if kind in kinds:
+            raise UserError(
+                f"{flag}: column '{name}' belongs to the tokens of one way to cut the words (leave one of them out)"
+            )

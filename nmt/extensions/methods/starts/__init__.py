@@ -1,0 +1,1 @@
+"""Starts: a part of a model is trained, adapters are, or a deeper model."""

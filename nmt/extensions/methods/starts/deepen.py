@@ -1,0 +1,52 @@
+"""Training a deeper model: it starts with the weights of one with fewer layers, and gives the same outputs at first."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import ClassVar, Final
+
+from torch import Tensor
+
+from nmt import UserError, register
+from nmt.errors import quoted
+from nmt.extensions.methods.starts.options import DeepenOptions
+from nmt.starts.base import Start, TrainedModel, weight_shapes
+from nmt.train.run import Run
+
+DEPTHS: Final = ("encoder_layers", "decoder_layers", "layers")  # options that count layers
+
+
+@register("start", "deepen", DeepenOptions)
+class Deepen(Start):
+    """The model has more layers than that of --init-from; the further layers change nothing at first."""
+
+    free_options: ClassVar[Sequence[str]] = DEPTHS
+    note: ClassVar[str] = "; the further layers change nothing at first"
+
+    def fit(self, run: Run, trained: TrainedModel) -> None:
+        """See Start."""
+        trained.targets = deepened_weights(run, trained)
+
+
+def deepened_weights(run: Run, trained: TrainedModel) -> dict[str, Tensor]:
+    """The weights of a run that a model with fewer layers has too. The further layers end in zeros from then on.
+
+    x + f(x) is x where f ends in zeros, so that the run's network gives the outputs of the model, to the bit.
+    Raises UserError if the model does not have fewer layers, or a layer that ends in zeros would change the outputs.
+    """
+    if not run.model.residual_outputs:
+        raise UserError(
+            f"--deepen: a further layer would change the outputs of this run's model, {run.facts.model} (a Transformer needs "
+            "--norm-position pre, self-attention and layers that are not tied)"
+        )
+    numbers = [[facts.options[key] for key in DEPTHS if key in facts.options] for facts in (trained.facts, run.facts)]
+    if numbers[0] == numbers[1] or any(before > now for before, now in zip(*numbers, strict=True)):
+        how = "give more layers, or leave it out"
+        raise UserError(
+            f"--deepen: {quoted(trained.artefact.folder)} does not have fewer layers than this run's model ({how})"
+        )
+    own = run.base_weights()
+    kept = weight_shapes(trained.facts, trained.artefact.folder).keys()
+    for name in own.keys() - kept:
+        if any(fnmatchcase(name, pattern) for pattern in run.model.residual_outputs):
+            own[name].zero_()
+    return {name: own[name] for name in kept}

@@ -1,0 +1,64 @@
+"""The options of the starts of this extension. Without torch, so that `--help` answers at once."""
+
+from typing import Any
+
+from nmt import opt, options_class
+from nmt.options import MAX_LAYER_SIZE
+
+
+@options_class
+class FreezeOptions:
+    freeze: tuple[str, ...] = opt(
+        (),
+        "names of parameters that are not trained, as patterns: `encoder.*`, `*norm*`; a wrong one lists near names",
+        must_stay=True,
+    )
+
+
+@options_class
+class LoraOptions:
+    lora_rank: int = opt(
+        0,
+        "train adapters of this rank for the model of --init-from, and nothing else of it; 8 is usual, 0 is none",
+        minimum=0,
+        maximum=MAX_LAYER_SIZE,
+        must_stay=True,
+    )
+    lora_alpha: float = opt(
+        16.0, "the product of an adapter's matrices is multiplied by this, over the rank", above=0, must_stay=True
+    )
+    lora_targets: tuple[str, ...] = opt(
+        (),
+        "weights of linear layers that get adapters, as patterns: `*attention*`; by default all but the output layer's",
+        must_stay=True,
+    )
+
+    def __post_init__(self) -> None:
+        training: Any = self  # it has all options of a training
+        if self.lora_rank and training.init_from is None:
+            raise ValueError(f"--lora-rank {self.lora_rank}: adapters need a trained model (give --init-from MODEL)")
+        if self.lora_rank and (training.freeze or training.init_state != "none"):
+            flag = "--freeze" if training.freeze else "--init-state"
+            raise ValueError(
+                f"{flag} and --lora-rank: all is frozen but the adapters, which are new (leave {flag} out)"
+            )
+        if self.lora_targets and not self.lora_rank:
+            raise ValueError("--lora-targets: names layers for adapters (give --lora-rank)")
+
+
+@options_class
+class DeepenOptions:
+    deepen: bool = opt(
+        False,
+        "the model of --init-from has fewer layers; further ones follow its own, and change nothing at first "
+        "(a Transformer with --norm-position pre, a language model with it, ByteNet)",
+        must_stay=True,
+    )
+
+    def __post_init__(self) -> None:
+        training: Any = self  # it has all options of a training
+        if self.deepen and (training.init_from is None or training.lora_rank or training.init_state != "none"):
+            raise ValueError(
+                "--deepen: adds layers to the weights of another model (give --init-from MODEL, and leave out --init-state "
+                "and --lora-rank)"
+            )

@@ -1,0 +1,1 @@
+"""Starts: a model with an extended vocabulary."""

@@ -1,0 +1,1 @@
+"""Noise of training data. The core defines what it is, and has none itself."""

@@ -1,0 +1,1 @@
+"""Starts: what changes a newly built model before it is trained."""

@@ -1,0 +1,24 @@
+"""The options of the starts of the core. Without torch, so that `--help` answers at once."""
+
+from typing import Literal
+
+from nmt import opt, options_class
+
+
+@options_class
+class InitFromOptions:
+    init_from: str | None = opt(
+        None,
+        "model, run or checkpoint whose options and weights a new run begins with (see --init-state)",
+        must_stay=True,
+    )
+    init_state: Literal["none", "optimizer", "schedule", "all"] = opt(
+        "none",
+        "what a new run takes of the run of --init-from beside its weights: optimizer (its state), schedule (that, and the "
+        "number of the update) or all (also the position in the same data); what is not taken begins anew",
+        must_stay=True,
+    )
+
+    def __post_init__(self) -> None:
+        if self.init_state != "none" and self.init_from is None:
+            raise ValueError(f"--init-state {self.init_state}: needs the run to take it from (give --init-from RUN)")

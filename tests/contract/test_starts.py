@@ -1,0 +1,74 @@
+"""Starts as a training uses them: one in a single plug-in file, and which are in use."""
+
+import pytest
+import torch
+from conftest import records_of, train_arguments
+
+from nmt import registry
+from nmt.checkpoint import load_model
+from nmt.options import make
+from nmt.train.options import TrainOptions
+
+PLUGIN = '''
+"""A start in one file: the output layer is multiplied by a number, and embeddings are not trained."""
+from nmt import opt, options_class, register
+from nmt.starts.base import Start
+
+
+@options_class
+class ScaledOptions:
+    scaled: float = opt(1.0, "factor of all weights", above=0, must_stay=True)
+
+
+@register("start", "scaled", ScaledOptions)
+class Scaled(Start):
+    """All weights are multiplied by a number, and the embeddings are not trained."""
+
+    def change(self, model):
+        for name, parameter in model.named_parameters():
+            parameter.data *= self.options.scaled
+            if "embedding" in name:
+                parameter.requires_grad_(False)
+
+    def begin(self, run):
+        run.report.line(f"all weights are multiplied by {self.options.scaled:g}")
+'''
+GIVEN = {
+    "init-from": {"init_from": "model"},
+    "freeze": {"freeze": "encoder.*"},
+    "lora": {"lora_rank": 2, "init_from": "model"},
+    "deepen": {"deepen": True, "init_from": "model"},
+}
+
+
+def weights(folder, name):
+    model = load_model(folder, torch.device("cpu")).model
+    return dict(model.named_parameters(remove_duplicate=False))[name].data
+
+
+def test_a_start_of_one_file_changes_the_model_of_a_training_by_its_own_flag(data, tmp_path, call):
+    (tmp_path / "scaled.py").write_text(PLUGIN)
+    plugin = f"--plugin={tmp_path / 'scaled.py'}"
+    plain, arguments = (train_arguments(data, tmp_path / name, 10, plugin) for name in ("plain", "run"))
+    assert call(*plain).code == 0
+    assert call(*arguments, "--scaled=0.5").code == 0
+    log = (tmp_path / "run/train.log").read_text()
+    assert log.count("all weights are multiplied by 0.5") == 1
+    assert records_of(tmp_path / "plain")[0]["loss"] != records_of(tmp_path / "run")[0]["loss"]
+    frozen = weights(tmp_path / "run", "source_embedding.weight")
+    refused = call(*arguments, "--scaled=0.25")
+    assert refused.code == 2 and "scaled: 0.5 -> 0.25" in refused.err
+    more = train_arguments(data, tmp_path / "run", 20, plugin, "--scaled=0.5")
+    assert (
+        call(*more).code == 0
+    )  # the resumed run has its weights from the checkpoint, and the same parameters are frozen
+    assert torch.equal(weights(tmp_path / "run", "source_embedding.weight"), frozen)
+    assert (tmp_path / "run/train.log").read_text().count("all weights are multiplied") == 1
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_a_start_is_in_use_when_an_option_of_its_own_is_given(name):
+    options = make(TrainOptions, {"data": "data", "output": "run", **GIVEN[name]})
+    wanted = {name, "init-from"} if "init_from" in GIVEN[name] else {name}
+    assert {entry.name for entry in registry.active("start", options)} == wanted
+    assert registry.active("start", TrainOptions(data="data", output="run")) == []
