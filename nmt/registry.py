@@ -39,6 +39,7 @@ FOLDERS: Final = {
     "engine": "engines",
     "start": "starts",
     "noise": "noises",
+    "reporter": "reporters",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"
