@@ -46,6 +46,7 @@ FOLDERS: Final = {
     "positions": "positions",
     "start": "starts",
     "noise": "noises",
+    "reporter": "reporters",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"

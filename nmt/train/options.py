@@ -106,9 +106,9 @@ def _stage(weights: dict[str, float], count: int | None = None, unit: str = "") 
     return Stage({} if temperature is not None else weights, temperature, updates, epochs)
 
 
-@registry.open_options_class("start", "noise")
+@registry.open_options_class("start", "noise", "reporter")
 class TrainOptions:
-    """The options of training itself, with those of starts and noises; those of other parts are their own.
+    """The options of training itself, with those of starts, noises and reporters; those of other parts are their own.
 
     A run that is resumed must keep what decides its mathematics and the meaning of its scores: the options that are declared
     with `must_stay`, and all of its model, criterion, optimizer and schedule.
@@ -232,8 +232,6 @@ class TrainOptions:
     timeout: float = opt(10.0, "minutes to wait for another device", above=0, maximum=MAX_WAIT_MINUTES)
     threads: int | None = opt(None, "threads for CPU work; none: torch's default", minimum=1, maximum=MAX_THREADS)
     seed: int = opt(1, "seed of weights, dropout and the order of data", minimum=0, below=2**63, must_stay=True)
-    tensorboard: bool = opt(False, "write events for TensorBoard to RUN/tensorboard")
-    wandb: bool = opt(False, "send the same numbers to Weights & Biases; its own variables name project and mode")
     json: bool = opt(False, "at the end print the state of the run and its best checkpoint as JSON")
 
     def __post_init__(self) -> None:

@@ -29,13 +29,13 @@ from nmt.noises.base import Noise, NoiseContext
 from nmt.optimizers.base import parameter_groups
 from nmt.options import as_dict, flag_of
 from nmt.quantities import size
-from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
 from nmt.schedules.base import Schedule
 from nmt.train.captured import CapturedPasses
 from nmt.train.moving_average import MovingAverage, WeightAverage
 from nmt.train.options import AUTO, TrainOptions, lasting, parse_stages, without_minutes
 from nmt.train.parallel import compile_layers, part_counts, recompute, spread
+from nmt.train.report import LogOnlyReport, NoReport, Report, reporters_in_use
 from nmt.train.setup import RunSetup, try_criterion
 from nmt.train.update import LossScale, Updater
 from nmt.translate.options import TranslatorOptions
@@ -232,9 +232,10 @@ class Run:
             self.validation = replace(self.validation, translator=translator)
         self.report: Report | NoReport = NoReport()
         if self.world.leads:
-            self.report = (
-                LogOnlyReport() if options.dry_run else Report(self.folder, options.tensorboard, options.wandb)
-            )
+            if options.dry_run:
+                self.report = LogOnlyReport()
+            else:
+                self.report = Report(self.folder, reporters_in_use(options, self.folder))
         judged_by = "loss" if options.best_by == AUTO else options.best_by
         self.progress = Progress(judged_by=judged_by, scale=LossScale() if precision == "fp16" else None)
         self.failed_saves, self.minutes_before, self.seconds, self.started = 0, 0.0, 0.0, time.monotonic()

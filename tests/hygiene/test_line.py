@@ -12,8 +12,6 @@ nmt.cli.translate -> nmt.extensions.watch.drawings
 nmt.data.prepare -> nmt.extensions.vocabularies.extension
 nmt.decoders.base -> nmt.extensions.searches.avoid
 nmt.decoders.filters -> nmt.extensions.searches.avoid
-nmt.report.training -> nmt.extensions.watch
-nmt.report.training -> nmt.extensions.watch.display
 nmt.translate.own_engine -> nmt.extensions.searches.rerank
 nmt.translate.own_engine -> nmt.extensions.searches.shortlist
 nmt.translate.own_engine -> nmt.extensions.searches.shortlist_file

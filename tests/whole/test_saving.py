@@ -18,9 +18,9 @@ from nmt.checkpoint import load_model, weights_of, write_model
 from nmt.errors import ResourceError
 from nmt.files import write_file
 from nmt.models.saved import ModelFacts
-from nmt.report.training import Report
 from nmt.runs import Checkpoints, update_of
 from nmt.train import saving, trainer, update
+from nmt.train.report import Report
 
 PLAIN = ("--no-valid-bleu", "--keep-last=0")
 
@@ -312,7 +312,7 @@ class FullDisk:
 
 
 def test_half_a_line_that_cannot_be_cut_off_is_cut_before_the_next(tmp_path):
-    report = Report(tmp_path, tensorboard=False, wandb=False)
+    report = Report(tmp_path, [])
     report.record({"update": 1})
     report.offset()
     report._metrics = disk = FullDisk(report._metrics)
@@ -329,7 +329,7 @@ def test_half_a_line_that_cannot_be_cut_off_is_cut_before_the_next(tmp_path):
 
 
 def test_metrics_that_another_program_has_emptied_get_no_zeros(tmp_path):
-    report = Report(tmp_path, tensorboard=False, wandb=False)
+    report = Report(tmp_path, [])
     report.record({"update": 1})
     report.offset()
     os.truncate(tmp_path / "metrics.jsonl", 0)

@@ -1,7 +1,7 @@
-"""The report of a training run: metrics.jsonl, log lines or a live display, and TensorBoard.
+"""The report of a training run: metrics.jsonl, status.json, and what its reporters receive.
 
 `metrics.jsonl` is a function of data and settings, so that an interrupted and continued run writes the same bytes as an
-undisturbed one. Times and speeds are only on stderr, in `train.log` and in TensorBoard.
+undisturbed one. Times and speeds are only with the reporters: on stderr, in `train.log` and in TensorBoard.
 """
 
 import contextlib
@@ -9,27 +9,22 @@ import json
 import math
 import os
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
+from nmt import registry
 from nmt.errors import ResourceError, naming, quoted, storage_error
-from nmt.files import write_file
-from nmt.installation import required
-from nmt.locks import open_without_following
 from nmt.log import log
 from nmt.quantities import clock, operations, size
+from nmt.report.appended import open_to_append
 from nmt.report.saved_status import STATUS_FILE, EndReason, RunEnd, SavedStatus, save_status
-from nmt.report.status import LOSS_TEXT_PARTS, METRICS_FILE, TRAIN_LOG, LogWindow, RunStatus, loss_text
+from nmt.report.status import LOSS_TEXT_PARTS, METRICS_FILE, LogWindow, RunStatus, loss_text
+from nmt.reporters.base import Reporter
+from nmt.train.options import TrainOptions
 
-if TYPE_CHECKING:  # rich is imported on a terminal only
-    from nmt.extensions.watch.display import TrainingDisplay
-
-APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-WANDB_ID_FILE: Final = "wandb-id"
 SHOW_SECONDS: Final = 1.0
 STATUS_SECONDS: Final = 5.0  # between two writes of the status: each waits for the disk
 
@@ -57,47 +52,37 @@ class LogOnlyReport(NoReport):
         log.info(text)
 
 
+def reporters_in_use(options: TrainOptions, folder: Path) -> list[Reporter]:
+    """The reporters of a run whose options are given, and those that are in use without, in their order."""
+    given = {entry.name for entry in registry.active("reporter", options)}
+    classes: dict[str, Any] = {name: registry.find("reporter", name).cls for name in registry.names("reporter")}
+    used = [(cls.order, name, cls) for name, cls in classes.items() if name in given or cls.is_wanted()]
+    return [cls(options, folder) for _, _, cls in sorted(used)]
+
+
 class Report:
-    """Writes metrics.jsonl and train.log, and shows the run live on a terminal or in plain lines.
+    """Writes metrics.jsonl and status.json, and gives the lines and numbers of the run to reporters."""
 
-    tensorboard: also write events for it under RUN/tensorboard (needs the extra `tensorboard`)
-    wandb: also send them to Weights & Biases (needs the extra `wandb`)
-    """
-
-    def __init__(self, run: Path, tensorboard: bool, wandb: bool) -> None:
-        self._writer = _tensorboard(run / "tensorboard") if tensorboard else None
-        self._wandb = _wandb(run) if wandb else None
-        try:
-            metrics, text = (open_without_following(str(run / name), APPEND) for name in (METRICS_FILE, TRAIN_LOG))
-            self._metrics = os.fdopen(metrics, "ab", buffering=0)
-            self._text = os.fdopen(text, "a", encoding="utf-8", errors="backslashreplace", newline="\n")
-        except OSError as error:
-            raise storage_error(error, Path(error.filename or run)) from error
-        self._path = run / METRICS_FILE
+    def __init__(self, run: Path, reporters: Sequence[Reporter]) -> None:
+        """Raises ResourceError for a file that cannot be opened."""
+        self._path, self._reporters = run / METRICS_FILE, reporters
+        self._draws = any(reporter.draws for reporter in reporters)
+        self._metrics = os.fdopen(open_to_append(self._path), "ab", buffering=0)
         self._size = self._path.stat().st_size
         self._is_torn = False  # whether a failed write has left something behind `_size`
         self._pending: list[bytes] = []  # lines not yet in the file: a full disk loses none while the run lives
         self._status, self._status_file = SavedStatus(), run / STATUS_FILE
         self._status_written = -math.inf
         self._shown = -math.inf  # when `show` was called last
-        self._display: TrainingDisplay | None = None
-        if log.live:
-            from nmt.extensions.watch import display
-
-            self._display = display.TrainingDisplay()
-            self._display.start()
+        for reporter in reporters:
+            reporter.start()
 
     def close(self) -> None:
-        if self._display:
-            self._display.stop()
         with contextlib.suppress(OSError, ResourceError):  # what a checkpoint needs was written with it
             self._flush()
             self._metrics.close()
-            self._text.close()
-        if self._writer:
-            self._writer.close()
-        if self._wandb:
-            self._wandb.finish()
+        for reporter in reversed(self._reporters):
+            reporter.close()
 
     def cut(self, offset: int) -> None:
         """Cut metrics.jsonl back to its length at a checkpoint, or to 0 without one."""
@@ -128,8 +113,8 @@ class Report:
         """Add a line to metrics.jsonl; floats that are not finite are null."""
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
         self._pending.append((json.dumps(finite, allow_nan=False) + "\n").encode())
-        if self._display:
-            self._display.add(finite)
+        for reporter in self._reporters:
+            reporter.record(finite)
 
     def _flush(self) -> None:
         """Write the pending lines, all or none."""
@@ -155,28 +140,26 @@ class Report:
             self._is_torn = False
 
     def line(self, text: str, on_screen: bool = True) -> None:
-        """Log a line with the time, on stderr (above the live display) and in train.log, and write metrics.jsonl."""
-        stamped = f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}"
-        with contextlib.suppress(OSError):  # a full disk ends no training
-            self._text.write(stamped + "\n")
-            self._text.flush()
+        """Log a line with the time, and write metrics.jsonl. on_screen: whether no reporter draws its numbers"""
         with contextlib.suppress(ResourceError):
             self._flush()
-        if on_screen:
-            log.info(stamped)
+        stamped = f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}"
+        for reporter in self._reporters:
+            reporter.line(stamped, on_screen)
 
     def is_due(self) -> bool:
-        """Whether `show` has something to do: at most once a second, and with a display only."""
-        return self._display is not None and time.monotonic() - self._shown >= SHOW_SECONDS
+        """Whether `show` has something to do: at most once a second, and only where a reporter draws."""
+        return self._draws and time.monotonic() - self._shown >= SHOW_SECONDS
 
     def show(self, status: RunStatus, window: LogWindow) -> None:
-        """Give the display the state of the run."""
-        if self._display:
-            self._shown = time.monotonic()
-            self._display.show(status, window)
+        """Give the state of the run to the reporters that draw it."""
+        self._shown = time.monotonic()
+        for reporter in self._reporters:
+            if reporter.draws:
+                reporter.show(status, window)
 
     def training(self, status: RunStatus, window: LogWindow) -> None:
-        """Log the updates of a window; the live display shows the same numbers, and its screen gets no line of them."""
+        """Log the updates of a window. Where a reporter draws the same numbers, the screen gets no line of them."""
         losses, total = window.losses, "" if status.total is None else f"/{status.total}"
         loss = loss_text(losses.loss, losses.nll, digits=2) if losses.totals else "no loss"  # all updates were skipped
         left = "unknown" if status.seconds_left is None else clock(status.seconds_left)
@@ -192,7 +175,7 @@ class Report:
             status.update,
             {**(losses.means() if losses.totals else {}), "speed": window.speed, "lr": status.learning_rate},
         )
-        self.line(text, on_screen=self._display is None)
+        self.line(text, on_screen=not self._draws)
         self.show(status, window)
         self._status = SavedStatus(
             total=status.total,
@@ -219,27 +202,10 @@ class Report:
     ) -> None:
         """Log the scores of a validation, and show a few examples: (source, translation, reference)."""
         self._scalars(update, {f"valid/{name}": score for name, score in scores.items()})
-        if self._display:
-            self._display.examples = examples
+        for reporter in self._reporters:
+            reporter.examples(examples)
         self.line(text)
 
     def _scalars(self, update: int, values: Mapping[str, float]) -> None:
-        if self._writer:
-            for name, value in values.items():
-                self._writer.add_scalar(name, value, update)
-        if self._wandb:
-            self._wandb.log(dict(values), step=update)
-
-
-def _tensorboard(folder: Path) -> Any:
-    tensorboard = required("torch.utils.tensorboard", "--tensorboard", "tensorboard")
-    return tensorboard.SummaryWriter(str(folder))
-
-
-def _wandb(run: Path) -> Any:
-    """The run of Weights & Biases, which an interrupted and continued run continues by its id."""
-    wandb = required("wandb", "--wandb", "wandb")
-    id_file = run / WANDB_ID_FILE
-    if not id_file.is_file():
-        write_file(id_file, uuid.uuid4().hex.encode())
-    return wandb.init(dir=run, name=run.name, id=id_file.read_text(), resume="allow")
+        for reporter in self._reporters:
+            reporter.numbers(update, values)

@@ -1,0 +1,1 @@
+"""Reporters: a display on a terminal, TensorBoard, and Weights & Biases."""

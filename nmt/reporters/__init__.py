@@ -1,0 +1,1 @@
+"""Reporters: what receives the lines and numbers of a training."""
