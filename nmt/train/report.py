@@ -74,8 +74,12 @@ class Report:
         self._status, self._status_file = SavedStatus(), run / STATUS_FILE
         self._status_written = -math.inf
         self._shown = -math.inf  # when `show` was called last
-        for reporter in reporters:
-            reporter.start()
+        with contextlib.ExitStack() as opened:  # closed again if one of them fails
+            opened.callback(self._metrics.close)
+            for reporter in reporters:
+                reporter.start()
+                opened.callback(reporter.close)
+            opened.pop_all()
 
     def close(self) -> None:
         with contextlib.suppress(OSError, ResourceError):  # what a checkpoint needs was written with it
