@@ -32,6 +32,8 @@ from nmt.symbols import EOS, PAD
 class Transformer(Model):
     """The Transformer of "Attention Is All You Need": attention alone, in an encoder and a decoder."""
 
+    can_be_captured = True
+
     def __init__(self, options: TransformerOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
         self.compiled_layers: list[DecoderStep] = []

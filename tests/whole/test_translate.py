@@ -737,7 +737,7 @@ def test_settings_of_the_output_that_make_no_sense_are_2(translate, flags):
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (["--beam-graph=x.html", "--glossary=x"], "--beam-graph: needs one device and a search without"),
+        (["--beam-graph=x.html", "--glossary=x"], "--beam-graph"),
         (["--input=-", "--input=a", "--input=-"], "- is given twice"),
         (["--stats=-"], "--stats -: stdout is for the translations"),
     ],

@@ -29,6 +29,7 @@ class LanguageModel(Model):
     """A language model of the target side, to rank translations with: the source is not read."""
 
     training_options = Model.training_options | {"importance_weight", "load_weight"}
+    can_be_captured = True
     reads_source = False
     has_attention = False
 
