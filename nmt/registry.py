@@ -47,6 +47,7 @@ FOLDERS: Final = {
     "start": "starts",
     "noise": "noises",
     "reporter": "reporters",
+    "storage": "storages",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"

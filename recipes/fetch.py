@@ -26,11 +26,12 @@ try:
     from mirrors import AbsentError, Answer, CutError, Part, opened
 
     from nmt.errors import ArtefactError, InputError, Interrupted, ResourceError, UserError, quoted, storage_error
+    from nmt.extensions.archives.whole import check_whole
     from nmt.files import sha256, write_file
     from nmt.locks import Lock
     from nmt.log import log
     from nmt.signals import Signals
-    from nmt.text.archive import check_whole, open_file
+    from nmt.storages.base import open_file
 except ModuleNotFoundError as error:
     sys.stderr.write(f"nmt: error: {error} (set PYTHON to the Python that nmt is installed for)\n")
     sys.exit(2)

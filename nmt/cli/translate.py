@@ -24,7 +24,7 @@ from nmt.formats.base import LINES, Languages, open_format
 from nmt.log import log
 from nmt.options import MAX_PROCESSES, REQUIRED, choice, flag_of, opt, options_class
 from nmt.signals import Signals
-from nmt.text.archive import text_exists
+from nmt.storages.base import text_exists
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.windows import STDIN_NAME, LineEstimate, open_source, place_of
 

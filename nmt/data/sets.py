@@ -19,8 +19,8 @@ from nmt.errors import InputError, UserError, is_utf8, quoted
 from nmt.log import log
 from nmt.options import MAX_PROCESSES, flag_of
 from nmt.signals import Signals
+from nmt.storages.base import text_exists
 from nmt.symbols import ColumnKind
-from nmt.text.archive import text_exists
 from nmt.text.corpus import text_name
 
 HELD_OUT: Final = "held-out"

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from nmt.errors import InputError, quoted
 from nmt.signals import StopCheck
-from nmt.text.archive import open_file
-from nmt.text.compression import ChunkReader, Stream
+from nmt.storages.base import open_file
+from nmt.storages.streams import ChunkReader, Stream
 
 BOM: Final = b"\xef\xbb\xbf"
 # Encodings of wide characters: byte order marks, bytes of a character, and the least share of NULs in a line of Latin letters.

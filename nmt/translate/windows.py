@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.signals import StopCheck
-from nmt.text.compression import Stream, compression_of
+from nmt.storages.streams import Stream, compression_of
 from nmt.text.corpus import MAX_RAW_LINE_BYTES, checked_line, open_text, raw_lines
 
 STDIN_NAME: Final = "-"

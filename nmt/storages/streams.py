@@ -1,4 +1,4 @@
-"""Decompression of gzip, bzip2 and xz streams, recognised by their first bytes; damage and bombs are errors."""
+"""The bytes of files, decompressed if their first bytes are those of gzip, bzip2 or xz; damage and bombs are errors."""
 
 import bz2
 import io
@@ -6,7 +6,9 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from nmt.errors import ArtefactError, InputError, naming, quoted
@@ -147,3 +149,16 @@ def decompressed(stream: Stream) -> Stream:
     if format == "zstd":
         raise InputError(f"{quoted(stream.place)}: is zstd, which is not read (unpack it with zstd -d)")
     return Stream(ChunkReader(_decompressed_chunks(stream, format)), stream.place, stream.disk) if format else stream
+
+
+def open_stored(path: Path) -> Stream:
+    """The bytes of a file as they are on disk."""
+    disk = MeteredFile(path)
+    return Stream(disk, str(path), disk)
+
+
+@contextmanager
+def open_decompressed(path: Path) -> Iterator[Stream]:
+    """The content of a file, decompressed if it is compressed."""
+    with open_stored(path) as stored:
+        yield decompressed(stored)

@@ -1,0 +1,1 @@
+"""Texts in tar and zip archives, read as streams."""

@@ -1,0 +1,1 @@
+"""Archives as storages of texts."""
