@@ -26,6 +26,7 @@ ALLOWED = {  # between extensions, by the tree of docs/explanation/design.md
     ("serve", "texts"),
     ("sweep", "watch"),
     ("toolkits", "ctranslate2"),
+    ("toolkits", "vocabularies"),
     ("zoo", "variants"),
 }
 

@@ -20,13 +20,14 @@ from nmt.extensions.toolkits.huggingface import (
 )
 from nmt.extensions.toolkits.layout import TORCH_PARTS, Array, parts_of, reordered
 from nmt.extensions.toolkits.transformer import arrays_of, check_exportable, segmenters_of
+from nmt.extensions.vocabularies.sentencepiece_model import LANGUAGE_TAG
 from nmt.files import to_json
 from nmt.models.options import TransformerOptions
 from nmt.models.transformer import Transformer
 from nmt.positions.options import LearnedPositionOptions
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
-from nmt.text.sentencepiece_file import LANGUAGE_TAG, SPACE_MARK
+from nmt.text.sentencepiece_file import SPACE_MARK
 
 HUGGINGFACE: Final = "Hugging Face's Marian"
 HUGGINGFACE_KIND: Final = "huggingface"  # of a written folder, in its manifest

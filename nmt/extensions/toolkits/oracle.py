@@ -16,11 +16,12 @@ import torch
 
 from nmt.errors import one_line
 from nmt.extensions.toolkits.transformer import ImportedModel, ImportedSide
+from nmt.extensions.vocabularies.sentencepiece_model import LANGUAGE_TAG, UNUSED_NAME
 from nmt.log import log
 from nmt.models.base import Model
 from nmt.signals import signal_at_end_of_parent
 from nmt.symbols import SYMBOLS
-from nmt.text.sentencepiece_file import LANGUAGE_TAG, SPACE_MARK, UNUSED_NAME
+from nmt.text.sentencepiece_file import SPACE_MARK
 from nmt.translate.forced_decoding import force_decode
 
 COMPARED_PAIRS: Final = 16

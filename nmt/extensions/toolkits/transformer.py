@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from nmt.checkpoint import LoadedModel, build_model, put_weights, save_model, weights_of
 from nmt.errors import UserError, expecting, one_line, quoted
 from nmt.extensions.toolkits.layout import Array
+from nmt.extensions.vocabularies.sentencepiece_model import SENTENCEPIECE_START, UNUSED_NAME, rearranged
 from nmt.models.base import Model, Vocabularies
 from nmt.models.options import TransformerOptions
 from nmt.models.saved import ModelFacts
@@ -20,7 +21,6 @@ from nmt.models.transformer import Transformer
 from nmt.signals import StopCheck
 from nmt.symbols import SYMBOLS
 from nmt.text.pipeline import Pipeline, Side, SideSettings
-from nmt.text.sentencepiece_file import SENTENCEPIECE_START, UNUSED_NAME, rearranged
 from nmt.text.vocabulary import CodesVocabulary, SentencepieceVocabulary, Vocabulary, WordVocabulary
 
 LANGUAGE: Final = re.compile(r"[\w@.-]{1,40}")
