@@ -36,9 +36,10 @@ class Database(Storage):
             yield Stream(ChunkReader(lines), str(path), stored.disk)
         tables.close()
 
-    def check_text(self, content):
+    def text_of(self, content, path):
         if content.peek(6).startswith(b"SQLite"):
             raise UserError(f"{content.place}: is a database (name a table of it)")
+        return content
 '''
 
 

@@ -19,8 +19,8 @@ from nmt.errors import ArtefactError, InputError, UserError
 from nmt.extensions.archives import members
 from nmt.extensions.archives.whole import check_whole
 from nmt.storages import streams
-from nmt.storages.base import text_exists
-from nmt.text.corpus import count_lines, open_text, raw_lines, read_lines
+from nmt.storages.base import open_text, text_exists
+from nmt.text.corpus import count_lines, raw_lines, read_lines
 from nmt.translate.windows import LineEstimate, pairs
 
 CHANCE = random.Random(1)

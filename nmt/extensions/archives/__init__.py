@@ -1,1 +1,1 @@
-"""Texts in tar and zip archives, read as streams."""
+"""Texts in tar and zip archives, and in sgm files, read as streams."""

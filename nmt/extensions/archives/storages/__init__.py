@@ -1,1 +1,1 @@
-"""Archives as storages of texts."""
+"""Archives and sgm files as storages of texts."""

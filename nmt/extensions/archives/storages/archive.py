@@ -42,9 +42,9 @@ class ArchiveStorage(Storage):
             while whole and archive.read(READ_BYTES):
                 pass
 
-    def check_text(self, content: Stream) -> None:
+    def text_of(self, content: Stream, path: Path) -> Stream:
         if not is_archive(content):
-            return
+            return content
         of_zip = is_zip(content)
         names = (member.name for member in members_of(content) if not member.refused)
         first = next(names, "NAME")
