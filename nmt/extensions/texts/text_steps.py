@@ -8,7 +8,7 @@ through a model together.
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from itertools import compress, pairwise
+from itertools import compress, pairwise, takewhile
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -136,7 +136,7 @@ class _TextJob:
 
     def translated(self, passages: Sequence[Passage]) -> Generator[Round, list[Translation], list[Translation]]:
         """The translation of each passage, as it is written."""
-        self.tags = self.pipeline.source.prepare.leading_tags(passages[0].text) if passages else ""
+        self.tags = self._leading_tags(passages[0].text) if passages else ""
         contexts = self._contexts(passages, self._earlier())
         found = yield from self._search(passages, contexts)
         written = list(map(self._written, found))
@@ -180,7 +180,7 @@ class _TextJob:
         for line in self.request.context or ():
             layout = _layout(line[:MAX_TEXT_CHARACTERS], self.settings, self.settings.split, self.pipeline)
             texts = [part.text for part in layout if isinstance(part, Passage) and not is_invisible(part.text)]
-            tags = self.pipeline.source.prepare.leading_tags(texts[0]) if texts else ""
+            tags = self._leading_tags(texts[0]) if texts else ""
             sentences += [self._tagged(text, tags) for text in texts]
         return tuple(sentences)
 
@@ -224,12 +224,17 @@ class _TextJob:
         text = self._tagged(passage.text, self.tags)
         return structs.replace(self.request, text=text, phrases=phrases, others={}, context=context)
 
+    def _leading_tags(self, text: str) -> str:
+        """The tags at the beginning of a raw text, with a space between them."""
+        tags = self.pipeline.source.prepare.tags
+        return " ".join(takewhile(tags.__contains__, text.split())) if tags else ""
+
     def _tagged(self, text: str, tags: str) -> str:
         """A text that begins with tags, unless it has tags of its own."""
         return " ".join(filter(None, (self._added_tags(text, tags), text)))
 
     def _added_tags(self, text: str, tags: str) -> str:
-        return "" if self.pipeline.source.prepare.leading_tags(text) else tags
+        return "" if self._leading_tags(text) else tags
 
     def _written(self, found: _PassageTranslation) -> Translation:
         """A translation with the tags of its passage."""

@@ -19,7 +19,7 @@ from nmt.extensions.toolkits.huggingface import (
     sines_before_cosines,
 )
 from nmt.extensions.toolkits.layout import TORCH_PARTS, Array, parts_of, reordered
-from nmt.extensions.toolkits.transformer import arrays_of, check_exportable, segmenters_of
+from nmt.extensions.toolkits.transformer import arrays_of, check_exportable, distinct_pieces, segmenters_of
 from nmt.extensions.vocabularies.sentencepiece_model import LANGUAGE_TAG
 from nmt.files import to_json
 from nmt.models.options import TransformerOptions
@@ -46,7 +46,7 @@ def write_huggingface(loaded: LoadedModel, output: Path, check: StopCheck) -> No
         raise UserError(f"{quoted(loaded.folder)}: has --norm-position pre; {HUGGINGFACE} does not")
     segmenters = segmenters_of(loaded, HUGGINGFACE)
     sides = (pipeline.source,) if pipeline.joint else (pipeline.source, pipeline.target)
-    names = [list(map(_without_mark, side.distinct_pieces(loaded.folder))) for side in sides]
+    names = [list(map(_without_mark, distinct_pieces(side, loaded.folder))) for side in sides]
     if any(len(set(pieces)) < len(pieces) for pieces in names):
         raise UserError(
             f"{quoted(loaded.folder)}: a language's tag stands twice in its vocabulary; {HUGGINGFACE} has one"

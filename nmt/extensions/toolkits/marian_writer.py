@@ -24,7 +24,7 @@ from nmt.extensions.toolkits.marian import (
     array_names,
     to_yaml,
 )
-from nmt.extensions.toolkits.transformer import arrays_of, check_exportable
+from nmt.extensions.toolkits.transformer import arrays_of, check_exportable, distinct_pieces
 from nmt.extensions.vocabularies.sentencepiece_model import control_piece, with_pieces
 from nmt.models.options import TransformerOptions
 from nmt.signals import StopCheck
@@ -122,6 +122,6 @@ def _vocabulary(side: Side, loaded: LoadedModel) -> tuple[str, bytes]:
         model = side.vocabulary.to_bytes()
         pieces = [*map(control_piece, ROWS_BEFORE), *read_pieces(model)[len(SYMBOLS) :]]
         return ".spm", with_pieces(model, pieces, {EOS: MARIAN_EOS, UNK: MARIAN_UNK})
-    names = side.distinct_pieces(loaded.folder)
+    names = distinct_pieces(side, loaded.folder)
     entries = [*(names[token] for token in ROWS_BEFORE), *names[len(SYMBOLS) :]]
     return ".yml", to_yaml({entry: i for i, entry in enumerate(entries)})

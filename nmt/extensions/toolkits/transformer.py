@@ -1,6 +1,7 @@
 """A Transformer of another toolkit as a model folder: its weights by our names, and its text pipeline."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -212,6 +213,21 @@ def check_exportable(
     if reason := next((reason for reason, is_so in reasons.items() if is_so), None):
         raise UserError(f"{name}: has {reason}; {toolkit} does not")
     return model.options
+
+
+def distinct_pieces(side: Side, place: object) -> list[str]:
+    """The names of all tokens by id, for toolkits that know tokens by them. place: of the model, for the error
+
+    Raises UserError if two tokens have the same name.
+    """
+    pieces = [side.piece(token) for token in range(side.size)]
+    if len(set(pieces)) < len(pieces):
+        twice = quoted(next(piece for piece, times in Counter(pieces).items() if times > 1))
+        raise UserError(
+            f"{quoted(place)}: two entries of its vocabulary are written '{twice}', one may be a control symbol; "
+            "other toolkits cannot tell them apart"
+        )
+    return pieces
 
 
 def segmenters_of(loaded: LoadedModel, toolkit: str) -> tuple[bytes, bytes]:
