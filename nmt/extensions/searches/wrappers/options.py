@@ -27,3 +27,8 @@ class ShortlistSearchOptions:
     shortlist: str | None = opt(
         None, "file of nmt shortlist: search only among tokens that may translate those of the source"
     )
+
+    def __post_init__(self) -> None:
+        models = getattr(self, "model", ())
+        if self.shortlist is not None and isinstance(models, tuple) and len(models) > 1:
+            raise ValueError(f"--shortlist: works with one model, and {len(models)} are given (leave it out)")
