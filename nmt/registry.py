@@ -48,6 +48,9 @@ FOLDERS: Final = {
     "noise": "noises",
     "reporter": "reporters",
     "storage": "storages",
+    "filter": "filters",
+    "wrapper": "wrappers",
+    "viewer": "viewers",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"
@@ -399,16 +402,21 @@ def selected(kind: str, name: str, options: object) -> Entry:
     return find(kind, name)
 
 
-def active(kind: str, options: object) -> list[Entry]:
-    """The parts of a kind that an object of an open options class makes use of, in their `order` and by name.
+def active_names(kind: str, options: object) -> list[str]:
+    """The names of the parts of a kind that an object of an open options class makes use of, sorted. Imports none.
 
     A part is used if one of its own options has another value than its default.
     """
-    found = []
-    for name in names(kind):
-        own = options_of(options_class_of(kind, name))
-        if any(getattr(options, option.name) != option.default for option in own):
-            found.append(find(kind, name))
+    return [
+        name
+        for name in names(kind)
+        if any(getattr(options, o.name) != o.default for o in options_of(options_class_of(kind, name)))
+    ]
+
+
+def active(kind: str, options: object) -> list[Entry]:
+    """The parts of a kind that an object of an open options class makes use of, in their `order` and by name."""
+    found = [find(kind, name) for name in active_names(kind, options)]
     return sorted(found, key=lambda entry: (entry.cls.order, entry.name))  # type: ignore[attr-defined]
 
 

@@ -8,13 +8,7 @@ from modules import FILES, imported_modules, module_of
 from nmt.registry import extension_of
 
 OPEN = """
-nmt.cli.translate -> nmt.extensions.watch.drawings
 nmt.data.prepare -> nmt.extensions.vocabularies.extension
-nmt.decoders.base -> nmt.extensions.searches.avoid
-nmt.decoders.filters -> nmt.extensions.searches.avoid
-nmt.translate.own_engine -> nmt.extensions.searches.rerank
-nmt.translate.own_engine -> nmt.extensions.searches.shortlist
-nmt.translate.own_engine -> nmt.extensions.searches.shortlist_file
 """
 ALLOWED = {  # between extensions, by the tree of docs/explanation/design.md
     ("ctranslate2", "searches"),

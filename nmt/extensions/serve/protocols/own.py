@@ -142,7 +142,7 @@ def _request(text: str | Text, keeps_lines: bool) -> Request:
     if isinstance(text, str):
         text = Text(text)
     line = text.text if keeps_lines else visible_line(text.text)
-    return cleaned_request(line, text.prefix, text.phrases, text.avoid, text.context)
+    return cleaned_request(line, text.prefix, text.phrases, {"avoid": text.avoid}, text.context)
 
 
 async def _events(
