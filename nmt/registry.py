@@ -51,6 +51,7 @@ FOLDERS: Final = {
     "filter": "filters",
     "wrapper": "wrappers",
     "viewer": "viewers",
+    "preparation": "preparations",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"
@@ -405,13 +406,17 @@ def selected(kind: str, name: str, options: object) -> Entry:
 def active_names(kind: str, options: object) -> list[str]:
     """The names of the parts of a kind that an object of an open options class makes use of, sorted. Imports none.
 
-    A part is used if one of its own options has another value than its default.
+    A part is used if one of its own options has another value than its default, or if its options class has a method
+    `is_active` and that says so.
     """
-    return [
-        name
-        for name in names(kind)
-        if any(getattr(options, o.name) != o.default for o in options_of(options_class_of(kind, name)))
-    ]
+    return [name for name in names(kind) if _is_active(options_class_of(kind, name), options)]
+
+
+def _is_active(cls: Any, options: object) -> bool:
+    """Whether the part of an options class is made use of."""
+    if hasattr(cls, "is_active"):
+        return bool(cls.is_active(options))
+    return any(getattr(options, option.name) != option.default for option in options_of(cls))
 
 
 def active(kind: str, options: object) -> list[Entry]:
