@@ -47,6 +47,7 @@ FOLDERS: Final = {
     "start": "starts",
     "noise": "noises",
     "reporter": "reporters",
+    "toolkit": "toolkits",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"
@@ -338,8 +339,9 @@ def _options_classes(kinds: Sequence[str]) -> list[type]:
 def _choices(own: type) -> tuple[tuple[str, ...], ...]:
     """The values that each field of a class which is declared by `choice` takes."""
     return tuple(
-        tuple(dict.fromkeys([field.default, *field.metadata["also"], *_choosable(field.metadata["choice_of"])]))
+        tuple(dict.fromkeys([field.default, *data["also"], *choosable(data["choice_of"], data["able"])]))
         for field in _choosing(own)
+        for data in [field.metadata]
     )
 
 
@@ -347,9 +349,17 @@ def _choosing(own: type) -> list[Any]:
     return [field for field in dataclasses.fields(own) if "choice_of" in field.metadata]
 
 
-def _choosable(kind: str) -> list[str]:
-    """The names of the parts of a kind, but for those that stand in for another, see `selected`."""
-    return [name for name in names(kind) if not hasattr(options_class_of(kind, name), "stands_for")]
+def choosable(kind: str, able: str = "") -> list[str]:
+    """The names of the parts of a kind, but for those that stand in for another, see `selected`.
+
+    able: see `nmt.options.choice`
+    """
+    classes = {name: options_class_of(kind, name) for name in names(kind)}
+    return [
+        name
+        for name, cls in classes.items()
+        if not hasattr(cls, "stands_for") and (not able or getattr(cls, able, True))
+    ]
 
 
 @cache

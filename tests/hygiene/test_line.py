@@ -25,7 +25,6 @@ ALLOWED = {  # between extensions, by the tree of docs/explanation/design.md
     ("serve", "doctor"),
     ("serve", "texts"),
     ("sweep", "watch"),
-    ("toolkits", "ctranslate2"),
     ("zoo", "variants"),
 }
 
