@@ -48,6 +48,7 @@ FOLDERS: Final = {
     "noise": "noises",
     "reporter": "reporters",
     "toolkit": "toolkits",
+    "protocol": "protocols",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"
