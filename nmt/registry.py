@@ -20,7 +20,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, Final, Literal, NamedTuple, TypeVar, dataclass_transform, get_type_hints
 
 from nmt.errors import UserError, needing_torch, quoted, unknown
 from nmt.log import log
@@ -314,21 +314,53 @@ def _preset_files(roots: tuple[Root, ...]) -> dict[str, Preset]:
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
-def open_options_class(*kinds: str) -> Callable[[type[AnyOptions]], type[AnyOptions]]:
+def open_options_class(*kinds: str, shared: Sequence[str] = ()) -> Callable[[type[AnyOptions]], type[AnyOptions]]:
     """Class decorator: an options class whose objects also have the options of every part of some kinds.
 
     The options of such a part are a class of their own in its file or `options.py`; the object is an instance of it too, and
     the part is built with it. So a part brings its flags, and no other file changes. A field declared by `choice` takes the
     names of the parts of its kind. A class that inherits from an open one is open too.
+
+    shared: kinds whose parts are built from the values of their options instead (`shared_values`). All parts with an option of
+        one name share the flag; a name that the class has itself is no flag of theirs
     """
 
     def decorated(cls: type[AnyOptions]) -> type[AnyOptions]:
         own = options_class(cls)
-        own.opened = classmethod(lambda cls: _opened(cls, tuple(_options_classes(kinds)), _choices(cls)))  # type: ignore
+        own.opened = classmethod(lambda cls: _opened(cls, _parts_of(cls, kinds, shared), _choices(cls)))  # type: ignore
         own.__new__ = lambda given, *_, **__: object.__new__(opened(given))  # type: ignore
         return own
 
     return decorated
+
+
+def _parts_of(own: type, kinds: Sequence[str], shared: Sequence[str]) -> tuple[type, ...]:
+    """The options classes that an open class has as its bases."""
+    found = _options_classes(kinds)
+    for kind in shared:
+        taken = frozenset(option.name for cls in (own, *found) for option in dataclasses.fields(cls))
+        found.append(_shared_options(kind, tuple(_options_classes([kind])), taken))
+    return tuple(found)
+
+
+@cache
+def _shared_options(kind: str, classes: Sequence[type], taken: frozenset[str]) -> type:
+    """An options class with each option of several classes once, but for names that are taken."""
+    fields: dict[str, Any] = {}
+    types: dict[str, Any] = {}
+    for cls in classes:
+        for own in dataclasses.fields(cls):
+            if own.name not in {*fields, *taken}:
+                fields[own.name] = dataclasses.field(default=own.default, metadata=own.metadata)
+                types[own.name] = get_type_hints(cls)[own.name]
+    return options_class(type("SharedOptions", (), {**fields, "__annotations__": types, "shared_by": kind}))
+
+
+def shared_values(kind: str, options: object) -> dict[str, Any]:
+    """The values that an object of an open class has for the options that the parts of a kind share, but for defaults."""
+    [shared] = (cls for cls in type(options).__mro__ if vars(cls).get("shared_by") == kind)
+    values = {option.name: getattr(options, option.name) for option in options_of(shared)}
+    return {option.name: values[option.name] for option in options_of(shared) if values[option.name] != option.default}
 
 
 def _options_classes(kinds: Sequence[str]) -> list[type]:
