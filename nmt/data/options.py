@@ -11,8 +11,8 @@ from nmt import opt, options_class, registry
 from nmt.data.encode import BadLine, LengthFilter
 from nmt.errors import is_utf8, quoted
 from nmt.options import MAX_PROCESSES, REQUIRED, as_dict, flag_of
+from nmt.storages.base import text_exists
 from nmt.symbols import SYMBOLS
-from nmt.text.archive import text_exists
 from nmt.text.context import SEPARATOR
 from nmt.text.pipeline import SideSettings
 from nmt.text.sentencepiece_file import SPACE_MARK

@@ -1,5 +1,4 @@
-"""The line between the core and the extensions: nothing outside `nmt/extensions/` imports from it.
-"""
+"""The line between the core and the extensions: nothing outside `nmt/extensions/` imports from it."""
 
 from modules import FILES, imported_modules, module_of
 
@@ -15,7 +14,6 @@ ALLOWED = {  # between extensions, by the tree of docs/explanation/design.md
     ("serve", "doctor"),
     ("serve", "texts"),
     ("sweep", "watch"),
-    ("toolkits", "ctranslate2"),
     ("toolkits", "vocabularies"),
     ("zoo", "variants"),
 }
