@@ -18,6 +18,7 @@ from nmt.data.loader import UpdateBatches
 from nmt.device import Memory
 from nmt.quantities import duration, operations, size
 from nmt.symbols import PAD
+from nmt.train.build import build_run
 from nmt.train.checkpointing import SavedState, check_same
 from nmt.train.estimate import OtherPrograms
 from nmt.train.options import TrainOptions, last_update
@@ -131,7 +132,7 @@ def dry_run_of(options: TrainOptions, parts: Any) -> DryRun:
     memory = Memory(setup.device)
     free = memory.free()
     with setup.joined():
-        run = Run(setup, parts)
+        run = build_run(setup, parts)
         if run.checkpoints.folder.is_dir() and (checkpoint := run.checkpoints.newest_valid()):
             state = SavedState.read(checkpoint)
             check_same(run, checkpoint.folder, state)

@@ -14,6 +14,7 @@ from nmt.locks import Lock
 from nmt.log import log
 from nmt.report.status import METRICS_FILE, TRAIN_LOG
 from nmt.signals import Signals
+from nmt.train.build import build_run
 from nmt.train.checkpointing import resume
 from nmt.train.divergence import divergence, roll_back
 from nmt.train.estimate import RunEstimate
@@ -49,7 +50,7 @@ def train(options: TrainOptions, parts: Any) -> Run:
         Lock(Path(options.output)) if setup.world.leads else nullcontext(),
         Signals(MAX_PASS_SECONDS if setup.world.leads else None) as signals,
     ):
-        run = Run(setup, parts)
+        run = build_run(setup, parts)
         with closing(run.report):
             run.updater = replace(run.updater, watch=SignalWatch(run.world, signals))
             if not resume(run):
