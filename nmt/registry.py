@@ -52,6 +52,7 @@ FOLDERS: Final = {
     "wrapper": "wrappers",
     "viewer": "viewers",
     "preparation": "preparations",
+    "preview": "previews",
     "toolkit": "toolkits",
     "protocol": "protocols",
 }
@@ -444,6 +445,11 @@ def selected(kind: str, name: str, options: object) -> Entry:
         if getattr(cls, "stands_for", None) == name and cls.is_active(options):
             return find(kind, other)
     return find(kind, name)
+
+
+def option_names(kind: str) -> list[str]:
+    """The names of the options of all parts of a kind."""
+    return [option.name for name in names(kind) for option in options_of(options_class_of(kind, name))]
 
 
 def active_names(kind: str, options: object) -> list[str]:
