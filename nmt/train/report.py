@@ -17,9 +17,9 @@ import msgspec
 
 from nmt import registry
 from nmt.errors import ResourceError, naming, quoted, storage_error
+from nmt.files import open_to_append
 from nmt.log import log
 from nmt.quantities import clock, operations, size
-from nmt.report.appended import open_to_append
 from nmt.report.saved_status import STATUS_FILE, EndReason, RunEnd, SavedStatus, save_status
 from nmt.report.status import LOSS_TEXT_PARTS, METRICS_FILE, LogWindow, RunStatus, loss_text
 from nmt.reporters.base import Reporter
