@@ -331,9 +331,10 @@ class Run:
     def agree(self, signal: int | None) -> int | None:
         """Set the clock, and return the signal that any rank received: all ranks stop, save and log at the same update."""
         limit = self.progress.limit
-        agreed = self.world.agree(time.monotonic() - self.started, signal, limit.max_micro_batch_tokens)
-        self.seconds, signal, limit.max_micro_batch_tokens = agreed
-        return signal
+        seconds = time.monotonic() - self.started if self.world.leads else 0.0
+        self.seconds, number, tokens = self.world.maximum(seconds, signal or 0, -limit.max_micro_batch_tokens)
+        limit.max_micro_batch_tokens = -int(tokens)
+        return int(number) or None
 
     def evaluated_weights(self) -> dict[str, torch.Tensor]:
         """The weights that a checkpoint has and a validation measures, by name; an average, if there is one.
