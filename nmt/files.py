@@ -99,7 +99,7 @@ def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
     """The descriptor of a file or folder that is not written to."""
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe is an error later
     try:
         yield handle
     finally:
