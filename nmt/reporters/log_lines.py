@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from nmt import register
+from nmt.files import open_to_append
 from nmt.log import log
-from nmt.report.appended import open_to_append
 from nmt.report.run_status import TRAIN_LOG
 from nmt.reporters.base import Reporter
 from nmt.reporters.options import LogLinesOptions

@@ -18,8 +18,8 @@ import msgspec
 from nmt import registry
 from nmt.data.loader import UpdateBatches
 from nmt.errors import ResourceError, naming, quoted, storage_error
+from nmt.files import open_to_append
 from nmt.log import log
-from nmt.report.appended import open_to_append
 from nmt.report.run_status import METRICS_FILE, STATUS_FILE, EndReason, RunEnd, RunStatus, SavedStatus, save_status
 from nmt.reporters.base import Reporter
 from nmt.train.options import TrainOptions

@@ -145,8 +145,10 @@ class Run:
         signal: that this rank received
         """
         limit = self.progress.limit
-        agreed = self.world.agree(time.monotonic() - self.started, signal, limit.max_micro_batch_tokens)
-        self.seconds, self.signal, limit.max_micro_batch_tokens = agreed
+        seconds = time.monotonic() - self.started if self.world.leads else 0.0
+        self.seconds, number, tokens = self.world.maximum(seconds, signal or 0, -limit.max_micro_batch_tokens)
+        limit.max_micro_batch_tokens = -int(tokens)
+        self.signal = int(number) or None
 
     def evaluated_weights(self) -> dict[str, torch.Tensor]:
         """The weights that a checkpoint has and a validation measures, by name; an average, if there is one.

@@ -231,14 +231,14 @@ class _Meter:
         make_update(self.run, data)
         if self.run.device.type == "cuda":
             torch.cuda.synchronize(self.run.device)
-        seconds, _, _ = self.run.world.agree(time.monotonic() - began, None, 0)
+        (seconds,) = self.run.world.maximum(time.monotonic() - began)
         cells = sum(batch.cells for batch in data.batches)
         self.run.report.line(f"{cells:,} tokens, padding counted, in {seconds:.2f} s")
         return max(seconds, 1e-9)
 
     def _most(self, tokens: int) -> int:
         """The largest number of any rank."""
-        return -self.run.world.minimum(-tokens)
+        return int(self.run.world.maximum(tokens)[0])
 
 
 def _share(data: UpdateBatches, batch: Batch, tokens: int, times: int) -> UpdateBatches:
