@@ -253,9 +253,11 @@ def _shared(
     options: TranslateOptions, translator: "Translator", world: World
 ) -> "AbstractContextManager[Translator | SharedTranslator]":
     """The translator, or one that shares its lines with the other ranks."""
+    if world.size == 1:
+        return nullcontext(translator)
     from nmt.translate.distributed import leading
 
-    return leading(translator, world, 60 * options.timeout) if world.size > 1 else nullcontext(translator)
+    return leading(translator, world, 60 * options.timeout)
 
 
 def _opened(output: str) -> AbstractContextManager[BinaryIO]:
