@@ -26,7 +26,7 @@ from nmt.models.layers import EPSILON
 from nmt.models.transformer import TransformerOptions
 from nmt.options import options_of
 from nmt.text.pipeline import Pipeline
-from nmt.translate.forced_decoding import score
+from nmt.translate.pair_scores import score
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
