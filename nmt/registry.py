@@ -47,6 +47,7 @@ FOLDERS: Final = {
     "start": "starts",
     "noise": "noises",
     "reporter": "reporters",
+    "preview": "previews",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"
@@ -396,6 +397,11 @@ def selected(kind: str, name: str, options: object) -> Entry:
         if getattr(cls, "stands_for", None) == name and cls.is_active(options):
             return find(kind, other)
     return find(kind, name)
+
+
+def option_names(kind: str) -> list[str]:
+    """The names of the options of all parts of a kind."""
+    return [option.name for name in names(kind) for option in options_of(options_class_of(kind, name))]
 
 
 def active(kind: str, options: object) -> list[Entry]:

@@ -26,10 +26,11 @@ from nmt.quantities import size
 from nmt.schedules.base import Schedule
 from nmt.train.captured import CapturedPasses
 from nmt.train.moving_average import MovingAverage, WeightAverage
-from nmt.train.options import AUTO, TrainOptions, lasting, parse_stages, without_minutes
+from nmt.train.options import AUTO, TrainOptions, lasting, parse_stages
 from nmt.train.parallel import compile_layers, part_counts, recompute, spread
+from nmt.train.periods import without_minutes
 from nmt.train.progress import Progress
-from nmt.train.report import LogOnlyReport, NoReport, Report, reporters_in_use
+from nmt.train.report import NoReport, Report, reporters_in_use
 from nmt.train.run import Run
 from nmt.train.setup import RunSetup, try_criterion
 from nmt.train.update import LossScale, Updater
@@ -41,8 +42,8 @@ from nmt.translate.translator import Translator
 TRIED_PAIRS: Final = 2  # at set-up: of two lengths, one has padding
 
 
-def build_run(setup: RunSetup, parts: Any) -> Run:
-    """Build a run with fresh weights. parts: the chosen ones (nmt.cli.command.Parts)
+def build_run(setup: RunSetup, parts: Any, report: NoReport | None = None) -> Run:
+    """Build a run with fresh weights. parts: the chosen ones (nmt.cli.command.Parts); report: in place of the run's files
 
     The order of the steps matters:
 
@@ -99,7 +100,7 @@ def build_run(setup: RunSetup, parts: Any) -> Run:
             judged_by="loss" if options.best_by == AUTO else options.best_by,
             scale=LossScale() if options.precision == "fp16" else None,
         ),
-        report=_new_report(setup),
+        report=_new_report(setup) if report is None else report,
     )
 
 
@@ -249,10 +250,8 @@ def _with_translator(setup: RunSetup, model: Model, parts: Any) -> Validation | 
 
 
 def _new_report(setup: RunSetup) -> Report | NoReport:
-    """The report of this rank: files and reporters on the leader, log lines alone for a dry run, and nothing elsewhere."""
+    """The report of this rank: files and reporters on the leader, nothing elsewhere."""
     if not setup.world.leads:
         return NoReport()
-    if setup.options.dry_run:
-        return LogOnlyReport()
     folder = Path(setup.options.output)
     return Report(folder, reporters_in_use(setup.options, folder))

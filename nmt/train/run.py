@@ -57,7 +57,9 @@ class Run:
     saving: the checkpoint that is being written; None if there is none
     started: when training began in this process, by the monotonic clock
     minutes_before: minutes of training in earlier processes
-    seconds: of training in this process until the last update, by the leader's clock
+    seconds: of training in this process, by the leader's clock when the ranks agreed last
+    seconds_at_update: the same after the last update, which --max-minutes counts; a validation ends no run
+    signal: a signal that asks to stop, once all ranks know of it
     """
 
     options: TrainOptions
@@ -87,6 +89,8 @@ class Run:
     failed_saves: int = 0
     minutes_before: float = 0.0
     seconds: float = 0.0
+    seconds_at_update: float = 0.0
+    signal: int | None = None
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -123,19 +127,26 @@ class Run:
         options, progress = self.options, self.progress
         if options.patience is not None and progress.stalled >= options.patience:
             return "patience", f"no new best by {progress.judged_by} in {progress.stalled} validations"
-        done = {"max_updates": progress.update, "max_epochs": self.epochs, "max_minutes": self.seconds / 60}
+        done = {"max_updates": progress.update, "max_epochs": self.epochs, "max_minutes": self.seconds_at_update / 60}
         shares = {name: count / (getattr(options, name) or math.inf) for name, count in done.items()}
         name = max(done, key=shares.__getitem__)
         if shares[name] >= 1:
             return name, f"{flag_of(name)} {getattr(options, name)} is reached"
         return self.schedule.end
 
-    def agree(self, signal: int | None) -> int | None:
-        """Set the clock, and return the signal that any rank received: all ranks stop, save and log at the same update."""
+    @property
+    def ends(self) -> bool:
+        """Whether the update that was made is the last of this process: the run is finished, or a signal asks to stop."""
+        return self.finished or self.signal is not None
+
+    def agree(self, signal: int | None) -> None:
+        """Set the clock and the signal alike on all ranks, so that they stop, save and log at the same update.
+
+        signal: that this rank received
+        """
         limit = self.progress.limit
         agreed = self.world.agree(time.monotonic() - self.started, signal, limit.max_micro_batch_tokens)
-        self.seconds, signal, limit.max_micro_batch_tokens = agreed
-        return signal
+        self.seconds, self.signal, limit.max_micro_batch_tokens = agreed
 
     def evaluated_weights(self) -> dict[str, torch.Tensor]:
         """The weights that a checkpoint has and a validation measures, by name; an average, if there is one.

@@ -27,7 +27,7 @@ from nmt.locks import Lock
 from nmt.log import log
 from nmt.metrics.base import Metric
 from nmt.options import MAX_PROCESSES, REQUIRED, flag_of, names_of, opt, options_class, toml_line
-from nmt.report.status import VALIDATION_PREFIX
+from nmt.report.run_status import VALIDATION_PREFIX
 from nmt.runs import SWEPT_FILE, find_model
 from nmt.text.corpus import count_lines, misaligned
 from nmt.train.options import TrainOptions
