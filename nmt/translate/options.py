@@ -39,10 +39,12 @@ class TranslatorOptions:
         "(nmt prepare --right-to-left), of the other direction, or a language model",
     )
     rerank_weights: tuple[float, ...] = opt(
-        (), "weight of the score of the search, then of each --rerank, `1,0.5`; none: equal weights"
+        (),
+        "weight of the score of the search, then of each --rerank, `1,0.5`; none: equal weights",
+        needs=("rerank",),
     )
     rerank_candidates: int | None = opt(
-        None, "with --rerank: candidates of the search; none: its beam size, else --n-best", minimum=1
+        None, "candidates of the search; none: its beam size, else --n-best", minimum=1, needs=("rerank",)
     )
     engine: str = opt(AUTO_ENGINE, ENGINE_HELP)
     batch_tokens: int | Literal["auto"] = opt(
@@ -66,9 +68,11 @@ class TranslatorOptions:
         minimum=0,
         maximum=1,
     )
-    replace_unk: bool = opt(False, "replace each unknown word by the source word with the most attention")
+    replace_unk: bool = opt(
+        False, "replace each unknown word by the source word with the most attention", excludes=("raw_tokens",)
+    )
     unk_dictionary: str | None = opt(
-        None, "with --replace-unk: file of source words and their translations, one pair a line"
+        None, "file of source words and their translations, one pair a line", needs=("replace_unk",)
     )
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
     replicas: int | None = opt(
@@ -88,7 +92,9 @@ class TranslatorOptions:
         False, "fuse each layer's step with torch.compile; for GPUs; needs a compiler and a minute at the start"
     )
     capture: bool = opt(
-        False, "replay the layers' steps as CUDA graphs, one launch a step; for GPUs, with caches of rounded sizes"
+        False,
+        "replay the layers' steps as CUDA graphs, one launch a step; for GPUs, with caches of rounded sizes",
+        excludes=("compile",),
     )
     shortlist: str | None = opt(
         None, "file of nmt shortlist: search only among tokens that may translate those of the source"
@@ -99,14 +105,6 @@ class TranslatorOptions:
         object.__setattr__(self, "engine", engine_name(self.engine))
         if self.alignment not in (None, "hard", "soft") and not _is_weight(self.alignment):
             raise ValueError(f"--alignment {self.alignment}: must be hard, soft, or a number from 0 to 1")
-        if self.capture and self.compile:
-            raise ValueError("--capture, --compile: one of them at a time (leave the other out)")
-        if self.unk_dictionary is not None and not self.replace_unk:
-            raise ValueError("--unk-dictionary: has no effect without --replace-unk (give it too)")
-        if self.replace_unk and self.raw_tokens:
-            raise ValueError("--replace-unk: works on words, and --raw-tokens prints tokens (leave one of them out)")
-        if (self.rerank_weights or self.rerank_candidates is not None) and not self.rerank:
-            raise ValueError("--rerank-weights, --rerank-candidates: have no effect without --rerank (give it too)")
 
 
 def _is_weight(text: str) -> bool:
