@@ -147,14 +147,6 @@ class TrainOptions:
     clip_norm: float = opt(
         0.0, "largest 2-norm of the gradient; 0 does not clip, as the paper", minimum=0, must_stay=True
     )
-    ema: float = opt(
-        0.0,
-        "decay of a moving average of the weights, 0.999; it is validated, saved and translated with; 0 is none",
-        aliases=("ema-decay",),
-        minimum=0,
-        below=1,
-        must_stay=True,
-    )
     on_divergence: Literal["stop", "rollback"] = opt(
         "stop",
         "stop after ten losses in a row that are not finite; rollback goes on from the last checkpoint before, with other "

@@ -47,6 +47,18 @@ class LoraOptions:
 
 
 @options_class
+class MovingAverageOptions:
+    ema: float = opt(
+        0.0,
+        "decay of a moving average of the weights, 0.999; it is validated, saved and translated with; 0 is none",
+        aliases=("ema-decay",),
+        minimum=0,
+        below=1,
+        must_stay=True,
+    )
+
+
+@options_class
 class DeepenOptions:
     deepen: bool = opt(
         False,
