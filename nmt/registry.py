@@ -407,12 +407,14 @@ def option_names(kind: str) -> list[str]:
 def active(kind: str, options: object) -> list[Entry]:
     """The parts of a kind that an object of an open options class makes use of, in their `order` and by name.
 
-    A part is used if one of its own options has another value than its default.
+    A part is used if one of its own options has another value than its default, or if its options class has `is_wanted()`,
+    which says that it is used without an option.
     """
     found = []
     for name in names(kind):
-        own = options_of(options_class_of(kind, name))
-        if any(getattr(options, option.name) != option.default for option in own):
+        cls: Any = options_class_of(kind, name)
+        given = any(getattr(options, option.name) != option.default for option in options_of(cls))
+        if given or (hasattr(cls, "is_wanted") and cls.is_wanted()):
             found.append(find(kind, name))
     return sorted(found, key=lambda entry: (entry.cls.order, entry.name))  # type: ignore[attr-defined]
 

@@ -5,4 +5,9 @@ from nmt import options_class
 
 @options_class
 class LogLinesOptions:
-    """Log lines are always written."""
+    """None: log lines are always written."""
+
+    @classmethod
+    def is_wanted(cls) -> bool:
+        """Whether it is in use without an option: always."""
+        return True

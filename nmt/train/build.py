@@ -30,7 +30,7 @@ from nmt.train.options import AUTO, TrainOptions, lasting, parse_stages
 from nmt.train.parallel import compile_layers, part_counts, recompute, spread
 from nmt.train.periods import without_minutes
 from nmt.train.progress import Progress
-from nmt.train.report import NoReport, Report, reporters_in_use
+from nmt.train.report import NoReport, Report
 from nmt.train.run import Run
 from nmt.train.setup import RunSetup, try_criterion
 from nmt.train.update import LossScale, Updater
@@ -255,5 +255,6 @@ def _new_report(setup: RunSetup) -> Report | NoReport:
     """The report of this rank: files and reporters on the leader, nothing elsewhere."""
     if not setup.world.leads:
         return NoReport()
-    folder = Path(setup.options.output)
-    return Report(folder, reporters_in_use(setup.options, folder))
+    options, folder = setup.options, Path(setup.options.output)
+    reporters: list[Any] = [entry.cls(options, folder) for entry in registry.active("reporter", options)]
+    return Report(folder, reporters)

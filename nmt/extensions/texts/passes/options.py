@@ -1,9 +1,10 @@
 """The options of texts that are more than a line. Without torch, so that `--help` answers at once."""
 
-from typing import Any
+from typing import Any, Literal
 
 from nmt import opt, options_class
-from nmt.extensions.texts.markup import MarkupName
+
+MarkupName = Literal["none", "html", "xml"]
 
 
 @options_class

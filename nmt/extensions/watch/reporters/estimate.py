@@ -69,11 +69,6 @@ class Estimate(Reporter):
         self._logged = self._warned = False
         self._updates, self._timed_from = 0, 0.0  # by the run's clock, from the end of the first update on
 
-    @classmethod
-    def is_wanted(cls) -> bool:
-        """See Reporter."""
-        return True
-
     def update(self, run: Run, data: UpdateBatches) -> None:
         """See Reporter."""
         self._updates += 1
