@@ -20,11 +20,6 @@ class LogLines(Reporter):
     def __init__(self, options: Any, folder: Path) -> None:
         self._path = folder / TRAIN_LOG
 
-    @classmethod
-    def is_wanted(cls) -> bool:
-        """See Reporter."""
-        return True
-
     def start(self) -> None:
         """Raises ResourceError if train.log cannot be opened."""
         descriptor = open_to_append(self._path)
