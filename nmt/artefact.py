@@ -40,7 +40,8 @@ from nmt.locks import LOCK, Lock, holder_of
 from nmt.log import log
 from nmt.version import __version__
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 1  # of the kinds that NEWER_FORMATS does not name
+NEWER_FORMATS: Final = {"prepared-data": 2}  # the newest of a kind; earlier ones are read too
 MANIFEST: Final = "manifest.json"
 KIND_NAMES: Final = {  # in messages
     "prepared-data": "prepared data (nmt prepare)",
@@ -164,7 +165,12 @@ def _manifest_of(folder: Path, kind: str, facts: Mapping[str, Any]) -> bytes:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != LOCK
     }
-    head = {"format": FORMAT_VERSION, "kind": kind, "program": __version__, "python": platform.python_version()}
+    head = {
+        "format": NEWER_FORMATS.get(kind, FORMAT_VERSION),
+        "kind": kind,
+        "program": __version__,
+        "python": platform.python_version(),
+    }
     return to_json({**head, **facts, "files": files})
 
 
@@ -362,8 +368,9 @@ def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
     content = read_json(folder / MANIFEST)
     manifest: dict[str, Any] = content if isinstance(content, dict) else {}
     version, kind = manifest.get("format"), manifest.get("kind")
-    if isinstance(version, int) and version > FORMAT_VERSION:  # its other entries may have other meanings
-        raise _other_format(folder, version)
+    newest = NEWER_FORMATS.get(str(kind), FORMAT_VERSION)
+    if isinstance(version, int) and version > newest:  # its other entries may have other meanings
+        raise _other_format(folder, version, newest)
     if kind not in kinds:
         name = KIND_NAMES.get(str(kind), quoted(kind))
         raise ArtefactError(f"{quoted(folder)}: is the folder of {name}; must be that of {expected}")
@@ -371,14 +378,14 @@ def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
         raise ArtefactError(
             f"{quoted(folder / MANIFEST)}: damaged: `files` must be a table of names with size and sha256 ({REPAIR})"
         )
-    if version != FORMAT_VERSION:
-        raise _other_format(folder, version)
+    if version not in range(1, newest + 1):
+        raise _other_format(folder, version, newest)
     return manifest
 
 
-def _other_format(folder: Path, version: object) -> OtherFormatError:
+def _other_format(folder: Path, version: object, newest: int) -> OtherFormatError:
     return OtherFormatError(
-        f"{quoted(folder)}: has format {quoted(version)}, this nmt reads {FORMAT_VERSION} (use the nmt that wrote it)"
+        f"{quoted(folder)}: has format {quoted(version)}, this nmt reads {newest} (use the nmt that wrote it)"
     )
 
 

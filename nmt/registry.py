@@ -48,6 +48,7 @@ FOLDERS: Final = {
     "noise": "noises",
     "reporter": "reporters",
     "preparation": "preparations",
+    "column": "columns",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"
