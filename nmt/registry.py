@@ -52,6 +52,7 @@ FOLDERS: Final = {
     "wrapper": "wrappers",
     "viewer": "viewers",
     "preparation": "preparations",
+    "column": "columns",
     "preview": "previews",
     "toolkit": "toolkits",
     "protocol": "protocols",
