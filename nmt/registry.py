@@ -48,6 +48,7 @@ FOLDERS: Final = {
     "noise": "noises",
     "reporter": "reporters",
     "storage": "storages",
+    "preparation": "preparations",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"
@@ -402,12 +403,14 @@ def selected(kind: str, name: str, options: object) -> Entry:
 def active(kind: str, options: object) -> list[Entry]:
     """The parts of a kind that an object of an open options class makes use of, in their `order` and by name.
 
-    A part is used if one of its own options has another value than its default.
+    A part is used if one of its own options has another value than its default, or if its options class has a method
+    `is_active` and that says so.
     """
     found = []
     for name in names(kind):
-        own = options_of(options_class_of(kind, name))
-        if any(getattr(options, option.name) != option.default for option in own):
+        cls: Any = options_class_of(kind, name)
+        is_changed = any(getattr(options, option.name) != option.default for option in options_of(cls))
+        if cls.is_active(options) if hasattr(cls, "is_active") else is_changed:
             found.append(find(kind, name))
     return sorted(found, key=lambda entry: (entry.cls.order, entry.name))  # type: ignore[attr-defined]
 

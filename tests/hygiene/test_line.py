@@ -9,7 +9,6 @@ from nmt.registry import extension_of
 
 OPEN = """
 nmt.cli.translate -> nmt.extensions.watch.drawings
-nmt.data.prepare -> nmt.extensions.vocabularies.extension
 nmt.decoders.base -> nmt.extensions.searches.avoid
 nmt.decoders.filters -> nmt.extensions.searches.avoid
 nmt.translate.own_engine -> nmt.extensions.searches.rerank
@@ -22,6 +21,7 @@ ALLOWED = {  # between extensions, by the tree of docs/explanation/design.md
     ("doctor", "watch"),
     ("documents", "texts"),
     ("methods", "vocabularies"),
+    ("searches", "methods"),
     ("serve", "doctor"),
     ("serve", "texts"),
     ("sweep", "watch"),

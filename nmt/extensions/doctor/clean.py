@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from nmt.data.duplicates import find_repeated
 from nmt.data.encode import Chunk, FilePair, chunks, digests_of
-from nmt.data.sets import TrainingFiles, check_regular, training_files
+from nmt.data.options import TrainingFiles
+from nmt.data.sets import check_regular, training_files
 from nmt.data.workers import in_order
 from nmt.errors import InputError, UserError, naming, quoted, unknown
 from nmt.extensions.doctor.examine import DETECTORS, fault_place, fault_texts, pair_of

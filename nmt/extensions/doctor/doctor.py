@@ -15,8 +15,9 @@ import numpy as np
 
 from nmt.data.duplicates import find_repeated
 from nmt.data.encode import CHUNK_PAIRS, FilePair
+from nmt.data.options import CorpusOptions
 from nmt.data.row_files import SIDES
-from nmt.data.sets import CorpusOptions, Kind, set_label, text_sets
+from nmt.data.sets import Kind, set_label, text_sets
 from nmt.data.shards import REPORT_FILE, PreparedData, named_pipeline
 from nmt.data.workers import in_order
 from nmt.errors import expecting, quoted

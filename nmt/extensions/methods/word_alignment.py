@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from nmt.data.batching import Indices
 from nmt.data.row_files import COLUMN_TYPES, LENGTH
 from nmt.log import Bar, log
+from nmt.preparations.base import PairIds
 from nmt.rows import Rows
 from nmt.signals import StopCheck
 from nmt.text.vocabulary import expand_ranges
@@ -40,19 +41,6 @@ def different(arrays: Iterable[Indices]) -> Indices:
         if sum(map(len, waiting)) > len(numbers):
             numbers, waiting = np.unique(np.concatenate([numbers, *waiting])), []
     return np.unique(np.concatenate([numbers, *waiting]))
-
-
-@dataclass(frozen=True)
-class PairIds:
-    """The ids of all training pairs. lengths: (N, 2); source, target: ids, one pair after the other
-
-    target_reversed: whether targets stand from their end to their beginning
-    """
-
-    lengths: NDArray[Any]
-    source: NDArray[Any]
-    target: NDArray[Any]
-    target_reversed: bool = False
 
 
 @dataclass(frozen=True)
