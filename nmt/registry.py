@@ -48,6 +48,7 @@ FOLDERS: Final = {
     "noise": "noises",
     "reporter": "reporters",
     "storage": "storages",
+    "subword": "subwords",
     "preparation": "preparations",
 }
 PACKAGE: Final = Path(__file__).parent
