@@ -85,15 +85,18 @@ class Part:
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
 
-def choice(kind: str, default: str, help: str, aliases: Sequence[str] = (), also: Sequence[str] = ()) -> Any:
+def choice(
+    kind: str, default: str, help: str, aliases: Sequence[str] = (), also: Sequence[str] = (), able: str = ""
+) -> Any:
     """A field of an open options class that names a part: `ffn: str = choice("ffn", "dense", "which network")`.
 
     The options of all parts of the kind stand beside it (see `registry.open_options_class`).
     kind, default, help, aliases: see `part`
     also: values that name no part, such as "auto"
+    able: leaves out the parts whose options class has this class attribute, and has it False: `reads = False`
     """
-    metadata = {"help": help, "aliases": tuple(aliases), "choice_of": kind, "also": tuple(also)}
-    return dataclasses.field(default=default, metadata=metadata)
+    names = {"choice_of": kind, "also": tuple(also), "able": able}
+    return dataclasses.field(default=default, metadata={"help": help, "aliases": tuple(aliases), **names})
 
 
 def part(
@@ -141,7 +144,7 @@ class Option:
     bounds: see BOUND_CHECKS
     is_size, must_stay: see `opt`
     kind: of the part that the option chooses, if it chooses one with options of its own
-    choice_of, also: see `choice`
+    choice_of, also, able: see `choice`
     path: where the part stands that has the option, `criterion.decoder`; empty for a command's own
     key: its key in settings and saved files; its flag has the same spelling
     words: how many words without a flag may give its value: 0, 1, or None for all that remain
@@ -158,6 +161,7 @@ class Option:
     kind: str = ""
     choice_of: str = ""
     also: tuple[str, ...] = ()
+    able: str = ""
     path: str = ""
     key: str = ""
     words: int | None = 0

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nmt.report.status import LogWindow, RunStatus
+from nmt.report.run_status import RunStatus
 
 
 class Reporter:
@@ -45,7 +45,13 @@ class Reporter:
     def examples(self, examples: Sequence[tuple[str, str, str]]) -> None:
         """A few examples of a validation: (source, translation, reference)."""
 
-    def show(self, status: RunStatus, window: LogWindow) -> None:
+    def update(self, run: Any, data: Any) -> None:
+        """An update was made of a run (nmt.train.run.Run), which is only to be looked at.
+
+        data: that of the update on this rank (nmt.data.loader.UpdateBatches)
+        """
+
+    def show(self, status: RunStatus) -> None:
         """The state of the run, at most once a second; only for one that draws."""
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from nmt import register
 from nmt.log import log
 from nmt.report.appended import open_to_append
-from nmt.report.status import TRAIN_LOG
+from nmt.report.run_status import TRAIN_LOG
 from nmt.reporters.base import Reporter
 from nmt.reporters.options import LogLinesOptions
 

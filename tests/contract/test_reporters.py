@@ -78,7 +78,7 @@ def test_log_lines_are_always_in_use_and_a_display_on_a_terminal_alone(tmp_path,
         options = make(TrainOptions, {"data": "data", "output": "run", **given})
         return [reporter.part_name for reporter in reporters_in_use(options, Path(tmp_path))]
 
-    assert names() == ["log-lines"]
-    assert names(tensorboard=True) == ["log-lines", "tensorboard"]
+    assert names() == ["estimate", "log-lines"]
+    assert names(tensorboard=True) == ["estimate", "log-lines", "tensorboard"]
     monkeypatch.setattr(type(log), "live", True)
-    assert names() == ["log-lines", "display"]
+    assert names() == ["estimate", "log-lines", "display"]

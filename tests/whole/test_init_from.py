@@ -102,7 +102,7 @@ def test_a_run_that_begins_with_all_of_a_state_is_the_run_that_went_on(ema, data
 
 
 def test_epochs_are_counted_from_where_the_data_begins(data, tmp_path, call, monkeypatch):
-    monkeypatch.setattr("nmt.train.estimate.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("nmt.extensions.watch.reporters.estimate.FIRST_SECONDS", 0.0)
     assert call(*train_arguments(data, tmp_path / "first", 20)).code == 0
     given = ("--max-epochs=2", f"--init-from={tmp_path / 'first'}", "--init-state=schedule")
     arguments = train_arguments(data, tmp_path / "run", 1000, *given)

@@ -145,3 +145,8 @@ class ErrorAnswer(Struct):
     """The answer to a request that failed."""
 
     error: Problem
+
+
+def error_answer(status: int, message: str) -> ErrorAnswer:
+    """The answer to a request that failed. status: of HTTP"""
+    return ErrorAnswer(Problem(status, message))

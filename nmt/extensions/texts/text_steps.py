@@ -7,7 +7,7 @@ through a model together.
 
 import math
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress, pairwise, takewhile
 from typing import Final, NamedTuple
 
@@ -65,7 +65,7 @@ def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> 
         return Translation(error=request.error)
     is_cut = (settings.split or settings.markup != "none") and len(request.text) > MAX_TEXT_CHARACTERS
     if is_cut:
-        request = structs.replace(request, text=request.text[:MAX_TEXT_CHARACTERS])
+        request = replace(request, text=request.text[:MAX_TEXT_CHARACTERS])
     is_constrained = bool(request.prefix or request.phrases)
     layout = _layout(request.text, settings, settings.split and not is_constrained, pipeline)
     passages = [part for part in layout if isinstance(part, Passage)]
@@ -222,7 +222,7 @@ class _TextJob:
         terms = self.settings.glossary.phrases(passage.text) if self.settings.glossary else ()
         phrases = tuple(dict.fromkeys((*self.request.phrases, *terms)))
         text = self._tagged(passage.text, self.tags)
-        return structs.replace(self.request, text=text, phrases=phrases, others={}, context=context)
+        return replace(self.request, text=text, phrases=phrases, others={}, context=context)
 
     def _leading_tags(self, text: str) -> str:
         """The tags at the beginning of a raw text, with a space between them."""

@@ -9,7 +9,7 @@ import torch
 from nmt.artefact import new_folder
 from nmt.checkpoint import LoadedModel, size_of, write_tensors
 from nmt.errors import UserError, quoted
-from nmt.extensions.toolkits.huggingface import (
+from nmt.extensions.toolkits.huggingface_reader import (
     HUGGINGFACE_CONFIG,
     SPM_FILES,
     STACKS,
@@ -30,7 +30,6 @@ from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 from nmt.text.sentencepiece_file import SPACE_MARK
 
 HUGGINGFACE: Final = "Hugging Face's Marian"
-HUGGINGFACE_KIND: Final = "huggingface"  # of a written folder, in its manifest
 GENERATION_CONFIG: Final = "generation_config.json"
 DEFAULT_POSITIONS: Final = 512  # of models without a table of positions
 NUM_BEAMS: Final = 4  # of the search that a written folder asks for
@@ -53,7 +52,7 @@ def write_huggingface(loaded: LoadedModel, output: Path, check: StopCheck) -> No
         )
     vocabularies = [{piece: i for i, piece in enumerate(pieces)} for pieces in names]
     tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in _tensors(loaded, options).items()}
-    with new_folder(output, HUGGINGFACE_KIND, {"vocabulary": pipeline.hash}, size_of(tensors)) as folder:
+    with new_folder(output, "huggingface", {"vocabulary": pipeline.hash}, size_of(tensors)) as folder:
         write_tensors(folder / WEIGHT_FILES[0], tensors, {"format": "pt"})
         for name, content in _configs(loaded, options).items():
             (folder / name).write_bytes(to_json(content))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 from nmt import register
 from nmt.engines.base import Engine, EngineRequest
@@ -26,7 +26,8 @@ class CTranslate2Search(Engine):
         return find_spec("ctranslate2") is not None
 
     def refusal(self, request: EngineRequest) -> str:
-        options, is_export = request.options, CTRANSLATE2_KIND in request.kinds
+        options: Any = request.options  # which are those of wrappers too
+        is_export = CTRANSLATE2_KIND in request.kinds
         if options.engine == "ctranslate2" or is_export:
             import_ctranslate2()  # raises if it is not installed, and says how to install it
         if request.world.size > 1:
@@ -44,7 +45,7 @@ class CTranslate2Search(Engine):
         return f"transformer for CTranslate2 {version}, weights in {weights}"
 
     def open(self, request: EngineRequest) -> SearchEngine:
-        folder, options = request.folders[0], request.options
+        folder, options = request.folders[0], cast(Any, request.options)
         if CTRANSLATE2_KIND in request.kinds:
             return CTranslate2Engine(folder, options, request.search)
         from nmt.extensions.ctranslate2.cached import cached_export

@@ -32,8 +32,11 @@ class PaperOptions:
     paper: bool = opt(False, "instead of --metrics: BLEU under each definition, the paper's own among them")
 
     def __post_init__(self) -> None:
-        from nmt.cli.evaluate import DEFAULT_METRICS, metric_values
+        from nmt.cli.evaluate import DEFAULT_METRICS
+        from nmt.registry import shared_values
 
         options: Any = self
-        if self.paper and (options.metrics != DEFAULT_METRICS or not metric_values(self).keys() <= {"target_lang"}):
+        if self.paper and (
+            options.metrics != DEFAULT_METRICS or not shared_values("metric", self).keys() <= {"target_lang"}
+        ):
             raise ValueError("--paper: has its own definitions of BLEU (leave --metrics and their options out)")

@@ -37,7 +37,7 @@ class Mbr(Decoder):
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder; the score is the expected utility."""
-        self._inner.target, self._inner.source_text = self.target, self.source_text
+        self._inner.target, self._inner.source_text, self._inner.filters = self.target, self.source_text, self.filters
         self._inner.variation = self.variation
         candidates = self._inner.search(scorer, source, constraints)
         return [self._ranked(row, of_row) for row, of_row in zip(source.tolist(), candidates, strict=True)]

@@ -78,7 +78,7 @@ class TextTranslator(Translator):
     def __init__(
         self, inner: Translator, searches: Searches, settings: TextSettings, open_repair: Callable[[], Translator]
     ) -> None:
-        super().__init__(inner.engine, searches.options, searches.avoid)
+        super().__init__(inner.engine, searches.options, searches.filter_texts)
         self.inner, self.settings, self._open_repair = inner, settings, open_repair
         if settings.split or settings.needs_attention:
             self.max_characters = MAX_TEXT_CHARACTERS

@@ -14,7 +14,7 @@ from nmt.extensions.watch.pictures.page import html_page
 from nmt.files import check_file_name, write_output
 from nmt.log import log
 from nmt.options import names_of, opt, options_class
-from nmt.report.status import VALIDATION_PREFIX
+from nmt.report.run_status import VALIDATION_PREFIX
 
 MAX_POINTS: Final = 400  # of a curve; more are averaged
 CHARTS: Final = {  # title and unit by the name of a number in metrics.jsonl, in the order of the charts

@@ -9,6 +9,11 @@ class DisplayOptions:
 
 
 @options_class
+class EstimateOptions:
+    """An estimate has no options: each run logs one."""
+
+
+@options_class
 class TensorBoardOptions:
     tensorboard: bool = opt(False, "write events for TensorBoard to RUN/tensorboard")
 

@@ -1,15 +1,25 @@
-"""The description of our own protocol for programs (OpenAPI 3.1, https://spec.openapis.org/oas/v3.1.1.html)."""
+"""nmt/extensions/serve/openapi.json, our own protocol for programs (OpenAPI 3.1, https://spec.openapis.org/oas/v3.1.1.html).
 
-from collections.abc import Mapping, Sequence
+`{max_texts}` and the like stand for the limits of a server, which `nmt serve` puts in their place.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
-from nmt.extensions.serve.calls import Handler
-from nmt.extensions.serve.events import EVENTS_TYPE
-from nmt.extensions.serve.options import ServeOptions
-from nmt.version import __version__
+from nmt.extensions.serve.events import ERROR_EVENT, EVENTS_TYPE
+from nmt.extensions.serve.messages import (
+    DirectionsAnswer,
+    EndEvent,
+    ErrorAnswer,
+    HealthAnswer,
+    TranslateAnswer,
+    TranslateRequest,
+    TranslationEvent,
+)
+from nmt.extensions.serve.protocols.own import METRICS_TYPE
 
 JSON_TYPE: Final = "application/json"
 RETRIED_STATUSES: Final = (429, 503)  # whose answers say in Retry-After when to ask again
@@ -31,8 +41,7 @@ HEADERS: Final = {
 class Operation:
     """A method of a path.
 
-    protocol: name in the metrics
-    handler: of the requests; its name is the operation's
+    name: of the operation
     request: type of the body; None without one
     answer: type of the answer
     media_type: of the answer
@@ -43,9 +52,8 @@ class Operation:
 
     method: str = "GET"
     path: str
-    protocol: str
+    name: str
     summary: str
-    handler: Handler
     request: Any = None
     answer: Any
     media_type: str = JSON_TYPE
@@ -64,18 +72,69 @@ class Operation:
         return sorted({400, 413, 500, 504, *self.problems, *(() if self.is_open else (403, 429))})
 
 
-def describe(operations: Sequence[Operation], error: type, options: ServeOptions) -> dict[str, Any]:
-    """The description of operations as JSON. error: type of the body of an error"""
-    types = list(dict.fromkeys([error, *(kind for operation in operations for kind in operation.types)]))
+OPERATIONS: Final = (
+    Operation(
+        method="POST",
+        path="/v1/translate",
+        name="translate",
+        summary="Translate lines.",
+        request=TranslateRequest,
+        answer=TranslateAnswer,
+        events={"translation": TranslationEvent, "end": EndEvent, ERROR_EVENT: ErrorAnswer},
+        problems=(503,),
+    ),
+    Operation(path="/v1/directions", name="directions", summary="List the models.", answer=DirectionsAnswer),
+    Operation(path="/health", name="health", summary="Say that the server runs.", answer=HealthAnswer, is_open=True),
+    Operation(
+        path="/metrics",
+        name="metrics",
+        summary="Give counts for Prometheus.",
+        answer=str,
+        media_type=METRICS_TYPE,
+        is_open=True,
+    ),
+    Operation(
+        path="/openapi.json",
+        name="description",
+        summary="Describe this protocol.",
+        answer=dict[str, Any],
+        is_open=True,
+    ),
+)
+INTRODUCTION: Final = (
+    "Translations by our own protocol. {keys}. A request may have {max_body} MiB, {max_texts} texts and {max_characters} "
+    "characters, and take {timeout} seconds. A path that is not known is answered by 404, another method by 405, both with "
+    "the body of the other errors."
+)
+PROBLEMS: Final = {  # the meaning of each status of an error
+    400: "The request is not what is expected; the message names the field.",
+    403: "The key is missing or not known.",
+    413: (
+        "The body has more than {max_body} MiB, or the request more than {max_texts} texts, {max_characters} characters or "
+        "{max_waiting} sentences."
+    ),
+    429: "Too many requests of this key, or of this address where there are no keys ({rate}).",
+    500: "The server failed; its log says how.",
+    503: (
+        "More than {max_waiting} lines wait, the model cannot be loaded, or there are more than {max_connections} connections "
+        "(as plain text)."
+    ),
+    504: "The request took longer than {timeout} seconds.",
+}
+
+
+def describe() -> dict[str, Any]:
+    """The description of the protocol."""
+    types = list(dict.fromkeys([ErrorAnswer, *(kind for operation in OPERATIONS for kind in operation.types)]))
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     schema_of = dict(zip(types, schemas, strict=True))
     paths: dict[str, Any] = {}
-    for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schema_of, options)
-    problems = {str(status): _problem(status, text, schema_of[error]) for status, text in _reasons(options).items()}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schema_of)
+    problems = {str(status): _problem(status, text, schema_of[ErrorAnswer]) for status, text in PROBLEMS.items()}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "nmt serve", "version": __version__, "description": _introduction(options)},
+        "info": {"title": "nmt serve", "version": "{version}", "description": INTRODUCTION},
         "servers": [{"url": "."}],
         "paths": paths,
         "components": {
@@ -87,35 +146,6 @@ def describe(operations: Sequence[Operation], error: type, options: ServeOptions
     }
 
 
-def _introduction(options: ServeOptions) -> str:
-    keys = "Each request needs a key" if options.keys is not None else "This server asks for no key"
-    return (
-        f"Translations by our own protocol. {keys}. A request may have {options.max_body:g} MiB, "
-        f"{options.max_texts:,} texts and {options.max_characters:,} characters, and take {options.timeout:g} seconds. "
-        "A path that is not known is answered by 404, another method by 405, both with the body of the other errors."
-    )
-
-
-def _reasons(options: ServeOptions) -> dict[int, str]:
-    """The meaning of each status of an error, with the limits of this server."""
-    rate = f"at most {options.requests_per_minute:,} a minute" if options.requests_per_minute else "no limit here"
-    return {
-        400: "The request is not what is expected; the message names the field.",
-        403: "The key is missing or not known.",
-        413: (
-            f"The body has more than {options.max_body:g} MiB, or the request more than {options.max_texts:,} texts, "
-            f"{options.max_characters:,} characters or {options.max_waiting:,} sentences."
-        ),
-        429: f"Too many requests of this key, or of this address where there are no keys ({rate}).",
-        500: "The server failed; its log says how.",
-        503: (
-            f"More than {options.max_waiting:,} lines wait, the model cannot be loaded, or there are more than "
-            f"{options.max_connections:,} connections (as plain text)."
-        ),
-        504: f"The request took longer than {options.timeout:g} seconds.",
-    }
-
-
 def _problem(status: int, reason: str, schema: Any) -> dict[str, Any]:
     content = {JSON_TYPE: {"schema": schema}}
     if status == 503:
@@ -123,8 +153,8 @@ def _problem(status: int, reason: str, schema: Any) -> dict[str, Any]:
     return {"description": reason, "headers": _headers(status), "content": content}
 
 
-def _operation(operation: Operation, schema_of: dict[Any, Any], options: ServeOptions) -> dict[str, Any]:
-    described: dict[str, Any] = {"operationId": operation.handler.__name__, "summary": operation.summary}
+def _operation(operation: Operation, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    described: dict[str, Any] = {"operationId": operation.name, "summary": operation.summary}
     if operation.request is not None:
         schema = schema_of[operation.request]
         described["requestBody"] = {"required": True, "content": {JSON_TYPE: {"schema": schema}}}
@@ -139,8 +169,8 @@ def _operation(operation: Operation, schema_of: dict[Any, Any], options: ServeOp
         **{str(status): {"$ref": f"#/components/responses/{status}"} for status in operation.statuses},
     }
     if not operation.is_open:
-        without: list[dict[str, list[str]]] = [] if options.keys is not None else [{}]
-        described["security"] = [*without, *({name: []} for name in KEY_SCHEMES_OF_OPENAPI)]
+        # The first says that no key is needed; `nmt serve --keys` takes it away.
+        described["security"] = [{}, *({name: []} for name in KEY_SCHEMES_OF_OPENAPI)]
     return described
 
 

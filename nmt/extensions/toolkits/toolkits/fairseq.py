@@ -7,7 +7,7 @@ number 2, and layer normalisation adds 1e-5. Their sinusoids become a table of l
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 import numpy as np
 
@@ -23,11 +23,14 @@ from nmt.extensions.toolkits.layout import (
     weight_and_bias,
 )
 from nmt.extensions.toolkits.pickled import TensorArrays, read_pickled
+from nmt.extensions.toolkits.toolkit import Toolkit
+from nmt.extensions.toolkits.toolkits.options import ReadOnlyOptions
 from nmt.extensions.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, only_file, same_vocabulary
 from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
 from nmt.positions.options import LearnedPositionOptions
 from nmt.positions.sinusoidal import sinusoids
+from nmt.registry import register
 
 FAIRSEQ_PAD, FAIRSEQ_EOS, FAIRSEQ_UNK = 1, 2, 3
 FAIRSEQ_SYMBOLS: Final = 4  # entries before those of a dictionary's file
@@ -52,35 +55,45 @@ FAIRSEQ_ACTIVATIONS: Final = ("relu", "gelu", "swish")  # as ours are named
 OUTPUTS: Final = ("decoder.output_projection.weight", "decoder.embed_out")  # the second in earlier versions
 
 
-def read_fairseq(model: Path, files: TextFiles) -> ImportedModel:
-    """Read a checkpoint, or a folder that holds one.
+@register("toolkit", "fairseq", ReadOnlyOptions)
+class Fairseq(Toolkit):
+    """fairseq's Transformers: a checkpoint with the dictionaries beside it."""
 
-    files: without vocabularies `dict.LANGUAGE.txt` beside the checkpoint; without segmenters those with a usual name there
-    Raises ArtefactError for files that are damaged, UserError for a model of another kind.
-    """
-    file = only_file(model, ".pt")
-    content = read_pickled(file, Namespace)
-    arguments, arrays = _arguments(content, file), _arrays(content, file)
-    languages = files.named_languages(arguments.get("source_lang"), arguments.get("target_lang"))
-    beside = [file.parent / f"dict.{language}.txt" for language in languages]
-    vocabularies = [Path(name) for name in files.vocabularies] or beside
-    usual = [path for name in USUAL_SEGMENTERS if (path := file.parent / name).is_file()]
-    named = [Path(name) for name in files.segmenters] or usual[:1]
-    segmenters: list[bytes | None] = [*map(read_bytes, named)] or [None]
-    with reading("a Transformer of fairseq", file):
-        tables = [array_of(arrays, f"{side}.embed_tokens.weight") for side in ("encoder", "decoder")]
-        sides = []
-        of_sides = (vocabularies[0], vocabularies[-1]), (segmenters[0], segmenters[-1]), languages, tables
-        for path, segmenter, language, table in zip(*of_sides, strict=True):
-            size, ids = len(table), _dictionary(path)
-            if len(ids) + FAIRSEQ_SYMBOLS != size:
-                raise ValueError(f"{path.name} has {len(ids) + FAIRSEQ_SYMBOLS:,} entries, the model {size:,}")
-            sides.append(
-                ImportedSide.of(language, ids, size, FAIRSEQ_UNK, FAIRSEQ_EOS, segmenter, files.tokenizer, path)
-            )
-        options = _options(arguments, same_vocabulary(*sides) and np.array_equal(tables[0], tables[1]), file)
-        weights = _weights(arrays, options, sides[0], sides[1], tables, bool(arguments.get("encoder_learned_pos")))
-    return ImportedModel(options, weights, sides[0], sides[1], options.tie == "all", str(file))
+    order: ClassVar[int] = 3  # other toolkits have files of such names too
+
+    @classmethod
+    def recognizes(cls, path: Path) -> bool:
+        return path.suffix == ".pt" or any(path.glob("*.pt"))
+
+    def read(self, path: Path, files: TextFiles) -> ImportedModel:
+        """Read a checkpoint, or a folder that holds one.
+
+        files: without vocabularies `dict.LANGUAGE.txt` beside the checkpoint; without segmenters those with a usual name there
+        Raises ArtefactError for files that are damaged, UserError for a model of another kind.
+        """
+        file = only_file(path, ".pt")
+        content = read_pickled(file, Namespace)
+        arguments, arrays = _arguments(content, file), _arrays(content, file)
+        languages = files.named_languages(arguments.get("source_lang"), arguments.get("target_lang"))
+        beside = [file.parent / f"dict.{language}.txt" for language in languages]
+        vocabularies = [Path(name) for name in files.vocabularies] or beside
+        usual = [path for name in USUAL_SEGMENTERS if (path := file.parent / name).is_file()]
+        named = [Path(name) for name in files.segmenters] or usual[:1]
+        segmenters: list[bytes | None] = [*map(read_bytes, named)] or [None]
+        with reading("a Transformer of fairseq", file):
+            tables = [array_of(arrays, f"{side}.embed_tokens.weight") for side in ("encoder", "decoder")]
+            sides = []
+            of_sides = (vocabularies[0], vocabularies[-1]), (segmenters[0], segmenters[-1]), languages, tables
+            for listed, segmenter, language, table in zip(*of_sides, strict=True):
+                size, ids = len(table), _dictionary(listed)
+                if len(ids) + FAIRSEQ_SYMBOLS != size:
+                    raise ValueError(f"{listed.name} has {len(ids) + FAIRSEQ_SYMBOLS:,} entries, the model {size:,}")
+                sides.append(
+                    ImportedSide.of(language, ids, size, FAIRSEQ_UNK, FAIRSEQ_EOS, segmenter, files.tokenizer, listed)
+                )
+            options = _options(arguments, same_vocabulary(*sides) and np.array_equal(tables[0], tables[1]), file)
+            weights = _weights(arrays, options, sides[0], sides[1], tables, bool(arguments.get("encoder_learned_pos")))
+        return ImportedModel(options, weights, sides[0], sides[1], options.tie == "all", str(file))
 
 
 def _arguments(content: Any, file: Path) -> dict[str, Any]:

@@ -1,19 +1,49 @@
 """Search among the target tokens of a shortlist instead of the whole vocabulary: a smaller projection."""
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
 from msgspec import structs
-from torch import Tensor
+from torch import Tensor, nn
 
+from nmt import register
 from nmt.decoders.base import Decoder
 from nmt.decoders.hypothesis import Constraints, Hypothesis
+from nmt.errors import UserError
 from nmt.extensions.searches.shortlist_file import Shortlist
-from nmt.models.base import Model, PreparedScorer, State
+from nmt.extensions.searches.wrappers.options import ShortlistSearchOptions
+from nmt.models.base import Model, PreparedScorer, Scorer, State
 from nmt.nn.linear import ClippedLinear, Linear
 from nmt.nn.quantized import Int8Linear
 from nmt.symbols import PAD
+from nmt.text.pipeline import Pipeline
+from nmt.translate.wrapper import BatchSearch, SearchWrapper
+
+
+@register("wrapper", "shortlist", ShortlistSearchOptions)
+class ShortlistSearch(SearchWrapper):
+    """A search among the tokens that may translate those of the source, see `nmt shortlist`."""
+
+    order = 0
+
+    def __init__(self, options: Any, pipeline: Pipeline, scorer: nn.Module) -> None:
+        if not isinstance(scorer, Model):
+            raise UserError("--shortlist: works with one model, and several are given (leave it out)")
+        self.shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, pipeline.sizes)
+
+    def decoder(self, decoder: Decoder) -> Decoder:
+        if not getattr(decoder, "takes_shortlist", True):
+            raise UserError(f"--shortlist: not for --decoder {decoder.part_name} (give --decoder beam or greedy)")
+        return decoder
+
+    def around(self, search: BatchSearch) -> BatchSearch:
+        def among_few(scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
+            return search_shortlist(search, cast(Model, scorer), source, constraints, self.shortlist)
+
+        return among_few
 
 
 def shortlist_scorer(model: Model, tokens: Tensor) -> PreparedScorer:
@@ -31,11 +61,11 @@ def shortlist_scorer(model: Model, tokens: Tensor) -> PreparedScorer:
 
 
 def search_shortlist(
-    decoder: Decoder, model: Model, source: Tensor, constraints: Sequence[Constraints], shortlist: Shortlist
+    search: BatchSearch, model: Model, source: Tensor, constraints: Sequence[Constraints], shortlist: Shortlist
 ) -> list[list[Hypothesis]]:
-    """Search among the tokens of a shortlist; with texts to avoid, among the whole vocabulary."""
-    if any(constraint.avoid for constraint in constraints):
-        return decoder.search(model, source, constraints)
+    """Search among the tokens of a shortlist; with filters, which know all ids, among the whole vocabulary."""
+    if any(constraint.filters for constraint in constraints):
+        return search(model, source, constraints)
     ids = source.cpu().numpy()
     required = [
         token for constraint in constraints for part in (constraint.prefix, *constraint.phrases) for token in part
@@ -52,5 +82,5 @@ def search_shortlist(
     scorer = shortlist_scorer(model, torch.from_numpy(tokens).to(source.device))
     return [
         [structs.replace(hypothesis, tokens=tokens[hypothesis.tokens].tolist()) for hypothesis in hypotheses]
-        for hypotheses in decoder.search(scorer, source, inner)
+        for hypotheses in search(scorer, source, inner)
     ]

@@ -1,6 +1,5 @@
 """An estimate of a run from its first minute: how long it takes, how much memory, and which presets would end sooner."""
 
-import math
 import os
 import time
 from collections.abc import Iterator
@@ -14,18 +13,11 @@ from nmt.device import Memory, processor_seconds
 from nmt.errors import UserError
 from nmt.models.base import Model
 from nmt.quantities import duration, size
-from nmt.schedules.base import rises_at
 from nmt.train.options import last_update
-from nmt.train.reporting import certain_end, flops_of
 from nmt.train.run import Run
+from nmt.train.update_log import flops_of
 
 LONG_HOURS: Final = 168.0  # a week
-FIRST_SECONDS: Final = 60.0  # of a process, before its speed tells anything about the rest of the run
-FIRST_SHARE: Final = 0.1  # of --max-minutes, where that is shorter: a warning must come in time
-WITHIN_WARMUP: Final = (
-    "at this speed --max-minutes ends the run while the learning rate still rises (raise it, or start another run with fewer "
-    "--warmup-updates)"
-)
 MAX_SHARED_CORES: Final = 0.6  # that other programs use, without a word
 MAX_NAMED_PRESETS: Final = 3
 VARIATIONS: Final = "table3-"  # presets that repeat a published ablation: none is meant to be cheap
@@ -51,45 +43,6 @@ class OtherPrograms:
                 f"for each other. --threads {max(1, int(cores - others))} can be ten times as fast: press Ctrl-C, then resume "
                 "with the same command and this flag"
             )
-
-
-class RunEstimate:
-    """Logs once, after the first minute of this process (or a tenth of a short --max-minutes), how long the run would take.
-
-    Warns then if the run would end within its warm-up, and withdraws that if the run becomes faster.
-    """
-
-    def __init__(self, run: Run) -> None:
-        self.run, self.logged, self.warned = run, False, False
-        self._updates, self._timed_from = 0, 0.0  # by the run's clock, from the end of the first update on
-        self._first_seconds = min(FIRST_SECONDS, FIRST_SHARE * 60 * (run.options.max_minutes or math.inf))
-        self._others = OtherPrograms(run)
-
-    def see(self, data: UpdateBatches) -> None:
-        """Look at an update, after the run's clock was set."""
-        run = self.run
-        self._updates += 1
-        if self._updates == 1:  # it takes longer than others: memory is allocated, kernels are compiled
-            self._timed_from = run.seconds
-        if not run.world.leads or self._updates == 1 or run.seconds < self._first_seconds or run.finished:
-            return
-        seconds = max(run.seconds - self._timed_from, 1e-9) / (self._updates - 1)
-        if not self.logged:
-            self.logged, self.warned = True, self._ends_within_warmup(seconds)
-            warning = [WITHIN_WARMUP] if self.warned else []
-            for line in [*estimate_lines(run, data, seconds), *warning, *self._others.lines()]:
-                run.report.line(line)
-        elif self.warned and not self._ends_within_warmup(seconds):
-            self.warned = False
-            now = f"at {seconds:.3g} s per update the run now reaches the end of its warm-up"
-            run.report.line(f"the warning that --max-minutes ends the run too early no longer holds: {now}")
-
-    def _ends_within_warmup(self, seconds: float) -> bool:
-        """Whether --max-minutes ends the run while the learning rate still grows, at a speed. seconds: of an update"""
-        run = self.run
-        so_far = run.loader.updates_per_epoch(), run.progress.update, run.epochs
-        last, by_clock = last_update(run.options, *so_far, seconds, run.seconds), run.options.max_minutes is not None
-        return by_clock and last is not None and last != certain_end(run) and rises_at(run.schedule, last)
 
 
 def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[str]:

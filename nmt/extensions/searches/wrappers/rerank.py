@@ -10,18 +10,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from msgspec import structs
+from torch import nn
 
+from nmt import register
 from nmt.checkpoint import LoadedModel, load_model
 from nmt.decoders.base import Decoder
+from nmt.device import device_of
 from nmt.errors import UserError, quoted
+from nmt.extensions.searches.wrappers.options import RerankOptions
 from nmt.text.pipeline import Pipeline
 from nmt.translate.ensemble import normalize_weights
 from nmt.translate.forced_decoding import target_log_probs
-from nmt.translate.options import TranslatorOptions
 from nmt.translate.results import Candidate, Failure, retry_split
+from nmt.translate.wrapper import Outcome, SearchWrapper
 
 
 @dataclass(frozen=True)
@@ -65,59 +70,46 @@ class RerankModel:
         return target_log_probs(self.loaded.model, *sides, max_tokens)
 
 
-class Reranker:
-    """Reorders the candidates of a search by its score and those of the models of `--rerank`.
+@register("wrapper", "rerank", RerankOptions)
+class Rerank(SearchWrapper):
+    """Other models score the candidates of the search, and the mean of all scores orders them."""
 
-    decoder: the search, which turns log-probabilities into scores
-    n_best: candidates of a line that are kept, the best
-    max_tokens: tokens of a batch, padding counted
-    pipeline: of the model that the search reads
-    Raises UserError for a model of other languages, and for wrong weights.
-    """
+    order = 10
 
-    def __init__(
-        self,
-        options: TranslatorOptions,
-        decoder: Decoder,
-        n_best: int,
-        max_tokens: int,
-        pipeline: Pipeline,
-        device: torch.device,
-    ) -> None:
-        self.models = [RerankModel.load(Path(folder), device, pipeline) for folder in options.rerank]
+    def __init__(self, options: Any, pipeline: Pipeline, scorer: nn.Module) -> None:
+        """See SearchWrapper. Raises UserError for a model of other languages, and for wrong weights."""
+        self.options = options
+        self.judges = [RerankModel.load(Path(folder), device_of(scorer), pipeline) for folder in options.rerank]
+        self.models = [judge.loaded.model for judge in self.judges]
         try:
-            self.weights = normalize_weights(options.rerank_weights, 1 + len(self.models))
+            self.weights = normalize_weights(options.rerank_weights, 1 + len(self.judges))
         except ValueError as error:
             raise UserError(f"--rerank-weights: {error} (the first is that of the search)") from None
-        self.decoder, self.n_best = decoder, n_best
-        self.max_tokens, self.max_length = max_tokens, options.max_source_length
+        self.max_length = options.max_source_length
 
-    def __call__(
-        self, texts: Sequence[str], outcomes: Sequence[list[Candidate] | Failure]
-    ) -> tuple[list[list[Candidate] | Failure], str]:
-        """The ordered candidates of each text, and a warning if the batch was retried, else an empty text.
+    def decoder(self, decoder: Decoder) -> Decoder:
+        self.n_best, self.search = decoder.n_best, with_candidates(decoder, self.options.rerank_candidates)
+        return self.search
 
-        A candidate without a finite score is dropped.
-        """
-        return retry_split(lambda part: self._ranked(texts[part], outcomes[part]), len(texts))
+    def ranked(self, texts: Sequence[str], outcomes: list[Outcome], max_tokens: int) -> tuple[list[Outcome], str]:
+        """See SearchWrapper. A candidate without a finite score is dropped."""
+        return retry_split(lambda part: self._ranked(texts[part], outcomes[part], max_tokens), len(texts))
 
-    def _ranked(
-        self, texts: Sequence[str], outcomes: Sequence[list[Candidate] | Failure]
-    ) -> list[list[Candidate] | Failure]:
+    def _ranked(self, texts: Sequence[str], outcomes: Sequence[Outcome], max_tokens: int) -> list[Outcome]:
         rows: list[list[Candidate]] = [[] if isinstance(outcome, Failure) else outcome for outcome in outcomes]
         sources = [text for text, row in zip(texts, rows, strict=True) for _ in row]
         hypotheses = [candidate.text for row in rows for candidate in row]
         columns = [[candidate.score for row in rows for candidate in row]]
-        for model in self.models:
-            log_probs = model.log_probs(sources, hypotheses, self.max_tokens, self.max_length)
-            columns.append([self.decoder.normalised(math.fsum(row), len(row)) for row in log_probs])
+        for judge in self.judges:
+            log_probs = judge.log_probs(sources, hypotheses, max_tokens, self.max_length)
+            columns.append([self.search.normalised(math.fsum(row), len(row)) for row in log_probs])
         scores = zip(*columns, strict=True)
         return [
             outcome if isinstance(outcome, Failure) else self._ordered(outcome, list(islice(scores, len(outcome))))
             for outcome in outcomes
         ]
 
-    def _ordered(self, candidates: Sequence[Candidate], scores: Sequence[Sequence[float]]) -> list[Candidate] | Failure:
+    def _ordered(self, candidates: Sequence[Candidate], scores: Sequence[Sequence[float]]) -> Outcome:
         """The candidates of a line by the weighted mean of their scores, best first."""
         scored = []
         for candidate, row in zip(candidates, scores, strict=True):

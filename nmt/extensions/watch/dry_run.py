@@ -16,16 +16,20 @@ from nmt.checkpoint import flat_optimizer, size_of
 from nmt.data.batching import GROUPS_PER_UPDATE
 from nmt.data.loader import UpdateBatches
 from nmt.device import Memory
+from nmt.extensions.watch.estimate import OtherPrograms
+from nmt.log import log
 from nmt.quantities import duration, operations, size
 from nmt.symbols import PAD
+from nmt.train.build import build_run
 from nmt.train.checkpointing import SavedState, check_same
-from nmt.train.estimate import OtherPrograms
 from nmt.train.options import TrainOptions, last_update
 from nmt.train.probe import choose_kernels
-from nmt.train.reporting import flops_of, parameter_text
+from nmt.train.report import NoReport
+from nmt.train.reporting import parameter_text
 from nmt.train.run import Run
 from nmt.train.setup import RunSetup
 from nmt.train.trainer import make_update
+from nmt.train.update_log import flops_of
 
 TIMED_UPDATES: Final = 3  # after a first one, which warms up
 MAX_SECONDS: Final = 15.0  # of all passes after the first two
@@ -33,6 +37,13 @@ FIRST_TOKENS: Final = 32  # of the first pass, padding counted
 GROWTH: Final = 4  # from one pass to the next
 MIN_GROWTH: Final = 1.5  # less tells nothing new
 PASSES_PER_SIZE: Final = 4  # one that warms up, one that is timed, and two in one update
+
+
+class LogOnlyReport(NoReport):
+    """The report of a dry run: log lines, and no file."""
+
+    def line(self, text: str) -> None:
+        log.info(text)
 
 
 @dataclass(frozen=True)
@@ -131,7 +142,7 @@ def dry_run_of(options: TrainOptions, parts: Any) -> DryRun:
     memory = Memory(setup.device)
     free = memory.free()
     with setup.joined():
-        run = Run(setup, parts)
+        run = build_run(setup, parts, LogOnlyReport() if setup.world.leads else NoReport())
         if run.checkpoints.folder.is_dir() and (checkpoint := run.checkpoints.newest_valid()):
             state = SavedState.read(checkpoint)
             check_same(run, checkpoint.folder, state)

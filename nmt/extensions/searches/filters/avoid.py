@@ -1,41 +1,75 @@
-"""The text of target tokens, and texts that a translation must not contain as whole words, however they are cut.
+"""Texts that a translation must not contain as whole words, however they are cut into tokens.
 
 An automaton over bytes of UTF-8 (Aho and Corasick, 1975) reads the text that each token adds to the translation. In each of
 its states, every token that would complete a forbidden text gets minus infinity.
-Dimensions: N hypotheses, t tokens of each, V vocabulary, C bytes of the longest token.
+Dimensions: V vocabulary, C bytes of the longest token.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from nmt import register
+from nmt.errors import InputError, quoted
+from nmt.extensions.searches.filters.options import AvoidOptions
+from nmt.filters.base import Filter, Forbid
 from nmt.symbols import EOS
+from nmt.text.corpus import read_lines
+from nmt.text.pipeline import Side
 
+MAX_AVOIDED_CHARACTERS: Final = 5000  # of a request: the memory for them grows with their square
 CACHED_AUTOMATA: Final = 4
 CACHED_TRANSITION_BYTES: Final = 1 << 25  # of an automaton's states, each with its transitions by all tokens
 
 
-class Target:
-    """The target tokens as text.
+@register("filter", "avoid", AvoidOptions)
+class Avoid(Filter):
+    """Texts that a translation does not contain as whole words, however they are cut into tokens.
 
-    decode: ids of a translation -> its text
-    texts: a function that lists the text of each token of the vocabulary in UTF-8; called once, when it is needed
     automaton: texts to avoid -> Automaton; the last few are cached, because successive batches often avoid the same texts
     """
 
-    def __init__(self, decode: Callable[[Sequence[int]], str], texts: Callable[[], Sequence[bytes]]) -> None:
-        self.decode, self._texts = decode, texts
-        self.automaton = lru_cache(CACHED_AUTOMATA)(lambda avoided: Automaton(avoided, self.spelling))
+    def __init__(self, target: Side) -> None:
+        super().__init__(target)
+        self.automaton = lru_cache(CACHED_AUTOMATA)(lambda texts: Automaton(texts, self.spelling))
+
+    @classmethod
+    def texts_of_all(cls, options: AvoidOptions) -> list[str]:
+        """The lines of the file of `--avoid` that are not blank. Raises InputError for one that is too long."""
+        lines = read_lines(Path(str(options.avoid)))
+        for number, line in enumerate(lines, 1):
+            if len(line) > MAX_AVOIDED_CHARACTERS:
+                limit = f"a text to avoid has at most {MAX_AVOIDED_CHARACTERS:,} characters"
+                raise InputError(
+                    f"{quoted(options.avoid)}:{number}: {len(line):,} characters; {limit} (one text a line)"
+                )
+        return [line for line in lines if line.strip()]
+
+    def prepared(self, texts: Sequence[str]) -> tuple[str, ...]:
+        """Texts as they are before subword segmentation; those without a word are dropped."""
+        return tuple(text for text in self.target.prepare(texts, begins=False) if text.strip())
+
+    def refusal(self, given: Sequence[str], texts: Sequence[str], phrases: Sequence[str]) -> str:
+        if self.target.settings.right_to_left:
+            return "the model writes from right to left, and cannot avoid texts"
+        if (length := sum(map(len, given))) > MAX_AVOIDED_CHARACTERS:
+            return f"texts to avoid of {length:,} characters (at most {MAX_AVOIDED_CHARACTERS:,})"
+        for phrase in phrases:
+            if any(f" {text} " in f" {phrase} " for text in texts):
+                return f"the phrase '{quoted(phrase)}' is both requested and to be avoided"
+        return ""
+
+    def begin(self, texts: tuple[str, ...]) -> Forbid:
+        return self.automaton(texts).forbidden_after
 
     @cached_property
     def spelling(self) -> NDArray[np.uint8]:
         """(V, C) the bytes that each token adds, 0 after its end; all automata share it. EOS ends a word as a space does."""
-        texts = [b" " if token == EOS else text for token, text in enumerate(self._texts())]
+        texts = [b" " if token == EOS else self.target.spelling(token) for token in range(self.target.size)]
         width = max(map(len, texts))
         return np.frombuffer(b"".join(text.ljust(width, b"\0") for text in texts), np.uint8).reshape(-1, width)
 
@@ -90,10 +124,20 @@ class Automaton:
         """Whether the bytes so far contain a forbidden text, if a word ends here."""
         return state == self.matched or not self._allows_word_end[state]
 
-    def forbidden(self, state: int) -> Tensor:
+    def forbidden(self, state: int) -> NDArray[np.bool_]:
         """(V,) True for the tokens that complete a forbidden text, if the word ends with the token.
 
         A token that may continue the word is forbidden too, because a search that never revises could not end there.
         """
         after = self.after(state)
-        return torch.from_numpy((after == self.matched) | ~self._allows_word_end[after])
+        forbidden: NDArray[np.bool_] = (after == self.matched) | ~self._allows_word_end[after]
+        return forbidden
+
+    def forbidden_after(self, tokens: Sequence[int], num_forced: int) -> NDArray[np.bool_]:
+        """See Forbid. A forbidden text that ends within the forced tokens is accepted."""
+        state = self.start
+        for length, token in enumerate(tokens, 1):
+            state = int(self.after(state)[token])
+            if length <= num_forced and self.is_forbidden(state):
+                state = self.start
+        return self.forbidden(state)
