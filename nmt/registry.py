@@ -48,6 +48,7 @@ FOLDERS: Final = {
     "noise": "noises",
     "reporter": "reporters",
     "storage": "storages",
+    "subword": "subwords",
     "filter": "filters",
     "wrapper": "wrappers",
     "viewer": "viewers",
