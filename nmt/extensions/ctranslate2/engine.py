@@ -22,7 +22,7 @@ from nmt.errors import ResourceError, UserError, quoted
 from nmt.installation import required
 from nmt.log import log
 from nmt.options import Part, flag_of
-from nmt.signals import StopCheck
+from nmt.signals import WORKING_ON, StopCheck
 from nmt.symbols import BOS, PAD
 from nmt.text.pipeline import Pipeline
 from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
@@ -54,6 +54,9 @@ def is_searching() -> bool:
     """Whether batches that nobody waits for are still searched. Models without are let go."""
     _GIVEN_UP[:] = [(model, results) for model, results in _GIVEN_UP if not all(result.done() for result in results)]
     return bool(_GIVEN_UP)
+
+
+WORKING_ON.append(is_searching)
 
 
 def import_ctranslate2() -> Any:
