@@ -11,17 +11,16 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from typer.core import TyperCommand
+from typer.exceptions import TyperException
 
 from nmt import registry
-from nmt.cli.argv import HELP, Given, read_argv
-from nmt.cli.parameters import Flag, flags_of, typer_parameters
-from nmt.cli.settings import Layer, OptionTable, Settings, file_layer, option_table
+from nmt.cli.parameters import FLAG, LETTER, OF_FLAG, Flag, flags_of, name_of, spread_values, typer_parameters
+from nmt.cli.settings import HELP, Layer, OptionTable, Settings, file_layer, option_table
 from nmt.cli.unknown_words import missing, name_of_peers, stray_word, unknown_flag, yes_or_no
 from nmt.errors import UserError
 from nmt.files import json_text
@@ -229,12 +228,12 @@ class Command:
 
 
 class ShellCommand(TyperCommand):
-    """A command as typer calls it. The chosen parts decide which flags it has, so its command line is read in two passes."""
+    """A command as typer calls it. The chosen parts decide which parameters it has, so its arguments are read twice."""
 
     def __init__(self, command: Command) -> None:
-        super().__init__(command.name, help=command.summary, context_settings={"help_option_names": HELP})
+        settings = {"help_option_names": HELP, "ignore_unknown_options": True, "allow_extra_args": True}
+        super().__init__(command.name, help=command.summary, context_settings=settings)
         self.command = command
-        self.table = OptionTable({}, {}, {}, frozenset(), {})  # until the command line is read
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the settings. With --help print the help, and exit."""
@@ -244,8 +243,6 @@ class ShellCommand(TyperCommand):
         except UserError as error:
             if not ctx.resilient_parsing:  # while a shell completes a word, the others may be wrong
                 raise name_of_peers(error) or error from None
-        if ctx.resilient_parsing:
-            self.params = [*typer_parameters(self.table.options, self.table.flags)]
         ctx.args = []
         return []
 
@@ -260,51 +257,72 @@ class ShellCommand(TyperCommand):
         return self.command.call(self.table, self.settings, self.argv)
 
     def _read(self, ctx: Any) -> None:
-        """Read the command line: first which parts are chosen, then the values of all options."""
-        command, unfinished = self.command, ctx.resilient_parsing
-        files, bases = self._layers(unfinished)
-        own = command.own_groups()
-        named = partial(_named_part, self.argv, flags_of(chain(*own.values())))
-        self.table = option_table(command.name, own, [*bases, *files], named)
-        given = read_argv(self.argv, self.table.options, self.table.flags, command.greedy, unfinished)
+        command = self.command
+        values = self._parse_own(ctx)
+        if plugins := values.get("plugin", ()):
+            for plugin in plugins:
+                registry.load_plugin(plugin)
+            values = self._parse_own(ctx)  # again: a plug-in may bring options
+        groups = command.own_groups()
+        files = [file_layer(path, read_toml(Path(path))) for path in values.get("config", ())]
+        bases = command.bases([*files, Layer(COMMAND_LINE, values)])
+        chosen = None
+        while True:  # a part may hold parts, whose names further flags choose
+            self.table = option_table(command.name, groups, [*bases, *files], values)
+            if chosen == (chosen := self.table.chosen):
+                break
+            values, words = self._parse(ctx, self.table.options, self.table.flags)
         self.settings = command.settings(self.table, bases, files)
-        if given.values.pop("help", False) and not unfinished:
+        if values.pop("help", False) and not ctx.resilient_parsing:
             from nmt.cli.help import show_help  # rich takes its time to import
 
             show_help(command.name, command.summary, self.table.groups, self.settings.values)
             ctx.exit()
-        self._refuse_unknown(given)
-        self.settings.overlay(Layer(COMMAND_LINE, given.values), self.table)
+        self._refuse_unknown(values, words)
+        self.settings.overlay(Layer(COMMAND_LINE, values), self.table)
 
-    def _layers(self, unfinished: bool) -> tuple[list[Layer], list[Layer]]:
-        """The settings files, and what stands below them. Loads the plug-ins, which may bring options."""
-        options = [*chain(*self.command.own_groups().values())]
-        flags = flags_of(options)
-        given = read_argv(self.argv, options, flags, self.command.greedy, unfinished)
-        if given.unknown:  # perhaps of parts, which are not known yet: the words after them may be their values
-            given = read_argv(self.argv, [], flags, self.command.greedy, unfinished)
-        for plugin in given.values.get("plugin", ()):
-            registry.load_plugin(plugin)
-        files = [file_layer(path, read_toml(Path(path))) for path in given.values.get("config", ())]
-        return files, self.command.bases([*files, Layer(COMMAND_LINE, given.values)])
+    def _parse_own(self, ctx: Any) -> dict[str, Any]:
+        """The values of the command's own options. The flags of parts are not known yet, and their values look like words."""
+        groups, has_parts = self.command.own_groups(), bool(self.command.kinds)
+        options = [option for option in chain(*groups.values()) if not (option.positional and has_parts)]
+        return self._parse(ctx, options, flags_of(options))[0]
 
-    def _refuse_unknown(self, given: Given) -> None:
+    def _parse(
+        self, ctx: Any, options: Sequence[Option], flags: Mapping[str, Flag]
+    ) -> tuple[dict[str, Any], list[str]]:
+        """The values of the options that the command line gives, as text by path key, and the words that belong to none."""
+        self.params = [*typer_parameters(options, flags)]
+        end = self.argv.index("--") if "--" in self.argv else len(self.argv)
+        unknown = [word for word in self.argv[:end] if LETTER.match(word) and word[:2] not in (*flags, *HELP)]
+        argv = [*(word for word in self.argv[:end] if word not in unknown), *self.argv[end:]]
+        try:
+            found, words, _ = self.make_parser(ctx).parse_args(
+                spread_values(argv, flags, self.command.greedy, ctx.resilient_parsing)
+            )
+        except TyperException as error:
+            raise UserError(error.format_message()) from None
+        values = {"help": found["help"]} if "help" in found else {}
+        for option in options:
+            of_flag, of_words = (found.get(name_of(option) + ending) for ending in (OF_FLAG, ""))
+            if option.count is None:
+                given: Any = [*texts_of(of_flag), *texts_of(of_words)] or None
+            else:
+                if of_flag is not None and of_words is not None:  # given twice: the word is one too many
+                    words = [of_words, *words]
+                given = of_words if of_flag is None else of_flag
+            if given is not None:
+                values[option.path_key] = given
+        return values, [*words, *unknown]
+
+    def _refuse_unknown(self, values: Mapping[str, Any], words: Sequence[str]) -> None:
         """Raise UserError for a flag that the command does not have, and for a word without meaning."""
-        if given.unknown:
-            raise unknown_flag(self.command.name, given.unknown[0], self.argv, self.table)
         after_dashes = self.argv[self.argv.index("--") :] if "--" in self.argv else []
-        positional = (given.values.get(option.path_key) for option in self.table.options if option.positional)
-        for word in [*(text for value in positional for text in texts_of(value)), *given.words]:
-            meant = yes_or_no(self.command.name, word, self.argv, self.table) if word in self.argv else None
-            if meant and word not in after_dashes:
-                raise meant
-        if given.words:
-            raise stray_word(self.command.name, given.words[0], self.argv, self.table, self.command.more_words)
-
-
-def _named_part(argv: Sequence[str], own: Mapping[str, Flag], option: Option) -> str | None:
-    """The name of the part that a command line gives for an option. own: the flags of the command itself"""
-    flags = flags_of([option], taken={flag.option.name for flag in own.values()} if option.path else ())
-    flags = {spelling: flag for spelling, flag in flags.items() if not option.path or spelling not in own}
-    name: str | None = read_argv(argv, [], flags, greedy=True, unfinished=True).values.get(option.path_key)
-    return name
+        positional = (values.get(option.path_key) for option in self.table.options if option.positional)
+        texts = [text for value in positional for text in texts_of(value)]
+        for word in [*(text for text in texts if text in self.argv), *words]:
+            if FLAG.match(word) and word not in after_dashes:
+                raise unknown_flag(self.command.name, word, self.argv, self.table)
+            if word not in after_dashes and (error := yes_or_no(self.command.name, word, self.argv, self.table)):
+                raise error
+        if words:
+            raise stray_word(self.command.name, words[0], self.argv, self.table, self.command.more_words)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from nmt.artefact import MANIFEST
 from nmt.cli.command import texts_of
+from nmt.cli.parameters import FLAG
 from nmt.cli.settings import Layer
 from nmt.errors import UserError, quoted
 from nmt.options import COMMAND_LINE, flag_of
@@ -29,7 +30,7 @@ TRAINING_FILES: Final = ("train", "train_tsv", "source", "target")  # options th
 
 def corpus_or_data(given: Mapping[str, Any]) -> Layer | None:
     """The settings that the words of `nmt doctor` stand for: prepared data, or a corpus. given: all other settings"""
-    words = texts_of(given.get("corpus"))
+    words = _words(given)
     if len(words) == 1:
         path, languages = Path(words[0]), _languages(given)
         is_data = (path / MANIFEST).exists() or not (text_exists(path) or _files_of(path) or all(languages))
@@ -40,14 +41,20 @@ def corpus_or_data(given: Mapping[str, Any]) -> Layer | None:
 
 def undirected_corpus(given: Mapping[str, Any]) -> Layer | None:
     """The settings that the words of `nmt clean` stand for. given: all other settings"""
-    words = texts_of(given.get("corpus"))
+    words = _words(given)
     return _corpus(words, given, needs_direction=False) if words else None
 
 
 def training_corpus(given: Mapping[str, Any]) -> Layer | None:
     """The settings that the words of `nmt prepare` stand for. given: all other settings"""
-    words = texts_of(given.get("corpus"))
+    words = _words(given)
     return _corpus(words, given, needs_direction=True) if words else None
+
+
+def _words(given: Mapping[str, Any]) -> Sequence[str]:
+    """The words; none where one is a flag that the command does not have, which is an error already."""
+    words = texts_of(given.get("corpus"))
+    return () if any(map(FLAG.match, words)) else words
 
 
 def _languages(given: Mapping[str, Any]) -> list[str | None]:

@@ -1,10 +1,11 @@
-"""The flags of options, and options as typer's parameters, which complete the words of a shell."""
+"""Options as typer's parameters, and what typer cannot express of a command line: flags that take several words."""
 
 import inspect
-from collections import defaultdict
+import re
+from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import typer
 import typer.main
@@ -13,6 +14,11 @@ from typer.core import TyperArgument, TyperOption
 from nmt import registry
 from nmt.errors import UserError
 from nmt.options import Option
+
+FLAG: Final = re.compile(r"-[^\d.]")  # a word that begins so is a flag; -, -1 and -.5 are values
+LETTER: Final = re.compile(r"-[^-\d.]")  # a flag of one letter, perhaps with its value attached
+
+OF_FLAG: Final = "__of_flag"  # ends the name of the parameter for the flag of an option that words may give too
 
 Parameter = TyperOption | TyperArgument
 
@@ -43,7 +49,7 @@ def flags_of(options: Iterable[Option], owner: str = "", taken: Container[str] =
 
 
 def typer_parameters(options: Sequence[Option], flags: Mapping[str, Flag]) -> list[Parameter]:
-    """The parameters of typer for the options of a command line.
+    """The parameters of typer for the options of a command line, each named by `name_of`. Values stay text.
 
     flags: by spelling; an option without a flag there is left out, unless words may give it. An option that can be given
         both ways, `FILE` and `--input FILE`, has two parameters.
@@ -53,15 +59,16 @@ def typer_parameters(options: Sequence[Option], flags: Mapping[str, Flag]) -> li
         spellings[flag.option.path_key][flag.negated].append(spelling)
     parameters = []
     for option in options:
-        complete, name = completion(option), option.path_key.replace(".", "__")
+        complete = completion(option)
         settings: dict[str, tuple[Any, Any]] = {}
         if option.positional:
             kind: Any = list[str] if option.words is None else str
-            settings[name] = kind, typer.Argument(metavar=option.label, autocompletion=complete)
+            settings[name_of(option)] = kind, typer.Argument(metavar=option.label, autocompletion=complete)
         given, negated = spellings[option.path_key]
         if declared := [f"{yes}/{no}" if no else yes for yes, no in zip_longest(given, negated, fillvalue="")]:
+            name = name_of(option) + (OF_FLAG if option.positional else "")
             kind = bool if option.type is bool else list[str] if option.count is None else str
-            settings[f"{name}__of_flag"] = kind, typer.Option(*declared, help=option.help, autocompletion=complete)
+            settings[name] = kind, typer.Option(*declared, help=option.help, autocompletion=complete)
         parameters += [
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, setting]
@@ -79,6 +86,11 @@ def typer_parameters(options: Sequence[Option], flags: Mapping[str, Flag]) -> li
     return typer.main.get_command(app).params  # type: ignore[return-value]
 
 
+def name_of(option: Option) -> str:
+    """The name of an option's parameter: its path key as an identifier."""
+    return option.path_key.replace(".", "__")
+
+
 def completion(option: Option) -> Callable[[str], list[tuple[str, str]]] | None:
     """The function that lists the values that an option may have, each with its help; None where the shell lists files."""
     if kind := option.kind or ("preset" if option.path_key == "preset" else ""):
@@ -90,3 +102,33 @@ def completion(option: Option) -> Callable[[str], list[tuple[str, str]]] | None:
         for value in get_args(kind)
     ]
     return (lambda incomplete: [(str(value), "") for value in choices]) if choices else None
+
+
+def spread_values(argv: Sequence[str], flags: Mapping[str, Flag], greedy: bool, unfinished: bool = False) -> list[str]:
+    """A command line whose flags take one word each: `--train A B` is `--train A --train B`, `--x 1 2` is `--x 1,2`.
+
+    greedy: whether a flag of any number of values takes all words up to the next flag, or one word, as it must where
+        words without a flag have a meaning
+    unfinished: whether the last flag may be without its value, which a shell is about to complete
+    Words after `--` stay as they are. Raises UserError for a flag without its value.
+    """
+    words, result = deque(argv), list[str]()
+    while words and words[0] != "--":
+        word = words.popleft()
+        spelling, equals, _ = word.partition("=")
+        if LETTER.match(word):
+            word, equals = word[:2] + word[2:].removeprefix("="), word[2:]  # -c=FILE is -cFILE
+            spelling = word[:2]
+        option = flags[spelling].option if spelling in flags else None
+        if option is None or option.type is bool or equals:
+            result.append(word)
+            continue
+        count = option.count or (len(words) if greedy else 1)
+        values: list[str] = []
+        while words and len(values) < count and not FLAG.match(words[0]):
+            values.append(words.popleft())
+        if not values and not (unfinished and not words):
+            raise UserError(f"{option.flag} needs a value: {option.type_name} ({option.help})")
+        for value in values if option.count is None else [",".join(values)]:
+            result += [spelling, value]
+    return [*result, *words]

@@ -1,17 +1,17 @@
 """The options of a command and of its chosen parts, and their values: of a preset, of settings files and of flags."""
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from nmt import registry
-from nmt.cli.argv import HELP
 from nmt.cli.parameters import Flag, flags_of
 from nmt.errors import UserError, quoted, unknown
 from nmt.options import REQUIRED, Option, flag_of, to_toml, toml_line
 
+HELP: Final = ("--help", "-h")
 # A settings file is read after these. A plug-in runs code, so only a person may name it (docs/reference/contract.md).
 NOT_IN_FILES: Final = ("config", "dump_config", "debug", "plugin")
 # A preset and a corpus stand for other settings, which are dumped.
@@ -75,13 +75,13 @@ def option_table(
     command: str,
     own: Mapping[str, Sequence[Option]],
     layers: Sequence[Layer],
-    given: Callable[[Option], str | None] = lambda option: None,
+    given: Mapping[str, Any] = registry.NO_VALUES,
 ) -> OptionTable:
     """The options of a command and of its chosen parts.
 
     own: the command's own options by heading; the parts stand before the last of them
     layers: presets and settings files; the last one that names a part chooses it, unless the command line does
-    given: the name of the part that the command line gives for an option
+    given: the values of the command line by path key
     Raises UserError where two options of one owner have one spelling.
     """
     own_options = [option for group in own.values() for option in group]
@@ -90,48 +90,33 @@ def option_table(
     def choice(option: Option) -> str:
         keys = setting_keys(option, taken)
         names = [layer.values[key] for layer in layers for key in reversed(keys) if key in layer.values]
-        return given(option) or str([option.default, *names][-1])
+        return str(given.get(option.path_key, [option.default, *names][-1]))
 
-    parts, chosen = _chosen_parts(own_options, choice)
-    claims = defaultdict[str, list[Flag]](list)  # the options of parts that have a spelling
-    for heading, options in parts.items():
-        for spelling, flag in flags_of(options, heading, taken).items():
-            if spelling not in (*flags, *HELP):
-                claims[spelling].append(flag)
-    unique = {spelling: found[0] for spelling, found in claims.items() if len(found) == 1}
-    ambiguous = {spelling: [flag.option for flag in found] for spelling, found in claims.items() if len(found) > 1}
-    for option in chain(*parts.values()):
-        _shorten_key(option, unique)
-    *first, last = own
-    groups = {**{heading: own[heading] for heading in first}, **parts, last: own[last]}
-    return OptionTable(groups, flags | unique, ambiguous, taken, chosen)
-
-
-def _chosen_parts(
-    own: Sequence[Option], choice: Callable[[Option], str]
-) -> tuple[dict[str, list[Option]], dict[str, str]]:
-    """The options of the chosen parts by heading, `criterion.decoder sampling`, and the names of the parts by path.
-
-    choice: the name of the part that an option chooses
-    """
     chosen: dict[str, str] = {}
-    parts = defaultdict[str, list[Option]](list)
-    for chooser in filter(lambda option: option.kind, own):
+    parts = defaultdict[str, list[Option]](list)  # by heading: `criterion.decoder sampling`
+    for chooser in filter(lambda option: option.kind, own_options):
         chosen[chooser.name] = choice(chooser)
         for option in registry.options_within(chooser.kind, chosen[chooser.name], choice, chooser.name):
             parts[f"{option.path} {chosen[option.path]}"].append(option)
             if option.kind:
                 chosen[option.path_key] = choice(option)
-    return parts, chosen
 
-
-def _shorten_key(option: Option, flags: Mapping[str, Flag]) -> None:
-    """Leave the kind out of an option's key if its flags without the kind are its own. flags: those of one option each"""
-    short = option.path_key.partition(".")[2]
-    name = short.replace("_", "-")
-    spellings = [f"--{name}", f"--no-{name}"] if option.type is bool else [f"--{name}"]
-    if all(spelling in flags and flags[spelling].option is option for spelling in spellings):
-        option.key = short
+    claims = defaultdict[str, list[Flag]](list)
+    for heading, options in parts.items():
+        for spelling, flag in flags_of(options, heading, taken).items():
+            if spelling not in (*flags, *HELP):
+                claims[spelling].append(flag)
+    for option in chain(*parts.values()):
+        short = option.path_key.partition(".")[2]
+        name = short.replace("_", "-")
+        spellings = [f"--{name}", f"--no-{name}"] if option.type is bool else [f"--{name}"]
+        if all([flag.option for flag in claims[spelling]] == [option] for spelling in spellings):
+            option.key = short
+    unique = {spelling: found[0] for spelling, found in claims.items() if len(found) == 1}
+    ambiguous = {spelling: [flag.option for flag in found] for spelling, found in claims.items() if len(found) > 1}
+    *first, last = own
+    groups = {**{heading: own[heading] for heading in first}, **parts, last: own[last]}
+    return OptionTable(groups, flags | unique, ambiguous, taken, chosen)
 
 
 @dataclass

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from nmt import registry
-from nmt.cli.argv import LETTER, flag_in
-from nmt.cli.parameters import flags_of
+from nmt.cli.parameters import LETTER, flags_of
 from nmt.cli.settings import OptionTable
 from nmt.errors import UserError, nearest, quoted, unknown
 from nmt.options import REQUIRED, Option, flag_of
@@ -21,7 +20,7 @@ def unknown_flag(command: str, word: str, words: Sequence[str], table: OptionTab
     """The error for a flag that the command does not have. word: with its value, if that is attached; words: all of them"""
     if error := _flag_of_peers(command, words):
         return error
-    flag = flag_in(word)[0]
+    flag = _flag_in(word)
     if flag in table.ambiguous:
         flags = " or ".join(flag_of(option.path_key) for option in table.ambiguous[flag])
         return UserError(f"flag '{flag}' is ambiguous (write {flags})")
@@ -53,7 +52,7 @@ def stray_word(command: str, word: str, words: Sequence[str], table: OptionTable
     """The error for a word too many. more_words: what to write in its place, if the command says so"""
     if error := _flag_of_peers(command, words):
         return error
-    given, at = {flag_in(each)[0] for each in words}, words.index(word)
+    given, at = {_flag_in(each) for each in words}, words.index(word)
     lacking = [
         o for o in table.options if o.default is REQUIRED and not o.positional and given.isdisjoint(o.spellings())
     ]
@@ -82,7 +81,7 @@ def missing(
     *others, last = (option.label for option in options)
     labels = f"{', '.join(others)} and {last}" if others else last
     what = f"{labels} is missing: {options[0].help}" if len(options) == 1 else f"{labels} are missing"
-    given = {flag_in(word)[0] for word in words}
+    given = {_flag_in(word) for word in words}
     letters = [
         f"{flag} is {other.flag}"  # fairseq's -s is a language, and ours a file
         for other in table.options
@@ -105,6 +104,11 @@ def missing(
 def _line(command: str, words: Sequence[str]) -> str:
     """A command line as a shell takes it, for a message."""
     return f"`{quoted(shlex.join(['nmt', command, *words]))}`"
+
+
+def _flag_in(word: str) -> str:
+    """The flag of a word that may have its value attached: `--beam-size=4`, `-b4`."""
+    return word[:2] if LETTER.match(word) else word.partition("=")[0]
 
 
 def name_of_peers(error: UserError) -> UserError | None:
@@ -136,7 +140,7 @@ def peers() -> dict[str, dict[str, str]]:
 
 def _flag_of_peers(command: str, words: Sequence[str]) -> UserError | None:
     for word in words:
-        flag = flag_in(word)[0]
+        flag = _flag_in(word)
         if word.startswith("-") and (answer := peers().get(command, {}).get(flag)):
             return UserError(f"unknown flag '{flag}' (here: {answer})")
     return None

@@ -22,10 +22,9 @@ from typer.testing import CliRunner
 
 from nmt import registry
 from nmt.cli import main, train
-from nmt.cli.argv import read_argv
 from nmt.cli.command import Command, CommonOptions
 from nmt.cli.commands import commands
-from nmt.cli.parameters import flags_of
+from nmt.cli.parameters import flags_of, spread_values
 from nmt.cli.settings import OptionTable, Settings
 from nmt.cli.unknown_words import peers
 from nmt.device import choose_device
@@ -393,26 +392,19 @@ def test_all_forms_of_a_flag_are_one(call, tmp_path):
         assert call("train", *RUN, *given, "--dump-config").out == shown
 
 
-def test_a_command_line_is_read_word_by_word():
+def test_flags_of_several_words_are_spread_over_flags_of_one():
     options = [
         *options_of(CommonOptions),
         Option("betas", tuple[float, float], (), "", ()),
         Option("output", str, "", "", ("o",)),
-        Option("input", tuple[str, ...], (), "", (), words=None),
     ]
-
-    def given(*words: str, greedy: bool = True) -> tuple[dict[str, object], list[str], list[str]]:
-        return tuple(read_argv(words, options, flags_of(options), greedy))
-
-    assert given("--config", "A", "B", "-q") == ({"config": ["A", "B"], "quiet": True}, [], [])
-    assert given("--config", "A", "B", greedy=False) == ({"config": ["A"], "input": ["B"]}, [], [])
-    assert given("--betas", "-1", "-.5", "x", "--input=y") == ({"betas": "-1,-.5", "input": ["y", "x"]}, [], [])
-    assert given("-o", "-", "-x", "--", "--config", "A") == ({"output": "-", "input": ["--config", "A"]}, ["-x"], [])
-    assert given("-qoA", "--no-quiet", "-o=B") == ({"quiet": False, "output": "B"}, [], [])
-    with pytest.raises(UserError, match="--output needs a value"):
-        given("--output", "--quiet")
-    with pytest.raises(UserError, match="'--quiet' does not take a value"):
-        given("--quiet=1")
+    flags = flags_of(options)
+    assert spread_values(["--config", "A", "B", "-q"], flags, greedy=True) == ["--config", "A", "--config", "B", "-q"]
+    assert spread_values(["--config", "A", "B"], flags, greedy=False) == ["--config", "A", "B"]
+    assert spread_values(["--betas", "-1", "-.5", "x"], flags, greedy=True) == ["--betas", "-1,-.5", "x"]
+    assert spread_values(["-o", "-", "-x", "--", "--config", "A", "B"], flags, greedy=True) == [
+        *("-o", "-", "-x", "--", "--config", "A", "B")
+    ]
 
 
 def completed(words: str) -> list[str]:
