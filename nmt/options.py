@@ -215,8 +215,8 @@ class Option:
     @property
     def relations(self) -> str:
         """What it needs and excludes, as the end of its help."""
-        needs = [f"; needs {flag_of(name)}" for name in self.needs]
-        return "".join([*needs, *(f"; not with {flag_of(name)}" for name in self.excludes)])
+        relations = {"needs": self.needs, "not with": self.excludes}
+        return "".join(f"; {words} {', '.join(map(flag_of, names))}" for words, names in relations.items() if names)
 
     def spellings(self, path: str = "") -> dict[str, bool]:
         """The flags that set it below a path, its own first; those whose value is True set it to no."""

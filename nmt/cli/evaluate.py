@@ -30,13 +30,20 @@ class EvaluateOptions:
         (),
         "file of translations, detokenised, or several to compare, the first the baseline; - is stdin",
         aliases=("hyp",),
+        excludes=("model",),
     )
     model: str | None = opt(None, "instead of a hypothesis: translate --source with this model", aliases=("m", "path"))
     source: str | None = opt(None, "the source file, for --model and for metrics that read it", aliases=("s",))
     data: str | None = opt(
-        None, "with --model: prepared data whose raw test text is used, instead of files", aliases=("d",)
+        None,
+        "prepared data whose raw test text is used, instead of files",
+        aliases=("d",),
+        needs=("model",),
+        excludes=("reference",),
     )
-    set: str | None = opt(None, "with --data: the name of a test or development set; none is the first test set")
+    set: str | None = opt(
+        None, "name of a test or development set of --data; none is the first test set", needs=("data",)
+    )
     metrics: tuple[str, ...] = opt(DEFAULT_METRICS, "metrics by name, `bleu,chrf` (nmt list metric)")
     engine: str = opt(AUTO_ENGINE, "with --model: what searches, as for nmt translate")
     batch_tokens: int | Literal["auto"] = opt(
@@ -49,18 +56,12 @@ class EvaluateOptions:
 
     def __post_init__(self) -> None:
         engine_name(self.engine)
-        if (not self.hypothesis) == (self.model is None):
+        if not self.hypothesis and self.model is None:
             raise ValueError("give either --hypothesis, or --model with --source or --data")
-        if self.model is None and self.data:
-            raise ValueError("--data: is translated by a model (give --model in place of --hypothesis)")
         if self.model is not None and (self.source is None) == (self.data is None):
             raise ValueError("--model: give either --source and --reference, or --data")
-        if self.set is not None and self.data is None:
-            raise ValueError("--set: names a set of --data (give --data, or leave --set out)")
-        if bool(self.reference) != (self.data is None):
-            if self.data is None:
-                raise ValueError("--reference is missing (raw reference file)")
-            raise ValueError("--reference: --data has its own references (leave --reference out)")
+        if not self.reference and self.data is None:
+            raise ValueError("--reference is missing (raw reference file)")
         if [*self.hypothesis, self.source].count("-") > 1:
             raise ValueError("- is given twice, but stdin is one text (name a file for one of them)")
         if "-" in self.reference:

@@ -456,7 +456,7 @@ def test_bars_are_as_long_as_their_counts():
     ("given", "message"),
     [
         ({}, "no corpus is given"), ({"data": "d", "train": ("a",)}, "are both given"), ({"train": ("a",)}, "-lang"),
-        ({"data": "d", "vocabulary": "v"}, "--vocabulary: has no effect"), ({"source": ("a",)}, "they are pairs"),
+        ({"data": "d", "vocabulary": "v"}, "--vocabulary and --data cannot"), ({"source": ("a",)}, "they are pairs"),
         ({"data": "d", "workers": 0}, r"--workers (is )?0"), ({"data": "d", "max_ratio": 0.5}, r"--max-ratio (is )?0.5"),
     ],
 )  # fmt: skip

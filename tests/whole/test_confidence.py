@@ -92,7 +92,7 @@ def test_a_translation_below_the_confidence_is_an_empty_line_that_is_counted(mod
     best = call(*command, "--n-best=2", "--quiet").out.splitlines()
     assert [line for line in best if line.split(" ||| ")[1].strip() == ""] and len(best) == 40 - num_withheld
     for flags, message in (
-        (["--split"], "--split, --min-confidence"),
+        (["--split"], "--split and --min-confidence cannot be combined"),
         (["--engine=ctranslate2"], "needs our own search"),
     ):
         refused = call(*command, *flags)

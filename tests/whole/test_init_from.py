@@ -192,7 +192,7 @@ def test_a_state_that_is_not_there_or_does_not_fit_is_2_and_says_what_to_do(data
         (data, given, "--init-state=optimizer", "--optimizer=sgd", "(optimizer: adam -> sgd; give the same"),
         (data, given, "--init-state=all", "--batch-tokens=300", "(batch_tokens: 400 -> 300; give the same"),
         (tmp_path / "other", given, "--init-state=all", "on other data than"),
-        (data, "--init-state=all", "(give --init-from RUN)"),
+        (data, "--init-state=all", "--init-state needs --init-from"),
         (data, given, "--init-state=schedule", "--max-updates=40", "where this run ends: --max-updates 40 is reached"),
     ]:
         refused = call(*train_arguments(of_data, tmp_path / "run", 50, *more))

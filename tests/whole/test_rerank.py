@@ -172,7 +172,7 @@ def test_the_best_of_all_that_the_beam_holds_is_shown_alone_or_as_a_list(models,
 
 def test_what_cannot_rank_is_refused_with_the_reason(models, translate, trained):
     for flags, reason in [
-        (["--rerank-weights=1,2"], "have no effect without --rerank"),
+        (["--rerank-weights=1,2"], "--rerank-weights needs --rerank"),
         (
             [f"--rerank={trained}", "--decoder=greedy"],
             "needs several translations of a line, and the search gives one (give --decoder beam)",

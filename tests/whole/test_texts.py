@@ -90,9 +90,9 @@ def test_a_glossary_decides_the_translation_of_its_terms(translate, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--split", "--alignment=hard"], "--split, --alignment"),
-        (["--markup=xml", "--raw-tokens"], "--markup, --raw-tokens"),
-        (["--repair", "--word-scores"], "--repair, --word-scores"),
+        (["--split", "--alignment=hard"], "--split and --alignment cannot"),
+        (["--markup=xml", "--raw-tokens"], "--markup and --raw-tokens cannot"),
+        (["--repair", "--word-scores"], "--repair and --word-scores cannot"),
         (["--markup=sgml"], "none|html|xml"),
     ],
 )
