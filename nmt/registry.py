@@ -49,6 +49,7 @@ FOLDERS: Final = {
     "reporter": "reporters",
     "preparation": "preparations",
     "column": "columns",
+    "plan": "plans",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"

@@ -14,8 +14,8 @@ import torch
 from nmt import registry
 from nmt.checkpoint import AdapterBase, NoRandomWeights, at_most, build_model, weights_of
 from nmt.criteria.base import Criterion, CriterionContext
-from nmt.data.loader import Loader, Position, UpdateBatches, to_batch
-from nmt.data.mixture import Mixture
+from nmt.data.loader import Loader, UpdateBatches, to_batch
+from nmt.data.plan import Position, new_plan
 from nmt.data.shards import PreparedData
 from nmt.device import Memory, keep_pages, use_threads
 from nmt.dist import full_tensor, is_sharded
@@ -33,7 +33,7 @@ from nmt.runs import Checkpoints
 from nmt.schedules.base import Schedule
 from nmt.train.captured import CapturedPasses
 from nmt.train.moving_average import MovingAverage, WeightAverage
-from nmt.train.options import AUTO, TrainOptions, lasting, parse_stages, without_minutes
+from nmt.train.options import AUTO, TrainOptions, lasting, without_minutes
 from nmt.train.parallel import compile_layers, part_counts, recompute, spread
 from nmt.train.report import LogOnlyReport, NoReport, Report, reporters_in_use
 from nmt.train.setup import RunSetup, try_criterion
@@ -131,7 +131,7 @@ class Progress:
 
     def advance(self, data: UpdateBatches) -> None:
         """Count an update on this data."""
-        if stage_of(self.position) != stage_of(data.after):
+        if self.position.stage != data.after.stage:
             self.watch = LossWatch()  # another mixture has another loss
         self.epoch, self.position, self.score = self.position.epoch, data.after, None
         self.update += 1
@@ -148,11 +148,6 @@ class Progress:
         else:
             self.stalled += self.validation_counts
         return better
-
-
-def stage_of(position: Position) -> int:
-    """The number of the stage of --data-weights that a position lies in."""
-    return position.part.stage if position.part is not None else 0
 
 
 class Saving(NamedTuple):
@@ -267,9 +262,7 @@ class Run:
         settings |= {f"criterion.{name}": digest for name, digest in self.criterion.files.items()}
         if self.validation is not None:
             settings["valid_set_sha256"] = self.data.digest(f"valid.{self.validation.dev.name}")
-        if self.loader.mixture is not None:
-            settings["corpora"] = [[name, pairs] for name, pairs in self.data.train.corpora]
-        return settings
+        return settings | self.loader.plan.settings()
 
     def _check_capture(self, model: str) -> None:
         """Raise UserError if a run on this device, of this model and criterion, cannot be captured."""
@@ -372,11 +365,9 @@ class Run:
 
 def _new_loader(setup: RunSetup) -> Loader:
     """The updates of this rank; `choose_kernels` sets the tokens of a micro-batch."""
-    options, train, world = setup.options, setup.data.train, setup.world
-    stages = parse_stages(options.data_weights)
-    mixture = Mixture(train.corpora, stages, options.seed) if stages else None
-    plan = options.batch_tokens, 1, options.seed
-    return Loader(train, *plan, world.rank, world.size, setup.device.type, _new_noises(options, setup.data), mixture)
+    options, world = setup.options, setup.world
+    plan, noises = new_plan(options, setup.data.train), _new_noises(options, setup.data)
+    return Loader(plan, 1, world.rank, world.size, setup.device.type, noises)
 
 
 def _new_noises(options: TrainOptions, data: PreparedData) -> list[Noise]:

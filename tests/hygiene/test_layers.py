@@ -15,7 +15,7 @@ LAYERS = {
     "installation": 1,
     "options": 1, "signals": 1, "log": 1, "locks": 1, "files": 2, "dist": 2, "registry": 2, "artefact": 3, "runs": 4,
     "__init__": 3, "text": 4, "nn": 4, "batch": 4.7, "device": 4, "rows": 4.5, "columns": 4.6, "noises": 4.8, "preparations": 4.8,
-    "data": 5, "metrics": 5, "mixers": 5, "feed_forwards": 5, "positions": 5, "models": 6, "evaluations": 6,
+    "data": 5, "plans": 5.1, "metrics": 5, "mixers": 5, "feed_forwards": 5, "positions": 5, "models": 6, "evaluations": 6,
     "checkpoint": 7, "criteria": 8, "optimizers": 8, "schedules": 8, "decoders": 8, "translate": 10,
     "engines": 11, "passes": 11, "formats": 11, "scorings": 11, "report": 11, "reporters": 11.5, "translators": 12, "train": 12,
     "starts": 13, "cli": 14, "__main__": 15,
