@@ -27,7 +27,8 @@ from nmt import registry
 from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext, Loss, Term
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
-from nmt.data.loader import Loader, Position, UpdateBatches, to_batch
+from nmt.data.loader import Loader, UpdateBatches, to_batch
+from nmt.data.plan import Position
 from nmt.data.shards import PreparedData
 from nmt.device import keep_pages
 from nmt.dist import World
@@ -35,6 +36,7 @@ from nmt.models.base import Model, Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.nn import matmul
 from nmt.options import make
+from nmt.plans.corpus import CorpusPlan
 from nmt.symbols import PAD
 from nmt.train.parallel import Objective
 from nmt.train.probe import products
@@ -108,7 +110,8 @@ class Bench:
         )
         self.plain = Updater(objective, self.plain_adam, World(), "fp32", 0.0)
         self.updates, self.same_updates = (
-            Loader(self.data.train, given.batch_tokens, given.max_tokens, seed=1).updates(Position()) for _ in range(2)
+            Loader(CorpusPlan(None, self.data.train, given.batch_tokens, 1), given.max_tokens).updates(Position())
+            for _ in range(2)
         )
 
     def seconds(self, data: UpdateBatches, updater: Updater) -> float:

@@ -20,8 +20,10 @@ from shapes import SHAPES
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, dropout, linear
 
-from nmt.data.loader import Loader, Position
+from nmt.data.loader import Loader
+from nmt.data.plan import Position
 from nmt.data.shards import PreparedData
+from nmt.plans.corpus import CorpusPlan
 from nmt.positions.sinusoidal import sinusoids
 from nmt.symbols import PAD
 
@@ -68,7 +70,7 @@ def main() -> None:
     model = Plain(given.size, data.pipeline.source.size)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-4, betas=(0.9, 0.98), fused=True)
     speeds = []
-    updates = Loader(data.train, given.batch_tokens, given.batch_tokens, seed=1).updates(Position())
+    updates = Loader(CorpusPlan(None, data.train, given.batch_tokens, 1), given.batch_tokens).updates(Position())
     for number, update in zip(range(WARM + given.updates), updates, strict=False):
         began = time.perf_counter()
         for batch in update.batches:

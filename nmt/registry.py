@@ -53,6 +53,7 @@ FOLDERS: Final = {
     "viewer": "viewers",
     "preparation": "preparations",
     "column": "columns",
+    "plan": "plans",
     "preview": "previews",
     "toolkit": "toolkits",
     "protocol": "protocols",

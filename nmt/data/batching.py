@@ -6,7 +6,7 @@ The groups are shuffled, and each update consists of a few of them, so that litt
 only. The plan does not depend on devices: the division of an update into micro-batches changes no result.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,20 +24,23 @@ PADDING_TO_JOIN: Final = {"cpu": 32, "cuda": 2048}  # cells that cost less than 
 FEISTEL_ROUNDS: Final = 4  # from three on the permutation is pseudorandom (Luby and Rackoff, 1988)
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass
+class PartPlan:
     """The updates of one part of an epoch.
 
     start: pairs of the previous parts
-    order: (N,) pair indices, in the order they are read; of mixed corpora as in `nmt.data.mixture.Draws`
+    order: (N,) pair indices, in the order they are read; what is drawn several times has the number of all pairs added each time
     groups: (G + 1,) offsets into order: pairs of nearly one length
     updates: (U + 1,) offsets into groups
+    place, next_place: where the part and the one after it begin, of plans that need it (nmt.data.plan.Position)
     """
 
     start: int
     order: Indices
     groups: Indices
     updates: Indices
+    place: Mapping[str, Any] | None = None
+    next_place: Mapping[str, Any] | None = None
 
     def __len__(self) -> int:
         return len(self.updates) - 1
@@ -65,7 +68,7 @@ class Plan:
 
 def plan_part(
     source_lengths: NDArray[Any], target_lengths: NDArray[Any], batch_tokens: int, seed: int, epoch: int, part: int
-) -> Plan:
+) -> PartPlan:
     """The plan of a part of an epoch.
 
     source_lengths, target_lengths: (N,) tokens of all pairs, EOS not counted
@@ -85,7 +88,7 @@ def plan_pairs(
     target: NDArray[Any],
     batch_tokens: int,
     random: np.random.Generator,
-) -> Plan:
+) -> PartPlan:
     """The plan of some pairs.
 
     start: pairs of the epoch before them; pairs: (N,) their indices
@@ -99,7 +102,7 @@ def plan_pairs(
     shuffled = random.permutation(len(starts))
     groups = np.concatenate([[0], np.cumsum(sizes[shuffled])])
     updates = np.append(np.arange(0, len(starts), GROUPS_PER_UPDATE), len(starts))
-    return Plan(
+    return PartPlan(
         start,
         pairs[order[expand_ranges(starts[shuffled], sizes[shuffled])]],
         groups.astype(np.int64),

@@ -9,34 +9,12 @@ from typing import TypeVar
 import numpy as np
 
 from nmt.batch import Batch, make_batch, pad_flat
-from nmt.data.batching import (
-    GROUPS_PER_UPDATE,
-    PART_PAIRS,
-    Indices,
-    Plan,
-    micro_batches,
-    plan_pairs,
-    plan_part,
-    tokens_of_group,
-)
-from nmt.data.mixture import Draws, Mixture, PartStart
+from nmt.data.batching import GROUPS_PER_UPDATE, Indices, micro_batches
+from nmt.data.plan import BatchPlan, Position
 from nmt.data.shards import Corpus
 from nmt.errors import ArtefactError
-from nmt.files import Count, Ordinal
 from nmt.noises.base import Noise
 from nmt.rows import Rows
-
-
-@dataclass(frozen=True)
-class Position:
-    """A position in the data: `pairs` pairs of `epoch` (counted from 1) have been read.
-
-    part: of mixed corpora, where the part begins that the position is in; None at the very beginning
-    """
-
-    epoch: Ordinal = 1
-    pairs: Count = 0
-    part: PartStart | None = None
 
 
 @dataclass(frozen=True)
@@ -92,57 +70,37 @@ def ahead(items: Iterator[_Item], depth: int = 2) -> Generator[_Item]:
 
 @dataclass
 class Loader:
-    """The endless stream of updates over a corpus; it begins at any update without reading the previous ones.
+    """The endless stream of updates over a plan; it begins at any update without reading the previous ones.
 
-    batch_tokens: target tokens of an update, EOS counted
     max_tokens: cells of a micro-batch, padding counted; changes no result
     rank, ranks: the share of each update that this loader gives, and the number of shares
     device: type of the device that computes; for a GPU batches are in page-locked memory, from which it copies while it computes
     noises: what changes pairs in each epoch, in this order; updates are planned by the tokens of the corpus
-    mixture: the proportions of the corpora; an epoch has as many pairs as without, but not each pair once
     """
 
-    corpus: Corpus
-    batch_tokens: int
+    plan: BatchPlan
     max_tokens: int
-    seed: int
     rank: int = 0
     ranks: int = 1
     device: str = "cpu"
     noises: Sequence[Noise] = ()
-    mixture: Mixture | None = None
+
+    @property
+    def corpus(self) -> Corpus:
+        return self.plan.corpus
 
     def updates(self, position: Position) -> Iterator[UpdateBatches]:
         """The updates from a position on; ArtefactError when no update begins there."""
         if position.pairs and position.pairs >= len(self.corpus):
             raise ArtefactError(f"the run's position does not fit this data: it has {len(self.corpus):,} pairs")
         while len(self.corpus):
-            plan, part, following = self._plan(position)
-            epoch = position.epoch
-            for number in range(plan.update_at(position.pairs - plan.start), len(plan)):
-                read = plan.start + plan.num_pairs(number + 1)
+            part, epoch = self.plan.part(position), position.epoch
+            for number in range(part.update_at(position.pairs - part.start), len(part)):
+                read = part.start + part.num_pairs(number + 1)
                 last = read == len(self.corpus)
-                at = following if number + 1 == len(plan) else part
-                position = Position(epoch + 1, 0, at) if last else Position(epoch, read, at)
-                yield self._share(plan.update(number), epoch, position, last)
-
-    def _plan(self, position: Position) -> tuple[Plan, PartStart | None, PartStart | None]:
-        """The plan of the part that a position is in, and of mixed corpora where this part and the next begin."""
-        lengths, epoch = (self.corpus.source_lengths, self.corpus.target_lengths), position.epoch
-        if self.mixture is None:
-            part = position.pairs // PART_PAIRS
-            return plan_part(*lengths, self.batch_tokens, self.seed, epoch, part), None, None
-        start = self.mixture.part(position.part, epoch)
-        draws = self.mixture.draw(start, min(PART_PAIRS, len(self.corpus) - start.pairs))
-        source, target = (side[draws.numbers % len(self.corpus)] for side in lengths)
-        if (updates := self.mixture.updates_left(start)) is not None:  # the part ends with the stage, or before it
-            tokens = np.cumsum(target.astype(np.int64) + 1)
-            stage_tokens = updates * GROUPS_PER_UPDATE * tokens_of_group(self.batch_tokens)
-            count = max(1, int(np.searchsorted(tokens, stage_tokens, side="right")))
-            draws, source, target = Draws(draws.numbers[:count], draws.corpora[:count]), source[:count], target[:count]
-        random = np.random.Generator(np.random.Philox(key=[self.seed, epoch], counter=[0, 0, 0, start.pairs]))
-        plan = plan_pairs(start.pairs, draws.numbers, source, target, self.batch_tokens, random)
-        return plan, start, self.mixture.after(start, draws, len(plan))
+                place = part.next_place if number + 1 == len(part) else part.place
+                position = Position(epoch + 1, 0, place) if last else Position(epoch, read, place)
+                yield self._share(part.update(number), epoch, position, last)
 
     @property
     def column_kinds(self) -> dict[str, str]:
@@ -155,21 +113,19 @@ class Loader:
 
     def largest_micro_batch(self) -> int:
         """Tokens, padding counted, of this rank's share of the largest group of the first part of the first epoch."""
-        plan, _, _ = self._plan(Position())
-        pairs = plan.order % len(self.corpus)
+        part = self.plan.part(Position())
+        pairs = part.order % len(self.corpus)
         longer = np.maximum(self.corpus.source_lengths[pairs], self.corpus.target_lengths[pairs]).astype(np.int64) + 1
-        cells = np.maximum.reduceat(longer, plan.groups[:-1]) * np.diff(plan.groups)
+        cells = np.maximum.reduceat(longer, part.groups[:-1]) * np.diff(part.groups)
         return int(-(-cells.max() // self.ranks))
 
     def updates_per_epoch(self) -> int:
         """The number of updates of an epoch, nearly."""
-        lengths = self.corpus.target_lengths
-        tokens = lengths.sum(dtype=np.int64) if self.mixture is None else self.mixture.per_epoch(lengths)
-        by_tokens = -(-(int(tokens) + len(self.corpus)) // self.batch_tokens)
+        by_tokens = -(-(int(self.plan.tokens_per_epoch()) + len(self.corpus)) // self.plan.batch_tokens)
         return min(by_tokens, -(-len(self.corpus) // GROUPS_PER_UPDATE))  # a group has a pair at least
 
     def _share(self, groups: list[Indices], epoch: int, after: Position, last: bool) -> UpdateBatches:
-        """This rank's share of an update. groups: pairs of nearly one length, numbered as in `Plan.order`"""
+        """This rank's share of an update. groups: pairs of nearly one length, numbered as in `PartPlan.order`"""
         draws = np.concatenate(groups)
         pairs = draws % len(self.corpus)
         rows = np.arange(len(draws))  # positions in `draws`
@@ -220,7 +176,7 @@ class Loader:
         return replace(batch, clean_source=pad_flat(*sources))
 
     def _with_noise(self, batch: Batch, draws: Indices, epoch: int) -> Batch:
-        """The batch as the model reads it in an epoch. draws: (B,) its pairs, numbered as in `Plan.order`"""
+        """The batch as the model reads it in an epoch. draws: (B,) its pairs, numbered as in `PartPlan.order`"""
         for noise in self.noises:
             batch = noise.read(batch, draws, epoch)
         return batch

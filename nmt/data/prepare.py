@@ -63,19 +63,7 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         _check_context(options, sets, preparations, pipeline.context)
         (folder / PIPELINE_FOLDER).mkdir()
         pipeline.save(folder / PIPELINE_FOLDER)
-        # Faults of evaluation sets are told before training text is encoded.
-        evaluation_first = sorted(sets, key=lambda text_set: text_set.kind == "train")
-        rows = {
-            text_set.stem: _write_set(text_set, options, pipeline, folder, signals) for text_set in evaluation_first
-        }
-        facts, reports = map(list, zip(*(rows[text_set.stem] for text_set in sets), strict=True))
-        if options.names_training:
-            _add_columns(folder, facts[0], pipeline, preparations, signals)
-            reports[0] |= {"columns": facts[0].columns} if facts[0].columns else {}
-        else:  # every folder has a training set, even if it is empty
-            SetWriter(folder, "train", pipeline.sizes).close()
-            facts.insert(0, SetFacts("train", "train", "train", 0))
-        write_facts(folder, facts)
+        reports = _write_sets(options, sets, pipeline, preparations, folder, signals)
         sizes: dict[str, int] = dict(zip(SIDES, pipeline.sizes, strict=True))
         report = {
             "vocabulary": {"joint": pipeline.joint, **sizes, "sha256": pipeline.hash},
@@ -86,6 +74,29 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         (folder / REPORT_FILE).write_bytes(to_json(report))
         manifest["vocabulary"] = pipeline.hash
     return report
+
+
+def _write_sets(
+    options: PrepareOptions,
+    sets: Sequence[TextSet],
+    pipeline: Pipeline,
+    preparations: Sequence[Preparation],
+    folder: Path,
+    signals: Signals,
+) -> list[dict[str, Any]]:
+    """Write the files of all sets, with data.json; the counts of each set for the report."""
+    # Faults of evaluation sets are told before training text is encoded.
+    evaluation_first = sorted(sets, key=lambda text_set: text_set.kind == "train")
+    rows = {text_set.stem: _write_set(text_set, options, pipeline, folder, signals) for text_set in evaluation_first}
+    facts, reports = map(list, zip(*(rows[text_set.stem] for text_set in sets), strict=True))
+    if options.names_training:
+        _add_columns(folder, facts[0], pipeline, preparations, signals)
+        reports[0] |= {"columns": facts[0].columns} if facts[0].columns else {}
+    else:  # every folder has a training set, even if it is empty
+        SetWriter(folder, "train", pipeline.sizes).close()
+        facts.insert(0, SetFacts("train", "train", "train", 0))
+    write_facts(folder, facts)
+    return reports
 
 
 def _check_context(

@@ -44,7 +44,7 @@ class Noise:
     def sentences(self, source: Rows, target: Rows, draws: NDArray[Any], epoch: int) -> tuple[Rows, Rows]:
         """The tokens of both sides of the pairs of an update, without EOS, as they are read and predicted in an epoch.
 
-        draws: (N,) the numbers of the pairs (nmt.data.batching.Plan); mixed corpora give a pair a number for each time
+        draws: (N,) the numbers of the pairs (nmt.data.batching.PartPlan); mixed corpora give a pair a number for each time
         """
         return source, target
 

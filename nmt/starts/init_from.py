@@ -10,10 +10,9 @@ from torch import Tensor
 from nmt import register, registry
 from nmt.artefact import Artefact
 from nmt.checkpoint import TRAINING_TENSORS, AdapterBase, put_weights, read_tensors, read_weights, weights_of
-from nmt.data.loader import Position
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.models.saved import ModelFacts
-from nmt.options import flag_of
+from nmt.options import flag_of, options_of
 from nmt.runs import TRAINING, find_model, weights_file
 from nmt.starts.base import Start, TrainedModel
 from nmt.starts.options import InitFromOptions
@@ -29,7 +28,10 @@ from nmt.train.checkpointing import (
 )
 from nmt.train.run import Run
 
-OF_POSITION: Final = ("batch_tokens", "data_weights", "seed")  # settings that give a position in the data its meaning
+OF_POSITION: Final = (
+    "batch_tokens",
+    "seed",
+)  # settings that give a position in the data its meaning, besides those of plans
 
 
 @register("start", "init-from", InitFromOptions)
@@ -87,8 +89,8 @@ def _take_state(run: Run, artefact: Artefact, weights: Mapping[str, Tensor]) -> 
     if taken == "all":
         progress.position, progress.epoch = state.progress.position, state.progress.epoch
         progress.limit = state.progress.limit  # what was measured decides the last bits
-    elif taken == "schedule" and run.loader.mixture is not None:
-        progress.position = Position(part=run.loader.mixture.first_part(progress.update))
+    elif taken == "schedule":
+        progress.position = run.loader.plan.first_position(progress.update)
     if run.end is not None:
         option, reason = run.end
         begin = f"--init-state {taken} begins after update {progress.update} of {folder}, where this run ends"
@@ -98,6 +100,12 @@ def _take_state(run: Run, artefact: Artefact, weights: Mapping[str, Tensor]) -> 
     run.report.line(
         f"begins with the weights of {folder}, and the state of {what[taken]} after update {state.progress.update}"
     )
+
+
+def _position_options() -> list[str]:
+    """The settings that give a position in the data its meaning."""
+    of_plans = (options_of(registry.options_class_of("plan", name)) for name in registry.names("plan"))
+    return [*OF_POSITION, *(option.name for options in of_plans for option in options)]
 
 
 def _put_optimizer(run: Run, tensors: Mapping[str, Tensor], state: SavedState, folder: Path) -> None:
@@ -179,7 +187,7 @@ def _fitting_state(run: Run, artefact: Artefact) -> SavedState:
             f"{flag}: {folder} is a model folder, without a state (name a run or a checkpoint, or give none)"
         )
     state = SavedState.read(artefact)
-    same = ["optimizer", *_parameter_options(), *(OF_POSITION if options.init_state == "all" else ())]
+    same = ["optimizer", *_parameter_options(), *(_position_options() if options.init_state == "all" else ())]
     both = completed_settings(state.settings, run.settings), run.settings
     rows = changed_settings(*({key: settings.get(key) for key in same} for settings in both))
     if rows:

@@ -14,7 +14,7 @@ from nmt.batch import Batch
 from nmt.checkpoint import NoRandomWeights, at_most
 from nmt.criteria.base import Criterion, CriterionContext
 from nmt.data.loader import Loader, to_batch
-from nmt.data.mixture import Mixture
+from nmt.data.plan import new_plan
 from nmt.data.shards import PreparedData
 from nmt.device import Memory, keep_pages, use_threads
 from nmt.errors import ResourceError, UserError, quoted, unknown
@@ -26,7 +26,7 @@ from nmt.options import as_dict
 from nmt.quantities import size
 from nmt.schedules.base import Schedule
 from nmt.train.captured import CapturedPasses
-from nmt.train.options import AUTO, TrainOptions, lasting, parse_stages
+from nmt.train.options import AUTO, TrainOptions, lasting
 from nmt.train.parallel import compile_layers, part_counts, recompute, spread
 from nmt.train.periods import without_minutes
 from nmt.train.progress import Progress
@@ -213,11 +213,9 @@ def _check_capture(setup: RunSetup, model: Model, name: str, criterion: Criterio
 
 def _new_loader(setup: RunSetup) -> Loader:
     """The updates of this rank; `choose_kernels` sets the tokens of a micro-batch."""
-    options, train, world = setup.options, setup.data.train, setup.world
-    stages = parse_stages(options.data_weights)
-    mixture = Mixture(train.corpora, stages, options.seed) if stages else None
-    plan = options.batch_tokens, 1, options.seed
-    return Loader(train, *plan, world.rank, world.size, setup.device.type, _new_noises(options, setup.data), mixture)
+    options, world = setup.options, setup.world
+    plan, noises = new_plan(options, setup.data.train), _new_noises(options, setup.data)
+    return Loader(plan, 1, world.rank, world.size, setup.device.type, noises)
 
 
 def _new_noises(options: TrainOptions, data: PreparedData) -> list[Noise]:
@@ -237,9 +235,7 @@ def _settings(setup: RunSetup, parts: Any, criterion: Criterion, schedule: Sched
     settings |= {f"criterion.{name}": digest for name, digest in criterion.files.items()}
     if setup.validation is not None:
         settings["valid_set_sha256"] = setup.data.digest(f"valid.{setup.validation.dev.name}")
-    if loader.mixture is not None:
-        settings["corpora"] = [[name, pairs] for name, pairs in setup.data.train.corpora]
-    return settings
+    return settings | loader.plan.settings()
 
 
 def _with_translator(setup: RunSetup, model: Model, parts: Any) -> Validation | None:

@@ -199,10 +199,16 @@ def completed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[s
         for key, default in registry.completed(kind, new[kind], {}).items():
             defaults |= {key: default, f"{kind}.{key}": default}
     defaults |= {key: new[key] for key in new if key.endswith("_sha256")}
-    both = (" ".join(settings.get("data_weights") or ()).split() for settings in (old, new))
-    if len({*map(tuple, both)}) == 1:  # the same words, divided otherwise between arguments
-        old = {**old, "data_weights": new["data_weights"]}
+    lists = {key: _words(value) for key, value in new.items() if _words(value) is not None}
+    same_words = {key: new[key] for key, words in lists.items() if _words(old.get(key)) == words}
+    old = {**old, **same_words}  # the same words, divided differently between arguments
     return {key: defaults[key] for key in new.keys() - old.keys() if key in defaults} | dict(old)
+
+
+def _words(value: Any) -> list[str] | None:
+    """The words of a list of texts; None for anything else."""
+    is_texts = isinstance(value, list) and all(isinstance(text, str) for text in value)
+    return " ".join(value).split() if is_texts else None
 
 
 def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

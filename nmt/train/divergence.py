@@ -6,7 +6,7 @@ from nmt.artefact import Artefact
 from nmt.errors import DivergedError
 from nmt.runs import newest_whole, update_of
 from nmt.train.checkpointing import SavedState, choice_of_leader, put_state, set_newer_aside
-from nmt.train.progress import LossWatch, Rollback, stage_of
+from nmt.train.progress import LossWatch, Rollback
 from nmt.train.run import REDUCED_UPDATES, Run
 from nmt.train.saving import finish_save
 
@@ -51,7 +51,7 @@ def roll_back(run: Run, why: str) -> None:
     put_state(run, checkpoint, state)
     run.report.cut(state.metrics_offset)
     progress, at, to = run.progress, diverged.update, run.progress.update
-    if stage_of(progress.position) != stage_of(diverged.position):
+    if progress.position.stage != diverged.position.stage:
         progress.watch = LossWatch()
     progress.position, progress.epoch, progress.limit = diverged.position, diverged.epoch, diverged.limit
     progress.rollbacks = [*diverged.rollbacks, Rollback(at, to)]

@@ -1,75 +1,18 @@
 """The options of `nmt train` and `nmt average`."""
 
 import math
-import re
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from nmt import opt, options_class, registry
 from nmt.dist import MAX_WAIT_MINUTES
-from nmt.errors import quoted
 from nmt.options import MAX_PROCESSES, MAX_THREADS, REQUIRED, flag_of, names_of, options_of
-from nmt.train.periods import parse_period, parse_periods
-
-if TYPE_CHECKING:
-    from nmt.data.mixture import Stage
+from nmt.train.periods import parse_periods
 
 AUTO: Final = "auto"
 MIN_BLEU: Final = 5.0  # below it, more BLEU is mostly chance, and the loss tells better checkpoints from worse
 
 
-def parse_stages(words: Sequence[str]) -> "list[Stage]":
-    """The stages of `--data-weights`: NAME=WEIGHT..., or temperature=T, then until=PERIOD but for the last stage.
-
-    words: each of one or more words between spaces or commas
-    Raises ValueError for anything else.
-    """
-    from nmt.data.mixture import Stage  # imported when used: it takes numpy
-
-    stages: list[Stage] = []
-    weights: dict[str, float] = {}
-    for word in " ".join(words).replace(",", " ").split():
-        name, _, value = word.partition("=")
-        if name == "until":
-            count, unit = 0.0, "m"
-            with suppress(ValueError):
-                count, unit = parse_period(value)
-            if unit == "m":
-                ends = "updates or epochs, which do not depend on the machine (until=500u, until=1e)"
-                raise ValueError(f"--data-weights {quoted(word)}: must be {ends}")
-            stages.append(_stage(weights, int(count), unit))
-            before = [stage for stage in stages[:-1] if (stage.updates is None) == (unit == "e")][-1:]
-            if before and (before[0].updates or before[0].epochs or 0) >= count:
-                raise ValueError(f"--data-weights {quoted(word)}: must be after the end of the stage before")
-            weights = {}
-            continue
-        number = float(value) if re.fullmatch(r"\d+\.?\d*|\.\d+", value, re.ASCII) else math.nan
-        if not name or not math.isfinite(number) or (name == "temperature" and not number):
-            raise ValueError(
-                f"--data-weights '{quoted(word)}': must be NAME=WEIGHT with a number of at least 0, "
-                "temperature=T above 0, or until=PERIOD"
-            )
-        if name in weights:
-            raise ValueError(f"--data-weights {quoted(word)}: '{quoted(name)}' has a weight in this stage already")
-        weights[name] = number
-    if weights or stages:
-        stages.append(_stage(weights))
-    return stages
-
-
-def _stage(weights: dict[str, float], count: int | None = None, unit: str = "") -> "Stage":
-    from nmt.data.mixture import Stage
-
-    temperature = weights.get("temperature")
-    if not any(weights.values()) or (temperature is not None and len(weights) > 1):
-        end = f"the stage until={count}{unit}" if count else "the last stage, which has no until,"
-        raise ValueError(f"--data-weights: {end} must have a weight above 0, or a temperature alone")
-    updates, epochs = (count if unit == own else None for own in "ue")
-    return Stage({} if temperature is not None else weights, temperature, updates, epochs)
-
-
-@registry.open_options_class("start", "noise", "reporter", "preview")
+@registry.open_options_class("start", "noise", "reporter", "preview", "plan")
 class TrainOptions:
     """The options of training itself, with those of starts, noises, reporters and previews; those of other parts are their own.
 
@@ -137,13 +80,6 @@ class TrainOptions:
         "with --valid-metrics comet: the checkpoint of a COMET model; give only trusted files",
         must_stay=True,
     )
-    data_weights: tuple[str, ...] = opt(
-        (),
-        "mix the corpora of the data (nmt prepare --train NAME=PREFIX): `news=2 web=1`, two of three pairs from news; "
-        "`temperature=5`, sizes to the power of 1/5; `news=1 until=20000u web=1`: stages, by updates of the run (u) or epochs "
-        "(e), which a rollback does not move",
-        must_stay=True,
-    )
     clip_norm: float = opt(
         0.0, "largest 2-norm of the gradient; 0 does not clip, as the paper", minimum=0, must_stay=True
     )
@@ -195,7 +131,6 @@ class TrainOptions:
                 parse_periods(getattr(self, name))
             except ValueError as error:
                 raise ValueError(f"{flag_of(name)} {error}") from None
-        parse_stages(self.data_weights)
         if self.best_by == "bleu" and "bleu" not in self.metrics:
             raise ValueError(
                 "--best-by bleu: BLEU is not among the metrics of a validation (leave --best-by out, or name loss)"

@@ -6,7 +6,8 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from nmt.data.loader import Position, UpdateBatches
+from nmt.data.loader import UpdateBatches
+from nmt.data.plan import Position
 from nmt.files import Count, Ordinal
 from nmt.nn.matmul import Matmul
 from nmt.train.update import LossScale
@@ -97,7 +98,7 @@ class Progress:
 
     def advance(self, data: UpdateBatches) -> None:
         """Count an update on this data."""
-        if stage_of(self.position) != stage_of(data.after):
+        if self.position.stage != data.after.stage:
             self.watch = LossWatch()  # another mixture has another loss
         self.epoch, self.position, self.score = self.position.epoch, data.after, None
         self.update += 1
@@ -114,8 +115,3 @@ class Progress:
         else:
             self.stalled += self.validation_counts
         return better
-
-
-def stage_of(position: Position) -> int:
-    """The number of the stage of --data-weights that a position lies in."""
-    return position.part.stage if position.part is not None else 0

@@ -84,7 +84,7 @@ def announce(run: Run) -> None:
         f"{name}: {parameter_text(parameters, run.model.num_parameters())} on {devices} ({run.options.precision}); "
         f"{len(run.data.train):,} pairs, {run.loader.updates_per_epoch():,} updates an epoch"
     )
-    for line in run.loader.mixture.lines() if run.loader.mixture else ():
+    for line in run.loader.plan.lines():
         report.line(line)
     if run.model.cost_is_measured:
         report.line(f"the cost of a pair is measured at a few lengths and interpolated: {name} has no flops of its own")

@@ -13,14 +13,14 @@ from nmt.artefact import MANIFEST
 from nmt.batch import Batch, MissingColumnError
 from nmt.criteria.base import Criterion, Loss
 from nmt.data.loader import to_batch
-from nmt.data.mixture import Mixture
+from nmt.data.plan import new_plan
 from nmt.data.shards import EvaluationSet, PreparedData
 from nmt.device import Precision, autocast, choose_device
 from nmt.dist import World
 from nmt.errors import UserError, quoted, unknown
 from nmt.models.base import Model
 from nmt.nn import matmul
-from nmt.train.options import TrainOptions, parse_stages
+from nmt.train.options import TrainOptions
 from nmt.train.parallel import Objective, copied_buffers, put_buffers
 from nmt.train.validation import Validation
 
@@ -63,7 +63,7 @@ def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
     data = PreparedData(Path(options.data))
     if not len(data.train):
         raise UserError(f"{quoted(options.data)}: has no training pairs (nmt prepare --train)")
-    Mixture(data.train.corpora, parse_stages(options.data_weights), options.seed)  # its errors come before any work
+    new_plan(options, data.train)  # its errors come before any work
     sets, name = data.valid, options.valid_set
     if name is not None and name not in sets:
         raise unknown("development set", name, sets)

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from plans import plan_of
 
 from nmt import registry
 from nmt.artefact import Artefact
 from nmt.batch import Batch, Column
 from nmt.cli.main import run
 from nmt.columns.base import column_kind
-from nmt.data.loader import Loader, Position
+from nmt.data.loader import Loader
+from nmt.data.plan import Position
 from nmt.data.prepare import PrepareOptions, prepare
 from nmt.data.shards import Corpus, PreparedData
 from nmt.errors import ArtefactError, InputError, UserError
@@ -167,7 +169,7 @@ def test_data_without_columns_are_what_they_were_and_are_read(tmp_path):
     assert "columns" not in (tmp_path / "data/data.json").read_text()
     data = PreparedData(tmp_path / "data")
     assert data.train.columns == {}
-    loader = Loader(data.train, 200, 100, 1)
+    loader = Loader(plan_of(data.train, 200, 1), 100)
     assert loader.column_kinds == {} and next(loader.updates(Position())).batches[0].columns == {}
 
 
@@ -186,14 +188,13 @@ def test_a_column_of_several_files_follows_the_training_files_compressed_or_not(
 def test_the_batches_of_every_rank_have_the_values_of_their_pairs_and_keep_them_when_split(tmp_path, ranks):
     prepare(options(tmp_path, **Texts(150).write(tmp_path)))
     data = PreparedData(tmp_path / "data")
-    shares = [next(Loader(data.train, 900, 200, 1, rank, ranks).updates(Position())) for rank in range(ranks)]
+    kinds = Loader(plan_of(data.train, 200, 1), 100).column_kinds
+    shares = [next(Loader(plan_of(data.train, 900, 1), 200, rank, ranks).updates(Position())) for rank in range(ranks)]
     assert any(share.idle for share in shares) == (ranks == 64)
     counted = 0
     for share in shares:
         for batch in share.batches:
-            assert {name: column.kind for name, column in batch.columns.items()} == Loader(
-                data.train, 1, 1, 1
-            ).column_kinds
+            assert {name: column.kind for name, column in batch.columns.items()} == kinds
             for part in (batch, *batch.split(40)):
                 for i in range(len(part)):
                     source, target = ([t for t in row.tolist() if t != PAD] for row in (part.source[i], part.target[i]))
@@ -286,7 +287,7 @@ def test_a_flipped_byte_of_a_column_is_4_before_it_is_used(tmp_path, name):
     content = path.read_bytes()
     path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
     with pytest.raises(ArtefactError, match="damaged") as caught:
-        next(Loader(PreparedData(tmp_path / "data").train, 10_000, 10_000, 1).updates(Position()))
+        next(Loader(plan_of(PreparedData(tmp_path / "data").train, 10_000, 1), 10_000).updates(Position()))
     assert caught.value.code == 4
 
 
@@ -348,7 +349,7 @@ def test_a_kind_of_column_of_one_file_is_read_stored_and_batched(tmp_path, capfd
     try:
         assert run(asked) == 0
         data = PreparedData(tmp_path / "data")
-        [batch] = next(Loader(data.train, 10**6, 10**6, 1).updates(Position())).batches
+        [batch] = next(Loader(plan_of(data.train, 10**6, 1), 10**6).updates(Position())).batches
         for row in (batch, batch.padded(2200, 9, 9), batch.rows(slice(5, 9))):
             real = (row.source != PAD) & (row.source != EOS)
             lengths = [[len(data.pipeline.source.piece(int(token))) for token in ids] for ids in row.source]

@@ -5,10 +5,12 @@ from itertools import chain
 
 import pytest
 from conftest import records_of, train_arguments, write_corpus
+from plans import plan_of
 
 from nmt import registry
 from nmt.cli.main import run
-from nmt.data.loader import Loader, Position
+from nmt.data.loader import Loader
+from nmt.data.plan import Position
 from nmt.data.shards import PreparedData
 from nmt.noises.base import NoiseContext
 from nmt.options import make
@@ -95,7 +97,7 @@ def test_a_noise_is_a_function_of_seed_and_epoch_and_other_in_each(name, pieces)
         options = make(registry.options_class_of("noise", name), GIVEN[name])
         longest = max(int(lengths.max()) for lengths in (pieces.train.source_lengths, pieces.train.target_lengths))
         noise = registry.find("noise", name).cls(options, NoiseContext(pieces.pipeline, seed, {}, longest))
-        loaders = [Loader(pieces.train, 10**6, 300, 1, rank, ranks, noises=[noise]) for rank in range(ranks)]
+        loaders = [Loader(plan_of(pieces.train, 10**6, 1), 300, rank, ranks, noises=[noise]) for rank in range(ranks)]
         updates = [next(loader.updates(Position(epoch))) for loader in loaders]
         batches = [batch for data in updates for batch in data.batches[: len(data.batches) - data.idle]]
         rows = (zip(batch.source, batch.target_input, batch.target_output, strict=True) for batch in batches)

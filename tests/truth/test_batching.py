@@ -6,9 +6,11 @@ from itertools import chain
 
 import numpy as np
 import pytest
+from plans import plan_of
 
 from nmt.data.batching import GROUPS_PER_UPDATE, PADDING_TO_JOIN, micro_batches, permuted, plan_part
-from nmt.data.loader import Loader, Position, ahead, owners
+from nmt.data.loader import Loader, ahead, owners
+from nmt.data.plan import Position
 from nmt.errors import ArtefactError
 
 RANDOM = np.random.default_rng(5)
@@ -112,8 +114,8 @@ def test_a_permutation_looks_random():
 
 def test_an_epoch_in_parts_reads_every_pair_once_and_goes_on_from_any_update(monkeypatch):
     monkeypatch.setattr("nmt.data.batching.PART_PAIRS", 700)
-    monkeypatch.setattr("nmt.data.loader.PART_PAIRS", 700)
-    loader = Loader(Numbered(), 2000, 500, 3)
+    monkeypatch.setattr("nmt.plans.corpus.PART_PAIRS", 700)
+    loader = Loader(plan_of(Numbered(), 2000, 3), 500)
     updates, read = [], []
     for data in loader.updates(Position()):
         updates.append(data)
@@ -126,7 +128,7 @@ def test_an_epoch_in_parts_reads_every_pair_once_and_goes_on_from_any_update(mon
     assert sorted(read) == list(range(5000)) and read != sorted(read)
     assert max(Counter(i // 700 for i in read[:700]).values()) < 200  # a part is drawn from the whole corpus
     assert abs(loader.updates_per_epoch() - len(updates)) <= -(-5000 // 700) * 2
-    tiny = Loader(loader.corpus, 4, 1, loader.seed)
+    tiny = Loader(plan_of(loader.corpus, 4, 3), 1)
     assert tiny.updates_per_epoch() == -(-len(loader.corpus) // GROUPS_PER_UPDATE)
     for at in (0, 5, len(updates) - 2):
         first = next(loader.updates(updates[at].after))
@@ -165,8 +167,8 @@ def test_items_made_ahead_are_the_same_with_their_error_and_no_more_than_wanted(
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 def test_the_ranks_share_the_pairs_of_each_update_and_their_tokens_evenly(ranks):
-    alone = Loader(Numbered(), 2000, 500, 3).updates(Position())
-    streams = [Loader(Numbered(), 2000, 500, 3, rank, ranks).updates(Position()) for rank in range(ranks)]
+    alone = Loader(plan_of(Numbered(), 2000, 3), 500).updates(Position())
+    streams = [Loader(plan_of(Numbered(), 2000, 3), 500, rank, ranks).updates(Position()) for rank in range(ranks)]
     for _ in range(5):
         whole, *shares = (next(stream) for stream in (alone, *streams))
         own = [share.batches[: len(share.batches) - share.idle] for share in shares]
@@ -180,7 +182,7 @@ def test_the_ranks_share_the_pairs_of_each_update_and_their_tokens_evenly(ranks)
 
 def test_a_rank_without_a_pair_has_one_that_does_not_count():
     assert owners(np.array([5, 5]), 4).tolist() == [1, 3]
-    loader = Loader(Numbered(), 1, 500, 3, rank=3, ranks=64)
+    loader = Loader(plan_of(Numbered(), 1, 3), 500, rank=3, ranks=64)
     share = next(loader.updates(Position()))
     assert share.idle == len(share.batches) == 1 and len(share.batches[0].source) == 1
 

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 from gradients import NO_LIMIT, Counting, TooSmall, objective_of
+from plans import plan_of
 
 from nmt.data.batching import micro_batches
-from nmt.data.loader import Loader, Position
+from nmt.data.loader import Loader
+from nmt.data.plan import Position
 from nmt.device import Memory, cgroup_headrooms
 from nmt.dist import World
 from nmt.train import probe
@@ -25,14 +27,14 @@ class Lengths:
 
 def loader(batch_tokens: int) -> Loader:
     chance = np.random.default_rng(1)
-    return Loader(Lengths(*chance.integers(1, 60, (2, 3000)).astype(np.uint16)), batch_tokens, 1, seed=1)
+    return Loader(plan_of(Lengths(*chance.integers(1, 60, (2, 3000)).astype(np.uint16)), batch_tokens, 1), 1)
 
 
 @pytest.mark.parametrize("batch_tokens", [100, 5000])
 def test_the_largest_micro_batch_is_that_of_the_plan(batch_tokens):
     made = loader(batch_tokens)
     lengths = made.corpus.source_lengths, made.corpus.target_lengths
-    plan, _, _ = made._plan(Position())  # of all pairs, which are one part
+    plan = made.plan.part(Position())  # of all pairs, which are one part
     groups = [plan.update(i) for i in range(len(plan))]
     largest = made.largest_micro_batch()
     cut = [indices for update in groups for indices in micro_batches(update, *lengths, largest)]

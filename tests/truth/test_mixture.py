@@ -7,11 +7,15 @@ from itertools import chain, islice
 import numpy as np
 import pytest
 
-from nmt.data import loader as loader_module
-from nmt.data.loader import Loader, Position
-from nmt.data.mixture import Mixture
+from nmt.data.loader import Loader
+from nmt.data.plan import Position
 from nmt.errors import ArtefactError, UserError
-from nmt.train.options import parse_stages
+from nmt.extensions.methods.mixture import Mixture
+from nmt.extensions.methods.plans import mixture as plan_module
+from nmt.extensions.methods.plans.mixture import MixturePlan
+from nmt.extensions.methods.plans.options import MixtureOptions
+from nmt.extensions.methods.stages import parse_stages
+from nmt.options import make
 
 RANDOM = np.random.default_rng(3)
 CORPORA = [("web", 900), ("news", 200), ("web", 100)]  # web has two ranges
@@ -44,7 +48,8 @@ def mixture(*words, corpora=CORPORA, seed=1):
 
 
 def loader(*words, rank=0, ranks=1, max_tokens=300, batch_tokens=400):
-    return Loader(Numbered(), batch_tokens, max_tokens, 7, rank, ranks, mixture=mixture(*words, seed=7))
+    plan = MixturePlan(make(MixtureOptions, {"data_weights": words}), Numbered(), batch_tokens, 7)
+    return Loader(plan, max_tokens, rank, ranks)
 
 
 def pairs_of(update):
@@ -57,9 +62,9 @@ def take(updates, count):
 
 def test_data_that_begins_late_in_a_run_begins_with_the_stage_of_the_update():
     words = ("news=1 until=5u", "web=1 until=9u", "news=1 web=1")
-    whole, part = loader(*words), loader(*words).mixture.first_part(6)
+    whole, part = loader(*words), mixture(*words, seed=7).first_part(6)
     late = list(islice(whole.updates(Position(part=part)), 4))
-    assert [update.after.part.stage for update in late] == [1, 1, 1, 2]
+    assert [update.after.stage for update in late] == [1, 1, 1, 2]
     first, fresh = mixture(*words).part(part, 1), mixture(*words).first_part()
     assert (first.stage, first.updates) == (1, 6) and mixture(*words).part(None, 1) == fresh
 
@@ -105,11 +110,11 @@ def test_each_pair_of_a_corpus_comes_before_any_comes_again_and_then_has_another
 
 @pytest.mark.parametrize("part_pairs", [1 << 20, 333])
 def test_a_stream_goes_on_from_any_update_as_it_went(part_pairs, monkeypatch):
-    monkeypatch.setattr(loader_module, "PART_PAIRS", part_pairs)
+    monkeypatch.setattr(plan_module, "PART_PAIRS", part_pairs)
     words = "web=1 until=9u", "news=1 web=1 until=2e", "temperature=5 until=120u", "news=1"
     updates = list(islice(loader(*words).updates(Position()), 150))
     whole = [pairs_of(update) for update in updates]
-    assert {update.after.part.stage for update in updates} == {0, 1, 2, 3}
+    assert {update.after.stage for update in updates} == {0, 1, 2, 3}
     for done in (1, 8, 9, 10, 50, 119, 120, 121, 149):
         again = take(loader(*words).updates(updates[done - 1].after), 150 - done)
         assert again == whole[done:], done
@@ -120,7 +125,7 @@ def test_a_stage_ends_at_its_update_and_every_pair_planned_before_is_read():
     of = [CORPUS_OF[pairs_of(update)] for update in updates]
     assert all((corpora == 0).all() for corpora in of[:9]) and all((corpora == 1).all() for corpora in of[9:])
     read = np.concatenate([pairs_of(update) for update in updates[:9]])
-    assert updates[8].after.part.drawn == (len(read), 0) and len(set(read)) == len(read)
+    assert list(updates[8].after.part["drawn"]) == [len(read), 0] and len(set(read)) == len(read)
     assert sum(update.tokens for update in updates[:9]) > 8 * 400
 
 
@@ -155,12 +160,12 @@ def test_the_expected_updates_of_an_epoch_are_those_it_has():
 
 def test_a_position_of_other_corpora_is_refused():
     position = next(loader("news=1").updates(Position())).after
-    wrong = replace(position, part=replace(position.part, drawn=(1, 2, 3), earlier=(0, 0, 0)))
+    wrong = replace(position, part=position.part | {"drawn": (1, 2, 3), "earlier": (0, 0, 0)})
     with pytest.raises(ArtefactError, match="other corpora"):
         next(loader("news=1").updates(wrong))
     for change in ({"pairs": 10**6}, {"earlier": (2**63 - 1,)}, {"drawn": (2**63 - 1,)}):
         with pytest.raises(ArtefactError, match="none of this data"):
-            next(loader("news=1").updates(replace(position, part=replace(position.part, **change))))
+            next(loader("news=1").updates(replace(position, part=position.part | change)))
     with pytest.raises(ArtefactError, match="no update begins"):
         next(loader("news=1").updates(replace(position, pairs=position.pairs + 1)))
 

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 from noises import word_dropout
+from plans import plan_of
 
 from nmt.batch import Batch, make_batch
-from nmt.data.loader import Loader, Position
+from nmt.data.loader import Loader
+from nmt.data.plan import Position
 from nmt.symbols import BOS, EOS, PAD, UNK
 
 PAIRS = np.arange(4000)
@@ -108,11 +110,13 @@ def read(batches):
 
 def test_ranks_and_a_later_start_read_what_one_loader_reads():
     noise = word_dropout(0.1, 0.4, seed=2)
-    updates = Loader(Corpus(), 2000, 500, 3, noises=[noise]).updates(Position())
+    updates = Loader(plan_of(Corpus(), 2000, 3), 500, noises=[noise]).updates(Position())
     first, second = next(updates), next(updates)
-    later = next(Loader(Corpus(), 2000, 500, 3, noises=[noise]).updates(first.after))
+    later = next(Loader(plan_of(Corpus(), 2000, 3), 500, noises=[noise]).updates(first.after))
     assert read(later.batches) == read(second.batches)
-    shares = [next(Loader(Corpus(), 2000, 500, 3, rank, 2, noises=[noise]).updates(Position())) for rank in range(2)]
+    shares = [
+        next(Loader(plan_of(Corpus(), 2000, 3), 500, rank, 2, noises=[noise]).updates(Position())) for rank in range(2)
+    ]
     counted = [b for share in shares for b in share.batches[: len(share.batches) - share.idle]]
     assert [(pair, given) for pair, _, given in read(counted)] == [
         (pair, given) for pair, _, given in read(first.batches)

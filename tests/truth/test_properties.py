@@ -23,7 +23,7 @@ from nmt import registry
 from nmt.artefact import Artefact, new_folder
 from nmt.checkpoint import SAFETENSORS_TYPES, read_tensors, write_tensors
 from nmt.data.batching import micro_batches, permuted, plan_part
-from nmt.data.loader import Position
+from nmt.data.plan import Position
 from nmt.data.row_files import SetWriter
 from nmt.data.shards import Corpus, SetFacts
 from nmt.errors import ArtefactError

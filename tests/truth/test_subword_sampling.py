@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import sentencepiece
 from noises import changed, subword_sampling, word_dropout
+from plans import plan_of
 
 from nmt.data.batching import hashed
 from nmt.data.learn import SubwordSettings, learn_subwords
-from nmt.data.loader import Loader, Position, grouped_anew
+from nmt.data.loader import Loader, grouped_anew
+from nmt.data.plan import Position
 from nmt.errors import UserError
 from nmt.extensions.methods.noises import subword_sampling as module
 from nmt.extensions.methods.noises.subword_sampling import SubwordSampler
@@ -275,7 +277,7 @@ def read(batches) -> list[tuple[list[int], list[int], list[int]]]:
 def loader(corpus, rank=0, ranks=1, max_tokens=60, noise=None, **more) -> Loader:
     sampling = subword_sampling(corpus.pairs, corpus.pipeline, 0.2, 3)
     noises = [sampling] if noise is None else [sampling, noise]
-    return Loader(corpus.pairs, 800, max_tokens, 3, rank, ranks, noises=noises)
+    return Loader(plan_of(corpus.pairs, 800, 3), max_tokens, rank, ranks, noises=noises)
 
 
 def test_an_epoch_has_each_text_once_with_the_right_lengths_and_each_epoch_cuts_it_anew(corpus):

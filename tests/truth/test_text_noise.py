@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import torch
 from noises import changed, text_noise
+from plans import plan_of
 
 from nmt.data.learn import SubwordSettings, learn_subwords
-from nmt.data.loader import Loader, Position
+from nmt.data.loader import Loader
+from nmt.data.plan import Position
 from nmt.errors import UserError
 from nmt.extensions.methods.noises.text_noise import with_typo
 from nmt.extensions.vocabularies.extension import extended
@@ -155,7 +157,7 @@ def test_noise_is_of_the_source_alone_and_a_function_of_seed_epoch_and_pair():
     whole, all_pairs = sampled(range(100), 1), np.arange(100)
     assert np.array_equal(whole[1].take(all_pairs), corpus.targets(all_pairs))
     assert not np.array_equal(whole[0].take(all_pairs), corpus.sources(all_pairs))
-    loader = Loader(corpus, 400, 90, 1, noises=[text_noise(side, 0.2, 0.2)])
+    loader = Loader(plan_of(corpus, 400, 1), 90, noises=[text_noise(side, 0.2, 0.2)])
     batch = next(loader.updates(Position())).batches[0]
     assert torch.equal(batch.without_noise.source, batch.target[:, 1:])
     assert not torch.equal(batch.source, batch.target[:, 1:])

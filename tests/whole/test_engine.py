@@ -14,9 +14,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import records_of, train_arguments, updates_of
+from plans import plan_of
 
 from nmt import registry
-from nmt.data.loader import Loader, Position
+from nmt.data.loader import Loader
+from nmt.data.plan import Position
 from nmt.data.shards import PreparedData
 from nmt.device import processor_seconds
 from nmt.errors import UserError
@@ -202,7 +204,7 @@ def test_a_dry_run_of_slow_updates_extrapolates_from_passes_over_a_part(
     asked = [*train_arguments(data, tmp_path / "run", 500), "--batch-tokens=1000", "--dry-run"]
     told = call(*asked, "--json").json
     prepared = PreparedData(data).train
-    planned = list(islice(Loader(prepared, 1000, 4096, seed=1).updates(Position()), 4))
+    planned = list(islice(Loader(plan_of(prepared, 1000, 1), 4096).updates(Position()), 4))
     largest = max(batch.cells for update in planned for batch in update.batches)
     cells = sum(batch.cells for update in planned[1:] for batch in update.batches) / 3
     assert told["seconds"] == pytest.approx(1 + seconds_per_token * cells, rel=0.02)

@@ -6,7 +6,7 @@ each corpus has had its share of them, to about one pair.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -15,30 +15,11 @@ from numpy.typing import NDArray
 
 from nmt.data.batching import FEISTEL_ROUNDS, Indices, hash_keys, mixed, permuted
 from nmt.errors import ArtefactError, UserError, quoted, unknown
+from nmt.extensions.methods.stages import Stage
 from nmt.files import Count
 
 PURPOSE: Final = 4  # of `hash_keys`
 MAX_DRAWN: Final = 1 << 53  # pairs of a corpus
-
-
-class Stage(NamedTuple):
-    """How the corpora are mixed for a while.
-
-    weights: pairs of each corpus by name, in relation to one another; a corpus without one has none
-    temperature: T of weights that are the sizes of the corpora to the power of 1/T, in place of `weights`
-    updates, epochs: the last of the stage; neither for the last stage
-    """
-
-    weights: Mapping[str, float] = {}
-    temperature: float | None = None
-    updates: int | None = None
-    epochs: int | None = None
-
-    def is_over(self, updates: int, epoch: int) -> bool:
-        """Whether it has ended. updates: made so far; epoch: of the next update"""
-        return (self.updates is not None and updates >= self.updates) or (
-            self.epochs is not None and epoch > self.epochs
-        )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Plans of batches: corpora mixed by weights."""

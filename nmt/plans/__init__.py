@@ -1,0 +1,1 @@
+"""Plans of batches: the order in which a training reads its data."""

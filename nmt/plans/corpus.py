@@ -1,0 +1,16 @@
+"""The plan of one corpus: an epoch has each pair once, in the order of `nmt.data.batching`."""
+
+from nmt.data.batching import PART_PAIRS, PartPlan, plan_part
+from nmt.data.plan import BatchPlan, Position
+from nmt.options import NoOptions
+from nmt.registry import register
+
+
+@register("plan", "corpus", NoOptions)
+class CorpusPlan(BatchPlan):
+    """Each pair once per epoch, in an order that differs from epoch to epoch."""
+
+    def part(self, position: Position) -> PartPlan:
+        """See BatchPlan."""
+        lengths, part = (self.corpus.source_lengths, self.corpus.target_lengths), position.pairs // PART_PAIRS
+        return plan_part(*lengths, self.batch_tokens, self.seed, position.epoch, part)
