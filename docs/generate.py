@@ -42,7 +42,7 @@ def option_row(option: Option) -> tuple[str, ...]:
     flag = option.label if option.positional else option.flag
     value = "" if option.type is bool else option.type_name
     also = ", ".join(f"`{other}`" for other in ([option.flag, *others] if option.positional else others))
-    return f"`{flag}`", also, value, default_of(option), option.help
+    return f"`{flag}`", also, value, default_of(option), option.help + option.relations
 
 
 def default_of(option: Option) -> str:

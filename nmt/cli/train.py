@@ -22,8 +22,7 @@ TRAIN_OPTIONS: Final = {option.name: option for option in options_of(TrainOption
 
 def run(options: TrainOptions, parts: Parts) -> int:
     """Train a model on prepared data; an existing run is continued, bit for bit."""
-    from nmt.cli.launch import launch  # these import torch
-    from nmt.train.setup import open_data
+    from nmt.train.setup import open_data  # these import torch
     from nmt.train.trainer import train
 
     previews = registry.active("preview", options)
@@ -31,6 +30,8 @@ def run(options: TrainOptions, parts: Parts) -> int:
         refuse_default_sizes(options, parts)
     world = World.from_environment()
     if options.devices > 1 and world.size == 1:
+        from nmt.cli.launch import launch
+
         open_data(options)  # errors of the data are printed once
         after = "the same command goes on from the newest checkpoint"
         return launch(options.devices, options.device, options.threads, ["train", *parts.argv], after)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 from nmt import registry
 from nmt.cli.command import Command, Parts, start_is_over
 from nmt.cli.prompt import Prompt, is_terminal, is_typed
+from nmt.decoders.options import phrases_hint
 from nmt.dist import MAX_WAIT_MINUTES, World
 from nmt.errors import UserError, needing_torch, quoted
 from nmt.files import check_output_file, new_output, to_json, write_output
@@ -62,9 +63,9 @@ class FileOptions:
 class TranslateOptions(TranslatorOptions, FileOptions):
     input_form: Literal["text", "prefix", "phrases", "json"] = opt(
         "text",
-        "form of a line: text; text ||| beginning of its translation; text ||| phrase ||| phrase that it contains (with "
-        "--decoder constrained-beam); or a JSON object with source, source_context, target_prefix, constraints, avoid, whose "
-        "other fields are copied to the output",
+        "form of a line: text; text ||| beginning of its translation; text ||| phrase ||| phrase that it contains (with a "
+        "decoder that takes phrases); or a JSON object with source, source_context, target_prefix, constraints and the texts "
+        "of filters (nmt list filter), whose other fields are copied to the output",
     )
     format: str = choice(
         "format",
@@ -162,7 +163,7 @@ def _open(options: TranslateOptions, parts: Parts, world: World, viewers: Sequen
         settings = replace(settings, **viewer.settings)
     translator = open_translator(options.model, settings, parts.by_kind["decoder"], world)
     if options.input_form == "phrases" and not translator.engine.takes_phrases:
-        raise UserError("--input-form phrases: needs a search that takes phrases (give --decoder constrained-beam)")
+        raise UserError(f"--input-form phrases: needs a search that takes phrases{phrases_hint()}")
     start_is_over()
     return translator
 
@@ -252,9 +253,11 @@ def _shared(
     options: TranslateOptions, translator: "Translator", world: World
 ) -> "AbstractContextManager[Translator | SharedTranslator]":
     """The translator, or one that shares its lines with the other ranks."""
+    if world.size == 1:
+        return nullcontext(translator)
     from nmt.translate.distributed import leading
 
-    return leading(translator, world, 60 * options.timeout) if world.size > 1 else nullcontext(translator)
+    return leading(translator, world, 60 * options.timeout)
 
 
 def _opened(output: str) -> AbstractContextManager[BinaryIO]:

@@ -15,7 +15,7 @@ from nmt.decoders.filters import Filters, Prefixes
 from nmt.decoders.hypothesis import Constraints as Constraints
 from nmt.decoders.hypothesis import Hypothesis as Hypothesis
 from nmt.decoders.options import SearchOptions as SearchOptions
-from nmt.decoders.options import search_signature
+from nmt.decoders.options import phrases_hint, search_signature
 from nmt.errors import UserError
 from nmt.filters.base import Filter, TargetFilters
 from nmt.models.base import Scorer, prepared_scorer
@@ -31,7 +31,6 @@ class Decoder(ABC):
     part_name: the name it is registered by
     n_best: hypotheses per sentence that it returns, at most
     paths: hypotheses per sentence that it follows side by side
-    takes_phrases: whether it can hold to phrases that a translation must contain
     target: the target side of the pipeline, for searches that need text; see `use_pipeline`
     source_text: ids of a source row -> its text, likewise
     filters: filters of tokens by name, for constraints that have texts for them; likewise
@@ -42,7 +41,6 @@ class Decoder(ABC):
     options: Any = None
     n_best: int = 1
     paths: int = 1
-    takes_phrases: bool = False
     target: Side | None = None
     source_text: Callable[[Sequence[int]], str] | None = None
     filters: Mapping[str, Filter] = MappingProxyType({})
@@ -50,6 +48,11 @@ class Decoder(ABC):
 
     def __init__(self, options: Any) -> None:
         self.options = options
+
+    @property
+    def takes_phrases(self) -> bool:
+        """Whether it can hold to phrases that a translation must contain: its options class says so."""
+        return getattr(self.options, "takes_phrases", False)
 
     def use_pipeline(self, pipeline: Pipeline) -> None:
         """Let the search read its tokens as text. pipeline: of the model that it searches"""
@@ -68,7 +71,7 @@ class Decoder(ABC):
         """
         constraints = constraints or [Constraints()] * len(source)
         if not self.takes_phrases and any(constraint.phrases for constraint in constraints):
-            raise UserError(f"--decoder {self.part_name}: does not take phrases (give --decoder constrained-beam)")
+            raise UserError(f"--decoder {self.part_name}: does not take phrases{phrases_hint()}")
         with torch.inference_mode():
             return self.decode(prepared_scorer(scorer), source, constraints)
 

@@ -1,7 +1,8 @@
 """Reporters: what receives the lines and numbers that a training reports. They run on the first rank alone.
 
-A reporter is in use when one of its options has another value than its default, or if it says so itself. Its options are
-options of `nmt train`. metrics.jsonl is none of them: a checkpoint holds its length, so that a resumed run cuts it back.
+A reporter is in use when one of its options has another value than its default, or where its options class has a method
+`is_active` that says so. Its options are options of `nmt train`. metrics.jsonl is none of them: a checkpoint holds its length,
+so that a resumed run cuts it back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,11 +25,6 @@ class Reporter:
 
     def __init__(self, options: Any, folder: Path) -> None:
         """Raises UserError for a package that is not installed."""
-
-    @classmethod
-    def is_wanted(cls) -> bool:
-        """Whether it is in use without a flag."""
-        return False
 
     def start(self) -> None:
         """Start, when the files of the run are open."""

@@ -1,5 +1,6 @@
 """Building a run: its model, criterion, optimizer, schedule and data, in the order that they need one another."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -25,16 +26,16 @@ from nmt.options import as_dict
 from nmt.quantities import size
 from nmt.schedules.base import Schedule
 from nmt.train.captured import CapturedPasses
-from nmt.train.moving_average import MovingAverage, WeightAverage
 from nmt.train.options import AUTO, TrainOptions, lasting, parse_stages
 from nmt.train.parallel import compile_layers, part_counts, recompute, spread
 from nmt.train.periods import without_minutes
 from nmt.train.progress import Progress
-from nmt.train.report import NoReport, Report, reporters_in_use
+from nmt.train.report import NoReport, Report
 from nmt.train.run import Run
 from nmt.train.setup import RunSetup, try_criterion
 from nmt.train.update import LossScale, Updater
 from nmt.train.validation import Validation
+from nmt.train.weight_average import WeightAverage
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.own_engine import OwnEngine
 from nmt.translate.translator import Translator
@@ -72,7 +73,7 @@ def build_run(setup: RunSetup, parts: Any, report: NoReport | None = None) -> Ru
     scores = _scores(setup, model, criterion, pairs)
     objective = _objective(setup, model, criterion, pairs)
     optimizer: torch.optim.Optimizer = parts.build("optimizer", parameter_groups(model))
-    average = _new_average(options, model, optimizer, parts.by_kind["optimizer"].name)
+    average = _new_average(starts, model, optimizer, parts.by_kind["optimizer"].name)
     updater = _new_updater(setup, model, chosen.name, criterion, objective, optimizer)
     schedule: Schedule = parts.build("schedule", model.width, options.max_updates)
     loader = _new_loader(setup)
@@ -168,15 +169,16 @@ def _objective(setup: RunSetup, model: Model, criterion: Criterion, pairs: Batch
 
 
 def _new_average(
-    options: TrainOptions, model: Model, optimizer: torch.optim.Optimizer, name: str
+    starts: Sequence[Any], model: Model, optimizer: torch.optim.Optimizer, name: str
 ) -> WeightAverage | None:
     """The average of the weights that is validated and saved. Raises UserError for two of them. name: the optimizer's"""
-    averaged = getattr(optimizer, "averaged", None)
-    if averaged is None:
-        return MovingAverage(model, options.ema) if options.ema else None
-    if options.ema:
-        raise UserError(f"--ema: --optimizer {name} averages the weights already (leave one of them out)")
-    return WeightAverage(model, averaged)
+    averages: list[WeightAverage] = [average for start in starts if (average := start.average(model)) is not None]
+    if (averaged := getattr(optimizer, "averaged", None)) is not None:
+        averages.append(WeightAverage(model, averaged, f"--optimizer {name}"))
+    if len(averages) > 1:
+        flags = " and ".join(average.flag for average in averages)
+        raise UserError(f"{flags}: each averages the weights already (leave one of them out)")
+    return next(iter(averages), None)
 
 
 def _new_updater(
@@ -253,5 +255,6 @@ def _new_report(setup: RunSetup) -> Report | NoReport:
     """The report of this rank: files and reporters on the leader, nothing elsewhere."""
     if not setup.world.leads:
         return NoReport()
-    folder = Path(setup.options.output)
-    return Report(folder, reporters_in_use(setup.options, folder))
+    options, folder = setup.options, Path(setup.options.output)
+    reporters: list[Any] = [entry.cls(options, folder) for entry in registry.active("reporter", options)]
+    return Report(folder, reporters)

@@ -147,14 +147,6 @@ class TrainOptions:
     clip_norm: float = opt(
         0.0, "largest 2-norm of the gradient; 0 does not clip, as the paper", minimum=0, must_stay=True
     )
-    ema: float = opt(
-        0.0,
-        "decay of a moving average of the weights, 0.999; it is validated, saved and translated with; 0 is none",
-        aliases=("ema-decay",),
-        minimum=0,
-        below=1,
-        must_stay=True,
-    )
     on_divergence: Literal["stop", "rollback"] = opt(
         "stop",
         "stop after ten losses in a row that are not finite; rollback goes on from the last checkpoint before, with other "
@@ -180,6 +172,7 @@ class TrainOptions:
         False,
         "replay the gradient of a micro-batch as a CUDA graph, one launch in place of hundreds, its sizes padded; for small "
         "models on one GPU",
+        excludes=("compile", "activation_checkpointing"),
     )
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
     devices: int = opt(
@@ -203,9 +196,6 @@ class TrainOptions:
             except ValueError as error:
                 raise ValueError(f"{flag_of(name)} {error}") from None
         parse_stages(self.data_weights)
-        for flag in ("compile", "activation_checkpointing"):
-            if self.capture and getattr(self, flag):
-                raise ValueError(f"--capture: not with {flag_of(flag)} (leave one of them out)")
         if self.best_by == "bleu" and "bleu" not in self.metrics:
             raise ValueError(
                 "--best-by bleu: BLEU is not among the metrics of a validation (leave --best-by out, or name loss)"
@@ -253,12 +243,23 @@ def lasting(options: TrainOptions) -> list[str]:
 @options_class
 class AverageOptions:
     output: str = opt(REQUIRED, "model folder to write", aliases=("o",))
-    run: str | None = opt(None, "run folder whose checkpoints are averaged")
-    last: int | None = opt(None, "the newest N checkpoints, or all if there are fewer", minimum=1)
-    best: int | None = opt(
-        None, "the N checkpoints with the best validation scores, or all if there are fewer", minimum=1
+    run: str | None = opt(None, "run folder whose checkpoints are averaged", excludes=("checkpoint",))
+    last: int | None = opt(
+        None,
+        "the newest N checkpoints, or all if there are fewer",
+        minimum=1,
+        needs=("run",),
+        excludes=("best",),
     )
-    every_minutes: float = opt(0.0, "with --last: take only checkpoints this many minutes of training apart", minimum=0)
+    best: int | None = opt(
+        None,
+        "the N checkpoints with the best validation scores, or all if there are fewer",
+        minimum=1,
+        needs=("run",),
+    )
+    every_minutes: float = opt(
+        0.0, "take only checkpoints this many minutes of training apart", minimum=0, needs=("last",)
+    )
     checkpoint: tuple[str, ...] = opt((), "named checkpoint or model folders, instead of --run")
     score: str | None = opt(
         None, "prepared data: show the loss on its development set of each checkpoint and of the mean"
@@ -270,11 +271,7 @@ class AverageOptions:
     json: bool = opt(False, "print the averaged folders and the scores (null if not finite) as JSON")
 
     def __post_init__(self) -> None:
-        if (self.run is None) == (not self.checkpoint):
+        if self.run is None and not self.checkpoint:
             raise ValueError("give either --run or --checkpoint")
-        if self.run is not None and (self.last is None) == (self.best is None):
-            raise ValueError("give one of --last N and --best N")
-        if self.run is None and (self.last is not None or self.best is not None):
-            raise ValueError("--last and --best choose checkpoints of a --run")
-        if self.every_minutes and self.last is None:
-            raise ValueError("--every-minutes belongs to --last")
+        if self.run is not None and self.last is None and self.best is None:
+            raise ValueError("--run: give one of --last N and --best N")

@@ -15,14 +15,12 @@ from typing import Any, Final
 
 import msgspec
 
-from nmt import registry
 from nmt.data.loader import UpdateBatches
 from nmt.errors import ResourceError, naming, quoted, storage_error
+from nmt.files import open_to_append
 from nmt.log import log
-from nmt.report.appended import open_to_append
 from nmt.report.run_status import METRICS_FILE, STATUS_FILE, EndReason, RunEnd, RunStatus, SavedStatus, save_status
 from nmt.reporters.base import Reporter
-from nmt.train.options import TrainOptions
 
 SHOW_SECONDS: Final = 1.0
 STATUS_SECONDS: Final = 5.0  # between two writes of the status: each waits for the disk
@@ -42,14 +40,6 @@ class NoReport:
 
     def offset(self) -> int:
         return 0
-
-
-def reporters_in_use(options: TrainOptions, folder: Path) -> list[Reporter]:
-    """The reporters of a run whose options are given, and those that are in use without, in their order."""
-    given = {entry.name for entry in registry.active("reporter", options)}
-    classes: dict[str, Any] = {name: registry.find("reporter", name).cls for name in registry.names("reporter")}
-    used = [(cls.order, name, cls) for name, cls in classes.items() if name in given or cls.is_wanted()]
-    return [cls(options, folder) for _, _, cls in sorted(used)]
 
 
 class Report:

@@ -88,8 +88,8 @@ def announce(run: Run) -> None:
         report.line(line)
     if run.model.cost_is_measured:
         report.line(f"the cost of a pair is measured at a few lengths and interpolated: {name} has no flops of its own")
-    if run.options.ema:
-        report.line(f"--ema {run.options.ema:g}: validations and checkpoints take the moving average of the weights")
+    if run.average is not None and run.average.note:
+        report.line(run.average.note)
     for line in _doubts(run):
         report.line(line)
     if run.validation is None:

@@ -20,12 +20,12 @@ from nmt.nn.lora import merged, plain_name
 from nmt.options import flag_of
 from nmt.runs import Checkpoints
 from nmt.schedules.base import Schedule
-from nmt.train.moving_average import WeightAverage
 from nmt.train.options import TrainOptions
 from nmt.train.progress import Progress
 from nmt.train.report import NoReport, Report
 from nmt.train.update import Updater
 from nmt.train.validation import Validation
+from nmt.train.weight_average import WeightAverage
 
 REDUCED_UPDATES: Final = 1000  # after a rollback, with half the learning rate
 
@@ -48,7 +48,7 @@ class Run:
     """Everything that a training run works with; `nmt.train.build.build_run` makes one.
 
     settings: the options that decide its mathematics, by key
-    validation: None without a development set; average: None without `--ema` and an optimizer that averages
+    validation: None without a development set; average: of the weights; None if neither a start nor the optimizer averages
     starts: what changes the newly built model, those in use (nmt.starts.base.Start)
     is_new: whether it starts with random weights
     scores: names of what a validation computes
@@ -145,8 +145,10 @@ class Run:
         signal: that this rank received
         """
         limit = self.progress.limit
-        agreed = self.world.agree(time.monotonic() - self.started, signal, limit.max_micro_batch_tokens)
-        self.seconds, self.signal, limit.max_micro_batch_tokens = agreed
+        seconds = time.monotonic() - self.started if self.world.leads else 0.0
+        self.seconds, number, tokens = self.world.maximum(seconds, signal or 0, -limit.max_micro_batch_tokens)
+        limit.max_micro_batch_tokens = -int(tokens)
+        self.signal = int(number) or None
 
     def evaluated_weights(self) -> dict[str, torch.Tensor]:
         """The weights that a checkpoint has and a validation measures, by name; an average, if there is one.

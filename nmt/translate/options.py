@@ -10,8 +10,8 @@ MAX_REPLICAS: Final = 256
 MAX_DEFAULT_REPLICAS: Final = 16  # each has the tensors of a batch in memory
 AUTO_ENGINE: Final = "auto"
 ENGINE_HELP: Final = (
-    "what searches: torch, the built-in search; or ctranslate2, on CPUs. auto: the fastest that gives the results of torch "
-    "(--verbose names it)"
+    "what searches: torch, the built-in search, or another engine (nmt list engine); auto: the fastest that gives the results "
+    "of torch (--verbose names it)"
 )
 OLD_ENGINE_NAMES: Final = {"own": "torch"}
 
@@ -54,9 +54,11 @@ class TranslatorOptions:
         minimum=0,
         maximum=1,
     )
-    replace_unk: bool = opt(False, "replace each unknown word by the source word with the most attention")
+    replace_unk: bool = opt(
+        False, "replace each unknown word by the source word with the most attention", excludes=("raw_tokens",)
+    )
     unk_dictionary: str | None = opt(
-        None, "with --replace-unk: file of source words and their translations, one pair a line"
+        None, "file of source words and their translations, one pair a line", needs=("replace_unk",)
     )
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
     replicas: int | None = opt(
@@ -76,7 +78,9 @@ class TranslatorOptions:
         False, "fuse each layer's step with torch.compile; for GPUs; needs a compiler and a minute at the start"
     )
     capture: bool = opt(
-        False, "replay the layers' steps as CUDA graphs, one launch a step; for GPUs, with caches of rounded sizes"
+        False,
+        "replay the layers' steps as CUDA graphs, one launch a step; for GPUs, with caches of rounded sizes",
+        excludes=("compile",),
     )
     threads: int | None = opt(None, "threads for CPU work; none: torch's default", minimum=1, maximum=MAX_THREADS)
 
@@ -84,12 +88,6 @@ class TranslatorOptions:
         object.__setattr__(self, "engine", engine_name(self.engine))
         if self.alignment not in (None, "hard", "soft") and not _is_weight(self.alignment):
             raise ValueError(f"--alignment {self.alignment}: must be hard, soft, or a number from 0 to 1")
-        if self.capture and self.compile:
-            raise ValueError("--capture, --compile: one of them at a time (leave the other out)")
-        if self.unk_dictionary is not None and not self.replace_unk:
-            raise ValueError("--unk-dictionary: has no effect without --replace-unk (give it too)")
-        if self.replace_unk and self.raw_tokens:
-            raise ValueError("--replace-unk: works on words, and --raw-tokens prints tokens (leave one of them out)")
 
 
 def _is_weight(text: str) -> bool:

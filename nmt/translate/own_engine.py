@@ -20,7 +20,7 @@ from nmt.text.pipeline import Pipeline
 from nmt.translate.batch_size import auto_batch_tokens
 from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
 from nmt.translate.ensemble import Ensemble
-from nmt.translate.forced_decoding import force_decode, score
+from nmt.translate.forced_decoding import force_decode
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.replicas import Replicas
 from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, ResultOptions, retry_split
@@ -87,6 +87,8 @@ class OwnEngine(SearchEngine):
         return self._replicas.in_order(batches, check)
 
     def score(self, sources: Sequence[str], targets: Sequence[str], check: StopCheck) -> list[PairScore | Failure]:
+        from nmt.translate.pair_scores import score
+
         limits = self.batch_tokens, self.max_source_length
         with (
             using(self.matmul),

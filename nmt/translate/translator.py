@@ -10,6 +10,7 @@ import numpy as np
 
 from nmt.data.batching import micro_batches
 from nmt.decoders.hypothesis import Constraints
+from nmt.decoders.options import phrases_hint
 from nmt.errors import UserError, quoted
 from nmt.filters.base import TargetFilters
 from nmt.log import Bar, log
@@ -177,7 +178,7 @@ class Translator:
         if constraints.prefix and self.pipeline.target.settings.right_to_left:
             return "the model writes from right to left: it takes no prefix"
         if constraints.phrases and not self.engine.takes_phrases:
-            return "phrases need a search that takes them (give --decoder constrained-beam)"
+            return f"phrases need a search that takes them{phrases_hint()}"
         phrases = list(map(self.pipeline.target.decode, constraints.phrases)) if constraints.filters else []
         reasons = (
             self._filters[name].refusal(request.filters.get(name, ()), texts, phrases)

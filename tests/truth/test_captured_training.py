@@ -4,10 +4,11 @@ import pytest
 import torch
 from gradients import OPTIONS, PIPELINE, assert_close, data_of, gradient, sentences, transformer
 
-from nmt.batch import NO_LINK, Batch, Column
+from nmt.batch import Batch, Column
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy
 from nmt.criteria.options import CrossEntropyOptions
+from nmt.extensions.methods.columns.links import NO_LINK
 from nmt.extensions.methods.criteria.options import RDropOptions
 from nmt.extensions.methods.criteria.r_drop import RDrop
 from nmt.train.captured import LENGTH_MULTIPLE, padded, rounded_rows
@@ -59,7 +60,7 @@ def test_the_grid_of_sizes(rows):
     ("flags", "message"),
     [
         ([], "--capture: CUDA graphs need a GPU, and this is cpu (leave it out)"),
-        (["--compile"], "--capture: not with --compile (leave one of them out)"),
+        (["--compile"], "--capture and --compile cannot be combined"),
     ],
 )
 def test_what_cannot_be_captured_is_told(flags, message, data, tmp_path, call):

@@ -14,7 +14,7 @@ from nmt import UserError, registry
 from nmt.decoders.beam import Beam, BeamOptions
 from nmt.decoders.hypothesis import Constraints
 from nmt.extensions.searches.decoders.alternatives import Alternatives, AlternativesOptions
-from nmt.extensions.searches.decoders.constrained_beam import ConstrainedBeam, PhraseProgress
+from nmt.extensions.searches.decoders.constrained_beam import ConstrainedBeam, ConstrainedBeamOptions, PhraseProgress
 from nmt.extensions.searches.decoders.diverse_beam import DiverseBeam, DiverseBeamOptions
 from nmt.extensions.searches.decoders.sampling import Sampling, SamplingOptions
 from nmt.extensions.searches.filters.avoid import Automaton, Avoid
@@ -210,7 +210,7 @@ def test_constrained_output_always_contains_its_phrases(size):
     for seed in range(4):
         scorer, rows = RandomScorer(seed, V), sources(seed)
         constraints = [Constraints(phrases=phrases) for phrases in PHRASES]
-        search = ConstrainedBeam(BeamOptions(beam_size=size, n_best=size, max_len_a=0, max_len_b=3))
+        search = ConstrainedBeam(ConstrainedBeamOptions(beam_size=size, n_best=size, max_len_a=0, max_len_b=3))
         for row, constraint, ones in zip(rows, constraints, search.search(scorer, rows, constraints), strict=True):
             assert ones
             for one in ones:
@@ -221,7 +221,9 @@ def test_constrained_output_always_contains_its_phrases(size):
 
 def test_a_constrained_beam_that_holds_everything_finds_the_best_that_contains_the_phrase():
     phrase = (4, 5)
-    search = ConstrainedBeam(BeamOptions(beam_size=1500, n_best=5, length_penalty="none", max_len_a=0, max_len_b=2))
+    search = ConstrainedBeam(
+        ConstrainedBeamOptions(beam_size=1500, n_best=5, length_penalty="none", max_len_a=0, max_len_b=2)
+    )
     for seed in range(2):
         scorer, rows = RandomScorer(seed, V), sources(seed, 1)
         ones = search.search(scorer, rows, [Constraints(phrases=(phrase,))])[0]

@@ -20,9 +20,8 @@ from nmt.data.loader import Loader, Position
 from nmt.data.shards import PreparedData
 from nmt.device import processor_seconds
 from nmt.errors import UserError
-from nmt.extensions.watch import dry_run
-from nmt.extensions.watch.estimate import estimate_lines
-from nmt.extensions.watch.reporters.estimate import Estimate
+from nmt.extensions.watch.previews import dry_run
+from nmt.extensions.watch.reporters.estimate import Estimate, estimate_lines
 from nmt.models.base import Vocabularies
 from nmt.nn import matmul
 from nmt.train.trainer import make_update
@@ -346,7 +345,7 @@ def test_a_run_beside_other_programs_names_the_threads_that_would_be_faster(othe
         return (2 + others) * clock["now"], 2 * clock["now"]
 
     monkeypatch.setattr("nmt.extensions.watch.reporters.estimate.FIRST_SECONDS", 0.0)
-    monkeypatch.setattr("nmt.extensions.watch.estimate.processor_seconds", used)
+    monkeypatch.setattr("nmt.extensions.watch.reporters.estimate.processor_seconds", used)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     done = call(*train_arguments(data, tmp_path / "run", 3), "--threads=2", "--no-quiet")
     told = "other programs use 1.4 of this machine's 2 cores, and the 2 threads of this one wait for each other. --threads 1 can"

@@ -37,8 +37,8 @@ from nmt.cli.main import run as run_in_process
 from nmt.cli.train import TRAIN_OPTIONS
 from nmt.runs import Checkpoints, update_of
 from nmt.train.periods import parse_periods
-from nmt.train.reporting import EARLY_UPDATES
 from nmt.train.run import Run
+from nmt.train.update_log import EARLY_UPDATES
 
 
 def weights(run: Path, update: int) -> dict[str, bytes]:
@@ -823,9 +823,8 @@ def given_sizes(tmp_path, trained):
 def test_a_choice_of_sizes_is_not_refused(kind, trained, call, tmp_path, monkeypatch):
     ran = []
     monkeypatch.setattr("nmt.train.trainer.train", lambda *_: ran.append("train") or pytest.fail("reached"))
-    monkeypatch.setattr(
-        "nmt.extensions.watch.dry_run.dry_run_of", lambda *_: ran.append("dry run") or pytest.fail("reached")
-    )
+    preview = "nmt.extensions.watch.previews.dry_run.DryRun.__init__"
+    monkeypatch.setattr(preview, lambda *_: ran.append("dry run") or pytest.fail("reached"))
     asked = ["train", "--data=d", f"--output={tmp_path / 'run'}", "--device=cpu"]
     with pytest.raises(pytest.fail.Exception):
         call(*asked, *given_sizes(tmp_path, trained)[kind])

@@ -20,10 +20,11 @@ from nmt.decoders.hypothesis import Constraints, Hypothesis
 from nmt.decoders.options import BeamOptions, SearchOptions, search_signature
 from nmt.engines.torch_engine import has_torch
 from nmt.errors import ResourceError, UserError, quoted
+from nmt.extensions.ctranslate2 import CTRANSLATE2_KIND
 from nmt.installation import required
 from nmt.log import log
 from nmt.options import Part, flag_of
-from nmt.signals import StopCheck
+from nmt.signals import WORKING_ON, StopCheck
 from nmt.symbols import BOS, PAD
 from nmt.text.pipeline import Pipeline
 from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
@@ -32,7 +33,6 @@ from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, Res
 
 SHORTLIST: Final = "shortlist"  # the wrapper that it has too, as a map of the vocabulary
 MAP_FILE: Final = "vmap.txt"  # of an exported folder: target tokens by source token
-CTRANSLATE2_KIND: Final = "ctranslate2"  # of an exported folder, in its manifest
 POSITIONS: Final = 2048  # of an exported model, on either side, at least; CTranslate2 stops at their end
 # Source tokens of a batch, padding counted; each is the fastest of those tried (docs/measurements.md). With a map fewer source
 # tokens have fewer target tokens to choose among.
@@ -56,6 +56,9 @@ def is_searching() -> bool:
     """Whether batches that nobody waits for are still searched. Models without are let go."""
     _GIVEN_UP[:] = [(model, results) for model, results in _GIVEN_UP if not all(result.done() for result in results)]
     return bool(_GIVEN_UP)
+
+
+WORKING_ON.append(is_searching)
 
 
 def import_ctranslate2() -> Any:

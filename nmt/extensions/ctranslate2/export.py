@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from nmt.artefact import new_folder
 from nmt.checkpoint import LoadedModel
 from nmt.errors import ArtefactError, UserError, quoted
+from nmt.extensions.ctranslate2 import CTRANSLATE2_KIND
 from nmt.extensions.ctranslate2.comparison import (
     DEFAULT_PENALTY,
     MAX_NATS_FLOAT32,
@@ -28,7 +29,6 @@ from nmt.extensions.ctranslate2.comparison import (
     tune_length_penalty,
 )
 from nmt.extensions.ctranslate2.engine import (
-    CTRANSLATE2_KIND,
     MAP_FILE,
     POSITIONS,
     CTranslate2Model,

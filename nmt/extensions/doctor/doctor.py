@@ -46,6 +46,7 @@ class DoctorOptions(CorpusOptions):
     vocabulary: str | None = opt(
         None,
         "a model, run or prepared data: lengths are in its tokens, and the pairs that nmt prepare would drop are reported",
+        excludes=("data",),
     )
     max_pairs: int = opt(0, "examine at most this many training pairs, evenly spaced; 0 examines all", minimum=0)
     examples: int = opt(3, "examples of each finding", minimum=0)
@@ -58,8 +59,6 @@ class DoctorOptions(CorpusOptions):
                 f"DATA '{quoted(self.data)}' and files are both given (give one of the two; several files are "
                 "--train A --train B)"
             )
-        if self.data is not None and self.vocabulary is not None:
-            raise ValueError("--vocabulary: has no effect with prepared data, which has its own (leave it out)")
         if self.reads_stdin:
             raise ValueError("--train-tsv -: text is read more than once, so not from stdin (name a file)")
         if self.data is None and not files:

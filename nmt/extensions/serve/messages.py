@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from nmt.extensions.texts.markup import MarkupName
+from nmt.extensions.texts.passes.options import MarkupName
 
 MAX_CANDIDATES: Final = 100
 

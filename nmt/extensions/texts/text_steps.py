@@ -16,7 +16,8 @@ from msgspec import structs
 
 from nmt.extensions.texts.faults import faults
 from nmt.extensions.texts.glossary import Glossary
-from nmt.extensions.texts.markup import MarkupName, Passage, escaped, has_letters, parse, placeholders
+from nmt.extensions.texts.markup import Passage, escaped, has_letters, parse, placeholders
+from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.projection import Weights, projected, unit_weights
 from nmt.extensions.texts.sentences import MAX_CHARACTERS, Span, clauses, sentences
 from nmt.text.corpus import is_invisible

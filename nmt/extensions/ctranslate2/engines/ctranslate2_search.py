@@ -8,7 +8,7 @@ from nmt import register
 from nmt.engines.base import Engine, EngineRequest
 from nmt.engines.torch_engine import has_torch
 from nmt.errors import quoted
-from nmt.extensions.ctranslate2.engine import CTRANSLATE2_KIND, CTranslate2Engine, import_ctranslate2, refusal
+from nmt.extensions.ctranslate2 import CTRANSLATE2_KIND
 from nmt.options import NoOptions
 from nmt.translate.engine import SearchEngine
 from nmt.translate.options import AUTO_ENGINE
@@ -26,6 +26,8 @@ class CTranslate2Search(Engine):
         return find_spec("ctranslate2") is not None
 
     def refusal(self, request: EngineRequest) -> str:
+        from nmt.extensions.ctranslate2.engine import import_ctranslate2, refusal
+
         options: Any = request.options  # which are those of wrappers too
         is_export = CTRANSLATE2_KIND in request.kinds
         if options.engine == "ctranslate2" or is_export:
@@ -45,6 +47,8 @@ class CTranslate2Search(Engine):
         return f"transformer for CTranslate2 {version}, weights in {weights}"
 
     def open(self, request: EngineRequest) -> SearchEngine:
+        from nmt.extensions.ctranslate2.engine import CTranslate2Engine
+
         folder, options = request.folders[0], cast(Any, request.options)
         if CTRANSLATE2_KIND in request.kinds:
             return CTranslate2Engine(folder, options, request.search)

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 from nmt.artefact import MANIFEST
 from nmt.checkpoint import LoadedModel
 from nmt.errors import one_line
+from nmt.extensions.ctranslate2 import CTRANSLATE2_KIND
 from nmt.extensions.ctranslate2.comparison import MAX_DIFFERENT_SHARE, DevelopmentSet, invented_lines, real_lines
-from nmt.extensions.ctranslate2.engine import CTRANSLATE2_KIND, import_ctranslate2
+from nmt.extensions.ctranslate2.engine import import_ctranslate2
 from nmt.extensions.ctranslate2.export import CTranslate2Export, export_ctranslate2
 from nmt.extensions.ctranslate2.model_bin import CTRANSLATE2_MODEL, read_ctranslate2
 from nmt.extensions.ctranslate2.toolkits.options import CTranslate2Options

@@ -15,6 +15,7 @@ class SignificanceOptions:
         "resamples or shuffles of --significance; 0 is sacreBLEU's default: 1000 for bootstrap, else 10000",
         minimum=0,
         maximum=1_000_000,
+        needs=("significance",),
     )
 
     def __post_init__(self) -> None:
@@ -23,8 +24,6 @@ class SignificanceOptions:
             raise ValueError(
                 "--significance: compares two or more files of --hypothesis by --metrics, not by --paper (give a second file)"
             )
-        if self.trials and self.significance == "none":
-            raise ValueError(f"--trials {self.trials}: has no effect without --significance (leave it out)")
 
 
 @options_class

@@ -11,15 +11,13 @@ class RerankOptions:
         "(nmt prepare --right-to-left), of the other direction, or a language model",
     )
     rerank_weights: tuple[float, ...] = opt(
-        (), "weight of the score of the search, then of each --rerank, `1,0.5`; none: equal weights"
+        (),
+        "weight of the score of the search, then of each --rerank, `1,0.5`; none: equal weights",
+        needs=("rerank",),
     )
     rerank_candidates: int | None = opt(
-        None, "with --rerank: candidates of the search; none: its beam size, else --n-best", minimum=1
+        None, "candidates of the search; none: its beam size, else --n-best", minimum=1, needs=("rerank",)
     )
-
-    def __post_init__(self) -> None:
-        if (self.rerank_weights or self.rerank_candidates is not None) and not self.rerank:
-            raise ValueError("--rerank-weights, --rerank-candidates: have no effect without --rerank (give it too)")
 
 
 @options_class

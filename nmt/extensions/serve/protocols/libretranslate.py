@@ -9,7 +9,7 @@ from nmt.extensions.serve.language_names import language_name
 from nmt.extensions.serve.models import Details, known_languages
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.protocol import ClientProtocol
-from nmt.extensions.texts.markup import MarkupName
+from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.text_steps import TextSettings
 from nmt.options import NoOptions
 from nmt.registry import register

@@ -64,8 +64,12 @@ class SweepOptions:
     average: int | None = opt(
         None, "with [train]: average this many of the newest checkpoints; none takes the best", minimum=1
     )
-    source: str | None = opt(None, "file to translate with each model, to be scored", aliases=("s",))
-    reference: tuple[str, ...] = opt((), "raw reference file of --source, or several", aliases=("r", "ref"))
+    source: str | None = opt(
+        None, "file to translate with each model, to be scored", aliases=("s",), needs=("reference",)
+    )
+    reference: tuple[str, ...] = opt(
+        (), "raw reference file of --source, or several", aliases=("r", "ref"), needs=("source",)
+    )
     metrics: tuple[str, ...] = opt(("bleu",), "metrics of these translations, `bleu,chrf` (nmt list metric)")
     score: str | None = opt(
         None,
@@ -77,8 +81,6 @@ class SweepOptions:
     json: bool = opt(False, "print JSON")
 
     def __post_init__(self) -> None:
-        if (self.source is None) != (not self.reference):
-            raise ValueError("--source, --reference: belong together (give both, or neither)")
         if self.source is None and (given := registry.shared_values("metric", self)):
             flags = ", ".join(map(flag_of, given))
             raise ValueError(f"{flags}: belongs to --metrics of translations (give --source and --reference)")

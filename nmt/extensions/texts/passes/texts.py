@@ -6,7 +6,8 @@ from functools import cache
 from pathlib import Path
 
 from nmt import register
-from nmt.engines.base import MODEL_KINDS, PHRASES_DECODER, kind_of_folder
+from nmt.decoders.options import phrase_decoders
+from nmt.engines.base import MODEL_KINDS, kind_of_folder
 from nmt.engines.torch_engine import has_torch
 from nmt.errors import UserError, missing_torch
 from nmt.extensions.texts.again import search_again, with_phrases
@@ -44,8 +45,8 @@ class TextPass(Pass):
 
     def search(self, models: Sequence[str], part: Part) -> Part:
         settings = self.settings
-        if settings.glossary and part.name not in ("beam", PHRASES_DECODER):
-            raise UserError(f"--glossary: needs --decoder beam or {PHRASES_DECODER}, and {part.name} is given")
+        if settings.glossary and part.name not in (usable := ["beam", *phrase_decoders()]):
+            raise UserError(f"--glossary: needs --decoder {' or '.join(usable)}, and {part.name} is given")
         if settings.repair and any(kind_of_folder(find_model(Path(model))) not in MODEL_KINDS for model in models):
             raise UserError(
                 "--repair: needs our own search, and an exported folder has none (give the model it was made of)"

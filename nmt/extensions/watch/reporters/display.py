@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from nmt import register
 from nmt.extensions.watch.reporters.options import DisplayOptions
-from nmt.log import log
 from nmt.report.run_status import RunStatus
 from nmt.reporters.base import Reporter
 
@@ -22,11 +21,6 @@ class Display(Reporter):
         from nmt.extensions.watch import display  # rich is imported on a terminal only
 
         self._display = display.TrainingDisplay()
-
-    @classmethod
-    def is_wanted(cls) -> bool:
-        """See Reporter."""
-        return log.live
 
     def start(self) -> None:
         """See Reporter."""

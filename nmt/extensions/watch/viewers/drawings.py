@@ -23,8 +23,9 @@ from nmt.extensions.watch.pictures.beam_graph import (
     graphs_json,
     graphs_page,
 )
+from nmt.extensions.watch.pictures.figures import check_file_name
 from nmt.extensions.watch.viewers.options import DrawingOptions
-from nmt.files import check_file_name, write_output
+from nmt.files import write_output
 from nmt.log import log
 from nmt.models.base import Model
 from nmt.translate.own_engine import OwnEngine

@@ -1,33 +1,22 @@
-"""Averages of a model's weights over the updates, which are validated and saved in place of them."""
-
-from collections.abc import Mapping
+"""Training with a moving average of the weights, which is validated, saved and translated with."""
 
 import torch
 from torch import Tensor, nn
 
+from nmt import register
 from nmt.dist import local_tensor
+from nmt.extensions.methods.starts.options import MovingAverageOptions
+from nmt.starts.base import Start
+from nmt.train.weight_average import WeightAverage
 
 
-class WeightAverage:
-    """An average of a model's trained parameters, in their number format, which the optimizer computes.
+@register("start", "moving-average", MovingAverageOptions)
+class AveragedStart(Start):
+    """A moving average of the weights is validated and saved in place of them."""
 
-    averaged: by parameter, from the optimizer
-    weights: the average by name of the parameter; the parameters themselves until the first update
-    """
-
-    def __init__(self, model: nn.Module, averaged: Mapping[nn.Parameter, Tensor]) -> None:
-        trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-        self.parameters = {name: parameter.detach() for name, parameter in trained.items()}
-        self.weights = {name: averaged[parameter] for name, parameter in trained.items()}
-
-    @torch.no_grad()
-    def restart(self) -> None:
-        """Begin the average at the current weights."""
-        for name, average in self.weights.items():
-            average.copy_(self.parameters[name])
-
-    def update(self, number: int) -> None:
-        """Take the weights into the average, which the optimizer has done. number: of the update; skipped ones do not count"""
+    def average(self, model: nn.Module) -> WeightAverage:
+        """See Start."""
+        return MovingAverage(model, self.options.ema)
 
 
 class MovingAverage(WeightAverage):
@@ -42,8 +31,10 @@ class MovingAverage(WeightAverage):
         super().__init__(
             model,
             {parameter: parameter.detach().clone() for parameter in model.parameters() if parameter.requires_grad},
+            "--ema",
         )
         self.decay = decay
+        self.note = f"--ema {decay:g}: validations and checkpoints take the moving average of the weights"
 
     @torch.no_grad()
     def update(self, number: int) -> None:
