@@ -16,13 +16,13 @@ class DescribeOptions:
     kind: str = opt(
         REQUIRED, f"{', '.join(registry.FOLDERS)}, preset or folder; may be left out where NAME has one kind"
     )
-    name: str | None = opt(None, "name of the part (nmt list KIND), or path of the model folder or of the run")
+    name: str = opt("", "name of the part (nmt list KIND), or path of the model folder or of the run")
     json: bool = opt(False, "print JSON")
 
 
 def run(options: DescribeOptions) -> None:
     """Describe a part, a preset or a model folder, with its options."""
-    kind, name = (options.kind, options.name) if options.name is not None else (_kind_of(options.kind), options.kind)
+    kind, name = (options.kind, options.name) if options.name else (_kind_of(options.kind), options.kind)
     if kind == "preset":
         preset = registry.find_preset(name)
         rows = [{"name": key, "default": value, "type": "", "help": ""} for key, value in preset.values.items()]
