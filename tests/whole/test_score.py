@@ -10,7 +10,7 @@ import torch
 from conftest import write_corpus
 
 import nmt.scorings.base
-import nmt.translate.forced_decoding
+import nmt.translate.pair_scores
 from nmt.checkpoint import load_model
 from nmt.cli.score import ScoreOptions, _line
 from nmt.symbols import BOS, EOS
@@ -106,7 +106,7 @@ def test_certainty_is_printed_without_a_sign():
 
 
 def test_a_signal_ends_it_after_the_lines_that_are_being_written(trained, score, monkeypatch):
-    plain, calls = nmt.translate.forced_decoding.score, []
+    plain, calls = nmt.translate.pair_scores.score, []
 
     def interrupted(*arguments):
         pairs = plain(*arguments)
