@@ -16,7 +16,7 @@ LAYERS = {
     "options": 1, "signals": 1, "log": 1, "locks": 1, "files": 2, "dist": 2, "registry": 2, "artefact": 3, "runs": 4,
     "__init__": 3, "text": 4, "nn": 4, "batch": 4, "device": 4, "rows": 4.5, "noises": 4.6, "data": 5, "metrics": 5, "mixers": 5,
     "feed_forwards": 5, "positions": 5, "models": 6, "evaluations": 6,
-    "checkpoint": 7, "criteria": 8, "optimizers": 8, "schedules": 8, "decoders": 8, "translate": 10,
+    "checkpoint": 7, "loss_kernels": 7, "criteria": 8, "optimizers": 8, "schedules": 8, "decoders": 8, "translate": 10,
     "engines": 11, "passes": 11, "formats": 11, "scorings": 11, "report": 11, "reporters": 11.5, "translators": 12, "train": 12,
     "starts": 13, "cli": 14, "__main__": 15,
 }  # fmt: skip
