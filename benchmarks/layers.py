@@ -85,7 +85,7 @@ def dilated(max_dilation: int) -> Callable[[int, int], Iterator[Layer]]:
 
 
 def lstm(d: int, _: int) -> Iterator[Layer]:
-    """Step by step, as in a search: Lstm.forward makes the same steps in one node of the graph."""
+    """Step by step, as in a search."""
     layer: Lstm = fixed(Lstm(d, d, LstmForm()))
 
     def run(states: Tensor) -> Tensor:

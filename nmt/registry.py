@@ -31,6 +31,7 @@ PartClass = TypeVar("PartClass", bound=Callable[..., Any])
 FOLDERS: Final = {
     "model": "models",
     "criterion": "criteria",
+    "loss-kernel": "loss_kernels",
     "optimizer": "optimizers",
     "schedule": "schedules",
     "decoder": "decoders",

@@ -1,7 +1,8 @@
-"""Word-level distillation against its definition in float64, its fast gradient against autograd, and its faults."""
+"""Word-level distillation against its definition in float64, and its faults."""
 
 import math
 from dataclasses import replace
+from functools import partial
 from weakref import ref
 
 import numpy as np
@@ -14,6 +15,7 @@ from nmt import UserError
 from nmt.batch import Column
 from nmt.checkpoint import load_model
 from nmt.criteria.base import CriterionContext
+from nmt.criteria.chunks import sums_of_logits
 from nmt.extensions.methods.criteria import distillation
 from nmt.extensions.methods.criteria.distillation import Distillation
 from nmt.extensions.methods.criteria.options import DistillationOptions
@@ -73,7 +75,7 @@ def by_definition(logits, targets, wanted, eps, weight, temperature):
 def test_loss_and_gradient_are_those_of_the_definition(
     bias, limit, weight, temperature, rows, z_loss, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("nmt.criteria.cross_entropy.chunk_rows", lambda *_: rows)
+    monkeypatch.setattr("nmt.criteria.chunks.chunk_rows", lambda *_: rows)
     save_teacher(tmp_path / "teacher")
     torch.manual_seed(1)
     linear, features = Linear(D, V, bias=bias), torch.randn(N, D, requires_grad=True)
@@ -87,20 +89,17 @@ def test_loss_and_gradient_are_those_of_the_definition(
     expected = by_definition(output(features), targets, wanted, 0.1, weight, temperature)
     squares = output(features).double().logsumexp(-1) ** 2
     expected = expected + (1 - weight) * z_loss * squares[targets != PAD].sum()
-    given = features, targets, (targets != PAD).float(), wanted.__getitem__
-    slow, fast = loss.sums_in_chunks(output, *given), loss.sums(output, *given)
-    gradients = [torch.autograd.grad(total, tensors) for total in (expected, slow[0], fast[0])]
-    for sums in (slow, fast):
-        assert sums[0].item() == pytest.approx(expected.item(), rel=1e-5)
-    assert [each.item() for each in fast] == pytest.approx([each.item() for each in slow], rel=1e-5)
-    for one, other in ((0, 1), (0, 2)):
-        for found, right in zip(gradients[one], gradients[other], strict=True):
-            torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-6)
+    given = targets, (targets != PAD).float(), torch.arange(N)
+    sums = sums_of_logits(partial(loss.of_taught, wanted.__getitem__), output, [features], *given)
+    assert sums[0].item() == pytest.approx(expected.item(), rel=1e-5)
+    gradients = [torch.autograd.grad(total, tensors) for total in (sums[0], expected)]
+    for found, right in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_weights_multiply_the_loss_of_each_pair(wrapped, tmp_path, monkeypatch):
-    monkeypatch.setattr("nmt.criteria.cross_entropy.chunk_rows", lambda *_: 4)
+    monkeypatch.setattr("nmt.criteria.chunks.chunk_rows", lambda *_: 4)
     model, batch = save_teacher(tmp_path / "teacher", 3), sentences(3, 6)
     torch.nn.init.normal_(model.output.weight)  # another than the teacher
     wanted = criterion(tmp_path / "teacher")._teacher(batch)(slice(None)).unflatten(0, batch.target_output.shape)
@@ -118,9 +117,8 @@ def test_weights_multiply_the_loss_of_each_pair(wrapped, tmp_path, monkeypatch):
 
 
 def test_the_probabilities_of_a_teacher_are_not_kept_for_the_gradient(tmp_path, monkeypatch):
-    """Of an output layer that is not linear, whose logits are computed again."""
     model, batch = save_teacher(tmp_path / "teacher"), sentences(3, 6)
-    model.output, loss, made = torch.nn.Sequential(model.output), criterion(tmp_path / "teacher"), []
+    loss, made = criterion(tmp_path / "teacher"), []
 
     def watched(teacher):
         return lambda rows: made.append(ref(asked := teacher(rows))) or asked

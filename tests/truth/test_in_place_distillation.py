@@ -64,7 +64,7 @@ def test_the_loss_is_that_of_r_drop_with_the_shallower_network_as_second_pass():
     both = torch.cat([model(batch).features, second]).flatten(0, 1)
     targets = batch.target_output.flatten()
     r_drop = RDrop(RDropOptions(divergence_weight=2.0), CriterionContext(PIPELINE, None))
-    wanted = r_drop.sums_in_chunks(model.output, both, targets, r_drop.token_weights(model, batch))
+    wanted = r_drop.of_both(*model.output(both).chunk(2), targets, r_drop.token_weights(model, batch))
     found = loss(model, batch)
     assert found.trained["loss"].total.item() == pytest.approx(wanted[0].item(), rel=1e-5)
     assert found.reported["divergence"].total.item() == pytest.approx(wanted[2].item(), rel=1e-4) and wanted[2] > 0

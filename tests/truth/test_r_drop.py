@@ -1,4 +1,4 @@
-"""R-Drop against its definition (Liang et al., 2021, equations 1 to 3) in float64, and its fast gradient against autograd."""
+"""R-Drop against its definition (Liang et al., 2021, equations 1 to 3) in float64."""
 
 import math
 from dataclasses import replace
@@ -10,6 +10,7 @@ from torch import nn
 
 from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext
+from nmt.criteria.chunks import sums_of_logits
 from nmt.criteria.cross_entropy import CrossEntropy
 from nmt.criteria.options import CrossEntropyOptions
 from nmt.extensions.methods.criteria.options import RDropOptions
@@ -44,7 +45,7 @@ def by_definition(first, second, targets, eps, weight):
 @pytest.mark.parametrize("weight", [0.0, 5.0])
 @pytest.mark.parametrize(("rows", "z_loss"), [(2, 0.0), (100, 0.1)])
 def test_loss_and_gradient_are_those_of_the_definition(bias, limit, weight, rows, z_loss, monkeypatch):
-    monkeypatch.setattr("nmt.criteria.cross_entropy.chunk_rows", lambda *_: rows)
+    monkeypatch.setattr("nmt.criteria.chunks.chunk_rows", lambda *_: rows)
     torch.manual_seed(1)
     linear, features = Linear(D, V, bias=bias), torch.randn(2 * N, D, requires_grad=True)
     output = ClippedLinear(linear, limit)
@@ -56,25 +57,20 @@ def test_loss_and_gradient_are_those_of_the_definition(bias, limit, weight, rows
     for of_pass in output(features).double().chunk(2):
         wanted = wanted + z_loss / 2 * (of_pass.logsumexp(-1) ** 2)[targets != PAD].sum()
     factors = (targets != PAD).float()
-    slow = criterion(**options).sums_in_chunks(output, features, targets, factors)
-    fast = criterion(**options).sums(output, features, targets, factors)
-    gradients = [torch.autograd.grad(total, tensors) for total in (wanted, slow[0], fast[0])]
-    for sums in (slow, fast):
-        assert sums[0].item() == pytest.approx(wanted.item(), rel=1e-5)
-    assert [each.item() for each in fast] == pytest.approx([each.item() for each in slow], rel=1e-5)
-    for found in gradients[1:]:
-        torch.testing.assert_close(found, gradients[0], rtol=1e-4, atol=1e-5)
+    found = sums_of_logits(criterion(**options).of_both, output, features.chunk(2), targets, factors)
+    assert found[0].item() == pytest.approx(wanted.item(), rel=1e-5)
+    gradients = [torch.autograd.grad(total, tensors) for total in (wanted, found[0])]
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("linear", [True, False])
-def test_a_weight_multiplies_the_loss_and_the_divergence_of_its_token(linear, monkeypatch):
-    monkeypatch.setattr("nmt.criteria.cross_entropy.chunk_rows", lambda *_: 2)
+def test_a_weight_multiplies_the_loss_and_the_divergence_of_its_token(monkeypatch):
+    monkeypatch.setattr("nmt.criteria.chunks.chunk_rows", lambda *_: 2)
     torch.manual_seed(3)
     output, features = Linear(D, V), torch.randn(2 * N, D, requires_grad=True)
     targets, factors = torch.randint(4, V, (N,)), torch.rand(N)
     targets[3], factors[3] = PAD, 0.0
     made = criterion(label_smoothing=0.1, divergence_weight=2.0)
-    found = (made.sums if linear else made.sums_in_chunks)(output, features, targets, factors)
+    found = sums_of_logits(made.of_both, output, features.chunk(2), targets, factors)
     rows = [
         factor * by_definition(*output(features[[n, N + n]]).chunk(2), targets[n : n + 1], 0.1, 2.0)
         for n, factor in enumerate(factors)

@@ -39,7 +39,7 @@ def by_definition(model, batch):
 
 @pytest.mark.parametrize("rows", [3, 1000])
 def test_sum_and_gradient_are_those_of_the_definition(rows, monkeypatch):
-    monkeypatch.setattr("nmt.criteria.cross_entropy.chunk_rows", lambda *_: rows)
+    monkeypatch.setattr("nmt.criteria.chunks.chunk_rows", lambda *_: rows)
     model, batch = transformer(), batch_with_repetitions()
     wanted = by_definition(model, batch)
     term = criterion(unlikelihood_weight=0.3)(model, batch).trained["unlikelihood"]

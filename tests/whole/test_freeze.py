@@ -11,7 +11,8 @@ from small_models import SMALL
 
 from nmt import registry
 from nmt.batch import dummy_batch
-from nmt.criteria.cross_entropy import CrossEntropy, LinearSums
+from nmt.criteria.chunks import sums_of_logits
+from nmt.criteria.cross_entropy import CrossEntropy
 from nmt.criteria.options import CrossEntropyOptions
 from nmt.extensions.methods.starts.freeze import freeze
 from nmt.models.base import Vocabularies
@@ -129,9 +130,11 @@ def test_cross_entropy_computes_only_the_gradients_that_are_asked_for(trained):
 
     def gradients(needed):
         features, weight = (value.clone().requires_grad_(flag) for value, flag in zip(values, needed, strict=True))
-        total, _ = LinearSums.apply(features, weight, None, float("inf"), targets, real, criterion)
+        output = torch.nn.Linear(4, 9, bias=False)
+        output.weight = torch.nn.Parameter(weight.detach(), requires_grad=weight.requires_grad)
+        total, _ = sums_of_logits(criterion.of_logits, output, [features], targets, real)
         total.backward()
-        return features.grad, weight.grad
+        return features.grad, output.weight.grad
 
     for one, both, flag in zip(gradients(trained), gradients((True, True)), trained, strict=True):
         assert torch.equal(one, both) if flag else one is None

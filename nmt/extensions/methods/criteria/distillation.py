@@ -5,18 +5,19 @@ Dimensions: N target positions of a batch, n of a chunk of them, V vocabulary, D
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nmt import UserError, register
 from nmt.artefact import Artefact
 from nmt.batch import Batch
 from nmt.checkpoint import LoadedModel, check_int8, load_model
 from nmt.criteria.base import CriterionContext, Loss
-from nmt.criteria.cross_entropy import CrossEntropy, OutputGradients, sum_of_chunks
+from nmt.criteria.chunks import sums_of_logits
+from nmt.criteria.cross_entropy import CrossEntropy
 from nmt.device import device_of
 from nmt.errors import quoted
 from nmt.extensions.methods.criteria.options import DistillationOptions
@@ -31,13 +32,10 @@ TeacherProbabilities = Callable[[slice | Tensor], Tensor]  # of some of the N po
 class Distillation(CrossEntropy):
     """Cross entropy, and the divergence from the distributions of a teacher."""
 
-    num_logits: ClassVar[int] = 2
-
     def __init__(self, options: DistillationOptions, context: CriterionContext) -> None:
         super().__init__(options, context)
         self.cross_entropy = CrossEntropy(options, context)
         self.teacher_weight, self.temperature = options.teacher_weight, options.temperature
-        self.share = 1 - self.teacher_weight
         self.teachers = [self._load(Path(folder), context) for folder in options.teacher]
         if not self.teachers:
             raise UserError("--criterion distillation: has no teacher (give --teacher MODEL)")
@@ -65,7 +63,9 @@ class Distillation(CrossEntropy):
             return self.cross_entropy(model, batch)
         teacher = self._teacher(batch)
         features, targets = model(batch).features.flatten(0, 1), batch.target_output.flatten()
-        total, nll, divergence = self.sums(model.output, features, targets, self.token_weights(model, batch), teacher)
+        given = targets, self.token_weights(model, batch), torch.arange(len(targets), device=targets.device)
+        of_logits = partial(self.of_taught, teacher)
+        total, nll, divergence = sums_of_logits(of_logits, model.output, [features], *given)
         return Loss.of_target_tokens(batch, total, nll=nll, divergence=divergence)
 
     def _teacher(self, batch: Batch) -> TeacherProbabilities:
@@ -81,41 +81,16 @@ class Distillation(CrossEntropy):
 
         return probabilities
 
-    def sums_in_chunks(  # type: ignore[override]
-        self, output: nn.Module, features: Tensor, targets: Tensor, factors: Tensor, teacher: TeacherProbabilities
-    ) -> Tensor:
-        """Loss, negative log-likelihood and divergence, see CrossEntropy; the reference for tests."""
-        w, positions = self.teacher_weight, torch.arange(len(targets), device=targets.device)
-
-        def sums_of(chunk: Tensor, targets: Tensor, factors: Tensor, positions: Tensor) -> Tensor:
-            logits, wanted = output(chunk).float(), teacher(positions)
-            cross_entropy, nll = self.of_logits(logits, targets, factors)
-            of_rows = -(wanted * (logits / self.temperature).log_softmax(-1)).sum(-1) - entropy(wanted)
-            loss = self.share * cross_entropy + w * self.temperature**2 * (of_rows * factors).sum()
-            return torch.stack([loss, nll, (of_rows * (targets != PAD)).sum()])
-
-        return sum_of_chunks(sums_of, output, features, targets, factors, positions)
-
-    def chunk_sums(  # type: ignore[override]
-        self, output: OutputGradients, rows: slice, targets: Tensor, teacher: TeacherProbabilities
-    ) -> Tensor:
-        """See CrossEntropy.
-
-        With p the student's distribution, p_T and q the tempered ones of student and teacher, the gradient of the logits is
-        (1 - w) (p (1 + 2 z log Z) - a [gold] - b) + w T (p_T - q).
-        """
-        w, temperature, gold_weight = self.teacher_weight, self.temperature, self.weights(output.size)[0]
-        gold, scales = targets[rows, None], output.factors[rows, None]
-        logits, wanted = output.clipped_logits(rows), teacher(rows)
-        cross_entropy, surprise = self.of_rows(logits, gold)  # n 1
-        tempered = logits.log_probs if temperature == 1 else (logits.values / temperature).log_softmax(-1)
-        of_rows = -(wanted * tempered).sum(-1, keepdim=True) - entropy(wanted)[:, None]
-        loss, real = self.share * cross_entropy + w * temperature**2 * of_rows, (gold != PAD).float()
-        gradient = (tempered.exp() - wanted).mul_(w * temperature)
-        gradient.add_(logits.log_probs.exp_().mul_(1 + 2 * self.options.z_loss * logits.normalizer), alpha=self.share)
-        gradient.scatter_add_(1, gold, torch.full_like(surprise, -self.share * gold_weight))
-        output.add(rows, gradient, logits.clipped)
-        return torch.stack([(loss * scales).sum(), (surprise * real).sum(), (of_rows * real).sum()])
+    def of_taught(
+        self, teacher: TeacherProbabilities, logits: Tensor, targets: Tensor, factors: Tensor, positions: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Loss, negative log-likelihood and divergence: sums in nats, see CrossEntropy. positions: (n,) of the N"""
+        cross_entropy, nll = self.of_logits(logits, targets, factors)
+        wanted = teacher(positions)
+        of_rows = -(wanted * (logits.float() / self.temperature).log_softmax(-1)).sum(-1) - entropy(wanted)
+        w, divergence = self.teacher_weight, (of_rows * factors).sum()
+        loss = (1 - w) * cross_entropy + w * self.temperature**2 * divergence
+        return loss, nll, (of_rows * (targets != PAD)).sum()
 
 
 def entropy(probabilities: Tensor) -> Tensor:

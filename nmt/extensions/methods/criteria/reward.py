@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from nmt import register, registry
 from nmt.batch import Batch, pad_rows
 from nmt.criteria.base import Criterion, CriterionContext, Loss, Term
-from nmt.criteria.cross_entropy import chunk_rows
+from nmt.criteria.chunks import chunk_rows
 from nmt.extensions.methods.criteria.options import RewardOptions
 from nmt.models.base import Model
 from nmt.options import Part

@@ -9,7 +9,8 @@ from torch import Tensor
 from nmt import register
 from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext, Loss, Term
-from nmt.criteria.cross_entropy import CrossEntropy, sum_of_chunks
+from nmt.criteria.chunks import sums_of_logits
+from nmt.criteria.cross_entropy import CrossEntropy
 from nmt.extensions.methods.criteria.options import UnlikelihoodOptions
 from nmt.models.base import Model
 from nmt.symbols import SYMBOLS
@@ -49,13 +50,16 @@ class Unlikelihood(CrossEntropy):
         T = targets.shape[1]
         earlier = targets[:, None].expand(-1, T, -1).tril(-1)  # B T T: the tokens before each position, then PAD
 
-        def of_chunk(chunk: Tensor, before: Tensor, gold: Tensor, factors: Tensor) -> Tensor:
-            log_probs = model.log_probs(chunk)  # n V
-            candidates = torch.zeros_like(log_probs).scatter_(1, before, 1.0)
-            candidates.scatter_(1, gold[:, None], 0.0)
-            candidates[:, : len(SYMBOLS)] = 0
-            others = torch.log1p(-log_probs.exp().clamp_max(1 - torch.finfo(log_probs.dtype).eps))
-            return -(candidates * others * factors[:, None]).sum()
+        given = earlier.flatten(0, 1), targets.flatten(), factors
+        (total,) = sums_of_logits(of_repetitions, model.output, [features.flatten(0, 1)], *given)
+        return total
 
-        of_positions = features.flatten(0, 1), earlier.flatten(0, 1), targets.flatten(), factors
-        return sum_of_chunks(of_chunk, model.output, *of_positions)
+
+def of_repetitions(logits: Tensor, before: Tensor, gold: Tensor, factors: Tensor) -> tuple[Tensor]:
+    """() the sum over some positions. logits: (n, V); before: (n, T) the tokens before each; gold, factors: (n,)"""
+    log_probs = logits.float().log_softmax(-1)
+    candidates = torch.zeros_like(log_probs).scatter_(1, before, 1.0)
+    candidates.scatter_(1, gold[:, None], 0.0)
+    candidates[:, : len(SYMBOLS)] = 0
+    others = torch.log1p(-log_probs.exp().clamp_max(1 - torch.finfo(log_probs.dtype).eps))
+    return (-(candidates * others * factors[:, None]).sum(),)

@@ -21,14 +21,15 @@ def additive_weights(query: Tensor, keys: Tensor, energy: Tensor, mask: Tensor, 
     query: (N, A); energy: (A,) v; mask: (B, S), False at padding; keys: (B, S, A), for "product" after tanh
     returns: (B, W, S)
     """
-    queries = query.view(len(keys), -1, keys.shape[-1])  # B W A
+    queries, energy = query.view(len(keys), -1, keys.shape[-1]), energy.to(keys.dtype)  # B W A
     with not_cast(query, keys, energy):
         if form == "sum":
             energies = torch.tanh(queries.unsqueeze(2) + keys.unsqueeze(1)) @ energy  # B W S
         else:
             energies = (queries.tanh() * energy).to(keys.dtype) @ keys.mT  # B W S
+        precision = torch.promote_types(energies.dtype, torch.float32)
         lowest = torch.finfo(energies.dtype).min
-        return energies.masked_fill(~mask.unsqueeze(1), lowest).softmax(dim=-1)
+        return energies.masked_fill(~mask.unsqueeze(1), lowest).softmax(-1, precision)
 
 
 class AdditiveAttention(nn.Module):
@@ -48,4 +49,8 @@ class AdditiveAttention(nn.Module):
 
     def forward(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
         """states: (N, Q); keys, mask: see `additive_weights` -> (B, W, S)"""
-        return additive_weights(self.query(states), keys, self.direction, mask, self.form)
+        return self.weights(self.query(states), keys, mask)
+
+    def weights(self, query: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+        """query: (N, A), the states multiplied by the matrix of queries -> (B, W, S)"""
+        return additive_weights(query, keys, self.direction, mask, self.form)

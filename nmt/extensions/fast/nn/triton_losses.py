@@ -1,59 +1,41 @@
-"""Triton kernels of the losses: each reads the logits of a position twice, and writes their gradient over them.
+"""Losses by Triton: a kernel reads the logits of a position twice, and writes their gradient once.
 
-The same sums as nmt.criteria computes with torch, in place of dozens of passes over the logits.
+The same sums as those of the criteria, which make dozens of passes over the logits.
 Dimensions: n positions, V vocabulary.
 """
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from nmt.symbols import PAD
+
 LOGITS_AT_ONCE: Final = 4096  # logits of a position that a program holds at once
 WARPS: Final = 8
 
 
-class LossWeights(NamedTuple):
-    """Constants of a loss.
-
-    padding: the target that stands for none, whose sums and gradients are 0
-    gold, spread: see CrossEntropy.weights; z: of the squared log of the sum of exp
-    limit: to which logits are clipped
-    """
-
-    padding: int
-    gold: float
-    spread: float
-    z: float
-    limit: float
-
-
-@triton.jit
-def _clipped(values, limit):  # type: ignore[no-untyped-def]
-    return tl.minimum(tl.maximum(values, -limit), limit)
-
-
 @triton.jit  # type: ignore[untyped-decorator]
 def _cross_entropy(  # type: ignore[no-untyped-def]
-    logits, targets, scales, losses, nlls, size, padding, gold_weight, spread, z, limit, BLOCK: tl.constexpr
+    logits, gradients, targets, scales, losses, nlls, size, padding, gold_weight, spread, z, BLOCK: tl.constexpr
 ):
     row = tl.program_id(0).to(tl.int64)
-    first, columns = logits + row * size, tl.arange(0, BLOCK)
+    first, into, columns = logits + row * size, gradients + row * size, tl.arange(0, BLOCK)
     scale, gold = tl.load(scales + row), tl.load(targets + row)
     if gold == padding:
         for start in range(0, size, BLOCK):
-            tl.store(first + start + columns, tl.zeros([BLOCK], tl.float32), mask=start + columns < size)
+            tl.store(into + start + columns, tl.zeros([BLOCK], tl.float32), mask=start + columns < size)
         tl.store(losses + row, 0.0)
         tl.store(nlls + row, 0.0)
     else:
-        # Before the loop, whose reductions are barriers: the gradient is written over it.
-        gold_logit = _clipped(tl.load(first + gold).to(tl.float32), limit)
+        gold_logit = tl.load(first + gold).to(tl.float32)
         greatest, total, plain = -float("inf"), 0.0, 0.0  # of all logits; total: of exp(logit - greatest)
         for start in range(0, size, BLOCK):
             inside = start + columns < size
-            values = _clipped(tl.load(first + start + columns, mask=inside, other=0.0).to(tl.float32), limit)
+            values = tl.load(first + start + columns, mask=inside, other=0.0).to(tl.float32)
             plain += tl.sum(tl.where(inside, values, 0.0))
             values = tl.where(inside, values, -float("inf"))
             before = greatest
@@ -67,37 +49,37 @@ def _cross_entropy(  # type: ignore[no-untyped-def]
         for start in range(0, size, BLOCK):
             inside = start + columns < size
             values = tl.load(first + start + columns, mask=inside, other=0.0).to(tl.float32)
-            gradient = tl.exp(_clipped(values, limit) - normalizer) * (1.0 + 2.0 * z * normalizer)
+            gradient = tl.exp(values - normalizer) * (1.0 + 2.0 * z * normalizer) - spread
             gradient = tl.where(start + columns == gold, gradient - gold_weight, gradient)
-            gradient = tl.where(tl.abs(values) > limit, spread, gradient)
-            tl.store(first + start + columns, gradient, mask=inside)
+            tl.store(into + start + columns, gradient * scale, mask=inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _r_drop(  # type: ignore[no-untyped-def]
-    logits_1, logits_2, targets, scales, losses, nlls, divergences,
-    size, padding, gold_weight, spread, z, limit, factor, BLOCK: tl.constexpr,
+    logits_1, logits_2, gradients_1, gradients_2, targets, scales, losses, nlls, divergences,
+    size, padding, gold_weight, spread, z, factor, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     first_1, first_2, columns = logits_1 + row * size, logits_2 + row * size, tl.arange(0, BLOCK)
+    into_1, into_2 = gradients_1 + row * size, gradients_2 + row * size
     scale, gold = tl.load(scales + row), tl.load(targets + row)
     if gold == padding:
         for start in range(0, size, BLOCK):
             inside = start + columns < size
-            tl.store(first_1 + start + columns, tl.zeros([BLOCK], tl.float32), mask=inside)
-            tl.store(first_2 + start + columns, tl.zeros([BLOCK], tl.float32), mask=inside)
+            tl.store(into_1 + start + columns, tl.zeros([BLOCK], tl.float32), mask=inside)
+            tl.store(into_2 + start + columns, tl.zeros([BLOCK], tl.float32), mask=inside)
         tl.store(losses + row, 0.0)
         tl.store(nlls + row, 0.0)
         tl.store(divergences + row, 0.0)
     else:
-        gold_1 = _clipped(tl.load(first_1 + gold).to(tl.float32), limit)  # see _cross_entropy
-        gold_2 = _clipped(tl.load(first_2 + gold).to(tl.float32), limit)
+        gold_1 = tl.load(first_1 + gold).to(tl.float32)
+        gold_2 = tl.load(first_2 + gold).to(tl.float32)
         greatest_1, total_1, moved_1, plain_1 = -float("inf"), 0.0, 0.0, 0.0
         greatest_2, total_2, moved_2, plain_2 = -float("inf"), 0.0, 0.0, 0.0  # moved: sum of exp times the difference
         for start in range(0, size, BLOCK):
             inside = start + columns < size
-            x = _clipped(tl.load(first_1 + start + columns, mask=inside, other=0.0).to(tl.float32), limit)
-            y = _clipped(tl.load(first_2 + start + columns, mask=inside, other=0.0).to(tl.float32), limit)
+            x = tl.load(first_1 + start + columns, mask=inside, other=0.0).to(tl.float32)
+            y = tl.load(first_2 + start + columns, mask=inside, other=0.0).to(tl.float32)
             plain_1 += tl.sum(tl.where(inside, x, 0.0))
             plain_2 += tl.sum(tl.where(inside, y, 0.0))
             difference = x - y
@@ -124,39 +106,59 @@ def _r_drop(  # type: ignore[no-untyped-def]
             inside = start + columns < size
             x = tl.load(first_1 + start + columns, mask=inside, other=0.0).to(tl.float32)
             y = tl.load(first_2 + start + columns, mask=inside, other=0.0).to(tl.float32)
-            log_p, log_q = _clipped(x, limit) - normalizer_1, _clipped(y, limit) - normalizer_2
+            log_p, log_q = x - normalizer_1, y - normalizer_2
             p, q, is_gold = tl.exp(log_p), tl.exp(log_q), start + columns == gold
-            constant = tl.where(is_gold, gold_weight / 2, 0.0)
+            constant = (tl.where(is_gold, gold_weight, 0.0) + spread) / 2
             of_x = p * (0.5 + z * normalizer_1) - constant + factor * (p * (log_p - log_q - kl_pq) + p - q)
             of_y = q * (0.5 + z * normalizer_2) - constant + factor * (q * (log_q - log_p - kl_qp) + q - p)
-            tl.store(first_1 + start + columns, tl.where(tl.abs(x) > limit, spread / 2, of_x), mask=inside)
-            tl.store(first_2 + start + columns, tl.where(tl.abs(y) > limit, spread / 2, of_y), mask=inside)
+            tl.store(into_1 + start + columns, of_x * scale, mask=inside)
+            tl.store(into_2 + start + columns, of_y * scale, mask=inside)
 
 
-def cross_entropy(logits: Tensor, targets: Tensor, scales: Tensor, weights: LossWeights) -> tuple[Tensor, Tensor]:
-    """(n,) the loss of each position, scaled, and its negative log-likelihood; the logits become their gradient, not scaled.
+def cross_entropy(
+    logits: Tensor, targets: Tensor, factors: Tensor, gold: float, spread: float, z: float
+) -> tuple[Tensor, ...]:
+    """The loss and the negative log-likelihood, sums () in nats.
 
-    The gradient is without the share of the spread, which is the same for all words: OutputGradients subtracts it.
-
-    logits: (n, V) contiguous; targets: (n,) int64; scales: (n,) float32, of the losses
+    logits: (n, V); targets: (n,) int64; factors: (n,) float32, of the losses
+    gold, spread: see CrossEntropy.weights; z: of the squared log of the sum of exp
     """
-    losses, nlls = (torch.empty_like(scales) for _ in range(2))
-    arguments: tuple[Any, ...] = (logits, targets, scales, losses, nlls, logits.shape[1], *weights)
-    _cross_entropy[(len(logits),)](*arguments, BLOCK=LOGITS_AT_ONCE, num_warps=WARPS)
-    return losses, nlls
+    settings = logits.shape[1], PAD, gold, spread, z
+    return _ByKernel.apply(_cross_entropy, 2, (targets, factors), settings, logits)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def r_drop(
-    logits: tuple[Tensor, Tensor], targets: Tensor, scales: Tensor, weights: LossWeights, factor: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(n,) the loss of each position, scaled, its negative log-likelihood and divergence; the logits become their gradients.
+    first: Tensor, second: Tensor, targets: Tensor, factors: Tensor, gold: float, spread: float, z: float, factor: float
+) -> tuple[Tensor, ...]:
+    """The loss, the negative log-likelihood and the divergence, sums () in nats; see `cross_entropy`.
 
-    See `cross_entropy`.
-
-    logits: (n, V) of each pass; factor: of the divergence
+    first, second: (n, V) the logits of each pass; factor: of the divergence in the loss
     """
-    losses, nlls, divergences = (torch.empty_like(scales) for _ in range(3))
-    sums = losses, nlls, divergences
-    arguments: tuple[Any, ...] = (*logits, targets, scales, *sums, logits[0].shape[1], *weights, factor)
-    _r_drop[(len(targets),)](*arguments, BLOCK=LOGITS_AT_ONCE, num_warps=WARPS)
-    return losses, nlls, divergences
+    settings = first.shape[1], PAD, gold, spread, z, factor
+    return _ByKernel.apply(_r_drop, 3, (targets, factors), settings, first, second)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _ByKernel(torch.autograd.Function):
+    """Sums by a kernel, which computes the gradient of the first one too."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        kernel: Any,
+        num_sums: int,
+        rows: tuple[Tensor, Tensor],
+        settings: Sequence[float],
+        *logits: Tensor,
+    ) -> tuple[Tensor, ...]:
+        given = [of_pass.contiguous() for of_pass in logits]
+        ctx.gradients = [torch.empty_like(of_pass) for of_pass in given]
+        of_rows = [torch.empty_like(rows[1]) for _ in range(num_sums)]
+        arguments = *given, *ctx.gradients, *rows, *of_rows, *settings
+        kernel[(len(given[0]),)](*arguments, BLOCK=LOGITS_AT_ONCE, num_warps=WARPS)
+        total, *reported = (each.sum() for each in of_rows)
+        ctx.mark_non_differentiable(*reported)
+        return total, *reported
+
+    @staticmethod
+    def backward(ctx: Any, scale: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None, None, None, *ctx.gradients  # scale is 1, see LossKernel

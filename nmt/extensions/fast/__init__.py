@@ -1,0 +1,1 @@
+"""Faster ways to compute what the core computes."""

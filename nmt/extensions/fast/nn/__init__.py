@@ -1,0 +1,1 @@
+"""Products and kernels that compute faster what the core computes."""
