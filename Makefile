@@ -111,6 +111,10 @@ bench-startup: setup
 bench-saving: setup
 	$(BIN)/python benchmarks/saving.py --data $(DATA) $(FLAGS)
 
+# make bench-updates OTHER=CHECKOUT [FLAGS="--preset gnmt-small transformer-tiny --criterion r-drop --vocabulary 32000"]
+bench-updates: setup
+	$(BIN)/python benchmarks/updates.py $(OTHER) $(FLAGS)
+
 bench-scaling: setup
 	$(BIN)/python benchmarks/scaling.py $(FLAGS)
 
