@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers bench-architectures bench-methods bench-serve bench-markup bench-clean faults fuzz soak pins bits docs recording format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-updates bench-layers bench-architectures bench-methods bench-serve bench-markup bench-clean faults fuzz soak pins bits docs recording format clean
 
 setup: $(VENV)/ready
 
