@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers bench-architectures bench-methods bench-serve bench-markup bench-clean faults fuzz soak pins bits docs recording format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-updates bench-layers bench-architectures bench-methods bench-serve bench-markup bench-clean faults fuzz soak pins bits docs recording format clean
 
 setup: $(VENV)/ready
 
@@ -110,6 +110,10 @@ bench-startup: setup
 # make bench-saving DATA=prepared-data [FLAGS="--preset transformer-small --saves 60"]
 bench-saving: setup
 	$(BIN)/python benchmarks/saving.py --data $(DATA) $(FLAGS)
+
+# make bench-updates OTHER=CHECKOUT [FLAGS="--preset gnmt-small transformer-tiny --criterion r-drop --vocabulary 32000"]
+bench-updates: setup
+	$(BIN)/python benchmarks/updates.py $(OTHER) $(FLAGS)
 
 bench-scaling: setup
 	$(BIN)/python benchmarks/scaling.py $(FLAGS)

@@ -49,7 +49,7 @@ def _chunks(output: nn.Module, passes: Sequence[Tensor]) -> Iterator[slice]:
     """Slices of the N positions."""
     with torch.enable_grad():  # without, autocast would keep a copy of the weight that has no gradient
         size = output(passes[0][:1]).shape[-1]
-    rows = chunk_rows(passes[0], len(passes) * size)
+    rows = max(1, chunk_rows(passes[0], size) // len(passes))
     return (slice(start, start + rows) for start in range(0, len(passes[0]), rows))
 
 
