@@ -47,6 +47,9 @@ FOLDERS: Final = {
     "start": "starts",
     "noise": "noises",
     "reporter": "reporters",
+    "weight-format": "weight_formats",
+    "search-speedup": "search_speedups",
+    "training-speedup": "training_speedups",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"
@@ -408,7 +411,16 @@ def active(kind: str, options: object) -> list[Entry]:
         own = options_of(options_class_of(kind, name))
         if any(getattr(options, option.name) != option.default for option in own):
             found.append(find(kind, name))
-    return sorted(found, key=lambda entry: (entry.cls.order, entry.name))  # type: ignore[attr-defined]
+    return _in_order(found)
+
+
+def every(kind: str) -> list[Entry]:
+    """All parts of a stacked kind whose parts are always asked, in their `order` and by name."""
+    return _in_order([find(kind, name) for name in names(kind)])
+
+
+def _in_order(entries: list[Entry]) -> list[Entry]:
+    return sorted(entries, key=lambda entry: (entry.cls.order, entry.name))  # type: ignore[attr-defined]
 
 
 # Building

@@ -55,7 +55,7 @@ class FileOptions:
     output: str = opt("-", "file for the translations; - is stdout", aliases=("o",))
 
 
-@registry.open_options_class("pass", "format")
+@registry.open_options_class("pass", "search-speedup", "format")
 class TranslateOptions(TranslatorOptions, FileOptions):
     input_form: Literal["text", "prefix", "phrases", "json"] = opt(
         "text",

@@ -9,8 +9,8 @@ layer inside the network, or a matrix of an adapter. The weight of a layer that 
 An optimizer that averages the weights has `averaged`, from its creation: a tensor by parameter, which its steps change in
 place. The run validates and saves these, and the weights that gradients are computed at beside them.
 
-An optimizer that multiplies matrices in bfloat16 where that is fast has `product_type`, torch.bfloat16 or torch.float32.
-The run sets float32 if any rank's device has no fast bfloat16, so that all ranks make the same step.
+An optimizer that computes by what its device can do has `agree(world)`, which the run calls before the first update: all
+ranks then make the same step. It returns how it computes, for the log.
 """
 
 import inspect

@@ -106,7 +106,7 @@ def _stage(weights: dict[str, float], count: int | None = None, unit: str = "") 
     return Stage({} if temperature is not None else weights, temperature, updates, epochs)
 
 
-@registry.open_options_class("start", "noise", "reporter")
+@registry.open_options_class("start", "noise", "reporter", "training-speedup")
 class TrainOptions:
     """The options of training itself, with those of starts, noises and reporters; those of other parts are their own.
 
@@ -202,21 +202,10 @@ class TrainOptions:
         "fp32, or bf16 or fp16 products with fp32 weights, or tf32 products (GPUs)",
         must_stay=True,
     )
-    matmul: Literal["auto", "torch", "onednn"] = opt(
-        "auto", "fp32 products on a CPU, by torch or by oneDNN, both exact; auto takes the faster"
-    )
     activation_checkpointing: bool = opt(
         False,
         "keep only the input of each layer and recompute the rest: less memory, a third more work",
         aliases=("checkpoint-activations",),
-    )
-    compile: bool = opt(
-        False, "fuse each layer's kernels by torch.compile; needs a C++ compiler, and a minute at first"
-    )
-    capture: bool = opt(
-        False,
-        "replay the gradient of a micro-batch as a CUDA graph, one launch in place of hundreds, its sizes padded; for small "
-        "models on one GPU",
     )
     dry_run: bool = opt(False, "print what the run would take and cost, measured in seconds, and keep nothing")
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
@@ -241,9 +230,6 @@ class TrainOptions:
             except ValueError as error:
                 raise ValueError(f"{flag_of(name)} {error}") from None
         parse_stages(self.data_weights)
-        for flag in ("compile", "activation_checkpointing"):
-            if self.capture and getattr(self, flag):
-                raise ValueError(f"--capture: not with {flag_of(flag)} (leave one of them out)")
         if self.best_by == "bleu" and "bleu" not in self.metrics:
             raise ValueError(
                 "--best-by bleu: BLEU is not among the metrics of a validation (leave --best-by out, or name loss)"

@@ -24,20 +24,19 @@ from nmt.files import Count, Ordinal
 from nmt.models.base import FLOAT32_BYTES, Model
 from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.nn.lora import merged, plain_name
-from nmt.nn.matmul import Matmul
 from nmt.noises.base import Noise, NoiseContext
 from nmt.optimizers.base import parameter_groups
 from nmt.options import as_dict, flag_of
 from nmt.quantities import size
 from nmt.runs import Checkpoints
 from nmt.schedules.base import Schedule
-from nmt.train.captured import CapturedPasses
 from nmt.train.moving_average import MovingAverage, WeightAverage
 from nmt.train.options import AUTO, TrainOptions, lasting, parse_stages, without_minutes
-from nmt.train.parallel import compile_layers, part_counts, recompute, spread
+from nmt.train.parallel import part_counts, recompute, spread
 from nmt.train.report import LogOnlyReport, NoReport, Report, reporters_in_use
 from nmt.train.setup import RunSetup, try_criterion
 from nmt.train.update import LossScale, Updater
+from nmt.training_speedups.base import training_speedups
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.own_engine import OwnEngine
 from nmt.translate.translator import Translator
@@ -50,12 +49,12 @@ REDUCED_UPDATES: Final = 1000  # after a rollback, with half the learning rate
 class MicroBatchLimit:
     """What was measured on the device; a checkpoint keeps it, so that a continued run has the same bits.
 
-    matmul: path of a CPU's float32 products
+    matmul: what a speedup chose to multiply by
     asked, max_tokens: the --max-tokens option and its devices, and the tokens that it came to
     max_micro_batch_tokens: tokens of a micro-batch since memory ran out; max_tokens until then
     """
 
-    matmul: Matmul | None = None
+    matmul: str | None = None
     asked: str | None = None
     max_tokens: int = 0
     max_micro_batch_tokens: int = 0
@@ -173,6 +172,7 @@ class Run:
 
     settings: the options that decide its mathematics, by key
     validation: None without a development set; average: None without `--ema` and an optimizer that averages
+    speedups: faster ways to train (nmt.training_speedups.base.TrainingSpeedup), each of which is asked
     starts: what changes the newly built model, those in use (nmt.starts.base.Start)
     adapter_scale: of the adapters that are trained; None without; adapter_base: the model that they are added to, once it is read
     saved: the progress in the newest checkpoint; failed_saves: in a row
@@ -212,16 +212,16 @@ class Run:
             raise unknown("score for --best-by", options.best_by, [AUTO, *self.scores])
         if options.activation_checkpointing:
             recompute(self.model)
-        if options.compile:
-            compile_layers(self.model)
+        self.speedups = training_speedups(options)
+        for speedup in self.speedups:
+            speedup.change_layers(self.model)
         objective = spread(self.model, self.criterion, self.world, options.engine, pairs)
         self.optimizer: torch.optim.Optimizer = parts.build("optimizer", parameter_groups(self.model))
         self.average = self._new_average(parts.by_kind["optimizer"].name)
         counts = part_counts(self.model, self.criterion)
         self.updater = Updater(objective, self.optimizer, self.world, precision, options.clip_norm, counts)
-        if options.capture:
-            self._check_capture(parts.by_kind["model"].name)
-            self.updater = replace(self.updater, captured=CapturedPasses(objective, precision))
+        for speedup in self.speedups:
+            speedup.change_updater(self)
         self.schedule: Schedule = parts.build("schedule", self.model.width, options.max_updates)
         self.loader = _new_loader(setup)
         self.settings = self._settings(parts)
@@ -270,21 +270,6 @@ class Run:
         if self.loader.mixture is not None:
             settings["corpora"] = [[name, pairs] for name, pairs in self.data.train.corpora]
         return settings
-
-    def _check_capture(self, model: str) -> None:
-        """Raise UserError if a run on this device, of this model and criterion, cannot be captured."""
-        if self.device.type != "cuda":
-            raise UserError(f"--capture: CUDA graphs need a GPU, and this is {self.device} (leave it out)")
-        if self.world.size > 1:
-            raise UserError("--capture: only for one device yet (leave it out)")
-        for flag, part in (
-            (f"--model {model}", self.model),
-            (f"--criterion {self.criterion.part_name}", self.criterion),
-        ):
-            declared = "can_be_captured" in vars(type(part))  # a subclass may do more
-            if not (declared and part.can_be_captured):
-                changes = "what it does changes with the data or the update"
-                raise UserError(f"--capture: not for {flag} with these options: {changes} (leave it out)")
 
     def _new_average(self, optimizer: str) -> WeightAverage | None:
         """The average of the weights that is validated and saved. Raises UserError for two of them."""

@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from nmt import registry
 from nmt.errors import unknown
-from nmt.options import MAX_THREADS, opt
+from nmt.options import MAX_THREADS, choice, opt
 
 MAX_REPLICAS: Final = 256
 MAX_DEFAULT_REPLICAS: Final = 16  # each has the tensors of a batch in memory
@@ -24,7 +24,7 @@ def engine_name(given: str) -> str:
     return name
 
 
-@registry.open_options_class("pass")
+@registry.open_options_class("pass", "search-speedup")
 class TranslatorOptions:
     """The options of a Translator besides its models and its search."""
 
@@ -77,18 +77,11 @@ class TranslatorOptions:
         minimum=1,
         maximum=MAX_REPLICAS,
     )
-    precision: Literal["fp32", "bf16", "int8"] = opt(
-        "fp32", "fp32; bf16 products by autocast; or int8, on CPUs: 8-bit weights and products of 8-bit numbers"
-    )
-    matmul: Literal["auto", "torch", "onednn", "numpy"] = opt(
-        "auto",
-        "library for float32 products on a CPU; auto: measured for each shape, when there is more than one batch",
-    )
-    compile: bool = opt(
-        False, "fuse each layer's step with torch.compile; for GPUs; needs a compiler and a minute at the start"
-    )
-    capture: bool = opt(
-        False, "replay the layers' steps as CUDA graphs, one launch a step; for GPUs, with caches of rounded sizes"
+    precision: str = choice(
+        "weight-format",
+        "fp32",
+        "fp32; bf16 products by autocast; or a format of weights that `nmt list weight-format` describes",
+        also=("bf16",),
     )
     shortlist: str | None = opt(
         None, "file of nmt shortlist: search only among tokens that may translate those of the source"
@@ -99,8 +92,6 @@ class TranslatorOptions:
         object.__setattr__(self, "engine", engine_name(self.engine))
         if self.alignment not in (None, "hard", "soft") and not _is_weight(self.alignment):
             raise ValueError(f"--alignment {self.alignment}: must be hard, soft, or a number from 0 to 1")
-        if self.capture and self.compile:
-            raise ValueError("--capture, --compile: one of them at a time (leave the other out)")
         if self.unk_dictionary is not None and not self.replace_unk:
             raise ValueError("--unk-dictionary: has no effect without --replace-unk (give it too)")
         if self.replace_unk and self.raw_tokens:

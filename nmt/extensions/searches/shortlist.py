@@ -1,6 +1,7 @@
 """Search among the target tokens of a shortlist instead of the whole vocabulary: a smaller projection."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,16 +12,13 @@ from nmt.decoders.base import Decoder
 from nmt.decoders.hypothesis import Constraints, Hypothesis
 from nmt.extensions.searches.shortlist_file import Shortlist
 from nmt.models.base import Model, PreparedScorer, State
-from nmt.nn.linear import ClippedLinear, Linear
-from nmt.nn.quantized import Int8Linear
 from nmt.symbols import PAD
 
 
 def shortlist_scorer(model: Model, tokens: Tensor) -> PreparedScorer:
     """A Scorer over some tokens of a model. tokens: (V',) ids, sorted, the control symbols first"""
-    linear = model.output if isinstance(model.output, Linear | ClippedLinear | Int8Linear) else None
-    output = None if linear is None else linear.rows(tokens).prepared()
-    scorer = model.prepared(output)
+    linear: Any = model.output  # of any class that can compute some of its outputs
+    scorer = model.prepared(linear.rows(tokens).prepared() if hasattr(linear, "rows") else None)
 
     def step(positions: Tensor, state: State) -> tuple[Tensor, State]:
         log_probs, state = scorer.step(tokens[positions], state)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from nmt.cli.command import Command, print_json, print_lines
 from nmt.errors import UserError, one_line, quoted
 from nmt.log import log
+from nmt.models.saved import FLOAT32
 from nmt.options import MAX_THREADS, REQUIRED, flag_of, opt, options_class
 from nmt.quantities import size
 from nmt.signals import Signals
@@ -95,7 +96,7 @@ def run(options: ExportOptions) -> None:
     if options.format in ("model", "int8"):
         before = size_of(weights_of(loaded.model))
         with Signals() as signals, log.progress("writing the model"):
-            export_model(loaded, output, signals.check, options.format == "int8")
+            export_model(loaded, output, signals.check, "int8" if options.format == "int8" else FLOAT32)
         how = f" with {' + '.join(map(str, loaded.model.depths))} layers" if loaded.model.depths else ""
         if options.format == "int8":
             how = f" with weights of 8 bits, {size((output / WEIGHTS).stat().st_size)} instead of {size(before)}"

@@ -16,7 +16,6 @@ from nmt.extensions.zoo.nn.additive import AdditiveAttention, AdditiveForm
 from nmt.extensions.zoo.nn.lstm import LstmCell, LstmForm, LstmState, Tape, TapeGradient, previous, product_with, steps
 from nmt.nn.linear import Linear
 from nmt.nn.matmul import add_product, product, product_back
-from nmt.nn.quantized import Int8Linear
 
 
 class AttentiveLstm(nn.Module):
@@ -48,7 +47,7 @@ class AttentiveLstm(nn.Module):
         returns: the outputs (T, B, R), and the attention weights (B, T, S)
         """
         cell, energy = self.cell, self.attention.direction
-        if torch.is_grad_enabled() and not isinstance(cell.recurrent, Int8Linear):
+        if torch.is_grad_enabled() and isinstance(cell.recurrent, Linear):
             recurrent = torch.cat([self.attention.query.weight, cell.recurrent.weight])  # A+4H R
             projection = None if cell.projection is None else cell.projection.weight
             settings = cell.form, self.attention.form, clip

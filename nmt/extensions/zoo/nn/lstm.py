@@ -17,7 +17,6 @@ from torch.autograd.function import once_differentiable
 
 from nmt.nn.linear import Linear, Projection
 from nmt.nn.matmul import add_product, product, product_back
-from nmt.nn.quantized import Int8Linear
 
 
 class LstmState(NamedTuple):
@@ -65,7 +64,7 @@ class LstmCell(nn.Module):
 
         clip: greatest size of a number of the cell; reverse: from the last position to the first
         """
-        if torch.is_grad_enabled() and not isinstance(self.recurrent, Int8Linear):
+        if torch.is_grad_enabled() and isinstance(self.recurrent, Linear):
             projection = None if self.projection is None else self.projection.weight
             weights = self.recurrent.weight, self.peepholes, projection
             outputs: Tensor = _Unrolled.apply(gates, *weights, self.form, clip, reverse)  # type: ignore[no-untyped-call]

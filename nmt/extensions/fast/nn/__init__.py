@@ -1,0 +1,1 @@
+"""Products and layers that are faster than the core's."""

@@ -1,0 +1,34 @@
+"""The options of speedups of training. Without torch, so that `--help` answers at once."""
+
+from typing import Literal
+
+from nmt import opt, options_class
+from nmt.options import flag_of
+
+
+@options_class
+class TrainingMatmulOptions:
+    matmul: Literal["auto", "torch", "onednn"] = opt(
+        "auto", "fp32 products on a CPU, by torch or by oneDNN, both exact; auto takes the faster"
+    )
+
+
+@options_class
+class CompiledTrainingOptions:
+    compile: bool = opt(
+        False, "fuse each layer's kernels by torch.compile; needs a C++ compiler, and a minute at first"
+    )
+
+
+@options_class
+class CapturedTrainingOptions:
+    capture: bool = opt(
+        False,
+        "replay the gradient of a micro-batch as a CUDA graph, one launch in place of hundreds, its sizes padded; for small "
+        "models on one GPU",
+    )
+
+    def __post_init__(self) -> None:
+        for flag in ("compile", "activation_checkpointing"):
+            if self.capture and getattr(self, flag, False):
+                raise ValueError(f"--capture: not with {flag_of(flag)} (leave one of them out)")
