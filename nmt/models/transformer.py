@@ -13,13 +13,14 @@ from torch import Tensor, nn
 
 from nmt import register, registry
 from nmt.batch import Batch, predicting_positions, token_positions
-from nmt.feed_forwards.base import Balance, FeedForward, FeedForwardShape
+from nmt.feed_forwards.base import FeedForward, FeedForwardShape
 from nmt.mixers.base import Mixer, Past
 from nmt.models.base import FLOAT32_BYTES, Model, Output, Scorer, State, Vocabularies, embedding, embeddings
 from nmt.models.layers import DecoderLayer, DecoderStep, EncoderLayer, LayerShape, residual_outputs
 from nmt.models.options import TransformerOptions
 from nmt.nn.attention import AttentionShape, CrossAttention, recording
 from nmt.nn.cost import linear_flops
+from nmt.nn.extra_losses import at_tokens, collecting
 from nmt.nn.linear import Linear, Projection
 from nmt.positions.base import PositionEncoding
 from nmt.symbols import EOS, PAD
@@ -102,18 +103,29 @@ class Transformer(Model):
     def forward(self, batch: Batch) -> Output:
         """See Model; all target positions at once (section 3.1)."""
         mask = self._visible(batch.source)  # B 1 1 S
-        memory, balances = self._encode(batch.source, mask)  # B S D
-        positions = self.target_positions(0, batch.target_input.shape[1])  # T D
-        states = self.embed(self.target_embedding(batch.target_input), positions)  # B T D
-        tokens = predicting_positions(batch.target_input) if self.auxiliary_losses else None
+        with collecting() as losses:
+            memory = self._encode(batch.source, mask)  # B S D
+            states, attention = self._decode(batch.target_input, memory, mask)
+        return Output.of_parts(states, losses, batch.num_target_tokens)._replace(attention=attention)
+
+    def _encode(self, source: Tensor, mask: Tensor) -> Tensor:
+        """source: (B, S); mask: (B, 1, 1, S) -> memory (B, S, D)"""
+        states = self.embed(self.source_embedding(source), self.source_positions(0, source.shape[1]))  # B S D
+        with at_tokens(token_positions(source) if self.auxiliary_losses else None):
+            for layer in self.encoder_layers:
+                states = layer(states, mask)
+        return self.encoder_norm(states)  # type: ignore[no-any-return]
+
+    def _decode(self, target: Tensor, memory: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
+        """target: (B, T) that is read -> features (B, T, D), and the attention (B, T, S) of `alignment_layer`, if watched"""
+        states = self.embed(self.target_embedding(target), self.target_positions(0, target.shape[1]))  # B T D
         attention = None
-        for i, layer in enumerate(self.decoder_layers):
-            with recording(self.watched and i == self.alignment_layer) as weights:
-                states, balance = layer(states, memory, mask, tokens)
-            attention = weights[-1].mean(1) if weights else attention  # of the memory, mean over heads: B T S
-            balances.append(balance)
-        output = Output.of_layers(self.decoder_norm(states), balances, batch.num_target_tokens)
-        return output._replace(attention=attention)
+        with at_tokens(predicting_positions(target) if self.auxiliary_losses else None):
+            for i, layer in enumerate(self.decoder_layers):
+                with recording(self.watched and i == self.alignment_layer) as weights:
+                    states = layer(states, memory, mask)
+                attention = weights[-1].mean(1) if weights else attention  # of the memory, mean over heads
+        return self.decoder_norm(states), attention
 
     def embed(self, vectors: Tensor, positions: Tensor | float) -> Tensor:
         """sqrt(d_model) * embedding + position, then dropout (sections 3.4, 3.5 and 5.4).
@@ -129,15 +141,6 @@ class Transformer(Model):
             mask = mask & (source != EOS)
             mask[:, 0] = True
         return mask[:, None, None, :]
-
-    def _encode(self, source: Tensor, mask: Tensor) -> tuple[Tensor, list[Balance]]:
-        """source: (B, S); mask: (B, 1, 1, S) -> memory (B, S, D), and the balance of each layer's experts"""
-        states = self.embed(self.source_embedding(source), self.source_positions(0, source.shape[1]))  # B S D
-        tokens, balances = token_positions(source) if self.auxiliary_losses else None, []
-        for layer in self.encoder_layers:
-            states, balance = layer(states, mask, tokens)
-            balances.append(balance)
-        return self.encoder_norm(states), balances
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Each linear layer reads each position once; masked attention scores are computed, and count."""
@@ -161,7 +164,7 @@ class Transformer(Model):
     def start(self, source: Tensor) -> State:
         """See Scorer. Per sentence: each layer's keys and values of the memory; and the past of each mixer."""
         mask = self._visible(source)  # B 1 1 S
-        memory, _ = self._encode(source, mask)
+        memory = self._encode(source, mask)
         padding_bias = mask.new_zeros(mask.shape, dtype=torch.float32).masked_fill_(~mask, -math.inf)  # B 1 1 S
         groups = self.decoder_layers[0].cross_attention.shape.groups
         sentences = {"padding_bias": padding_bias.expand(-1, groups, -1, -1)}
@@ -185,7 +188,7 @@ class Transformer(Model):
         return steps * (self.options.decoder_layers // len(steps))
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
-        """See Model: float32 keys and values of the memory, the bias of padding, and the past"""
+        """See Model: float32 keys and values of the memory, the bias of padding, and the past."""
         layer, layers = self.decoder_layers[0], self.options.decoder_layers
         shape = layer.cross_attention.shape
         of_memory = shape.groups * source_length * (layers * (shape.keys + shape.values) + 1)

@@ -6,7 +6,7 @@ sum.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from inspect import signature
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from nmt.dist import World
 from nmt.errors import UserError
 from nmt.models.base import Model, Output, Term
 from nmt.nn.attention import recompute_contexts
+from nmt.nn.extra_losses import at_tokens, token_rows
 
 ParallelEngine = Literal["ddp", "fsdp"]
 
@@ -131,7 +132,19 @@ def _checkpointed(forward: Any, *inputs: Any, **named: Any) -> Any:
         return forward(*inputs, **named)
     if torch.compiler.is_compiling():  # which records nothing, and takes no other contexts
         return checkpoint(forward, *inputs, use_reentrant=False, **named)
-    return checkpoint(forward, *inputs, use_reentrant=False, context_fn=recompute_contexts, **named)
+    return checkpoint(forward, *inputs, use_reentrant=False, context_fn=partial(_contexts, token_rows()), **named)
+
+
+def _contexts(tokens: Tensor | None) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    """The contexts of a layer's pass and of its recomputation. tokens: `token_rows` of the pass"""
+    plain, again = recompute_contexts()
+    return plain, _with_tokens(again, tokens)
+
+
+@contextmanager
+def _with_tokens(context: AbstractContextManager[Any], tokens: Tensor | None) -> Iterator[None]:
+    with context, at_tokens(tokens):
+        yield
 
 
 def required_layers(model: nn.Module, flag: str) -> list[nn.Module]:
