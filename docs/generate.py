@@ -1,18 +1,23 @@
 """Write the pages that are made from code and data: `make docs`.
 
 docs/reference/commands.md comes from the options classes of the commands and of the parts. The second half of
-docs/peers.md comes from nmt/cli/peers.toml. tests/hygiene/test_documents.py checks that both pages are current.
+docs/peers.md comes from nmt/cli/peers.toml. nmt/extensions/serve/openapi.json comes from docs/openapi.py.
+tests/hygiene/test_documents.py checks that they are current.
 """
 
 import importlib
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+import openapi
 
 from nmt import registry
 from nmt.cli.command import Command, CommonOptions
 from nmt.cli.commands import commands
 from nmt.cli.unknown_words import peers
+from nmt.extensions.serve.protocols.own import OPENAPI_FILE
 from nmt.options import REQUIRED, Option, options_of
 
 FOLDER = Path(__file__).parent
@@ -37,7 +42,7 @@ def option_row(option: Option) -> tuple[str, ...]:
     flag = option.label if option.positional else option.flag
     value = "" if option.type is bool else option.type_name
     also = ", ".join(f"`{other}`" for other in ([option.flag, *others] if option.positional else others))
-    return f"`{flag}`", also, value, default_of(option), option.help
+    return f"`{flag}`", also, value, default_of(option), option.help + option.relations
 
 
 def default_of(option: Option) -> str:
@@ -107,6 +112,7 @@ def pages() -> dict[Path, str]:
     return {
         FOLDER / "reference/commands.md": commands_page(),
         other_toolkits: peers_page(other_toolkits.read_text(encoding="utf-8")),
+        OPENAPI_FILE: json.dumps(openapi.describe(), indent=1) + "\n",
     }
 
 

@@ -33,6 +33,7 @@ from nmt.files import (
     read_json,
     remove_unless_locked,
     sha256,
+    sync,
     to_json,
     write_file,
 )
@@ -46,9 +47,6 @@ KIND_NAMES: Final = {  # in messages
     "prepared-data": "prepared data (nmt prepare)",
     "checkpoint": "a run or checkpoint (nmt train)",
     "model": "a model (nmt average)",
-    "ctranslate2": "a model for CTranslate2 (nmt export)",
-    "huggingface": "a model for transformers (nmt export)",
-    "marian": "a model for Marian (nmt export)",
     "recipe": "a recipe (nmt recipes)",
 }
 METRICS: Final = "metrics.jsonl"  # which only a run has
@@ -84,7 +82,7 @@ def check_output(folder: Path, kind: str, overwrite: bool) -> None:
 def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | None = None) -> Iterator[Path]:
     """A temporary folder to fill, which becomes the artefact `final` when the block ends without an error.
 
-    kind: a key of KIND_NAMES
+    kind: the one that `Artefact` is to expect
     facts: further entries of the manifest, read when the block ends
     needed: bytes of its large files, if known: without room for them nothing is begun
 
@@ -93,41 +91,45 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
     """
     final = final.absolute()
     temporary, filling = final.with_name(f".{final.name}{TEMPORARY_ENDING}"), False
-    if temporary.is_symlink():
-        raise ResourceError(f"{quoted(temporary)}: is a symbolic link, which nmt does not make (remove it)")
     if needed is not None and free_bytes(final) < needed:
         raise storage_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), final, needed)
-    with Lock(temporary) as lock:
-        status = temporary.lstat()
-        is_foreign = status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH
-        if is_foreign and not lock.created_folder:
-            raise ResourceError(f"{quoted(temporary)}: somebody else made it, or may write to it (remove it)")
+    with _taken(temporary):
         try:
             _empty(temporary)
             keep_permissions(final, temporary)
             filling = True
             yield temporary
             filling = False
-            needed = max(needed or 0, _size_of(temporary))
             (temporary / MANIFEST).write_bytes(_manifest_of(temporary, kind, facts))
             for path in (*temporary.rglob("*"), temporary):
                 if path.name != LOCK:
-                    _sync(path)
+                    sync(path)
             with _unused(final, kind):
                 _put_in_place(temporary, final)
         except BaseException as error:
             no_inode = isinstance(error, OSError) and lacks_inodes(final)
-            if needed is None and temporary.exists():
-                needed = _size_of(temporary)
             with contextlib.suppress(OSError):
-                _empty(temporary)  # before another process gets the lock, and writes there
-                (temporary / LOCK).unlink()
-            lock.close()
-            with contextlib.suppress(OSError):
-                temporary.rmdir()
+                needed = max(needed or 0, _size_of(temporary)) or None
+                _empty(temporary)  # before the lock ends, and with it the folder
             if isinstance(error, OSError) and not (filling and _is_elsewhere(error.filename, temporary)):
                 raise storage_error(error, final, needed, no_inode) from error
             raise
+
+
+@contextlib.contextmanager
+def _taken(temporary: Path) -> Iterator[None]:
+    """Make and lock a temporary folder, or take over that of a killed process; an empty one is removed at the end.
+
+    Raises LockedError if another process fills it, and ResourceError for a link and for a folder of somebody else.
+    """
+    if temporary.is_symlink():
+        raise ResourceError(f"{quoted(temporary)}: is a symbolic link, which nmt does not make (remove it)")
+    with Lock(temporary) as lock:
+        status = temporary.lstat()
+        if not lock.owns_folder and (status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH):
+            raise ResourceError(f"{quoted(temporary)}: somebody else made it, or may write to it (remove it)")
+        lock.owns_folder = True
+        yield
 
 
 @contextlib.contextmanager
@@ -182,11 +184,10 @@ def _put_in_place(temporary: Path, final: Path) -> None:
     try:
         temporary.rename(final)
     except BaseException:
-        if old.exists():
-            old.rename(final)
+        _finish_replacement(old, final)
         raise
     (final / LOCK).unlink()
-    _sync(final.parent)
+    sync(final.parent)
     with removing(old):
         _finish_replacement(old, final)
 
@@ -233,21 +234,19 @@ def _finish_removal(removed: Path, name: Path) -> None:
 
 def _remove_listed(folder: Path) -> list[Path]:
     """Remove what the manifest of a folder lists, the manifest after it, and empty folders; what else is in it."""
-    listed, remaining, manifest = {folder / LOCK}, list[Path](), folder / MANIFEST
+    listed, manifest, remaining = {folder / LOCK}, folder / MANIFEST, list[Path]()
     is_readable = False
     with contextlib.suppress(ArtefactError):
-        listed |= {folder / name for name in _read_manifest(folder, tuple(KIND_NAMES))["files"]}
+        listed |= {folder / name for name in _read_manifest(folder, ())["files"]}
         is_readable = True
-    for parent, folders, files in os.walk(folder, topdown=False):  # does not follow links
-        links = [name for name in folders if (Path(parent) / name).is_symlink()]
-        for path in (Path(parent) / name for name in (*links, *files)):
-            if path in listed:
-                path.unlink()
-            elif path != manifest or not is_readable:
-                remaining.append(path)
-        if Path(parent) != folder:
+    for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder comes before it; links are not followed
+        if path.is_dir() and not path.is_symlink():
             with contextlib.suppress(OSError):  # has remaining files
-                Path(parent).rmdir()
+                path.rmdir()
+        elif path in listed:
+            path.unlink()
+        elif path != manifest or not is_readable:
+            remaining.append(path)
     if is_readable:
         manifest.unlink()
     if not remaining:
@@ -291,17 +290,16 @@ class Artefact:
         self.folder = folder
         self.manifest = _read_manifest(folder, kinds)
         self._checked: set[str] = set()
-        for inner in {parent for name in self.manifest["files"] for parent in Path(name).parents[:-1]}:
-            _refuse_link(folder / inner)
+        for path in map(Path, self.manifest["files"]):
+            for part in (*path.parents[:-1], path):
+                _refuse_link(folder / part)
         for name, facts in self.manifest["files"].items():
             path = folder / name
-            _refuse_link(path)
             if not path.is_file():
                 raise ArtefactError(f"{quoted(path)}: missing ({REPAIR})")
-            if path.stat().st_size != facts["size"]:
-                raise ArtefactError(
-                    f"{quoted(path)}: damaged: {path.stat().st_size:,} bytes where {facts['size']:,} were written ({REPAIR})"
-                )
+            if (size := path.stat().st_size) != facts["size"]:
+                written = f"{size:,} bytes where {facts['size']:,} were written"
+                raise ArtefactError(f"{quoted(path)}: damaged: {written} ({REPAIR})")
 
     @property
     def digest(self) -> str:
@@ -353,7 +351,8 @@ def _refuse_link(path: Path) -> None:
 
 
 def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
-    expected = " or ".join(KIND_NAMES.get(kind, kind) for kind in kinds)
+    """The manifest of a folder. kinds: of folders that are accepted; none accepts any"""
+    expected = " or ".join(map(_kind_name, kinds))
     if not (folder / MANIFEST).is_file():
         state = f"has no {MANIFEST}" if folder.is_dir() else "is no folder" if folder.exists() else "no such folder"
         state += " (several models: --model A --model B)" if ":" in folder.name and not folder.exists() else ""
@@ -362,24 +361,19 @@ def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
     content = read_json(folder / MANIFEST)
     manifest: dict[str, Any] = content if isinstance(content, dict) else {}
     version, kind = manifest.get("format"), manifest.get("kind")
-    if isinstance(version, int) and version > FORMAT_VERSION:  # its other entries may have other meanings
-        raise _other_format(folder, version)
-    if kind not in kinds:
-        name = KIND_NAMES.get(str(kind), quoted(kind))
-        raise ArtefactError(f"{quoted(folder)}: is the folder of {name}; must be that of {expected}")
-    if not _is_file_table(manifest.get("files")):
-        raise ArtefactError(
-            f"{quoted(folder / MANIFEST)}: damaged: `files` must be a table of names with size and sha256 ({REPAIR})"
-        )
-    if version != FORMAT_VERSION:
-        raise _other_format(folder, version)
+    if isinstance(version, int) and version != FORMAT_VERSION:  # its other entries may have other meanings
+        advice = "use the nmt that wrote it"
+        raise OtherFormatError(f"{quoted(folder)}: has format {version}, this nmt reads {FORMAT_VERSION} ({advice})")
+    if kinds and kind not in kinds:
+        raise ArtefactError(f"{quoted(folder)}: is the folder of {_kind_name(kind)}; must be that of {expected}")
+    if version != FORMAT_VERSION or not _is_file_table(manifest.get("files")):
+        wanted = "must have a format, and in `files` a table of names with size and sha256"
+        raise ArtefactError(f"{quoted(folder / MANIFEST)}: damaged: {wanted} ({REPAIR})")
     return manifest
 
 
-def _other_format(folder: Path, version: object) -> OtherFormatError:
-    return OtherFormatError(
-        f"{quoted(folder)}: has format {quoted(version)}, this nmt reads {FORMAT_VERSION} (use the nmt that wrote it)"
-    )
+def _kind_name(kind: object) -> str:
+    return KIND_NAMES.get(str(kind), f"kind {quoted(kind)}")
 
 
 def _is_file_table(files: Any) -> bool:
@@ -397,12 +391,3 @@ def _is_file_table(files: Any) -> bool:
 
 def _size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def _sync(path: Path) -> None:
-    """Sync a file or a folder."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -25,7 +25,6 @@ ANSWER_SECONDS: Final = 5  # for a rank to answer that it waits too
 LAUNCHER: Final = "NMT_LAUNCHER"  # variable with the process number of `--devices`' launcher
 LISTENER: Final = "NMT_LISTENER"  # variable with the descriptor of the store's socket, which that launcher has opened
 WAITED: Final = "waited"
-ENDED: Final = " ended "
 SLICE_SECONDS: Final = 1.0  # of a long wait: the time in which the process is stopped counts as one of them at most
 UNREACHABLE: Final = "rank 0, where all ranks meet, cannot be reached"
 CONNECTION_LOST: Final = ("closed", "reset", "broken pipe")  # in a message; a peer that ends with unread data resets
@@ -78,68 +77,47 @@ class World:
         dist.destroy_process_group()
 
     def _ended(self, error: Exception) -> Exception:
-        """The error to raise: one that names the missing rank, and RankFailed for an error that the leader reports."""
-        from torch.distributed import DistError
-
-        is_of_network = isinstance(error, DistError) or any(text in str(error).lower() for text in NETWORK_ERRORS)
-        if isinstance(error, RuntimeError) and is_of_network:  # of waiting for another rank, not of the work itself
-            return self._missing(str(error).partition("\n")[0])
-        if isinstance(error, RankFailed):
-            _let_others_end_first()
-        elif not isinstance(error, Interrupted) and not self._store_is_silent:
+        """The error to raise: one that names the missing rank, or RankFailed where the leader reports why all end."""
+        if _is_of_waiting(error):
+            error = self._missing(str(error).partition("\n")[0])
+        elif not isinstance(error, Interrupted | RankFailed) and not self._store_is_silent:
             code = error.code if isinstance(error, UserError) else 1
             self._leave(f"{code} {type(error).__name__}: {one_line(str(error))}")
-            if isinstance(error, UserError) and not self.leads and self._leader_left():
-                _let_others_end_first()
-                return RankFailed(error.code)
+        if isinstance(error, RankFailed) or (isinstance(error, UserError) and not self.leads):
+            _let_others_end_first()  # what is wrong for all ranks is reported once, by the leader
         return error
 
-    def _leave(self, reason: str) -> None:
-        """Tell the other ranks why this one ends."""
-        with suppress(RuntimeError, AttributeError, TimeoutError):
-            _within(ANSWER_SECONDS, lambda: self._store.set(f"left/{self.rank}", reason))
-
-    def _leader_left(self) -> bool:
-        """Whether the leader ended and told why; its store may have ended with it."""
-        try:
-            _within(ANSWER_SECONDS, lambda: self._store.wait(["left/0"], timedelta(seconds=1)))
-            return True
-        except (RuntimeError, AttributeError) as error:
-            return "time" not in str(error).lower()
-        except TimeoutError:
-            return False
-
     def _missing(self, message: str) -> Exception:
-        """The error for a missing rank."""
+        """The error for a wait in vain: it names the ranks that ended, each with its reason, and those that do not answer."""
+        self._leave(WAITED)
         try:
-            answer = _within(2 * ANSWER_SECONDS, self._ask)
-        except TimeoutError:
-            answer = UNREACHABLE
-        if isinstance(answer, RankFailed) or ENDED in answer:
+            notes = _within(2 * ANSWER_SECONDS, self._notes)
+        except (TimeoutError, RuntimeError, AttributeError):  # the store is silent, or ended, or was never there
+            if any(words in message.lower() for words in CONNECTION_LOST):
+                return RankFailed(ResourceError.code)  # the leader ended, and it or its launcher reports why
+            return ResourceError(f"rank {self.rank} waited in vain: {UNREACHABLE} ({quoted(message)})")
+        code, _, _ = notes.get(0, WAITED).partition(" ")
+        if code not in (WAITED, "1"):
+            return RankFailed(int(code))
+        ended = [f"rank {rank} ended ({note.partition(' ')[2]})" for rank, note in notes.items() if note != WAITED]
+        if ended:
             _let_others_end_first()
-        if isinstance(answer, RankFailed):
-            return answer
-        is_lost = any(words in message.lower() for words in CONNECTION_LOST)
-        if answer == UNREACHABLE and is_lost:  # the leader ended, and it or its launcher reports why
-            return RankFailed(ResourceError.code)
-        return ResourceError(f"rank {self.rank} waited in vain: {answer} ({quoted(message)})")
+        absent = [f"rank {rank} does not answer" for rank in range(self.size) if rank not in notes]
+        found = "; ".join([*ended, *absent]) or "the connection was lost"
+        return ResourceError(f"rank {self.rank} waited in vain: {found} ({quoted(message)})")
 
-    def _ask(self) -> str | RankFailed:
-        """The ranks that ended, each with its reason, and those that do not answer."""
+    def _leave(self, note: str) -> None:
+        """Tell the other ranks why this one ends: WAITED, or an exit code and an error."""
+        with suppress(RuntimeError, AttributeError, TimeoutError):
+            _within(ANSWER_SECONDS, lambda: self._store.set(f"left/{self.rank}", note))
+
+    def _notes(self) -> dict[int, str]:
+        """What the ranks that end have told within some seconds."""
         keys = {rank: f"left/{rank}" for rank in range(self.size)}
         end = time.monotonic() + ANSWER_SECONDS + self.leads  # the others still read the leader's store
-        try:
-            self._leave(WAITED)
-            while not self._store.check(list(keys.values())) and time.monotonic() < end:
-                time.sleep(0.05)
-            left = {rank: self._store.get(key).decode() for rank, key in keys.items() if self._store.check([key])}
-        except (RuntimeError, AttributeError):
-            return UNREACHABLE
-        if left.get(0, WAITED) != WAITED and not left[0].startswith("1 "):
-            return RankFailed(int(left[0].partition(" ")[0]))
-        ended = [f"rank {rank}{ENDED}({why.partition(' ')[2]})" for rank, why in left.items() if why != WAITED]
-        absent = [f"rank {rank} does not answer" for rank in keys if rank not in left]
-        return "; ".join([*ended, *absent]) or "the connection was lost"
+        while not self._store.check(list(keys.values())) and time.monotonic() < end:
+            time.sleep(0.05)
+        return {rank: self._store.get(key).decode() for rank, key in keys.items() if self._store.check([key])}
 
     def post(self, key: str, content: bytes) -> None:
         """Store content for another rank to fetch."""
@@ -154,10 +132,7 @@ class World:
 
         def take() -> bytes | None:
             try:
-                if seconds:
-                    self._store.wait([key], timedelta(seconds=seconds))
-                elif not self._store.check([key]):
-                    return None
+                self._store.wait([key], timedelta(seconds=seconds))
             except RuntimeError as error:
                 if "time" in str(error).lower():
                     return None
@@ -186,19 +161,23 @@ class World:
 
             dist.all_reduce(tensor)
 
-    def agree(self, seconds: float, signal: int | None, tokens: int) -> tuple[float, int | None, int]:
-        """(the leader's seconds, the highest signal that any rank received, the fewest tokens of any rank)"""
+    def maximum(self, *numbers: float) -> list[float]:
+        """The largest of the ranks' numbers, for each of them."""
         if self.size == 1:
-            return seconds, signal or None, tokens
+            return list(numbers)
         import torch
 
-        agreed = torch.tensor([seconds if self.leads else 0.0, signal or 0, -tokens], dtype=torch.float64)
-        torch.distributed.all_reduce(agreed, torch.distributed.ReduceOp.MAX)
-        return float(agreed[0]), int(agreed[1]) or None, -int(agreed[2])
+        largest = torch.tensor(numbers, dtype=torch.float64)
+        torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
+        return largest.tolist()
 
     def any(self, flag: bool) -> bool:
         """Whether the flag of any rank is set."""
-        return self.agree(0.0, int(flag), 0)[1] is not None
+        return self.maximum(flag) != [0.0]
+
+    def minimum(self, number: int) -> int:
+        """The smallest of the ranks' numbers."""
+        return -int(self.maximum(-number)[0])
 
     def gather(self, content: bytes) -> list[bytes]:
         """The content of each rank, in the order of ranks, on every rank."""
@@ -216,13 +195,17 @@ class World:
         dist.all_gather(rows, own)
         return [row[:size].numpy().tobytes() for row, size in zip(rows, sizes.tolist(), strict=True)]
 
-    def minimum(self, number: int) -> int:
-        """The smallest of the ranks' numbers."""
-        return min(int(other) for other in self.gather(str(number).encode()))
-
     def share(self, items: Sequence[Any]) -> Sequence[Any]:
         """Every size-th item, this rank's share; `merge_shares` undoes it."""
         return items[self.rank :: self.size]
+
+
+def _is_of_waiting(error: Exception) -> bool:
+    """Whether an error is of waiting for another rank, and not of the work itself."""
+    from torch.distributed import DistError
+
+    is_of_network = isinstance(error, DistError) or any(text in str(error).lower() for text in NETWORK_ERRORS)
+    return isinstance(error, RuntimeError) and is_of_network
 
 
 def _number_of(name: str, default: str = "") -> int:

@@ -10,14 +10,14 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Final
 
 import msgspec
 
-from nmt.errors import ArtefactError, UserError, expecting, naming, quoted, storage_error
-from nmt.locks import open_without_following
+from nmt.errors import ArtefactError, expecting, naming, quoted, storage_error
+from nmt.locks import HELD, open_without_following
 
 TEMPORARY_ENDING: Final = ".partial"
 MAX_NAME: Final = 200  # bytes of a file's name in that of its temporary, which must not exceed 255
@@ -77,80 +77,69 @@ def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
     needed: bytes to be written, if known
     Raises ResourceError with this path for an OSError of the file, and leaves that of another file as it is.
 
-    The temporary name is new and no link, so that of two writers of one file the last to end wins, whole. Temporaries of
-    writers that were killed are removed. The new file has the permissions and the group of the one that it replaces.
+    Of two writers of one file the last to end wins, whole. Temporaries of writers that were killed are removed. The new file
+    has the permissions and the group of the one that it replaces.
     """
-    name, folder = None, None
     try:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        _remove_unused(path)
-        name, file = _new_locked_file(path, folder)
-        with file:
-            keep_permissions(path, file.fileno())
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
-        os.fsync(folder)
-    except BaseException as error:
-        if name is not None and folder is not None:
-            _remove(name, folder)
-        if isinstance(error, OSError) and _is_of_writing(error.filename, path):
+        with _opened(path.parent) as folder:
+            _remove_unused(path)
+            with _temporary(path, folder) as (name, file):
+                keep_permissions(path, file.fileno())
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
+    except OSError as error:
+        if _is_of_writing(error.filename, path):
             raise storage_error(error, path, needed) from error
         raise
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """The descriptor of a file or folder that is not written to."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe is an error later
+    try:
+        yield handle
     finally:
-        if folder is not None:
-            with contextlib.suppress(OSError):  # nothing was written to it
-                os.close(folder)
+        with contextlib.suppress(OSError):  # nothing is lost
+            os.close(handle)
 
 
-def keep_permissions(path: Path, successor: int | Path) -> None:
-    """Give a new file or folder the group and permissions of the one that it replaces, if there is one.
+def sync(path: Path) -> None:
+    """Have the disk hold what was written to a file or folder."""
+    with _opened(path) as handle:
+        os.fsync(handle)
 
-    successor: its descriptor or path
-    Everybody may not write to it, and the owner of a folder may. A link has none.
+
+@contextlib.contextmanager
+def _temporary(path: Path, folder: int) -> Iterator[tuple[str, BinaryIO]]:
+    """The name and the file of a new temporary of `path` in its open folder; removed at the end if it still has that name.
+
+    Its name is new, and thus no link. It is locked while it is open: it is in use.
     """
-    with contextlib.suppress(FileNotFoundError):
-        if stat.S_ISLNK((status := path.lstat()).st_mode):
-            return
-        with contextlib.suppress(PermissionError):  # the user is not of that group
-            os.chown(successor, -1, status.st_gid)
-        of_owner = stat.S_IRWXU if stat.S_ISDIR(status.st_mode) else 0
-        os.chmod(successor, stat.S_IMODE(status.st_mode) & ~stat.S_IWOTH | of_owner)  # noqa: PTH101 - Path has none of a descriptor
-
-
-def _is_of_writing(name: Any, path: Path) -> bool:
-    """Whether an OSError with this file name, or with none, is of writing a file: of it, its folder or its temporary."""
-    text = os.fspath(name) if isinstance(name, str | os.PathLike) else str(path)
-    return text in (str(path), str(path.parent)) or text.startswith(_start_of_temporaries(path))
-
-
-def _start_of_temporaries(path: Path) -> str:
-    return f".{os.fsdecode(os.fsencode(path.name)[:MAX_NAME])}."
-
-
-def _new_locked_file(path: Path, folder: int) -> tuple[str, BinaryIO]:
-    """The name of a new temporary in an open folder, and the file, locked as long as it is open: it is in use."""
     while True:
         name = f"{_start_of_temporaries(path)}{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY_ENDING}"
-        handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
-        with contextlib.ExitStack() as undo:
-            undo.callback(_remove, name, folder)
-            file = undo.enter_context(os.fdopen(handle, "wb"))
-            is_taken = False
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:  # a file system may have no locks
-                is_taken = error.errno in (errno.EAGAIN, errno.EACCES)  # by a process that removes it as unused
-            if not is_taken and os.fstat(handle).st_nlink:
-                undo.pop_all()
-                return name, file
+        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                if _lock_new(file):
+                    yield name, file
+                    return
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=folder)
 
 
-def _remove(name: str, folder: int) -> None:
-    """Remove a file in an open folder, if that can be done."""
-    with contextlib.suppress(OSError):
-        os.unlink(name, dir_fd=folder)
+def _lock_new(file: BinaryIO) -> bool:
+    """Lock a new temporary; false if a process that sweeps unused ones was faster."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in HELD:  # else the file system has no locks
+            return False
+    return os.fstat(file.fileno()).st_nlink > 0
 
 
 def _remove_unused(path: Path) -> None:
@@ -179,6 +168,31 @@ def remove_unless_locked(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def _is_of_writing(name: Any, path: Path) -> bool:
+    """Whether an OSError with this file name, or with none, is of writing a file: of it, its folder or its temporary."""
+    text = os.fspath(name) if isinstance(name, str | os.PathLike) else str(path)
+    return text in (str(path), str(path.parent)) or text.startswith(_start_of_temporaries(path))
+
+
+def _start_of_temporaries(path: Path) -> str:
+    return f".{os.fsdecode(os.fsencode(path.name)[:MAX_NAME])}."
+
+
+def keep_permissions(path: Path, successor: int | Path) -> None:
+    """Give a new file or folder the group and permissions of the one that it replaces, if there is one.
+
+    successor: its descriptor or path
+    Everybody may not write to it, and the owner of a folder may. A link has none.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISLNK((status := path.lstat()).st_mode):
+            return
+        with contextlib.suppress(PermissionError):  # the user is not of that group
+            os.chown(successor, -1, status.st_gid)
+        of_owner = stat.S_IRWXU if stat.S_ISDIR(status.st_mode) else 0
+        os.chmod(successor, stat.S_IMODE(status.st_mode) & ~stat.S_IWOTH | of_owner)  # noqa: PTH101 - Path has none of a descriptor
+
+
 @contextlib.contextmanager
 def new_output(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
     """Open a file that the user has named: a new one as `new_file` makes it, or what cannot be replaced. Raises ResourceError.
@@ -195,25 +209,21 @@ def new_output(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
 
 
 def _replaced_file(path: Path) -> Path | None:
-    """The file that an output replaces, behind links; None for what cannot be replaced. Raises ResourceError for a folder."""
+    """The file that an output replaces, behind links; None for a device, a pipe, and an open descriptor as /dev/stdout.
+
+    Raises ResourceError for a folder.
+    """
     if path.is_dir():
         raise storage_error(OSError(errno.EISDIR, os.strerror(errno.EISDIR)), path)
-    if _is_stream(path):
-        return None
+    place = path
+    with contextlib.suppress(OSError):  # there is none, or opening it tells why
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        while place.is_symlink():
+            if os.path.realpath(place.parent).startswith("/proc/"):  # a shell may append to that regular file
+                return None
+            place = place.parent / place.readlink()
     return Path(os.path.realpath(path)) if path.is_symlink() else path
-
-
-def _is_stream(path: Path) -> bool:
-    """Whether the path of no folder leads to what cannot be replaced: a device, a pipe, an open descriptor as /dev/stdout."""
-    try:
-        mode = path.stat().st_mode
-    except OSError:  # there is none, or opening it tells why
-        return False
-    while path.is_symlink():
-        if os.path.realpath(path.parent).startswith("/proc/"):
-            return True
-        path = path.parent / path.readlink()
-    return not stat.S_ISREG(mode)
 
 
 def _at_end(path: str, _flags: int) -> int:
@@ -233,6 +243,14 @@ def write_output(path: Path, data: bytes) -> None:
         file.write(data)
 
 
+def open_to_append(path: Path) -> int:
+    """The descriptor of a file that grows, as a log does; it is made if there is none. Raises ResourceError."""
+    try:
+        return open_without_following(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
 def check_writable(folder: Path) -> None:
     """Raise ResourceError if no file can be made in a folder."""
     try:
@@ -246,14 +264,3 @@ def check_output_file(path: Path) -> None:
     """Raise ResourceError for a path that `new_output` could not write to, before there is anything to write."""
     if (replaced := _replaced_file(path)) is not None:
         check_writable(replaced.parent)
-
-
-def check_file_name(path: Path, endings: Collection[str], action: str) -> None:
-    """Raise UserError unless a file to write has one of these endings, and its folder exists.
-
-    action: start of the message: "a graph is drawn"
-    """
-    if path.suffix.lower() not in endings:
-        raise UserError(f"{quoted(path)}: {action} into a file whose name ends with {', '.join(endings)}")
-    if not path.parent.is_dir():
-        raise UserError(f"{quoted(path)}: there is no folder {quoted(path.parent)} (make it, or name another)")

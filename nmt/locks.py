@@ -5,11 +5,10 @@ import errno
 import fcntl
 import os
 import socket
-from io import FileIO
 from pathlib import Path
-from typing import Final, Self
+from typing import IO, Final, Self
 
-from nmt.errors import LockedError, lacks_inodes, quoted, storage_error
+from nmt.errors import LockedError, quoted, storage_error
 
 LOCK: Final = ".lock"
 HELD: Final = (errno.EAGAIN, errno.EACCES)  # of lockf, where another process has the lock
@@ -20,54 +19,44 @@ class Lock:
     """An exclusive `lockf` on `.lock` in a folder, held until closed or until the process ends.
 
     lockf and not flock: children inherit a flock, so that orphans of a killed run would keep it.
-    A folder that the lock created is removed with it if it is still empty.
 
-    created_folder: whether it did
+    owns_folder: whether the folder is removed with the lock if it is empty otherwise; the lock has made it
     """
 
     def __init__(self, folder: Path) -> None:
         """Raises LockedError, which names the holder, when another process holds it."""
-        self._path, self.created_folder = folder / LOCK, False
+        self._path, self.owns_folder = folder / LOCK, False
         try:
-            self._file = self._open_and_lock()
-            while not self._is_current():  # its last holder removed it between opening and locking here
-                self._file.close()
-                self._file = self._open_and_lock()
-            self._write_holder()
+            while not self._take():
+                pass
         except OSError as error:
-            no_inode = lacks_inodes(self._path)
-            if self.created_folder:
+            failure = storage_error(error, self._path)  # before there is room again
+            if self.owns_folder:
                 with contextlib.suppress(OSError):
                     self._path.unlink(missing_ok=True)
                     folder.rmdir()
-            raise storage_error(error, self._path, None, no_inode) from error
+            raise failure from error
 
-    def _write_holder(self) -> None:
-        try:
-            self._file.truncate(0)
-            self._file.write(f"{socket.gethostname()} pid {os.getpid()}".encode())
-        except OSError:
-            self._file.close()
-            raise
-
-    def _open_and_lock(self) -> FileIO:
-        try:
+    def _take(self) -> bool:
+        """Open and lock the file, and write who holds it; false if its last holder removed it meanwhile."""
+        with contextlib.suppress(FileExistsError):  # a file of that name is an error below
             self._path.parent.mkdir(parents=True)
-            self.created_folder = True
-        except FileExistsError:
-            pass  # a file of that name is an error below
-        file = open(self._path, "a+b", buffering=0, opener=open_without_following)  # noqa: SIM115 - until the lock is closed
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in HELD:  # the file system has no locks
-                file.close()
-                raise
-            file.seek(0)
-            holder = quoted(file.read(MAX_HOLDER_BYTES).decode(errors="replace").strip() or "unknown")
-            file.close()
-            raise LockedError(f"{quoted(self._path.parent)}: in use by {holder} (wait for it, or end it)") from None
-        return file
+            self.owns_folder = True
+        with contextlib.ExitStack() as undo:
+            self._file = undo.enter_context(open(self._path, "a+b", buffering=0, opener=open_without_following))
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in HELD:  # the file system has no locks
+                    raise
+                self._file.seek(0)
+                holder = f"in use by {quoted(_holder(self._file))} (wait for it, or end it)"
+                raise LockedError(f"{quoted(self._path.parent)}: {holder}") from None
+            if is_current := self._is_current():
+                self._file.truncate(0)
+                self._file.write(f"{socket.gethostname()} pid {os.getpid()}".encode())
+                undo.pop_all()
+            return is_current
 
     def _is_current(self) -> bool:
         """Whether the locked file still has its name."""
@@ -80,7 +69,7 @@ class Lock:
         if self._file.closed:
             return
         is_empty = [path.name for path in self._path.parent.glob("*")] == [LOCK]
-        if self.created_folder and is_empty and self._is_current():
+        if self.owns_folder and is_empty and self._is_current():
             with contextlib.suppress(OSError):  # another process has opened the lock meanwhile
                 self._path.unlink()
                 self._path.parent.rmdir()
@@ -106,11 +95,15 @@ def holder_of(path: Path) -> str | None:
             except OSError as error:
                 if error.errno not in HELD:
                     return None
-                return (file.read(MAX_HOLDER_BYTES) or b"").decode(errors="replace").strip() or "unknown"
+                return _holder(file)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             raise
     return None
+
+
+def _holder(file: IO[bytes]) -> str:
+    return file.read(MAX_HOLDER_BYTES).decode(errors="replace").strip() or "unknown"
 
 
 def open_without_following(path: str, flags: int) -> int:

@@ -44,6 +44,8 @@ def opt(
     below: float | None = None,
     is_size: bool = False,
     must_stay: bool = False,
+    needs: Sequence[str] = (),
+    excludes: Sequence[str] = (),
 ) -> Any:
     """A field of an options class.
 
@@ -54,10 +56,12 @@ def opt(
         numbers and pass; each item of a tuple is checked; a number with a bound has to be finite.
     is_size: whether it decides how large a network is
     must_stay: of `nmt train`: whether a run that is resumed must keep it, because it decides the run's mathematics
+    needs, excludes: names of options that it has no effect without, and that it cannot be combined with
     """
     given = {"at least": minimum, "above": above, "at most": maximum, "below": below}
     bounds = {words: bound for words, bound in given.items() if bound is not None}
     metadata = {"help": help, "aliases": tuple(aliases), "bounds": bounds, "is_size": is_size, "must_stay": must_stay}
+    metadata |= {"needs": tuple(needs), "excludes": tuple(excludes)}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -85,15 +89,18 @@ class Part:
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
 
-def choice(kind: str, default: str, help: str, aliases: Sequence[str] = (), also: Sequence[str] = ()) -> Any:
+def choice(
+    kind: str, default: str, help: str, aliases: Sequence[str] = (), also: Sequence[str] = (), able: str = ""
+) -> Any:
     """A field of an open options class that names a part: `ffn: str = choice("ffn", "dense", "which network")`.
 
     The options of all parts of the kind stand beside it (see `registry.open_options_class`).
     kind, default, help, aliases: see `part`
     also: values that name no part, such as "auto"
+    able: leaves out the parts whose options class has this class attribute, and has it False: `reads = False`
     """
-    metadata = {"help": help, "aliases": tuple(aliases), "choice_of": kind, "also": tuple(also)}
-    return dataclasses.field(default=default, metadata=metadata)
+    names = {"choice_of": kind, "also": tuple(also), "able": able}
+    return dataclasses.field(default=default, metadata={"help": help, "aliases": tuple(aliases), **names})
 
 
 def part(
@@ -112,21 +119,39 @@ def part(
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
 def options_class(cls: type[T]) -> type[T]:
-    """Class decorator: a frozen dataclass with keyword arguments whose bounds are checked when an object is made.
+    """Class decorator: a frozen dataclass with keyword arguments, whose bounds and relations are checked when it is made.
 
-    `__post_init__`, if the class has one, checks what concerns several options, and raises ValueError.
+    `__post_init__`, if the class has one, checks what they cannot say, and raises ValueError.
     """
     own_or_inherited = getattr(cls, "__post_init__", None)
 
     def post_init(self: Any) -> None:
         if type(self).__dict__.get("__post_init__") is post_init:  # not a call by super()
-            for option in options_of(type(self)):
+            options = options_of(type(self))
+            for option in options:
                 option.check(getattr(self, option.name))
+            check_relations(self, options)
         if own_or_inherited is not None:
             own_or_inherited(self)
 
     cls.__post_init__ = post_init  # type: ignore[attr-defined]
     return dataclass(frozen=True, kw_only=True)(cls)
+
+
+def check_relations(values: object, options: "Sequence[Option]") -> None:
+    """Raise ValueError for an option that is given without one that it needs, or together with one that it excludes.
+
+    An option is given if it is not at its default. Options that only other commands have count neither way.
+    """
+    known = {option.name: option for option in options}
+    given = {name: option for name, option in known.items() if getattr(values, name) != option.default}
+    for option in given.values():
+        for name in option.needs:
+            if name in known and name not in given:
+                raise ValueError(f"{option.label} needs {known[name].label} (add it, or drop {option.label})")
+        for name in option.excludes:
+            if name in given:
+                raise ValueError(f"{option.label} and {given[name].label} cannot be combined (drop one of them)")
 
 
 @options_class
@@ -139,9 +164,9 @@ class Option:
     """One option of a command or of a part.
 
     bounds: see BOUND_CHECKS
-    is_size, must_stay: see `opt`
+    is_size, must_stay, needs, excludes: see `opt`
     kind: of the part that the option chooses, if it chooses one with options of its own
-    choice_of, also: see `choice`
+    choice_of, also, able: see `choice`
     path: where the part stands that has the option, `criterion.decoder`; empty for a command's own
     key: its key in settings and saved files; its flag has the same spelling
     words: how many words without a flag may give its value: 0, 1, or None for all that remain
@@ -155,9 +180,12 @@ class Option:
     bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     is_size: bool = False
     must_stay: bool = False
+    needs: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
     kind: str = ""
     choice_of: str = ""
     also: tuple[str, ...] = ()
+    able: str = ""
     path: str = ""
     key: str = ""
     words: int | None = 0
@@ -183,6 +211,12 @@ class Option:
     def label(self) -> str:
         """Its name in messages: a flag, or `NAME` where the value may be given without one."""
         return self.name.upper() if self.positional else self.flag
+
+    @property
+    def relations(self) -> str:
+        """What it needs and excludes, as the end of its help."""
+        needs = [f"; needs {flag_of(name)}" for name in self.needs]
+        return "".join([*needs, *(f"; not with {flag_of(name)}" for name in self.excludes)])
 
     def spellings(self, path: str = "") -> dict[str, bool]:
         """The flags that set it below a path, its own first; those whose value is True set it to no."""

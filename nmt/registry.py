@@ -20,7 +20,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, Final, Literal, NamedTuple, TypeVar, dataclass_transform, get_type_hints
 
 from nmt.errors import UserError, needing_torch, quoted, unknown
 from nmt.log import log
@@ -50,6 +50,14 @@ FOLDERS: Final = {
     "weight-format": "weight_formats",
     "search-speedup": "search_speedups",
     "training-speedup": "training_speedups",
+    "storage": "storages",
+    "filter": "filters",
+    "wrapper": "wrappers",
+    "viewer": "viewers",
+    "preparation": "preparations",
+    "preview": "previews",
+    "toolkit": "toolkits",
+    "protocol": "protocols",
 }
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"
@@ -315,21 +323,53 @@ def _preset_files(roots: tuple[Root, ...]) -> dict[str, Preset]:
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
-def open_options_class(*kinds: str) -> Callable[[type[AnyOptions]], type[AnyOptions]]:
+def open_options_class(*kinds: str, shared: Sequence[str] = ()) -> Callable[[type[AnyOptions]], type[AnyOptions]]:
     """Class decorator: an options class whose objects also have the options of every part of some kinds.
 
     The options of such a part are a class of their own in its file or `options.py`; the object is an instance of it too, and
     the part is built with it. So a part brings its flags, and no other file changes. A field declared by `choice` takes the
     names of the parts of its kind. A class that inherits from an open one is open too.
+
+    shared: kinds whose parts are built from the values of their options instead (`shared_values`). All parts with an option of
+        one name share the flag; a name that the class has itself is no flag of theirs
     """
 
     def decorated(cls: type[AnyOptions]) -> type[AnyOptions]:
         own = options_class(cls)
-        own.opened = classmethod(lambda cls: _opened(cls, tuple(_options_classes(kinds)), _choices(cls)))  # type: ignore
+        own.opened = classmethod(lambda cls: _opened(cls, _parts_of(cls, kinds, shared), _choices(cls)))  # type: ignore
         own.__new__ = lambda given, *_, **__: object.__new__(opened(given))  # type: ignore
         return own
 
     return decorated
+
+
+def _parts_of(own: type, kinds: Sequence[str], shared: Sequence[str]) -> tuple[type, ...]:
+    """The options classes that an open class has as its bases."""
+    found = _options_classes(kinds)
+    for kind in shared:
+        taken = frozenset(option.name for cls in (own, *found) for option in dataclasses.fields(cls))
+        found.append(_shared_options(kind, tuple(_options_classes([kind])), taken))
+    return tuple(found)
+
+
+@cache
+def _shared_options(kind: str, classes: Sequence[type], taken: frozenset[str]) -> type:
+    """An options class with each option of several classes once, but for names that are taken."""
+    fields: dict[str, Any] = {}
+    types: dict[str, Any] = {}
+    for cls in classes:
+        for own in dataclasses.fields(cls):
+            if own.name not in {*fields, *taken}:
+                fields[own.name] = dataclasses.field(default=own.default, metadata=own.metadata)
+                types[own.name] = get_type_hints(cls)[own.name]
+    return options_class(type("SharedOptions", (), {**fields, "__annotations__": types, "shared_by": kind}))
+
+
+def shared_values(kind: str, options: object) -> dict[str, Any]:
+    """The values that an object of an open class has for the options that the parts of a kind share, but for defaults."""
+    [shared] = (cls for cls in type(options).__mro__ if vars(cls).get("shared_by") == kind)
+    values = {option.name: getattr(options, option.name) for option in options_of(shared)}
+    return {option.name: values[option.name] for option in options_of(shared) if values[option.name] != option.default}
 
 
 def _options_classes(kinds: Sequence[str]) -> list[type]:
@@ -341,8 +381,9 @@ def _options_classes(kinds: Sequence[str]) -> list[type]:
 def _choices(own: type) -> tuple[tuple[str, ...], ...]:
     """The values that each field of a class which is declared by `choice` takes."""
     return tuple(
-        tuple(dict.fromkeys([field.default, *field.metadata["also"], *_choosable(field.metadata["choice_of"])]))
+        tuple(dict.fromkeys([field.default, *data["also"], *choosable(data["choice_of"], data["able"])]))
         for field in _choosing(own)
+        for data in [field.metadata]
     )
 
 
@@ -350,9 +391,17 @@ def _choosing(own: type) -> list[Any]:
     return [field for field in dataclasses.fields(own) if "choice_of" in field.metadata]
 
 
-def _choosable(kind: str) -> list[str]:
-    """The names of the parts of a kind, but for those that stand in for another, see `selected`."""
-    return [name for name in names(kind) if not hasattr(options_class_of(kind, name), "stands_for")]
+def choosable(kind: str, able: str = "") -> list[str]:
+    """The names of the parts of a kind, but for those that stand in for another, see `selected`.
+
+    able: see `nmt.options.choice`
+    """
+    classes = {name: options_class_of(kind, name) for name in names(kind)}
+    return [
+        name
+        for name, cls in classes.items()
+        if not hasattr(cls, "stands_for") and (not able or getattr(cls, able, True))
+    ]
 
 
 @cache
@@ -401,16 +450,30 @@ def selected(kind: str, name: str, options: object) -> Entry:
     return find(kind, name)
 
 
-def active(kind: str, options: object) -> list[Entry]:
-    """The parts of a kind that an object of an open options class makes use of, in their `order` and by name.
+def option_names(kind: str) -> list[str]:
+    """The names of the options of all parts of a kind."""
+    return [option.name for name in names(kind) for option in options_of(options_class_of(kind, name))]
 
-    A part is used if one of its own options has another value than its default.
+
+def active_names(kind: str, options: object) -> list[str]:
+    """The names of the parts of a kind that an object of an open options class makes use of, sorted. Imports none.
+
+    A part is used if one of its own options has another value than its default, or if its options class has a method
+    `is_active` and that says so.
     """
-    found = []
-    for name in names(kind):
-        own = options_of(options_class_of(kind, name))
-        if any(getattr(options, option.name) != option.default for option in own):
-            found.append(find(kind, name))
+    return [name for name in names(kind) if _is_active(options_class_of(kind, name), options)]
+
+
+def _is_active(cls: Any, options: object) -> bool:
+    """Whether the part of an options class is made use of."""
+    if hasattr(cls, "is_active"):
+        return bool(cls.is_active(options))
+    return any(getattr(options, option.name) != option.default for option in options_of(cls))
+
+
+def active(kind: str, options: object) -> list[Entry]:
+    """The parts of a kind that an object of an open options class makes use of, in their `order` and by name."""
+    found = [find(kind, name) for name in active_names(kind, options)]
     return _in_order(found)
 
 

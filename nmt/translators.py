@@ -13,12 +13,13 @@ from nmt import registry
 from nmt.dist import World
 from nmt.engines.base import EngineRequest, kind_of_folder, open_engine
 from nmt.errors import ArtefactError, UserError, unknown
+from nmt.filters.base import texts_of_all
 from nmt.options import Part, flat, make, options_of
 from nmt.passes.base import Searches
 from nmt.runs import find_model
 from nmt.translate.engine import SearchEngine
 from nmt.translate.options import TranslatorOptions
-from nmt.translate.translator import Translator, read_avoided
+from nmt.translate.translator import Translator
 
 if TYPE_CHECKING:  # torch is imported when it is used
     from nmt.translate.open_own import LoadedScorer
@@ -81,9 +82,9 @@ def open_translator(
     world: the ranks that translate together; None: this process alone
     shared: models that other translators use too; None: only the engines of this one share theirs
     Raises ArtefactError, UserError for models that do not fit the precision, the engine or each other, and the errors of
-    the files of texts to avoid and of passes.
+    the files of filters and of passes.
     """
-    avoid = read_avoided(options.avoid) if options.avoid else []  # once: the file may be a pipe
+    filter_texts = texts_of_all(options)  # once: a file may be a pipe
     names, shared, world = list(map(str, models)), shared or SharedModels(), world or World()
     entries = registry.active("pass", options)
     passes = [entry.cls(options) for entry in entries]
@@ -93,11 +94,11 @@ def open_translator(
         inner, of_own = item.inner(inner), item.search(names, of_own)
 
     def open_with(options: TranslatorOptions, part: Part) -> Translator:
-        return Translator(_opened(models, options, part, part, shared, world), options, avoid)
+        return Translator(_opened(models, options, part, part, shared, world), options, filter_texts)
 
-    translator = Translator(_opened(models, inner, part, of_own, shared, world), inner, avoid)
+    translator = Translator(_opened(models, inner, part, of_own, shared, world), inner, filter_texts)
     for item in passes:
-        translator = item.around(translator, Searches(names, of_own, inner, avoid, open_with))
+        translator = item.around(translator, Searches(names, of_own, inner, filter_texts, open_with))
     return translator
 
 
@@ -122,6 +123,4 @@ def _engine_request(
     """What an engine is to do. part: the search; of_own: the same of our own engine, which may take phrases"""
     if options.model_weights and len(models) == 1:
         raise UserError("--model-weights: has no effect with one model (leave it out)")
-    if options.shortlist is not None and len(models) > 1:
-        raise UserError(f"--shortlist: works with one model, and {len(models)} are given (leave it out)")
     return EngineRequest(models, list(map(kind_of_folder, models)), options, part, of_own, world, shared.load)

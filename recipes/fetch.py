@@ -26,11 +26,12 @@ try:
     from mirrors import AbsentError, Answer, CutError, Part, opened
 
     from nmt.errors import ArtefactError, InputError, Interrupted, ResourceError, UserError, quoted, storage_error
+    from nmt.extensions.archives.whole import check_whole
     from nmt.files import sha256, write_file
     from nmt.locks import Lock
     from nmt.log import log
     from nmt.signals import Signals
-    from nmt.text.archive import check_whole, open_file
+    from nmt.storages.base import open_text
 except ModuleNotFoundError as error:
     sys.stderr.write(f"nmt: error: {error} (set PYTHON to the Python that nmt is installed for)\n")
     sys.exit(2)
@@ -231,7 +232,7 @@ class Fetcher:
         try:
             if self.pins.get(self.local_name(part.name)) is None:
                 check_whole(part.path, part.name)
-            with open_file(part.path) as content, text.open("wb") as file:
+            with open_text(part.path) as content, text.open("wb") as file:
                 shutil.copyfileobj(content, file, READ_BYTES)
                 file.flush()
                 os.fsync(file.fileno())

@@ -15,7 +15,7 @@ from html import escape
 from itertools import islice
 from pathlib import Path
 
-from nmt.text.archive import text_exists
+from nmt.storages.base import text_exists
 from nmt.text.corpus import raw_lines
 
 # Archive -> the name of its members without the languages; the second table is for French, beside the first.

@@ -4,6 +4,7 @@ import math
 
 import torch
 
+from nmt.filters.base import TargetFilters
 from nmt.models.base import State
 from nmt.symbols import EOS, PAD, UNK
 
@@ -48,3 +49,24 @@ def random_sources(seed, count, size):
         row[length] = EOS
         row[length + 1 :] = PAD
     return rows
+
+
+class TokenTexts:
+    """A target side that knows only what each token adds to a text."""
+
+    def __init__(self, texts):
+        self.texts, self.size = texts, len(texts)
+
+    def decode(self, tokens):
+        return "".join(self.texts[token] for token in tokens)
+
+    def spelling(self, token):
+        given = self.texts[token]
+        return given if isinstance(given, bytes) else given.encode()
+
+
+def with_texts(decoder, texts):
+    """A search that reads its tokens as these texts."""
+    decoder.target = TokenTexts(texts)
+    decoder.filters = TargetFilters(decoder.target)
+    return decoder

@@ -258,14 +258,12 @@ class ShellCommand(TyperCommand):
 
     def _read(self, ctx: Any) -> None:
         command = self.command
-        # The flags of parts are not known yet, and their values look like words without a flag.
-        options = [
-            option for option in chain(*command.own_groups().values()) if not (option.positional and command.kinds)
-        ]
-        values, _ = self._parse(ctx, options, flags_of(options))
-        for plugin in values.get("plugin", ()):
-            registry.load_plugin(plugin)
-        groups = command.own_groups()  # again: a plug-in may bring options
+        values = self._parse_own(ctx)
+        if plugins := values.get("plugin", ()):
+            for plugin in plugins:
+                registry.load_plugin(plugin)
+            values = self._parse_own(ctx)  # again: a plug-in may bring options
+        groups = command.own_groups()
         files = [file_layer(path, read_toml(Path(path))) for path in values.get("config", ())]
         bases = command.bases([*files, Layer(COMMAND_LINE, values)])
         chosen = None
@@ -282,6 +280,12 @@ class ShellCommand(TyperCommand):
             ctx.exit()
         self._refuse_unknown(values, words)
         self.settings.overlay(Layer(COMMAND_LINE, values), self.table)
+
+    def _parse_own(self, ctx: Any) -> dict[str, Any]:
+        """The values of the command's own options. The flags of parts are not known yet, and their values look like words."""
+        groups, has_parts = self.command.own_groups(), bool(self.command.kinds)
+        options = [option for option in chain(*groups.values()) if not (option.positional and has_parts)]
+        return self._parse(ctx, options, flags_of(options))[0]
 
     def _parse(
         self, ctx: Any, options: Sequence[Option], flags: Mapping[str, Flag]

@@ -12,7 +12,7 @@ from nmt.cli.parameters import FLAG
 from nmt.cli.settings import Layer
 from nmt.errors import UserError, quoted
 from nmt.options import COMMAND_LINE, flag_of
-from nmt.text.archive import text_exists
+from nmt.storages.base import text_exists
 from nmt.text.corpus import text_name
 
 CORPUS_HELP: Final = (

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from nmt import registry
 from nmt.cli.command import Command, Parts
@@ -21,15 +21,9 @@ from nmt.translate.options import AUTO_ENGINE, engine_name
 from nmt.translate.windows import STDIN_NAME, LineEstimate, open_source, place_of
 
 DEFAULT_METRICS: Final = ("bleu", "chrf", "ter")
-METRICS_OF_FLAGS: Final = {  # options of some metrics only, and what to give with them
-    "case_sensitive": "give --metrics ter",
-    "comet_model": "give --metrics comet",
-    "target_lang": "give --paper, or --metrics paper-bleu",
-}
-METRIC_FLAGS: Final = ("tokenize", "lowercase", "case_sensitive", "comet_model", "target_lang")  # also metrics' options
 
 
-@registry.open_options_class("evaluation")
+@registry.open_options_class("evaluation", shared=["metric"])
 class EvaluateOptions:
     reference: tuple[str, ...] = opt((), "raw reference file, or several of one length", aliases=("r", "ref"))
     hypothesis: tuple[str, ...] = opt(
@@ -44,17 +38,6 @@ class EvaluateOptions:
     )
     set: str | None = opt(None, "with --data: the name of a test or development set; none is the first test set")
     metrics: tuple[str, ...] = opt(DEFAULT_METRICS, "metrics by name, `bleu,chrf` (nmt list metric)")
-    tokenize: str = opt("13a", "tokenizer of BLEU and GLEU (13a, intl, ...); none for files that are tokenised already")
-    lowercase: bool = opt(False, "compare without case")
-    case_sensitive: bool = opt(False, "TER compares with case; sacreBLEU's default is without")
-    comet_model: str | None = opt(
-        None, "with --metrics comet: the checkpoint of a COMET model; give only trusted files"
-    )
-    target_lang: str | None = opt(
-        None,
-        "with --paper or --metrics paper-bleu: the target language; with --paper, none is the model's, else the ending "
-        "of the reference's name: ref.de",
-    )
     engine: str = opt(AUTO_ENGINE, "with --model: what searches, as for nmt translate")
     batch_tokens: int | Literal["auto"] = opt(
         "auto", "with --model: source tokens of a batch, as for nmt translate", minimum=1
@@ -84,7 +67,7 @@ class EvaluateOptions:
             raise ValueError("--reference -: must be a file (--hypothesis and --source read stdin)")
         if not self.metric_names:
             raise ValueError("--metrics names no metric (nmt list metric)")
-        if self.lowercase and self.case_sensitive:
+        if {"lowercase", "case_sensitive"} <= registry.shared_values("metric", self).keys():
             raise ValueError("--lowercase and --case-sensitive exclude each other (leave one of them out)")
 
     @property
@@ -93,16 +76,14 @@ class EvaluateOptions:
         return names_of(self.metrics)
 
 
-def metric_values(options: Any) -> dict[str, object]:
-    """The options of a command that are given to its metrics: those of METRIC_FLAGS that differ from their defaults."""
-    flags = [option for option in options_of(type(options)) if option.name in METRIC_FLAGS]
-    return {flag.name: value for flag in flags if (value := getattr(options, flag.name)) != flag.default}
-
-
 def run(options: EvaluateOptions, parts: Parts) -> int:
     """BLEU, chrF and TER by sacreBLEU, with their signatures."""
     evaluation = _evaluation(options)
-    metrics = build_metrics(options.metric_names, metric_values(options)) if evaluation.uses_metrics else []
+    metrics = (
+        build_metrics(options.metric_names, registry.shared_values("metric", options))
+        if evaluation.uses_metrics
+        else []
+    )
     sources: Lines | None
     name = ""
     if options.model is None:
@@ -121,16 +102,20 @@ def run(options: EvaluateOptions, parts: Parts) -> int:
 
 
 def build_metrics(names: Sequence[str], values: Mapping[str, object]) -> list[tuple[str, Metric]]:
-    """The metrics by name, ready to be used. UserError for an unknown name, and for a flag that none of them has.
+    """The metrics by name, ready to be used. UserError for an unknown name, and for an option of one other metric alone.
 
-    values: see metric_values
+    values: of their options by name, see `registry.shared_values`
     """
     parts = [registry.choose("metric", name, values) for name in names]
-    known = {option.name for part in parts for option in options_of(type(part.options))}
-    for name, advice in METRICS_OF_FLAGS.items():
-        if name in values and name not in known:
-            flag = flag_of(name)
-            raise UserError(f"{flag}: has no effect with --metrics {','.join(names)} ({advice})")
+    for key in values:
+        owners = [
+            name
+            for name in registry.names("metric")
+            if key in (option.name for option in options_of(registry.options_class_of("metric", name)))
+        ]
+        if len(owners) == 1 and owners[0] not in names:
+            flag = flag_of(key)
+            raise UserError(f"{flag}: has no effect with --metrics {','.join(names)} (give --metrics {owners[0]})")
     metrics: list[tuple[str, Metric]] = [(part.name, registry.build(part)) for part in parts]
     for _, metric in metrics:
         metric.check()

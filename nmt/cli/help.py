@@ -57,14 +57,15 @@ def _rows(option: Option, default: Any, columns: int) -> list[Text]:
         if flag not in shown_first and not (negated and not default)  # --no-x is for what is on
     ]
     also = f"; also {', '.join(others)}" if others else ""
-    text = wrap(f"{option.help} [{shown}{also}]", max(columns - FLAG_COLUMNS, MIN_TEXT_COLUMNS), break_on_hyphens=False)
+    text = f"{option.help} [{shown}{also}{option.relations}]"
+    lines = wrap(text, max(columns - FLAG_COLUMNS, MIN_TEXT_COLUMNS), break_on_hyphens=False)
     left = option.label if option.positional else ", ".join(shown_first)
     if option.type is not bool and not option.positional:
         left += f" {option.type_name}"
     rows = [Text(left, style="bold cyan")]
     if len(left) <= FLAG_COLUMNS - 2:
-        rows[0].append(" " * (FLAG_COLUMNS - len(left)) + text.pop(0), style="default")
-    return [*rows, *(Text(" " * FLAG_COLUMNS + line) for line in text)]
+        rows[0].append(" " * (FLAG_COLUMNS - len(left)) + lines.pop(0), style="default")
+    return [*rows, *(Text(" " * FLAG_COLUMNS + line) for line in lines)]
 
 
 def _shown(default: Any) -> str:

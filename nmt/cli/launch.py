@@ -69,29 +69,27 @@ def _wait(ranks: "Sequence[Popen[bytes]]", signals: Signals) -> list[int]:
     Where one fails, the others get SIGTERM. Some time after that, or after a rank was stopped or the leader has ended, they
     get SIGKILL, except the leader, which gets SIGTERM: it ends by itself in time, unless a checkpoint is being written.
     """
-    is_terminated, deadline = False, math.inf
+    deadline, send_at, is_terminated = math.inf, 0.0, False  # send_at: the next time that a signal is passed on
     ended, killed = set[int](), set[int]()  # by SIGTERM for the failure of another, which they may heed; by SIGKILL
-    send_at = 0.0  # the next time that a signal is passed on
     while None in (codes := [process.poll() for process in ranks]):
-        if (number := signals.received) is not None and time.monotonic() > send_at:
+        now, running = time.monotonic(), {rank for rank, code in enumerate(codes) if code is None}
+        if (number := signals.received) is not None and now > send_at:
             for process in ranks:
                 process.send_signal(signal.SIGTERM if send_at else number)  # a library may have swallowed the first
                 process.send_signal(signal.SIGCONT)  # one that is stopped would never receive it
-            send_at = time.monotonic() + RESEND_SECONDS
-        ended_early = {*codes} - {None, 0}
-        has_failed = bool(ended_early - {*STOPPED_CODES})
-        if deadline == math.inf and (codes[0] is not None or ended_early):
-            deadline = time.monotonic() + GRACE_SECONDS
-        is_late = time.monotonic() > deadline
-        if not is_terminated and (has_failed or (is_late and ended_early)):
+            send_at = now + RESEND_SECONDS
+        early = {*codes} - {None, 0}
+        has_failed = not early.issubset(STOPPED_CODES)
+        if deadline == math.inf and (early or 0 not in running):
+            deadline = now + GRACE_SECONDS
+        if early and not is_terminated and (has_failed or now > deadline):
             is_terminated = True
-            if has_failed and signals.received is None:
-                ended = {rank for rank, code in enumerate(codes) if code is None}
+            ended = running if has_failed and number is None else set()
             for process in ranks:
                 process.terminate()
             ranks[0].send_signal(signal.SIGCONT)
-        if is_late:
-            killed |= {rank for rank, code in enumerate(codes) if rank and code is None}
+        if now > deadline:
+            killed |= running - {0}
             for rank in killed:
                 ranks[rank].kill()
         time.sleep(POLL_SECONDS)

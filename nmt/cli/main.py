@@ -68,9 +68,9 @@ def main(argv: list[str] | None = None) -> None:
         sys.stderr.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # else the interpreter would try again, and end with 120
-    # Threads of gloo may want the interpreter while it ends, which aborts the process; those of CTranslate2 would end their work.
-    engine = sys.modules.get("nmt.extensions.ctranslate2.engine")
-    if "WORLD_SIZE" in os.environ or (engine is not None and engine.is_searching()):
+    # Threads of gloo may want the interpreter while it ends, which aborts the process; those of an engine would end their work.
+    engine = sys.modules.get("nmt.translate.engine")
+    if "WORLD_SIZE" in os.environ or (engine is not None and any(is_busy() for is_busy in engine.STILL_SEARCHING)):
         os._exit(code)
     sys.exit(code)
 

@@ -7,7 +7,8 @@ from nmt import opt, options_class
 from nmt.cli.command import Command, print_json
 from nmt.cli.corpora import CORPUS_HELP, training_corpus
 from nmt.cli.tables import table_lines
-from nmt.data.prepare import PrepareOptions, prepare
+from nmt.data.options import PrepareOptions
+from nmt.data.prepare import prepare
 from nmt.data.sets import set_label
 from nmt.log import log
 

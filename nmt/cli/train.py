@@ -22,25 +22,27 @@ TRAIN_OPTIONS: Final = {option.name: option for option in options_of(TrainOption
 
 def run(options: TrainOptions, parts: Parts) -> int:
     """Train a model on prepared data; an existing run is continued, bit for bit."""
-    from nmt.cli.launch import launch  # these import torch
-    from nmt.train.dry_run import dry_run_of
-    from nmt.train.setup import open_data
+    from nmt.train.setup import open_data  # these import torch
     from nmt.train.trainer import train
 
-    refuse_default_sizes(options, parts)
+    previews = registry.active("preview", options)
+    if not previews:
+        refuse_default_sizes(options, parts)
     world = World.from_environment()
     if options.devices > 1 and world.size == 1:
+        from nmt.cli.launch import launch
+
         open_data(options)  # errors of the data are printed once
         after = "the same command goes on from the newest checkpoint"
         return launch(options.devices, options.device, options.threads, ["train", *parts.argv], after)
     log.quiet |= not world.leads
-    if options.dry_run:
-        estimate = dry_run_of(options, parts)
+    if previews:
+        preview: Any = previews[0].cls(options, parts)
         if world.leads:
             if options.json:
-                print_json(vars(estimate))
+                print_json(preview.values())
             else:
-                print_lines(estimate.lines())
+                print_lines(preview.lines())
         return 0
     done = train(options, parts)
     if options.json and world.leads:
@@ -70,7 +72,7 @@ def refuse_default_sizes(options: TrainOptions, parts: Parts) -> None:
     sizes = [option for option in within if option.is_size]
     if not sizes or "preset" in parts.given or not parts.given.isdisjoint(option.path_key for option in sizes):
         return
-    if options.dry_run or Checkpoints(Path(options.output)).named():
+    if Checkpoints(Path(options.output)).named():
         return
     from nmt.device import choose_device  # imports torch
 

@@ -7,6 +7,7 @@ import shlex
 import stat
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import combinations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 from nmt import registry
 from nmt.cli.command import Command, Parts, start_is_over
 from nmt.cli.prompt import Prompt, is_terminal, is_typed
+from nmt.decoders.options import phrases_hint
 from nmt.dist import MAX_WAIT_MINUTES, World
 from nmt.errors import UserError, needing_torch, quoted
 from nmt.files import check_output_file, new_output, to_json, write_output
@@ -24,18 +26,20 @@ from nmt.formats.base import LINES, Languages, open_format
 from nmt.log import log
 from nmt.options import MAX_PROCESSES, REQUIRED, choice, flag_of, opt, options_class
 from nmt.signals import Signals
-from nmt.text.archive import text_exists
+from nmt.storages.base import text_exists
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.windows import STDIN_NAME, LineEstimate, open_source, place_of
+from nmt.viewers.base import Viewer, open_viewers, written_files
 
 if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.cli.translations import Show
     from nmt.translate.distributed import SharedTranslator
+    from nmt.translate.requests import Request
     from nmt.translate.results import Translation
     from nmt.translate.translator import Translator
 
 NUMBER_NAME: Final = re.compile(r"-?\d*\.?\d+")  # a file's name that was meant as a number
-WRITTEN: Final = "output", "attention", "beam_graph", "stats"
+WRITTEN: Final = "output", "stats"
 STDIN: Final = "/dev/stdin"  # which leads to the file that stdin is read from
 PACKED: Final = ".gz", ".xz", ".bz2", ".zst"
 
@@ -55,13 +59,13 @@ class FileOptions:
     output: str = opt("-", "file for the translations; - is stdout", aliases=("o",))
 
 
-@registry.open_options_class("pass", "search-speedup", "format")
+@registry.open_options_class("pass", "search-speedup", "filter", "wrapper", "format", "viewer")
 class TranslateOptions(TranslatorOptions, FileOptions):
     input_form: Literal["text", "prefix", "phrases", "json"] = opt(
         "text",
-        "form of a line: text; text ||| beginning of its translation; text ||| phrase ||| phrase that it contains (with "
-        "--decoder constrained-beam); or a JSON object with source, source_context, target_prefix, constraints, avoid, whose "
-        "other fields are copied to the output",
+        "form of a line: text; text ||| beginning of its translation; text ||| phrase ||| phrase that it contains (with a "
+        "decoder that takes phrases); or a JSON object with source, source_context, target_prefix, constraints and the texts "
+        "of filters (nmt list filter), whose other fields are copied to the output",
     )
     format: str = choice(
         "format",
@@ -75,15 +79,6 @@ class TranslateOptions(TranslatorOptions, FileOptions):
     json: bool = opt(
         False, "print a JSON object a line: source, translation, and candidates with tokens, log_prob (nats) and score"
     )
-    attention: str | None = opt(
-        None,
-        "draw the attention: as a page (FILE.html); of the first line, as a picture (.svg, .png); or `terminal`, a map of "
-        "each line on stderr",
-    )
-    beam_graph: str | None = opt(
-        None, "write the hypotheses of the beam at each step: as a page (FILE.html), or for programs (FILE.json)"
-    )
-    attention_lines: int = opt(100, "with --attention or --beam-graph: lines that are drawn at most", minimum=1)
     stats: str | None = opt(None, "write lines, seconds and lines a second to this file as JSON (for nmt report)")
     devices: int = opt(
         1,
@@ -96,22 +91,12 @@ class TranslateOptions(TranslatorOptions, FileOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_input()
-        if self.attention is not None and self.devices > 1:
-            raise ValueError(
-                f"--attention: is drawn on one device, and --devices is {self.devices} (leave one of them out)"
-            )
-        if self.beam_graph is not None and (self.devices > 1 or self.shortlist is not None):
-            raise ValueError(
-                "--beam-graph: needs one device and a search without --shortlist (leave --devices and --shortlist out)"
-            )
         if self.format != LINES:
             self._check_document()
         if self.input.count(STDIN_NAME) > 1:
             raise ValueError("- is given twice, but stdin is one text (name a file for one of them)")
-        if self.is_drawn and self.engine == "ctranslate2":
-            raise ValueError("--attention, --beam-graph: are drawn by our own engine (leave --engine out)")
         read = [("input", STDIN if file == "-" else file) for file in self.input or ("-",)]
-        written = [(name, getattr(self, name)) for name in WRITTEN]
+        written = [(name, getattr(self, name)) for name in (*WRITTEN, *written_files())]
         files = [(name, file) for name, file in [*read, *written] if file not in (None, "-")]
         for (name, file), (other, other_file) in combinations(files, 2):
             if other != "input" and realpath(file) == realpath(other_file):
@@ -136,16 +121,12 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         """Raise ValueError for what does not go with a document."""
         if len(self.input) != 1 or self.input[0] == STDIN_NAME:
             raise ValueError(f"--format {self.format}: translates one document (name one file, with --input)")
-        flags = {"input_form": self.input_form != "text", "json": self.json, "attention": self.is_drawn}
+        flags = {"input_form": self.input_form != "text", "json": self.json}
         names = "alignment", "word_scores", "raw_tokens", "replace_unk", "strict"
         flags |= {"min_confidence": self.min_confidence is not None}
         flags |= {name: getattr(self, name) for name in names}
         if given := [flag_of(name) for name, is_given in flags.items() if is_given]:
             raise ValueError(f"{', '.join(given)}: are of lines of text (leave them out with --format {self.format})")
-
-    @property
-    def is_drawn(self) -> bool:
-        return self.attention is not None or self.beam_graph is not None
 
 
 def run(options: TranslateOptions, parts: Parts) -> int:
@@ -168,19 +149,21 @@ def run(options: TranslateOptions, parts: Parts) -> int:
         from nmt.translate.distributed import serve
 
         with Signals() as signals:  # one ends the leader, and with it the other ranks
-            serve(_open(options, parts, world), world, signals)
+            serve(_open(options, parts, world, ()), world, signals)
         return 0
 
 
-def _open(options: TranslateOptions, parts: Parts, world: World) -> "Translator":
+def _open(options: TranslateOptions, parts: Parts, world: World, viewers: Sequence[Viewer]) -> "Translator":
     from nmt.translators import open_translator
 
-    settings = replace(options, engine="torch") if options.is_drawn else options
+    settings = options
     if options.format != LINES:
         settings = replace(options, **open_format(options.format, options).settings)
+    for viewer in viewers:
+        settings = replace(settings, **viewer.settings)
     translator = open_translator(options.model, settings, parts.by_kind["decoder"], world)
     if options.input_form == "phrases" and not translator.engine.takes_phrases:
-        raise UserError("--input-form phrases: needs a search that takes phrases (give --decoder constrained-beam)")
+        raise UserError(f"--input-form phrases: needs a search that takes phrases{phrases_hint()}")
     start_is_over()
     return translator
 
@@ -194,17 +177,13 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
         _check_text(name)
     if options.format != LINES:
         return _lead_document(options, parts, world)
-    drawings = None
-    if options.is_drawn:
-        with needing_torch("--attention, --beam-graph: a drawing"):
-            from nmt.extensions.watch.drawings import Drawings
-
-        drawings = Drawings(options.attention, options.beam_graph, options.attention_lines)
-    translator = _open(options, parts, world)
-    show = _show(options, translator)
+    viewers = open_viewers(options)
+    translator = _open(options, parts, world, viewers)
+    show = _show(options, translator, viewers)
     if not options.json and options.input_form != "json" and translator.engine.n_best == 1:
         translator.engine.without_scores()
-    show = drawings.beside(show, translator) if drawings else show
+    for viewer in viewers:
+        viewer.begin(translator)
     engine = translator.engine
     device = f"{world.size} x {engine.device.partition(':')[0]}" if world.size > 1 else engine.device
     batches = f"batches of {engine.batch_tokens:,} tokens"
@@ -228,8 +207,8 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
             num_withheld += warnings.num_withheld
         if stats_file is not None:
             stats_file.write(_stats(number, num_failed, num_withheld, time.monotonic() - began))
-    if drawings:
-        drawings.write()
+    for viewer in viewers:
+        viewer.end()
     return 5 if num_failed else 0
 
 
@@ -244,7 +223,7 @@ def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int
         if written not in (None, "-"):
             check_output_file(Path(written))
     document = open_format(options.format, options).read(Path(name))
-    translator = _open(options, parts, world)
+    translator = _open(options, parts, world, ())
     if translator.engine.n_best > 1:
         raise UserError(
             f"--n-best {translator.engine.n_best}: a document takes one translation of a text (leave it out)"
@@ -274,9 +253,11 @@ def _shared(
     options: TranslateOptions, translator: "Translator", world: World
 ) -> "AbstractContextManager[Translator | SharedTranslator]":
     """The translator, or one that shares its lines with the other ranks."""
+    if world.size == 1:
+        return nullcontext(translator)
     from nmt.translate.distributed import leading
 
-    return leading(translator, world, 60 * options.timeout) if world.size > 1 else nullcontext(translator)
+    return leading(translator, world, 60 * options.timeout)
 
 
 def _opened(output: str) -> AbstractContextManager[BinaryIO]:
@@ -303,14 +284,21 @@ def _check_text(name: str) -> None:
             raise UserError(f"{place_of(name)}: stdout is appended to it, and would be read again (name another)")
 
 
-def _show(options: TranslateOptions, translator: "Translator") -> "Show":
-    """The function that prints a translation."""
+def _show(options: TranslateOptions, translator: "Translator", viewers: Sequence[Viewer]) -> "Show":
+    """The function that gives the output lines of a translation, after viewers have seen it."""
     from nmt.cli.translations import Printer
 
     printer = Printer(translator.pipeline.target, options.alignment, options.word_scores, options.raw_tokens)
+    as_line: Show = printer.as_n_best if translator.engine.n_best > 1 else printer.as_text
     if options.json or options.input_form == "json":
-        return printer.as_json
-    return printer.as_n_best if translator.engine.n_best > 1 else printer.as_text
+        as_line = printer.as_json
+
+    def show(number: int, request: "Request", translation: "Translation") -> str:
+        for viewer in viewers:
+            viewer.see(number, request, translation)
+        return as_line(number, request, translation)
+
+    return show
 
 
 COMMAND = Command(

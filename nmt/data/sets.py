@@ -1,6 +1,5 @@
 """The sets of pairs that a command works on, by prefix or side by side, for training and evaluation; counts over a set."""
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,119 +10,21 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt import opt, options_class
 from nmt.data.batching import Indices
 from nmt.data.columns import parse_columns
-from nmt.data.encode import REASONS, Chunk, Encoded, FilePair, LengthFilter, chunks
+from nmt.data.encode import REASONS, Chunk, Encoded, FilePair, chunks
+from nmt.data.options import CorpusOptions, TrainingFiles, split_name
 from nmt.errors import InputError, UserError, is_utf8, quoted
 from nmt.log import log
-from nmt.options import MAX_PROCESSES, flag_of
 from nmt.signals import Signals
+from nmt.storages.base import text_exists
 from nmt.symbols import ColumnKind
-from nmt.text.archive import text_exists
 from nmt.text.corpus import text_name
 
 HELD_OUT: Final = "held-out"
 STORAGE: Final = ("", ".gz")  # endings of the files of a prefix, after the language
-NAMED_PREFIX: Final = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)  # of --train, --valid and --test
 
 Kind = Literal["train", "valid", "test"]
-
-
-@options_class
-class TrainingFiles:
-    """Files of training text that are translations of each other."""
-
-    source_lang: str | None = opt(None, "source language, and the ending of the files of a prefix: en")
-    target_lang: str | None = opt(None, "target language, and the ending of the files of a prefix: de")
-    train: tuple[str, ...] = opt(
-        (),
-        "prefixes of training files: PREFIX.en and PREFIX.de, or PREFIX.en.gz; NAME=PREFIX names the corpus for "
-        "`nmt train --data-weights`, by default its file's name",
-        aliases=("trainpref",),
-    )
-    train_tsv: tuple[str, ...] = opt(
-        (),
-        "files of training pairs, SOURCE TAB TARGET in a line, plain or compressed, with --train or instead of it; NAME=FILE "
-        "names the corpus; - is stdin of nmt prepare",
-    )
-    source: tuple[str, ...] = opt(
-        (),
-        "training files of the source language, plain or compressed, with --train or instead of it",
-        aliases=("s",),
-    )
-    target: tuple[str, ...] = opt((), "training files of the target language, in the order of --source", aliases=("t",))
-    workers: int = opt(1, "processes; their number changes no result", minimum=1, maximum=MAX_PROCESSES)
-
-    def __post_init__(self) -> None:
-        self._check_names("train", "")
-        if sum(map(_is_stdin, self.train_tsv)) > 1:
-            raise ValueError("--train-tsv: - is given twice, but stdin is one text (name a file for one of them)")
-
-    def _check_names(self, prefixes: str, sides: str) -> None:
-        """Raise ValueError for stdin, and for sides of unequal number. prefixes: option; sides: start of the options"""
-        for name in (prefixes, f"{sides}source", f"{sides}target"):
-            if "-" in getattr(self, name):
-                raise ValueError(f"{flag_of(name)} -: text is read more than once, so not from stdin (name a file)")
-        sources, targets = getattr(self, f"{sides}source"), getattr(self, f"{sides}target")
-        if len(sources) != len(targets):
-            flag = flag_of(sides)
-            raise ValueError(
-                f"{flag}source names {len(sources)} files, {flag}target {len(targets)}: must be as many, they are pairs"
-            )
-
-    @property
-    def names_training(self) -> bool:
-        return bool(self.train or self.source or self.train_tsv)
-
-    @property
-    def reads_stdin(self) -> bool:
-        return any(map(_is_stdin, self.train_tsv))
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        """Source and target; ValueError unless both are given."""
-        if self.source_lang is None or self.target_lang is None:
-            raise ValueError("--source-lang and --target-lang are missing (en, de)")
-        return self.source_lang, self.target_lang
-
-
-@options_class
-class CorpusOptions(TrainingFiles):
-    """Training and evaluation pairs, and which of the training pairs to use."""
-
-    valid: tuple[str, ...] = opt(
-        (),
-        "prefixes of development sets, a set each; NAME=PREFIX names the set, by default by its file",
-        aliases=("validpref",),
-    )
-    test: tuple[str, ...] = opt((), "prefixes of test sets, a set each, as for --valid", aliases=("testpref",))
-    valid_source: tuple[str, ...] = opt((), "files of development sets, a set each")
-    valid_target: tuple[str, ...] = opt((), "their translations, in the order of --valid-source")
-    test_source: tuple[str, ...] = opt((), "files of test sets, a set each")
-    test_target: tuple[str, ...] = opt((), "their translations, in the order of --test-source")
-    min_length: int = opt(1, "shortest side of a training pair, in tokens after subwords", minimum=1)
-    max_length: int = opt(
-        256, "longest side of a training pair, in tokens after subwords; 0 is any (256: tensor2tensor)", minimum=0
-    )
-    max_ratio: float = opt(0.0, "longer side by shorter side of a training pair, in tokens, at most; 0 is any")
-
-    def __post_init__(self) -> None:
-        if self.max_ratio and not 1 <= self.max_ratio < math.inf:
-            raise ValueError(f"--max-ratio {self.max_ratio}: must be at least 1, or 0 for any")
-        if 0 < self.max_length < self.min_length:
-            raise ValueError(f"--min-length {self.min_length}: must not be above --max-length {self.max_length}")
-        super().__post_init__()
-        self._check_names("valid", "valid_")
-        self._check_names("test", "test_")
-
-    @property
-    def names_evaluation(self) -> bool:
-        return bool(self.valid or self.valid_source or self.test or self.test_source)
-
-    @property
-    def length_filter(self) -> LengthFilter:
-        return LengthFilter(self.min_length, self.max_length, self.max_ratio)
 
 
 @dataclass(frozen=True)
@@ -260,14 +161,9 @@ def _corpus_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name)
 
 
-def _is_stdin(text: str) -> bool:
-    """Whether a word of `--train-tsv` is - or NAME=-."""
-    return _split_name(text, [""])[1] == "-"
-
-
 def _of_tsv(text: str, stdin: Path | None) -> FilePair:
     """The file of a word of `--train-tsv`, NAME=FILE or FILE. stdin: the file with its content, for `-`"""
-    name, file = _split_name(text, [""])
+    name, file = split_name(text, [""])
     if file == "-" and stdin is not None:
         return FilePair(stdin, stdin, corpus=name or "stdin", is_named=bool(name), is_tsv=True, label="stdin")
     path = Path(file)
@@ -283,17 +179,9 @@ def _of_corpus(text: str, languages: tuple[str, str]) -> FilePair:
     return replace(files, corpus=name or _corpus_name(Path(prefix).name), is_named=bool(name))
 
 
-def _split_name(text: str, endings: Sequence[str]) -> tuple[str, str]:
-    """The name, "" without one, and the path of NAME=PATH or PATH, which a file has with one of these endings."""
-    match = NAMED_PREFIX.fullmatch(text)
-    if match is None or any(text_exists(Path(f"{text}{ending}")) for ending in endings):
-        return "", text
-    return match[1], match[2]
-
-
 def _split_prefix(text: str, languages: tuple[str, str]) -> tuple[str, str]:
     """The name, "" without one, and the prefix of NAME=PREFIX or PREFIX."""
-    return _split_name(text, [f".{language}{storage}" for language in languages for storage in STORAGE])
+    return split_name(text, [f".{language}{storage}" for language in languages for storage in STORAGE])
 
 
 def _of_prefix(prefix: str, languages: tuple[str, str]) -> FilePair:

@@ -4,7 +4,8 @@ Dimensions: B sentences, S source positions, W hypotheses per sentence, N = B * 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 import torch
@@ -14,12 +15,12 @@ from nmt.decoders.filters import Filters, Prefixes
 from nmt.decoders.hypothesis import Constraints as Constraints
 from nmt.decoders.hypothesis import Hypothesis as Hypothesis
 from nmt.decoders.options import SearchOptions as SearchOptions
-from nmt.decoders.options import search_signature
+from nmt.decoders.options import phrases_hint, search_signature
 from nmt.errors import UserError
-from nmt.extensions.searches.avoid import Target
+from nmt.filters.base import Filter, TargetFilters
 from nmt.models.base import Scorer, prepared_scorer
 from nmt.symbols import BOS, EOS
-from nmt.text.pipeline import Pipeline
+from nmt.text.pipeline import Pipeline, Side
 
 MIN_FINISHED_SHARE: Final = 1 / 8  # of a batch that is finished before it leaves: leaving copies the rest
 
@@ -30,10 +31,9 @@ class Decoder(ABC):
     part_name: the name it is registered by
     n_best: hypotheses per sentence that it returns, at most
     paths: hypotheses per sentence that it follows side by side
-    takes_phrases: whether it can hold to phrases that a translation must contain
-    takes_shortlist: whether part of the vocabulary gives the same result as a vocabulary of that part
-    target: the text of target tokens, for searches that need text; see `use_pipeline`
+    target: the target side of the pipeline, for searches that need text; see `use_pipeline`
     source_text: ids of a source row -> its text, likewise
+    filters: filters of tokens by name, for constraints that have texts for them; likewise
     variation: number that varies the random draws for the same source; a criterion sets it by its seed and the update
     """
 
@@ -41,20 +41,23 @@ class Decoder(ABC):
     options: Any = None
     n_best: int = 1
     paths: int = 1
-    takes_phrases: bool = False
-    takes_shortlist: bool = True
-    target: Target | None = None
+    target: Side | None = None
     source_text: Callable[[Sequence[int]], str] | None = None
+    filters: Mapping[str, Filter] = MappingProxyType({})
     variation: int = 0
 
     def __init__(self, options: Any) -> None:
         self.options = options
 
+    @property
+    def takes_phrases(self) -> bool:
+        """Whether it can hold to phrases that a translation must contain: its options class says so."""
+        return getattr(self.options, "takes_phrases", False)
+
     def use_pipeline(self, pipeline: Pipeline) -> None:
         """Let the search read its tokens as text. pipeline: of the model that it searches"""
-        target = pipeline.target
-        self.source_text = pipeline.source.decode_line
-        self.target = Target(target.decode, lambda: [target.spelling(token) for token in range(target.size)])
+        self.source_text, self.target = pipeline.source.decode_line, pipeline.target
+        self.filters = TargetFilters(pipeline.target)
 
     def search(
         self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints] | None = None
@@ -68,7 +71,7 @@ class Decoder(ABC):
         """
         constraints = constraints or [Constraints()] * len(source)
         if not self.takes_phrases and any(constraint.phrases for constraint in constraints):
-            raise UserError(f"--decoder {self.part_name}: does not take phrases (give --decoder constrained-beam)")
+            raise UserError(f"--decoder {self.part_name}: does not take phrases{phrases_hint()}")
         with torch.inference_mode():
             return self.decode(prepared_scorer(scorer), source, constraints)
 

@@ -266,7 +266,7 @@ class Beam(Decoder):
 
         A hypothesis of the greatest length is ended there, and the log-probability of its EOS counts.
         """
-        filters = Filters(self.options, constraints, source, self.target)
+        filters = Filters(self.options, constraints, source, self.filters)
         beams = self.beams(self.options, filters.limits, source, constraints)
         beams.observer = self.observer
         state, groups = scorer.start(source), torch.arange(beams.groups, device=source.device)

@@ -4,7 +4,7 @@ Dimensions: N hypotheses of all sentences, t tokens that each has so far, V voca
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nmt.decoders.hypothesis import Constraints
 from nmt.decoders.options import SearchOptions
-from nmt.extensions.searches.avoid import Automaton, Target
+from nmt.filters.base import Filter, Forbid
 from nmt.symbols import BOS, EOS, PAD, UNK
 
 
@@ -34,12 +34,16 @@ class Filters:
     """All filters of a search, which write minus infinity into log_probs (N, V) where a token must not come next.
 
     constraints: of each source row
-    target: the text of target tokens; needed if a request avoids texts
+    others: filters by name, which the constraints have texts for
     limits: the most tokens of a translation of each source row; prefix and phrases are allowed on top
     """
 
     def __init__(
-        self, options: SearchOptions, constraints: Sequence[Constraints], source: Tensor, target: Target | None
+        self,
+        options: SearchOptions,
+        constraints: Sequence[Constraints],
+        source: Tensor,
+        others: Mapping[str, Filter],
     ) -> None:
         lengths = ((source != PAD).sum(1) - 1).tolist()  # without EOS
         rows = zip(lengths, constraints, strict=True)
@@ -47,13 +51,10 @@ class Filters:
         prefixes = [constraint.prefix for constraint in constraints]
         self._prefix_lengths = list(map(len, prefixes))
         self._prefix_tokens = torch.tensor(list(zip_longest(*prefixes, fillvalue=PAD)), device=source.device)  # P B
-        self._automata: list[Automaton | None] = [None] * len(constraints)
-        if any(constraint.avoid for constraint in constraints):
-            if target is None:
-                raise ValueError("avoiding texts needs the text of each token (Decoder.target)")
-            self._automata = [
-                target.automaton(constraint.avoid) if constraint.avoid else None for constraint in constraints
-            ]
+        self._others: list[list[Forbid]] = [
+            [others[name].begin(texts) for name, texts in constraint.filters.items() if texts]
+            for constraint in constraints
+        ]
 
     def __call__(self, log_probs: Tensor, prefixes: Prefixes) -> None:
         """Apply all filters; a constraint's prefix overrides what they forbid."""
@@ -66,8 +67,8 @@ class Filters:
             log_probs[:, token] = -math.inf
         if self.options.no_repeat_ngram:
             self._forbid_repeated_ngrams(log_probs, prefixes.tokens)
-        if any(self._automata):
-            self._forbid_texts(log_probs, prefixes)
+        if any(self._others):
+            self._forbid_by_others(log_probs, prefixes)
         if position >= prefixes.min_limit:  # leave only EOS to hypotheses of their greatest length
             leave_only(log_probs, torch.full_like(prefixes.limits, EOS), prefixes.limits <= position)
         if forced is not None:
@@ -82,17 +83,12 @@ class Filters:
         matches = (ngrams[:, :, :-1] == tokens[:, None, tokens.shape[1] - n + 1 :]).all(2)  # N t-n+1
         log_probs.scatter_(1, torch.where(matches, ngrams[:, :, -1], PAD), -math.inf)
 
-    def _forbid_texts(self, log_probs: Tensor, prefixes: Prefixes) -> None:
-        """Forbid each token that completes a text to avoid; one that ends within the forced prefix is accepted."""
+    def _forbid_by_others(self, log_probs: Tensor, prefixes: Prefixes) -> None:
         rows = zip(prefixes.sentences.tolist(), prefixes.tokens.tolist(), strict=True)
         for number, (sentence, tokens) in enumerate(rows):
-            if (automaton := self._automata[sentence]) is not None:
-                state = automaton.start
-                for length, token in enumerate(tokens, 1):
-                    state = int(automaton.after(state)[token])
-                    if length <= self._prefix_lengths[sentence] and automaton.is_forbidden(state):
-                        state = automaton.start
-                log_probs[number].masked_fill_(automaton.forbidden(state).to(log_probs.device), -math.inf)
+            for forbid in self._others[sentence]:
+                forbidden = torch.from_numpy(forbid(tokens, self._prefix_lengths[sentence]))
+                log_probs[number].masked_fill_(forbidden.to(log_probs.device), -math.inf)
 
 
 def leave_only(log_probs: Tensor, tokens: Tensor, rows: Tensor, values: Tensor | None = None) -> None:

@@ -18,6 +18,6 @@ class Greedy(Decoder):
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder; one hypothesis per sentence, scored by its log-probability."""
-        filters = Filters(self.options, constraints, source, self.target)
+        filters = Filters(self.options, constraints, source, self.filters)
         hypotheses = run_search(scorer, source, 1, filters, lambda log_probs, rows, step: log_probs.argmax(1))
         return [[hypothesis] for hypothesis in hypotheses]

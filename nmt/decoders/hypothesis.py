@@ -1,6 +1,7 @@
 """What a search is given for each sentence and what it returns. Without torch."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -11,12 +12,12 @@ class Constraints:
 
     prefix: target ids that it begins with
     phrases: sequences of target ids that it contains, in any order; a part of another phrase is contained in that one
-    avoid: texts that it does not contain as whole words, however they are cut into tokens
+    filters: texts for filters of tokens (`nmt list filter`), by their names
     """
 
     prefix: tuple[int, ...] = ()
     phrases: tuple[tuple[int, ...], ...] = ()
-    avoid: tuple[str, ...] = ()
+    filters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def num_tokens(self) -> int:

@@ -1,8 +1,8 @@
 """The options of greedy and beam search. Without torch, so that `--help` answers at once."""
 
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
-from nmt import opt, options_class
+from nmt import opt, options_class, registry
 from nmt.options import as_dict
 
 MAX_BEAM_SIZE: Final = 10_000  # far more than helps; the memory of a sentence grows with it
@@ -15,10 +15,25 @@ def search_signature(name: str, options: Any) -> str:
     return "|".join([name, *(f"{key}:{value}" for key, value in values.items())])
 
 
+def phrase_decoders() -> list[str]:
+    """The decoders that take phrases, by name. Imports none."""
+    classes = {name: registry.options_class_of("decoder", name) for name in registry.names("decoder")}
+    return [name for name, cls in classes.items() if getattr(cls, "takes_phrases", False)]
+
+
+def phrases_hint() -> str:
+    """The end of a message about phrases: which decoder takes them."""
+    return f" (give --decoder {' or '.join(found)})" if (found := phrase_decoders()) else ""
+
+
 @options_class
 class SearchOptions:
-    """The options of every search: how long a translation may be, and which tokens it may have."""
+    """The options of every search: how long a translation may be, and which tokens it may have.
 
+    takes_phrases: whether the search can hold to phrases that a translation must contain
+    """
+
+    takes_phrases: ClassVar[bool] = False
     min_length: int = opt(
         1,
         "tokens that a translation has at least, EOS not counted, even where that is more than the most",

@@ -19,7 +19,6 @@ from nmt.translate.engine import SearchEngine
 from nmt.translate.options import AUTO_ENGINE, TranslatorOptions
 
 MODEL_KINDS: Final = ("model", "checkpoint")  # of the folders that every engine is offered
-PHRASES_DECODER: Final = "constrained-beam"  # the search that holds to phrases
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class EngineRequest:
     @property
     def takes_phrases(self) -> bool:
         """Whether `phrase_search` holds to phrases that a translation must contain."""
-        return self.phrase_search.name == PHRASES_DECODER
+        return getattr(self.phrase_search.options, "takes_phrases", False)
 
     def opener(self, name: str, **options: Any) -> Callable[[], SearchEngine]:
         """A function that opens another engine for the same search. options: that differ"""
@@ -128,7 +127,7 @@ def _open_folder(request: EngineRequest, name: str, engine: Engine) -> SearchEng
     if request.options.engine not in (AUTO_ENGINE, name):
         reason = reason or f"--engine {request.options.engine} cannot read it"
     if request.phrase_search is not request.search:
-        reason = reason or "--glossary needs our own search"
+        reason = reason or "phrases, as of --glossary, need our own search"
     if reason:
         folder = next(f for f, kind in zip(request.folders, request.kinds, strict=True) if kind in engine.folder_kinds)
         raise UserError(f"{quoted(folder)}: is a folder for {engine.title}: {reason}")

@@ -4,17 +4,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from nmt import UserError, opt, options_class, register
+from nmt import UserError, register
 from nmt.errors import ResourceError, quoted, unknown
+from nmt.metrics.options import BleuOptions
 from nmt.metrics.sacrebleu import SacreBleuMetric
 
 TOKENIZER_PACKAGES: Final = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
-
-
-@options_class
-class BleuOptions:
-    tokenize: str = opt("13a", "sacreBLEU's tokenizer (13a, intl, char, ...); none for text that is tokenised already")
-    lowercase: bool = opt(False, "compare without case")
 
 
 @register("metric", "bleu", BleuOptions)

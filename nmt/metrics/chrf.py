@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from nmt import opt, options_class, register
+from nmt import register
+from nmt.metrics.options import ChrfOptions
 from nmt.metrics.sacrebleu import SacreBleuMetric
 
 if TYPE_CHECKING:
@@ -12,11 +13,6 @@ if TYPE_CHECKING:
 
 MAX_NGRAM_CHARACTERS: Final = 6
 BETA: Final = 2  # the weight of recall relative to precision
-
-
-@options_class
-class ChrfOptions:
-    lowercase: bool = opt(False, "compare without case")
 
 
 @register("metric", "chrf", ChrfOptions)

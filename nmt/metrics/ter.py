@@ -2,13 +2,9 @@
 
 from typing import Any, ClassVar
 
-from nmt import opt, options_class, register
+from nmt import register
+from nmt.metrics.options import TerOptions
 from nmt.metrics.sacrebleu import SacreBleuMetric
-
-
-@options_class
-class TerOptions:
-    case_sensitive: bool = opt(False, "TER compares with case; sacreBLEU's default is without")
 
 
 @register("metric", "ter", TerOptions)

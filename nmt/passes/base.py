@@ -5,7 +5,7 @@ are an instance of the options class of the pass too. Several passes lie around 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,14 +20,14 @@ class Searches:
 
     models: the folders or runs as they were given
     search: its decoder, which takes phrases if a pass asked for that
-    options, avoid: see Translator
+    options, filter_texts: see Translator
     open: a further translator of the same models, with other options and another decoder
     """
 
     models: Sequence[str]
     search: Part
     options: TranslatorOptions
-    avoid: Sequence[str]
+    filter_texts: Mapping[str, Sequence[str]]
     open: Callable[[TranslatorOptions, Part], Translator]
 
 

@@ -1,14 +1,15 @@
 """Reporters: what receives the lines and numbers that a training reports. They run on the first rank alone.
 
-A reporter is in use when one of its options has another value than its default, or if it says so itself. Its options are
-options of `nmt train`. metrics.jsonl is none of them: a checkpoint holds its length, so that a resumed run cuts it back.
+A reporter is in use when one of its options has another value than its default, or where its options class has a method
+`is_active` that says so. Its options are options of `nmt train`. metrics.jsonl is none of them: a checkpoint holds its length,
+so that a resumed run cuts it back.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nmt.report.status import LogWindow, RunStatus
+from nmt.report.run_status import RunStatus
 
 
 class Reporter:
@@ -25,11 +26,6 @@ class Reporter:
     def __init__(self, options: Any, folder: Path) -> None:
         """Raises UserError for a package that is not installed."""
 
-    @classmethod
-    def is_wanted(cls) -> bool:
-        """Whether it is in use without a flag."""
-        return False
-
     def start(self) -> None:
         """Start, when the files of the run are open."""
 
@@ -45,7 +41,13 @@ class Reporter:
     def examples(self, examples: Sequence[tuple[str, str, str]]) -> None:
         """A few examples of a validation: (source, translation, reference)."""
 
-    def show(self, status: RunStatus, window: LogWindow) -> None:
+    def update(self, run: Any, data: Any) -> None:
+        """An update was made of a run (nmt.train.run.Run), which is only to be looked at.
+
+        data: that of the update on this rank (nmt.data.loader.UpdateBatches)
+        """
+
+    def show(self, status: RunStatus) -> None:
         """The state of the run, at most once a second; only for one that draws."""
 
     def close(self) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from nmt import register
+from nmt.files import open_to_append
 from nmt.log import log
-from nmt.report.appended import open_to_append
-from nmt.report.status import TRAIN_LOG
+from nmt.report.run_status import TRAIN_LOG
 from nmt.reporters.base import Reporter
 from nmt.reporters.options import LogLinesOptions
 
@@ -19,11 +19,6 @@ class LogLines(Reporter):
 
     def __init__(self, options: Any, folder: Path) -> None:
         self._path = folder / TRAIN_LOG
-
-    @classmethod
-    def is_wanted(cls) -> bool:
-        """See Reporter."""
-        return True
 
     def start(self) -> None:
         """Raises ResourceError if train.log cannot be opened."""

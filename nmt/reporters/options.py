@@ -5,4 +5,8 @@ from nmt import options_class
 
 @options_class
 class LogLinesOptions:
-    """Log lines are always written."""
+    """None: log lines are always written."""
+
+    def is_active(self) -> bool:
+        """Whether it is in use without an option: always."""
+        return True

@@ -13,8 +13,8 @@ from nmt.checkpoint import LoadedModel
 from nmt.log import log
 from nmt.signals import Signals
 from nmt.text.context import DocumentLines
-from nmt.translate.forced_decoding import score
 from nmt.translate.line_warnings import RateLimitedWarnings
+from nmt.translate.pair_scores import score
 from nmt.translate.results import Failure, PairScore
 from nmt.translate.windows import LineEstimate, pairs, place_of
 

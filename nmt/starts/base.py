@@ -16,6 +16,7 @@ from nmt.checkpoint import NoRandomWeights, build_model, weights_of
 from nmt.models.base import Model
 from nmt.models.saved import ModelFacts
 from nmt.text.pipeline import Pipeline
+from nmt.train.weight_average import WeightAverage
 
 
 @dataclass
@@ -57,6 +58,10 @@ class Start:
 
     def change(self, model: Model) -> None:
         """Change a model that has just been built, before a criterion and an optimizer are; also that of a resumed run."""
+
+    def average(self, model: Model) -> WeightAverage | None:
+        """The average of its weights that is validated and saved in place of them; None if it keeps none."""
+        return None
 
     def fit(self, run: Any, trained: TrainedModel) -> None:
         """Make the weights of --init-from fit a new run (nmt.train.run.Run), before they are put into its model."""

@@ -17,8 +17,5 @@ class InitFromOptions:
         "what a new run takes of the run of --init-from beside its weights: optimizer (its state), schedule (that, and the "
         "number of the update) or all (also the position in the same data); what is not taken begins anew",
         must_stay=True,
+        needs=("init_from",),
     )
-
-    def __post_init__(self) -> None:
-        if self.init_state != "none" and self.init_from is None:
-            raise ValueError(f"--init-state {self.init_state}: needs the run to take it from (give --init-from RUN)")

@@ -1,20 +1,18 @@
 """Lines of text files as every command reads them: bytes that end at LF and nowhere else (docs/reference/contract.md).
 
-A text is a plain file, a compressed file, any of these in an archive, or a test set of WMT in sgm (NIST's format of mteval),
-which has a line for each `<seg>`.
+A text is a plain file or a compressed one, or what a storage (nmt.storages.base) makes of files and paths.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from nmt.errors import InputError, quoted
 from nmt.signals import StopCheck
-from nmt.text.archive import open_file
-from nmt.text.compression import ChunkReader, Stream
+from nmt.storages.base import open_text, storages
+from nmt.storages.streams import Stream
 
 BOM: Final = b"\xef\xbb\xbf"
 # Encodings of wide characters: byte order marks, bytes of a character, and the least share of NULs in a line of Latin letters.
@@ -23,17 +21,9 @@ WIDE_ENCODINGS: Final = (
     ("UTF-16", (b"\xff\xfe", b"\xfe\xff"), 2, 0.4),
 )
 COUNT_BLOCK_BYTES: Final = 1 << 20
-COMPRESSED_NAME: Final = r"(\.(gz|bz2|xz))?$"  # how the name of a text ends that may be compressed
-STORAGE_ENDINGS: Final = re.compile(rf"(\.sgm)?{COMPRESSED_NAME}", re.IGNORECASE)
-SGM_NAME: Final = re.compile(rf"\.sgm{COMPRESSED_NAME}", re.IGNORECASE)
+COMPRESSED_NAME: Final = r"(\.(gz|bz2|xz))?$"  # how the name of a file ends that may be compressed
 NOT_TEXT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # categories Cc, Zl and Zp
-# The only tags that matter: segments, and sets (srcset, refset, tstset), whose end shows that the file is whole.
-TAG: Final = re.compile(rb"</?(?:seg|[a-z]+set)\b[^<>]*>", re.IGNORECASE)
-TAG_IN_SEGMENT: Final = re.compile(rb"</seg\s*>|<seg\b[^<>]*>", re.IGNORECASE)
-ENTITY: Final = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#[xX]([0-9a-fA-F]{1,6}));")
-NAMED_ENTITIES: Final = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'"}
 MAX_RAW_LINE_BYTES: Final = 1 << 24  # a line takes ten times its size in memory
-MAX_SEGMENT_BYTES: Final = 1 << 20  # the longest of WMT's are some thousand
 # White space and what has no width: soft hyphen, joiners, fillers, marks of direction, variation selectors, tags.
 is_invisible: Final = re.compile(
     "[\\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
@@ -87,28 +77,17 @@ def _wide_encoding(raw: bytes) -> str | None:
     return None
 
 
-@contextmanager
-def open_text(path: Path, whole: bool = False) -> Iterator[Stream]:
-    """The lines of a text as bytes, decompressed; an sgm file, recognised by its name, has a line for each segment.
-
-    Opening and reading raise UserError for a missing file or member, InputError for a damaged one, ArtefactError for
-    a hostile archive. whole: see `open_file`
-    """
-    with open_file(path, whole) as file:
-        is_sgm = SGM_NAME.search(path.name)
-        yield Stream(ChunkReader(_segments(_lines(file, path), path)), file.place, file.disk) if is_sgm else file
-
-
 def raw_lines(path: Path) -> Iterator[bytes]:
     """The lines of a text as bytes, each with its LF, which the last may lack.
 
     Raises the errors of open_text, and InputError for a line of more than MAX_RAW_LINE_BYTES.
     """
     with open_text(path) as file:
-        yield from _lines(file, path)
+        yield from lines_within(file, path)
 
 
-def _lines(file: Stream, path: Path) -> Iterator[bytes]:
+def lines_within(file: Stream, path: Path) -> Iterator[bytes]:
+    """The lines of an open text. Raises InputError for one of more than MAX_RAW_LINE_BYTES."""
     for number, line in enumerate(iter(partial(file.readline, MAX_RAW_LINE_BYTES + 1), b""), 1):
         if len(line) > MAX_RAW_LINE_BYTES:
             raise InputError(f"{quoted(path)}:{number}: more than {MAX_RAW_LINE_BYTES >> 20} MiB without a line end")
@@ -162,62 +141,6 @@ def count_lines(path: Path, check: StopCheck = lambda: None) -> int:
 
 
 def text_name(path: Path) -> str:
-    """The name of a text without the endings of its storage: `dev.en` for `dev.en.sgm.gz`."""
-    return STORAGE_ENDINGS.sub("", path.name)
-
-
-def _segments(lines: Iterable[bytes], path: Path) -> Iterator[bytes]:
-    """The text of each segment in order, as one line with LF; a segment without text is an empty line.
-
-    Entities are decoded once. The lines of a segment are joined by spaces. Text outside of segments is skipped.
-    Raises InputError with FILE:LINE for nested segments, an end without a beginning, and a file that is cut.
-    """
-    parts: list[bytes] | None = None  # the lines of the open segment
-    in_set, num_segments, number = False, 0, 0
-    first_line, size = 0, 0  # of the open segment, size in bytes
-    for number, line in enumerate(lines, 1):
-        start = 0
-        while True:
-            tag = (TAG if parts is None else TAG_IN_SEGMENT).search(line, start)
-            if parts is not None:
-                parts.append(line[start : tag.start() if tag else None].strip())
-                size += len(parts[-1])
-                if size > MAX_SEGMENT_BYTES:
-                    raise _malformed(path, first_line, f"a segment of more than {MAX_SEGMENT_BYTES:,} bytes")
-            if tag is None:
-                break
-            start, is_end = tag.end(), tag[0].startswith(b"</")
-            if not tag[0].lower().startswith((b"<seg", b"</seg")):
-                in_set = not is_end
-            elif is_end == (parts is None):
-                problem = "</seg> without <seg>" if is_end else f"<seg> in that of line {first_line}"
-                raise _malformed(path, number, problem)
-            elif parts is None:
-                parts, first_line, size = [], number, 0
-            else:
-                yield _decode_entities(b" ".join(filter(None, parts)), path, number) + b"\n"
-                parts, num_segments = None, num_segments + 1
-    if parts is not None or in_set:
-        line_number = number if parts is None else first_line
-        raise _malformed(path, line_number, "the file ends before </seg> or the set's end")
-    if not num_segments:
-        raise _malformed(path, max(number, 1), "no <seg> in the file")
-
-
-def _malformed(path: Path, number: int, problem: str) -> InputError:
-    return InputError(f"{quoted(path)}:{number}: not sgm: {problem}")
-
-
-def _decode_entities(segment: bytes, path: Path, number: int) -> bytes:
-    """A segment with XML's entities decoded; other text that looks like an entity stays."""
-
-    def decoded(entity: re.Match[bytes]) -> bytes:
-        name, decimal, hexadecimal = entity.groups()
-        if name:
-            return NAMED_ENTITIES[name]
-        code = int(decimal) if decimal else int(hexadecimal, 16)
-        if not code or code > 0x10FFFF or 0xD800 <= code < 0xE000:
-            raise _malformed(path, number, f"{entity.group().decode()} is no character")
-        return b" " if code == ord("\n") else chr(code).encode()  # a segment stays one line
-
-    return ENTITY.sub(decoded, segment)
+    """The name of a text without the endings of its storage: `dev.en` for `dev.en.gz`."""
+    storage = "|".join(re.escape(ending) for storage in storages() for ending in storage.endings)
+    return re.sub(rf"({storage})?{COMPRESSED_NAME}", "", path.name, flags=re.IGNORECASE)

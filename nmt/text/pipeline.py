@@ -2,11 +2,10 @@
 
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from itertools import accumulate, pairwise, repeat, takewhile
+from itertools import accumulate, pairwise, repeat
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -132,10 +131,6 @@ class TextPreparer:
         parts = self._symbols.split(text)
         return _joined(self._undone(part.strip(" ")) if i % 2 == 0 else part for i, part in enumerate(parts))
 
-    def leading_tags(self, text: str) -> str:
-        """The tags at the beginning of a raw text, with a space between them."""
-        return " ".join(takewhile(self.tags.__contains__, text.split())) if self.tags else ""
-
     def _undone(self, text: str) -> str:
         return self._tokenizer.detokenize(text if self.truecaser is None else self.truecaser.undo(text))
 
@@ -238,20 +233,6 @@ class Side:
     def pieces(self, text: str) -> list[str]:
         """The names of the tokens of a line of raw text."""
         return [self.piece(token) for token in self.in_reading_order(self.encode(text))]
-
-    def distinct_pieces(self, place: object) -> list[str]:
-        """The names of all tokens by id, for toolkits that know tokens by them. place: of the model, for the error
-
-        Raises UserError if two tokens have the same name.
-        """
-        pieces = [self.piece(token) for token in range(self.size)]
-        if len(set(pieces)) < len(pieces):
-            twice = quoted(next(piece for piece, times in Counter(pieces).items() if times > 1))
-            raise UserError(
-                f"{quoted(place)}: two entries of its vocabulary are written '{twice}', one may be a control symbol; "
-                "other toolkits cannot tell them apart"
-            )
-        return pieces
 
     def word_of_tokens(self, tokens: Sequence[int]) -> list[int]:
         """The number of the word that each token of a translation belongs to, as the spaces divide its text.

@@ -89,20 +89,6 @@ def backwards(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.repeat(2 * ends - lengths - 1, lengths) - np.arange(int(lengths.sum()))
 
 
-def word_starts(
-    ids: NDArray[Any], lengths: NDArray[np.int64], begins_word: NDArray[np.bool_], ends_word: NDArray[np.bool_]
-) -> NDArray[np.int64]:
-    """(W,) the position of the first token of each word of N texts. No word continues into the next text.
-
-    ids: of all texts, in reading order; lengths: (N,) of each
-    begins_word, ends_word: (V,) whether a token begins a word, or ends one
-    """
-    begins = begins_word[ids]
-    begins[1:] |= ends_word[ids[:-1]]
-    begins[(np.cumsum(lengths) - lengths)[lengths > 0]] = True
-    return np.flatnonzero(begins)
-
-
 class Vocabulary(Protocol):
     """Text to ids and back. The only control symbol that text can give is UNK, for what has no entry."""
 

@@ -27,7 +27,8 @@ from nmt.files import Count, check_writable
 from nmt.options import options_of
 from nmt.runs import ADAPTER, TRAINING, WEIGHTS, update_of
 from nmt.train.options import AUTO, TrainOptions
-from nmt.train.run import Progress, Run
+from nmt.train.progress import Progress
+from nmt.train.run import Run
 
 MAX_LISTED_SETTINGS: Final = 5  # of those that differ from a checkpoint's
 

@@ -6,7 +6,8 @@ from nmt.artefact import Artefact
 from nmt.errors import DivergedError
 from nmt.runs import newest_whole, update_of
 from nmt.train.checkpointing import SavedState, choice_of_leader, put_state, set_newer_aside
-from nmt.train.run import REDUCED_UPDATES, LossWatch, Rollback, Run, stage_of
+from nmt.train.progress import LossWatch, Rollback, stage_of
+from nmt.train.run import REDUCED_UPDATES, Run
 from nmt.train.saving import finish_save
 
 MAX_SKIPPED_UPDATES: Final = 10  # in a row

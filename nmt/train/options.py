@@ -1,7 +1,4 @@
-"""The options of `nmt train` and `nmt average`, and periods as users write them.
-
-A period is `500u` updates, `1e` epochs or `10m` minutes; `500u,10m` is whichever comes first.
-"""
+"""The options of `nmt train` and `nmt average`."""
 
 import math
 import re
@@ -13,47 +10,13 @@ from nmt import opt, options_class, registry
 from nmt.dist import MAX_WAIT_MINUTES
 from nmt.errors import quoted
 from nmt.options import MAX_PROCESSES, MAX_THREADS, REQUIRED, flag_of, names_of, options_of
+from nmt.train.periods import parse_period, parse_periods
 
 if TYPE_CHECKING:
     from nmt.data.mixture import Stage
 
 AUTO: Final = "auto"
 MIN_BLEU: Final = 5.0  # below it, more BLEU is mostly chance, and the loss tells better checkpoints from worse
-
-CLOCK_SHARE: Final = 0.05  # of the time, at most, for validations that are due by the clock alone
-UNITS: Final = {"u": "updates", "e": "epochs", "m": "minutes"}
-
-
-def parse_period(text: str) -> tuple[float, str]:
-    """(count, unit) of a period, the unit one of `UNITS`; a bare number means updates, and minutes may have a fraction.
-
-    Raises ValueError for any other text.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([uem]?)", text.strip(), re.ASCII)
-    if match is None or not 0 < float(match[1]) < 2**63:  # the seconds of a longer one may be infinite
-        raise ValueError(f"'{text}': not a period (give 500u for updates, 1e for epochs or 10m for minutes)")
-    count, unit = float(match[1]), match[2] or "u"
-    if unit != "m" and not count.is_integer():
-        raise ValueError(f"'{text}': not a whole number of {UNITS[unit]}")
-    return count, unit
-
-
-def parse_periods(text: str) -> list[tuple[float, str]]:
-    """The periods of a text such as `500u,10m`, each as `parse_period` gives it, in the order of the text.
-
-    Raises ValueError for any other text, and for two periods of one unit.
-    """
-    periods = [parse_period(part) for part in text.split(",")]
-    units = [unit for _, unit in periods]
-    if len(units) > len({*units}):
-        raise ValueError(f"'{text}': give at most one period for each unit, such as 500u,10m")
-    return periods
-
-
-def without_minutes(text: str) -> str:
-    """A period without its minutes, if it has others too: what decides when `--valid-every` counts."""
-    parts = [part.strip() for part in text.split(",")]
-    return ",".join([part for part in parts if not part.endswith("m")] or parts)
 
 
 def parse_stages(words: Sequence[str]) -> "list[Stage]":
@@ -106,9 +69,9 @@ def _stage(weights: dict[str, float], count: int | None = None, unit: str = "") 
     return Stage({} if temperature is not None else weights, temperature, updates, epochs)
 
 
-@registry.open_options_class("start", "noise", "reporter", "training-speedup")
+@registry.open_options_class("start", "noise", "reporter", "preview", "training-speedup")
 class TrainOptions:
-    """The options of training itself, with those of starts, noises and reporters; those of other parts are their own.
+    """The options of training itself, with those of starts, noises, reporters and previews; those of other parts are their own.
 
     A run that is resumed must keep what decides its mathematics and the meaning of its scores: the options that are declared
     with `must_stay`, and all of its model, criterion, optimizer and schedule.
@@ -184,14 +147,6 @@ class TrainOptions:
     clip_norm: float = opt(
         0.0, "largest 2-norm of the gradient; 0 does not clip, as the paper", minimum=0, must_stay=True
     )
-    ema: float = opt(
-        0.0,
-        "decay of a moving average of the weights, 0.999; it is validated, saved and translated with; 0 is none",
-        aliases=("ema-decay",),
-        minimum=0,
-        below=1,
-        must_stay=True,
-    )
     on_divergence: Literal["stop", "rollback"] = opt(
         "stop",
         "stop after ten losses in a row that are not finite; rollback goes on from the last checkpoint before, with other "
@@ -207,7 +162,6 @@ class TrainOptions:
         "keep only the input of each layer and recompute the rest: less memory, a third more work",
         aliases=("checkpoint-activations",),
     )
-    dry_run: bool = opt(False, "print what the run would take and cost, measured in seconds, and keep nothing")
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
     devices: int = opt(
         1,
@@ -274,69 +228,26 @@ def lasting(options: TrainOptions) -> list[str]:
     return [option.name for option in options_of(type(options)) if option.must_stay]
 
 
-class Timer:
-    """Reports after each update whether a period has passed. Minutes count from the process's start or the last `restart`.
-
-    text: one or several periods, of which the first to pass makes it due
-    """
-
-    def __init__(self, text: str) -> None:
-        counts = {unit: count for count, unit in parse_periods(text)}
-        self._minutes = counts.pop("m", None)
-        self._counts = {unit: int(count) for unit, count in counts.items()}
-        self._began = self._rest = 0.0
-
-    def is_due(self, update: int, epoch_ended: int | None, seconds: float) -> bool:
-        """Whether a period has passed.
-
-        epoch_ended: number of the epoch that ended with the update, if any
-        seconds: since the start of the process
-        """
-        by_clock = self._minutes is not None and seconds - self._began >= self._pause(self._minutes)
-        return by_clock or self._is_due_by_count(update, epoch_ended)
-
-    def is_regular(self, update: int, epoch_ended: int | None) -> bool:
-        """Whether a timer that is due would be so without the clock: by updates or epochs, or because it has only minutes."""
-        return not self._counts or self._is_due_by_count(update, epoch_ended)
-
-    def restart(self, seconds: float, took: float = 0.0) -> None:
-        """Begin a new period of minutes, after what was due is done.
-
-        seconds: since the start of the process
-        took: seconds that the work took. If the timer has updates or epochs too, it waits so many minutes that such work
-            takes at most CLOCK_SHARE of the time
-        """
-        self._began, self._rest = seconds, took / CLOCK_SHARE - took if self._counts else 0.0
-
-    def seconds_left(self, update: int, epochs: float, seconds: float, per_update: float, per_epoch: float) -> float:
-        """Estimated seconds until the timer is due.
-
-        epochs: read so far; per_update, per_epoch: seconds of an update and of an epoch
-        """
-        done, each = {"u": float(update), "e": epochs}, {"u": per_update, "e": per_epoch}
-        left = [(count - done[unit] % count) * each[unit] for unit, count in self._counts.items()]
-        if self._minutes is not None:  # which an update in progress delays
-            left.append(max(0.0, per_update, self._pause(self._minutes) - (seconds - self._began)))
-        return min(left)
-
-    def _is_due_by_count(self, update: int, epoch_ended: int | None) -> bool:
-        done = {"u": update, "e": epoch_ended}
-        return any((number := done[unit]) is not None and number % count == 0 for unit, count in self._counts.items())
-
-    def _pause(self, minutes: float) -> float:
-        """Seconds from a restart until minutes have passed."""
-        return max(60 * minutes, self._rest)
-
-
 @options_class
 class AverageOptions:
     output: str = opt(REQUIRED, "model folder to write", aliases=("o",))
-    run: str | None = opt(None, "run folder whose checkpoints are averaged")
-    last: int | None = opt(None, "the newest N checkpoints, or all if there are fewer", minimum=1)
-    best: int | None = opt(
-        None, "the N checkpoints with the best validation scores, or all if there are fewer", minimum=1
+    run: str | None = opt(None, "run folder whose checkpoints are averaged", excludes=("checkpoint",))
+    last: int | None = opt(
+        None,
+        "the newest N checkpoints, or all if there are fewer",
+        minimum=1,
+        needs=("run",),
+        excludes=("best",),
     )
-    every_minutes: float = opt(0.0, "with --last: take only checkpoints this many minutes of training apart", minimum=0)
+    best: int | None = opt(
+        None,
+        "the N checkpoints with the best validation scores, or all if there are fewer",
+        minimum=1,
+        needs=("run",),
+    )
+    every_minutes: float = opt(
+        0.0, "take only checkpoints this many minutes of training apart", minimum=0, needs=("last",)
+    )
     checkpoint: tuple[str, ...] = opt((), "named checkpoint or model folders, instead of --run")
     score: str | None = opt(
         None, "prepared data: show the loss on its development set of each checkpoint and of the mean"
@@ -348,11 +259,7 @@ class AverageOptions:
     json: bool = opt(False, "print the averaged folders and the scores (null if not finite) as JSON")
 
     def __post_init__(self) -> None:
-        if (self.run is None) == (not self.checkpoint):
+        if self.run is None and not self.checkpoint:
             raise ValueError("give either --run or --checkpoint")
-        if self.run is not None and (self.last is None) == (self.best is None):
-            raise ValueError("give one of --last N and --best N")
-        if self.run is None and (self.last is not None or self.best is not None):
-            raise ValueError("--last and --best choose checkpoints of a --run")
-        if self.every_minutes and self.last is None:
-            raise ValueError("--every-minutes belongs to --last")
+        if self.run is not None and self.last is None and self.best is None:
+            raise ValueError("--run: give one of --last N and --best N")

@@ -15,15 +15,12 @@ from typing import Any, Final
 
 import msgspec
 
-from nmt import registry
+from nmt.data.loader import UpdateBatches
 from nmt.errors import ResourceError, naming, quoted, storage_error
+from nmt.files import open_to_append
 from nmt.log import log
-from nmt.quantities import clock, operations, size
-from nmt.report.appended import open_to_append
-from nmt.report.saved_status import STATUS_FILE, EndReason, RunEnd, SavedStatus, save_status
-from nmt.report.status import LOSS_TEXT_PARTS, METRICS_FILE, LogWindow, RunStatus, loss_text
+from nmt.report.run_status import METRICS_FILE, STATUS_FILE, EndReason, RunEnd, RunStatus, SavedStatus, save_status
 from nmt.reporters.base import Reporter
-from nmt.train.options import TrainOptions
 
 SHOW_SECONDS: Final = 1.0
 STATUS_SECONDS: Final = 5.0  # between two writes of the status: each waits for the disk
@@ -34,7 +31,7 @@ class NoReport:
 
     def _ignore(self, *_: object) -> None: ...
 
-    close = cut = end = record = show = sync = training = validation = write_status = _ignore
+    close = cut = end = record = show = sync = training = update = validation = write_status = _ignore
 
     def line(self, text: str) -> None: ...
 
@@ -43,21 +40,6 @@ class NoReport:
 
     def offset(self) -> int:
         return 0
-
-
-class LogOnlyReport(NoReport):
-    """The report of a dry run: log lines, and no file."""
-
-    def line(self, text: str) -> None:
-        log.info(text)
-
-
-def reporters_in_use(options: TrainOptions, folder: Path) -> list[Reporter]:
-    """The reporters of a run whose options are given, and those that are in use without, in their order."""
-    given = {entry.name for entry in registry.active("reporter", options)}
-    classes: dict[str, Any] = {name: registry.find("reporter", name).cls for name in registry.names("reporter")}
-    used = [(cls.order, name, cls) for name, cls in classes.items() if name in given or cls.is_wanted()]
-    return [cls(options, folder) for _, _, cls in sorted(used)]
 
 
 class Report:
@@ -155,39 +137,24 @@ class Report:
         """Whether `show` has something to do: at most once a second, and only where a reporter draws."""
         return self._draws and time.monotonic() - self._shown >= SHOW_SECONDS
 
-    def show(self, status: RunStatus, window: LogWindow) -> None:
+    def show(self, status: RunStatus) -> None:
         """Give the state of the run to the reporters that draw it."""
         self._shown = time.monotonic()
         for reporter in self._reporters:
             if reporter.draws:
-                reporter.show(status, window)
+                reporter.show(status)
 
-    def training(self, status: RunStatus, window: LogWindow) -> None:
-        """Log the updates of a window. Where a reporter draws the same numbers, the screen gets no line of them."""
-        losses, total = window.losses, "" if status.total is None else f"/{status.total}"
-        loss = loss_text(losses.loss, losses.nll, digits=2) if losses.totals else "no loss"  # all updates were skipped
-        left = "unknown" if status.seconds_left is None else clock(status.seconds_left)
-        text = (
-            f"Ep. {status.epoch} : Up. {status.update}{total} : {loss} "
-            f": tokens/s {window.speed:.0f} : ETA {left} : memory {size(status.memory)} "
-            f": padding {100 * window.padding:.1f} % "
-            f": gNorm {status.gradient_norm:.3f} : L.r. {status.learning_rate:.4e} : cost {operations(status.flops)}"
-            + "".join(f" : {name} {mean:.4f}" for name, mean in losses.means().items() if name not in LOSS_TEXT_PARTS)
-            + (f" : skipped {window.skipped}" if window.skipped else "")
-        )
-        self._scalars(
-            status.update,
-            {**(losses.means() if losses.totals else {}), "speed": window.speed, "lr": status.learning_rate},
-        )
-        self.line(text, on_screen=not self._draws)
-        self.show(status, window)
-        self._status = SavedStatus(
-            total=status.total,
-            tokens_per_second=round(window.speed, 1),
-            seconds_left=status.seconds_left,
-            memory=status.memory,
-            line_seconds=round(status.events["log line"], 1),
-        )
+    def update(self, run: Any, data: UpdateBatches) -> None:
+        """Tell the reporters of an update of a run (nmt.train.run.Run) on this data."""
+        for reporter in self._reporters:
+            reporter.update(run, data)
+
+    def training(self, status: RunStatus) -> None:
+        """Log how the run stands. Where a reporter draws the same numbers, the screen gets no line of them."""
+        self._scalars(status.update, status.numbers())
+        self.line(status.line(), on_screen=not self._draws)
+        self.show(status)
+        self._status = status.saved()
         if time.monotonic() - self._status_written >= STATUS_SECONDS:
             self.write_status()
 

@@ -1,135 +1,24 @@
-"""What a training run reports: a record of each update, log lines, and its settings file."""
+"""What a run says of itself: what is trained, its validations, why it ended, and its settings file."""
 
 import errno
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-
-from nmt.data.loader import UpdateBatches
-from nmt.device import Memory
+from nmt import registry
 from nmt.errors import DivergedError, Interrupted, UserError, is_out_of_memory, one_line
 from nmt.files import write_file
-from nmt.models.base import Model
 from nmt.options import as_dict, flag_of, toml_line
-from nmt.report.saved_status import EndReason
-from nmt.report.status import LOSS_TEXT_PARTS, LogWindow, RunStatus, loss_text
+from nmt.report.run_status import LOSS_TEXT_PARTS, EndReason, loss_text
 from nmt.schedules.base import Schedule, rises_at
-from nmt.train.options import AUTO, MIN_BLEU, Timer, last_update
+from nmt.train.options import AUTO, MIN_BLEU, last_update
 from nmt.train.run import Run
-from nmt.train.update import Stats
 from nmt.train.validation import ValidationResult
 
 SETTINGS: Final = "settings.toml"
-NOT_SETTINGS: Final = ("json", "dry_run")  # options of one call of the command, not of the run
-EARLY_UPDATES: Final = (1, 2, 5, 10)  # of this process, each with a log line: a slow machine shows soon that it works
-MIN_SHOWN_UPDATES: Final = 5  # fewer have no steady loss and speed: the display then has those of the last log line
-
-
-class UpdateLog:
-    """Records updates, and logs them in windows.
-
-    timers: when the next validation and the next checkpoint are due, by name
-    """
-
-    def __init__(self, run: Run, timers: dict[str, Timer]) -> None:
-        self.run, self.timers = run, timers
-        self.window, self.first = LogWindow(), run.progress.update
-        self.updates_per_epoch = run.loader.updates_per_epoch()
-        self.memory, self.best = Memory(run.device), best_checkpoint(run)
-        self.shown = self.window
-        self.max_tokens = run.progress.limit.max_micro_batch_tokens
-        self.began = self.timed_from = time.monotonic()
-
-    @property
-    def made(self) -> int:
-        """Updates since this log began."""
-        return self.run.progress.update - self.first
-
-    def add(self, stats: Stats, data: UpdateBatches) -> None:
-        """Record an update."""
-        run, progress = self.run, self.run.progress
-        if (max_tokens := progress.limit.max_micro_batch_tokens) < self.max_tokens:
-            run.report.line(
-                f"update {progress.update}: out of memory with micro-batches of up to {self.max_tokens:,} tokens; it was made "
-                f"with at most {max_tokens:,} each, like those to come: the same gradient, but for dropout's draws"
-            )
-            self.max_tokens = max_tokens
-        flops = flops_of(run, data)
-        progress.flops += flops
-        progress.skipped += not stats.applied
-        if stats.applied:
-            progress.skipped_in_a_row = 0
-        elif progress.scale is None or progress.scale.factor == 1:  # else the scale was to blame, and is smaller now
-            progress.skipped_in_a_row += 1
-        if stats.applied or progress.skipped_in_a_row:
-            progress.watch.see(progress.update, stats.losses.loss, stats.applied)
-        sums = {"target_tokens": stats.tokens, "eflop": progress.flops / 10**18}
-        rates = {"lr": run.learning_rate(progress.update), "gradient_norm": stats.gradient_norm}
-        numbers = {**stats.losses.means(), **sums, **rates, "skipped": progress.skipped}
-        if progress.rollbacks:
-            numbers["rollbacks"] = len(progress.rollbacks)
-        run.report.record({"update": progress.update, "epoch": progress.epoch, **numbers})
-        now = time.monotonic()
-        if self.made == 1:  # it takes longer than others, and no estimate is based on it
-            self.timed_from = now
-        add_update(self.window, stats, flops, now - self.began)
-        if run.report.is_due():
-            if self.window.updates >= MIN_SHOWN_UPDATES:
-                self.shown = self.window
-            run.report.show(self._status(stats), self.shown)
-
-    def see_checkpoint(self) -> None:
-        """Look at the checkpoints after a save. The first one is logged, with the command that uses it."""
-        first, self.best = self.best is None, best_checkpoint(self.run)
-        if first and self.best is not None and not self.run.finished:
-            name, folder = self.best[0].name, self.run.folder
-            self.run.report.line(f"saved {name}; to try the model meanwhile: nmt translate --model {folder}")
-
-    def write(self, stats: Stats) -> None:
-        """Log the updates since the last call. stats: of the last update"""
-        self.shown = self.window
-        self.run.report.training(self._status(stats), self.window)
-        self.window = LogWindow()
-
-    def _status(self, stats: Stats) -> RunStatus:
-        run, progress = self.run, self.run.progress
-        total, seconds_left = self._end()
-        per_update = self.window.seconds / self.window.updates  # of the last updates
-        speeds = per_update, per_update * self.updates_per_epoch
-        so_far = progress.update, run.epochs, run.seconds
-        return RunStatus(
-            update=progress.update,
-            epoch=progress.epoch,
-            epochs=run.epochs,
-            learning_rate=run.learning_rate(progress.update),
-            gradient_norm=stats.gradient_norm,
-            flops=progress.flops,
-            memory=self.memory.peak(),
-            total=total,
-            seconds_left=seconds_left,
-            events={name: timer.seconds_left(*so_far, *speeds) for name, timer in self.timers.items()},
-            best=None if self.best is None else self.best[0].name + (f" ({self.best[1]})" if self.best[1] else ""),
-        )
-
-    def _end(self) -> tuple[int | None, float | None]:
-        """(updates of the whole run, seconds until its end), at the speed of this process; None where that is unknown."""
-        run, update = self.run, self.run.progress.update
-        seconds = None  # of an update
-        if self.made > 1:
-            seconds = (time.monotonic() - self.timed_from) / (self.made - 1)  # validation and saving count too
-        last = last_update(run.options, self.updates_per_epoch, update, run.epochs, seconds, run.seconds)
-        if last is None:
-            return None, None
-        last = max(last, update)
-        if last == update:
-            return last, 0.0
-        return last, None if seconds is None else (last - update) * seconds
 
 
 def certain_end(run: Run) -> int | None:
@@ -137,25 +26,6 @@ def certain_end(run: Run) -> int | None:
     options = replace(run.options, max_minutes=None)
     so_far = run.loader.updates_per_epoch(), run.progress.update, run.epochs
     return last_update(options, *so_far, seconds=None, seconds_so_far=0.0)
-
-
-def flops_of(run: Run, data: UpdateBatches, model: Model | None = None) -> int:
-    """The FLOPs of an update on this data, over all ranks. model: instead of the run's"""
-    lengths = torch.from_numpy(data.source_lengths), torch.from_numpy(data.target_lengths)
-    return run.criterion.training_flops(model or run.model, *lengths)
-
-
-def add_update(window: LogWindow, stats: Stats, flops: int, seconds: float) -> None:
-    """Add an update to a window's sums."""
-    window.updates += 1
-    window.seconds += seconds
-    window.real_tokens += stats.real
-    window.cells += stats.cells
-    window.flops += flops
-    window.skipped += not stats.applied
-    if stats.applied:
-        window.target_tokens += stats.tokens
-        window.losses.add(stats.losses)
 
 
 def report_validation(run: Run, result: ValidationResult, better: bool, sign: float) -> None:
@@ -218,8 +88,8 @@ def announce(run: Run) -> None:
         report.line(line)
     if run.model.cost_is_measured:
         report.line(f"the cost of a pair is measured at a few lengths and interpolated: {name} has no flops of its own")
-    if run.options.ema:
-        report.line(f"--ema {run.options.ema:g}: validations and checkpoints take the moving average of the weights")
+    if run.average is not None and run.average.note:
+        report.line(run.average.note)
     for line in _doubts(run):
         report.line(line)
     if run.validation is None:
@@ -309,6 +179,7 @@ def _reason_of_error(error: BaseException, update: int) -> tuple[EndReason, str]
 def save_settings(run: Run, parts: Any) -> None:
     """Write all settings as TOML, so that `nmt train --config RUN/settings.toml` continues the run."""
     if run.world.leads and not run.finished:
+        of_this_call = {"json", *registry.option_names("preview")}
         settings = (as_dict(run.options) | parts.as_dict()).items()
-        lines = (f"{toml_line(key, value)}\n" for key, value in settings if key not in NOT_SETTINGS)
+        lines = (f"{toml_line(key, value)}\n" for key, value in settings if key not in of_this_call)
         write_file(run.folder / SETTINGS, "".join(lines).encode(errors="surrogateescape"))

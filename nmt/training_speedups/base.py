@@ -24,8 +24,9 @@ class TrainingSpeedup:
     def change_layers(self, model: nn.Module) -> None:
         """Change how the layers of a newly built model are called, before the model is wrapped for all ranks."""
 
-    def change_updater(self, run: Any) -> None:
-        """Change `run.updater`, which makes the updates of a run (nmt.train.run.Run) that is being built."""
+    def updater(self, updater: Any, model: Any, criterion: Any) -> Any:
+        """What makes the updates: `updater` (nmt.train.update.Updater), or another one in its place."""
+        return updater
 
     def before_updates(self, run: Any) -> None:
         """Choose what is faster on this device, such as products, before micro-batches are tried and updates made.

@@ -70,7 +70,7 @@ class SharedTranslator:
 
     def idle(self) -> None:
         """Raise Interrupted if a worker got a signal; called while no line is waiting."""
-        if (number := self.world.fetch(STOP, 0)) is not None:
+        if self.world.posted(STOP) and (number := self.world.fetch(STOP, RANK_POLL_SECONDS)):
             raise Interrupted(int(number))
 
 

@@ -24,7 +24,7 @@ def engine_name(given: str) -> str:
     return name
 
 
-@registry.open_options_class("pass", "search-speedup")
+@registry.open_options_class("pass", "search-speedup", "filter", "wrapper")
 class TranslatorOptions:
     """The options of a Translator besides its models and its search."""
 
@@ -33,17 +33,6 @@ class TranslatorOptions:
         "log-probabilities",
         "mean of several models: of log-probabilities (Marian, Sockeye) or of probabilities (fairseq)",
     )
-    rerank: tuple[str, ...] = opt(
-        (),
-        "model folders or runs that re-rank the candidates of the search: of the same direction, also from right to left "
-        "(nmt prepare --right-to-left), of the other direction, or a language model",
-    )
-    rerank_weights: tuple[float, ...] = opt(
-        (), "weight of the score of the search, then of each --rerank, `1,0.5`; none: equal weights"
-    )
-    rerank_candidates: int | None = opt(
-        None, "with --rerank: candidates of the search; none: its beam size, else --n-best", minimum=1
-    )
     engine: str = opt(AUTO_ENGINE, ENGINE_HELP)
     batch_tokens: int | Literal["auto"] = opt(
         "auto",
@@ -51,7 +40,6 @@ class TranslatorOptions:
         minimum=1,
     )
     max_source_length: int = opt(1024, "tokens of a line; a longer line is cut, with a warning", minimum=1)
-    avoid: str | None = opt(None, "file of words and phrases, one a line, that no translation contains as whole words")
     raw_tokens: bool = opt(False, "print the model's tokens, separated by spaces, instead of words")
     word_scores: bool = opt(False, "print nats of each word and of the end (with --raw-tokens of each token)")
     alignment: str | None = opt(
@@ -66,9 +54,11 @@ class TranslatorOptions:
         minimum=0,
         maximum=1,
     )
-    replace_unk: bool = opt(False, "replace each unknown word by the source word with the most attention")
+    replace_unk: bool = opt(
+        False, "replace each unknown word by the source word with the most attention", excludes=("raw_tokens",)
+    )
     unk_dictionary: str | None = opt(
-        None, "with --replace-unk: file of source words and their translations, one pair a line"
+        None, "file of source words and their translations, one pair a line", needs=("replace_unk",)
     )
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
     replicas: int | None = opt(
@@ -83,21 +73,12 @@ class TranslatorOptions:
         "fp32; bf16 products by autocast; or a format of weights that `nmt list weight-format` describes",
         also=("bf16",),
     )
-    shortlist: str | None = opt(
-        None, "file of nmt shortlist: search only among tokens that may translate those of the source"
-    )
     threads: int | None = opt(None, "threads for CPU work; none: torch's default", minimum=1, maximum=MAX_THREADS)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "engine", engine_name(self.engine))
         if self.alignment not in (None, "hard", "soft") and not _is_weight(self.alignment):
             raise ValueError(f"--alignment {self.alignment}: must be hard, soft, or a number from 0 to 1")
-        if self.unk_dictionary is not None and not self.replace_unk:
-            raise ValueError("--unk-dictionary: has no effect without --replace-unk (give it too)")
-        if self.replace_unk and self.raw_tokens:
-            raise ValueError("--replace-unk: works on words, and --raw-tokens prints tokens (leave one of them out)")
-        if (self.rerank_weights or self.rerank_candidates is not None) and not self.rerank:
-            raise ValueError("--rerank-weights, --rerank-candidates: have no effect without --rerank (give it too)")
 
 
 def _is_weight(text: str) -> bool:

@@ -3,17 +3,13 @@
 import math
 from collections.abc import Iterator, Sequence
 from copy import copy
-from pathlib import Path
 from typing import cast
 
+from nmt import registry
 from nmt.batch import pad_rows
 from nmt.decoders.base import Decoder
 from nmt.decoders.hypothesis import Hypothesis
 from nmt.device import CAST_TO, Memory, Precision, autocast, default_threads, device_of
-from nmt.errors import UserError
-from nmt.extensions.searches.rerank import Reranker, with_candidates
-from nmt.extensions.searches.shortlist import search_shortlist
-from nmt.extensions.searches.shortlist_file import Shortlist
 from nmt.log import log
 from nmt.models.base import Model
 from nmt.nn.matmul import Products, using
@@ -23,10 +19,11 @@ from nmt.text.pipeline import Pipeline
 from nmt.translate.batch_size import auto_batch_tokens
 from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
 from nmt.translate.ensemble import Ensemble
-from nmt.translate.forced_decoding import force_decode, score
+from nmt.translate.forced_decoding import force_decode
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.replicas import Replicas
 from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, ResultOptions, retry_split
+from nmt.translate.wrapper import BatchSearch, SearchWrapper
 
 
 class OwnEngine(SearchEngine):
@@ -53,25 +50,24 @@ class OwnEngine(SearchEngine):
         self.device, self.max_source_length = str(device), options.max_source_length
         self.precision: Precision = cast(Precision, options.precision if options.precision in CAST_TO else "fp32")
         self.products, self.speedups = Products(), search_speedups(options)
-        if options.shortlist is not None and not decoder.takes_shortlist:
-            raise UserError("--shortlist: not for --decoder sampling and mbr (give --decoder beam or greedy)")
         for speedup in self.speedups:
             speedup.begin(self, decoder)
-        self.shortlist: Shortlist | None = None
-        if options.shortlist is not None:
-            self.shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, pipeline.sizes)
-        # a copy, which gets these languages
-        self.decoder = with_candidates(decoder, options.rerank_candidates) if options.rerank else copy(decoder)
+        self.decoder = copy(decoder)  # which gets these languages
+        self.wrappers: list[SearchWrapper] = [
+            e.cls(options, pipeline, scorer) for e in registry.active("wrapper", options)
+        ]
+        for wrapper in self.wrappers:
+            self.decoder = wrapper.decoder(self.decoder)
         self.decoder.use_pipeline(pipeline)
+        self._decode: BatchSearch = self.decoder.search
+        for wrapper in self.wrappers:
+            self._decode = wrapper.around(self._decode)
         self.signature, self.takes_phrases = self.decoder.signature, self.decoder.takes_phrases
         self.replicas, size = options.replicas or 1, options.batch_tokens
         if size == "auto":
             sharing = ranks if device.type == "cpu" else 1  # which have the same memory
             size = auto_batch_tokens(scorer, Memory(device), self.decoder.paths, self.replicas * sharing)
         self.batch_tokens, self.n_best = size, decoder.n_best
-        self.reranker: Reranker | None = None
-        if options.rerank:
-            self.reranker = Reranker(options, self.decoder, self.n_best, size, pipeline, device)
         self.result_options = ResultOptions(options)
         threads = max(1, (options.threads or default_threads()) // self.replicas)
         self._replicas = Replicas(self._search_batch, self.replicas, device, threads, self._prepare_weights)
@@ -82,6 +78,8 @@ class OwnEngine(SearchEngine):
         return self._replicas.in_order(batches, check)
 
     def score(self, sources: Sequence[str], targets: Sequence[str], check: StopCheck) -> list[PairScore | Failure]:
+        from nmt.translate.pair_scores import score
+
         limits = self.batch_tokens, self.max_source_length
         with (
             using(self.products),
@@ -93,9 +91,9 @@ class OwnEngine(SearchEngine):
     def _search_batch(self, lines: list[EncodedLine]) -> BatchOutcome:
         with using(self.products):
             outcomes, warning = retry_split(lambda part: self._candidates(lines[part]), len(lines))
-            if self.reranker is not None:
-                outcomes, rerank_warning = self.reranker([line.text for line in lines], outcomes)
-                warning = warning or rerank_warning
+            for wrapper in self.wrappers:
+                outcomes, wrapper_warning = wrapper.ranked([line.text for line in lines], outcomes, self.batch_tokens)
+                warning = warning or wrapper_warning
         return BatchOutcome(outcomes, warning)
 
     def _candidates(self, lines: list[EncodedLine]) -> list[list[Candidate] | Failure]:
@@ -103,11 +101,7 @@ class OwnEngine(SearchEngine):
         constraints, device = [line.constraints for line in lines], device_of(self.scorer)
         with autocast(device, self.precision):
             source = pad_rows([line.source for line in lines]).to(device)
-            if self.shortlist is None:
-                hypotheses = self.decoder.search(self.scorer, source, constraints)
-            else:
-                model = cast(Model, self.scorer)
-                hypotheses = search_shortlist(self.decoder, model, source, constraints, self.shortlist)
+            hypotheses = self._decode(self.scorer, source, constraints)
             found = [
                 (line, [hypothesis for hypothesis in row if math.isfinite(hypothesis.score)])
                 for line, row in zip(lines, hypotheses, strict=True)
@@ -131,7 +125,7 @@ class OwnEngine(SearchEngine):
 
     def _prepare_weights(self) -> None:
         """Prepare the models on a CPU for many searches; once, for all replicas."""
-        rerank_models = [model.loaded.model for model in self.reranker.models] if self.reranker else []
-        for model in (self.scorer, *rerank_models) if self.device == "cpu" else ():
+        models = [self.scorer, *(model for wrapper in self.wrappers for model in wrapper.models)]
+        for model in models if self.device == "cpu" else ():
             for speedup in self.speedups:
                 speedup.prepare(self, model)

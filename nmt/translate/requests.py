@@ -1,12 +1,14 @@
 """A line of input: the text to translate, and the constraints on its translation."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import msgspec
-from msgspec.structs import replace
 
-from nmt.errors import quoted
+from nmt import registry
+from nmt.errors import quoted, unknown
+from nmt.registry import NO_VALUES
 from nmt.text.context import DocumentLines
 from nmt.text.corpus import clean, visible_line
 
@@ -14,12 +16,13 @@ DIVIDER: Final = "|||"
 Form = Literal["text", "prefix", "phrases", "json"]
 
 
-class Request(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, init=False)
+class Request:
     """A line to translate, as text.
 
     prefix: the beginning of the translation
     phrases: texts that it contains
-    avoid: texts that it does not contain as whole words
+    filters: texts for filters (`nmt list filter`), by their names; each may be given by a keyword, as `avoid=("hund",)`
     others: further fields of a JSON object, which are copied to the output
     context: the sentences before it in its document; None, those of the requests before it (`in_context`)
     error: the reason why the line cannot be read
@@ -28,10 +31,30 @@ class Request(msgspec.Struct, frozen=True):
     text: str
     prefix: str = ""
     phrases: tuple[str, ...] = ()
-    avoid: tuple[str, ...] = ()
-    others: dict[str, Any] = {}
+    filters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    others: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
     context: tuple[str, ...] | None = None
+
+    def __init__(
+        self,
+        text: str,
+        prefix: str = "",
+        phrases: Sequence[str] = (),
+        *,
+        filters: Mapping[str, Sequence[str]] = NO_VALUES,
+        others: Mapping[str, Any] = NO_VALUES,
+        error: str = "",
+        context: tuple[str, ...] | None = None,
+        **more_filters: Sequence[str],
+    ) -> None:
+        """Raises UserError for a keyword that names no filter."""
+        for name in more_filters:
+            if name not in (known := registry.names("filter")):
+                raise unknown("field of a request", name, [*known, *self.__dataclass_fields__])
+        given = {name: tuple(texts) for name, texts in {**filters, **more_filters}.items() if texts}
+        fields = {"text": text, "prefix": prefix, "phrases": tuple(phrases), "filters": given}
+        vars(self).update(fields, others=dict(others), error=error, context=context)
 
 
 class _Fields(msgspec.Struct):
@@ -41,15 +64,13 @@ class _Fields(msgspec.Struct):
     text: str | None = None
     target_prefix: str = ""
     constraints: list[str] = []
-    avoid: list[str] = []
     source_context: list[str] | None = None
 
 
 MAX_LINE_BYTES: Final = 1 << 22  # of a line with more than a text
 MAX_NESTED_LEVELS: Final = 100  # of lists and objects: Python's stack bounds those that can be written
-RESERVED: Final = frozenset(
-    (*_Fields.__struct_fields__, "translation", "candidates", "error")
-)  # fields that are read or written here
+# Fields that are read or written here, besides those of filters.
+RESERVED: Final = frozenset((*_Fields.__struct_fields__, "translation", "candidates", "error"))
 
 
 def read_request(line: str, form: Form) -> Request:
@@ -71,10 +92,13 @@ def _read_json(line: str) -> Request:
     if not line.strip():
         return Request("")
     others: dict[str, Any] = {}
+    filters: dict[str, list[str]] = {}
     try:
         value = msgspec.json.decode(line.encode())
         if isinstance(value, dict):
-            others = {key: field for key, field in value.items() if key not in RESERVED}
+            names = registry.names("filter")
+            others = {key: field for key, field in value.items() if key not in RESERVED and key not in names}
+            filters = msgspec.convert({name: value[name] for name in names if name in value}, dict[str, list[str]])
         nested = [key for key, field in others.items() if _is_nested(field, MAX_NESTED_LEVELS)]
         for key in nested:
             del others[key]
@@ -90,17 +114,25 @@ def _read_json(line: str) -> Request:
     except (ValueError, RecursionError) as error:
         limit = f" (a line has {MAX_LINE_BYTES >> 20} MiB at most)" if len(line) >= MAX_LINE_BYTES // 4 else ""
         return Request("", error=f"not JSON: {quoted(error)}{limit}")
-    constraints = fields.target_prefix, fields.constraints, fields.avoid
+    constraints = fields.target_prefix, fields.constraints, filters
     return replace(cleaned_request(visible_line(source), *constraints, fields.source_context), others=others)
 
 
 def cleaned_request(
-    text: str, prefix: str, phrases: Sequence[str], avoid: Sequence[str], context: Sequence[str] | None
+    text: str,
+    prefix: str,
+    phrases: Sequence[str],
+    filters: Mapping[str, Sequence[str]],
+    context: Sequence[str] | None,
 ) -> Request:
     """A request of the fields of a JSON object, of which those besides the text become one line each, without empty ones."""
-    lines, others = (tuple(filter(None, map(clean, texts))) for texts in (phrases, avoid))
+    cleaned = {name: _lines(texts) for name, texts in filters.items()}
     sentences = None if context is None else tuple(filter(None, map(visible_line, context)))
-    return Request(text, clean(prefix), lines, others, context=sentences)
+    return Request(text, clean(prefix), _lines(phrases), filters=cleaned, context=sentences)
+
+
+def _lines(texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(filter(None, map(clean, texts)))
 
 
 def _is_nested(value: Any, levels: int) -> bool:

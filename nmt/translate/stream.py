@@ -8,19 +8,21 @@ import select
 import stat
 from collections.abc import Callable, Iterator
 from itertools import repeat
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from nmt.errors import InputError, naming
 from nmt.log import Bar, log
 from nmt.signals import Signals
 from nmt.text.context import DocumentLines
 from nmt.text.corpus import bad_bytes, decode_line
-from nmt.translate.distributed import SharedTranslator
 from nmt.translate.line_warnings import NOT_UTF8, LineWarnings
 from nmt.translate.requests import MAX_LINE_BYTES, Form, Request, in_context, read_request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
 from nmt.translate.windows import Source, growing, windows
+
+if TYPE_CHECKING:  # it is for several devices
+    from nmt.translate.distributed import SharedTranslator
 
 MAX_CHARACTER_BYTES: Final = 4  # of UTF-8
 
@@ -53,7 +55,7 @@ class TranslationOutput:
 
 
 def translate_stream(
-    translator: Translator | SharedTranslator,
+    translator: "Translator | SharedTranslator",
     source: Source,
     output: BinaryIO,
     form: Form,

@@ -1,20 +1,21 @@
 """Translate lines of raw text by an engine, in batches sorted by length."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from nmt.data.batching import micro_batches
 from nmt.decoders.hypothesis import Constraints
-from nmt.errors import InputError, UserError, quoted
+from nmt.decoders.options import phrases_hint
+from nmt.errors import UserError, quoted
+from nmt.filters.base import TargetFilters
 from nmt.log import Bar, log
 from nmt.signals import StopCheck
 from nmt.text.context import DocumentLines
-from nmt.text.corpus import read_lines
 from nmt.text.pipeline import CHARACTERS_PER_TOKEN
 from nmt.translate.engine import EncodedLine, SearchEngine
 from nmt.translate.line_warnings import LineWarnings
@@ -22,8 +23,8 @@ from nmt.translate.options import TranslatorOptions
 from nmt.translate.requests import Request, in_context
 from nmt.translate.results import RETRIED, UNKNOWN_TAG, WITHHELD, Candidate, Failure, PairScore, Translation
 
-MAX_AVOIDED_CHARACTERS: Final = 5000  # of a request: the memory for them grows with their square
 MIN_BATCH_SHARE: Final = 4  # a text is shared out in batches of at least this part of the batch size
+NO_TEXTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 
 def check_lines(name: str, lines: Sequence[object], types: tuple[type, ...] = (str,)) -> None:
@@ -41,19 +42,24 @@ def check_lines(name: str, lines: Sequence[object], types: tuple[type, ...] = (s
 class Translator:
     """An engine and its text pipeline, which together translate lines.
 
-    options: how; its devices, models and searches are the engine's, and its file of texts to avoid is not read
-    avoid: texts that no translation contains
-    Raises UserError for texts to avoid that the model cannot avoid.
+    options: how; its devices, models and searches are the engine's, and no file that it names is read
+    filter_texts: texts that hold for every request, by filter
+    Raises UserError for texts that a filter refuses.
     """
 
-    def __init__(self, engine: SearchEngine, options: TranslatorOptions, avoid: Sequence[str] = ()) -> None:
+    def __init__(
+        self, engine: SearchEngine, options: TranslatorOptions, filter_texts: Mapping[str, Sequence[str]] = NO_TEXTS
+    ) -> None:
         self.pipeline, self.engine = engine.pipeline, engine
         self.max_source_length, self.min_confidence = options.max_source_length, options.min_confidence
         self.max_characters = CHARACTERS_PER_TOKEN * options.max_source_length  # of a line that are read
         self.context = self.pipeline.context  # sentences before a line that are read with it, at most
-        if avoid and self.pipeline.target.settings.right_to_left:
-            raise UserError("--avoid: the model writes from right to left, and cannot avoid texts (leave it out)")
-        self._default_constraints = Constraints(avoid=self._prepared(avoid))
+        self._filters = TargetFilters(self.pipeline.target)
+        self._default_constraints = Constraints()
+        self._default_constraints = Constraints(filters=self._filter_texts(filter_texts))
+        for name, texts in self._default_constraints.filters.items():
+            if reason := self._filters[name].refusal((), texts, ()):
+                raise UserError(f"--{name}: {reason} (leave it out)")
 
     def translate(
         self, requests: Sequence[Request | str], check: StopCheck = lambda: None, bar: Bar | None = None
@@ -142,18 +148,21 @@ class Translator:
         return {WITHHELD: f"its confidence is {confidence:.3f}: an empty line (--min-confidence)"}
 
     def _constraints(self, request: Request) -> Constraints:
-        """Prefix and phrases as tokens; texts to avoid as they are before subword segmentation."""
-        if not (request.prefix or request.phrases or request.avoid):
+        """Prefix and phrases as tokens; texts of filters as these prepare them."""
+        if not (request.prefix or request.phrases or request.filters):
             return self._default_constraints
         target = self.pipeline.target
         prefix = tuple(target.encode(request.prefix))
         phrases = [tuple(row) for row in target.encode_prepared(target.prepare(request.phrases, begins=False)).lists()]
-        avoid = (*self._default_constraints.avoid, *self._prepared(request.avoid))
-        return Constraints(prefix, tuple(filter(None, phrases)), avoid)
+        return Constraints(prefix, tuple(filter(None, phrases)), self._filter_texts(request.filters))
 
-    def _prepared(self, avoid: Sequence[str]) -> tuple[str, ...]:
-        """Texts to avoid, as they are before subword segmentation; those without a word are dropped."""
-        return tuple(text for text in self.pipeline.target.prepare(avoid, begins=False) if text.strip())
+    def _filter_texts(self, given: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+        """The texts of filters, prepared, together with those of every request."""
+        texts = dict(self._default_constraints.filters)
+        for name, more in given.items():
+            if prepared := self._filters[name].prepared(more):
+                texts[name] = (*texts.get(name, ()), *prepared)
+        return texts
 
     def _refusal(self, request: Request, line: EncodedLine) -> str:
         """The reason why the context or the constraints of a line cannot be met; empty if they can."""
@@ -166,26 +175,16 @@ class Translator:
             return "a line without words has no translation that could contain a prefix or phrases"
         if constraints.num_tokens > self.max_source_length:
             return f"{constraints.num_tokens:,} tokens of prefix and phrases (at most --max-source-length)"
-        if (constraints.prefix or constraints.avoid) and self.pipeline.target.settings.right_to_left:
-            return "the model writes from right to left: it takes no prefix, and no texts to avoid"
-        if (length := sum(map(len, request.avoid))) > MAX_AVOIDED_CHARACTERS:
-            return f"texts to avoid of {length:,} characters (at most {MAX_AVOIDED_CHARACTERS:,})"
+        if constraints.prefix and self.pipeline.target.settings.right_to_left:
+            return "the model writes from right to left: it takes no prefix"
         if constraints.phrases and not self.engine.takes_phrases:
-            return "phrases need a search that takes them (give --decoder constrained-beam)"
-        for phrase in map(self.pipeline.target.decode, constraints.phrases if constraints.avoid else ()):
-            if any(f" {avoided} " in f" {phrase} " for avoided in constraints.avoid):
-                return f"the phrase '{quoted(phrase)}' is both requested and to be avoided"
-        return ""
-
-
-def read_avoided(path: str) -> list[str]:
-    """The texts of a file of `--avoid`, without blank lines. Raises InputError for a line that is too long."""
-    lines = read_lines(Path(path))
-    for number, line in enumerate(lines, 1):
-        if len(line) > MAX_AVOIDED_CHARACTERS:
-            limit = f"a text to avoid has at most {MAX_AVOIDED_CHARACTERS:,} characters"
-            raise InputError(f"{quoted(path)}:{number}: {len(line):,} characters; {limit} (one text a line)")
-    return [line for line in lines if line.strip()]
+            return f"phrases need a search that takes them{phrases_hint()}"
+        phrases = list(map(self.pipeline.target.decode, constraints.phrases)) if constraints.filters else []
+        reasons = (
+            self._filters[name].refusal(request.filters.get(name, ()), texts, phrases)
+            for name, texts in constraints.filters.items()
+        )
+        return next(filter(None, reasons), "")
 
 
 def even_batch_tokens(tokens: int, max_tokens: int, replicas: int) -> int:

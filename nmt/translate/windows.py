@@ -13,8 +13,9 @@ from typing import Final, Protocol
 
 from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.signals import StopCheck
-from nmt.text.compression import Stream, compression_of
-from nmt.text.corpus import MAX_RAW_LINE_BYTES, checked_line, open_text, raw_lines
+from nmt.storages.base import open_text
+from nmt.storages.streams import Stream, compression_of
+from nmt.text.corpus import MAX_RAW_LINE_BYTES, checked_line, raw_lines
 
 STDIN_NAME: Final = "-"
 STREAM_READ_BYTES: Final = 1 << 16

@@ -2,10 +2,12 @@
 
 import copy
 import dataclasses
+import importlib
 
 import pytest
 
 from nmt import UserError, opt, options_class, registry
+from nmt.cli.commands import commands
 from nmt.options import as_dict, choice, make, options_of
 
 
@@ -41,6 +43,32 @@ class Settings:
     def __post_init__(self):
         if self.width == 13:
             raise ValueError("--width 13: is unlucky")
+
+
+@options_class
+class RelatedOptions:
+    guide: str | None = opt(None, "a file", excludes=("blind",))
+    trust: float = opt(0.5, "share of the guide", needs=("guide",), excludes=("what_only_others_have",))
+    blind: bool = opt(False, "without a guide")
+
+
+@pytest.mark.parametrize(
+    "values, named",
+    [({"trust": "0.2"}, "--trust needs --guide"), ({"guide": "x", "blind": True}, "--guide and --blind cannot")],
+)
+def test_an_option_is_refused_without_what_it_needs_and_with_what_it_excludes(values, named):
+    with pytest.raises(UserError, match=named):
+        make(RelatedOptions, values)
+    assert make(RelatedOptions, {"guide": "x", "trust": 0.2}).trust == 0.2
+    assert make(RelatedOptions, {"trust": 0.5}).trust == 0.5  # its default
+
+
+def test_relations_name_options_that_exist():
+    owners = [importlib.import_module(file.module).COMMAND.options for file in commands().values()]
+    parts = [registry.options_class_of(kind, name) for kind in registry.FOLDERS for name in registry.names(kind)]
+    options = [option for cls in (*owners, *parts) for option in options_of(cls)]
+    related = {name for option in options for name in (*option.needs, *option.excludes)}
+    assert related and related <= {option.name for option in options}
 
 
 def test_an_open_class_has_the_options_of_all_parts(searches):

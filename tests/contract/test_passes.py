@@ -21,7 +21,7 @@ class LoudOptions:
 
 class LoudTranslator(Translator):
     def __init__(self, inner, searches, text):
-        super().__init__(inner.engine, searches.options, searches.avoid)
+        super().__init__(inner.engine, searches.options, searches.filter_texts)
         self.inner, self.text = inner, text
 
     def translate(self, requests, *more):

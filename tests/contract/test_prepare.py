@@ -29,8 +29,8 @@ from nmt.data.shards import PreparedData, SetFacts, write_facts
 from nmt.errors import ArtefactError, InputError, ResourceError, UserError
 from nmt.files import to_json
 from nmt.signals import Signals
+from nmt.storages.base import text_exists
 from nmt.symbols import UNK
-from nmt.text.archive import text_exists
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline, SideSettings
 

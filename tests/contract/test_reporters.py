@@ -1,14 +1,13 @@
 """Reporters as a training uses them: one in a single plug-in file, and which are in use."""
 
 import json
-from pathlib import Path
 
 from conftest import records_of, train_arguments
 
+from nmt import registry
 from nmt.log import log
 from nmt.options import make
 from nmt.train.options import TrainOptions
-from nmt.train.report import reporters_in_use
 
 PLUGIN = '''
 """A reporter in one file: it writes everything that it receives."""
@@ -73,12 +72,12 @@ def test_a_reporter_of_one_file_receives_what_a_training_reports_by_its_own_flag
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
 
 
-def test_log_lines_are_always_in_use_and_a_display_on_a_terminal_alone(tmp_path, monkeypatch):
+def test_log_lines_are_always_in_use_and_a_display_on_a_terminal_alone(monkeypatch):
     def names(**given):
         options = make(TrainOptions, {"data": "data", "output": "run", **given})
-        return [reporter.part_name for reporter in reporters_in_use(options, Path(tmp_path))]
+        return [entry.name for entry in registry.active("reporter", options)]
 
-    assert names() == ["log-lines"]
-    assert names(tensorboard=True) == ["log-lines", "tensorboard"]
+    assert names() == ["estimate", "log-lines"]
+    assert names(tensorboard=True) == ["estimate", "log-lines", "tensorboard"]
     monkeypatch.setattr(type(log), "live", True)
-    assert names() == ["log-lines", "display"]
+    assert names() == ["estimate", "log-lines", "display"]

@@ -37,6 +37,7 @@ GIVEN = {
     "init-from": {"init_from": "model"},
     "freeze": {"freeze": "encoder.*"},
     "lora": {"lora_rank": 2, "init_from": "model"},
+    "moving-average": {"ema": 0.9},
     "deepen": {"deepen": True, "init_from": "model"},
 }
 

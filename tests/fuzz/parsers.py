@@ -33,12 +33,12 @@ from nmt.cli.main import run
 from nmt.data.row_files import BLOCK_BYTES
 from nmt.data.shards import PreparedData
 from nmt.errors import UserError
+from nmt.extensions.archives.whole import check_whole
 from nmt.extensions.doctor.doctor import DoctorOptions, doctor
 from nmt.extensions.scores.metrics.bracket_f1 import read_tree
 from nmt.extensions.searches.shortlist_file import Shortlist
 from nmt.extensions.watch.history import read_bleu, read_records, read_run, read_stats
-from nmt.report.saved_status import read_status
-from nmt.text.archive import check_whole
+from nmt.report.run_status import read_status
 from nmt.text.corpus import count_lines, decode_line, read_lines
 from nmt.train.checkpointing import SavedState
 from nmt.translate.alignment import read_dictionary

@@ -76,7 +76,8 @@ def test_a_sentence_is_counted_without_tables_code_and_targets():
     assert sentences(text) == ["Two words.", "See [the list] code:", "one item goes on", "two"]
 
 
-def test_a_page_made_from_code_is_current():
+def test_a_page_made_from_code_is_current(monkeypatch):
+    monkeypatch.syspath_prepend(DOCUMENTS)  # as for the script
     specification = importlib.util.spec_from_file_location("generate", DOCUMENTS / "generate.py")
     assert specification and specification.loader
     generate = importlib.util.module_from_spec(specification)

@@ -14,12 +14,13 @@ LAYERS = {
     "errors": 0, "symbols": 0, "version": 0, "quantities": 0,
     "installation": 1,
     "options": 1, "signals": 1, "log": 1, "locks": 1, "files": 2, "dist": 2, "registry": 2, "artefact": 3, "runs": 4,
-    "__init__": 3, "text": 4, "nn": 4, "batch": 4, "device": 4, "rows": 4.5, "noises": 4.6, "data": 5, "metrics": 5, "mixers": 5,
-    "feed_forwards": 5, "positions": 5, "models": 6, "evaluations": 6, "weight_formats": 6.5,
+    "storages": 3, "__init__": 3, "text": 4, "nn": 4, "batch": 4, "device": 4, "rows": 4.5, "noises": 4.6,
+    "preparations": 4.6, "data": 5, "metrics": 5, "mixers": 5, "feed_forwards": 5, "positions": 5, "models": 6, "evaluations": 6,
+    "filters": 6.5, "weight_formats": 6.5,
     "search_speedups": 6.6, "training_speedups": 6.6,
     "checkpoint": 7, "criteria": 8, "optimizers": 8, "schedules": 8, "decoders": 8, "translate": 10,
-    "engines": 11, "passes": 11, "formats": 11, "scorings": 11, "report": 11, "reporters": 11.5, "translators": 12, "train": 12,
-    "starts": 13, "cli": 14, "__main__": 15,
+    "engines": 11, "passes": 11, "formats": 11, "scorings": 11, "viewers": 11, "report": 11, "reporters": 11.5, "previews": 11.5,
+    "translators": 12, "train": 12, "starts": 13, "cli": 14, "__main__": 15,
 }  # fmt: skip
 EXTENSIONS = "extensions"  # what may be imported from it, test_line.py says
 FREE_OF_TORCH = [
@@ -30,7 +31,9 @@ FREE_OF_TORCH = [
 UNUSED = [  # what a translation by beam search has no use for, each slow to import or a sign of it
     "matplotlib", "pydantic", "rich", "sacrebleu", "sacremoses", "tensorboard", "tomllib", "torch._dynamo", "torch._inductor",
     "torch.utils.flop_counter", "nmt.criteria", "nmt.optimizers", "nmt.schedules", "nmt.train", "nmt.metrics",
-    *(f"nmt.extensions.{name}" for name in ("ctranslate2.export", "doctor", "methods", "scores", "searches.decoders", "watch")),
+    *(f"nmt.extensions.{name}" for name in ("ctranslate2.export", "doctor", "methods", "scores", "searches.decoders")),
+    *(f"nmt.extensions.searches.{name}" for name in ("filters.avoid", "wrappers.rerank", "wrappers.shortlist")),
+    "nmt.extensions.watch.viewers.drawings", "nmt.extensions.watch.pictures",
     "nmt.extensions.zoo", "nmt.extensions.variants.nn",
 ]  # fmt: skip
 

@@ -16,7 +16,6 @@ MAX_FIRST_LINE_WORDS = 25
 SHARED = {  # one meaning, several modules
     "COMMAND": "each module of a command has its Command",
     "run": "each command is a function of this name: options, and for some the parts, in; an exit code out",
-    "routes": "each protocol of the server has its routes",
 }
 
 

@@ -28,7 +28,7 @@ from compiled import compiled  # noqa: E402 - in that folder
 from conftest import NMT, TINY, WORDS, heed_signals, small_disk, small_model, write_corpus  # noqa: E402
 from ranks import ranks_of  # noqa: E402
 
-from nmt.report.status import METRICS_FILE  # noqa: E402
+from nmt.report.run_status import METRICS_FILE  # noqa: E402
 from nmt.runs import TRAINING, Checkpoints  # noqa: E402
 
 DISK_BYTES: Final = 200_000_000

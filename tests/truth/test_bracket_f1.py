@@ -6,9 +6,10 @@ import pytest
 
 from nmt import UserError
 from nmt.errors import InputError
-from nmt.extensions.scores.metrics.bracket_f1 import BracketF1, BracketF1Options, count_brackets, read_tree
+from nmt.extensions.scores.metrics.bracket_f1 import BracketF1, count_brackets, read_tree
+from nmt.options import NoOptions
 
-METRIC = BracketF1(BracketF1Options())
+METRIC = BracketF1(NoOptions())
 PUNCTUATION = [",", ":", "``", "''", "."]
 LABELS = ["NP", "VP", "S", "PP", "TOP", "ADVP", "PRT", "NP-SBJ", "S=2"]
 

@@ -59,7 +59,7 @@ def test_the_grid_of_sizes(rows):
     ("flags", "message"),
     [
         ([], "--capture: CUDA graphs need a GPU, and this is cpu (leave it out)"),
-        (["--compile"], "--capture: not with --compile (leave one of them out)"),
+        (["--compile"], "--capture and --compile cannot be combined"),
     ],
 )
 def test_what_cannot_be_captured_is_told(flags, message, data, tmp_path, call):

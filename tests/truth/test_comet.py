@@ -11,7 +11,6 @@ from scorers import RandomScorer, random_sources
 
 from nmt import UserError, registry
 from nmt.extensions.scores.metrics.comet import Comet, CometOptions
-from nmt.extensions.searches.avoid import Target
 from nmt.extensions.searches.decoders.sampling import Sampling, SamplingOptions
 from nmt.symbols import EOS
 
@@ -59,7 +58,7 @@ def test_the_best_is_what_comet_expects_most_of(library, model):
     values = {"utility": "comet", "utility.comet_model": model, "num_candidates": 16, "n_best": 16}
     values |= {f"candidates.{key}": value for key, value in SHARED.items()}
     decoder = registry.build(registry.choose("decoder", "mbr", values))
-    decoder.target, decoder.source_text = Target(text, list), text
+    decoder.target, decoder.source_text = SimpleNamespace(decode=text), text
     drawn = Sampling(SamplingOptions(n_best=16, **SHARED)).search(scorer, rows)
     for row, samples, found in zip(rows.tolist(), drawn, decoder.search(scorer, rows), strict=True):
         texts = [text(sample.tokens) for sample in samples]

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import sacrebleu
-from scorers import RandomScorer, random_sources
+from scorers import RandomScorer, random_sources, with_texts
 
 from nmt import UserError, registry
 from nmt.decoders.beam import Beam, BeamOptions
 from nmt.decoders.hypothesis import Constraints
-from nmt.extensions.searches.avoid import Target
 from nmt.extensions.searches.decoders.sampling import Sampling, SamplingOptions
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.metrics.chrf import Chrf, ChrfOptions
@@ -24,8 +23,7 @@ def text(tokens):
 
 def build(**values):
     decoder = registry.build(registry.choose("decoder", "mbr", values))
-    decoder.target = Target(text, lambda: list(map(str.encode, TOKEN_TEXTS)))
-    return decoder
+    return with_texts(decoder, TOKEN_TEXTS)
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
@@ -101,7 +99,7 @@ def test_candidates_of_a_constrained_beam_contain_their_phrases():
 @pytest.mark.parametrize("candidates", ["sampling", "beam"])
 def test_a_row_whose_every_continuation_is_avoided_has_one_hypothesis_without_probability(candidates):
     scorer, rows = RandomScorer(16, V), random_sources(16, 2, V)
-    nothing = Constraints(avoid=("?", "a", "b", "ab"))
+    nothing = Constraints(filters={"avoid": ("?", "a", "b", "ab")})
     mbr = build(candidates=candidates, num_candidates=4, n_best=4, **{"candidates.min_length": 1})
     for hypotheses, least in zip(mbr.search(scorer, rows, [nothing, Constraints()]), [1, 2], strict=True):
         assert len(hypotheses) >= least and (hypotheses[0].score == -np.inf) == (least == 1)

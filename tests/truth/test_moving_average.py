@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.train.moving_average import MovingAverage
+from nmt.extensions.methods.starts.moving_average import MovingAverage
 
 
 def changed(model: nn.Module, generator: torch.Generator) -> None:

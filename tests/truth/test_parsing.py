@@ -16,8 +16,9 @@ from scorers import RandomScorer, random_sources
 from nmt import registry
 from nmt.decoders.beam import Beam
 from nmt.decoders.options import BeamOptions
-from nmt.extensions.scores.metrics.bracket_f1 import BracketF1, BracketF1Options, read_tree
+from nmt.extensions.scores.metrics.bracket_f1 import BracketF1, read_tree
 from nmt.models.base import State
+from nmt.options import NoOptions
 from nmt.symbols import EOS, PAD, SYMBOLS
 
 PARSING = Path(__file__).parents[2] / "recipes" / "parsing"
@@ -63,7 +64,7 @@ def test_a_linearised_tree_scores_100_against_itself_whichever_tags_it_has(tags)
     references, hypotheses = (
         [" ".join(trees.linearise(tree, tags)[1]) for tree in samples()] for tags in (False, tags)
     )
-    assert BracketF1(BracketF1Options())(hypotheses, [references]).value == 100
+    assert BracketF1(NoOptions())(hypotheses, [references]).value == 100
 
 
 @pytest.mark.parametrize("root", ["(TOP {})", "(ROOT {})", "( {})", "( {} )", "{}", " {} ", "(TOP\t{})"])

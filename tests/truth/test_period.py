@@ -2,7 +2,7 @@
 
 import pytest
 
-from nmt.train.options import CLOCK_SHARE, Timer, parse_period, parse_periods, without_minutes
+from nmt.train.periods import CLOCK_SHARE, Timer, parse_period, parse_periods, without_minutes
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from nmt.files import to_json
 from nmt.options import toml_line
 from nmt.symbols import EOS, UNK
 from nmt.text.corpus import count_lines, decode_line, raw_lines
-from nmt.train.run import LossWatch, MicroBatchLimit, Progress, Rollback
+from nmt.train.progress import LossWatch, MicroBatchLimit, Progress, Rollback
 from nmt.train.update import LossScale
 from nmt.translate.windows import windows
 

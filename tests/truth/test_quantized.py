@@ -6,14 +6,14 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import torch
+from scorers import with_texts
 
 from nmt import UserError, registry
 from nmt.decoders.hypothesis import Constraints
 from nmt.errors import ArtefactError
 from nmt.extensions.fast.nn.quantized import Int8Linear, quantize
-from nmt.extensions.searches.avoid import Target
-from nmt.extensions.searches.shortlist import search_shortlist
 from nmt.extensions.searches.shortlist_file import Shortlist, learn_shortlist, measure_coverage
+from nmt.extensions.searches.wrappers.shortlist import search_shortlist
 from nmt.models.base import Vocabularies
 from nmt.nn.linear import Linear
 from nmt.symbols import EOS, PAD, SYMBOLS
@@ -138,30 +138,32 @@ def test_a_shortlist_of_all_words_changes_nothing_and_a_short_one_is_never_left(
     if eight_bits:
         quantize(built)
     plain = decoder.search(built, SOURCE)
-    whole = search_shortlist(decoder, built, SOURCE, [Constraints()] * 3, shortlist({5: range(4, V)}))
+    whole = search_shortlist(decoder.search, built, SOURCE, [Constraints()] * 3, shortlist({5: range(4, V)}))
     for ones, others in zip(plain, whole, strict=True):
         assert [one.tokens for one in ones] == [one.tokens for one in others]
         assert [one.score for one in ones] == pytest.approx([one.score for one in others], abs=1e-4)
     few = shortlist({5: [20, 21], 9: [22], 12: [23]}, [30])
     allowed = {20, 21, 22, 23, 30, 35, *range(len(SYMBOLS))}
     for ones in search_shortlist(
-        decoder, built, SOURCE, [Constraints(prefix=(35,)), Constraints(), Constraints()], few
+        decoder.search, built, SOURCE, [Constraints(prefix=(35,)), Constraints(), Constraints()], few
     ):
         assert all(set(one.tokens) <= allowed for one in ones)
     assert (
-        search_shortlist(decoder, built, SOURCE, [Constraints(prefix=(35,)), Constraints(), Constraints()], few)[0][
+        search_shortlist(decoder.search, built, SOURCE, [Constraints(prefix=(35,)), Constraints(), Constraints()], few)[
             0
-        ].tokens[0]
+        ][0].tokens[0]
         == 35
     )
 
 
 def test_texts_to_avoid_are_avoided_beside_a_shortlist_too():
     built, decoder = model(), registry.build(registry.choose("decoder", "beam", {"max_len_b": 5}))
-    decoder.target = Target(str, lambda: [f" w{token}".encode() for token in range(V)])
+    with_texts(decoder, [f" w{token}" for token in range(V)])
     first = decoder.search(built, SOURCE)[0][0].tokens[0]
-    avoiding = [Constraints(avoid=(f"w{first}",)), Constraints(), Constraints()]
-    assert first not in search_shortlist(decoder, built, SOURCE, avoiding, shortlist({5: range(4, V)}))[0][0].tokens
+    avoiding = [Constraints(filters={"avoid": (f"w{first}",)}), Constraints(), Constraints()]
+    assert (
+        first not in search_shortlist(decoder.search, built, SOURCE, avoiding, shortlist({5: range(4, V)}))[0][0].tokens
+    )
 
 
 class Corpus:
@@ -204,7 +206,7 @@ def test_a_shortlist_finds_the_dictionary_that_a_corpus_was_made_with():
 
 
 def test_a_pair_whose_cells_would_fill_the_memory_is_left_out_of_a_shortlist(monkeypatch, capsys):
-    monkeypatch.setattr("nmt.extensions.searches.shortlist_file.MAX_PAIR_CELLS", 6 * 7)  # the largest of the language
+    monkeypatch.setattr("nmt.extensions.methods.word_alignment.MAX_PAIR_CELLS", 6 * 7)  # the largest of the language
     pairs = language()
     plain, more = (
         learn_shortlist(Corpus(given), (V, V), 10_000, 5, 1, 1, lambda: None)

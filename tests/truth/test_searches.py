@@ -8,16 +8,16 @@ import re
 import numpy as np
 import pytest
 import torch
-from scorers import RandomScorer, random_sources
+from scorers import RandomScorer, TokenTexts, random_sources, with_texts
 
 from nmt import UserError, registry
 from nmt.decoders.beam import Beam, BeamOptions
 from nmt.decoders.hypothesis import Constraints
-from nmt.extensions.searches.avoid import Automaton, Target
 from nmt.extensions.searches.decoders.alternatives import Alternatives, AlternativesOptions
-from nmt.extensions.searches.decoders.constrained_beam import ConstrainedBeam, PhraseProgress
+from nmt.extensions.searches.decoders.constrained_beam import ConstrainedBeam, ConstrainedBeamOptions, PhraseProgress
 from nmt.extensions.searches.decoders.diverse_beam import DiverseBeam, DiverseBeamOptions
 from nmt.extensions.searches.decoders.sampling import Sampling, SamplingOptions
+from nmt.extensions.searches.filters.avoid import Automaton, Avoid
 from nmt.symbols import BOS, EOS, PAD, UNK
 
 V = 7
@@ -54,10 +54,11 @@ def build(name, **options):
 
 
 def with_text(decoder):
-    decoder.target = Target(
-        lambda tokens: "".join(TEXTS[token] for token in tokens), lambda: list(map(str.encode, TEXTS))
-    )
-    return decoder
+    return with_texts(decoder, TEXTS)
+
+
+def avoiding(texts):
+    return Constraints(filters={"avoid": texts})
 
 
 def all_found(name, scorer, rows, constraints, **options):
@@ -104,22 +105,28 @@ def test_the_unknown_word_is_never_said_where_that_is_asked_for(name):
 def test_texts_to_avoid_never_stand_in_a_translation_however_they_are_cut(name):
     """ " ab" is one token, and two: " a" and "b"."""
     scorer, rows = RandomScorer(3, V), sources(3)
-    constraints = [Constraints(avoid=avoid) for avoid in [(), ("ab",), ("a", "ab"), ("ab ab",), ("?",), ("a ab", "b")]]
+    constraints = [
+        Constraints(filters={"avoid": avoid}) for avoid in [(), ("ab",), ("a", "ab"), ("ab ab",), ("?",), ("a ab", "b")]
+    ]
     found = all_found(name, scorer, rows, constraints)
     assert sum(math.isfinite(one.score) for ones in found for one in ones) > len(rows) / 2
     for constraint, ones in zip(constraints, found, strict=True):
         for one in filter(lambda one: math.isfinite(one.score), ones):  # one that came to a dead end has probability 0
             text = "".join(TEXTS[token] for token in one.tokens)
-            assert not any(re.search(rf"(?<!\S){re.escape(bad)}(?!\S)", text) for bad in constraint.avoid)
+            assert not any(re.search(rf"(?<!\S){re.escape(bad)}(?!\S)", text) for bad in constraint.filters["avoid"])
 
 
 def test_what_is_to_be_avoided_is_looked_at_once_and_not_for_each_batch(monkeypatch):
     made, decoder = [], with_text(build("beam"))
     monkeypatch.setattr(
-        "nmt.extensions.searches.avoid.Automaton", lambda *given: made.append(given[0]) or Automaton(*given)
+        "nmt.extensions.searches.filters.avoid.Automaton", lambda *given: made.append(given[0]) or Automaton(*given)
     )
     for _ in range(2):
-        decoder.search(RandomScorer(3, V), sources(3, 2), [Constraints(avoid=("ab",)), Constraints(avoid=("a", "b"))])
+        decoder.search(
+            RandomScorer(3, V),
+            sources(3, 2),
+            [avoiding(("ab",)), avoiding(("a", "b"))],
+        )
     assert made == [("ab",), ("a", "b")]
 
 
@@ -128,7 +135,7 @@ def test_avoiding_leaves_everything_else_its_place():
     scorer, rows = RandomScorer(3, V), sources(3, 2)
     options = {"beam_size": 400, "n_best": 400, "max_len_b": 3}
     free = with_text(build("beam", **options)).search(scorer, rows)
-    kept = with_text(build("beam", **options)).search(scorer, rows, [Constraints(avoid=("ab",))] * 2)
+    kept = with_text(build("beam", **options)).search(scorer, rows, [avoiding(("ab",))] * 2)
     for all_of, without in zip(free, kept, strict=True):
         allowed = [
             one.tokens
@@ -144,7 +151,7 @@ def test_avoiding_leaves_everything_else_its_place():
 def test_the_automaton_finds_what_a_regular_expression_finds():
     chance = np.random.default_rng(4)
     forbidden = ["ab a", "aba", "? ?", "bb"]
-    automaton = Automaton(forbidden, Target(str, lambda: list(map(str.encode, TEXTS))).spelling)
+    automaton = Automaton(forbidden, Avoid(TokenTexts(TEXTS)).spelling)
     met = 0
     for _ in range(500):
         tokens = [*chance.integers(UNK, V, 6).tolist(), EOS]
@@ -161,17 +168,17 @@ def test_the_automaton_finds_what_a_regular_expression_finds():
 
 def test_a_character_that_is_spelled_in_bytes_is_avoided_too():
     spelled = [b"", b"", b"", b" ?", b" ", *(bytes([byte]) for byte in "☃".encode()), b" cat"]
-    automaton = Automaton(["☃"], Target(str, lambda: spelled).spelling)
+    automaton = Automaton(["☃"], Avoid(TokenTexts(spelled)).spelling)
     state = automaton.start
     for token in (4, 5, 6):
         assert not automaton.forbidden(state)[token]
         state = automaton.after(state)[token]
-    assert automaton.forbidden(state).nonzero().flatten().tolist() == [7]
+    assert np.flatnonzero(automaton.forbidden(state)).tolist() == [7]
 
 
 def test_texts_of_each_line_take_no_table_of_the_vocabulary_each():
     """A batch has an automaton for each line that has texts of its own."""
-    spelling = Target(str, lambda: [f" word{number}".encode() for number in range(5000)]).spelling
+    spelling = Avoid(TokenTexts([f" word{number}" for number in range(5000)])).spelling
     automaton = Automaton(("word17", "another"), spelling)
     arrays = [value for value in vars(automaton).values() if isinstance(value, np.ndarray)]
     assert any(array is spelling for array in arrays)
@@ -203,7 +210,7 @@ def test_constrained_output_always_contains_its_phrases(size):
     for seed in range(4):
         scorer, rows = RandomScorer(seed, V), sources(seed)
         constraints = [Constraints(phrases=phrases) for phrases in PHRASES]
-        search = ConstrainedBeam(BeamOptions(beam_size=size, n_best=size, max_len_a=0, max_len_b=3))
+        search = ConstrainedBeam(ConstrainedBeamOptions(beam_size=size, n_best=size, max_len_a=0, max_len_b=3))
         for row, constraint, ones in zip(rows, constraints, search.search(scorer, rows, constraints), strict=True):
             assert ones
             for one in ones:
@@ -214,7 +221,9 @@ def test_constrained_output_always_contains_its_phrases(size):
 
 def test_a_constrained_beam_that_holds_everything_finds_the_best_that_contains_the_phrase():
     phrase = (4, 5)
-    search = ConstrainedBeam(BeamOptions(beam_size=1500, n_best=5, length_penalty="none", max_len_a=0, max_len_b=2))
+    search = ConstrainedBeam(
+        ConstrainedBeamOptions(beam_size=1500, n_best=5, length_penalty="none", max_len_a=0, max_len_b=2)
+    )
     for seed in range(2):
         scorer, rows = RandomScorer(seed, V), sources(seed, 1)
         ones = search.search(scorer, rows, [Constraints(phrases=(phrase,))])[0]
@@ -326,7 +335,10 @@ def test_a_word_that_nothing_looked_at_costs_much_and_not_the_sentence():
 
 def test_what_is_wished_wins_over_what_is_forbidden():
     scorer, rows = RandomScorer(1, V), sources(1, 1)
-    constraint, options = Constraints(prefix=(UNK, 4, 4), avoid=("a",)), {"no_unk": True, "no_repeat_ngram": 1}
+    constraint, options = (
+        Constraints(prefix=(UNK, 4, 4), filters={"avoid": ("a",)}),
+        {"no_unk": True, "no_repeat_ngram": 1},
+    )
     for name in ("beam", "greedy"):
         one = all_found(name, scorer, rows, [constraint], **options)[0][0]
         assert one.tokens[:3] == [UNK, 4, 4] and math.isfinite(one.score)

@@ -6,9 +6,10 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from nmt.data import word_alignment
-from nmt.data.word_alignment import MIN_AGREEMENT, NULL_SHARE, TENSION, AlignmentModel, PairIds
+from nmt.extensions.methods import word_alignment
+from nmt.extensions.methods.word_alignment import MIN_AGREEMENT, NULL_SHARE, TENSION, AlignmentModel
 from nmt.log import Bar
+from nmt.preparations.base import PairIds
 
 V = 12
 

@@ -12,7 +12,8 @@ from safetensors.numpy import load_file
 from nmt.data.loader import Loader
 from nmt.runs import Checkpoints, update_of
 from nmt.train import trainer
-from nmt.train.run import REDUCED_UPDATES, LossWatch
+from nmt.train.progress import LossWatch
+from nmt.train.run import REDUCED_UPDATES
 
 ROLLBACK = ("--on-divergence=rollback", "--no-valid-bleu", "--keep-last=0")
 

@@ -21,10 +21,10 @@ from nmt.data.shards import PreparedData
 from nmt.device import processor_seconds
 from nmt.errors import UserError
 from nmt.extensions.fast.nn import products
+from nmt.extensions.watch.previews import dry_run
+from nmt.extensions.watch.reporters.estimate import Estimate, estimate_lines
 from nmt.models.base import Vocabularies
 from nmt.nn import matmul
-from nmt.train import dry_run
-from nmt.train.estimate import RunEstimate, estimate_lines
 from nmt.train.trainer import make_update
 
 
@@ -277,16 +277,15 @@ sys.exit(run(["train", f"--data={{folder / 'data'}}", f"--output={{folder / 'run
 def test_a_run_says_after_its_first_minute_how_long_it_takes_and_which_presets_would_end_sooner(
     data, call, tmp_path, monkeypatch
 ):
-    seen = {}
+    seen, update = {}, Estimate.update
 
-    class Kept(RunEstimate):
-        def see(self, batches):
-            seen.update(run=self.run, batches=batches)
-            super().see(batches)
+    def kept(self, run, batches):
+        seen.update(run=run, batches=batches)
+        update(self, run, batches)
 
-    monkeypatch.setattr("nmt.train.trainer.RunEstimate", Kept)
+    monkeypatch.setattr(Estimate, "update", kept)
     with monkeypatch.context() as patched:
-        patched.setattr("nmt.train.estimate.FIRST_SHARE", 0.0)
+        patched.setattr("nmt.extensions.watch.reporters.estimate.FIRST_SHARE", 0.0)
         flags = "--max-minutes=10", "--save-every=1u", "--no-quiet"
         early = call(*train_arguments(data, tmp_path / "early", 3), *flags)
     assert "estimate: " in early.err  # the share of --max-minutes has passed
@@ -294,7 +293,7 @@ def test_a_run_says_after_its_first_minute_how_long_it_takes_and_which_presets_w
     assert "estimate: " not in done.err  # before the first minute
     assert f"saved update-1; to try the model meanwhile: nmt translate --model {tmp_path / 'early'}" in early.err
     assert early.err.count("to try the model") == 1 and "the run's last validation, on " in early.err
-    monkeypatch.setattr("nmt.train.estimate.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("nmt.extensions.watch.reporters.estimate.FIRST_SECONDS", 0.0)
     done = call(*train_arguments(data, tmp_path / "run", 3), "--no-quiet")
     [told] = [line for line in done.err.splitlines() if "estimate: about" in line]
     assert " to update 3, at " in told and "GB at the peak so far" in told
@@ -346,8 +345,8 @@ def test_a_run_beside_other_programs_names_the_threads_that_would_be_faster(othe
         clock["now"] = time.monotonic()
         return (2 + others) * clock["now"], 2 * clock["now"]
 
-    monkeypatch.setattr("nmt.train.estimate.FIRST_SECONDS", 0.0)
-    monkeypatch.setattr("nmt.train.estimate.processor_seconds", used)
+    monkeypatch.setattr("nmt.extensions.watch.reporters.estimate.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("nmt.extensions.watch.reporters.estimate.processor_seconds", used)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     done = call(*train_arguments(data, tmp_path / "run", 3), "--threads=2", "--no-quiet")
     told = "other programs use 1.4 of this machine's 2 cores, and the 2 threads of this one wait for each other. --threads 1 can"

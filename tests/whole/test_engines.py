@@ -128,7 +128,7 @@ def test_what_ctranslate2_does_otherwise_is_done_by_our_own_engine_and_refused_o
 def test_models_together_and_checkpoints_are_searched_by_our_own_engine(translate, model, trained):
     for flags in ([f"--model={model}"], [f"--rerank={model}"]):
         code, _, told = translate(model, *flags, content="ban\n")
-        assert code == 0 and "engine torch: CTranslate2 is not used: it searches with one model" in told
+        assert code == 0 and "engine torch: CTranslate2 is not used: " in told
     code, _, told = translate(trained, content="ban\n")
     assert code == 0 and "engine torch: CTranslate2 is not used: a checkpoint" in told
 

@@ -26,7 +26,7 @@ from nmt.models.layers import EPSILON
 from nmt.models.transformer import TransformerOptions
 from nmt.options import options_of
 from nmt.text.pipeline import Pipeline
-from nmt.translate.forced_decoding import score
+from nmt.translate.pair_scores import score
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
@@ -351,7 +351,7 @@ def test_what_is_asked_wrongly_or_is_not_there_is_told_with_its_code(model, expo
 
 def test_a_model_is_not_replaced_by_its_export(export, tmp_path):
     refused = export(make_model(tmp_path / "out"), "--overwrite")
-    assert refused.code == 2 and "must be that of a model for CTranslate2" in refused.err
+    assert refused.code == 2 and "must be that of kind ctranslate2" in refused.err
     assert (tmp_path / "out/model.safetensors").exists()
 
 

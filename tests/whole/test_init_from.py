@@ -102,7 +102,7 @@ def test_a_run_that_begins_with_all_of_a_state_is_the_run_that_went_on(ema, data
 
 
 def test_epochs_are_counted_from_where_the_data_begins(data, tmp_path, call, monkeypatch):
-    monkeypatch.setattr("nmt.train.estimate.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("nmt.extensions.watch.reporters.estimate.FIRST_SECONDS", 0.0)
     assert call(*train_arguments(data, tmp_path / "first", 20)).code == 0
     given = ("--max-epochs=2", f"--init-from={tmp_path / 'first'}", "--init-state=schedule")
     arguments = train_arguments(data, tmp_path / "run", 1000, *given)
@@ -306,7 +306,7 @@ def test_what_cannot_be_deepened_is_refused_with_what_to_do(data, model, tmp_pat
     for code, *more, message in [
         (2, "--encoder-layers=2", "--deepen", "--norm-position pre"),
         (4, "--encoder-layers=2", "encoder_layers: 1 -> 2; give the same"),
-        (2, "--encoder-layers=2", "--deepen", "--init-state=all", "leave out --init-state"),
+        (2, "--encoder-layers=2", "--deepen", "--init-state=all", "--deepen and --init-state cannot be combined"),
         (4, "--encoder-layers=2", "--deepen", "--d-ff=128", "d_ff: 64 -> 128; give the same"),
     ]:
         refused = call(*train_arguments(data, tmp_path / "run", 1, f"--init-from={model}", *more))
@@ -316,7 +316,7 @@ def test_what_cannot_be_deepened_is_refused_with_what_to_do(data, model, tmp_pat
     refused = call(*train_arguments(data, tmp_path / "run", 1, *pre, "--deepen", f"--init-from={tmp_path / 'pre'}"))
     assert refused.code == 2 and "does not have fewer layers" in refused.err
     refused = call(*train_arguments(data, tmp_path / "run", 1, *pre, "--deepen"))
-    assert refused.code == 2 and "give --init-from MODEL" in refused.err
+    assert refused.code == 2 and "--deepen needs --init-from" in refused.err
 
 
 def test_a_run_takes_the_options_of_the_model_and_flags_and_files_win_over_them(data, model, tmp_path, call):

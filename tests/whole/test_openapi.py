@@ -70,13 +70,14 @@ def test_every_route_of_our_own_protocol_is_described_with_its_methods(document,
     from nmt.extensions.serve.metrics import Metrics
     from nmt.extensions.serve.models import Models
     from nmt.extensions.serve.options import ServeOptions
-    from nmt.extensions.serve.protocols import own
+    from nmt.extensions.serve.protocols.own import NmtProtocol
     from nmt.extensions.serve.service import Service
 
     options = ServeOptions(model=(str(folder / "m"),))
     service = Service(options, Models(options, registry.choose("decoder", "beam", {})), Metrics())
-    routes = {route.path: {method.lower() for method in route.methods - {"HEAD"}} for route in own.routes(service)}
-    assert {path: set(methods) for path, methods in document["paths"].items()} == routes
+    routes = NmtProtocol(options, service).routes()
+    methods_of = {route.path: {method.lower() for method in route.methods - {"HEAD"}} for route in routes}
+    assert {path: set(methods) for path, methods in document["paths"].items()} == methods_of
     operations = [operation for methods in document["paths"].values() for operation in methods.values()]
     assert len({operation["operationId"] for operation in operations}) == len(operations)
     schemes = document["components"]["securitySchemes"].keys()

@@ -2,11 +2,14 @@
 
 import re
 import shutil
+import subprocess
+import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from conftest import TINY, records_of, train_arguments, write_corpus
+from conftest import ENVIRONMENT, TINY, records_of, train_arguments, write_corpus
 
 from nmt import registry
 from nmt.cli.main import run
@@ -305,7 +308,7 @@ def test_of_installed_plug_ins_only_the_broken_one_is_missing_and_it_is_named(tm
 
 
 EXTENSION = {  # the files of a package that is laid out as an extension of nmt is
-    "__init__.py": "",
+    "__init__.py": '"""Stairs."""',
     "schedules/__init__.py": "",
     "schedules/options.py": """
 from nmt import opt, options_class
@@ -329,6 +332,27 @@ class Stairs(Schedule):
     def __call__(self, update):
         return self.lr / 2 ** ((update - 1) // 2)
 ''',
+    "scorings/__init__.py": "",
+    "scorings/options.py": """
+from nmt import opt, options_class
+
+@options_class
+class MeanOptions:
+    mean: bool = opt(False, "print the mean of all scores")
+""",
+    "scorings/mean.py": '''
+import torch
+from nmt import register
+from nmt.scorings.base import Scoring, value_of
+from steps.scorings.options import MeanOptions
+
+@register("scoring", "mean", MeanOptions)
+class Mean(Scoring):
+    """The mean of all scores."""
+    def texts(self, scorer):
+        values = [value_of(self.options, pair) for _, pairs in scorer.windows(self.options.target) for pair in pairs]
+        yield f"{sum(values) / len(values):.6f}\\n"
+''',
     "cli/__init__.py": "",
     "cli/climb.py": '''"""`nmt climb`: say how high the stairs are."""
 import sys
@@ -347,15 +371,33 @@ COMMAND = Command("climb", ClimbOptions, run, group="discovery")
 ''',
     "presets.toml": '[steep]\nhelp = "steep stairs"\nschedule = "stairs"\nlr = 0.03\n',
 }
+PROJECT = """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "steps"
+version = "1.0"
+[project.entry-points."nmt.plugins"]
+steps = "steps"
+[tool.setuptools.packages.find]
+include = ["steps*"]
+[tool.setuptools.package-data]
+steps = ["*.toml"]
+"""
 
 
-def test_an_installed_package_that_is_laid_out_as_an_extension_is_one(data, tmp_path, nmt):
-    installed(tmp_path, "steps", "")
-    (tmp_path / "steps.py").unlink()
+@pytest.mark.skipif(find_spec("pip") is None or find_spec("setuptools") is None, reason="needs pip and setuptools")
+def test_a_package_that_is_laid_out_as_an_extension_and_installed_by_pip_is_one(data, trained, tmp_path, nmt):
+    project, site = tmp_path / "project", tmp_path / "site"
     for name, text in EXTENSION.items():
-        (tmp_path / "steps" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "steps" / name).write_text(text)
-    path = {"PYTHONPATH": str(tmp_path)}
+        (project / "steps" / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / "steps" / name).write_text(text)
+    (project / "pyproject.toml").write_text(PROJECT)
+    pip = [sys.executable, "-m", "pip", "--isolated", "--quiet", "--disable-pip-version-check", "install", "--no-index"]
+    command = [*pip, "--no-deps", "--no-build-isolation", f"--target={site}", str(project)]
+    subprocess.run(command, env={**ENVIRONMENT, "PYTHONWARNINGS": "default"}, check=True)  # pip has some
+    path = {"PYTHONPATH": str(site)}
     assert b"Say how high the stairs are" in nmt("--help", env=path).stdout
     assert nmt("climb", env=path).stdout == b"high\n"
     described = nmt("describe", "schedule", "stairs", env=path).stdout
@@ -366,6 +408,11 @@ def test_an_installed_package_that_is_laid_out_as_an_extension_is_one(data, tmp_
     assert done.returncode == 0, done.stderr
     rates = [record["lr"] for record in records_of(tmp_path / "run") if "lr" in record]
     assert rates == [0.005, 0.005, 0.0025, 0.0025]
+    (tmp_path / "text").write_text("ban\nkit mus\n")
+    scores = ["score", f"--model={trained}", tmp_path / "text", tmp_path / "text"]
+    assert b"print the mean of all scores" in nmt("score", "--help", env=path).stdout
+    each, mean = (nmt(*scores, *flags, env=path).stdout.split() for flags in ([], ["--mean"]))
+    assert float(mean[0]) == pytest.approx(sum(map(float, each)) / 2, abs=1e-5)
 
 
 def test_files_beside_parts_and_files_of_several_parts_are_understood(tmp_path, nmt):

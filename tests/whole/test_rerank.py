@@ -8,7 +8,7 @@ from conftest import train_arguments, write_corpus
 
 from nmt.checkpoint import load_model
 from nmt.cli.main import run
-from nmt.extensions.searches.rerank import RerankModel
+from nmt.extensions.searches.wrappers.rerank import RerankModel
 from nmt.symbols import BOS, EOS
 
 LINES = ["ban des kit", "lora", "mus den bali kira", "", "den den"]

@@ -208,7 +208,7 @@ def test_an_error_of_a_validation_keeps_the_updates_before_it(data, tmp_path, ca
         raise OSError(5, "Input/output error", "valid.source.bin")
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "validate", fail)
+        patch.setattr("nmt.train.validating.validate", fail)
         failed = call(*train_arguments(data, tmp_path / "run", 40, "--save-every=1000u", "--valid-every=15u"))
         assert failed.code == 5 and "valid.source.bin" in failed.err
     assert [update_of(path) for path in Checkpoints(tmp_path / "run").all()] == [15]

@@ -237,7 +237,7 @@ def test_texts_to_avoid_come_from_a_pipe_too_and_are_those_of_a_repair(trained):
     options = TranslatorOptions(avoid=f"/dev/fd/{reader}", repair=True, replicas=1, threads=1)
     made = translators.open_translator([trained], options, registry.choose("decoder", "beam"))
     for translator in (made, made._open_repair()):
-        assert translator.encode([Request("ban")])[0].constraints.avoid == ("MULI BAN",)
+        assert translator.encode([Request("ban")])[0].constraints.filters == {"avoid": ("MULI BAN",)}
     os.close(reader)
 
 

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -43,8 +42,6 @@ from safetensors.torch import save_file
 from nmt.artefact import Artefact
 from nmt.checkpoint import load_model
 from nmt.cli.main import run
-from nmt.extensions.toolkits.cli.import_model import ImportOptions
-from nmt.extensions.toolkits.read import MODEL_READERS
 from nmt.symbols import BOS
 from nmt.text.pipeline import Pipeline
 from nmt.text.sentencepiece_file import read_pieces
@@ -615,11 +612,6 @@ def test_a_full_disk_leaves_no_export(pieces, importing, tmp_path, call):
 
 
 # Files of strangers
-
-
-def test_each_reader_is_a_format():
-    formats = ImportOptions.__dataclass_fields__["format"].type
-    assert set(get_args(get_type_hints(ImportOptions)["format"])) == {"auto", *MODEL_READERS}, formats
 
 
 def write_marian(folder: Path) -> None:

@@ -36,9 +36,9 @@ from nmt.artefact import Artefact
 from nmt.cli.main import run as run_in_process
 from nmt.cli.train import TRAIN_OPTIONS
 from nmt.runs import Checkpoints, update_of
-from nmt.train.options import parse_periods
-from nmt.train.reporting import EARLY_UPDATES
+from nmt.train.periods import parse_periods
 from nmt.train.run import Run
+from nmt.train.update_log import EARLY_UPDATES
 
 
 def weights(run: Path, update: int) -> dict[str, bytes]:
@@ -487,7 +487,7 @@ def test_by_default_the_loss_decides_until_bleu_is_above_the_threshold_and_then_
     threshold = sorted(row["valid_bleu"] for row in scores)[len(scores) // 2]
     switch = next(i for i, row in enumerate(scores) if row["valid_bleu"] > threshold)
     assert 0 < switch < len(scores) - 1
-    monkeypatch.setattr("nmt.train.trainer.MIN_BLEU", threshold)
+    monkeypatch.setattr("nmt.train.validating.MIN_BLEU", threshold)
     for updates in (40, 80):  # going on keeps the state
         assert run_in_process(train_arguments(data, tmp_path / "auto", updates, *arguments)) == 0
     assert (tmp_path / "auto/metrics.jsonl").read_bytes() == (tmp_path / "loss/metrics.jsonl").read_bytes()
@@ -600,9 +600,8 @@ def test_a_validation_by_the_clock_changes_nothing_but_the_log(data, tmp_path, c
     agree = Run.agree
 
     def a_minute_for_each_update(run, signal):
-        signal = agree(run, signal)
+        agree(run, signal)
         run.seconds = 60.0 * run.progress.update
-        return signal
 
     monkeypatch.setattr(Run, "agree", a_minute_for_each_update)
     parts = ["--schedule=plateau", "--lr=0.05", "--plateau-patience=1", "--best-by=bleu", "--patience=2"]
@@ -824,7 +823,8 @@ def given_sizes(tmp_path, trained):
 def test_a_choice_of_sizes_is_not_refused(kind, trained, call, tmp_path, monkeypatch):
     ran = []
     monkeypatch.setattr("nmt.train.trainer.train", lambda *_: ran.append("train") or pytest.fail("reached"))
-    monkeypatch.setattr("nmt.train.dry_run.dry_run_of", lambda *_: ran.append("dry run") or pytest.fail("reached"))
+    preview = "nmt.extensions.watch.previews.dry_run.DryRun.__init__"
+    monkeypatch.setattr(preview, lambda *_: ran.append("dry run") or pytest.fail("reached"))
     asked = ["train", "--data=d", f"--output={tmp_path / 'run'}", "--device=cpu"]
     with pytest.raises(pytest.fail.Exception):
         call(*asked, *given_sizes(tmp_path, trained)[kind])

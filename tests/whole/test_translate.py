@@ -23,7 +23,7 @@ import torch
 from conftest import ENVIRONMENT, NMT, WORDS, wait_for, write_corpus
 from ranks import children_of
 
-import nmt.extensions.watch.drawings
+import nmt.extensions.watch.viewers.drawings
 import nmt.translators
 from nmt.checkpoint import load_model
 from nmt.cli.main import run
@@ -899,7 +899,7 @@ def test_a_line_that_cannot_be_drawn_is_translated_all_the_same(translate, tmp_p
             raise MemoryError("no room")
         return attention_maps(model, pipeline, source, target)
 
-    monkeypatch.setattr(nmt.extensions.watch.drawings, "attention_maps", fail)
+    monkeypatch.setattr(nmt.extensions.watch.viewers.drawings, "attention_maps", fail)
     assert translate(content, f"--attention={tmp_path / 'look.html'}") == translate(content)
     assert "line 2 is not drawn: MemoryError: no room" in capsys.readouterr().err
     assert (tmp_path / "look.html").stat().st_size
@@ -909,7 +909,9 @@ def test_a_line_that_cannot_be_drawn_is_translated_all_the_same(translate, tmp_p
 def test_attention_is_computed_only_for_lines_that_are_drawn(translate, tmp_path, monkeypatch, name, lines):
     read = []
     monkeypatch.setattr(
-        nmt.extensions.watch.drawings, "attention_maps", lambda *given: read.append(given) or attention_maps(*given)
+        nmt.extensions.watch.viewers.drawings,
+        "attention_maps",
+        lambda *given: read.append(given) or attention_maps(*given),
     )
     assert translate(corpus(5), f"--attention={tmp_path / name}", "--attention-lines=3")[0] == 0
     assert len(read) == lines and (tmp_path / name).stat().st_size

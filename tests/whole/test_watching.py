@@ -64,9 +64,8 @@ def clock_of(monkeypatch, seconds):
     agree = Run.agree
 
     def agree_by_updates(run, signal):
-        signal = agree(run, signal)
+        agree(run, signal)
         run.seconds = seconds(run.progress.update)
-        return signal
 
     monkeypatch.setattr(Run, "agree", agree_by_updates)
 
@@ -99,7 +98,7 @@ def test_a_run_that_its_clock_ends_within_the_warm_up_warns_after_a_minute_and_w
     data, tmp_path, call, monkeypatch
 ):
     more = ("--max-minutes=2", "--warmup-updates=20", "--log-every=1u", "--no-valid-bleu")
-    monkeypatch.setattr("nmt.train.estimate.FIRST_SHARE", 1.0)
+    monkeypatch.setattr("nmt.extensions.watch.reporters.estimate.FIRST_SHARE", 1.0)
     # At update 6, after a minute at 10 s each, update 12 would be the last; from update 8 on each takes half a second.
     clock_of(monkeypatch, lambda update: 10.0 * min(update, 8) + 0.5 * max(update - 8, 0))
     assert call(*train_arguments(data, tmp_path / "run", 1000, *more)).code == 0

@@ -130,7 +130,7 @@ def test_a_line_that_ctranslate2_cannot_search_costs_that_line_only(kept, withou
         (["--devices=2"], "--devices"),
         (["--attention=a.html"], "--attention"),
         (["--beam-graph=b.json"], "--beam-graph"),
-        (["--rerank=MODEL"], "re-ranks"),
+        (["--rerank=MODEL"], "--rerank"),
         (["--model=MODEL"], "one model"),
         (["--precision=bf16"], "--precision bf16"),
         (["--device=cuda"], "CPU"),

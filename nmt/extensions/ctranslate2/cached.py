@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from nmt.artefact import MANIFEST, REMOVED_ENDING, Artefact
 from nmt.errors import ArtefactError, LockedError, ResourceError, is_utf8, needing_torch, one_line, quoted
-from nmt.extensions.ctranslate2.engine import CTRANSLATE2_KIND, import_ctranslate2
+from nmt.extensions.ctranslate2 import CTRANSLATE2_KIND
+from nmt.extensions.ctranslate2.engine import import_ctranslate2
 from nmt.files import TEMPORARY_ENDING, sha256
 from nmt.locks import LOCK, holder_of
 from nmt.log import log

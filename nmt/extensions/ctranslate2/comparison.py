@@ -14,7 +14,8 @@ from nmt.checkpoint import LoadedModel
 from nmt.errors import InputError, quoted
 from nmt.extensions.ctranslate2.engine import CTranslate2Model
 from nmt.log import log
-from nmt.metrics.bleu import Bleu, BleuOptions
+from nmt.metrics.bleu import Bleu
+from nmt.metrics.options import BleuOptions
 from nmt.models.base import Model
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS

@@ -14,23 +14,25 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from nmt import registry
 from nmt.artefact import Artefact
-from nmt.decoders.hypothesis import Hypothesis
+from nmt.decoders.hypothesis import Constraints, Hypothesis
 from nmt.decoders.options import BeamOptions, SearchOptions, search_signature
 from nmt.engines.torch_engine import has_torch
 from nmt.errors import ResourceError, UserError, quoted
+from nmt.extensions.ctranslate2 import CTRANSLATE2_KIND
 from nmt.installation import required
 from nmt.log import log
 from nmt.options import Part, flag_of
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, PAD
 from nmt.text.pipeline import Pipeline
-from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
+from nmt.translate.engine import STILL_SEARCHING, BatchOutcome, EncodedLine, SearchEngine
 from nmt.translate.options import MAX_DEFAULT_REPLICAS, TranslatorOptions
 from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, ResultOptions, retry_split
 
+SHORTLIST: Final = "shortlist"  # the wrapper that it has too, as a map of the vocabulary
 MAP_FILE: Final = "vmap.txt"  # of an exported folder: target tokens by source token
-CTRANSLATE2_KIND: Final = "ctranslate2"  # of an exported folder, in its manifest
 POSITIONS: Final = 2048  # of an exported model, on either side, at least; CTranslate2 stops at their end
 # Source tokens of a batch, padding counted; each is the fastest of those tried (docs/measurements.md). With a map fewer source
 # tokens have fewer target tokens to choose among.
@@ -54,6 +56,9 @@ def is_searching() -> bool:
     """Whether batches that nobody waits for are still searched. Models without are let go."""
     _GIVEN_UP[:] = [(model, results) for model, results in _GIVEN_UP if not all(result.done() for result in results)]
     return bool(_GIVEN_UP)
+
+
+STILL_SEARCHING.append(is_searching)
 
 
 def import_ctranslate2() -> Any:
@@ -110,8 +115,8 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
     """
     if find_spec("ctranslate2") is None:
         return "it is not installed"
-    if models > 1 or options.rerank:
-        return "it searches with one model, and nothing re-ranks"
+    if models > 1:
+        return "it searches with one model"
     if options.device not in ("auto", "cpu") or (options.device == "auto" and _has_gpu()):
         return "it is used on CPUs only"
     if options.precision == "bf16":
@@ -120,9 +125,11 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
         return "--matmul is for torch's products"
     if options.alignment:
         return "--alignment, --markup and --glossary need the attention of our own search"
-    for flag in ("avoid", "word_scores", "replace_unk", "compile", "capture"):
+    for flag in ("word_scores", "replace_unk", "compile", "capture"):
         if getattr(options, flag, False):
             return f"{flag_of(flag)} needs our own search"
+    if others := [*registry.active_names("filter", options), *active_wrappers(options)]:
+        return f"--{others[0]} needs our own search"
     if options.min_confidence is not None:
         return "--min-confidence needs our own search"
     search = part.options
@@ -137,6 +144,11 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
         if search.beam_size > 1 and search.stop == "best" and _exponent(search) > MAX_PENALTY_EXPONENT:
             return "with --stop best a length penalty of more than about sqrt(n) needs our own search"
     return ""
+
+
+def active_wrappers(options: TranslatorOptions) -> list[str]:
+    """The wrappers of the built-in search that are asked for and that CTranslate2 has no counterpart of."""
+    return [name for name in registry.active_names("wrapper", options) if name != SHORTLIST]
 
 
 def _has_gpu() -> bool:
@@ -363,7 +375,7 @@ def _exponent(options: BeamOptions) -> float:
 
 
 def _is_constrained(line: EncodedLine) -> bool:
-    return bool(line.constraints.prefix or line.constraints.phrases or line.constraints.avoid)
+    return line.constraints != Constraints()
 
 
 def available_threads() -> int:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from nmt.artefact import new_folder
 from nmt.checkpoint import LoadedModel
 from nmt.errors import ArtefactError, UserError, quoted
+from nmt.extensions.ctranslate2 import CTRANSLATE2_KIND
 from nmt.extensions.ctranslate2.comparison import (
     DEFAULT_PENALTY,
     MAX_NATS_FLOAT32,
@@ -28,13 +29,13 @@ from nmt.extensions.ctranslate2.comparison import (
     tune_length_penalty,
 )
 from nmt.extensions.ctranslate2.engine import (
-    CTRANSLATE2_KIND,
     MAP_FILE,
     POSITIONS,
     CTranslate2Model,
     import_ctranslate2,
 )
 from nmt.extensions.searches.shortlist_file import Shortlist
+from nmt.extensions.toolkits.transformer import distinct_pieces
 from nmt.files import to_json
 from nmt.mixers.self_attention import SelfAttention
 from nmt.models.layers import DecoderLayer, EncoderLayer, Residual
@@ -173,8 +174,8 @@ def specification(loaded: LoadedModel) -> Any:
         _set_norm(spec.encoder.layer_norm, model.encoder_norm)
         _set_norm(spec.decoder.layer_norm, model.decoder_norm)
     _set_linear(spec.decoder.projection, cast(nn.Linear, model.output))
-    spec.register_source_vocabulary(pipeline.source.distinct_pieces(loaded.folder))
-    spec.register_target_vocabulary(pipeline.target.distinct_pieces(loaded.folder))
+    spec.register_source_vocabulary(distinct_pieces(pipeline.source, loaded.folder))
+    spec.register_target_vocabulary(distinct_pieces(pipeline.target, loaded.folder))
     config = spec.config  # a sentence may have EOS after its source, and has BOS before its target
     config.unk_token, config.bos_token, config.eos_token = SYMBOLS[UNK], SYMBOLS[BOS], SYMBOLS[EOS]
     config.decoder_start_token, config.layer_norm_epsilon = SYMBOLS[BOS], o.norm_epsilon

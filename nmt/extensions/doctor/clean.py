@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from nmt.data.duplicates import find_repeated
 from nmt.data.encode import Chunk, FilePair, chunks, digests_of
-from nmt.data.sets import TrainingFiles, check_regular, training_files
+from nmt.data.options import TrainingFiles
+from nmt.data.sets import check_regular, training_files
 from nmt.data.workers import in_order
 from nmt.errors import InputError, UserError, naming, quoted, unknown
 from nmt.extensions.doctor.examine import DETECTORS, fault_place, fault_texts, pair_of
@@ -47,7 +48,7 @@ class CleanOptions(TrainingFiles):
     keep: tuple[str, ...] = opt((), "rules not to apply, separated by commas; all leaves only those of --drop")
     gzip: bool = opt(False, "compress the cleaned files: PREFIX.en.gz and PREFIX.de.gz")
     examples: int = opt(3, "examples of each rule", minimum=0)
-    dry_run: bool = opt(False, "report what would be removed, and write no file")
+    dry_run: bool = opt(False, "report what would be removed, and write no file", excludes=("rejected",))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,8 +56,6 @@ class CleanOptions(TrainingFiles):
             raise ValueError("no corpus is given (name its PREFIX, or use --source and --target)")
         if self.reads_stdin:
             raise ValueError("--train-tsv -: text is read more than once, so not from stdin (name a file)")
-        if self.dry_run and self.rejected is not None:
-            raise ValueError("--dry-run and --rejected cannot be combined: a dry run writes no file")
         if self.output is None and not self.dry_run:
             raise ValueError("--output is missing: name a prefix for the cleaned files, or use --dry-run")
         if len(set(self.languages)) == 1:

@@ -15,8 +15,9 @@ import numpy as np
 
 from nmt.data.duplicates import find_repeated
 from nmt.data.encode import CHUNK_PAIRS, FilePair
+from nmt.data.options import CorpusOptions
 from nmt.data.row_files import SIDES
-from nmt.data.sets import CorpusOptions, Kind, set_label, text_sets
+from nmt.data.sets import Kind, set_label, text_sets
 from nmt.data.shards import REPORT_FILE, PreparedData, named_pipeline
 from nmt.data.workers import in_order
 from nmt.errors import expecting, quoted
@@ -45,6 +46,7 @@ class DoctorOptions(CorpusOptions):
     vocabulary: str | None = opt(
         None,
         "a model, run or prepared data: lengths are in its tokens, and the pairs that nmt prepare would drop are reported",
+        excludes=("data",),
     )
     max_pairs: int = opt(0, "examine at most this many training pairs, evenly spaced; 0 examines all", minimum=0)
     examples: int = opt(3, "examples of each finding", minimum=0)
@@ -57,8 +59,6 @@ class DoctorOptions(CorpusOptions):
                 f"DATA '{quoted(self.data)}' and files are both given (give one of the two; several files are "
                 "--train A --train B)"
             )
-        if self.data is not None and self.vocabulary is not None:
-            raise ValueError("--vocabulary: has no effect with prepared data, which has its own (leave it out)")
         if self.reads_stdin:
             raise ValueError("--train-tsv -: text is read more than once, so not from stdin (name a file)")
         if self.data is None and not files:

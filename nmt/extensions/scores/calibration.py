@@ -20,7 +20,8 @@ from nmt.models.base import Model
 from nmt.signals import StopCheck
 from nmt.text.context import DocumentLines
 from nmt.text.pipeline import Pipeline
-from nmt.translate.forced_decoding import batches_of_pairs, encode_pairs, log_probs_by_position
+from nmt.translate.forced_decoding import batches_of_pairs, log_probs_by_position
+from nmt.translate.pair_scores import encode_pairs
 
 NUM_BINS: Final = 10
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.1, 10.0

@@ -16,7 +16,6 @@ from safetensors.numpy import save
 
 from nmt.data.batching import Indices
 from nmt.data.shards import Corpus
-from nmt.data.word_alignment import MAX_PAIR_CELLS, different
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.files import write_output
 from nmt.log import Bar, log
@@ -123,6 +122,10 @@ def learn_shortlist(
 
 
 def _pairs_that_fit(corpus: Corpus, pairs: Indices) -> Indices:
+    from nmt.extensions.methods.word_alignment import (
+        MAX_PAIR_CELLS,
+    )  # only to learn one: a search imports this file too
+
     cells = corpus.source_lengths[pairs].astype(np.int64) * corpus.target_lengths[pairs]
     is_short = cells <= MAX_PAIR_CELLS
     if num_long := int((~is_short).sum()):
@@ -139,6 +142,8 @@ def _translation_model(
     corpus: Corpus, pairs: Indices, sizes: tuple[int, int], rounds: int, bar: Bar, check: StopCheck
 ) -> tuple[Indices, Indices, NDArray[np.float64]]:
     """The keys source * V + target that occur, how often each target token does, and its probability given the source."""
+    from nmt.extensions.methods.word_alignment import different  # only to learn one: a search imports this file too
+
     V = sizes[1]
     counts = np.zeros(V, np.int64)
 

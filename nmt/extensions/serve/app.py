@@ -8,11 +8,10 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nmt import registry
 from nmt.extensions.serve.calls import json_response, record, request_id
-from nmt.extensions.serve.protocols import deepl, libretranslate, marian, openai, own, page
+from nmt.extensions.serve.messages import error_answer
 from nmt.extensions.serve.service import Service
-
-PROTOCOLS = (own, libretranslate, deepl, openai, marian, page)
 
 
 def application(service: Service) -> Starlette:
@@ -21,11 +20,13 @@ def application(service: Service) -> Starlette:
     async def not_found(request: Request, error: Exception) -> Response:
         status, number = getattr(error, "status_code", 404), request_id(request)
         record(request, number, status, time.monotonic(), "unknown", service.metrics, service.options)
-        content = own.error_shape(status, getattr(error, "detail", "not found"))
+        content = error_answer(status, getattr(error, "detail", "not found"))
         return json_response(content, status, {"X-Request-Id": number})
 
     middleware = []
     if origins := list(service.options.cors):
         middleware = [Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])]
-    routes = [route for protocol in PROTOCOLS for route in protocol.routes(service)]
+    entries = [registry.find("protocol", name) for name in registry.names("protocol")]
+    protocols = [entry.cls(service.options, service) for entry in entries]
+    routes = [route for protocol in protocols for route in protocol.routes()]
     return Starlette(routes=routes, middleware=middleware, exception_handlers={404: not_found, 405: not_found})

@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from nmt.extensions.texts.markup import MarkupName
+from nmt.extensions.texts.passes.options import MarkupName
 
 MAX_CANDIDATES: Final = 100
 
@@ -145,3 +145,8 @@ class ErrorAnswer(Struct):
     """The answer to a request that failed."""
 
     error: Problem
+
+
+def error_answer(status: int, message: str) -> ErrorAnswer:
+    """The answer to a request that failed. status: of HTTP"""
+    return ErrorAnswer(Problem(status, message))

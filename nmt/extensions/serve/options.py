@@ -2,13 +2,14 @@
 
 from typing import Final, Literal
 
-from nmt.options import MAX_THREADS, REQUIRED, make, opt, options_class
+from nmt.options import MAX_THREADS, REQUIRED, make, opt
+from nmt.registry import open_options_class
 from nmt.translate.options import AUTO_ENGINE, MAX_REPLICAS, TranslatorOptions
 
 MAX_PORT: Final = 65535
 
 
-@options_class
+@open_options_class("protocol")
 class ServeOptions:
     model: tuple[str, ...] = opt(
         REQUIRED,
@@ -33,7 +34,6 @@ class ServeOptions:
     requests_per_minute: int = opt(0, "of a key, or of an address without one; 0 is any number", minimum=0)
     keys: str | None = opt(None, "file of keys, one a line, of which each request must have one")
     cors: tuple[str, ...] = opt((), "origins of web pages that may ask, or *")
-    page: bool = opt(True, "a page for people at /")
     access_log: bool = opt(True, "write a line a request to stderr, without its texts")
     engine: str = opt(AUTO_ENGINE, "see `nmt translate`")
     precision: Literal["fp32", "bf16", "int8"] = opt("fp32", "see `nmt translate`")

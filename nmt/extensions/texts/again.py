@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from nmt import registry
 from nmt.artefact import Artefact
-from nmt.decoders.options import BeamOptions
-from nmt.engines.base import PHRASES_DECODER
-from nmt.errors import needing_torch
+from nmt.decoders.options import BeamOptions, phrase_decoders
+from nmt.errors import UserError, needing_torch
 from nmt.options import Part
 from nmt.runs import find_model
 
@@ -23,8 +22,15 @@ AGAIN_ALPHA: Final = 1.0
 
 
 def with_phrases(part: Part) -> Part:
-    """The search that takes phrases, with the options of another as far as it has them."""
-    return registry.choose("decoder", PHRASES_DECODER, vars(part.options))  # which leaves out those that it lacks
+    """The search if it takes phrases, else one that does, with the options of the other as far as it has them.
+
+    Raises UserError if there is none.
+    """
+    if getattr(part.options, "takes_phrases", False):
+        return part
+    if not (found := phrase_decoders()):
+        raise UserError("--glossary: there is no decoder that takes phrases (leave it out)")
+    return registry.choose("decoder", found[0], vars(part.options))  # which leaves out options that it lacks
 
 
 @needing_torch("the search for translations that came out broken")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.extensions.texts.sentences import sentences
-from nmt.text.words import word_pattern
+from nmt.extensions.texts.words import word_pattern
 
 MAX_REPEATED: Final = 8  # words of a group that comes again and again
 REPEATS: Final = {1: 4, 2: 3}  # times that a group of so many words comes in a row; longer groups as those of 2

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from nmt.errors import InputError, quoted
+from nmt.extensions.texts.words import word_pattern
 from nmt.text.corpus import checked_line, raw_lines
-from nmt.text.words import word_pattern
 
 MAX_TERM_WORDS: Final = 50
 

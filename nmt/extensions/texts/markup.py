@@ -10,9 +10,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
-MarkupName = Literal["none", "html", "xml"]
+from nmt.extensions.texts.passes.options import MarkupName
 
 NO_ELEMENT: Final = -1
 MAX_NESTED_ELEMENTS: Final = 100  # elements around one another; tags further in are markers

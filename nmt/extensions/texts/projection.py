@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nmt.extensions.texts.markup import NO_ELEMENT, Marker, Passage, escaped
 from nmt.extensions.texts.sentences import Span
-from nmt.text.words import unit_pattern
+from nmt.extensions.texts.words import unit_pattern
 
 Weights = NDArray[np.float64]
 

@@ -7,8 +7,8 @@ through a model together.
 
 import math
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from itertools import compress, pairwise
+from dataclasses import dataclass, replace
+from itertools import compress, pairwise, takewhile
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,7 +16,8 @@ from msgspec import structs
 
 from nmt.extensions.texts.faults import faults
 from nmt.extensions.texts.glossary import Glossary
-from nmt.extensions.texts.markup import MarkupName, Passage, escaped, has_letters, parse, placeholders
+from nmt.extensions.texts.markup import Passage, escaped, has_letters, parse, placeholders
+from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.projection import Weights, projected, unit_weights
 from nmt.extensions.texts.sentences import MAX_CHARACTERS, Span, clauses, sentences
 from nmt.text.corpus import is_invisible
@@ -65,7 +66,7 @@ def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> 
         return Translation(error=request.error)
     is_cut = (settings.split or settings.markup != "none") and len(request.text) > MAX_TEXT_CHARACTERS
     if is_cut:
-        request = structs.replace(request, text=request.text[:MAX_TEXT_CHARACTERS])
+        request = replace(request, text=request.text[:MAX_TEXT_CHARACTERS])
     is_constrained = bool(request.prefix or request.phrases)
     layout = _layout(request.text, settings, settings.split and not is_constrained, pipeline)
     passages = [part for part in layout if isinstance(part, Passage)]
@@ -136,7 +137,7 @@ class _TextJob:
 
     def translated(self, passages: Sequence[Passage]) -> Generator[Round, list[Translation], list[Translation]]:
         """The translation of each passage, as it is written."""
-        self.tags = self.pipeline.source.prepare.leading_tags(passages[0].text) if passages else ""
+        self.tags = self._leading_tags(passages[0].text) if passages else ""
         contexts = self._contexts(passages, self._earlier())
         found = yield from self._search(passages, contexts)
         written = list(map(self._written, found))
@@ -180,7 +181,7 @@ class _TextJob:
         for line in self.request.context or ():
             layout = _layout(line[:MAX_TEXT_CHARACTERS], self.settings, self.settings.split, self.pipeline)
             texts = [part.text for part in layout if isinstance(part, Passage) and not is_invisible(part.text)]
-            tags = self.pipeline.source.prepare.leading_tags(texts[0]) if texts else ""
+            tags = self._leading_tags(texts[0]) if texts else ""
             sentences += [self._tagged(text, tags) for text in texts]
         return tuple(sentences)
 
@@ -222,14 +223,19 @@ class _TextJob:
         terms = self.settings.glossary.phrases(passage.text) if self.settings.glossary else ()
         phrases = tuple(dict.fromkeys((*self.request.phrases, *terms)))
         text = self._tagged(passage.text, self.tags)
-        return structs.replace(self.request, text=text, phrases=phrases, others={}, context=context)
+        return replace(self.request, text=text, phrases=phrases, others={}, context=context)
+
+    def _leading_tags(self, text: str) -> str:
+        """The tags at the beginning of a raw text, with a space between them."""
+        tags = self.pipeline.source.prepare.tags
+        return " ".join(takewhile(tags.__contains__, text.split())) if tags else ""
 
     def _tagged(self, text: str, tags: str) -> str:
         """A text that begins with tags, unless it has tags of its own."""
         return " ".join(filter(None, (self._added_tags(text, tags), text)))
 
     def _added_tags(self, text: str, tags: str) -> str:
-        return "" if self.pipeline.source.prepare.leading_tags(text) else tags
+        return "" if self._leading_tags(text) else tags
 
     def _written(self, found: _PassageTranslation) -> Translation:
         """A translation with the tags of its passage."""

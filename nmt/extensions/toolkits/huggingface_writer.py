@@ -9,7 +9,7 @@ import torch
 from nmt.artefact import new_folder
 from nmt.checkpoint import LoadedModel, size_of, write_tensors
 from nmt.errors import UserError, quoted
-from nmt.extensions.toolkits.huggingface import (
+from nmt.extensions.toolkits.huggingface_reader import (
     HUGGINGFACE_CONFIG,
     SPM_FILES,
     STACKS,
@@ -19,17 +19,17 @@ from nmt.extensions.toolkits.huggingface import (
     sines_before_cosines,
 )
 from nmt.extensions.toolkits.layout import TORCH_PARTS, Array, parts_of, reordered
-from nmt.extensions.toolkits.transformer import arrays_of, check_exportable, segmenters_of
+from nmt.extensions.toolkits.transformer import arrays_of, check_exportable, distinct_pieces, segmenters_of
+from nmt.extensions.vocabularies.sentencepiece_model import LANGUAGE_TAG
 from nmt.files import to_json
 from nmt.models.options import TransformerOptions
 from nmt.models.transformer import Transformer
 from nmt.positions.options import LearnedPositionOptions
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
-from nmt.text.sentencepiece_file import LANGUAGE_TAG, SPACE_MARK
+from nmt.text.sentencepiece_file import SPACE_MARK
 
 HUGGINGFACE: Final = "Hugging Face's Marian"
-HUGGINGFACE_KIND: Final = "huggingface"  # of a written folder, in its manifest
 GENERATION_CONFIG: Final = "generation_config.json"
 DEFAULT_POSITIONS: Final = 512  # of models without a table of positions
 NUM_BEAMS: Final = 4  # of the search that a written folder asks for
@@ -45,14 +45,14 @@ def write_huggingface(loaded: LoadedModel, output: Path, check: StopCheck) -> No
         raise UserError(f"{quoted(loaded.folder)}: has --norm-position pre; {HUGGINGFACE} does not")
     segmenters = segmenters_of(loaded, HUGGINGFACE)
     sides = (pipeline.source,) if pipeline.joint else (pipeline.source, pipeline.target)
-    names = [list(map(_without_mark, side.distinct_pieces(loaded.folder))) for side in sides]
+    names = [list(map(_without_mark, distinct_pieces(side, loaded.folder))) for side in sides]
     if any(len(set(pieces)) < len(pieces) for pieces in names):
         raise UserError(
             f"{quoted(loaded.folder)}: a language's tag stands twice in its vocabulary; {HUGGINGFACE} has one"
         )
     vocabularies = [{piece: i for i, piece in enumerate(pieces)} for pieces in names]
     tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in _tensors(loaded, options).items()}
-    with new_folder(output, HUGGINGFACE_KIND, {"vocabulary": pipeline.hash}, size_of(tensors)) as folder:
+    with new_folder(output, "huggingface", {"vocabulary": pipeline.hash}, size_of(tensors)) as folder:
         write_tensors(folder / WEIGHT_FILES[0], tensors, {"format": "pt"})
         for name, content in _configs(loaded, options).items():
             (folder / name).write_bytes(to_json(content))

@@ -10,7 +10,7 @@ from nmt.artefact import new_folder
 from nmt.checkpoint import LoadedModel
 from nmt.errors import UserError, quoted
 from nmt.extensions.toolkits.layout import WITHOUT_BIAS, Array, parts_of
-from nmt.extensions.toolkits.marian import (
+from nmt.extensions.toolkits.marian_reader import (
     AUTOREGRESSIONS,
     MARIAN_ACTIVATIONS,
     MARIAN_EOS,
@@ -24,16 +24,16 @@ from nmt.extensions.toolkits.marian import (
     array_names,
     to_yaml,
 )
-from nmt.extensions.toolkits.transformer import arrays_of, check_exportable
+from nmt.extensions.toolkits.transformer import arrays_of, check_exportable, distinct_pieces
+from nmt.extensions.vocabularies.sentencepiece_model import control_piece, with_pieces
 from nmt.models.options import TransformerOptions
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
 from nmt.text.pipeline import Side
-from nmt.text.sentencepiece_file import control_piece, read_pieces, with_pieces
+from nmt.text.sentencepiece_file import read_pieces
 from nmt.text.vocabulary import SentencepieceVocabulary
 
 MARIAN: Final = "Marian"
-MARIAN_KIND: Final = "marian"  # of a written folder, in its manifest
 MARIAN_MODEL: Final = "model.npz"
 MARIAN_VERSION: Final = "v1.12.0"  # of the settings that are written
 ROWS_BEFORE: Final = (EOS, UNK)  # our ids of Marian's first entries; it has neither PAD nor BOS
@@ -59,7 +59,7 @@ def write_marian(loaded: LoadedModel, output: Path, check: StopCheck) -> None:
     }
     names = {side: f"{'joint' if pipeline.joint else side}{suffix}" for side, (suffix, _) in files.items()}
     needed = sum(array.nbytes for array in arrays.values())
-    with new_folder(output, MARIAN_KIND, {"vocabulary": pipeline.hash}, needed) as folder:
+    with new_folder(output, "marian", {"vocabulary": pipeline.hash}, needed) as folder:
         settings = to_yaml(_settings(options, pipeline.sizes))
         content = np.frombuffer(settings + b"\0", np.int8)
         with (folder / MARIAN_MODEL).open("wb") as file:
@@ -121,6 +121,6 @@ def _vocabulary(side: Side, loaded: LoadedModel) -> tuple[str, bytes]:
         model = side.vocabulary.to_bytes()
         pieces = [*map(control_piece, ROWS_BEFORE), *read_pieces(model)[len(SYMBOLS) :]]
         return ".spm", with_pieces(model, pieces, {EOS: MARIAN_EOS, UNK: MARIAN_UNK})
-    names = side.distinct_pieces(loaded.folder)
+    names = distinct_pieces(side, loaded.folder)
     entries = [*(names[token] for token in ROWS_BEFORE), *names[len(SYMBOLS) :]]
     return ".yml", to_yaml({entry: i for i, entry in enumerate(entries)})

@@ -1,6 +1,7 @@
 """A Transformer of another toolkit as a model folder: its weights by our names, and its text pipeline."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from nmt.checkpoint import LoadedModel, build_model, put_weights, save_model, weights_of
 from nmt.errors import UserError, expecting, one_line, quoted
 from nmt.extensions.toolkits.layout import Array
+from nmt.extensions.vocabularies.sentencepiece_model import SENTENCEPIECE_START, UNUSED_NAME, rearranged
 from nmt.models.base import Model, Vocabularies
 from nmt.models.options import TransformerOptions
 from nmt.models.saved import ModelFacts
@@ -20,7 +22,6 @@ from nmt.models.transformer import Transformer
 from nmt.signals import StopCheck
 from nmt.symbols import SYMBOLS
 from nmt.text.pipeline import Pipeline, Side, SideSettings
-from nmt.text.sentencepiece_file import SENTENCEPIECE_START, UNUSED_NAME, rearranged
 from nmt.text.vocabulary import CodesVocabulary, SentencepieceVocabulary, Vocabulary, WordVocabulary
 
 LANGUAGE: Final = re.compile(r"[\w@.-]{1,40}")
@@ -212,6 +213,21 @@ def check_exportable(
     if reason := next((reason for reason, is_so in reasons.items() if is_so), None):
         raise UserError(f"{name}: has {reason}; {toolkit} does not")
     return model.options
+
+
+def distinct_pieces(side: Side, place: object) -> list[str]:
+    """The names of all tokens by id, for toolkits that know tokens by them. place: of the model, for the error
+
+    Raises UserError if two tokens have the same name.
+    """
+    pieces = [side.piece(token) for token in range(side.size)]
+    if len(set(pieces)) < len(pieces):
+        twice = quoted(next(piece for piece, times in Counter(pieces).items() if times > 1))
+        raise UserError(
+            f"{quoted(place)}: two entries of its vocabulary are written '{twice}', one may be a control symbol; "
+            "other toolkits cannot tell them apart"
+        )
+    return pieces
 
 
 def segmenters_of(loaded: LoadedModel, toolkit: str) -> tuple[bytes, bytes]:

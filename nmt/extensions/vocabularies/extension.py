@@ -16,22 +16,18 @@ from typing import Final
 import sentencepiece
 
 from nmt.errors import InputError, UserError, quoted
+from nmt.extensions.vocabularies.sentencepiece_model import (
+    BPE_MODEL,
+    UNIGRAM_MODEL,
+    read_model,
+    with_more_pieces,
+    without_prefix,
+)
 from nmt.log import log
 from nmt.symbols import SYMBOLS, UNK
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline
-from nmt.text.sentencepiece_file import (
-    BPE_MODEL,
-    NORMAL_PIECE,
-    SPACE_MARK,
-    UNIGRAM_MODEL,
-    USER_DEFINED_PIECE,
-    Piece,
-    read_model,
-    read_pieces,
-    with_more_pieces,
-    without_prefix,
-)
+from nmt.text.sentencepiece_file import NORMAL_PIECE, SPACE_MARK, USER_DEFINED_PIECE, Piece, read_pieces
 from nmt.text.vocabulary import (
     PIECE_MARK,
     VOCABULARIES,

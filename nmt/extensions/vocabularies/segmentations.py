@@ -14,17 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.errors import UserError, expecting
+from nmt.extensions.vocabularies.sentencepiece_model import BPE_MODEL, UNIGRAM_MODEL, UNUSED_NAME, read_model
 from nmt.symbols import SYMBOLS
-from nmt.text.sentencepiece_file import (
-    BPE_MODEL,
-    NORMAL_PIECE,
-    SPACE_MARK,
-    UNIGRAM_MODEL,
-    UNUSED_NAME,
-    UNUSED_PIECE,
-    Piece,
-    read_model,
-)
+from nmt.text.sentencepiece_file import NORMAL_PIECE, SPACE_MARK, UNUSED_PIECE, Piece
 from nmt.text.vocabulary import PIECE_MARK, WORD_END, CodesVocabulary, SentencepieceVocabulary, Vocabulary
 
 WHOLE: Final = "\ufdd0"  # stands for a symbol without characters; Unicode keeps it out of text

@@ -18,7 +18,7 @@ from rich.text import Text
 from nmt.extensions.watch.pictures.figures import sparkline
 from nmt.log import log
 from nmt.quantities import clock, operations, size
-from nmt.report.status import VALIDATION_PREFIX, LogWindow, RunStatus, loss_text
+from nmt.report.run_status import VALIDATION_PREFIX, RunStatus
 
 MAX_CURVE_POINTS: Final = 256  # more are averaged in pairs
 MIN_CURVE_CELLS: Final = 8
@@ -50,7 +50,7 @@ class TrainingDisplay:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._shown: tuple[RunStatus, LogWindow, float] | None = None  # the last is when they were given
+        self._shown: tuple[RunStatus, float] | None = None  # with the time when it was given
         self._curves: dict[str, RunningCurve] = {}
         self.examples: Sequence[tuple[str, str, str]] = ()  # (source, translation, reference) of the last validation
         self._live = Live(
@@ -78,8 +78,8 @@ class TrainingDisplay:
             if value is not None and has_curve:
                 self._curves.setdefault(name, RunningCurve()).add(value)
 
-    def show(self, status: RunStatus, window: LogWindow) -> None:
-        self._shown = status, window, time.monotonic()
+    def show(self, status: RunStatus) -> None:
+        self._shown = status, time.monotonic()
 
     def render(self) -> RenderableType:
         """The display now."""
@@ -87,7 +87,7 @@ class TrainingDisplay:
         spent = clock(time.monotonic() - self._began)
         if self._shown is None:
             return Group(_line(f"starting, {spent} so far"), bars)
-        status, window, shown = self._shown
+        status, shown = self._shown
         passed = time.monotonic() - shown
         cells = max(MIN_CURVE_CELLS, min(MAX_CURVE_CELLS, log.console.width // 3))
         grid = Table.grid(padding=(0, 1))
@@ -103,12 +103,12 @@ class TrainingDisplay:
         share = status.epochs % 1
         grid.add_row("epoch", _bar(share, cells), f"{int(status.epochs) + 1}, {100 * share:.0f} %")
         for name, curve in list(self._curves.items()):
-            text = loss_text(window.losses.loss, window.losses.nll, digits=2) if name == "loss" else f"{curve.last:.4g}"
+            text = status.loss_text() if name == "loss" else f"{curve.last:.4g}"
             grid.add_row(Text(name.replace("_", " ")), sparkline(curve.points, cells), Text(text))
         events = status.events.items()
         rows = {
-            "speed": f"{window.speed:,.0f} tokens/s, {100 * window.padding:.1f} % padding, "
-            f"{operations(window.flops_a_second)}/s",
+            "speed": f"{status.tokens_per_second:,.0f} tokens/s, {100 * status.padding:.1f} % padding, "
+            f"{operations(status.flops_per_second)}/s",
             "memory": f"{size(status.memory)} at the peak",
             "next": ", ".join(f"{name} in {clock(max(0.0, seconds - passed))}" for name, seconds in events),
             "best": status.best or "no checkpoint yet",

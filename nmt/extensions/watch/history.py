@@ -16,7 +16,7 @@ from nmt.artefact import Artefact
 from nmt.errors import ArtefactError, OtherFormatError, UserError, expecting, naming, quoted
 from nmt.files import Count, read_bytes
 from nmt.options import read_toml
-from nmt.report.status import METRICS_FILE, VALIDATION_PREFIX
+from nmt.report.run_status import METRICS_FILE, VALIDATION_PREFIX
 from nmt.runs import SWEPT_FILE, Checkpoints, weights_file
 
 _Saved = TypeVar("_Saved")

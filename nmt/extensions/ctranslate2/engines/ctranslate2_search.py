@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 from nmt import register
 from nmt.engines.base import Engine, EngineRequest
 from nmt.engines.torch_engine import has_torch
 from nmt.errors import quoted
-from nmt.extensions.ctranslate2.engine import CTRANSLATE2_KIND, CTranslate2Engine, import_ctranslate2, refusal
+from nmt.extensions.ctranslate2 import CTRANSLATE2_KIND
 from nmt.options import NoOptions
 from nmt.translate.engine import SearchEngine
 from nmt.translate.options import AUTO_ENGINE
@@ -26,7 +26,10 @@ class CTranslate2Search(Engine):
         return find_spec("ctranslate2") is not None
 
     def refusal(self, request: EngineRequest) -> str:
-        options, is_export = request.options, CTRANSLATE2_KIND in request.kinds
+        from nmt.extensions.ctranslate2.engine import import_ctranslate2, refusal
+
+        options: Any = request.options  # which are those of wrappers too
+        is_export = CTRANSLATE2_KIND in request.kinds
         if options.engine == "ctranslate2" or is_export:
             import_ctranslate2()  # raises if it is not installed, and says how to install it
         if request.world.size > 1:
@@ -44,7 +47,9 @@ class CTranslate2Search(Engine):
         return f"transformer for CTranslate2 {version}, weights in {weights}"
 
     def open(self, request: EngineRequest) -> SearchEngine:
-        folder, options = request.folders[0], request.options
+        from nmt.extensions.ctranslate2.engine import CTranslate2Engine
+
+        folder, options = request.folders[0], cast(Any, request.options)
         if CTRANSLATE2_KIND in request.kinds:
             return CTranslate2Engine(folder, options, request.search)
         from nmt.extensions.ctranslate2.cached import cached_export

@@ -23,9 +23,7 @@ class CompiledSearchOptions:
 @options_class
 class CapturedSearchOptions:
     capture: bool = opt(
-        False, "replay the layers' steps as CUDA graphs, one launch a step; for GPUs, with caches of rounded sizes"
+        False,
+        "replay the layers' steps as CUDA graphs, one launch a step; for GPUs, with caches of rounded sizes",
+        excludes=("compile",),
     )
-
-    def __post_init__(self) -> None:
-        if self.capture and isinstance(self, CompiledSearchOptions) and self.compile:
-            raise ValueError("--capture, --compile: one of them at a time (leave the other out)")

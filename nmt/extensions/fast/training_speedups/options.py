@@ -3,7 +3,6 @@
 from typing import Literal
 
 from nmt import opt, options_class
-from nmt.options import flag_of
 
 
 @options_class
@@ -26,9 +25,5 @@ class CapturedTrainingOptions:
         False,
         "replay the gradient of a micro-batch as a CUDA graph, one launch in place of hundreds, its sizes padded; for small "
         "models on one GPU",
+        excludes=("compile", "activation_checkpointing"),
     )
-
-    def __post_init__(self) -> None:
-        for flag in ("compile", "activation_checkpointing"):
-            if self.capture and getattr(self, flag, False):
-                raise ValueError(f"--capture: not with {flag_of(flag)} (leave one of them out)")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nmt import UserError, register
 from nmt.data.batching import Indices, hashed, mixed, uniform
 from nmt.extensions.methods.noises.options import SubwordSamplingOptions
-from nmt.extensions.methods.noises.sentences import in_order_of_text, refuse_columns
+from nmt.extensions.methods.noises.sentences import in_order_of_text, refuse_columns, word_starts
 from nmt.extensions.vocabularies.segmentations import (
     NO_TOKEN,
     MergeSegmentations,
@@ -25,7 +25,7 @@ from nmt.extensions.vocabularies.segmentations import (
 )
 from nmt.noises.base import Noise, NoiseContext
 from nmt.rows import Rows
-from nmt.text.vocabulary import join_rows, word_starts
+from nmt.text.vocabulary import join_rows
 
 MAX_CACHED_BYTES: Final = 1 << 26  # of the ways to cut the words seen so far
 PLACE_BITS: Final = 21  # of a symbol's place in its sentence

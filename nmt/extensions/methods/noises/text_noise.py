@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from nmt import UserError, register
 from nmt.data.batching import Indices, hashed, mixed, uniform
 from nmt.extensions.methods.noises.options import TextNoiseOptions
-from nmt.extensions.methods.noises.sentences import in_order_of_text, refuse_columns
+from nmt.extensions.methods.noises.sentences import in_order_of_text, refuse_columns, word_starts
 from nmt.noises.base import Noise, NoiseContext
 from nmt.rows import Rows
 from nmt.symbols import UNK
-from nmt.text.vocabulary import expand_ranges, word_starts
+from nmt.text.vocabulary import expand_ranges
 
 ESCAPE: Final = re.compile(r"(&\w+;|&#\w+;)")  # of a Moses tokenizer
 

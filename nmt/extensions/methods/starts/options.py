@@ -47,18 +47,24 @@ class LoraOptions:
 
 
 @options_class
+class MovingAverageOptions:
+    ema: float = opt(
+        0.0,
+        "decay of a moving average of the weights, 0.999; it is validated, saved and translated with; 0 is none",
+        aliases=("ema-decay",),
+        minimum=0,
+        below=1,
+        must_stay=True,
+    )
+
+
+@options_class
 class DeepenOptions:
     deepen: bool = opt(
         False,
         "the model of --init-from has fewer layers; further ones follow its own, and change nothing at first "
         "(a Transformer with --norm-position pre, a language model with it, ByteNet)",
         must_stay=True,
+        needs=("init_from",),
+        excludes=("init_state", "lora_rank"),
     )
-
-    def __post_init__(self) -> None:
-        training: Any = self  # it has all options of a training
-        if self.deepen and (training.init_from is None or training.lora_rank or training.init_state != "none"):
-            raise ValueError(
-                "--deepen: adds layers to the weights of another model (give --init-from MODEL, and leave out --init-state "
-                "and --lora-rank)"
-            )

@@ -15,6 +15,7 @@ class SignificanceOptions:
         "resamples or shuffles of --significance; 0 is sacreBLEU's default: 1000 for bootstrap, else 10000",
         minimum=0,
         maximum=1_000_000,
+        needs=("significance",),
     )
 
     def __post_init__(self) -> None:
@@ -23,8 +24,6 @@ class SignificanceOptions:
             raise ValueError(
                 "--significance: compares two or more files of --hypothesis by --metrics, not by --paper (give a second file)"
             )
-        if self.trials and self.significance == "none":
-            raise ValueError(f"--trials {self.trials}: has no effect without --significance (leave it out)")
 
 
 @options_class
@@ -32,8 +31,11 @@ class PaperOptions:
     paper: bool = opt(False, "instead of --metrics: BLEU under each definition, the paper's own among them")
 
     def __post_init__(self) -> None:
-        from nmt.cli.evaluate import DEFAULT_METRICS, metric_values
+        from nmt.cli.evaluate import DEFAULT_METRICS
+        from nmt.registry import shared_values
 
         options: Any = self
-        if self.paper and (options.metrics != DEFAULT_METRICS or not metric_values(self).keys() <= {"target_lang"}):
+        if self.paper and (
+            options.metrics != DEFAULT_METRICS or not shared_values("metric", self).keys() <= {"target_lang"}
+        ):
             raise ValueError("--paper: has its own definitions of BLEU (leave --metrics and their options out)")

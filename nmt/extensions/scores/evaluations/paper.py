@@ -7,7 +7,8 @@ from nmt.cli.scores import as_rows, as_table
 from nmt.errors import UserError, quoted
 from nmt.evaluations.base import Evaluation, System
 from nmt.extensions.scores.evaluations.options import PaperOptions
-from nmt.extensions.scores.metrics.paper_bleu import PaperBleu, PaperBleuOptions, check_language, language_of
+from nmt.extensions.scores.metrics.options import PaperBleuOptions
+from nmt.extensions.scores.metrics.paper_bleu import PaperBleu, check_language, language_of
 from nmt.metrics.base import Lines, Metric, References
 
 

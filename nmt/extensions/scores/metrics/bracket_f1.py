@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from nmt import options_class, register
+from nmt import register
 from nmt.errors import InputError, quoted
 from nmt.metrics.base import Lines, Metric, References, Score, only_reference
+from nmt.options import NoOptions
 from nmt.version import __version__
 
 DELETED: Final = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))  # DELETE_LABEL of COLLINS.prm: tags and labels
@@ -93,12 +94,7 @@ def _counted(tree: LinearisedTree, kept: Sequence[int]) -> Counter[tuple[str, in
     )
 
 
-@options_class
-class BracketF1Options:
-    """There are none."""
-
-
-@register("metric", "bracket-f1", BracketF1Options)
+@register("metric", "bracket-f1", NoOptions)
 class BracketF1(Metric):
     """Labelled bracketing F1 of linearised trees, 0 to 100. A sentence that is no tree counts with nothing matched."""
 

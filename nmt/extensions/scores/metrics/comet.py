@@ -6,19 +6,13 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar, Final
 
-from nmt import UserError, opt, options_class, register
+from nmt import UserError, register
 from nmt.errors import quoted
+from nmt.extensions.scores.metrics.options import CometOptions
 from nmt.installation import required
 from nmt.metrics.base import Lines, Metric, References, Score, only_reference
 
 BATCH_LINES: Final = 64
-
-
-@options_class
-class CometOptions:
-    comet_model: str | None = opt(
-        None, "checkpoint of a COMET model, a file; COMET's library unpickles it, so give only files that you trust"
-    )
 
 
 @register("metric", "comet", CometOptions)

@@ -6,8 +6,9 @@ from importlib.metadata import version
 from typing import Final, NamedTuple
 
 from nmt import register
+from nmt.extensions.scores.metrics.options import GleuOptions
 from nmt.metrics.base import Lines, Metric, References, Score
-from nmt.metrics.bleu import Bleu, BleuOptions
+from nmt.metrics.bleu import Bleu
 from nmt.version import __version__
 
 MAX_NGRAM_TOKENS: Final = 4
@@ -27,11 +28,11 @@ class _Matches(NamedTuple):
         return 100 * self.common / max(self.hypothesis, self.reference, 1)
 
 
-@register("metric", "gleu", BleuOptions)
+@register("metric", "gleu", GleuOptions)
 class Gleu(Metric):
     """GLEU, 0 to 100: the smaller of precision and recall of n-grams, made for single sentences."""
 
-    def __init__(self, options: BleuOptions) -> None:
+    def __init__(self, options: GleuOptions) -> None:
         self.options = options
         self._bleu = Bleu(options)
         self._counts = lru_cache(CACHED_COUNTS)(self._count)

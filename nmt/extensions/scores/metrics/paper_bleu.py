@@ -10,10 +10,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from nmt import UserError, opt, options_class, register
+from nmt import UserError, register
 from nmt.errors import unknown
+from nmt.extensions.scores.metrics.options import PaperBleuOptions
 from nmt.metrics.base import Lines, Metric, References, Score
-from nmt.metrics.bleu import Bleu, BleuOptions
+from nmt.metrics.bleu import Bleu
+from nmt.metrics.options import BleuOptions
 from nmt.metrics.sacrebleu import corpus_score
 from nmt.text.corpus import text_name
 from nmt.text.steps import TOKENIZERS
@@ -53,11 +55,6 @@ def language_of(path: str) -> str | None:
     """The language that a file name ends in, as in ref.de, ref.de.xz or ref.de.sgm; None if it ends in none."""
     ending = Path(text_name(Path(path))).suffix.removeprefix(".")
     return ending if ending in _languages() else None
-
-
-@options_class
-class PaperBleuOptions:
-    target_lang: str | None = opt(None, "language of the references, for the Moses tokeniser: de, fr, ...")
 
 
 @register("metric", "paper-bleu", PaperBleuOptions)

@@ -11,17 +11,16 @@ class ContrastOptions:
         (),
         "instead print how often --target has the higher score than the wrong translations in these files, a line for each of "
         "its lines, blank where there is none; a tie is wrong",
+        excludes=("per_token",),
     )
-    category: str | None = opt(None, "with --contrast: file with the category of each line, for an accuracy of each")
+    category: str | None = opt(
+        None, "file with the category of each line, for an accuracy of each", needs=("contrast",)
+    )
 
     def __post_init__(self) -> None:
         options: Any = self
-        if self.contrast and (options.per_token or "-" in (options.source, options.target, *self.contrast)):
-            raise ValueError(
-                "--contrast: reads files several times, and prints no scores (leave - and --per-token out)"
-            )
-        if self.category is not None and not self.contrast:
-            raise ValueError("--category: has no effect without --contrast (give it too)")
+        if self.contrast and "-" in (options.source, options.target, *self.contrast):
+            raise ValueError("--contrast: reads files several times, and so not from stdin (leave - out)")
 
 
 @options_class
@@ -30,9 +29,5 @@ class CalibrationOptions:
         False,
         "instead fit a temperature on these pairs, a development set (Guo et al., 2017), print how often the model is as right "
         "as it is sure, and keep the temperature in the model folder for confidences",
+        excludes=("contrast", "per_token", "normalize"),
     )
-
-    def __post_init__(self) -> None:
-        options: Any = self
-        if self.calibrate and (options.contrast or options.per_token or options.normalize):
-            raise ValueError("--calibrate: prints no scores (leave --contrast, --per-token and --normalize out)")

@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 from nmt import register
 from nmt.decoders.beam import Beam, Beams, Continuations
 from nmt.decoders.hypothesis import Constraints
-from nmt.decoders.options import BeamOptions
+from nmt.extensions.searches.decoders.options import ConstrainedBeamOptions
 from nmt.symbols import EOS
 
 Phrase = tuple[int, ...]
@@ -155,8 +155,8 @@ def _deal_by_banks(
     return sorted(in_turn[:size], key=lambda candidate: -candidate[0])
 
 
-@register("decoder", "constrained-beam", BeamOptions)
+@register("decoder", "constrained-beam", ConstrainedBeamOptions)
 class ConstrainedBeam(Beam):
     """Beam search whose translations contain given phrases."""
 
-    beams, takes_phrases = _Banks, True
+    beams = _Banks

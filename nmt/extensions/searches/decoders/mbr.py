@@ -33,11 +33,15 @@ class Mbr(Decoder):
         self._utility: Metric = registry.build(options.utility)
         self._utility.check()
         self._inner: Decoder = registry.build(options.inner_search())
-        self.paths, self.takes_phrases = self._inner.paths, self._inner.takes_phrases
+        self.paths = self._inner.paths
+
+    @property
+    def takes_phrases(self) -> bool:
+        return self._inner.takes_phrases
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder; the score is the expected utility."""
-        self._inner.target, self._inner.source_text = self.target, self.source_text
+        self._inner.target, self._inner.source_text, self._inner.filters = self.target, self.source_text, self.filters
         self._inner.variation = self.variation
         candidates = self._inner.search(scorer, source, constraints)
         return [self._ranked(row, of_row) for row, of_row in zip(source.tolist(), candidates, strict=True)]

@@ -1,7 +1,7 @@
 """The options of the other searches. Without torch, so that `--help` answers at once."""
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from nmt import opt, options_class, registry
 from nmt.decoders.options import MAX_BEAM_SIZE, BeamOptions, SearchOptions
@@ -9,6 +9,11 @@ from nmt.options import Part, flag_of, options_of, part
 
 MAX_ALTERNATIVES: Final = 100  # beams of a sentence that have memory side by side
 MAX_SAMPLES: Final = 100_000
+
+
+@options_class
+class ConstrainedBeamOptions(BeamOptions):
+    takes_phrases: ClassVar[bool] = True
 
 
 @options_class

@@ -40,7 +40,7 @@ class Sampling(Decoder):
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder; n_best independent samples per sentence, with the Scorer's own log-probabilities."""
-        filters = Filters(self.options, constraints, source, self.target)
+        filters = Filters(self.options, constraints, source, self.filters)
         keys = _keys(self.options.sampling_seed, self.variation, source, self.n_best)  # B n_best
         samples: list[list[Hypothesis]] = [[] for _ in constraints]
         for some_keys in keys.split(MAX_SAMPLES_AT_ONCE, 1):

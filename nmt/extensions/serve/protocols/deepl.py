@@ -3,15 +3,17 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from nmt.extensions.serve.calls import Call, Fields
+from nmt.extensions.serve.language_names import language_name
 from nmt.extensions.serve.models import known_languages
 from nmt.extensions.serve.problems import ProblemError
-from nmt.extensions.serve.protocols.names import language_name
-from nmt.extensions.serve.service import Service
-from nmt.extensions.texts.markup import MarkupName
+from nmt.extensions.serve.protocol import ClientProtocol
+from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.text_steps import TextSettings
+from nmt.options import NoOptions
+from nmt.registry import register
 from nmt.text.languages import base_language
 
 NO_NEWLINES: Final = "nonewlines"  # of split_sentences: line breaks are spaces
@@ -24,10 +26,21 @@ def _shape(status: int, message: str) -> dict[str, str]:
     return {"message": message}
 
 
-def routes(service: Service) -> list[Route]:
-    """/v2/translate, /v2/languages and /v2/usage."""
+@register("protocol", "deepl", NoOptions)
+class DeepL(ClientProtocol):
+    """DeepL's protocol, version 2: texts in JSON or a form."""
 
-    async def translate(_: Call, fields: Fields) -> dict[str, Any]:
+    def routes(self) -> list[BaseRoute]:
+        """/v2/translate, /v2/languages and /v2/usage."""
+        endpoint = self.service.endpoint
+        both = ["GET", "POST"]
+        return [
+            Route("/v2/translate", endpoint("deepl", self.translate, _shape), methods=both),
+            Route("/v2/languages", endpoint("deepl", self.languages, _shape), methods=both),
+            Route("/v2/usage", endpoint("deepl", self.usage, _shape), methods=both),
+        ]
+
+    async def translate(self, _: Call, fields: Fields) -> dict[str, Any]:
         texts = fields.get("text")
         texts = texts if isinstance(texts, list) else [texts]
         if not texts or not all(isinstance(text, str) for text in texts):
@@ -36,13 +49,13 @@ def routes(service: Service) -> list[Route]:
             if fields.get(name):
                 raise ProblemError(400, f"Value for '{name}' not supported.")
         settings = _settings(fields)
-        targets = known_languages(service.models)
+        targets = known_languages(self.service.models)
         source, asked = _code(fields, "source_lang", targets), _code(fields, "target_lang", ())
         if asked is None:
             raise ProblemError(400, "Value for 'target_lang' not supported.")
-        sources = [source or service.detect(text, asked)[0] for text in texts]
+        sources = [source or self.service.detect(text, asked)[0] for text in texts]
         models = [
-            service.models.find(None, language, _code(fields, "target_lang", targets.get(language, ())))
+            self.service.models.find(None, language, _code(fields, "target_lang", targets.get(language, ())))
             for language in sources
         ]
         if fields.get("split_sentences") == NO_NEWLINES:
@@ -50,30 +63,22 @@ def routes(service: Service) -> list[Route]:
         context = fields.get("context", "")
         if not isinstance(context, str):
             raise ProblemError(400, "Value for 'context' not supported.")
-        translated = await service.translated(models, texts, settings, context)
+        translated = await self.service.translated(models, texts, settings, context)
         rows = [
             {"detected_source_language": language.upper(), "text": translation, "billed_characters": len(text)}
             for language, text, translation in zip(sources, texts, translated, strict=True)
         ]
         return {"translations": rows}
 
-    async def languages(_: Call, fields: Fields) -> list[dict[str, Any]]:
-        targets = known_languages(service.models)
+    async def languages(self, _: Call, fields: Fields) -> list[dict[str, Any]]:
+        targets = known_languages(self.service.models)
         codes = dict.fromkeys(code for of_source in targets.values() for code in of_source)
         if fields.get("type", "source") == "source":
             return [{"language": code.upper(), "name": language_name(code)} for code in targets]
         return [{"language": code.upper(), "name": language_name(code), "supports_formality": False} for code in codes]
 
-    async def usage(_: Call, __: Fields) -> dict[str, int]:
-        return {"character_count": service.characters, "character_limit": NO_LIMIT}
-
-    endpoint = service.endpoint
-    both = ["GET", "POST"]
-    return [
-        Route("/v2/translate", endpoint("deepl", translate, _shape), methods=both),
-        Route("/v2/languages", endpoint("deepl", languages, _shape), methods=both),
-        Route("/v2/usage", endpoint("deepl", usage, _shape), methods=both),
-    ]
+    async def usage(self, _: Call, __: Fields) -> dict[str, int]:
+        return {"character_count": self.service.characters, "character_limit": NO_LIMIT}
 
 
 def _settings(fields: Fields) -> TextSettings:

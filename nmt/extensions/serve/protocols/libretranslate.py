@@ -2,15 +2,17 @@
 
 from typing import Any, Final
 
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from nmt.extensions.serve.calls import Call, Fields
+from nmt.extensions.serve.language_names import language_name
 from nmt.extensions.serve.models import Details, known_languages
 from nmt.extensions.serve.problems import ProblemError
-from nmt.extensions.serve.protocols.names import language_name
-from nmt.extensions.serve.service import Service
-from nmt.extensions.texts.markup import MarkupName
+from nmt.extensions.serve.protocol import ClientProtocol
+from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.text_steps import TextSettings
+from nmt.options import NoOptions
+from nmt.registry import register
 from nmt.translate.requests import Request
 
 MAX_LISTED_ALTERNATIVES: Final = 20
@@ -22,22 +24,35 @@ def _shape(status: int, message: str) -> dict[str, str]:
     return {"error": message}
 
 
-def routes(service: Service) -> list[Route]:
-    """/translate, /detect and /languages."""
+@register("protocol", "libretranslate", NoOptions)
+class LibreTranslate(ClientProtocol):
+    """LibreTranslate's protocol: fields in the URL, a form or JSON."""
 
-    async def translate(_: Call, fields: Fields) -> dict[str, Any]:
+    def routes(self) -> list[BaseRoute]:
+        """/translate, /detect and /languages."""
+        endpoint = self.service.endpoint
+        both = ["GET", "POST"]
+        return [
+            Route("/translate", endpoint("libretranslate", self.translate, _shape), methods=both),
+            Route("/detect", endpoint("libretranslate", self.detect, _shape), methods=both),
+            Route("/languages", endpoint("libretranslate", self.languages, _shape, is_open=True), methods=both),
+        ]
+
+    async def translate(self, _: Call, fields: Fields) -> dict[str, Any]:
         texts, is_list = _texts(fields)
         source, target = (_text(fields, name) for name in ("source", "target"))
         if not isinstance(form := fields.get("format", "text"), str) or form not in FORMS:
             raise ProblemError(400, f"format is {form!r}; must be one of {', '.join(FORMS)}")
-        detected = [service.detect(text, target) for text in texts] if source == "auto" else []
+        detected = [self.service.detect(text, target) for text in texts] if source == "auto" else []
         sources = [language for language, _ in detected] or [source] * len(texts)
-        models = [service.models.find(None, language, target) for language in sources]
+        models = [self.service.models.find(None, language, target) for language in sources]
         count = _alternatives(fields)
-        service.check_count(texts)
+        self.service.check_count(texts)
         settings = TextSettings(split=True, markup=FORMS[form])
-        found = await service.translate_each(models, list(map(Request, texts)), settings, Details(scores=count > 0))
-        whole = list(map(service.text_of, found))
+        found = await self.service.translate_each(
+            models, list(map(Request, texts)), settings, Details(scores=count > 0)
+        )
+        whole = list(map(self.service.text_of, found))
         answer: dict[str, Any] = {"translatedText": whole if is_list else whole[0]}
         if detected:
             guesses = [{"language": language, "confidence": PERCENT * sure} for language, sure in detected]
@@ -45,27 +60,19 @@ def routes(service: Service) -> list[Route]:
         if count:
             others = []
             for translation, best in zip(found, whole, strict=True):
-                texts_of = [service.text_of(translation, number) for number in range(1, count + 1)]
+                texts_of = [self.service.text_of(translation, number) for number in range(1, count + 1)]
                 others.append(list(dict.fromkeys(text for text in texts_of if text != best)))
             answer["alternatives"] = others if is_list else others[0]
         return answer
 
-    async def detect(_: Call, fields: Fields) -> list[dict[str, Any]]:
-        language, sure = service.detect(_texts(fields)[0][0])
+    async def detect(self, _: Call, fields: Fields) -> list[dict[str, Any]]:
+        language, sure = self.service.detect(_texts(fields)[0][0])
         return [{"language": language, "confidence": PERCENT * sure}]
 
-    async def languages(_: Call, __: Fields) -> list[dict[str, Any]]:
-        targets = known_languages(service.models)
+    async def languages(self, _: Call, __: Fields) -> list[dict[str, Any]]:
+        targets = known_languages(self.service.models)
         all_codes = dict.fromkeys([*targets, *(code for of_source in targets.values() for code in of_source)])
         return [{"code": code, "name": language_name(code), "targets": targets.get(code, [])} for code in all_codes]
-
-    endpoint = service.endpoint
-    both = ["GET", "POST"]
-    return [
-        Route("/translate", endpoint("libretranslate", translate, _shape), methods=both),
-        Route("/detect", endpoint("libretranslate", detect, _shape), methods=both),
-        Route("/languages", endpoint("libretranslate", languages, _shape, is_open=True), methods=both),
-    ]
 
 
 def _texts(fields: Fields) -> tuple[list[str], bool]:

@@ -7,13 +7,15 @@ from contextlib import aclosing
 from typing import Any
 
 import msgspec
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from nmt.extensions.serve.calls import Call, Fields
 from nmt.extensions.serve.events import EventStream, json_event
 from nmt.extensions.serve.models import ServedModel
 from nmt.extensions.serve.problems import ProblemError
-from nmt.extensions.serve.service import Service
+from nmt.extensions.serve.protocol import ClientProtocol
+from nmt.options import NoOptions
+from nmt.registry import register
 
 
 class MessagePart(msgspec.Struct):
@@ -49,19 +51,28 @@ def _shape(status: int, message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
-def routes(service: Service) -> list[Route]:
-    """/v1/chat/completions and /v1/models."""
+@register("protocol", "openai", NoOptions)
+class OpenAI(ClientProtocol):
+    """The part of OpenAI's protocol that chat programs need."""
 
-    async def complete(call: Call, _: Fields) -> EventStream | dict[str, Any]:
+    def routes(self) -> list[BaseRoute]:
+        """/v1/chat/completions and /v1/models."""
+        endpoint = self.service.endpoint
+        return [
+            Route("/v1/chat/completions", endpoint("openai", self.complete, _shape), methods=["POST"]),
+            Route("/v1/models", endpoint("openai", self.models, _shape), methods=["GET"]),
+        ]
+
+    async def complete(self, call: Call, _: Fields) -> EventStream | dict[str, Any]:
         asked: Conversation = call.json(Conversation)
         texts = [message.text for message in asked.messages if message.role == "user"]
         if not texts:
             raise ProblemError(400, "messages has none of the user")
-        model = _model(service, asked.model)
+        model = self._model(asked.model)
         head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": asked.model}
         if asked.stream:
-            return EventStream(_chunks(head, service.stream_text(model, texts[-1])))
-        [translation] = await service.translated([model], texts[-1:])
+            return EventStream(_chunks(head, self.service.stream_text(model, texts[-1])))
+        [translation] = await self.service.translated([model], texts[-1:])
         message = {"role": "assistant", "content": translation}
         sizes = {"prompt_tokens": len(texts[-1].split()), "completion_tokens": len(translation.split())}
         return {
@@ -71,26 +82,19 @@ def routes(service: Service) -> list[Route]:
             "usage": {**sizes, "total_tokens": sum(sizes.values())},
         }
 
-    async def models(_: Call, __: Fields) -> dict[str, Any]:
-        names = service.models.by_name
+    async def models(self, _: Call, __: Fields) -> dict[str, Any]:
+        names = self.service.models.by_name
         return {
             "object": "list",
             "data": [{"id": name, "object": "model", "created": 0, "owned_by": "nmt"} for name in names],
         }
 
-    endpoint = service.endpoint
-    return [
-        Route("/v1/chat/completions", endpoint("openai", complete, _shape), methods=["POST"]),
-        Route("/v1/models", endpoint("openai", models, _shape), methods=["GET"]),
-    ]
-
-
-def _model(service: Service, name: str) -> ServedModel:
-    """A model by its name, or by its direction, `en-de`."""
-    source, dash, target = name.partition("-")
-    if name not in service.models.by_name and dash:
-        return service.models.find(None, source, target)
-    return service.models.find(name)
+    def _model(self, name: str) -> ServedModel:
+        """A model by its name, or by its direction, `en-de`."""
+        source, dash, target = name.partition("-")
+        if name not in self.service.models.by_name and dash:
+            return self.service.models.find(None, source, target)
+        return self.service.models.find(name)
 
 
 async def _chunks(head: dict[str, Any], lines: AsyncGenerator[str, None]) -> AsyncGenerator[bytes, None]:

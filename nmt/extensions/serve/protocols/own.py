@@ -1,131 +1,124 @@
 """Our own protocol, with everything that a search gives: candidates, scores, alignment, constraints."""
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from msgspec import UNSET, structs
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
-from nmt.extensions.serve.calls import Call, Fields
-from nmt.extensions.serve.events import ERROR_EVENT, EventStream, json_event
+from nmt.extensions.serve.calls import Call, Fields, Handler
+from nmt.extensions.serve.events import EventStream, json_event
 from nmt.extensions.serve.messages import (
     CandidateRow,
     Direction,
     DirectionsAnswer,
     EndEvent,
-    ErrorAnswer,
     HealthAnswer,
-    Problem,
     Text,
     TranslateAnswer,
     TranslateRequest,
     TranslationEvent,
     TranslationRow,
+    error_answer,
 )
 from nmt.extensions.serve.models import Details, ServedModel
-from nmt.extensions.serve.openapi import Operation, describe
+from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
+from nmt.extensions.serve.protocol import ClientProtocol
 from nmt.extensions.serve.scheduler import NumberedTranslation
 from nmt.extensions.serve.service import Service
 from nmt.extensions.texts.glossary import Glossary
 from nmt.extensions.texts.text_steps import TextSettings
+from nmt.options import NoOptions
+from nmt.registry import register
 from nmt.text.corpus import visible_line
 from nmt.translate.requests import Request, cleaned_request
 from nmt.translate.results import Candidate, Translation
+from nmt.version import __version__
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4"  # of Prometheus' text format
-EVENTS: Final = {"translation": TranslationEvent, "end": EndEvent, ERROR_EVENT: ErrorAnswer}
+OPENAPI_FILE: Final = Path(__file__).parents[1] / "openapi.json"  # written by docs/openapi.py
 
 
-def error_shape(status: int, message: str) -> ErrorAnswer:
-    return ErrorAnswer(Problem(status, message))
+@register("protocol", "nmt", NoOptions)
+class NmtProtocol(ClientProtocol):
+    """Our own protocol: candidates, scores, alignment, constraints, and a description of itself."""
 
+    def __init__(self, options: ServeOptions, service: Service) -> None:
+        super().__init__(options, service)
+        self._description = description(options)
 
-def routes(service: Service) -> list[Route]:
-    """POST /v1/translate, GET /v1/directions, /health, /metrics, and /openapi.json, which describes them."""
+    def routes(self) -> list[BaseRoute]:
+        """POST /v1/translate, GET /v1/directions, /health, /metrics, and /openapi.json, which describes them."""
 
-    async def translate(call: Call, _: Fields) -> TranslateAnswer | EventStream:
+        def route(method: str, path: str, name: str, handler: Handler, is_open: bool = True) -> Route:
+            return Route(path, self.service.endpoint(name, handler, error_answer, is_open), methods=[method])
+
+        return [
+            route("POST", "/v1/translate", "nmt", self.translate, is_open=False),
+            route("GET", "/v1/directions", "nmt", self.directions, is_open=False),
+            route("GET", "/health", "health", self.health),
+            route("GET", "/metrics", "metrics", self.metrics),
+            route("GET", "/openapi.json", "openapi", self.description),
+        ]
+
+    async def translate(self, call: Call, _: Fields) -> TranslateAnswer | EventStream:
         asked: TranslateRequest = call.json(TranslateRequest)
-        model = service.models.find(asked.model, asked.source, asked.target)
+        model = self.service.models.find(asked.model, asked.source, asked.target)
         texts = asked.text if isinstance(asked.text, list) else [asked.text]
-        service.check_count(texts)
+        self.service.check_count(texts)
         settings = _settings(asked)
         keeps_lines = settings.split or settings.markup != "none"
         requests = [_request(text, keeps_lines) for text in texts]
         has_phrases = any(request.phrases for request in requests)
         details = Details(asked.n_best > 1 or asked.word_scores, asked.alignment, has_phrases)
         if asked.stream:
-            return EventStream(_events(model, asked, service.stream_texts(model, requests, settings, details)))
-        translations = await service.translate_texts(model, requests, settings, details)
+            return EventStream(_events(model, asked, self.service.stream_texts(model, requests, settings, details)))
+        translations = await self.service.translate_texts(model, requests, settings, details)
         rows = [_row(translation, asked) for translation in translations]
         return TranslateAnswer(model.name, model.source_lang, model.target_lang, rows)
 
-    async def directions(_: Call, __: Fields) -> DirectionsAnswer:
-        models = service.models.by_name.values()
+    async def directions(self, _: Call, __: Fields) -> DirectionsAnswer:
+        models = self.service.models.by_name.values()
         return DirectionsAnswer([Direction(m.name, m.source_lang, m.target_lang, m.is_loaded) for m in models])
 
-    async def health(_: Call, __: Fields) -> HealthAnswer:
+    async def health(self, _: Call, __: Fields) -> HealthAnswer:
         return HealthAnswer()
 
-    async def metrics(_: Call, __: Fields) -> Response:
-        return Response(service.metrics.text(), media_type=METRICS_TYPE)
+    async def metrics(self, _: Call, __: Fields) -> Response:
+        return Response(self.service.metrics.text(), media_type=METRICS_TYPE)
 
-    async def description(_: Call, __: Fields) -> dict[str, Any]:
-        return document
+    async def description(self, _: Call, __: Fields) -> dict[str, Any]:
+        return self._description
 
-    operations = [
-        Operation(
-            method="POST",
-            path="/v1/translate",
-            protocol="nmt",
-            summary="Translate lines.",
-            handler=translate,
-            request=TranslateRequest,
-            answer=TranslateAnswer,
-            events=EVENTS,
-            problems=(503,),
-        ),
-        Operation(
-            path="/v1/directions",
-            protocol="nmt",
-            summary="List the models.",
-            handler=directions,
-            answer=DirectionsAnswer,
-        ),
-        Operation(
-            path="/health",
-            protocol="health",
-            summary="Say that the server runs.",
-            handler=health,
-            answer=HealthAnswer,
-            is_open=True,
-        ),
-        Operation(
-            path="/metrics",
-            protocol="metrics",
-            summary="Give counts for Prometheus.",
-            handler=metrics,
-            answer=str,
-            media_type=METRICS_TYPE,
-            is_open=True,
-        ),
-        Operation(
-            path="/openapi.json",
-            protocol="openapi",
-            summary="Describe this protocol.",
-            handler=description,
-            answer=dict[str, Any],
-            is_open=True,
-        ),
-    ]
-    document = describe(operations, ErrorAnswer, service.options)
-    return [
-        Route(o.path, service.endpoint(o.protocol, o.handler, error_shape, o.is_open), methods=[o.method])
-        for o in operations
-    ]
+
+def description(options: ServeOptions) -> dict[str, Any]:
+    """The description of the protocol (OpenAPI 3.1), with the limits of this server."""
+    rate = f"at most {options.requests_per_minute:,} a minute" if options.requests_per_minute else "no limit here"
+    facts = {
+        "version": __version__,
+        "keys": "Each request needs a key" if options.keys is not None else "This server asks for no key",
+        "rate": rate,
+        "max_body": f"{options.max_body:g}",
+        "timeout": f"{options.timeout:g}",
+        **{
+            name: f"{getattr(options, name):,}"
+            for name in ("max_texts", "max_characters", "max_waiting", "max_connections")
+        },
+    }
+    text = OPENAPI_FILE.read_text(encoding="utf-8")
+    for name, fact in facts.items():
+        text = text.replace(f"{{{name}}}", fact)
+    document: dict[str, Any] = json.loads(text)
+    for operation in (one for methods in document["paths"].values() for one in methods.values()):
+        if options.keys is not None and "security" in operation:
+            operation["security"].remove({})  # which says that a key is not needed
+    return document
 
 
 def _settings(asked: TranslateRequest) -> TextSettings:
@@ -142,7 +135,7 @@ def _request(text: str | Text, keeps_lines: bool) -> Request:
     if isinstance(text, str):
         text = Text(text)
     line = text.text if keeps_lines else visible_line(text.text)
-    return cleaned_request(line, text.prefix, text.phrases, text.avoid, text.context)
+    return cleaned_request(line, text.prefix, text.phrases, {"avoid": text.avoid}, text.context)
 
 
 async def _events(

@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Final
 
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from nmt.extensions.serve.calls import Call, Fields
-from nmt.extensions.serve.protocols.own import error_shape
-from nmt.extensions.serve.service import Service
+from nmt.extensions.serve.messages import error_answer
+from nmt.extensions.serve.protocol import ClientProtocol
+from nmt.extensions.serve.protocols.options import PageOptions
+from nmt.registry import register
 
 FOLDER: Final = Path(__file__).parents[1] / "page"
 PAGE_FILES: Final = {
@@ -23,15 +25,18 @@ PAGE_HEADERS: Final = {
 }
 
 
-def routes(service: Service) -> list[Route]:
-    """The page at / and its files, unless it is switched off."""
+@register("protocol", "page", PageOptions)
+class Page(ClientProtocol):
+    """A page for people, unless it is switched off."""
 
-    def route(path: str, name: str, kind: str) -> Route:
+    def routes(self) -> list[BaseRoute]:
+        """The page at / and its files."""
+        return [self._route(path, *file) for path, file in PAGE_FILES.items()] if self.options.page else []
+
+    def _route(self, path: str, name: str, kind: str) -> Route:
         content = (FOLDER / name).read_bytes()
 
         async def answer(_: Call, __: Fields) -> Response:
             return Response(content, media_type=kind, headers=PAGE_HEADERS)
 
-        return Route(path, service.endpoint("page", answer, error_shape, is_open=True), methods=["GET"])
-
-    return [route(path, *file) for path, file in PAGE_FILES.items()] if service.options.page else []
+        return Route(path, self.service.endpoint("page", answer, error_answer, is_open=True), methods=["GET"])

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 from nmt import registry
 from nmt.artefact import MANIFEST
 from nmt.cli.command import Command, print_json, print_lines
-from nmt.cli.evaluate import build_metrics, metric_values
+from nmt.cli.evaluate import build_metrics
 from nmt.cli.tables import table_lines
 from nmt.data.shards import PreparedData
 from nmt.errors import ArtefactError, UserError, quoted, unknown
@@ -26,8 +26,8 @@ from nmt.files import check_output_file, read_bytes, sha256, write_file, write_o
 from nmt.locks import Lock
 from nmt.log import log
 from nmt.metrics.base import Metric
-from nmt.options import MAX_PROCESSES, REQUIRED, flag_of, names_of, opt, options_class, toml_line
-from nmt.report.status import VALIDATION_PREFIX
+from nmt.options import MAX_PROCESSES, REQUIRED, flag_of, names_of, opt, toml_line
+from nmt.report.run_status import VALIDATION_PREFIX
 from nmt.runs import SWEPT_FILE, find_model
 from nmt.text.corpus import count_lines, misaligned
 from nmt.train.options import TrainOptions
@@ -42,7 +42,7 @@ MODEL_FOLDER: Final = "model"
 MAX_LISTED_TRIALS: Final = 20  # of a dry run
 
 
-@options_class
+@registry.open_options_class(shared=["metric"])
 class SweepOptions:
     file: str = opt(
         REQUIRED, "TOML file with the settings of nmt train below [train], or of nmt translate below [translate]"
@@ -64,14 +64,13 @@ class SweepOptions:
     average: int | None = opt(
         None, "with [train]: average this many of the newest checkpoints; none takes the best", minimum=1
     )
-    source: str | None = opt(None, "file to translate with each model, to be scored", aliases=("s",))
-    reference: tuple[str, ...] = opt((), "raw reference file of --source, or several", aliases=("r", "ref"))
-    metrics: tuple[str, ...] = opt(("bleu",), "metrics of these translations, `bleu,chrf` (nmt list metric)")
-    tokenize: str = opt("13a", "tokenizer of BLEU and GLEU, as for nmt evaluate")
-    target_lang: str | None = opt(None, "with --metrics paper-bleu: the target language")
-    comet_model: str | None = opt(
-        None, "with --metrics comet: the checkpoint of a COMET model; give only trusted files"
+    source: str | None = opt(
+        None, "file to translate with each model, to be scored", aliases=("s",), needs=("reference",)
     )
+    reference: tuple[str, ...] = opt(
+        (), "raw reference file of --source, or several", aliases=("r", "ref"), needs=("source",)
+    )
+    metrics: tuple[str, ...] = opt(("bleu",), "metrics of these translations, `bleu,chrf` (nmt list metric)")
     score: str | None = opt(
         None,
         "score that the best run is chosen by: a metric of --metrics, or a number of validations, as valid_bleu or valid_ppl; "
@@ -82,9 +81,7 @@ class SweepOptions:
     json: bool = opt(False, "print JSON")
 
     def __post_init__(self) -> None:
-        if (self.source is None) != (not self.reference):
-            raise ValueError("--source, --reference: belong together (give both, or neither)")
-        if self.source is None and (given := metric_values(self)):
+        if self.source is None and (given := registry.shared_values("metric", self)):
             flags = ", ".join(map(flag_of, given))
             raise ValueError(f"{flags}: belongs to --metrics of translations (give --source and --reference)")
 
@@ -192,7 +189,7 @@ def _check(options: SweepOptions, sweep: Sweep) -> None:
         raise UserError(f"{quoted(sweep.path)}: has no [train], so translations are scored ({wanted})")
     if options.jobs > 1 and any(settings.get("devices", 1) != 1 for settings in sweep.fixed.values()):
         raise UserError(f"--jobs {options.jobs}: each run has several devices (leave --jobs or `devices` out)")
-    build_metrics(options.metric_names, metric_values(options))
+    build_metrics(options.metric_names, registry.shared_values("metric", options))
     for text in options.texts:
         if not text.is_file():
             raise UserError(f"{quoted(text)}: not a file (each run of a sweep reads it)")
@@ -277,7 +274,7 @@ def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[
             "--reference",
             *options.reference,
             f"--metrics={','.join(metrics)}",
-            *(f"{flag_of(name)}={value}" for name, value in metric_values(options).items()),
+            *(f"{flag_of(name)}={value}" for name, value in registry.shared_values("metric", options).items()),
             "--json",
         ]
         if any(_metric(name).needs_sources for name in metrics):

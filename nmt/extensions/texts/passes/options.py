@@ -1,9 +1,10 @@
 """The options of texts that are more than a line. Without torch, so that `--help` answers at once."""
 
-from typing import Any
+from typing import Any, Literal
 
 from nmt import opt, options_class
-from nmt.extensions.texts.markup import MarkupName
+
+MarkupName = Literal["none", "html", "xml"]
 
 
 @options_class
@@ -12,26 +13,24 @@ class TextOptions:
         False, "translate each sentence of a line on its own; white space between them, blank lines too, stays"
     )
     markup: MarkupName = opt(
-        "none", "tags that the text has, and placeholders: each comes back, where the attention says; html or xml"
+        "none",
+        "tags that the text has, and placeholders: each comes back, where the attention says; html or xml",
+        excludes=("replace_unk",),
     )
     glossary: str | None = opt(
-        None, "file of terms and the translations that they must have: a term, a tab and its translation on each line"
+        None,
+        "file of terms and the translations that they must have: a term, a tab and its translation on each line",
+        excludes=("beam_graph",),
     )
     repair: bool = opt(
         False, "translate again, otherwise, what repeats itself or where a part is missing; a warning tells of each"
     )
 
     def __post_init__(self) -> None:
-        if self.glossary is not None and getattr(self, "beam_graph", None) is not None:
-            raise ValueError("--glossary: its search cannot be drawn (leave it or --beam-graph out)")
         if self.markup == "html" and getattr(self, "format", "text") != "text":
             raise ValueError("--markup: are of lines of text (leave it out with --format)")
         given = [flag for flag in ("split", "markup", "repair") if getattr(self, flag) not in (False, "none")]
         check_lines_only(self, given)
-        if self.markup != "none" and getattr(self, "replace_unk", False):
-            raise ValueError(
-                "--markup, --replace-unk: only one of them can rewrite a translation (leave one of them out)"
-            )
 
 
 def check_lines_only(options: Any, given: list[str]) -> None:

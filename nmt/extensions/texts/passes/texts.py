@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from nmt import register
-from nmt.engines.base import MODEL_KINDS, PHRASES_DECODER, kind_of_folder
+from nmt.decoders.options import phrase_decoders
+from nmt.engines.base import MODEL_KINDS, kind_of_folder
 from nmt.engines.torch_engine import has_torch
 from nmt.errors import UserError, missing_torch
 from nmt.extensions.texts.again import search_again, with_phrases
@@ -45,8 +46,8 @@ class TextPass(Pass):
 
     def search(self, models: Sequence[str], part: Part) -> Part:
         settings = self.settings
-        if settings.glossary and part.name not in ("beam", PHRASES_DECODER):
-            raise UserError(f"--glossary: needs --decoder beam or {PHRASES_DECODER}, and {part.name} is given")
+        if settings.glossary and part.name not in (usable := ["beam", *phrase_decoders()]):
+            raise UserError(f"--glossary: needs --decoder {' or '.join(usable)}, and {part.name} is given")
         if settings.repair and any(kind_of_folder(find_model(Path(model))) not in MODEL_KINDS for model in models):
             raise UserError(
                 "--repair: needs our own search, and an exported folder has none (give the model it was made of)"
@@ -81,7 +82,7 @@ class TextTranslator(Translator):
     def __init__(
         self, inner: Translator, searches: Searches, settings: TextSettings, open_repair: Callable[[], Translator]
     ) -> None:
-        super().__init__(inner.engine, searches.options, searches.avoid)
+        super().__init__(inner.engine, searches.options, searches.filter_texts)
         self.inner, self.settings, self._open_repair = inner, settings, open_repair
         if settings.split or settings.needs_attention:
             self.max_characters = MAX_TEXT_CHARACTERS

@@ -1,24 +1,31 @@
 """`nmt import`: make a model folder of a model of another toolkit."""
 
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final
 
+from nmt import registry
 from nmt.cli.command import Command
+from nmt.errors import UserError, quoted
 from nmt.log import log
-from nmt.options import REQUIRED, opt, options_class
+from nmt.options import REQUIRED, choice, opt
 from nmt.text.steps import TokenizerName
+
+if TYPE_CHECKING:  # torch is imported when the command runs
+    from nmt.extensions.toolkits.toolkit import Toolkit
 
 ONE_OR_TWO: Final = "SOURCE and TARGET, or one for both"
 
 
-@options_class
+@registry.open_options_class()
 class ImportOptions:
     model: str = opt(REQUIRED, "file or folder of the other toolkit's model", aliases=("m", "path"))
     output: str = opt(REQUIRED, "model folder to write", aliases=("o",))
-    format: Literal["auto", "marian", "huggingface", "fairseq", "ctranslate2"] = opt(
+    format: str = choice(
+        "toolkit",
         "auto",
         "toolkit that wrote the model: marian (also OPUS-MT's files), huggingface (its Marian folders), fairseq, ctranslate2; "
         "auto looks at the names of files",
+        able="reads",
     )
     vocab: tuple[str, ...] = opt((), f"vocabularies, {ONE_OR_TWO}; none: those beside the model")
     segmenter: tuple[str, ...] = opt(
@@ -39,8 +46,7 @@ class ImportOptions:
 def run(options: ImportOptions) -> None:
     """Write a model folder of a model of another toolkit, with its vocabularies as the text pipeline."""
     from nmt.artefact import check_output
-    from nmt.extensions.toolkits.oracle import compare_with_toolkit
-    from nmt.extensions.toolkits.read import MODEL_READERS, format_of
+    from nmt.extensions.toolkits.comparison import compare_with_toolkit
     from nmt.extensions.toolkits.transformer import TextFiles
     from nmt.signals import Signals
 
@@ -48,13 +54,27 @@ def run(options: ImportOptions) -> None:
     check_output(output, "model", options.overwrite)
     files = TextFiles((options.source_lang, options.target_lang), options.vocab, options.segmenter, options.tokenizer)
     with Signals() as signals, log.progress("importing the model"):
-        format = format_of(path) if options.format == "auto" else options.format
-        imported = MODEL_READERS[format](path, files)
+        toolkit = _toolkit(options)
+        imported = toolkit.read(path, files)
         model = imported.build()
         signals.check()
         imported.save(model, output, signals.check)
     log.info(f"{output}: the model of {imported.place}")
-    compare_with_toolkit(imported, model, format)
+    compare_with_toolkit(toolkit, imported, model)
+
+
+def _toolkit(options: ImportOptions) -> "Toolkit":
+    """The toolkit of --format, or the one that recognizes the files. Raises OSError or UserError if there is none."""
+    if options.format != "auto":
+        return registry.find("toolkit", options.format).cls(options)  # type: ignore[no-any-return]
+    from nmt.extensions.toolkits.toolkit import toolkit_of
+
+    path = Path(options.model)
+    path.stat()
+    if (found := toolkit_of(path)) is None:
+        names = " or ".join(registry.choosable("toolkit", "reads"))
+        raise UserError(f"{quoted(path)}: no model of a toolkit that is known (--format {names} names one)")
+    return found(options)
 
 
 COMMAND = Command("import", ImportOptions, run, positional=("model",), group="models")

@@ -9,12 +9,12 @@ from typing import Final
 from nmt.cli.command import Command
 from nmt.errors import UserError, one_line, quoted, unknown
 from nmt.extensions.watch.history import Record, named_runs, read_records, runs_here
-from nmt.extensions.watch.pictures.figures import Curve, LineChart, check_matplotlib, draw_charts
+from nmt.extensions.watch.pictures.figures import Curve, LineChart, check_file_name, check_matplotlib, draw_charts
 from nmt.extensions.watch.pictures.page import html_page
-from nmt.files import check_file_name, write_output
+from nmt.files import write_output
 from nmt.log import log
 from nmt.options import names_of, opt, options_class
-from nmt.report.status import VALIDATION_PREFIX
+from nmt.report.run_status import VALIDATION_PREFIX
 
 MAX_POINTS: Final = 400  # of a curve; more are averaged
 CHARTS: Final = {  # title and unit by the name of a number in metrics.jsonl, in the order of the charts

@@ -13,8 +13,7 @@ from nmt.locks import LOCK, holder_of
 from nmt.log import log
 from nmt.options import opt, options_class
 from nmt.quantities import clock, size
-from nmt.report.saved_status import STATUS_FILE, SavedStatus, read_status
-from nmt.report.status import METRICS_FILE, VALIDATION_PREFIX, loss_text
+from nmt.report.run_status import METRICS_FILE, STATUS_FILE, VALIDATION_PREFIX, SavedStatus, loss_text, read_status
 from nmt.runs import Checkpoints, update_of
 
 DIED: Final = (

@@ -19,9 +19,9 @@ from rich.cells import cell_len, set_cell_size
 from nmt.batch import flatten, make_batch
 from nmt.device import device_of
 from nmt.errors import InputError, UserError, quoted
-from nmt.extensions.watch.pictures.figures import POINTS_PER_INCH, check_matplotlib, render_figure
+from nmt.extensions.watch.pictures.figures import POINTS_PER_INCH, check_file_name, check_matplotlib, render_figure
 from nmt.extensions.watch.pictures.page import read_asset
-from nmt.files import check_file_name, write_output
+from nmt.files import write_output
 from nmt.models.base import Model
 from nmt.symbols import BOS, EOS, SYMBOLS
 from nmt.text.pipeline import Pipeline

@@ -7,13 +7,15 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from nmt.errors import UserError, quoted
 from nmt.installation import missing_package
 from nmt.log import log
 
@@ -42,6 +44,17 @@ FULL_CELL: Final = "█"
 LEVELS: Final = " ▁▂▃▄▅▆▇█"  # a cell filled by 0 to 8 eighths from below
 
 Bars = Sequence[tuple[str, int]]  # labels and counts
+
+
+def check_file_name(path: Path, endings: Collection[str], action: str) -> None:
+    """Raise UserError unless a file to write has one of these endings, and its folder exists.
+
+    action: start of the message: "a graph is drawn"
+    """
+    if path.suffix.lower() not in endings:
+        raise UserError(f"{quoted(path)}: {action} into a file whose name ends with {', '.join(endings)}")
+    if not path.parent.is_dir():
+        raise UserError(f"{quoted(path)}: there is no folder {quoted(path.parent)} (make it, or name another)")
 
 
 def check_matplotlib(purpose: str) -> None:

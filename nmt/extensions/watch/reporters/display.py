@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 
 from nmt import register
 from nmt.extensions.watch.reporters.options import DisplayOptions
-from nmt.log import log
-from nmt.report.status import LogWindow, RunStatus
+from nmt.report.run_status import RunStatus
 from nmt.reporters.base import Reporter
 
 
@@ -23,11 +22,6 @@ class Display(Reporter):
 
         self._display = display.TrainingDisplay()
 
-    @classmethod
-    def is_wanted(cls) -> bool:
-        """See Reporter."""
-        return log.live
-
     def start(self) -> None:
         """See Reporter."""
         self._display.start()
@@ -40,9 +34,9 @@ class Display(Reporter):
         """See Reporter."""
         self._display.examples = examples
 
-    def show(self, status: RunStatus, window: LogWindow) -> None:
+    def show(self, status: RunStatus) -> None:
         """See Reporter."""
-        self._display.show(status, window)
+        self._display.show(status)
 
     def close(self) -> None:
         """See Reporter."""

@@ -1,0 +1,179 @@
+"""nmt/extensions/serve/openapi.json, our own protocol for programs (OpenAPI 3.1, https://spec.openapis.org/oas/v3.1.1.html).
+
+`{max_texts}` and the like stand for the limits of a server, which `nmt serve` puts in their place.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from nmt.extensions.serve.events import ERROR_EVENT, EVENTS_TYPE
+from nmt.extensions.serve.messages import (
+    DirectionsAnswer,
+    EndEvent,
+    ErrorAnswer,
+    HealthAnswer,
+    TranslateAnswer,
+    TranslateRequest,
+    TranslationEvent,
+)
+from nmt.extensions.serve.protocols.own import METRICS_TYPE
+
+JSON_TYPE: Final = "application/json"
+RETRIED_STATUSES: Final = (429, 503)  # whose answers say in Retry-After when to ask again
+KEY_SCHEMES_OF_OPENAPI: Final = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    "query": {"type": "apiKey", "in": "query", "name": "api_key"},
+}
+HEADERS: Final = {
+    "X-Request-Id": {
+        "description": "Number of the request: the client's, if it sent a word of at most 64 characters, else a new one.",
+        "schema": {"type": "string"},
+    },
+    "Retry-After": {"description": "Seconds after which to ask again.", "schema": {"type": "integer", "minimum": 1}},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """A method of a path.
+
+    name: of the operation
+    request: type of the body; None without one
+    answer: type of the answer
+    media_type: of the answer
+    events: types of the events of a stream by name; empty without one
+    problems: statuses of errors, besides those of every operation
+    is_open: whether it needs no key
+    """
+
+    method: str = "GET"
+    path: str
+    name: str
+    summary: str
+    request: Any = None
+    answer: Any
+    media_type: str = JSON_TYPE
+    events: Mapping[str, type] = field(default_factory=dict)
+    problems: tuple[int, ...] = ()
+    is_open: bool = False
+
+    @property
+    def types(self) -> list[Any]:
+        """The types of its messages."""
+        return [*([] if self.request is None else [self.request]), self.answer, *self.events.values()]
+
+    @property
+    def statuses(self) -> list[int]:
+        """The statuses of its errors."""
+        return sorted({400, 413, 500, 504, *self.problems, *(() if self.is_open else (403, 429))})
+
+
+OPERATIONS: Final = (
+    Operation(
+        method="POST",
+        path="/v1/translate",
+        name="translate",
+        summary="Translate lines.",
+        request=TranslateRequest,
+        answer=TranslateAnswer,
+        events={"translation": TranslationEvent, "end": EndEvent, ERROR_EVENT: ErrorAnswer},
+        problems=(503,),
+    ),
+    Operation(path="/v1/directions", name="directions", summary="List the models.", answer=DirectionsAnswer),
+    Operation(path="/health", name="health", summary="Say that the server runs.", answer=HealthAnswer, is_open=True),
+    Operation(
+        path="/metrics",
+        name="metrics",
+        summary="Give counts for Prometheus.",
+        answer=str,
+        media_type=METRICS_TYPE,
+        is_open=True,
+    ),
+    Operation(
+        path="/openapi.json",
+        name="description",
+        summary="Describe this protocol.",
+        answer=dict[str, Any],
+        is_open=True,
+    ),
+)
+INTRODUCTION: Final = (
+    "Translations by our own protocol. {keys}. A request may have {max_body} MiB, {max_texts} texts and {max_characters} "
+    "characters, and take {timeout} seconds. A path that is not known is answered by 404, another method by 405, both with "
+    "the body of the other errors."
+)
+PROBLEMS: Final = {  # the meaning of each status of an error
+    400: "The request is not what is expected; the message names the field.",
+    403: "The key is missing or not known.",
+    413: (
+        "The body has more than {max_body} MiB, or the request more than {max_texts} texts, {max_characters} characters or "
+        "{max_waiting} sentences."
+    ),
+    429: "Too many requests of this key, or of this address where there are no keys ({rate}).",
+    500: "The server failed; its log says how.",
+    503: (
+        "More than {max_waiting} lines wait, the model cannot be loaded, or there are more than {max_connections} connections "
+        "(as plain text)."
+    ),
+    504: "The request took longer than {timeout} seconds.",
+}
+
+
+def describe() -> dict[str, Any]:
+    """The description of the protocol."""
+    types = list(dict.fromkeys([ErrorAnswer, *(kind for operation in OPERATIONS for kind in operation.types)]))
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    schema_of = dict(zip(types, schemas, strict=True))
+    paths: dict[str, Any] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schema_of)
+    problems = {str(status): _problem(status, text, schema_of[ErrorAnswer]) for status, text in PROBLEMS.items()}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "nmt serve", "version": "{version}", "description": INTRODUCTION},
+        "servers": [{"url": "."}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "responses": problems,
+            "headers": HEADERS,
+            "securitySchemes": KEY_SCHEMES_OF_OPENAPI,
+        },
+    }
+
+
+def _problem(status: int, reason: str, schema: Any) -> dict[str, Any]:
+    content = {JSON_TYPE: {"schema": schema}}
+    if status == 503:
+        content["text/plain"] = {"schema": {"type": "string"}}
+    return {"description": reason, "headers": _headers(status), "content": content}
+
+
+def _operation(operation: Operation, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    described: dict[str, Any] = {"operationId": operation.name, "summary": operation.summary}
+    if operation.request is not None:
+        schema = schema_of[operation.request]
+        described["requestBody"] = {"required": True, "content": {JSON_TYPE: {"schema": schema}}}
+    answers = {operation.media_type: {"schema": schema_of[operation.answer]}}
+    meaning = "The answer."
+    if operation.events:
+        answers[EVENTS_TYPE] = {"schema": {"anyOf": [schema_of[kind] for kind in operation.events.values()]}}
+        names = ", ".join(f"`{name}`: {kind.__name__}" for name, kind in operation.events.items())
+        meaning = f"The answer; a stream has events, whose data is JSON and whose name says of which schema ({names})."
+    described["responses"] = {
+        "200": {"description": meaning, "headers": _headers(200), "content": answers},
+        **{str(status): {"$ref": f"#/components/responses/{status}"} for status in operation.statuses},
+    }
+    if not operation.is_open:
+        # The first says that no key is needed; `nmt serve --keys` takes it away.
+        described["security"] = [{}, *({name: []} for name in KEY_SCHEMES_OF_OPENAPI)]
+    return described
+
+
+def _headers(status: int) -> dict[str, Any]:
+    names = ["X-Request-Id", "Retry-After"] if status in RETRIED_STATUSES else ["X-Request-Id"]
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}

@@ -1,0 +1,278 @@
+"""The options that name parallel text, and those of `nmt prepare`."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from nmt import opt, options_class, registry
+from nmt.data.encode import BadLine, LengthFilter
+from nmt.errors import is_utf8, quoted
+from nmt.options import MAX_PROCESSES, REQUIRED, as_dict, flag_of
+from nmt.storages.base import text_exists
+from nmt.symbols import SYMBOLS
+from nmt.text.context import SEPARATOR
+from nmt.text.pipeline import SideSettings
+from nmt.text.sentencepiece_file import SPACE_MARK
+from nmt.text.steps import TOKENIZERS, TokenizerName, UnicodeForm
+from nmt.text.vocabulary import PIECE_MARK, SubwordName
+
+NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
+SIDE_OPTIONS: Final = tuple(  # the options of both sides' text
+    field.name for field in fields(SideSettings) if field.name not in ("language", "right_to_left", "context")
+)
+REAL_TOKENIZERS: Final = " or ".join(name for name in TOKENIZERS if name != "none")
+
+MAX_VOCABULARY: Final = 10_000_000
+MAX_CONTEXT: Final = 100  # sentences
+NAMED_PREFIX: Final = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)  # of --train, --valid and --test
+
+
+@options_class
+class TrainingFiles:
+    """Files of training text that are translations of each other."""
+
+    source_lang: str | None = opt(None, "source language, and the ending of the files of a prefix: en")
+    target_lang: str | None = opt(None, "target language, and the ending of the files of a prefix: de")
+    train: tuple[str, ...] = opt(
+        (),
+        "prefixes of training files: PREFIX.en and PREFIX.de, or PREFIX.en.gz; NAME=PREFIX names the corpus for "
+        "`nmt train --data-weights`, by default its file's name",
+        aliases=("trainpref",),
+    )
+    train_tsv: tuple[str, ...] = opt(
+        (),
+        "files of training pairs, SOURCE TAB TARGET in a line, plain or compressed, with --train or instead of it; NAME=FILE "
+        "names the corpus; - is stdin of nmt prepare",
+    )
+    source: tuple[str, ...] = opt(
+        (),
+        "training files of the source language, plain or compressed, with --train or instead of it",
+        aliases=("s",),
+    )
+    target: tuple[str, ...] = opt((), "training files of the target language, in the order of --source", aliases=("t",))
+    workers: int = opt(1, "processes; their number changes no result", minimum=1, maximum=MAX_PROCESSES)
+
+    def __post_init__(self) -> None:
+        self._check_names("train", "")
+        if sum(map(is_stdin, self.train_tsv)) > 1:
+            raise ValueError("--train-tsv: - is given twice, but stdin is one text (name a file for one of them)")
+
+    def _check_names(self, prefixes: str, sides: str) -> None:
+        """Raise ValueError for stdin, and for sides of unequal number. prefixes: option; sides: start of the options"""
+        for name in (prefixes, f"{sides}source", f"{sides}target"):
+            if "-" in getattr(self, name):
+                raise ValueError(f"{flag_of(name)} -: text is read more than once, so not from stdin (name a file)")
+        sources, targets = getattr(self, f"{sides}source"), getattr(self, f"{sides}target")
+        if len(sources) != len(targets):
+            flag = flag_of(sides)
+            raise ValueError(
+                f"{flag}source names {len(sources)} files, {flag}target {len(targets)}: must be as many, they are pairs"
+            )
+
+    @property
+    def names_training(self) -> bool:
+        return bool(self.train or self.source or self.train_tsv)
+
+    @property
+    def reads_stdin(self) -> bool:
+        return any(map(is_stdin, self.train_tsv))
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target; ValueError unless both are given."""
+        if self.source_lang is None or self.target_lang is None:
+            raise ValueError("--source-lang and --target-lang are missing (en, de)")
+        return self.source_lang, self.target_lang
+
+
+@options_class
+class CorpusOptions(TrainingFiles):
+    """Training and evaluation pairs, and which of the training pairs to use."""
+
+    valid: tuple[str, ...] = opt(
+        (),
+        "prefixes of development sets, a set each; NAME=PREFIX names the set, by default by its file",
+        aliases=("validpref",),
+    )
+    test: tuple[str, ...] = opt((), "prefixes of test sets, a set each, as for --valid", aliases=("testpref",))
+    valid_source: tuple[str, ...] = opt((), "files of development sets, a set each")
+    valid_target: tuple[str, ...] = opt((), "their translations, in the order of --valid-source")
+    test_source: tuple[str, ...] = opt((), "files of test sets, a set each")
+    test_target: tuple[str, ...] = opt((), "their translations, in the order of --test-source")
+    min_length: int = opt(1, "shortest side of a training pair, in tokens after subwords", minimum=1)
+    max_length: int = opt(
+        256, "longest side of a training pair, in tokens after subwords; 0 is any (256: tensor2tensor)", minimum=0
+    )
+    max_ratio: float = opt(0.0, "longer side by shorter side of a training pair, in tokens, at most; 0 is any")
+
+    def __post_init__(self) -> None:
+        if self.max_ratio and not 1 <= self.max_ratio < math.inf:
+            raise ValueError(f"--max-ratio {self.max_ratio}: must be at least 1, or 0 for any")
+        if 0 < self.max_length < self.min_length:
+            raise ValueError(f"--min-length {self.min_length}: must not be above --max-length {self.max_length}")
+        super().__post_init__()
+        self._check_names("valid", "valid_")
+        self._check_names("test", "test_")
+
+    @property
+    def names_evaluation(self) -> bool:
+        return bool(self.valid or self.valid_source or self.test or self.test_source)
+
+    @property
+    def length_filter(self) -> LengthFilter:
+        return LengthFilter(self.min_length, self.max_length, self.max_ratio)
+
+
+@registry.open_options_class("preparation")
+class PrepareOptions(CorpusOptions):
+    """The texts to prepare, and how, with the options of preparations."""
+
+    source_lang: str = opt(REQUIRED, "source language, and the ending of the files of a prefix: en")
+    target_lang: str = opt(REQUIRED, "target language, and the ending of the files of a prefix: de")
+    output: str = opt(REQUIRED, "folder of the prepared data", aliases=("o", "destdir"))
+    column: tuple[str, ...] = opt(
+        (),
+        "NAME=FILE: data of the training pairs for a criterion, a line a pair, a file for each pair of training files; "
+        "NAME:KIND=FILE with KIND pair (a number a line), target (a number a target word) or links (alignments 0-0 2-1)",
+    )
+    hold_out: int = opt(
+        0, "every Nth training pair becomes a development set, 'held-out'; 0 is none (fairseq: 100)", minimum=0
+    )
+    vocabulary: str | None = opt(None, "a model, run or prepared data whose text pipeline is used; nothing is learnt")
+    subword: SubwordName = opt(
+        "bpe",
+        "bpe, unigram or char (characters), by sentencepiece; subword-nmt, by --codes; or none: words as they stand between "
+        "spaces",
+    )
+    user_symbols: tuple[str, ...] = opt(
+        (),
+        'words that are never altered nor split, "<2de> <formal>": tags of languages or domains; each is an entry of the '
+        "vocabulary; sentencepiece also cuts one off the beginning of a longer word",
+    )
+    codes: tuple[str, ...] = opt(
+        (), "with --subword subword-nmt: its file of merges, for both languages, or one for each, SOURCE and TARGET"
+    )
+    target_subword: Literal["same"] | SubwordName = opt(
+        "same", "subwords of the target where they differ, with --no-joint-vocabulary: none for labels or codes"
+    )
+    vocab_size: int = opt(
+        8000,
+        "entries of a vocabulary, the 4 control symbols counted; 0 with --subword none and subword-nmt: all words or pieces",
+        minimum=0,
+        maximum=MAX_VOCABULARY,
+    )
+    min_frequency: int = opt(1, "with --subword none: a word that occurs less often is unknown", minimum=1)
+    joint_vocabulary: bool = opt(
+        True, "one vocabulary for both languages", aliases=("shared-vocab", "joined-dictionary")
+    )
+    character_coverage: float = opt(
+        1.0, "share of the characters that get an entry; the rarest others are unknown", minimum=0.98, maximum=1
+    )
+    byte_fallback: bool = opt(
+        False, "spell characters without an entry in bytes (256 entries), so that none is unknown"
+    )
+    subword_sample: int = opt(
+        1_000_000, "pairs, evenly spaced, that subwords and casings are learnt from at most; 0 takes all", minimum=0
+    )
+    normalization: Literal["auto"] | UnicodeForm = opt(
+        "auto", "Unicode form of text: nfc, nfkc or none; auto is nfkc, and none with --subword none"
+    )
+    normalize_punctuation: bool = opt(False, "Moses' normalisation of punctuation (sacremoses)")
+    lowercase: bool = opt(False, "lower-case all text")
+    tokenizer: TokenizerName = opt(
+        "none", f"{' or '.join(TOKENIZERS)} (sacremoses); what comes out of the model is detokenised"
+    )
+    truecase: bool = opt(
+        False,
+        "write the first word of a sentence as it is mostly written inside one (Moses); "
+        f"with --tokenizer {REAL_TOKENIZERS}",
+    )
+    right_to_left: bool = opt(
+        False,
+        "for a model that reads and writes the target from its end to its beginning, to rank the candidates of others "
+        "(nmt translate --rerank); with --vocabulary too",
+        aliases=("right-left",),
+    )
+    context: int = opt(
+        0,
+        "sentences before a source line that are read with it, at most; a blank line ends a document; with --vocabulary too",
+        minimum=0,
+        maximum=MAX_CONTEXT,
+    )
+    deduplicate: bool = opt(False, "leave out a training pair that equals an earlier one")
+    on_bad_line: BadLine = opt(
+        "error", "bytes that are not UTF-8: error, skip (the pair; evaluation sets replace) or replace (by U+FFFD)"
+    )
+    seed: int = opt(1, "seed of the choice of the pairs that subwords are learnt from", minimum=0)
+    overwrite: bool = opt(False, "replace prepared data that is there")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hold_out == 1:
+            raise ValueError("--hold-out 1: must be 0 or above 1, or no training pair would be left")
+        if (self.hold_out or self.column) and not self.names_training:
+            flag = "--hold-out" if self.hold_out else "--column"
+            raise ValueError(f"{flag} is about training pairs, and none are named (--train, or --source and --target)")
+        kinds = {self.subword, self.subword if self.target_subword == "same" else self.target_subword}
+        if self.vocab_size < 5 and (not kinds <= {"none", "subword-nmt"} or self.vocab_size):
+            raise ValueError(f"--vocab-size {self.vocab_size}: must be at least 5")
+        if bool(self.codes) != ("subword-nmt" in kinds):
+            raise ValueError("--codes and --subword subword-nmt: belong together (give both, or neither)")
+        if len(self.codes) > (1 if self.joint_vocabulary else 2):
+            files = "one with a joint vocabulary, or two with --no-joint-vocabulary, SOURCE and TARGET"
+            raise ValueError(f"--codes: {len(self.codes)} files are named; must be {files}")
+        for symbol in self.symbols:
+            if symbol in SYMBOLS or SPACE_MARK in symbol or symbol.endswith(PIECE_MARK) or not is_utf8(symbol):
+                marks = f"a control symbol, with {SPACE_MARK} in it, or with {PIECE_MARK} at its end"
+                raise ValueError(f"--user-symbols '{quoted(symbol)}': must not be {marks}")
+        if len(kinds) > 1 and self.joint_vocabulary:
+            raise ValueError(f"--target-subword {self.target_subword}: needs --no-joint-vocabulary")
+        if self.truecase and (self.tokenizer == "none" or self.lowercase):
+            raise ValueError(f"--truecase needs words: give --tokenizer {REAL_TOKENIZERS}, and not --lowercase")
+        if listed := next((symbol for symbol in self.symbols if ">,<" in symbol), None):
+            raise ValueError(f"--user-symbols {quoted(listed)}: has a comma between tags (put spaces between several)")
+        if not self.names_training and not (self.vocabulary and self.names_evaluation):
+            raise ValueError("nothing to prepare: give --train PREFIX, or --source FILE and --target FILE")
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The user symbols, each once, and that of a context."""
+        given = " ".join(self.user_symbols).split()
+        return tuple(dict.fromkeys([*given, SEPARATOR] if self.context else given))
+
+    @property
+    def for_target(self) -> "PrepareOptions":
+        """The same options with the subwords of the target for both sides."""
+        subword = self.subword if self.target_subword == "same" else self.target_subword
+        codes = self.codes[-1:] if subword == "subword-nmt" else ()
+        if (subword, codes) == (self.subword, self.codes):
+            return self
+        return replace(self, subword=subword, target_subword="same", codes=codes)
+
+    def side(self, language: str) -> SideSettings:
+        """The settings of the text of a language."""
+        values = {name: getattr(self, name) for name in SIDE_OPTIONS}
+        if self.normalization == "auto":
+            values["normalization"] = "none" if self.subword == "none" else "nfkc"
+        return SideSettings(language, **values | {"user_symbols": self.symbols})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The options that the result depends on."""
+        return {key: value for key, value in as_dict(self).items() if key not in NOT_OF_THE_RESULT}
+
+
+def is_stdin(text: str) -> bool:
+    """Whether a word of `--train-tsv` is - or NAME=-."""
+    return split_name(text, [""])[1] == "-"
+
+
+def split_name(text: str, endings: Sequence[str]) -> tuple[str, str]:
+    """The name, "" without one, and the path of NAME=PATH or PATH, which a file has with one of these endings."""
+    match = NAMED_PREFIX.fullmatch(text)
+    if match is None or any(text_exists(Path(f"{text}{ending}")) for ending in endings):
+        return "", text
+    return match[1], match[2]

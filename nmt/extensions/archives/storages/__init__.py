@@ -1,0 +1,1 @@
+"""Archives and sgm files as storages of texts."""

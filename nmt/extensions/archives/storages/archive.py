@@ -1,0 +1,74 @@
+"""Texts in archives, named as if the archive were a folder: `europarl.tgz/training/europarl-v7.de-en.de`."""
+
+import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from nmt import register
+from nmt.errors import ArtefactError, UserError, quoted
+from nmt.extensions.archives.members import IS_FOLDER, is_archive, is_zip, members_of
+from nmt.options import NoOptions
+from nmt.storages.base import MissingText, Storage
+from nmt.storages.streams import READ_BYTES, Stream, open_decompressed
+
+OFFICE_MEMBERS: Final = frozenset(["[Content_Types].xml", "mimetype"])  # of Office Open XML and OpenDocument
+MAX_SUGGESTED_NAMES: Final = 1000  # names that a missing one is compared with
+
+
+@register("storage", "archive", NoOptions)
+class ArchiveStorage(Storage):
+    """Members of tar and zip archives, also compressed and in archives; nothing is unpacked to disk."""
+
+    def holds(self, path: Path) -> bool:
+        file = next((parent for parent in path.parents if parent.is_file()), None)
+        if file is None:
+            return False
+        with open_decompressed(file) as content:
+            return is_archive(content)
+
+    @contextmanager
+    def open(self, path: Path, whole: bool) -> Iterator[Stream]:
+        file = next(parent for parent in path.parents if parent.is_file())
+        wanted = path.relative_to(file).as_posix()
+        if ".." in wanted.split("/"):
+            raise ArtefactError(f"{quoted(path)}: a name in an archive may not hold '..'")
+        with open_decompressed(file) as archive:
+            content = archive
+            while wanted:
+                content, wanted = _find_member(content, wanted)
+            yield content
+            while whole and archive.read(READ_BYTES):
+                pass
+
+    def text_of(self, content: Stream, path: Path) -> Stream:
+        if not is_archive(content):
+            return content
+        of_zip = is_zip(content)
+        names = (member.name for member in members_of(content) if not member.refused)
+        first = next(names, "NAME")
+        if of_zip and not OFFICE_MEMBERS.isdisjoint([first, *names]):
+            raise UserError(
+                f"{quoted(content.place)}: is an office document (save it as plain text, a sentence a line)"
+            )
+        text = quoted(f"{content.place}/{first}")
+        raise UserError(f"{quoted(content.place)}: is an archive (name the text in it: {text})")
+
+
+def _find_member(archive: Stream, wanted: str) -> tuple[Stream, str]:
+    """The first member that is or contains a wanted name: its content, and the rest of the wanted name."""
+    if not is_archive(archive):
+        raise MissingText(f"{quoted(archive.place)}: is a file but no archive, so it has no '{quoted(wanted)}'")
+    names: list[str] = []
+    for member in members_of(archive):
+        rest = member.name_within(wanted)
+        if rest is None:
+            names += [member.name] if len(names) < MAX_SUGGESTED_NAMES and not member.refused else []
+            continue
+        if member.refused == IS_FOLDER:  # and the wanted member itself
+            raise UserError(f"{quoted(f'{archive.place}/{member.name}')}: is a folder; must be a file of text")
+        return member.open(archive), rest
+    near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
+    hint = f"did you mean '{quoted(near[0])}'?" if near else f"there is: {quoted(', '.join(names) or 'nothing')}"
+    raise MissingText(f"{quoted(archive.place)}: has no member '{quoted(wanted)}' ({hint})")

@@ -1,0 +1,43 @@
+"""Reading a file and all that is in it to the end, before its hash is recorded."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from nmt.errors import quoted
+from nmt.extensions.archives.members import IS_FOLDER, is_archive, is_zip, members_of
+from nmt.storages.streams import READ_BYTES, Stream, decompressed, open_stored
+
+HTML_START: Final = re.compile(rb"\s*<(?:!doctype\s+html|html)", re.IGNORECASE)
+HTML_BYTES: Final = 512
+COMPRESSED_ENDINGS: Final = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz")
+ARCHIVE_ENDINGS: Final = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz", ".zip")
+MAX_NESTED_ARCHIVES: Final = 4  # levels that are read
+
+
+def check_whole(path: Path, name: str = "") -> None:
+    """Read a file to its end, and every member of an archive.
+
+    name: of the file, if the path is a temporary one: a server may send a page of HTML as `a.tgz`
+    Raises InputError for a damaged or cut file, ArtefactError for a hostile one.
+    """
+    name = (name or path.name).lower()
+    with open_stored(path) as stored:
+        content = decompressed(stored)
+        if name.endswith(COMPRESSED_ENDINGS) and content is stored:
+            raise stored.damaged("file", f"its name {quoted(name)} says that it is compressed, and it is not")
+        if name.endswith(ARCHIVE_ENDINGS) and not is_archive(content):
+            raise stored.damaged("file", f"its name {quoted(name)} says that it is an archive, and it is not")
+        if HTML_START.match(stored.peek(HTML_BYTES)) and not name.endswith((".html", ".htm")):
+            raise stored.damaged("file", "it is a page of HTML, such as a server sends in place of a file")
+        _read_whole(content, MAX_NESTED_ARCHIVES)
+
+
+def _read_whole(content: Stream, levels: int) -> None:
+    is_stream_of_zip = not content.seekable() and is_zip(content)  # its table is at the end
+    if levels and not is_stream_of_zip and is_archive(content):
+        for member in members_of(content):
+            if member.refused != IS_FOLDER:
+                _read_whole(member.open(content), levels - 1)
+    while content.read(READ_BYTES):  # to the end, where the check sum of a compressed file stands
+        pass

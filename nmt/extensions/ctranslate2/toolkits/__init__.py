@@ -1,0 +1,1 @@
+"""CTranslate2 as a toolkit whose models are read and written."""

@@ -1,0 +1,113 @@
+"""CTranslate2 (https://opennmt.net/CTranslate2): its models read, and written so that it translates as we do."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nmt.artefact import MANIFEST
+from nmt.checkpoint import LoadedModel
+from nmt.errors import one_line
+from nmt.extensions.ctranslate2 import CTRANSLATE2_KIND
+from nmt.extensions.ctranslate2.comparison import MAX_DIFFERENT_SHARE, DevelopmentSet, invented_lines, real_lines
+from nmt.extensions.ctranslate2.engine import import_ctranslate2
+from nmt.extensions.ctranslate2.export import CTranslate2Export, export_ctranslate2
+from nmt.extensions.ctranslate2.model_bin import CTRANSLATE2_MODEL, read_ctranslate2
+from nmt.extensions.ctranslate2.toolkits.options import CTranslate2Options
+from nmt.extensions.toolkits.comparison import random_lines
+from nmt.extensions.toolkits.toolkit import ScoredPair, Toolkit
+from nmt.extensions.toolkits.transformer import ImportedModel, TextFiles
+from nmt.files import json_text, sha256
+from nmt.log import log
+from nmt.registry import register
+from nmt.signals import StopCheck
+from nmt.text.corpus import misaligned, read_lines
+
+
+@register("toolkit", "ctranslate2", CTranslate2Options)
+class CTranslate2(Toolkit):
+    """CTranslate2: a folder with model.bin; on export lines are translated both ways.
+
+    Each search, greedy and with a beam of 4, gets a row: equal translations, others as good by our model, different ones, and
+    those that reach the limit of length.
+    """
+
+    order: ClassVar[int] = 1
+    kind: ClassVar[str] = CTRANSLATE2_KIND
+    package: ClassVar[str] = "ctranslate2"
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._dev: DevelopmentSet | None = None
+
+    @classmethod
+    def recognizes(cls, path: Path) -> bool:
+        return (path / CTRANSLATE2_MODEL).is_file()
+
+    def read(self, path: Path, files: TextFiles) -> ImportedModel:
+        return read_ctranslate2(path, files)
+
+    def check(self) -> None:
+        """Raises UserError without CTranslate2, InputError if the files of --tune have different numbers of lines."""
+        import_ctranslate2()
+        if self.options.tune:
+            source, reference = self.options.tune
+            sources, references = read_lines(Path(source)), read_lines(Path(reference))
+            if len(sources) != len(references):
+                raise misaligned(Path(source), Path(reference), len(sources), len(references))
+            self._dev = DevelopmentSet(source, reference, sources, references)
+
+    def write(self, loaded: LoadedModel, output: Path, check: StopCheck) -> str:
+        options = self.options
+        if options.check is None:
+            lines = invented_lines(loaded.pipeline, options.check_lines)
+        else:
+            source = read_lines(Path(options.check))
+            lines = real_lines(loaded.pipeline, source, options.check_lines, options.check)
+        is_whole = options.encoder_layers is None and options.decoder_layers is None
+        export = export_ctranslate2(
+            loaded,
+            output,
+            options.quantization,
+            lines,
+            self._dev,
+            options.threads,
+            check,
+            # By this `nmt translate` knows that the export is of this model.
+            more_facts={"made_of": sha256(loaded.folder / MANIFEST)} if is_whole else {},
+            max_different=0 if options.check else round(MAX_DIFFERENT_SHARE * len(lines)),
+        )
+        log.info(f"{output}: {options.model[0]} for CTranslate2, {options.quantization}")
+        worst = max(export.agreements, key=lambda agreement: agreement.different)
+        if worst.different:
+            share = f"{worst.different:,} of {worst.lines:,} lines ({worst.search})"
+            log.warn(f"{output}: translates {share} otherwise than the model does; measure BLEU before you use it")
+        if options.json:
+            facts = {"output": one_line(options.output), "quantization": options.quantization}
+            return json_text({**facts, **asdict(export)})
+        return "".join(f"{row}\n" for row in _rows(export))
+
+    def scores(self, imported: ImportedModel) -> Iterator[ScoredPair]:
+        translator = import_ctranslate2().Translator(imported.place, compute_type="float32", intra_threads=1)
+        sides = imported.source.side, imported.target.side
+        for source, target in random_lines(imported.source, imported.target):
+            names = ([list(map(side.piece, ids))] for side, ids in zip(sides, (source, target), strict=True))
+            [scored] = translator.score_batch(*names)
+            yield ScoredPair(source, target, scored.log_probs)
+
+
+def _rows(export: CTranslate2Export) -> list[str]:
+    """A row a search and, after tuning, a row a length penalty, in columns divided by tabs."""
+    rows = [
+        f"{agreement.search}\tlines {agreement.lines}\tequal {agreement.equal}\tas good {agreement.tied}"
+        f"\tdifferent {agreement.different}\ttoo long to compare {agreement.endless}"
+        f"\tcontrol symbols {agreement.control}"
+        for agreement in export.agreements
+    ]
+    if export.tuned is not None:
+        rows.append(f"nmt\tBLEU {export.tuned.ours:.2f}\t{export.tuned.decoder}")
+        rows += [
+            f"CTranslate2\tBLEU {bleu:.2f}\tlength_penalty {penalty}\tlike ours {export.tuned.likeness[penalty]:.2f}"
+            for penalty, bleu in export.tuned.bleu.items()
+        ]
+    return [*rows, f"length_penalty\t{export.length_penalty}"]

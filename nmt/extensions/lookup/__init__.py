@@ -1,0 +1,1 @@
+"""Commands that say what there is: components, presets, models and recipes."""

@@ -1,0 +1,1 @@
+"""Preparations: columns that are learnt from the data."""

@@ -1,0 +1,25 @@
+"""The options of metrics, see `nmt.metrics.options`."""
+
+from nmt.metrics.options import BleuOptions
+from nmt.options import opt, options_class
+
+
+@options_class
+class CometOptions:
+    comet_model: str | None = opt(
+        None, "checkpoint of a COMET model, a file; COMET's library unpickles it, so give only files that you trust"
+    )
+
+
+@options_class
+class GleuOptions(BleuOptions):
+    """Those of BLEU, whose tokens it counts."""
+
+
+@options_class
+class PaperBleuOptions:
+    target_lang: str | None = opt(
+        None,
+        "language of the references, for the Moses tokeniser: de, fr, ...; with --paper, none is the model's, else the "
+        "ending of the reference's name: ref.de",
+    )

@@ -1,0 +1,1 @@
+"""The filter of texts to avoid."""

@@ -1,0 +1,83 @@
+"""Search among the target tokens of a shortlist instead of the whole vocabulary: a smaller projection."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from msgspec import structs
+from torch import Tensor, nn
+
+from nmt import register
+from nmt.decoders.base import Decoder
+from nmt.decoders.hypothesis import Constraints, Hypothesis
+from nmt.errors import UserError
+from nmt.extensions.searches.shortlist_file import Shortlist
+from nmt.extensions.searches.wrappers.options import ShortlistSearchOptions
+from nmt.models.base import Model, PreparedScorer, Scorer, State
+from nmt.symbols import PAD
+from nmt.text.pipeline import Pipeline
+from nmt.translate.wrapper import BatchSearch, SearchWrapper
+
+
+@register("wrapper", "shortlist", ShortlistSearchOptions)
+class ShortlistSearch(SearchWrapper):
+    """A search among the tokens that may translate those of the source, see `nmt shortlist`."""
+
+    order = 0
+
+    def __init__(self, options: Any, pipeline: Pipeline, scorer: nn.Module) -> None:
+        if not isinstance(scorer, Model):
+            raise UserError("--shortlist: works with one model, and several are given (leave it out)")
+        self.shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, pipeline.sizes)
+
+    def decoder(self, decoder: Decoder) -> Decoder:
+        if not getattr(decoder, "takes_shortlist", True):
+            raise UserError(f"--shortlist: not for --decoder {decoder.part_name} (give --decoder beam or greedy)")
+        return decoder
+
+    def around(self, search: BatchSearch) -> BatchSearch:
+        def among_few(scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
+            return search_shortlist(search, cast(Model, scorer), source, constraints, self.shortlist)
+
+        return among_few
+
+
+def shortlist_scorer(model: Model, tokens: Tensor) -> PreparedScorer:
+    """A Scorer over some tokens of a model. tokens: (V',) ids, sorted, the control symbols first"""
+    linear: Any = model.output  # of any class that can compute some of its outputs
+    scorer = model.prepared(linear.rows(tokens).prepared() if hasattr(linear, "rows") else None)
+
+    def step(positions: Tensor, state: State) -> tuple[Tensor, State]:
+        log_probs, state = scorer.step(tokens[positions], state)
+        # a model that ignores the output scores the whole vocabulary
+        return (log_probs if log_probs.shape[1] == len(tokens) else log_probs[:, tokens]), state
+
+    return PreparedScorer(scorer.start, step)
+
+
+def search_shortlist(
+    search: BatchSearch, model: Model, source: Tensor, constraints: Sequence[Constraints], shortlist: Shortlist
+) -> list[list[Hypothesis]]:
+    """Search among the tokens of a shortlist; with filters, which know all ids, among the whole vocabulary."""
+    if any(constraint.filters for constraint in constraints):
+        return search(model, source, constraints)
+    ids = source.cpu().numpy()
+    required = [
+        token for constraint in constraints for part in (constraint.prefix, *constraint.phrases) for token in part
+    ]
+    tokens = np.union1d(shortlist.of(ids[ids != PAD]), required).astype(np.int64)
+
+    def positions(ids: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(np.searchsorted(tokens, ids).tolist())
+
+    inner = [
+        Constraints(positions(constraint.prefix), tuple(map(positions, constraint.phrases)))
+        for constraint in constraints
+    ]
+    scorer = shortlist_scorer(model, torch.from_numpy(tokens).to(source.device))
+    return [
+        [structs.replace(hypothesis, tokens=tokens[hypothesis.tokens].tolist()) for hypothesis in hypotheses]
+        for hypotheses in search(scorer, source, inner)
+    ]

@@ -1,0 +1,73 @@
+"""Comparison of a model with the toolkit that it comes from or is written for, where that toolkit is installed."""
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from nmt.checkpoint import LoadedModel
+from nmt.errors import one_line
+from nmt.extensions.toolkits.toolkit import Toolkit
+from nmt.extensions.toolkits.transformer import ImportedModel, ImportedSide, TextFiles
+from nmt.extensions.vocabularies.sentencepiece_model import LANGUAGE_TAG, UNUSED_NAME
+from nmt.log import log
+from nmt.models.base import Model
+from nmt.symbols import SYMBOLS
+from nmt.text.sentencepiece_file import SPACE_MARK
+from nmt.translate.forced_decoding import force_decode
+
+COMPARED_PAIRS: Final = 16
+MAX_COMPARED_TOKENS: Final = 24
+COMPARISON_SEED: Final = 1
+MAX_NATS_APART: Final = 1e-3  # nats, above which it is a warning
+
+
+def compare_export(toolkit: Toolkit, loaded: LoadedModel, output: Path) -> None:
+    """Read a written model back, and compare it with its toolkit."""
+    log.info(f"{output}: {toolkit.options.model[0]} for {toolkit.part_name}")
+    imported = toolkit.read(output, TextFiles((loaded.pipeline.source_lang, loaded.pipeline.target_lang)))
+    compare_with_toolkit(toolkit, imported, imported.build())
+
+
+def compare_with_toolkit(toolkit: Toolkit, imported: ImportedModel, model: Model) -> None:
+    """Log the largest difference of log-probabilities from those of the toolkit, if that is installed.
+
+    model: made of `imported`
+    """
+    if not toolkit.package or find_spec(toolkit.package) is None:
+        return
+    try:
+        pairs = list(toolkit.scores(imported))
+    except Exception as error:  # of code that is not ours; the model is written already
+        log.warn(f"not compared with {toolkit.package}: {type(error).__name__}: {one_line(str(error))}")
+        return
+    own = force_decode(model, [np.array(pair.source) for pair in pairs], [pair.target for pair in pairs])
+    differences = [
+        abs(found - expected)
+        for decoding, pair in zip(own, pairs, strict=True)
+        for found, expected in zip(decoding.log_probs, pair.log_probs, strict=False)
+    ]
+    nats = float(np.max(differences))  # `max` may skip a NaN
+    tell = log.warn if not nats <= MAX_NATS_APART else log.info
+    compared = f"{toolkit.package} {version(toolkit.package)}, {len(pairs)} sentences of random tokens"
+    tell(f"largest difference of log-probabilities: {nats:.1e} nats ({compared})")
+
+
+def random_lines(*sides: ImportedSide) -> Iterator[list[list[int]]]:
+    """For each of COMPARED_PAIRS, a line of random ids of ours for each side; the same lines each time."""
+    chance = np.random.default_rng(COMPARISON_SEED)
+    for _ in range(COMPARED_PAIRS):
+        yield [_random_tokens(side, chance) for side in sides]
+
+
+def _random_tokens(side: ImportedSide, chance: np.random.Generator) -> list[int]:
+    """Our ids of tokens that a text can have."""
+    names = map(side.side.piece, range(side.side.size))
+    is_text = [not (name.startswith(UNUSED_NAME) or LANGUAGE_TAG.fullmatch(name.strip(SPACE_MARK))) for name in names]
+    usable = np.flatnonzero(np.array(is_text) & ~side.is_copy)
+    length = chance.integers(1, MAX_COMPARED_TOKENS + 1)
+    tokens: list[int] = chance.choice(usable[usable >= len(SYMBOLS)], length).tolist()
+    return tokens

@@ -1,0 +1,77 @@
+"""The interface of toolkits: the programs whose models `nmt import` reads and `nmt export` writes.
+
+A registered toolkit is built as `cls(options)`. The options are those of the command. An options class of a toolkit gives
+flags to `nmt export`; `reads = False` or `writes = False` in it says what nmt cannot do with the toolkit's models.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+from nmt import registry
+from nmt.checkpoint import LoadedModel
+from nmt.errors import UserError
+from nmt.extensions.toolkits.transformer import ImportedModel, TextFiles
+from nmt.signals import StopCheck
+
+
+@dataclass(frozen=True)
+class ScoredPair:
+    """A pair that a toolkit has scored.
+
+    source, target: our ids, without EOS
+    log_probs: of the tokens of the target, and of EOS unless the translation was cut off, in nats
+    """
+
+    source: list[int]
+    target: list[int]
+    log_probs: list[float]
+
+
+class Toolkit:
+    """Reads and writes the models of a toolkit, or does one of the two.
+
+    order: `nmt import --format auto` asks the toolkits in this order, lowest first, then by name
+    kind: of a folder that is written, in its manifest; by default the toolkit's name
+    package: the Python package that computes `scores`; empty if there is none
+    """
+
+    order: ClassVar[int] = 0
+    kind: ClassVar[str] = ""
+    package: ClassVar[str] = ""
+    part_name: ClassVar[str]
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    @classmethod
+    def recognizes(cls, path: Path) -> bool:
+        """Whether a file or folder has the names of this toolkit's models."""
+        return False
+
+    def read(self, path: Path, files: TextFiles) -> ImportedModel:
+        """Read a model. Raises ArtefactError for files that are damaged, UserError for a model that ours cannot be."""
+        raise UserError(f"--format {self.part_name}: nmt does not read the models of this toolkit")
+
+    def check(self) -> None:
+        """Raise UserError or InputError if the options cannot be met. Called before the model is loaded."""
+
+    def write(self, loaded: LoadedModel, output: Path, check: StopCheck) -> str:
+        """Write a model, whole or not at all, and return what the command prints.
+
+        check: called before the folder gets its name
+        Raises UserError for a model that the toolkit does not compute.
+        """
+        raise UserError(f"--format {self.part_name}: nmt does not write models for this toolkit")
+
+    def scores(self, imported: ImportedModel) -> Iterator[ScoredPair]:
+        """Random pairs, scored by the toolkit's own program."""
+        return iter(())
+
+
+def toolkit_of(path: Path) -> type[Toolkit] | None:
+    """The first toolkit that recognizes a file or folder; None if none does."""
+    classes = [cast(type[Toolkit], registry.find("toolkit", name).cls) for name in registry.names("toolkit")]
+    found = [cls for cls in classes if cls.recognizes(path)]
+    return min(found, key=lambda cls: (cls.order, cls.part_name), default=None)

@@ -1,0 +1,1 @@
+"""Toolkits whose models are read or written, and our own model folders."""

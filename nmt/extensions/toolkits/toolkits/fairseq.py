@@ -1,0 +1,204 @@
+"""Checkpoints of fairseq's Transformers (https://github.com/facebookresearch/fairseq), with dictionaries beside them.
+
+Differences from ours that the import bridges: the decoder's first input is the end symbol, the first position has the
+number 2, and layer normalisation adds 1e-5. Their sinusoids become a table of learned positions, as long as theirs.
+"""
+
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final, cast
+
+import numpy as np
+
+from nmt.errors import ArtefactError, UserError, expecting, quoted
+from nmt.extensions.toolkits.layout import (
+    TORCH_PARTS,
+    Array,
+    Place,
+    array_of,
+    network_options,
+    read_layers,
+    reading,
+    weight_and_bias,
+)
+from nmt.extensions.toolkits.pickled import TensorArrays, read_pickled
+from nmt.extensions.toolkits.toolkit import Toolkit
+from nmt.extensions.toolkits.toolkits.options import ReadOnlyOptions
+from nmt.extensions.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, only_file, same_vocabulary
+from nmt.files import read_bytes
+from nmt.models.options import TransformerOptions
+from nmt.positions.options import LearnedPositionOptions
+from nmt.positions.sinusoidal import sinusoids
+from nmt.registry import register
+
+FAIRSEQ_PAD, FAIRSEQ_EOS, FAIRSEQ_UNK = 1, 2, 3
+FAIRSEQ_SYMBOLS: Final = 4  # entries before those of a dictionary's file
+FAIRSEQ_EPSILON: Final = 1e-5  # of its layer normalisation
+FIRST_POSITION: Final = FAIRSEQ_PAD + 1
+# Names of segmenters in folders that people share.
+USUAL_SEGMENTERS: Final = ("bpecodes", "code", "codes", "sentencepiece.bpe.model", "spm.model")
+DEFAULT_MAX_POSITIONS: Final = 1024  # default of max_source_positions and max_target_positions
+REQUIRED_ARGUMENTS: Final = {  # with the values that ours has; an argument that is missing has the first
+    "no_scale_embedding": (False,),
+    "layernorm_embedding": (False,),
+    "no_token_positional_embeddings": (False,),
+    "adaptive_softmax_cutoff": (None,),
+    "cross_self_attention": (False,),
+    "no_cross_attention": (False,),
+    "encoder_layers_to_keep": (None,),
+    "decoder_layers_to_keep": (None,),
+}
+FAIRSEQ_SIZES: Final = {"d_model": "embed_dim", "d_ff": "ffn_embed_dim", "heads": "attention_heads"}
+EQUAL_ARGUMENTS: Final = (*FAIRSEQ_SIZES.values(), "normalize_before", "learned_pos")  # of encoder and decoder
+FAIRSEQ_ACTIVATIONS: Final = ("relu", "gelu", "swish")  # as ours are named
+OUTPUTS: Final = ("decoder.output_projection.weight", "decoder.embed_out")  # the second in earlier versions
+
+
+@register("toolkit", "fairseq", ReadOnlyOptions)
+class Fairseq(Toolkit):
+    """fairseq's Transformers: a checkpoint with the dictionaries beside it."""
+
+    order: ClassVar[int] = 3  # other toolkits have files of such names too
+
+    @classmethod
+    def recognizes(cls, path: Path) -> bool:
+        return path.suffix == ".pt" or any(path.glob("*.pt"))
+
+    def read(self, path: Path, files: TextFiles) -> ImportedModel:
+        """Read a checkpoint, or a folder that holds one.
+
+        files: without vocabularies `dict.LANGUAGE.txt` beside the checkpoint; without segmenters those with a usual name there
+        Raises ArtefactError for files that are damaged, UserError for a model of another kind.
+        """
+        file = only_file(path, ".pt")
+        content = read_pickled(file, Namespace)
+        arguments, arrays = _arguments(content, file), _arrays(content, file)
+        languages = files.named_languages(arguments.get("source_lang"), arguments.get("target_lang"))
+        beside = [file.parent / f"dict.{language}.txt" for language in languages]
+        vocabularies = [Path(name) for name in files.vocabularies] or beside
+        usual = [path for name in USUAL_SEGMENTERS if (path := file.parent / name).is_file()]
+        named = [Path(name) for name in files.segmenters] or usual[:1]
+        segmenters: list[bytes | None] = [*map(read_bytes, named)] or [None]
+        with reading("a Transformer of fairseq", file):
+            tables = [array_of(arrays, f"{side}.embed_tokens.weight") for side in ("encoder", "decoder")]
+            sides = []
+            of_sides = (vocabularies[0], vocabularies[-1]), (segmenters[0], segmenters[-1]), languages, tables
+            for listed, segmenter, language, table in zip(*of_sides, strict=True):
+                size, ids = len(table), _dictionary(listed)
+                if len(ids) + FAIRSEQ_SYMBOLS != size:
+                    raise ValueError(f"{listed.name} has {len(ids) + FAIRSEQ_SYMBOLS:,} entries, the model {size:,}")
+                sides.append(
+                    ImportedSide.of(language, ids, size, FAIRSEQ_UNK, FAIRSEQ_EOS, segmenter, files.tokenizer, listed)
+                )
+            options = _options(arguments, same_vocabulary(*sides) and np.array_equal(tables[0], tables[1]), file)
+            weights = _weights(arrays, options, sides[0], sides[1], tables, bool(arguments.get("encoder_learned_pos")))
+        return ImportedModel(options, weights, sides[0], sides[1], options.tie == "all", str(file))
+
+
+def _arguments(content: Any, file: Path) -> dict[str, Any]:
+    """The arguments of the training: of the model, and of the task."""
+    if isinstance(content, dict):
+        config = content.get("cfg")
+        tables = [content.get("args"), *(config.get(key) for key in ("task", "model") if isinstance(config, dict))]
+        found = [vars(table) if isinstance(table, Namespace) else table for table in tables]
+        pairs = [pair for table in found if isinstance(table, dict) for pair in table.items()]
+        if pairs:
+            return {key: value for key, value in pairs if value is None or isinstance(value, (str, int, float))}
+    raise ArtefactError(
+        f"{quoted(file)}: has no arguments of a training ('args' or 'cfg'); must be a checkpoint of fairseq"
+    )
+
+
+def _arrays(content: Mapping[str, Any], file: Path) -> Mapping[str, Array]:
+    if not isinstance(content.get("model"), Mapping):
+        raise ArtefactError(f"{quoted(file)}: has no weights ('model')")
+    return TensorArrays(content["model"])
+
+
+def _dictionary(path: Path) -> dict[str, int]:
+    """The entries of a dictionary, one a line before its count; those of the control symbols have no line."""
+    ids: dict[str, int] = {}
+    with expecting("a dictionary of fairseq", path):
+        for number, line in enumerate(read_bytes(path).decode().removesuffix("\n").split("\n"), 1):
+            word, space, _ = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
+            if not space or word in ids:
+                raise ValueError(f"line {number}: must be an entry and its count, each entry once")
+            ids[word] = len(ids) + FAIRSEQ_SYMBOLS
+    return ids
+
+
+def _options(arguments: Mapping[str, Any], is_joint: bool, file: Path) -> TransformerOptions:
+    for key, allowed in REQUIRED_ARGUMENTS.items():
+        if (value := arguments.get(key, allowed[0])) not in allowed and value:
+            raise UserError(f"{quoted(file)}: its {key} is {quoted(value)}, which our transformer does not have")
+    for key in FAIRSEQ_SIZES.values():
+        if f"encoder_{key}" not in arguments:
+            raise ValueError(f"its arguments have no encoder_{key}")
+    for key in EQUAL_ARGUMENTS:
+        if arguments.get(f"encoder_{key}") != arguments.get(f"decoder_{key}"):
+            raise UserError(f"{quoted(file)}: encoder_{key} and decoder_{key} differ; ours are the same")
+    activation = arguments.get("activation_fn", "relu")
+    if activation not in FAIRSEQ_ACTIVATIONS:
+        raise UserError(
+            f"{quoted(file)}: its activation_fn is {quoted(activation)}; must be {' or '.join(FAIRSEQ_ACTIVATIONS)}"
+        )
+    shares_all, shares_output = (
+        arguments.get(f"share_{what}") for what in ("all_embeddings", "decoder_input_output_embed")
+    )
+    values = {
+        **{ours: arguments[f"encoder_{key}"] for ours, key in FAIRSEQ_SIZES.items()},
+        "encoder_layers": arguments.get("encoder_layers", 0),
+        "decoder_layers": arguments.get("decoder_layers", 0),
+        "norm_position": "pre" if arguments.get("encoder_normalize_before") else "post",
+        "norm_epsilon": FAIRSEQ_EPSILON,
+        "activation": activation,
+        "positions": "learned",
+        "max_positions": max(
+            int(arguments.get(f"max_{side}_positions") or DEFAULT_MAX_POSITIONS) for side in ("source", "target")
+        ),
+        "attention_bias": True,
+        "output_bias": True,
+        "tie": "all" if shares_all and is_joint else "target" if shares_all or shares_output else "none",
+    }
+    return network_options(values, file)
+
+
+def _weights(
+    arrays: Mapping[str, Array],
+    options: TransformerOptions,
+    source: ImportedSide,
+    target: ImportedSide,
+    tables: Sequence[Array],
+    has_learned_positions: bool,
+) -> dict[str, Array]:
+    """Our weights."""
+
+    def read(place: Place) -> tuple[Array, Array]:
+        own = "layer_norm" if place.part == "top" else f"layers.{place.layer}.{TORCH_PARTS[place.part]}"
+        path = f"{place.side}.{own}"
+        prefix, _, name = path.rpartition(".")
+        if f"{path}.weight" not in arrays and name.startswith(("q", "k", "v")):  # of earlier versions
+            third = ("q_proj", "k_proj", "v_proj").index(name)
+            weight = array_of(arrays, f"{prefix}.in_proj_weight")
+            bias = array_of(arrays, f"{prefix}.in_proj_bias", dims=1)
+            return np.split(weight, 3)[third], np.split(bias, 3)[third]
+        return weight_and_bias(arrays, path, place.part)
+
+    weights = read_layers(options, read)
+    positions = cast(LearnedPositionOptions, options).max_positions
+    for side, name in (("encoder", "source"), ("decoder", "target")):
+        if has_learned_positions:
+            table = array_of(arrays, f"{side}.embed_positions.weight")
+        else:
+            table = sinusoids(FIRST_POSITION + positions, options.d_model, "t2t-sinusoidal").numpy()
+        table = table[FIRST_POSITION:][:positions]
+        further = ((0, positions - len(table)), (0, 0))  # rows to add to a table of fewer positions
+        weights[f"{name}_positions.weight"] = np.pad(table, further, mode="edge")
+    weights["source_embedding.weight"] = source.embeddings(tables[0], tables[1][FAIRSEQ_EOS])
+    if options.tie != "all":
+        weights["target_embedding.weight"] = target.embeddings(tables[1], tables[1][FAIRSEQ_EOS])
+    if options.tie == "none":
+        weights["output.weight"] = target.embeddings(array_of(arrays, *OUTPUTS))
+    weights["output.bias"] = target.biases(None)
+    return weights

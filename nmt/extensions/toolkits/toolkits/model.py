@@ -1,0 +1,41 @@
+"""A model folder of our own: of a run, with fewer layers, or with weights of 8 bits."""
+
+from pathlib import Path
+from typing import ClassVar
+
+from nmt.checkpoint import LoadedModel, size_of, weights_of
+from nmt.extensions.toolkits.model_folder import export_model
+from nmt.extensions.toolkits.toolkit import Toolkit
+from nmt.extensions.toolkits.toolkits.options import WriteOnlyOptions
+from nmt.log import log
+from nmt.quantities import size
+from nmt.registry import register
+from nmt.runs import WEIGHTS
+from nmt.signals import StopCheck
+
+
+@register("toolkit", "model", WriteOnlyOptions)
+class ModelFolder(Toolkit):
+    """A model folder of nmt: of a run, with adapters merged, or with fewer layers."""
+
+    kind: ClassVar[str] = "model"
+
+    def write(self, loaded: LoadedModel, output: Path, check: StopCheck) -> str:
+        export_model(loaded, output, check)
+        how = f" with {' + '.join(map(str, loaded.model.depths))} layers" if loaded.model.depths else ""
+        log.info(f"{output}: {self.options.model[0]}{how}")
+        return ""
+
+
+@register("toolkit", "int8", WriteOnlyOptions)
+class Int8ModelFolder(Toolkit):
+    """A model folder of nmt with weights of 8 bits, as --precision int8 makes them at each start."""
+
+    kind: ClassVar[str] = "model"
+
+    def write(self, loaded: LoadedModel, output: Path, check: StopCheck) -> str:
+        before = size_of(weights_of(loaded.model))
+        export_model(loaded, output, check, "int8")
+        written = size((output / WEIGHTS).stat().st_size)
+        log.info(f"{output}: {self.options.model[0]} with weights of 8 bits, {written} instead of {size(before)}")
+        return ""

@@ -1,0 +1,1 @@
+"""Preparations: an extended vocabulary."""

@@ -1,0 +1,38 @@
+"""Data with more entries in the vocabularies of another model: given ones, learnt ones, and the separator of a context."""
+
+from collections import Counter
+from pathlib import Path
+
+from nmt import register
+from nmt.errors import quoted
+from nmt.extensions.vocabularies.extension import extended, given_entries
+from nmt.extensions.vocabularies.preparations.options import ExtensionOptions
+from nmt.log import log
+from nmt.preparations.base import CountWords, Preparation
+from nmt.text.context import SEPARATOR
+from nmt.text.pipeline import Pipeline, Side
+
+
+@register("preparation", "extension", ExtensionOptions)
+class Extension(Preparation):
+    """The vocabularies of --vocabulary get further entries, after their own."""
+
+    def change(self, pipeline: Pipeline, count_words: CountWords) -> Pipeline:
+        """See Preparation."""
+        o = self.options
+        given = given_entries(Path(o.extend_with), pipeline) if o.extend_with else []
+        both = {0: pipeline.source, 1: pipeline.target}
+        vocabularies = []
+        for sides in [both] if pipeline.joint else [{number: side} for number, side in both.items()]:
+            steps = {number: side.prepare for number, side in sides.items()}
+            counts = count_words(steps) if o.extend else Counter[str]()
+            old = next(iter(sides.values())).vocabulary
+            more = [SEPARATOR] if o.context and 0 in sides else []
+            vocabularies.append(extended(old, [*given, *more], counts, o.extend))
+            if added := vocabularies[-1].size - old.size:
+                log.info(f"{quoted(o.vocabulary)}: {added:,} entries added to {old.size:,}")
+        source, target = (
+            Side(side.settings, vocabulary, side.prepare.truecaser)
+            for side, vocabulary in ((pipeline.source, vocabularies[0]), (pipeline.target, vocabularies[-1]))
+        )
+        return Pipeline(source, target, pipeline.joint)

@@ -1,0 +1,34 @@
+"""The options of the preparations of this extension. Without torch, so that `--help` answers at once."""
+
+from typing import Any
+
+from nmt import opt, options_class
+from nmt.data.options import MAX_VOCABULARY, PrepareOptions
+
+
+@options_class
+class ExtensionOptions:
+    extend: int = opt(
+        0,
+        "with --vocabulary: learn up to this many further entries of a vocabulary from the training text; its own keep their ids",
+        minimum=0,
+        maximum=MAX_VOCABULARY,
+    )
+    extend_with: str | None = opt(
+        None, "with --vocabulary: a file of words to be further entries, such as tags and names, one a line"
+    )
+
+    def is_active(self) -> bool:
+        """Whether the vocabulary may get entries: by these options, or the one that parts a context from its line."""
+        of_context = isinstance(self, PrepareOptions) and self.vocabulary is not None and self.context > 0
+        return bool(self.extend or self.extend_with) or of_context
+
+    def __post_init__(self) -> None:
+        preparing: Any = self  # it has all options of `nmt prepare`
+        if (self.extend or self.extend_with) and preparing.vocabulary is None:
+            flag = "--extend" if self.extend else "--extend-with"
+            raise ValueError(f"{flag}: needs a vocabulary to add entries to (give --vocabulary MODEL)")
+        if self.extend and not preparing.names_training:
+            raise ValueError(
+                f"--extend {self.extend}: learns from training text, and none is named (give --train PREFIX)"
+            )

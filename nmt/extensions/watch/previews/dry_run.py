@@ -1,0 +1,262 @@
+"""`nmt train --dry-run`: the time, memory and cost of a run, from a few passes of which nothing is kept.
+
+Whole updates are measured where they take seconds. Otherwise part of a micro-batch is, and the rest is extrapolated.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Final
+
+import torch
+
+from nmt import register
+from nmt.batch import Batch
+from nmt.checkpoint import flat_optimizer, size_of
+from nmt.data.batching import GROUPS_PER_UPDATE
+from nmt.data.loader import UpdateBatches
+from nmt.device import Memory
+from nmt.extensions.watch.previews.options import DryRunOptions
+from nmt.extensions.watch.reporters.estimate import OtherPrograms
+from nmt.log import log
+from nmt.previews.base import Preview
+from nmt.quantities import duration, operations, size
+from nmt.symbols import PAD
+from nmt.train.build import build_run
+from nmt.train.checkpointing import SavedState, check_same
+from nmt.train.options import last_update
+from nmt.train.probe import choose_kernels
+from nmt.train.report import NoReport
+from nmt.train.reporting import parameter_text
+from nmt.train.run import Run
+from nmt.train.setup import RunSetup
+from nmt.train.trainer import make_update
+from nmt.train.update_log import flops_of
+
+TIMED_UPDATES: Final = 3  # after a first one, which warms up
+MAX_SECONDS: Final = 15.0  # of all passes after the first two
+FIRST_TOKENS: Final = 32  # of the first pass, padding counted
+GROWTH: Final = 4  # from one pass to the next
+MIN_GROWTH: Final = 1.5  # less tells nothing new
+PASSES_PER_SIZE: Final = 4  # one that warms up, one that is timed, and two in one update
+
+
+class LogOnlyReport(NoReport):
+    """The report of a dry run: log lines, and no file."""
+
+    def line(self, text: str) -> None:
+        log.info(text)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Seconds of an update, and peak memory in bytes of this rank's device.
+
+    extrapolated_from: tokens of the pass that was timed, padding counted; None if whole updates were
+    """
+
+    seconds: float
+    memory: int
+    extrapolated_from: int | None
+
+
+@register("preview", "dry-run", DryRunOptions)
+class DryRun(Preview):
+    """The time, memory and cost of a run, measured by a few updates.
+
+    Memory is in bytes of this rank's device; seconds, tokens and FLOPs are per update, of all ranks.
+    """
+
+    def __init__(self, options: Any, parts: Any) -> None:
+        """Make a few passes from first weights. Raises the errors of a training."""
+        setup = RunSetup(options)
+        memory = Memory(setup.device)
+        free = memory.free()
+        with setup.joined():
+            run = build_run(setup, parts, LogOnlyReport() if setup.world.leads else NoReport())
+            before = _begin(run), run.epochs
+            choose_kernels(run)
+            others = OtherPrograms(run)
+            first, *updates = islice(run.loader.updates(run.progress.position), 1 + TIMED_UPDATES)
+            run.model.train()
+            measured = _Meter(run, memory).measure(first, updates)
+            for line in others.lines():
+                run.report.line(line)
+            self._estimate(run, before, updates, measured, free)
+
+    def _estimate(
+        self,
+        run: Run,
+        before: tuple[int, float],
+        updates: Sequence[UpdateBatches],
+        measured: Measurement,
+        free: int,
+    ) -> None:
+        """Set the numbers. before: updates made and epochs read so far
+
+        updates: the next ones; measured: of such an update; free: see below
+        """
+        options, updates_per_epoch, batches = run.options, run.loader.updates_per_epoch(), _batches(updates)
+        sides = [side for batch in batches for side in (batch.source, batch.target_output)]
+        tensors, _ = flat_optimizer(run.optimizer)
+        last = last_update(options, updates_per_epoch, *before, measured.seconds, 0.0)
+        to_do = None if last is None else max(last - before[0], 0)
+        self.model = run.facts.model
+        self.parameters = sum(parameter.numel() for parameter in run.model.parameters())
+        self.trainable = run.model.num_parameters()
+        self.device = f"{run.device.type} ({options.precision})"
+        self.ranks = run.world.size
+        self.pairs = len(run.data.train)
+        self.updates_per_epoch = updates_per_epoch
+        self.first = before[0] + 1  # update
+        self.last = last  # update; None if nothing but patience ends the run
+        self.micro_batches = len(batches) / len(updates)  # per update and rank
+        self.max_tokens = run.progress.limit.max_micro_batch_tokens  # of a micro-batch, padding counted
+        self.target_tokens = sum(data.tokens for data in updates) / len(updates)
+        self.padding = 1 - sum(int((side != PAD).sum()) for side in sides) / sum(side.numel() for side in sides)
+        self.seconds = measured.seconds
+        self.flops = sum(flops_of(run, data) for data in updates) / len(updates)
+        self.memory = measured.memory  # peak of the updates
+        # Tokens of the pass that was timed; None if seconds and memory were measured.
+        self.extrapolated_from = measured.extrapolated_from
+        self.free = free  # before them
+        self.checkpoint = size_of(tensors) + size_of(run.evaluated_weights())  # bytes on disk
+        if run.average is not None:
+            self.checkpoint += size_of(run.average.weights)
+        self.kept = options.keep_last + options.keep_best if options.keep_last else None  # checkpoints; None for all
+        # Of all updates; None if the run has no end.
+        self.hours = None if to_do is None else self.seconds * to_do / 3600
+        self.eflop = None if to_do is None else self.flops * to_do / 1e18
+
+    def values(self) -> dict[str, Any]:
+        """See Preview."""
+        return vars(self)
+
+    def lines(self) -> Iterator[str]:
+        """See Preview."""
+        yield f"{self.model}: {parameter_text(self.parameters, self.trainable)} on {self.ranks} x {self.device}"
+        yield f"data: {self.pairs:,} pairs, {self.updates_per_epoch:,} updates per epoch"
+        seconds = f"{self.seconds:.3g}" if self.seconds < 100 else f"{self.seconds:,.0f}"
+        yield (
+            f"one update: {self.target_tokens:,.0f} target tokens in {self.micro_batches:.1f} micro-batches per device (at "
+            f"least one for each of its {GROUPS_PER_UPDATE} groups of pairs of similar length), up to {self.max_tokens:,} "
+            f"tokens each, {self.padding:.1%} padding; {seconds} s, {self.target_tokens / self.seconds:,.0f} "
+            f"target tokens/s, {operations(self.flops / self.seconds)}/s"
+        )
+        yield f"memory: {size(self.memory)} at the peak; {size(self.free)} were free before"
+        if self.extrapolated_from is None:
+            yield f"measured: time and memory, on {TIMED_UPDATES} updates after a first one"
+        else:
+            passes = f"passes over up to {self.extrapolated_from:,} tokens, because whole updates take too long here"
+            yield f"extrapolated: time and memory, from {passes}; the rest is counted"
+        kept = "all are kept" if self.kept is None else f"up to {self.kept} kept: {size(self.checkpoint * self.kept)}"
+        yield f"a checkpoint: {size(self.checkpoint)} on disk; {kept}"
+        if self.last is None:
+            yield f"the run: from update {self.first:,} on; no end is set"
+        elif self.last < self.first:
+            yield f"the run: nothing to do, it ended at update {self.first - 1:,}"
+        else:
+            yield (
+                f"the run: updates {self.first:,} to {self.last:,} ({self.last / self.updates_per_epoch:.1f} epochs in all), "
+                f"{duration(self.hours or 0)} and {operations(1e18 * (self.eflop or 0))}, plus validation and checkpoints"
+            )
+        yield "nothing was kept"
+
+
+def _begin(run: Run) -> int:
+    """Put a run where it would go on, though not its weights, and return how many updates it has made."""
+    if not run.checkpoints.folder.is_dir() or (checkpoint := run.checkpoints.newest_valid()) is None:
+        for start in run.starts:
+            start.begin(run)
+        return run.progress.update
+    state = SavedState.read(checkpoint)
+    check_same(run, checkpoint.folder, state)
+    run.progress.position = state.progress.position
+    return state.progress.update
+
+
+def _batches(updates: Sequence[UpdateBatches]) -> list[Batch]:
+    return [batch for data in updates for batch in data.batches]
+
+
+class _Meter:
+    """Measures updates of a run within MAX_SECONDS. All ranks decide alike, by the leader's clock."""
+
+    def __init__(self, run: Run, memory: Memory) -> None:
+        self.run, self.memory, self.left = run, memory, MAX_SECONDS
+
+    def measure(self, first: UpdateBatches, updates: Sequence[UpdateBatches]) -> Measurement:
+        """The cost of an update like those given, measured on them or by passes over part of their largest micro-batch."""
+        memory, batch = self.memory, max(_batches([first, *updates]), key=lambda batch: batch.cells)
+        memory.watch()
+        before = memory.peak()
+        whole, per_update = self._most(batch.cells), sum(batch.cells for batch in _batches(updates)) / len(updates)
+        tokens = min(FIRST_TOKENS, whole)
+        self._seconds(_share(first, batch, tokens, 1))  # the first of all also makes the optimizer's state
+        peaks = [(0, before + self._kept_bytes())]
+        while True:
+            memory.watch()
+            part = _share(first, batch, tokens, 1)
+            seconds = self._seconds(part)
+            self.left -= seconds
+            peaks.append((part.batches[0].cells, memory.peak()))
+            larger = min(whole, GROWTH * tokens, int(tokens * self.left / (PASSES_PER_SIZE * seconds)))
+            if larger < min(whole, MIN_GROWTH * tokens) or tokens == whole:
+                break
+            tokens = larger
+        if tokens == whole and (1 + TIMED_UPDATES) * seconds * self._most(int(per_update)) / whole <= self.left:
+            return self._whole_updates(first, updates)
+        return self._extrapolated(first, batch, tokens, per_update, peaks)
+
+    def _whole_updates(self, first: UpdateBatches, updates: Sequence[UpdateBatches]) -> Measurement:
+        self.memory.watch()
+        self._seconds(first)
+        seconds = [self._seconds(data) for data in updates]
+        return Measurement(sum(seconds) / len(seconds), self.memory.peak(), None)
+
+    def _extrapolated(
+        self, data: UpdateBatches, batch: Batch, tokens: int, per_update: float, peaks: Sequence[tuple[int, int]]
+    ) -> Measurement:
+        """Time grows with the tokens of an update, the optimizer's step aside, and memory with those of a micro-batch.
+
+        tokens: of a pass; per_update: tokens of an update, padding counted
+        peaks: tokens and bytes of the passes so far, ascending
+        """
+        one, two = (_share(data, batch, tokens, times) for times in (1, 2))
+        seconds_of_one, seconds_of_two = self._seconds(one), self._seconds(two)
+        cells = one.batches[0].cells
+        # The optimizer's step takes no longer than two passes.
+        seconds_of_pass = max(seconds_of_two - seconds_of_one, seconds_of_two / 4)
+        seconds_of_step = max(seconds_of_one - seconds_of_pass, 0.0)
+        (fewer, less), (more, peak) = peaks[-2:]
+        slope = max(peak - less, 0) / max(more - fewer, 1)
+        seconds = seconds_of_step + seconds_of_pass * per_update / cells
+        return Measurement(seconds, int(peak + slope * max(batch.cells - more, 0)), cells)
+
+    def _kept_bytes(self) -> int:
+        """Bytes of what training needs besides weights, for any number of tokens: gradients and the optimizer's state."""
+        tensors, _ = flat_optimizer(self.run.optimizer)
+        trained = [parameter for parameter in self.run.model.parameters() if parameter.requires_grad]
+        return size_of(tensors) + sum(parameter.numel() * parameter.element_size() for parameter in trained)
+
+    def _seconds(self, data: UpdateBatches) -> float:
+        """Make an update, and return the seconds that it takes."""
+        began = time.monotonic()
+        make_update(self.run, data)
+        if self.run.device.type == "cuda":
+            torch.cuda.synchronize(self.run.device)
+        (seconds,) = self.run.world.maximum(time.monotonic() - began)
+        cells = sum(batch.cells for batch in data.batches)
+        self.run.report.line(f"{cells:,} tokens, padding counted, in {seconds:.2f} s")
+        return max(seconds, 1e-9)
+
+    def _most(self, tokens: int) -> int:
+        """The largest number of any rank."""
+        return -self.run.world.minimum(-tokens)
+
+
+def _share(data: UpdateBatches, batch: Batch, tokens: int, times: int) -> UpdateBatches:
+    """An update of some pairs of a batch, of about so many tokens, padding counted; each of `times` passes has the same ones."""
+    part = batch.rows(slice(0, max(1, tokens * len(batch) // batch.cells)))
+    return replace(data, batches=[part] * times, idle=0, tokens=times * int(part.num_target_tokens))

@@ -1,0 +1,8 @@
+"""The options of the previews of this extension. Without torch, so that `--help` answers at once."""
+
+from nmt import opt, options_class
+
+
+@options_class
+class DryRunOptions:
+    dry_run: bool = opt(False, "print what the run would take and cost, measured in seconds, and keep nothing")

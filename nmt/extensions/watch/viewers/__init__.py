@@ -1,0 +1,1 @@
+"""Viewers: drawings of translations."""

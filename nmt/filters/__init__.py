@@ -1,0 +1,1 @@
+"""Filters: what forbids tokens in the translations of some requests."""

@@ -1,0 +1,1 @@
+"""What changes data while `nmt prepare` makes them."""

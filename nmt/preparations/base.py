@@ -1,0 +1,60 @@
+"""Preparations: what changes prepared data while they are made, such as further vocabulary entries or a learnt column.
+
+A preparation is in use when one of its options has another value than its default, or when its options class says so by
+`is_active`. Its options are options of `nmt prepare`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from nmt.rows import Rows
+from nmt.signals import StopCheck
+from nmt.text.pipeline import Pipeline
+
+CountWords = Callable[[Mapping[int, Callable[[Sequence[str]], list[str]]]], Counter[str]]
+"""Text steps of the source (0), the target (1) or both -> counts of the words of the training text after these steps."""
+
+
+@dataclass(frozen=True)
+class PairIds:
+    """The ids of all training pairs. lengths: (N, 2); source, target: ids, one pair after the other
+
+    target_reversed: whether targets stand from their end to their beginning
+    """
+
+    lengths: NDArray[Any]
+    source: NDArray[Any]
+    target: NDArray[Any]
+    target_reversed: bool = False
+
+
+class Preparation:
+    """A change of prepared data while they are made. A registered one is built as `cls(options)`, with those of `prepare`.
+
+    order: preparations follow each other from the lowest order to the highest
+    """
+
+    order: ClassVar[int] = 0
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    def change(self, pipeline: Pipeline, count_words: CountWords) -> Pipeline:
+        """The text pipeline to prepare with. pipeline: the one that was learnt, or that of --vocabulary"""
+        return pipeline
+
+    def check(self, context: int) -> None:
+        """Raise UserError for what has no meaning with a context. context: sentences before a source line, at most"""
+
+    def columns(
+        self, pairs: PairIds, sizes: tuple[int, int], check: StopCheck
+    ) -> Mapping[str, tuple[str, Iterator[Rows]]]:
+        """Further columns of the training pairs by name: the kind of each, and the values of all pairs.
+
+        sizes: entries of the source and the target vocabulary; check: to be called now and then, raises Interrupted
+        """
+        return {}

@@ -1,0 +1,1 @@
+"""Previews: what a training would be, in place of it."""

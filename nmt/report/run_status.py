@@ -1,0 +1,145 @@
+"""How a run stands: one object that its log line prints, a display draws, and status.json keeps for `nmt status`."""
+
+import contextlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from nmt.errors import ResourceError, expecting
+from nmt.files import read_bytes, write_file
+from nmt.quantities import clock, operations, size
+
+METRICS_FILE: Final = "metrics.jsonl"
+TRAIN_LOG: Final = "train.log"
+STATUS_FILE: Final = "status.json"
+VALIDATION_PREFIX: Final = "valid_"  # of the names in a record of a validation
+LOSS_TEXT_PARTS: Final = ("loss", "nll")  # parts of the loss that `loss_text` has
+MAX_EXPONENT: Final = 700.0  # e to the power of more than 709 is no double
+
+EndReason = Literal["finished", "patience", "signal", "diverged", "full disk", "out of memory", "error"]
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """How a run stands after an update. Means, speeds and padding are those of the updates since a log line.
+
+    total: updates of the whole run, an estimate where epochs or minutes end it; None when the run has no end set
+    epoch, epochs: number of the last update's epoch, and epochs read so far
+    losses: the loss and its parts, by name; empty if all updates were skipped
+    tokens_per_second: target tokens, padding not counted; flops_per_second: the same of floating-point operations
+    padding: the share of the cells that hold no token
+    skipped: updates that were not applied; they count in neither losses nor tokens
+    gradient_norm, learning_rate: of the last update
+    flops: of all updates
+    memory: peak of this process, in bytes: on a GPU its tensors, on a CPU its resident memory
+    seconds_left: until the run ends, at its speed so far; None when that is unknown
+    events: seconds until each, by name
+    best: the best checkpoint and its score; None before the first
+    """
+
+    update: int
+    total: int | None
+    epoch: int
+    epochs: float
+    losses: Mapping[str, float]
+    tokens_per_second: float
+    flops_per_second: float
+    padding: float
+    skipped: int
+    gradient_norm: float
+    learning_rate: float
+    flops: int
+    memory: int
+    seconds_left: float | None
+    events: Mapping[str, float]
+    best: str | None
+
+    def loss_text(self) -> str:
+        """The loss with its perplexity."""
+        return loss_text(self.losses.get("loss", 0.0), self.losses.get("nll"), digits=2)
+
+    def line(self) -> str:
+        """The log line."""
+        total = "" if self.total is None else f"/{self.total}"
+        left = "unknown" if self.seconds_left is None else clock(self.seconds_left)
+        return (
+            f"Ep. {self.epoch} : Up. {self.update}{total} : {self.loss_text() if self.losses else 'no loss'} "
+            f": tokens/s {self.tokens_per_second:.0f} : ETA {left} : memory {size(self.memory)} "
+            f": padding {100 * self.padding:.1f} % "
+            f": gNorm {self.gradient_norm:.3f} : L.r. {self.learning_rate:.4e} : cost {operations(self.flops)}"
+            + "".join(f" : {name} {mean:.4f}" for name, mean in self.losses.items() if name not in LOSS_TEXT_PARTS)
+            + (f" : skipped {self.skipped}" if self.skipped else "")
+        )
+
+    def numbers(self) -> dict[str, float]:
+        """What a log line gives to reporters that keep numbers, by name."""
+        return {**self.losses, "speed": self.tokens_per_second, "lr": self.learning_rate}
+
+    def saved(self) -> "SavedStatus":
+        """What status.json keeps of it."""
+        return SavedStatus(
+            total=self.total,
+            tokens_per_second=round(self.tokens_per_second, 1),
+            seconds_left=self.seconds_left,
+            memory=self.memory,
+            line_seconds=round(self.events["log line"], 1),
+        )
+
+
+def loss_text(loss: float, nll: float | None, digits: int) -> str:
+    """The loss, and the negative log-likelihood with its own perplexity where the criterion has one.
+
+    nll: nats a target token; digits: of the perplexity
+    """
+    if nll is None:
+        return f"loss {loss:.4f}"
+    return f"loss {loss:.4f} : nll {nll:.4f} nats/token (ppl {math.exp(min(nll, MAX_EXPONENT)):.{digits}f})"
+
+
+class RunEnd(msgspec.Struct, frozen=True):
+    """Why a run ended, as the run itself said. message: one sentence"""
+
+    reason: EndReason
+    message: str
+
+
+class SavedStatus(msgspec.Struct, frozen=True):
+    """The content of status.json; what is unknown before the first log line is None.
+
+    total: updates of the whole run
+    seconds_left: until its end; memory: peak in bytes
+    line_seconds: until the next log line, as it was estimated at the last
+    end: None while the run goes on
+    """
+
+    total: int | None = None
+    tokens_per_second: float | None = None
+    seconds_left: float | None = None
+    memory: int | None = None
+    line_seconds: float | None = None
+    end: RunEnd | None = None
+
+
+def save_status(path: Path, status: SavedStatus) -> None:
+    """Write the status atomically; on a full disk into the blocks that the file has, and else not at all."""
+    data = msgspec.json.format(msgspec.json.encode(status), indent=1) + b"\n"
+    try:
+        write_file(path, data)
+    except ResourceError:
+        with contextlib.suppress(OSError), path.open("r+b") as file:
+            file.write(data)
+            file.truncate()
+
+
+def read_status(path: Path) -> SavedStatus | None:
+    """The status that a run saved; None if there is none. Raises ArtefactError for anything else."""
+    try:
+        content = read_bytes(path)
+    except FileNotFoundError:
+        return None
+    with expecting("the status of a run", path):
+        return msgspec.json.decode(content, type=SavedStatus)

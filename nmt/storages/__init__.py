@@ -1,0 +1,1 @@
+"""How texts are stored. The core reads files, plain or compressed, and defines what another storage is."""

@@ -1,0 +1,87 @@
+"""Opening texts by their paths, and the interface of storages: how texts are stored other than as lines of a file.
+
+A registered storage is built as `cls(options)`. It may answer for paths that name no file, such as `corpus.tgz/train.de`, and
+it may take the text out of what a file contains.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nmt import registry
+from nmt.errors import UserError, quoted
+from nmt.options import NoOptions
+from nmt.storages.streams import Stream, open_decompressed
+
+
+class MissingText(UserError):
+    """A storage has no text of that name."""
+
+
+class Storage:
+    """A way to store texts.
+
+    endings: how the names of its files end, before the ending of a compression; they are no part of a text's name
+    """
+
+    endings: ClassVar[Sequence[str]] = ()
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    def holds(self, path: Path) -> bool:
+        """Whether a path that names no file leads into such a storage, which may lack the text itself."""
+        return False
+
+    def open(self, path: Path, whole: bool) -> AbstractContextManager[Stream]:
+        """What such a path names, as bytes, decompressed. Raises MissingText if it is not there, and as `open_text` does.
+
+        whole: see `open_text`
+        """
+        raise NotImplementedError
+
+    def text_of(self, content: Stream, path: Path) -> Stream:
+        """The lines of the text in a file or in what `open` gave. Raises UserError if these are not a text."""
+        return content
+
+
+@contextmanager
+def open_text(path: Path, whole: bool = False) -> Iterator[Stream]:
+    """The lines of a text as bytes, decompressed if its first bytes are those of a compressed file.
+
+    Memory is bounded. Opening and reading raise UserError for a missing text, InputError for a damaged file, ArtefactError
+    for a hostile one.
+    whole: read what contains the text to its end afterwards, where the check sum of what is compressed stands
+    """
+    with _open(path, whole) as content:
+        for storage in storages():
+            content = storage.text_of(content, path)
+        yield content
+
+
+def _open(path: Path, whole: bool) -> AbstractContextManager[Stream]:
+    if path.is_dir():
+        raise UserError(f"{quoted(path)}: is a folder; must be a file of text")
+    if path.exists():
+        return open_decompressed(path)
+    for storage in storages():
+        if storage.holds(path):
+            return storage.open(path, whole)
+    raise UserError(f"{quoted(path)}: no such file")
+
+
+def text_exists(path: Path) -> bool:
+    """Whether a path names a file, or a text in a storage. Raises InputError for a damaged storage."""
+    if path.exists() or not any(storage.holds(path) for storage in storages()):
+        return path.exists()
+    try:
+        with open_text(path):
+            return True
+    except MissingText:
+        return False
+
+
+def storages() -> list[Storage]:
+    """All storages, by name."""
+    return [registry.find("storage", name).cls(NoOptions()) for name in registry.names("storage")]

@@ -1,0 +1,164 @@
+"""The bytes of files, decompressed if their first bytes are those of gzip, bzip2 or xz; damage and bombs are errors."""
+
+import bz2
+import io
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from nmt.errors import ArtefactError, InputError, naming, quoted
+
+ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+READ_BYTES: Final = 1 << 14  # few, so that `num_read` is near the place that was read to
+MAX_MAGIC_BYTES: Final = 10
+MAX_EXPANSION: Final = 250  # bytes that a byte on disk may unpack to: text gives 3 to 10, zeros in gzip 1,032
+FREE_BYTES: Final = 64 << 20  # bytes that may be unpacked at any ratio: a small repetitive file is no attack
+MAX_XZ_MEMORY_BYTES: Final = 256 << 20  # `xz -9` needs 65 MiB
+
+
+class MeteredFile(io.FileIO):
+    """A file on disk that counts the bytes read from it, and the bytes that these unpacked to."""
+
+    num_read = num_unpacked = 0
+
+    def readinto(self, buffer: "bytearray | memoryview") -> int | None:  # type: ignore[override]
+        with naming(self.name):
+            count = super().readinto(buffer)
+        self.num_read += count or 0
+        return count
+
+    def close(self) -> None:
+        with naming(self.name):
+            super().close()
+
+    def add_unpacked(self, count: int) -> None:
+        """Count unpacked bytes. Raises ArtefactError for a file that expands as no text does."""
+        self.num_unpacked += count
+        if self.num_unpacked > FREE_BYTES + MAX_EXPANSION * self.num_read:
+            raise ArtefactError(
+                f"{quoted(self.name)}: unpacks to more than {MAX_EXPANSION} times its size, as no text does "
+                "(if you trust it, unpack it yourself)"
+            )
+
+
+class ChunkReader(io.RawIOBase):
+    """A stream of the bytes of chunks, none of which is empty."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks, self._rest = chunks, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
+        self._rest = self._rest or next(self._chunks, b"")
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+
+class Stream(io.BufferedReader):
+    """The bytes of a file on disk, or what is decompressed or taken from it. place: its name, for errors"""
+
+    def __init__(self, raw: io.RawIOBase, place: str, disk: MeteredFile) -> None:
+        super().__init__(raw, READ_BYTES)
+        self.place, self.disk = place, disk
+
+    def damaged(self, kind: str, error: object, member: str = "") -> InputError:
+        """The error for damage, of the stream or of a member of this archive. kind: "gzip", "tar"; error: the damage"""
+        place = f"{self.place}/{member}" if member else self.place
+        return InputError(f"{quoted(place)}: damaged {kind}: {error}")
+
+
+class _GzipDecompressor:
+    """zlib's decompressor of gzip, which checks the CRC, with the interface of those of bz2 and lzma."""
+
+    def __init__(self) -> None:
+        self._zlib = zlib.decompressobj(wbits=31)
+
+    @property
+    def eof(self) -> bool:
+        return self._zlib.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._zlib.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._zlib.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._zlib.decompress(self._zlib.unconsumed_tail + data, max_length)
+
+
+Decompressor = _GzipDecompressor | bz2.BZ2Decompressor | lzma.LZMADecompressor
+FORMATS: Final[dict[str, tuple[re.Pattern[bytes], Callable[[], Decompressor]]]] = {
+    "gzip": (re.compile(b"\x1f\x8b"), _GzipDecompressor),
+    "bzip2": (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), bz2.BZ2Decompressor),
+    "xz": (re.compile(b"\xfd7zXZ\0"), partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, MAX_XZ_MEMORY_BYTES)),
+}
+
+
+def compression_of(start: bytes) -> str:
+    """The format of compressed bytes by the first of them; empty for others. zstd is known by name only."""
+    formats = (format for format, (magic, _) in FORMATS.items() if magic.match(start))
+    return "zstd" if start.startswith(ZSTD_MAGIC) else next(formats, "")
+
+
+def _decompressed_chunks(compressed: Stream, format: str) -> Iterator[bytes]:
+    """The content of a compressed file of one or more streams.
+
+    The standard library's readers end without an error at a damaged second stream of bzip2 and xz; this one does not.
+    """
+    magic, new_decompressor = FORMATS[format]
+    decompressor = new_decompressor()
+    while True:
+        data = b""
+        if decompressor.eof:
+            data = decompressor.unused_data.lstrip(b"\0")  # zeros between and after streams are padding
+            while len(data) < MAX_MAGIC_BYTES and (more := compressed.read(READ_BYTES)):
+                data = (data + more).lstrip(b"\0")
+            if not data:
+                return
+            if not magic.match(data):
+                raise compressed.damaged(format, "bytes of another kind follow its end")
+            decompressor = new_decompressor()
+        elif decompressor.needs_input:
+            data = compressed.read(READ_BYTES)
+        try:
+            content = decompressor.decompress(data, READ_BYTES)
+        except (zlib.error, lzma.LZMAError, OSError, EOFError) as error:
+            raise compressed.damaged(format, error) from None
+        if content:
+            compressed.disk.add_unpacked(len(content))
+            yield content
+        elif not data and not decompressor.eof and decompressor.needs_input:
+            raise compressed.damaged(format, "it ends too early")
+
+
+def decompressed(stream: Stream) -> Stream:
+    """The content of a compressed stream; any other stream itself. Raises InputError for zstd."""
+    format = compression_of(stream.peek(MAX_MAGIC_BYTES))
+    if format == "zstd":
+        raise InputError(f"{quoted(stream.place)}: is zstd, which is not read (unpack it with zstd -d)")
+    return Stream(ChunkReader(_decompressed_chunks(stream, format)), stream.place, stream.disk) if format else stream
+
+
+def open_stored(path: Path) -> Stream:
+    """The bytes of a file as they are on disk."""
+    disk = MeteredFile(path)
+    return Stream(disk, str(path), disk)
+
+
+@contextmanager
+def open_decompressed(path: Path) -> Iterator[Stream]:
+    """The content of a file, decompressed if it is compressed."""
+    with open_stored(path) as stored:
+        yield decompressed(stored)

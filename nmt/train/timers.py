@@ -1,0 +1,43 @@
+"""What is due after each update of a run: a log line, a validation, a checkpoint."""
+
+from nmt.data.loader import UpdateBatches
+from nmt.train.options import TrainOptions
+from nmt.train.periods import Timer
+from nmt.train.run import Run
+
+
+class Timers:
+    """The timers of `--valid-every`, `--save-every` and `--log-every`, by what they make due."""
+
+    def __init__(self, options: TrainOptions) -> None:
+        self.by_name = {
+            "validation": Timer(options.valid_every),
+            "checkpoint": Timer(options.save_every),
+            "log line": Timer(options.log_every),
+        }
+        self._passed: set[str] = set()  # timers whose period ended with the last update
+        self._seconds = 0.0  # when that was
+
+    def due(self, run: Run, data: UpdateBatches) -> set[str]:
+        """What is due after the update just made on this data: "log line", "validation" or "look"; all at the run's end.
+
+        A look is a validation that is due by the clock alone, so that nothing else may come of it. What is left to do at
+        this update is noted in the run's progress, because a checkpoint that a signal forces has to keep it.
+        """
+        progress, validations = run.progress, self.by_name["validation"]
+        now = progress.update, progress.epoch if data.ends_epoch else None
+        self._seconds = run.seconds
+        self._passed = {name for name, timer in self.by_name.items() if timer.is_due(*now, run.seconds)}
+        progress.validation_counts = "validation" in self._passed and validations.is_regular(*now)
+        progress.validation_due = run.validation is not None and (progress.validation_counts or run.finished)
+        progress.save_due = "checkpoint" in self._passed or run.finished
+        due = {"log line"} if run.ends else self._passed & {"log line"}
+        if progress.validation_due:
+            return due | {"validation"}
+        return due | ({"look"} if run.validation is not None and "validation" in self._passed else set())
+
+    def restart(self, seconds: float) -> None:
+        """Begin a new period of minutes for what was due, and is done. seconds: the run's clock"""
+        for name in self._passed:
+            took = seconds - self._seconds if name == "validation" else 0.0
+            self.by_name[name].restart(seconds, took)

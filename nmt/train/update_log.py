@@ -1,0 +1,193 @@
+"""The log of a run's updates: a record of each, and a status of the run with each log line."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+
+from nmt.data.loader import UpdateBatches
+from nmt.device import Memory
+from nmt.models.base import Model
+from nmt.report.losses import LossSums
+from nmt.report.run_status import RunStatus
+from nmt.train.options import last_update
+from nmt.train.periods import Timer
+from nmt.train.reporting import best_checkpoint
+from nmt.train.run import Run
+from nmt.train.saving import save_has_ended
+from nmt.train.update import Stats
+
+EARLY_UPDATES: Final = (1, 2, 5, 10)  # of this process, each with a log line: a slow machine shows soon that it works
+MIN_SHOWN_UPDATES: Final = 5  # fewer have no steady loss and speed: the display then has those of the last log line
+
+
+@dataclass
+class LogWindow:
+    """Sums since the last log line.
+
+    skipped: updates that were not applied; they count in neither losses nor target_tokens
+    real_tokens, cells: tokens of both sides, without and with padding
+    flops: floating-point operations, padding not counted
+    seconds: of training, without validation and saving
+    """
+
+    updates: int = 0
+    skipped: int = 0
+    losses: LossSums = field(default_factory=LossSums)
+    target_tokens: int = 0
+    real_tokens: int = 0
+    cells: int = 0
+    flops: int = 0
+    seconds: float = 0.0
+
+    @property
+    def speed(self) -> float:
+        """Target tokens a second, padding not counted."""
+        return self.target_tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def flops_a_second(self) -> float:
+        """Floating-point operations a second."""
+        return self.flops / self.seconds if self.seconds else 0.0
+
+    @property
+    def padding(self) -> float:
+        """The share of the cells that hold no token."""
+        return 1 - self.real_tokens / self.cells if self.cells else 0.0
+
+    def add(self, stats: Stats, flops: int, seconds: float) -> None:
+        """Add an update."""
+        self.updates += 1
+        self.seconds += seconds
+        self.real_tokens += stats.real
+        self.cells += stats.cells
+        self.flops += flops
+        self.skipped += not stats.applied
+        if stats.applied:
+            self.target_tokens += stats.tokens
+            self.losses.add(stats.losses)
+
+
+class UpdateLog:
+    """Records updates, and logs them in windows.
+
+    timers: when the next validation and the next checkpoint are due, by name
+    """
+
+    def __init__(self, run: Run, timers: dict[str, Timer]) -> None:
+        self.run, self.timers = run, timers
+        self.window, self.first = LogWindow(), run.progress.update
+        self.updates_per_epoch = run.loader.updates_per_epoch()
+        self.memory, self.best = Memory(run.device), best_checkpoint(run)
+        self.shown = self.window
+        self.max_tokens = run.progress.limit.max_micro_batch_tokens
+        self.began = self.timed_from = time.monotonic()
+
+    @property
+    def made(self) -> int:
+        """Updates since this log began."""
+        return self.run.progress.update - self.first
+
+    @property
+    def is_early(self) -> bool:
+        """Whether this update gets a log line in any case."""
+        return self.made in EARLY_UPDATES
+
+    def add(self, stats: Stats, data: UpdateBatches) -> None:
+        """Record an update."""
+        run, progress = self.run, self.run.progress
+        if (max_tokens := progress.limit.max_micro_batch_tokens) < self.max_tokens:
+            run.report.line(
+                f"update {progress.update}: out of memory with micro-batches of up to {self.max_tokens:,} tokens; it was made "
+                f"with at most {max_tokens:,} each, like those to come: the same gradient, but for dropout's draws"
+            )
+            self.max_tokens = max_tokens
+        flops = flops_of(run, data)
+        progress.flops += flops
+        progress.skipped += not stats.applied
+        if stats.applied:
+            progress.skipped_in_a_row = 0
+        elif progress.scale is None or progress.scale.factor == 1:  # else the scale was to blame, and is smaller now
+            progress.skipped_in_a_row += 1
+        if stats.applied or progress.skipped_in_a_row:
+            progress.watch.see(progress.update, stats.losses.loss, stats.applied)
+        sums = {"target_tokens": stats.tokens, "eflop": progress.flops / 10**18}
+        rates = {"lr": run.learning_rate(progress.update), "gradient_norm": stats.gradient_norm}
+        numbers = {**stats.losses.means(), **sums, **rates, "skipped": progress.skipped}
+        if progress.rollbacks:
+            numbers["rollbacks"] = len(progress.rollbacks)
+        run.report.record({"update": progress.update, "epoch": progress.epoch, **numbers})
+        now = time.monotonic()
+        if self.made == 1:  # it takes longer than others, and no estimate is based on it
+            self.timed_from = now
+        self.window.add(stats, flops, now - self.began)
+        if run.report.is_due():
+            if self.window.updates >= MIN_SHOWN_UPDATES:
+                self.shown = self.window
+            run.report.show(self._status(stats))
+
+    def see_checkpoint(self) -> None:
+        """Look at the checkpoints if one may be new. The first one is logged, with the command that uses it."""
+        if not (save_has_ended(self.run) or self.run.progress.save_due):  # a save that is due has waited for one before
+            return
+        first, self.best = self.best is None, best_checkpoint(self.run)
+        if first and self.best is not None and not self.run.finished:
+            name, folder = self.best[0].name, self.run.folder
+            self.run.report.line(f"saved {name}; to try the model meanwhile: nmt translate --model {folder}")
+
+    def write(self, stats: Stats) -> None:
+        """Log the updates since the last call. stats: of the last update"""
+        self.shown = self.window
+        self.run.report.training(self._status(stats))
+        self.window = LogWindow()
+
+    def go_on(self) -> None:
+        """Begin the next update: the seconds of validation and saving belong to none."""
+        self.began = time.monotonic()
+
+    def _status(self, stats: Stats) -> RunStatus:
+        """How the run stands. stats: of the last update"""
+        run, progress, shown = self.run, self.run.progress, self.shown
+        total, seconds_left = self._end()
+        per_update = self.window.seconds / self.window.updates  # of the last updates
+        speeds = per_update, per_update * self.updates_per_epoch
+        so_far = progress.update, run.epochs, run.seconds
+        return RunStatus(
+            update=progress.update,
+            total=total,
+            epoch=progress.epoch,
+            epochs=run.epochs,
+            losses=shown.losses.means() if shown.losses.totals else {},
+            tokens_per_second=shown.speed,
+            flops_per_second=shown.flops_a_second,
+            padding=shown.padding,
+            skipped=shown.skipped,
+            gradient_norm=stats.gradient_norm,
+            learning_rate=run.learning_rate(progress.update),
+            flops=progress.flops,
+            memory=self.memory.peak(),
+            seconds_left=seconds_left,
+            events={name: timer.seconds_left(*so_far, *speeds) for name, timer in self.timers.items()},
+            best=None if self.best is None else self.best[0].name + (f" ({self.best[1]})" if self.best[1] else ""),
+        )
+
+    def _end(self) -> tuple[int | None, float | None]:
+        """(updates of the whole run, seconds until its end), at the speed of this process; None where that is unknown."""
+        run, update = self.run, self.run.progress.update
+        seconds = None  # of an update
+        if self.made > 1:
+            seconds = (time.monotonic() - self.timed_from) / (self.made - 1)  # validation and saving count too
+        last = last_update(run.options, self.updates_per_epoch, update, run.epochs, seconds, run.seconds)
+        if last is None:
+            return None, None
+        last = max(last, update)
+        if last == update:
+            return last, 0.0
+        return last, None if seconds is None else (last - update) * seconds
+
+
+def flops_of(run: Run, data: UpdateBatches, model: Model | None = None) -> int:
+    """The FLOPs of an update on this data, over all ranks. model: instead of the run's"""
+    lengths = torch.from_numpy(data.source_lengths), torch.from_numpy(data.target_lengths)
+    return run.criterion.training_flops(model or run.model, *lengths)

@@ -1,0 +1,32 @@
+"""An average of a model's weights over the updates, which is validated and saved in place of them."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+
+class WeightAverage:
+    """An average of a model's trained parameters, in their number format, which the optimizer computes.
+
+    averaged: by parameter, from the optimizer
+    weights: the average by name of the parameter; the parameters themselves until the first update
+    flag: what asks for it; note: a log line about it at the start of a run, empty for none
+    """
+
+    note = ""
+
+    def __init__(self, model: nn.Module, averaged: Mapping[nn.Parameter, Tensor], flag: str) -> None:
+        self.flag = flag
+        trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        self.parameters = {name: parameter.detach() for name, parameter in trained.items()}
+        self.weights = {name: averaged[parameter] for name, parameter in trained.items()}
+
+    @torch.no_grad()
+    def restart(self) -> None:
+        """Begin the average at the current weights."""
+        for name, average in self.weights.items():
+            average.copy_(self.parameters[name])
+
+    def update(self, number: int) -> None:
+        """Take the weights into the average, which the optimizer has done. number: of the update; skipped ones do not count"""

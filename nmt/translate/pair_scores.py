@@ -1,0 +1,63 @@
+"""Scores of given translations: pairs of lines as ids, and their log-probabilities by forced decoding."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from nmt.data.encode import LengthFilter
+from nmt.models.base import Scorer
+from nmt.signals import StopCheck
+from nmt.symbols import EOS
+from nmt.text.context import DocumentLines
+from nmt.text.pipeline import Pipeline
+from nmt.text.vocabulary import EncodedTexts
+from nmt.translate.forced_decoding import target_log_probs
+from nmt.translate.results import NOT_FINITE, Failure, PairScore
+
+
+def encode_pairs(
+    pipeline: Pipeline, sources: Sequence[str], targets: Sequence[str], limits: LengthFilter, document: DocumentLines
+) -> tuple[EncodedTexts, EncodedTexts]:
+    """The ids of pairs of lines, the sources with their contexts; none of a line with too many characters."""
+    contexts = list(map(document.context_of, sources))
+    source, _ = pipeline.source.encode_in_context(limits.without_long(sources), contexts, limits.max_length)
+    return source, pipeline.target.encode_batch(limits.without_long(targets))
+
+
+def score(
+    scorer: Scorer,
+    pipeline: Pipeline,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    max_tokens: int,
+    max_length: int,
+    check: StopCheck = lambda: None,
+    advance: Callable[[int], None] = lambda count: None,
+    document: DocumentLines | None = None,
+) -> list[PairScore | Failure]:
+    """The score of each pair of lines, in their order.
+
+    A line without tokens is the sentence of EOS alone, on either side.
+    max_tokens, check, advance: see `target_log_probs`; a pair that fails counts too
+    max_length: tokens of a line; a pair with a longer one fails, and one that `LengthFilter` finds too long
+    document: the sources before these, to which they are added, for a model that reads a context; None, there are none
+    """
+    limits, document = LengthFilter(max_length=max_length), document or DocumentLines(pipeline.context)
+    source, target = encode_pairs(pipeline, sources, targets, limits, document)
+    source_ids, target_ids = source.rows(), target.rows()
+    lengths = np.maximum(source.lengths, target.lengths)
+    is_long = np.array([*map(max, map(len, sources), map(len, targets))], dtype=np.int64) > limits.max_characters
+    results: list[PairScore | Failure] = [Failure(f"{length:,} tokens on a side (--max-length)") for length in lengths]
+    for i in np.flatnonzero(is_long).tolist():
+        results[i] = Failure(f"more than {limits.max_characters:,} characters on a side")
+    short = np.flatnonzero((lengths <= max_length) & ~is_long).tolist()
+    short_ids = [source_ids[i] for i in short], [target_ids[i] for i in short]
+    advance(len(sources) - len(short))
+    rows = target_log_probs(scorer, *short_ids, max_tokens, check, advance)
+    side = pipeline.target
+    for i, row in zip(short, rows, strict=True):
+        pieces = [side.piece(token) for token in [*side.in_reading_order(target_ids[i].tolist()), EOS]]
+        log_probs = [*side.in_reading_order(row[:-1]), row[-1]]
+        results[i] = PairScore(math.fsum(row), pieces, log_probs) if all(map(math.isfinite, row)) else NOT_FINITE
+    return results

@@ -1,0 +1,1 @@
+"""Viewers: what sees the translations of `nmt translate`. The core defines what one is, and has none itself."""

@@ -1,0 +1,60 @@
+"""The interface of viewers, which see each translation of `nmt translate` before it is printed.
+
+A registered viewer is built as `cls(options)` when one of its options is given. The options are those of `nmt translate`, which
+are an instance of the options class of the viewer too. That class may have `written`, the names of options that are files.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from nmt import registry
+from nmt.errors import needing_torch
+from nmt.options import options_of
+
+if TYPE_CHECKING:  # help does not need what they import
+    from nmt.translate.requests import Request
+    from nmt.translate.results import Translation
+    from nmt.translate.translator import Translator
+
+
+class Viewer(ABC):
+    """Shows translations in a way of its own.
+
+    order: viewers with a smaller number see a translation first
+    settings: options of the translator that it needs
+    """
+
+    order: ClassVar[int] = 0
+    settings: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(self, options: Any) -> None:  # noqa: B027
+        """Called before models are loaded. Raises UserError for options that cannot be met."""
+
+    def begin(self, translator: "Translator") -> None:  # noqa: B027
+        """Called before the first line. Raises UserError for a search that it cannot show."""
+
+    @abstractmethod
+    def see(self, number: int, request: "Request", translation: "Translation") -> None:
+        """Called for each line, in their order. number: of the line, from 0"""
+
+    def end(self) -> None:  # noqa: B027
+        """Called after the last line."""
+
+
+def open_viewers(options: Any) -> list[Viewer]:
+    """The viewers that are asked for, in their order. Raises UserError if one needs torch, which is missing."""
+    found: list[Viewer] = []
+    for name in registry.active_names("viewer", options):
+        own = options_of(registry.options_class_of("viewer", name))
+        given = [option.flag for option in own if getattr(options, option.name) != option.default]
+        with needing_torch(", ".join(given)):
+            found.append(registry.find("viewer", name).cls(options))
+    return sorted(found, key=lambda viewer: viewer.order)
+
+
+def written_files() -> list[str]:
+    """The options of all viewers that are files which they write."""
+    classes = [registry.options_class_of("viewer", name) for name in registry.names("viewer")]
+    return [name for cls in classes for name in getattr(cls, "written", ())]
