@@ -41,7 +41,8 @@ from nmt.locks import LOCK, Lock, holder_of
 from nmt.log import log
 from nmt.version import __version__
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 1  # of the kinds that NEWER_FORMATS does not name
+NEWER_FORMATS: Final = {"prepared-data": 2}  # the newest of a kind; earlier ones are read too
 MANIFEST: Final = "manifest.json"
 KIND_NAMES: Final = {  # in messages
     "prepared-data": "prepared data (nmt prepare)",
@@ -166,7 +167,12 @@ def _manifest_of(folder: Path, kind: str, facts: Mapping[str, Any]) -> bytes:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != LOCK
     }
-    head = {"format": FORMAT_VERSION, "kind": kind, "program": __version__, "python": platform.python_version()}
+    head = {
+        "format": NEWER_FORMATS.get(kind, FORMAT_VERSION),
+        "kind": kind,
+        "program": __version__,
+        "python": platform.python_version(),
+    }
     return to_json({**head, **facts, "files": files})
 
 
@@ -361,12 +367,13 @@ def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
     content = read_json(folder / MANIFEST)
     manifest: dict[str, Any] = content if isinstance(content, dict) else {}
     version, kind = manifest.get("format"), manifest.get("kind")
-    if isinstance(version, int) and version != FORMAT_VERSION:  # its other entries may have other meanings
+    newest = NEWER_FORMATS.get(str(kind), FORMAT_VERSION)
+    if isinstance(version, int) and version not in range(1, newest + 1):  # its other entries may have other meanings
         advice = "use the nmt that wrote it"
-        raise OtherFormatError(f"{quoted(folder)}: has format {version}, this nmt reads {FORMAT_VERSION} ({advice})")
+        raise OtherFormatError(f"{quoted(folder)}: has format {version}, this nmt reads {newest} ({advice})")
     if kinds and kind not in kinds:
         raise ArtefactError(f"{quoted(folder)}: is the folder of {_kind_name(kind)}; must be that of {expected}")
-    if version != FORMAT_VERSION or not _is_file_table(manifest.get("files")):
+    if not isinstance(version, int) or not _is_file_table(manifest.get("files")):
         wanted = "must have a format, and in `files` a table of names with size and sha256"
         raise ArtefactError(f"{quoted(folder / MANIFEST)}: damaged: {wanted} ({REPAIR})")
     return manifest

@@ -5,7 +5,7 @@ B sentences, S source and T target positions, L links; padded at the right.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from nmt.columns.base import column_kind
 from nmt.errors import UserError, quoted
-from nmt.symbols import BOS, EOS, PAD, UNK, ColumnKind
-
-NO_LINK: Final = -1  # pads links: position 0 is a token
+from nmt.rows import Rows
+from nmt.symbols import BOS, EOS, PAD, UNK
 
 Flat = tuple[NDArray[Any], NDArray[Any]]  # the values of all rows, one row after the other, and (B,) the length of each
 
@@ -25,14 +25,12 @@ Flat = tuple[NDArray[Any], NDArray[Any]]  # the values of all rows, one row afte
 class Column:
     """Data that belong to the pairs of a batch.
 
-    values, by kind:
-        "pair": (B,) a number of each pair, float32
-        "target": (B, T) a number of each token of `Batch.target_output`, float32; padding is 0
-        "links": (B, L, 2) positions in `Batch.source` and `Batch.target_output`, int64; padding is NO_LINK
+    values: (B, ...) as the kind of column says
+    kind: its name: "pair" has (B,) a number of each pair, float32
     """
 
     values: Tensor
-    kind: ColumnKind
+    kind: str
 
 
 class MissingColumnError(UserError):
@@ -134,7 +132,7 @@ class Batch:
     def padded(self, rows: int, source: int, target: int) -> "Batch":
         """The batch with further rows and positions, which count in no loss; without `clean_source`.
 
-        rows, source, target: B, S and T, at least those of the batch; links get as many positions as source and target
+        rows, source, target: B, S and T, at least those of the batch
         """
         more = rows - len(self)
         padded_source = _extended(self.source, rows, source, PAD)
@@ -142,23 +140,19 @@ class Batch:
             padded_source[-more:, 0] = EOS  # no row is without a position to attend to
         columns = {}
         for name, column in self.columns.items():
-            length = {"pair": None, "target": target, "links": source + target}[column.kind]
-            fill = NO_LINK if column.kind == "links" else 0
-            columns[name] = Column(_extended(column.values, rows, length, fill), column.kind)
+            kind = column_kind(column.kind)
+            values = _extended(column.values, rows, kind.positions(source, target), kind.filler)
+            columns[name] = Column(values, column.kind)
         noisy = None if self.noisy_target_input is None else _extended(self.noisy_target_input, rows, target, PAD)
         return Batch(padded_source, _extended(self.target, rows, target + 1, PAD), columns, noisy)
 
     def rows(self, rows: slice) -> "Batch":
         """Some of the pairs, without padding that none of them needs."""
         source, target = _trimmed(self.source[rows], PAD), _trimmed(self.target[rows], PAD)
-        columns: dict[str, Column] = {}
-        for name, column in self.columns.items():
-            values = column.values[rows]
-            if column.kind == "target":
-                values = values[:, : target.shape[1] - 1]
-            elif column.kind == "links":
-                values = _trimmed(values, NO_LINK)
-            columns[name] = Column(values, column.kind)
+        columns = {
+            name: Column(column_kind(of.kind).narrowed(of.values[rows], target.shape[1] - 1), of.kind)
+            for name, of in self.columns.items()
+        }
         noisy = None if self.noisy_target_input is None else self.noisy_target_input[rows, : target.shape[1] - 1]
         clean = None if self.clean_source is None else _trimmed(self.clean_source[rows], PAD)
         return Batch(source, target, columns, noisy, clean)
@@ -181,29 +175,24 @@ def _extended(values: Tensor, rows: int, length: int | None, fill: int) -> Tenso
 
 
 def _trimmed(values: Tensor, padding: int) -> Tensor:
-    """values: (B, L) or (B, L, 2); without the positions at the end that are padding in all rows."""
-    entries = values if values.ndim == 2 else values[:, :, 0]
-    return values[:, : int((entries != padding).sum(1).max())]
+    """values: (B, L); without the positions at the end that are padding in all rows."""
+    return values[:, : int((values != padding).sum(1).max())]
 
 
-def make_batch(source: Flat, target: Flat, columns: Mapping[str, tuple[ColumnKind, Flat]] | None = None) -> Batch:
+def make_batch(source: Flat, target: Flat, columns: Mapping[str, tuple[str, Flat]] | None = None) -> Batch:
     """Pad sentence pairs into a batch on the CPU. source, target: ids without control symbols."""
-    padded = {name: Column(_pad_column(kind, *flat), kind) for name, (kind, flat) in (columns or {}).items()}
+    padded = {}
+    for name, (kind, flat) in (columns or {}).items():
+        padded[name] = Column(torch.from_numpy(column_kind(kind).of_batch(Rows(*flat))), kind)
     return Batch(pad_flat(*source), pad_flat(*target, [BOS]), padded)
 
 
-def dummy_batch(
-    rows: int, source_length: int, target_length: int, kinds: Mapping[str, ColumnKind] | None = None
-) -> Batch:
-    """Pairs of unknown words, to measure or to try with. Lengths count EOS; columns are of ones, links of 0-0."""
+def dummy_batch(rows: int, source_length: int, target_length: int, kinds: Mapping[str, str] | None = None) -> Batch:
+    """Pairs of unknown words, to measure or to try with. Lengths count EOS; columns are of ones."""
     source, target = (
         (np.full(rows * (length - 1), UNK), np.full(rows, length - 1)) for length in (source_length, target_length)
     )
-    columns: dict[str, tuple[ColumnKind, Flat]] = {}
-    for name, kind in (kinds or {}).items():
-        width = target_length if kind == "target" else 1
-        values = np.zeros((rows, 2), np.int64) if kind == "links" else np.ones(rows * width, np.float32)
-        columns[name] = kind, (values, np.full(rows, width))
+    columns = {name: (kind, column_kind(kind).ones(rows, target_length)) for name, kind in (kinds or {}).items()}
     return make_batch(source, target, columns)
 
 
@@ -226,16 +215,6 @@ def pad_flat(ids: NDArray[Any], lengths: NDArray[Any], first: Sequence[int] = ()
     after_first = table[:, len(first) :]
     after_first[np.arange(after_first.shape[1]) < lengths[:, None]] = ids
     after_first[np.arange(len(lengths)), lengths] = EOS
-    return torch.from_numpy(table)
-
-
-def _pad_column(kind: ColumnKind, values: NDArray[Any], lengths: NDArray[Any]) -> Tensor:
-    """The values of a `Column`."""
-    if kind == "pair":
-        return torch.from_numpy(values.astype(np.float32))
-    shape = len(lengths), int(lengths.max()), *values.shape[1:]
-    table = np.full(shape, NO_LINK, np.int64) if kind == "links" else np.zeros(shape, np.float32)
-    table[np.arange(shape[1]) < lengths[:, None]] = values
     return torch.from_numpy(table)
 
 

@@ -6,7 +6,6 @@ the package of a plug-in be. Nothing is imported before it is looked up. Presets
 the trainer.
 """
 
-import ast
 import dataclasses
 import importlib
 import importlib.util
@@ -51,10 +50,12 @@ FOLDERS: Final = {
     "search-speedup": "search_speedups",
     "training-speedup": "training_speedups",
     "storage": "storages",
+    "subword": "subwords",
     "filter": "filters",
     "wrapper": "wrappers",
     "viewer": "viewers",
     "preparation": "preparations",
+    "column": "columns",
     "preview": "previews",
     "toolkit": "toolkits",
     "protocol": "protocols",
@@ -62,8 +63,8 @@ FOLDERS: Final = {
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"
 NO_VALUES: Final[Mapping[str, Any]] = MappingProxyType({})
-_PART: Final = re.compile(  # kind, name, options class, and the first line of the class's docstring
-    r'''^@(?:nmt\.)?register\(\s*["']([\w-]+)["'],\s*["']([^"'\n]+)["'],\s*(\w+).*?^class .*?^    r?"""(.*?)(?:"""|$)''',
+_PART: Final = re.compile(  # kind, name, options class, and the class's docstring
+    r'''^@(?:nmt\.)?register\(\s*["']([\w-]+)["'],\s*["']([^"'\n]+)["'],\s*(\w+).*?^class .*?^    r?"""(.*?)"""''',
     re.MULTILINE | re.DOTALL,
 )
 
@@ -76,12 +77,12 @@ class Root(NamedTuple):
 
 
 class _PartFile(NamedTuple):
-    """What the file of a part says of it. options: the name of its options class"""
+    """What the file of a part says of it. options: the name of its options class; docstring: of its class"""
 
     module: str
     file: Path
     options: str
-    summary: str
+    docstring: str
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,6 @@ class Entry:
     cls: Callable[..., Any]
     options: type
     place: str
-
-    @property
-    def summary(self) -> str:
-        """The first line of the class's docstring."""
-        return (self.cls.__doc__ or "").strip().split("\n")[0]
 
 
 @dataclass(frozen=True)
@@ -216,8 +212,7 @@ def summaries(kind: str) -> dict[str, str]:
     """The first line of the docstring of each part of a kind, or the help of each preset, by name. Imports only plug-ins."""
     if kind == "preset":
         return {name: preset.help for name, preset in presets().items()}
-    entries = {name: _shelf.parts.get((kind, name)) for name in names(kind)}
-    return {name: entry.summary if entry else _part_files(kind)[name].summary for name, entry in entries.items()}
+    return {name: documentation(kind, name)[0].split("\n")[0] for name in names(kind)}
 
 
 def documentation(kind: str, name: str) -> tuple[str, str]:
@@ -228,16 +223,8 @@ def documentation(kind: str, name: str) -> tuple[str, str]:
     if (kind, name) in _shelf.parts or name not in _part_files(kind):
         entry = find(kind, name)
         return inspect.cleandoc(entry.cls.__doc__ or ""), entry.place
-    module, file, *_ = _part_files(kind)[name]
-    classes = (node for node in ast.parse(file.read_bytes()).body if isinstance(node, ast.ClassDef))
-    [documented] = (node for node in classes if any(_registers(call, kind, name) for call in node.decorator_list))
-    return ast.get_docstring(documented) or "", module
-
-
-def _registers(decorator: ast.expr, kind: str, name: str) -> bool:
-    """Whether a decorator is `register(kind, name, ...)`."""
-    given = decorator.args[:2] if isinstance(decorator, ast.Call) else []
-    return [argument.value for argument in given if isinstance(argument, ast.Constant)] == [kind, name]
+    found = _part_files(kind)[name]
+    return inspect.cleandoc(found.docstring), found.module
 
 
 def presets() -> dict[str, Preset]:
@@ -287,10 +274,10 @@ def _part_files(kind: str) -> dict[str, _PartFile]:
 def _files_of(kind: str, roots: tuple[Root, ...]) -> dict[str, _PartFile]:
     """The parts of a kind by name: read from the files, which are not imported."""
     return {
-        name: _PartFile(f"{root.package}.{FOLDERS[kind]}.{file.stem}", file, options, summary)
+        name: _PartFile(f"{root.package}.{FOLDERS[kind]}.{file.stem}", file, options, docstring)
         for root in reversed(roots)  # the first that has a name keeps it
         for file in sorted((root.folder / FOLDERS[kind]).glob("*.py"))
-        for registered, name, options, summary in _PART.findall(file.read_text(encoding="utf-8"))
+        for registered, name, options, docstring in _PART.findall(file.read_text(encoding="utf-8"))
         if registered == kind
     }
 

@@ -15,6 +15,9 @@ from nmt.errors import Interrupted
 StopCheck = Callable[[], None]
 """Called by long work now and then; may raise to stop it, as `Signals.check` does."""
 
+WORKING_ON: Final[list[Callable[[], bool]]] = []
+"""Asked at the end of the program: whether threads that Python does not know still work, and would hold it up."""
+
 DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 END_SECONDS: Final = 9.0  # from a signal to the end of a process that does not look for it

@@ -20,6 +20,7 @@ from nmt.cli.commands import GROUPS, commands, find_command
 from nmt.dist import end_with_launcher
 from nmt.errors import Interrupted, RankFailed, UserError, is_out_of_memory, naming, needing_torch, one_line, quoted
 from nmt.registry import place_in_plugin
+from nmt.signals import WORKING_ON
 
 MEMORY_FLAGS: Final = {
     "train": "--max-tokens, or a smaller model",
@@ -68,9 +69,8 @@ def main(argv: list[str] | None = None) -> None:
         sys.stderr.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # else the interpreter would try again, and end with 120
-    # Threads of gloo may want the interpreter while it ends, which aborts the process; those of an engine would end their work.
-    engine = sys.modules.get("nmt.translate.engine")
-    if "WORLD_SIZE" in os.environ or (engine is not None and any(is_busy() for is_busy in engine.STILL_SEARCHING)):
+    # Threads of gloo may want the interpreter while it ends, which aborts the process; those of a search would end their work.
+    if "WORLD_SIZE" in os.environ or any(works() for works in WORKING_ON):
         os._exit(code)
     sys.exit(code)
 

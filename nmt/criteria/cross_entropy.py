@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from nmt import register
 from nmt.batch import Batch
+from nmt.columns.base import column_kind
 from nmt.criteria.base import Criterion, CriterionContext, Loss
 from nmt.criteria.options import CrossEntropyOptions
 from nmt.errors import UserError, quoted
@@ -87,9 +88,10 @@ class CrossEntropy(Criterion):
         if self.options.loss_weights is None or not model.training:
             return real.flatten()
         values = batch[self.options.loss_weights]
-        if (kind := batch.columns[self.options.loss_weights].kind) == "links":
+        kind = batch.columns[self.options.loss_weights].kind
+        if 0 in column_kind(kind).sides:  # values that belong to source tokens too
             raise UserError(f"--loss-weights {quoted(self.options.loss_weights)}: a column of {kind} has no weights")
-        return (real * (values[:, None] if kind == "pair" else values)).flatten()
+        return (real * (values[:, None] if values.dim() == 1 else values)).flatten()
 
     def weights(self, size: int) -> tuple[float, float]:
         """(a, b) of the loss of a token, -(a log p(token) + b sum_k log p(k)); a + b V = 1. size: V"""

@@ -12,11 +12,10 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.data.columns import READERS, ColumnItems, Sentences
+from nmt.columns.base import ColumnItems, Sentences, column_kind
 from nmt.errors import InputError, quoted
 from nmt.rows import Rows
 from nmt.signals import StopCheck
-from nmt.symbols import ColumnKind
 from nmt.text.context import DocumentLines, context_text, encode_with_contexts
 from nmt.text.corpus import bad_bytes, count_lines, decode_line, misaligned, raw_lines
 from nmt.text.pipeline import CHARACTERS_PER_TOKEN, Pipeline
@@ -324,7 +323,7 @@ class EncodeTask:
     lengths: LengthFilter | None
     digests: bool
     on_bad_line: BadLine
-    columns: tuple[ColumnKind, ...] = ()
+    columns: tuple[str, ...] = ()
 
     def __call__(self, chunk: Chunk) -> Encoded:
         texts = decode(chunk, self.on_bad_line)
@@ -349,7 +348,7 @@ class EncodeTask:
             unknown=np.stack([source.unknown, target.unknown], axis=1),
             source=source.ids,
             target=target.ids,
-            columns=[READERS[kind](ColumnItems(path, lines, sentences)) for kind, path, lines in columns],
+            columns=[column_kind(kind).read(ColumnItems(path, lines, sentences)) for kind, path, lines in columns],
             read=len(chunk.numbers),
             num_replaced=texts.num_replaced,
             unknown_tags=unknown_tags,

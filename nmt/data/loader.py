@@ -25,7 +25,6 @@ from nmt.errors import ArtefactError
 from nmt.files import Count, Ordinal
 from nmt.noises.base import Noise
 from nmt.rows import Rows
-from nmt.symbols import ColumnKind
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def to_batch(corpus: Corpus, indices: Indices) -> Batch:
     return make_batch(source, target, _columns(corpus, indices))
 
 
-def _columns(corpus: Corpus, indices: Indices) -> dict[str, tuple[ColumnKind, Rows]]:
+def _columns(corpus: Corpus, indices: Indices) -> dict[str, tuple[str, Rows]]:
     """The kind of each column and its rows for the pairs of these indices."""
     return {name: (column.kind, column.take(indices)) for name, column in corpus.columns.items()}
 
@@ -146,7 +145,7 @@ class Loader:
         return plan, start, self.mixture.after(start, draws, len(plan))
 
     @property
-    def column_kinds(self) -> dict[str, ColumnKind]:
+    def column_kinds(self) -> dict[str, str]:
         """The kind of each column by name."""
         return {name: column.kind for name, column in self.corpus.columns.items()}
 

@@ -3,21 +3,21 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from nmt import opt, options_class, registry
 from nmt.data.encode import BadLine, LengthFilter
 from nmt.errors import is_utf8, quoted
-from nmt.options import MAX_PROCESSES, REQUIRED, as_dict, flag_of
+from nmt.options import MAX_PROCESSES, REQUIRED, as_dict, choice, flag_of
 from nmt.storages.base import text_exists
 from nmt.symbols import SYMBOLS
 from nmt.text.context import SEPARATOR
 from nmt.text.pipeline import SideSettings
 from nmt.text.sentencepiece_file import SPACE_MARK
 from nmt.text.steps import TOKENIZERS, TokenizerName, UnicodeForm
-from nmt.text.vocabulary import PIECE_MARK, SubwordName
+from nmt.text.vocabulary import PIECE_MARK
 
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
 SIDE_OPTIONS: Final = tuple(  # the options of both sides' text
@@ -126,9 +126,9 @@ class CorpusOptions(TrainingFiles):
         return LengthFilter(self.min_length, self.max_length, self.max_ratio)
 
 
-@registry.open_options_class("preparation")
+@registry.open_options_class("preparation", "subword")
 class PrepareOptions(CorpusOptions):
-    """The texts to prepare, and how, with the options of preparations."""
+    """The texts to prepare, and how, with the options of preparations and subwords."""
 
     source_lang: str = opt(REQUIRED, "source language, and the ending of the files of a prefix: en")
     target_lang: str = opt(REQUIRED, "target language, and the ending of the files of a prefix: de")
@@ -142,25 +142,20 @@ class PrepareOptions(CorpusOptions):
         0, "every Nth training pair becomes a development set, 'held-out'; 0 is none (fairseq: 100)", minimum=0
     )
     vocabulary: str | None = opt(None, "a model, run or prepared data whose text pipeline is used; nothing is learnt")
-    subword: SubwordName = opt(
-        "bpe",
-        "bpe, unigram or char (characters), by sentencepiece; subword-nmt, by --codes; or none: words as they stand between "
-        "spaces",
-    )
+    subword: str = choice("subword", "bpe", "what the tokens are: subwords, characters or words (nmt list subword)")
     user_symbols: tuple[str, ...] = opt(
         (),
         'words that are never altered nor split, "<2de> <formal>": tags of languages or domains; each is an entry of the '
         "vocabulary; sentencepiece also cuts one off the beginning of a longer word",
     )
-    codes: tuple[str, ...] = opt(
-        (), "with --subword subword-nmt: its file of merges, for both languages, or one for each, SOURCE and TARGET"
-    )
-    target_subword: Literal["same"] | SubwordName = opt(
-        "same", "subwords of the target where they differ, with --no-joint-vocabulary: none for labels or codes"
+    target_subword: str = choice(
+        "subword",
+        "same",
+        "subwords of the target where they differ, with --no-joint-vocabulary: none for labels or codes",
     )
     vocab_size: int = opt(
         8000,
-        "entries of a vocabulary, the 4 control symbols counted; 0 with --subword none and subword-nmt: all words or pieces",
+        "entries of a vocabulary, the 4 control symbols counted; 0 with words, --subword none, or given merges: all of them",
         minimum=0,
         maximum=MAX_VOCABULARY,
     )
@@ -216,19 +211,13 @@ class PrepareOptions(CorpusOptions):
         if (self.hold_out or self.column) and not self.names_training:
             flag = "--hold-out" if self.hold_out else "--column"
             raise ValueError(f"{flag} is about training pairs, and none are named (--train, or --source and --target)")
-        kinds = {self.subword, self.subword if self.target_subword == "same" else self.target_subword}
-        if self.vocab_size < 5 and (not kinds <= {"none", "subword-nmt"} or self.vocab_size):
+        if self.vocab_size < 5 and (self.vocab_size or not all(map(_takes_all, self.subwords))):
             raise ValueError(f"--vocab-size {self.vocab_size}: must be at least 5")
-        if bool(self.codes) != ("subword-nmt" in kinds):
-            raise ValueError("--codes and --subword subword-nmt: belong together (give both, or neither)")
-        if len(self.codes) > (1 if self.joint_vocabulary else 2):
-            files = "one with a joint vocabulary, or two with --no-joint-vocabulary, SOURCE and TARGET"
-            raise ValueError(f"--codes: {len(self.codes)} files are named; must be {files}")
         for symbol in self.symbols:
             if symbol in SYMBOLS or SPACE_MARK in symbol or symbol.endswith(PIECE_MARK) or not is_utf8(symbol):
                 marks = f"a control symbol, with {SPACE_MARK} in it, or with {PIECE_MARK} at its end"
                 raise ValueError(f"--user-symbols '{quoted(symbol)}': must not be {marks}")
-        if len(kinds) > 1 and self.joint_vocabulary:
+        if len(set(self.subwords)) > 1 and self.joint_vocabulary:
             raise ValueError(f"--target-subword {self.target_subword}: needs --no-joint-vocabulary")
         if self.truecase and (self.tokenizer == "none" or self.lowercase):
             raise ValueError(f"--truecase needs words: give --tokenizer {REAL_TOKENIZERS}, and not --lowercase")
@@ -244,25 +233,27 @@ class PrepareOptions(CorpusOptions):
         return tuple(dict.fromkeys([*given, SEPARATOR] if self.context else given))
 
     @property
-    def for_target(self) -> "PrepareOptions":
-        """The same options with the subwords of the target for both sides."""
-        subword = self.subword if self.target_subword == "same" else self.target_subword
-        codes = self.codes[-1:] if subword == "subword-nmt" else ()
-        if (subword, codes) == (self.subword, self.codes):
-            return self
-        return replace(self, subword=subword, target_subword="same", codes=codes)
+    def subwords(self) -> tuple[str, str]:
+        """The subwords of source and target."""
+        return self.subword, self.subword if self.target_subword == "same" else self.target_subword
 
-    def side(self, language: str) -> SideSettings:
-        """The settings of the text of a language."""
+    def side(self, number: int) -> SideSettings:
+        """The settings of the text of the source, 0, or of the target, 1."""
         values = {name: getattr(self, name) for name in SIDE_OPTIONS}
+        values |= {"subword": self.subwords[number], "user_symbols": self.symbols}
         if self.normalization == "auto":
-            values["normalization"] = "none" if self.subword == "none" else "nfkc"
-        return SideSettings(language, **values | {"user_symbols": self.symbols})
+            values["normalization"] = "none" if values["subword"] == "none" else "nfkc"
+        return SideSettings(self.languages[number], **values)
 
     @property
     def settings(self) -> dict[str, Any]:
         """The options that the result depends on."""
         return {key: value for key, value in as_dict(self).items() if key not in NOT_OF_THE_RESULT}
+
+
+def _takes_all(subword: str) -> bool:
+    """Whether a vocabulary of such subwords may have all words or pieces of the text."""
+    return bool(registry.find("subword", subword).cls.takes_all)  # type: ignore[attr-defined]
 
 
 def is_stdin(text: str) -> bool:

@@ -18,12 +18,13 @@ import numpy as np
 
 from nmt import registry
 from nmt.artefact import check_output, new_folder
+from nmt.columns.base import column_kind
 from nmt.data.duplicates import without_duplicates
 from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, EncodeTask, FilePair, TextTask, count_words
 from nmt.data.learn import sum_counts
 from nmt.data.options import PrepareOptions
 from nmt.data.pipelines import learnt_pipeline, reused_pipeline
-from nmt.data.row_files import LENGTH, SIDES, SetWriter, id_type, write_links
+from nmt.data.row_files import LENGTH, SIDES, ColumnWriter, SetWriter, id_type
 from nmt.data.sets import SetStatistics, TextSet, text_sets, with_counts
 from nmt.data.shards import DATA_KIND, REPORT_FILE, SetFacts, write_facts
 from nmt.data.workers import LOOK_SECONDS, in_order
@@ -72,7 +73,7 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
             _add_columns(folder, facts[0], pipeline, preparations, signals)
             reports[0] |= {"columns": facts[0].columns} if facts[0].columns else {}
         else:  # every folder has a training set, even if it is empty
-            SetWriter(folder, "train", pipeline.sizes).finish()
+            SetWriter(folder, "train", pipeline.sizes).close()
             facts.insert(0, SetFacts("train", "train", "train", 0))
         write_facts(folder, facts)
         sizes: dict[str, int] = dict(zip(SIDES, pipeline.sizes, strict=True))
@@ -93,8 +94,9 @@ def _check_context(
     """Raise UserError for options that have no meaning with a context. context: sentences, at most"""
     if not context:
         return
-    if any("links" in text_set.columns.values() for text_set in sets):
-        raise UserError("--context: a context has no links to its translation (leave columns of links out)")
+    kinds = {kind for text_set in sets for kind in text_set.columns.values()}
+    if of_source := sorted(kind for kind in kinds if 0 in column_kind(kind).sides):
+        raise UserError(f"--context: a context has no {of_source[0]} (leave columns of this kind out)")
     if options.hold_out:
         raise UserError(
             f"--hold-out {options.hold_out} and --context: held-out lines are no document (name a set with --valid)"
@@ -137,8 +139,10 @@ def _add_columns(
     pairs = PairIds(lengths, ids[0], ids[1], pipeline.target.settings.right_to_left)
     for preparation in preparations:
         for name, (kind, rows) in preparation.columns(pairs, pipeline.sizes, signals.check).items():
-            write_links(folder, f"{train.stem}.{name}", rows)
-            train.columns = {**train.columns, name: kind}  # type: ignore[dict-item]
+            with closing(ColumnWriter(folder, f"{train.stem}.{name}", column_kind(kind))) as writer:
+                for values in rows:
+                    writer.add(values)
+            train.columns = {**train.columns, name: kind}
 
 
 def _keep_stdin(path: Path, signals: Signals) -> None:
@@ -195,7 +199,6 @@ def _write_set(
             statistics.add(encoded)
             for lines, more in zip(raw, encoded.raw, strict=True):
                 lines += more
-        writer.finish()
     _warn_of_text(text_set, options, pipeline, statistics, raw)
     if not training:
         for side, lines in zip(SIDES, raw, strict=True):

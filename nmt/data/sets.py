@@ -10,18 +10,19 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt import registry
 from nmt.data.batching import Indices
-from nmt.data.columns import parse_columns
 from nmt.data.encode import REASONS, Chunk, Encoded, FilePair, chunks
 from nmt.data.options import CorpusOptions, TrainingFiles, split_name
 from nmt.errors import InputError, UserError, is_utf8, quoted
 from nmt.log import log
 from nmt.signals import Signals
 from nmt.storages.base import text_exists
-from nmt.symbols import ColumnKind
 from nmt.text.corpus import text_name
 
 HELD_OUT: Final = "held-out"
+COLUMN: Final = re.compile(r"([a-z][a-z0-9_-]*)(?::([\w-]+))?=(.+)", re.DOTALL)  # of --column
+RESERVED_NAMES: Final = ("source", "target", "lengths")  # of the files of a set
 STORAGE: Final = ("", ".gz")  # endings of the files of a prefix, after the language
 
 Kind = Literal["train", "valid", "test"]
@@ -41,7 +42,7 @@ class TextSet:
     name: str
     files: Sequence[FilePair]
     hold_out: int = 0
-    columns: dict[str, ColumnKind] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
     num_lines: int = 0
     context: int = 0
 
@@ -124,6 +125,37 @@ def text_sets(
         sets += named
     check_regular(pair for text_set in sets for pair in text_set.files)
     return sets
+
+
+def parse_columns(given: Sequence[str], num_files: int) -> tuple[dict[str, str], list[tuple[Path, ...]]]:
+    """The kind of each column that `NAME=FILE` or `NAME:KIND=FILE` names, and the files of all columns.
+
+    num_files: pairs of training files; for each the result has a tuple of one file a column
+    Raises UserError for anything else, and unless a column has a file for each pair of training files.
+    """
+    kinds: dict[str, str] = {}
+    files: dict[str, list[Path]] = {}
+    known = registry.names("column")
+    for text in given:
+        match = COLUMN.fullmatch(text)
+        if match is None or match[1] in RESERVED_NAMES:
+            raise UserError(
+                f"--column {quoted(text)}: must be NAME=FILE or NAME:KIND=FILE; NAME is of the characters a-z 0-9 - _ and "
+                f"none of {', '.join(RESERVED_NAMES)}"
+            )
+        name, kind = match[1], match[2] or "pair"
+        if kind not in known:
+            raise UserError(f"--column {quoted(text)}: KIND must be one of {', '.join(known)}")
+        if kinds.setdefault(name, kind) != kind:
+            raise UserError(f"--column {quoted(text)}: the column's kind was {kinds[name]} before")
+        files.setdefault(name, []).append(Path(match[3]))
+    for name, paths in files.items():
+        if len(paths) != num_files:
+            raise UserError(
+                f"--column {name}: {len(paths)} files for {num_files} pairs of training files (give one for each, in their "
+                "order: --train, then --source, then --train-tsv)"
+            )
+    return kinds, list(zip(*files.values(), strict=True)) or [()] * num_files
 
 
 def training_files(options: TrainingFiles, stdin: Path | None = None) -> list[FilePair]:

@@ -1,7 +1,7 @@
 """Prepared data on disk: the ids and columns of each set of pairs (nmt.data.row_files), and the raw text of evaluation sets.
 
 `data.json` names the sets and their columns; the lines of an evaluation set STEM are STEM.source.txt and STEM.target.txt.
-Opening a set reads its lengths only, so that training starts in seconds however large the data is.
+Opening a set checks its files, which are then in memory only where they are read.
 """
 
 import hashlib
@@ -15,20 +15,26 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt import registry
 from nmt.artefact import Artefact
 from nmt.data.batching import Indices, micro_batches
-from nmt.data.row_files import SIDES, IdArray, RowFile, StoredColumn, id_type, open_lengths
+from nmt.data.row_files import SIDES, Counts, IdArray, RowFile, StoredColumn, id_type, open_lengths
 from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import to_json
 from nmt.runs import find_model
-from nmt.symbols import UNK, ColumnKind
+from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline
 
 DATA_KIND: Final = "prepared-data"
 SETS_FILE: Final = "data.json"
 REPORT_FILE: Final = "report.json"
 CHECKED_PAIRS: Final = 4096  # at once
-ENDINGS: Final = (".bin", ".sums", ".txt", ".counts.bin")  # of the files of a set, see nmt.data.row_files
+ENDINGS: Final = (
+    ".bin",
+    ".sums",
+    ".txt",
+    ".counts.bin",
+)  # of the files of a set; .sums: of format 1, which is read too
 
 
 def named_pipeline(folder: Path, languages: tuple[str, str]) -> Pipeline:
@@ -54,7 +60,7 @@ class SetFacts(msgspec.Struct, omit_defaults=True):
     name: str
     stem: str
     pairs: int
-    columns: dict[str, ColumnKind] = {}
+    columns: dict[str, str] = {}
     corpora: list[tuple[str, int]] = []
 
 
@@ -73,13 +79,19 @@ class Corpus:
     def __init__(self, artefact: Artefact, facts: SetFacts, sizes: tuple[int, int]) -> None:
         """Raises ArtefactError when the files are not what was written or do not fit the vocabularies."""
         self._lengths = open_lengths(artefact, f"{facts.stem}.lengths.bin", facts.pairs, 2)
-        lengths = (lambda: self.source_lengths), (lambda: self.target_lengths)
+        lengths: list[Counts] = [lambda rows: self.source_lengths[rows], lambda rows: self.target_lengths[rows]]
         self.sources, self.targets = (
-            RowFile(artefact, f"{facts.stem}.{side}", id_type(size), of_side, (UNK, size - 1)).take
+            RowFile(artefact, f"{facts.stem}.{side}", id_type(size), facts.pairs, of_side, (UNK, size - 1)).take
             for side, size, of_side in zip(SIDES, sizes, lengths, strict=True)
         )
+        for name, kind in facts.columns.items():
+            if kind not in registry.names("column"):
+                message = f"column '{quoted(name)}' is of kind '{quoted(kind)}', which this nmt does not have"
+                raise ArtefactError(f"{quoted(artefact.folder)}: {message} (--plugin FILE loads one)")
         self.columns = {
-            name: StoredColumn(artefact, f"{facts.stem}.{name}", kind, lambda: self._lengths.numbers)
+            name: StoredColumn(
+                artefact, f"{facts.stem}.{name}", kind, facts.pairs, lambda rows: self._lengths.numbers[rows]
+            )
             for name, kind in facts.columns.items()
         }
         self.corpora = facts.corpora or [(facts.name, facts.pairs)]

@@ -6,12 +6,13 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from nmt import registry
 from nmt.errors import ResourceError
 from nmt.signals import STOP_SIGNALS, Signals, StopCheck, signal_at_end_of_parent
 
@@ -42,7 +43,9 @@ def in_order(
             yield task(item)
         return
     waiting: deque[Future[Any]] = deque()
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), become_worker, (task,))
+    pool = ProcessPoolExecutor(
+        workers, multiprocessing.get_context("spawn"), become_worker, (task, registry.loaded_plugins())
+    )
     check, done = Heartbeat(pool, signals.check).check, False
     try:
         for item in items:
@@ -133,8 +136,11 @@ def _cpu_ticks(process: int) -> int | None:
 _task: Callable[[Any], Any] | None = None  # of a worker process
 
 
-def become_worker(task: Callable[[Any], Any]) -> None:
-    """Make a process a worker: it leaves signals to its parent, and ends with it or, by SIGTERM, when another was lost."""
+def become_worker(task: Callable[[Any], Any], plugins: Sequence[str] = ()) -> None:
+    """Make a process a worker: it leaves signals to its parent, and ends with it or, by SIGTERM, when another was lost.
+
+    plugins: to be loaded, as the parent has
+    """
     global _task
     _task = task
     signal.set_wakeup_fd(-1)  # of a parent that was forked
@@ -142,6 +148,8 @@ def become_worker(task: Callable[[Any], Any]) -> None:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
     signal_at_end_of_parent(signal.SIGCONT)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    for plugin in plugins:
+        registry.load_plugin(plugin)
 
 
 def _end_with_parent() -> None:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from nmt.batch import Batch
 from nmt.rows import Rows
-from nmt.symbols import ColumnKind
 from nmt.text.pipeline import Pipeline
 
 
@@ -28,7 +27,7 @@ class NoiseContext:
 
     pipeline: Pipeline
     seed: int
-    column_kinds: Mapping[str, ColumnKind]
+    column_kinds: Mapping[str, str]
     longest: int
 
 

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt import registry
 from nmt.artefact import Artefact
 from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import to_json
@@ -22,13 +23,7 @@ from nmt.text.corpus import clean, is_invisible
 from nmt.text.languages import base_language
 from nmt.text.sentencepiece_file import SPACE_MARK
 from nmt.text.steps import NOT_TEXT_BUT_LF, TOKENIZERS, UNICODE_FORMS, Truecaser, UnicodeForm
-from nmt.text.vocabulary import (
-    VOCABULARIES,
-    EncodedTexts,
-    SentencepieceVocabulary,
-    SubwordName,
-    Vocabulary,
-)
+from nmt.text.vocabulary import EncodedTexts, SentencepieceVocabulary, Vocabulary
 
 PIPELINE_FOLDER: Final = "pipeline"  # of a model, checkpoint or prepared-data folder
 PIPELINE_FILE: Final = "pipeline.json"
@@ -48,6 +43,7 @@ class SideSettings:
     normalize_punctuation: whether Moses' rules for punctuation are applied (sacremoses)
     lowercase: whether all text is lower-cased
     tokenizer: a name in TOKENIZERS
+    subword: the name of a part of the kind `subword`, which has the class of the vocabulary
     right_to_left: whether a model reads the tokens from the last to the first
     user_symbols: words that are never altered nor split, such as tags of languages
     context: sentences before a line that are read with it, at most (nmt.text.context); of the source
@@ -58,7 +54,7 @@ class SideSettings:
     normalize_punctuation: bool
     lowercase: bool
     tokenizer: str
-    subword: SubwordName
+    subword: str
     truecase: bool = False
     right_to_left: bool = False
     user_symbols: tuple[str, ...] = ()
@@ -329,7 +325,11 @@ class Pipeline:
             if side.tokenizer not in TOKENIZERS:
                 missing = f"tokenizer '{quoted(side.tokenizer)}' is not in this nmt (known: {', '.join(TOKENIZERS)})"
                 raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: {missing}")
-            kind = VOCABULARIES[side.subword]
+            if side.subword not in registry.names("subword"):
+                known = ", ".join(registry.names("subword"))
+                missing = f"subword '{quoted(side.subword)}' is not in this nmt (known: {known})"
+                raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: {missing}")
+            kind: type[Vocabulary] = registry.find("subword", side.subword).cls.vocabulary  # type: ignore[attr-defined]
             file, cases = ("joint" if settings.joint else name) + kind.suffix, name + Truecaser.suffix
             shared = settings.joint and sides
             vocabulary = sides[0].vocabulary if shared else kind.from_bytes(read(file), f"{place}/{file}")

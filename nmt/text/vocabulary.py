@@ -1,16 +1,13 @@
-"""Vocabularies: texts to token ids and back, by sentencepiece, by the merges of subword-nmt, or by whole words."""
+"""Vocabularies: texts to token ids and back, by sentencepiece or by whole words; the kind `subword` learns them."""
 
 from abc import abstractmethod
 from array import array
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from heapq import heappop, heappush
 from itertools import accumulate, pairwise, repeat
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
-import msgspec
 import numpy as np
 import sentencepiece
 from numpy.typing import DTypeLike, NDArray
@@ -23,7 +20,6 @@ MAX_CACHED_WORDS: Final = 1 << 17
 MAX_CACHED_CHARACTERS: Final = 1 << 22  # of all cached words: what stands between two spaces may be as long as a line
 MIN_THREAD_WORDS: Final = 16  # sentencepiece starts a thread for a list, which takes as long as 16 words (22 us, Zen 3)
 PIECE_MARK: Final = "@@"  # of subword-nmt: the word goes on after this piece
-WORD_END: Final = "</w>"  # of subword-nmt, in its merges
 
 Numbers = NDArray[np.uint32]
 
@@ -178,7 +174,7 @@ class WordVocabulary:
         return f" {self._words[token]}" if token >= UNK else ""
 
 
-class _ByWord:
+class ByWord:
     """The base of vocabularies in which no token crosses a space: a word has the same ids everywhere, and is cached."""
 
     def __init__(self) -> None:
@@ -208,7 +204,7 @@ class _ByWord:
         return EncodedTexts(ids, lengths, sum_by_text(ids_of_words > 0, counts), unknown)
 
 
-class SentencepieceVocabulary(_ByWord):
+class SentencepieceVocabulary(ByWord):
     """A sentencepiece model as a vocabulary."""
 
     suffix = ".model"
@@ -265,142 +261,3 @@ class SentencepieceVocabulary(_ByWord):
         if token < len(SYMBOLS):
             return SYMBOLS[UNK] if token == UNK else ""
         return "\ufffd" if self._model.is_byte(token) else self.piece(token).replace(SPACE_MARK, " ")
-
-
-class CodesVocabulary(_ByWord):
-    """Words cut by the merges of subword-nmt (Sennrich et al., 2016), and the list of their pieces.
-
-    A piece that the word goes on after ends with "@@". A word that looks like a control symbol is a word like any other.
-    user_symbols: words that are not cut
-    """
-
-    suffix = ".codes"
-
-    def __init__(self, codes: str, pieces: Sequence[str], user_symbols: Sequence[str] = ()) -> None:
-        """codes: a file of subword-nmt; pieces: by id, after the control symbols. Raises ValueError for faults in them."""
-        super().__init__()
-        self.codes, self._words, self.user_symbols = codes, WordVocabulary(pieces), tuple(user_symbols)
-        self.size, self.piece = self._words.size, self._words.piece
-        self.merges, self._uncut = Merges(codes), frozenset(user_symbols)
-
-    @classmethod
-    def learn(cls, codes: str, words: Mapping[str, int], vocab_size: int, user_symbols: Sequence[str] = ()) -> Self:
-        """The most frequent pieces of counted words. vocab_size: as of WordVocabulary"""
-        without_pieces, counts = cls(codes, (), user_symbols), Counter[str]()
-        for word, number in words.items():
-            for piece in without_pieces.cut(word):
-                counts[piece] += number
-        return cls(codes, WordVocabulary.learn(counts, vocab_size, 1, user_symbols).entries, user_symbols)
-
-    @classmethod
-    def from_bytes(cls, content: bytes, place: object) -> Self:
-        with expecting("merges and pieces", place):
-            file = msgspec.json.decode(content, type=_CodesFile)
-            return cls(file.codes, file.pieces, file.user_symbols)
-
-    def to_bytes(self) -> bytes:
-        content = [self.codes, self._words.entries]
-        return msgspec.json.encode([*content, self.user_symbols] if self.user_symbols else content)
-
-    def __reduce__(self) -> tuple[type["CodesVocabulary"], tuple[str, list[str], tuple[str, ...]]]:
-        return CodesVocabulary, (self.codes, self._words.entries, self.user_symbols)
-
-    def _encode_words(self, words: Sequence[str]) -> Sequence[Sequence[int]]:
-        return [[self._words.ids.get(piece, UNK) for piece in self.cut(word)] for word in words]
-
-    def cut(self, word: str) -> list[str]:
-        """The pieces of a word."""
-        return [word] if word in self._uncut else self.merges.cut(word)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return "".join(map(self.surface, ids)).rstrip(" ")
-
-    def surface(self, token: int) -> str:
-        """See Vocabulary; with the space after it, if it ends a word."""
-        piece = self._words.piece(token) if token >= UNK else ""
-        return piece.removesuffix(PIECE_MARK) if piece.endswith(PIECE_MARK) else f"{piece} " if piece else ""
-
-
-class _CodesFile(msgspec.Struct, array_like=True):
-    """A file of CodesVocabulary; those of earlier versions have no user symbols."""
-
-    codes: str
-    pieces: list[str]
-    user_symbols: list[str] = []
-
-
-class Merges:
-    """The merges of subword-nmt's file: pairs of symbols, one a line, the first to be merged first.
-
-    The end of a word is marked in its last symbol (`#version: 0.2`, and fastBPE, whose lines have a count) or by a symbol of
-    its own (before).
-
-    ranks: the place of each pair in the file; ends_are_symbols: whether the end of a word is a symbol of its own
-    """
-
-    def __init__(self, codes: str) -> None:
-        """Raises ValueError for a line that is no pair."""
-        lines = codes.removesuffix("\n").split("\n")
-        pairs = [tuple(line.strip("\r ").split(" ")) for line in lines if not line.startswith("#version:")]
-        has_counts = all(len(pair) == 3 and pair[2].isdecimal() for pair in pairs)
-        if has_counts:
-            pairs = [pair[:2] for pair in pairs]
-        self.ends_are_symbols = not has_counts and lines[0].split() not in (["#version:", "0.2"],)
-        if wrong := next((pair for pair in pairs if len(pair) != 2), None):
-            number = 1 + [line.strip("\r ") for line in lines].index(" ".join(wrong))
-            raise ValueError(f"line {number}: '{' '.join(wrong)}' is not a pair of symbols")
-        self._pairs = pairs
-        self.ranks = {pair: rank for rank, pair in reversed(list(enumerate(pairs)))}
-
-    def cut(self, word: str) -> list[str]:
-        """The pieces of a word, "@@" after all but the last."""
-        if len(word) < 2:
-            return [word] if word else []
-        symbols = self._merged([*word, WORD_END] if self.ends_are_symbols else [*word[:-1], word[-1] + WORD_END])
-        if symbols[-1] == WORD_END:
-            symbols.pop()
-        symbols[-1] = symbols[-1].removesuffix(WORD_END)
-        return [*(symbol + PIECE_MARK for symbol in symbols[:-1]), symbols[-1]]
-
-    def _merged(self, symbols: list[str]) -> list[str]:
-        """The symbols after all merges: in each round the first pair that is there, wherever it is, from the left."""
-        after, before = list(range(1, len(symbols) + 1)), list(range(-1, len(symbols) - 1))
-        # a heap of the rank of each pair and the place of its left symbol; some are out of date
-        queue: list[tuple[int, int]] = []
-
-        def note(left: int) -> None:
-            if left >= 0 and after[left] < len(symbols):
-                rank = self.ranks.get((symbols[left], symbols[after[left]]))
-                if rank is not None:
-                    heappush(queue, (rank, left))
-
-        for left in range(len(symbols) - 1):
-            note(left)
-        while queue:
-            rank, merged = queue[0][0], []
-            while queue and queue[0][0] == rank:
-                left = heappop(queue)[1]
-                right = after[left]
-                if right < len(symbols) and (symbols[left], symbols[right]) == self._pairs[rank]:
-                    symbols[left], symbols[right] = symbols[left] + symbols[right], ""
-                    after[left] = after[right]
-                    if after[right] < len(symbols):
-                        before[after[right]] = left
-                    merged.append(left)
-            for left in merged:
-                note(before[left])
-                note(left)
-        return list(filter(None, symbols))
-
-
-VOCABULARIES: Final[Mapping[str, type[Vocabulary]]] = {
-    "bpe": SentencepieceVocabulary,
-    "unigram": SentencepieceVocabulary,
-    "char": SentencepieceVocabulary,
-    "subword-nmt": CodesVocabulary,
-    "none": WordVocabulary,
-}
-if TYPE_CHECKING:
-    SubwordName = str
-else:
-    SubwordName = Literal[tuple(VOCABULARIES)]  # the choices of `--subword`

@@ -1,17 +1,14 @@
 """The interface of engines, which search for the translations of lines that are ids already."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from nmt.decoders.hypothesis import Constraints
 from nmt.signals import StopCheck
 from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline
 from nmt.translate.results import CUT, UNKNOWN_TOKENS, Candidate, Failure, PairScore
-
-STILL_SEARCHING: Final[list[Callable[[], bool]]] = []
-"""Functions of engines: whether batches that nobody waits for are still searched, which the end of the process must not await."""
 
 
 class EncodedLine(NamedTuple):

@@ -73,7 +73,7 @@ def load_scorer(
     loaded = [load_model(folder, device) for folder in models]
     first, *others = loaded
     if not any(model.model.reads_source for model in loaded):
-        message = "reads no source, and cannot translate alone (give it to --rerank, or as a further --model)"
+        message = "reads no source, and cannot translate alone (use it to re-rank, or as a further --model)"
         raise UserError(f"{quoted(first.folder)}: a {first.facts.model} {message}")
     for model in loaded:
         if model.facts.weights != FLOAT32 and precision not in (FLOAT32, model.facts.weights):

@@ -10,8 +10,8 @@ MAX_REPLICAS: Final = 256
 MAX_DEFAULT_REPLICAS: Final = 16  # each has the tensors of a batch in memory
 AUTO_ENGINE: Final = "auto"
 ENGINE_HELP: Final = (
-    "what searches: torch, the built-in search; or ctranslate2, on CPUs. auto: the fastest that gives the results of torch "
-    "(--verbose names it)"
+    "what searches: torch, the built-in search, or another engine (nmt list engine); auto: the fastest that gives the results "
+    "of torch (--verbose names it)"
 )
 OLD_ENGINE_NAMES: Final = {"own": "torch"}
 

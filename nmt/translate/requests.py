@@ -49,12 +49,19 @@ class Request:
         **more_filters: Sequence[str],
     ) -> None:
         """Raises UserError for a keyword that names no filter."""
-        for name in more_filters:
-            if name not in (known := registry.names("filter")):
-                raise unknown("field of a request", name, [*known, *self.__dataclass_fields__])
-        given = {name: tuple(texts) for name, texts in {**filters, **more_filters}.items() if texts}
-        fields = {"text": text, "prefix": prefix, "phrases": tuple(phrases), "filters": given}
-        vars(self).update(fields, others=dict(others), error=error, context=context)
+        fields = vars(self)  # written at once, because a text has many lines
+        fields["text"], fields["prefix"], fields["phrases"] = text, prefix, tuple(phrases)
+        fields["others"], fields["error"], fields["context"] = others or {}, error, context
+        fields["filters"] = _filters_of(filters, more_filters) if filters or more_filters else {}
+
+
+def _filters_of(filters: Mapping[str, Sequence[str]], more: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """The texts of filters without empty ones. Raises UserError for a keyword that names no filter."""
+    known = registry.names("filter") if more else []
+    for name in more:
+        if name not in known:
+            raise unknown("field of a request", name, [*known, *Request.__dataclass_fields__])
+    return {name: tuple(texts) for name, texts in {**filters, **more}.items() if texts}
 
 
 class _Fields(msgspec.Struct):

@@ -44,7 +44,7 @@ NOT_FINITE: Final = Failure("the model gives no finite probability")
 class ForcedDecoding:
     """Log-probabilities and attention of one translation.
 
-    log_probs: nats of each token and of EOS; calibrated: the same at the model's temperature (nmt.extensions.scores.calibration)
+    log_probs: nats of each token and of EOS; calibrated: the same at the model's temperature (nmt score --calibrate)
     weights: (tokens + EOS, source tokens + EOS) attention; None for a Scorer without attention
     """
 

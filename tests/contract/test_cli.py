@@ -631,9 +631,8 @@ def test_a_flag_that_two_parts_have_is_ambiguous_and_their_full_spellings_are_no
 
 
 def test_what_a_list_says_of_a_part_is_what_the_part_says_of_itself(call, monkeypatch):
-    said = {
-        (kind, name): registry.find(kind, name).summary for kind in registry.FOLDERS for name in registry.names(kind)
-    }
+    entries = [registry.find(kind, name) for kind in registry.FOLDERS for name in registry.names(kind)]
+    said = {(entry.kind, entry.name): (entry.cls.__doc__ or "").strip().split("\n")[0] for entry in entries}
     monkeypatch.setattr(registry, "_shelf", registry._Shelf(entry_points_loaded=True))
     read = {(kind, name): told for kind in registry.FOLDERS for name, told in registry.summaries(kind).items()}
     assert read == said and all(read.values())

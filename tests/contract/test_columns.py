@@ -8,15 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from nmt import registry
 from nmt.artefact import Artefact
+from nmt.batch import Batch, Column
 from nmt.cli.main import run
-from nmt.data.columns import SideWords
+from nmt.columns.base import column_kind
 from nmt.data.loader import Loader, Position
 from nmt.data.prepare import PrepareOptions, prepare
 from nmt.data.shards import Corpus, PreparedData
 from nmt.errors import ArtefactError, InputError, UserError
-from nmt.symbols import EOS, PAD
+from nmt.extensions.methods.columns.words import SideWords
+from nmt.symbols import EOS, PAD, UNK
 
 LETTERS = "abcdefghij"
 
@@ -253,7 +257,7 @@ def test_a_line_that_is_no_value_is_3_with_its_place(tmp_path, monkeypatch, colu
         (("weight",), "must be NAME=FILE"),
         (("Weight=w",), "must be NAME=FILE"),
         (("source=w",), "none of source, target, lengths"),
-        (("weight:number=w",), "KIND must be one of pair, target, links"),
+        (("weight:number=w",), "KIND must be one of links, pair, target"),
         (("weight=w", "weight:links=w"), "kind was pair before"),
         (("weight=w", "weight=w"), "2 files for 1 pairs of training files"),
         (("weight=nowhere",), "nowhere: no such file"),
@@ -274,8 +278,7 @@ def test_columns_without_training_pairs_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["train.weight.bin", "train.importance.bin", "train.alignment.bin", "train.alignment.counts.bin",
-             "train.weight.sums"],
+    "name", ["train.weight.bin", "train.importance.bin", "train.alignment.bin", "train.alignment.counts.bin"],
 )  # fmt: skip
 def test_a_flipped_byte_of_a_column_is_4_before_it_is_used(tmp_path, name):
     prepare(options(tmp_path, **Texts(50).write(tmp_path)))
@@ -293,3 +296,79 @@ def test_the_command_takes_columns_and_names_them(tmp_path, capfd):
     asked = ["--source-lang=en", "--target-lang=de", f"--train={given['train'][0]}", "--vocab-size=60"]
     assert run(["prepare", *asked, *columns, f"--output={tmp_path / 'data'}"]) == 0
     assert "30 kept; columns: weight (pair), importance (target), alignment (links)" in capfd.readouterr().err
+
+
+PLUGIN = '''
+"""A kind of column in one file: a number for each source word."""
+
+import numpy as np
+
+from nmt import register
+from nmt.columns.base import ColumnKind, padded_rows
+from nmt.options import NoOptions
+from nmt.rows import Rows
+
+
+@register("column", "source", NoOptions)
+class SourceColumn(ColumnKind):
+    """A number for each source word: (B, S - 1) in a batch."""
+
+    sides = (0,)
+
+    def read(self, items):
+        words = [len(line.split()) for line in items.sentences.prepared[0]]
+        for i in np.flatnonzero(items.sentences.good & (items.counts != words)).tolist():
+            raise items.error(i, "must be a number for each source word")
+        return Rows(items.numbers(), items.counts)
+
+    def counts(self, lengths):
+        return lengths[..., 0]
+
+    def of_batch(self, rows):
+        return padded_rows(rows, self.filler, np.float32)
+
+    def ones(self, num_pairs, target_length):
+        return Rows(np.ones(num_pairs), np.ones(num_pairs, np.int64))
+
+    def positions(self, source, target):
+        return source - 1
+'''
+
+
+def test_a_kind_of_column_of_one_file_is_read_stored_and_batched(tmp_path, capfd):
+    chance, plugin = random.Random(1), f"--plugin={tmp_path / 'kind.py'}"
+    (tmp_path / "kind.py").write_text(PLUGIN)
+    words = [[chance.choice(LETTERS) * chance.randint(1, 4) for _ in range(chance.randint(1, 6))] for _ in range(2100)]
+    for name, lines in (("en", words), ("de", words), ("size", [[str(len(word)) for word in row] for row in words])):
+        (tmp_path / f"t.{name}").write_text("".join(f"{' '.join(line)}\n" for line in lines))
+    asked = [
+        "prepare", str(tmp_path / "t.en"), str(tmp_path / "t.de"), "--subword=none", "--workers=2", plugin,
+        f"--column=size:source={tmp_path / 't.size'}", f"--output={tmp_path / 'data'}",
+    ]  # fmt: skip
+    try:
+        assert run(asked) == 0
+        data = PreparedData(tmp_path / "data")
+        [batch] = next(Loader(data.train, 10**6, 10**6, 1).updates(Position())).batches
+        for row in (batch, batch.padded(2200, 9, 9), batch.rows(slice(5, 9))):
+            real = (row.source != PAD) & (row.source != EOS)
+            lengths = [[len(data.pipeline.source.piece(int(token))) for token in ids] for ids in row.source]
+            sizes = row["size"][:, : real.shape[1] - 1]
+            assert (sizes.numpy() == np.where(real, lengths, 0)[:, :-1]).all()
+        assert run([*asked, "--context=1", "--overwrite"]) == 2 and "--context" in capfd.readouterr().err
+        (tmp_path / "t.size").write_text("1 2 3 4 5 6 7\n" * 2100)
+        assert run([*asked, "--overwrite"]) == 3 and "t.size:1: must be a number for" in capfd.readouterr().err
+    finally:
+        registry._shelf.parts.pop(("column", "source"), None)
+    with pytest.raises(ArtefactError, match="of kind 'source', which this nmt does not have"):
+        _ = PreparedData(tmp_path / "data").train
+
+
+@pytest.mark.parametrize("name", registry.names("column"))
+def test_values_to_try_with_are_those_of_such_pairs(name):
+    kind, lengths = column_kind(name), np.full((3, 2), 4)
+    rows = kind.ones(3, 5)
+    assert kind.fits(rows, lengths) and (kind.stores_counts or (kind.counts(lengths) == rows.lengths).all())
+    values = torch.from_numpy(kind.of_batch(rows))
+    batch = Batch(torch.full((3, 5), UNK), torch.full((3, 6), UNK), {"c": Column(values, name)})
+    again = batch.padded(4, 7, 9).rows(slice(0, 3))["c"]
+    assert torch.equal(kind.narrowed(again, 5), values)

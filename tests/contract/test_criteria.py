@@ -10,9 +10,11 @@ from gradients import PIPELINE, assert_close, data_of, gradient, save_teacher, s
 from torch.nn import functional
 
 from nmt import registry
-from nmt.batch import Batch, Column, _pad_column
+from nmt.batch import Batch, Column
+from nmt.columns.base import column_kind
 from nmt.criteria.base import CriterionContext
 from nmt.dist import World
+from nmt.rows import Rows
 from nmt.symbols import PAD
 from nmt.train.parallel import Objective
 
@@ -48,7 +50,9 @@ def batch() -> Batch:
     links = [[[i * 7 % length, i] for i in range(length) if i % 4 != 2] for length in lengths]
     arrays = [np.array(row, np.int64).reshape(-1, 2) for row in links]
     flat = np.concatenate(arrays), np.array([len(row) for row in arrays])
-    return replace(rows, columns={"alignment": Column(_pad_column("links", *flat), "links")})
+    return replace(
+        rows, columns={"alignment": Column(torch.from_numpy(column_kind("links").of_batch(Rows(*flat))), "links")}
+    )
 
 
 @pytest.mark.parametrize("name", ALL)

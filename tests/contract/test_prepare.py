@@ -627,7 +627,7 @@ def written(folder: Path, pipeline: Pipeline, rows: list[Row], lengths: list[tup
         writer = SetWriter(temporary, "train", pipeline.sizes)
         source, target = (np.array([token for row in rows for token in row[side]], dtype=np.uint32) for side in (0, 1))
         writer.add(np.array(lengths, dtype=np.uint32).reshape(-1, 2), source, target)
-        writer.finish()
+        writer.close()
         write_facts(temporary, [SetFacts("train", "train", "train", writer.pairs)])
     return folder
 
@@ -638,10 +638,7 @@ def pipeline(tmp_path) -> Pipeline:
     return PreparedData(tmp_path / "data").pipeline
 
 
-def test_pairs_are_found_wherever_they_stand(tmp_path, pipeline, monkeypatch):
-    monkeypatch.setattr(
-        "nmt.data.row_files.BLOCK_BYTES", 64
-    )  # 32 ids: rows cross its bounds, and some hold several blocks
+def test_pairs_are_found_wherever_they_stand(tmp_path, pipeline):
     chance = random.Random(1)
     rows = [
         tuple([chance.randrange(3, 10) for _ in range(chance.choice((0, 1, 7, 40, 100)))] for _ in range(2))
@@ -692,7 +689,7 @@ def test_a_file_with_a_byte_too_many_is_refused(tmp_path, pipeline, name):
         _ = PreparedData(folder).train
 
 
-@pytest.mark.parametrize("name", ["train.source.bin", "train.target.bin", "train.lengths.bin", "train.source.sums"])
+@pytest.mark.parametrize("name", ["train.source.bin", "train.target.bin", "train.lengths.bin"])
 def test_a_flipped_byte_is_found_before_it_is_used(tmp_path, pipeline, name):
     path = tmp_path / "data" / name
     content = path.read_bytes()
@@ -715,17 +712,21 @@ def test_a_file_that_is_cut_off_while_it_is_open_is_named_and_ends_no_process(tm
             read()
 
 
-def test_damage_in_a_block_that_is_never_used_does_not_keep_others_from_being_used(tmp_path, pipeline, monkeypatch):
-    monkeypatch.setattr("nmt.data.row_files.BLOCK_BYTES", 64)
-    rows = [([4] * 32, [5]), ([6] * 32, [7])]
-    folder = written(tmp_path / "s", pipeline, rows, [(32, 1), (32, 1)])
-    content = bytearray((folder / "train.source.bin").read_bytes())
-    content[-1] ^= 1
-    (folder / "train.source.bin").write_bytes(content)
-    train = PreparedData(folder).train
-    assert train.sources(np.array([0])).tolist() == [4] * 32
-    with pytest.raises(ArtefactError, match="damaged: block 1"):
-        train.sources(np.array([1]))
+def test_data_of_format_1_is_read_and_keeps_its_fingerprint(tmp_path, pipeline):
+    folder = tmp_path / "data"
+    ids = PreparedData(folder).train.sources(np.arange(1)).tolist()
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    assert manifest["format"] == 2 and not [name for name in manifest["files"] if name.endswith(".sums")]
+    parts = ["train.lengths.bin", "train.source.bin", "train.source.sums", "train.target.bin", "train.target.sums"]
+    for name in parts[2::2]:  # which format 1 had besides, of each 64 KiB
+        (folder / name).write_bytes(hashlib.sha256((folder / name).with_suffix(".bin").read_bytes()).digest())
+        digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        manifest["files"][name] = {"size": 32, "sha256": digest}
+    (folder / MANIFEST).write_bytes(to_json({**manifest, "format": 1}))
+    data = PreparedData(folder)
+    assert data.train.sources(np.arange(1)).tolist() == ids
+    rows = "".join(f"{name} {manifest['files'][name]['sha256']}\n" for name in parts)
+    assert data.fingerprint == hashlib.sha256(f"{rows}{data.pipeline.hash}".encode()).hexdigest()
 
 
 def test_preparing_never_imports_torch(tmp_path):

@@ -18,7 +18,8 @@ def injector() -> Path:
 
 
 def main() -> None:
-    environment = {"LD_PRELOAD": str(injector()), "PYTHONPATH": str(HERE.parent), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join(map(str, (HERE.parent, HERE.parent.parent)))  # this checkout, whatever is installed
+    environment = {"LD_PRELOAD": str(injector()), "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     arguments = [sys.executable, str(HERE / "table.py"), *sys.argv[1:]]
     os.execve(sys.executable, arguments, {**os.environ, **environment})
 

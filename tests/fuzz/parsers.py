@@ -30,7 +30,6 @@ from nmt import registry
 from nmt.artefact import Artefact
 from nmt.checkpoint import load_model
 from nmt.cli.main import run
-from nmt.data.row_files import BLOCK_BYTES
 from nmt.data.shards import PreparedData
 from nmt.errors import UserError
 from nmt.extensions.archives.whole import check_whole
@@ -124,14 +123,9 @@ def inner(artefact: str, name: str, read: Callable[[Path], object], within: str 
     def read_inner(content: bytes) -> object:
         folder = copy_of(artefact, name)
         manifest = json.loads((place() / artefact / within / "manifest.json").read_bytes())
-        written = {name: content}
-        if (sums := str(Path(name).with_suffix(".sums"))) in manifest["files"]:
-            blocks = range(0, len(content), BLOCK_BYTES)
-            written[sums] = b"".join(sha256(content[start : start + BLOCK_BYTES]).digest() for start in blocks)
-        for other, data in written.items():
-            (folder / within / other).unlink()  # the file before may be mapped
-            (folder / within / other).write_bytes(data)
-            manifest["files"][other] = {"size": len(data), "sha256": sha256(data).hexdigest()}
+        (folder / within / name).unlink()  # the file before may be mapped
+        (folder / within / name).write_bytes(content)
+        manifest["files"][name] = {"size": len(content), "sha256": sha256(content).hexdigest()}
         (folder / within / "manifest.json").write_text(json.dumps(manifest))
         return read(folder)
 

@@ -16,10 +16,11 @@ from nmt.batch import Batch
 from nmt.data.learn import SubwordSettings, learn_subwords
 from nmt.decoders.hypothesis import Hypothesis
 from nmt.errors import InputError
+from nmt.extensions.vocabularies.subwords.subword_nmt import CodesVocabulary
 from nmt.models.base import Vocabularies
 from nmt.symbols import BOS, EOS, UNK
 from nmt.text.pipeline import Pipeline, Side, SideSettings
-from nmt.text.vocabulary import CodesVocabulary, WordVocabulary
+from nmt.text.vocabulary import WordVocabulary
 from nmt.translate.alignment import hard_alignment, pharaoh, threshold_alignment, word_weights
 from nmt.translate.forced_decoding import force_decode
 from nmt.translate.options import TranslatorOptions

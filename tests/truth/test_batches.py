@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.batch import NO_LINK, Batch, Column, dummy_batch, flatten, make_batch, pad_rows
+from nmt.batch import Batch, Column, dummy_batch, flatten, make_batch, pad_rows
 from nmt.errors import UserError
+from nmt.extensions.methods.columns.links import NO_LINK
 from nmt.symbols import BOS, EOS, PAD
 
 SOURCES = [[4, 5, 6, 7], [8], [], [9, 10]]

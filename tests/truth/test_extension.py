@@ -13,11 +13,12 @@ from nmt.checkpoint import build_model, weights_of
 from nmt.data.learn import SubwordSettings, learn_subwords
 from nmt.extensions.vocabularies.extension import extended, is_extension, learn_entries, parts_of_new_entries
 from nmt.extensions.vocabularies.starts.vocabulary_extension import extended_weights
+from nmt.extensions.vocabularies.subwords.subword_nmt import CodesVocabulary
 from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.options import make
 from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline, Side, SideSettings
-from nmt.text.vocabulary import CodesVocabulary, WordVocabulary
+from nmt.text.vocabulary import WordVocabulary
 
 CODES = "#version: 0.2\nb a\nk i</w>\nba ki</w>\nd e\nl o</w>\n"
 

@@ -7,8 +7,9 @@ import torch
 from gradients import PIPELINE, sentences, transformer
 
 from nmt import UserError
-from nmt.batch import NO_LINK, Column
+from nmt.batch import Column
 from nmt.criteria.base import CriterionContext
+from nmt.extensions.methods.columns.links import NO_LINK
 from nmt.extensions.methods.criteria.guided_alignment import GuidedAlignment
 from nmt.extensions.methods.criteria.options import GuidedAlignmentOptions
 from nmt.symbols import PAD

@@ -136,7 +136,7 @@ def test_pairs_are_read_as_they_were_written_in_any_order(tmp_path_factory, rows
         for part in filter(None, (rows[:cut], rows[cut:])):
             lengths = np.array([[len(source), len(target)] for source, target in part])
             writer.add(lengths, *(np.array([*chain(*side)], dtype=np.int64) for side in zip(*part, strict=True)))
-        writer.finish()
+        writer.close()
     corpus = Corpus(Artefact(folder, "prepared-data"), SetFacts("train", "train", "train", len(rows)), sizes)
     indices = np.array(drawn.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=20)))
     sources, targets = corpus.rows(indices)

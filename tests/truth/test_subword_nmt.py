@@ -11,7 +11,7 @@ import pytest
 from nmt.data.shards import PreparedData
 from nmt.extensions.vocabularies.extension import extended
 from nmt.extensions.vocabularies.segmentations import segmentations_of
-from nmt.text.vocabulary import CodesVocabulary, Merges
+from nmt.extensions.vocabularies.subwords.subword_nmt import CodesVocabulary, Merges
 
 TEXT = ["the dog sees two men .", "a man sees the dog .", "two women eat .", "wandering men eat the food", "aaaa aa a"]
 

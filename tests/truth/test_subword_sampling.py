@@ -17,10 +17,11 @@ from nmt.errors import UserError
 from nmt.extensions.methods.noises import subword_sampling as module
 from nmt.extensions.methods.noises.subword_sampling import SubwordSampler
 from nmt.extensions.vocabularies.segmentations import segmentations_of
+from nmt.extensions.vocabularies.subwords.subword_nmt import CodesVocabulary
 from nmt.rows import Rows
 from nmt.symbols import EOS, PAD, UNK
 from nmt.text.pipeline import Pipeline, Side, SideSettings
-from nmt.text.vocabulary import CodesVocabulary, SentencepieceVocabulary, WordVocabulary
+from nmt.text.vocabulary import SentencepieceVocabulary, WordVocabulary
 
 NO_LIMIT = 10**6
 TEXT = "the banana bandana was beneath the tan bank and the antenna banned a band in an attic at the end of another inn"

@@ -16,6 +16,7 @@ import pytest
 import sentencepiece
 from sacremoses import MosesTruecaser
 
+from nmt import registry
 from nmt.artefact import Artefact, new_folder
 from nmt.data import learn
 from nmt.data.encode import KEPT, REASONS, LengthFilter
@@ -29,7 +30,7 @@ from nmt.text import pipeline as pipeline_module
 from nmt.text.corpus import clean, decode_line, read_lines
 from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
 from nmt.text.steps import TOKENIZERS, UNICODE_FORMS, NoTokenizer, Truecaser, count_casings
-from nmt.text.vocabulary import VOCABULARIES, SentencepieceVocabulary, WordVocabulary
+from nmt.text.vocabulary import SentencepieceVocabulary, WordVocabulary
 
 SENTENCES = [
     "The European Parliament adopted the resolution by 312 votes to 45.",
@@ -309,7 +310,8 @@ def test_each_text_of_a_batch_is_cleaned_then_brought_into_its_form_and_case(for
 
 
 @pytest.mark.parametrize(
-    ("option", "table"), [("normalization", UNICODE_FORMS), ("tokenizer", TOKENIZERS), ("subword", VOCABULARIES)]
+    ("option", "table"),
+    [("normalization", UNICODE_FORMS), ("tokenizer", TOKENIZERS), ("subword", registry.names("subword"))],
 )
 def test_the_choices_of_an_option_and_of_saved_settings_are_the_names_in_its_table(option, table):
     types = {field.name: field.type_name for field in options_of(PrepareOptions)}
@@ -318,7 +320,7 @@ def test_the_choices_of_an_option_and_of_saved_settings_are_the_names_in_its_tab
     side |= {"normalization": "none", "tokenizer": "none", "subword": "none"}
     for name in table:
         assert getattr(msgspec.convert(side | {option: name}, SideSettings), option) == name
-    if option != "tokenizer":  # whose error is not msgspec's: see below
+    if option == "normalization":  # the errors of the others are not msgspec's: see below
         with pytest.raises(msgspec.ValidationError):
             msgspec.convert(side | {option: "unknown"}, SideSettings)
 
@@ -454,12 +456,21 @@ def test_a_tokenizer_that_gives_a_line_break_is_named(monkeypatch):
         preparer(["one", "two words"])
 
 
-def test_a_tokenizer_that_this_nmt_does_not_have_is_named():
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("tokenizer", r"tokenizer 'joiner' is not in this nmt \(known: none, moses, moses-aggressive\)"),
+        ("subword", r"subword 'joiner' is not in this nmt \(known: bpe, char, none, subword-nmt, unigram\)"),
+    ],
+)
+def test_a_text_step_that_this_nmt_does_not_have_is_named(name, known):
     words = WordVocabulary(["a", "b"])
-    side = Side(SideSettings("en", "nfkc", False, False, "moses", "none"), words)
+    side = Side(SideSettings("en", "nfkc", False, False, "none", "none"), words)
     files = Pipeline(side, side, joint=True).files()
-    files["pipeline.json"] = files["pipeline.json"].replace(b"moses", b"joiner")
-    known = r"tokenizer 'joiner' is not in this nmt \(known: none, moses, moses-aggressive\)"
+    saved = json.loads(files["pipeline.json"])
+    for side_settings in (saved["source"], saved["target"]):
+        side_settings[name] = "joiner"
+    files["pipeline.json"] = json.dumps(saved).encode()
     with pytest.raises(ArtefactError, match=known):
         Pipeline.from_files(files.__getitem__, "model/pipeline")
     with pytest.raises(ArtefactError, match="not a text pipeline"):

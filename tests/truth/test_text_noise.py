@@ -13,9 +13,10 @@ from nmt.data.loader import Loader, Position
 from nmt.errors import UserError
 from nmt.extensions.methods.noises.text_noise import with_typo
 from nmt.extensions.vocabularies.extension import extended
+from nmt.extensions.vocabularies.subwords.subword_nmt import CodesVocabulary
 from nmt.rows import Rows
 from nmt.text.pipeline import Side, SideSettings
-from nmt.text.vocabulary import CodesVocabulary, WordVocabulary
+from nmt.text.vocabulary import WordVocabulary
 
 WORDS = ["garden", "house", "river", "mountain", "it's", "kitchen", "a", "42"]
 CHANCE = random.Random(7)

@@ -13,12 +13,13 @@ from nmt.extensions.methods.noises.subword_sampling import SubwordSampler
 from nmt.extensions.texts.text_steps import TextSettings, text_steps
 from nmt.extensions.vocabularies.extension import is_extension
 from nmt.extensions.vocabularies.segmentations import segmentations_of
+from nmt.extensions.vocabularies.subwords.subword_nmt import CodesVocabulary
 from nmt.options import options_of
 from nmt.rows import Rows
 from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
 from nmt.text.steps import Truecaser
-from nmt.text.vocabulary import CodesVocabulary, WordVocabulary
+from nmt.text.vocabulary import WordVocabulary
 from nmt.translate.requests import Request
 
 TAGS = ("<2de>", "<FORMAL>", ">>fr<<", "tag,comma")

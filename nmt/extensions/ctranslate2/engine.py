@@ -24,10 +24,10 @@ from nmt.extensions.ctranslate2 import CTRANSLATE2_KIND
 from nmt.installation import required
 from nmt.log import log
 from nmt.options import Part, flag_of
-from nmt.signals import StopCheck
+from nmt.signals import WORKING_ON, StopCheck
 from nmt.symbols import BOS, PAD
 from nmt.text.pipeline import Pipeline
-from nmt.translate.engine import STILL_SEARCHING, BatchOutcome, EncodedLine, SearchEngine
+from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
 from nmt.translate.options import MAX_DEFAULT_REPLICAS, TranslatorOptions
 from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, ResultOptions, retry_split
 
@@ -58,7 +58,7 @@ def is_searching() -> bool:
     return bool(_GIVEN_UP)
 
 
-STILL_SEARCHING.append(is_searching)
+WORKING_ON.append(is_searching)
 
 
 def import_ctranslate2() -> Any:

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.batching import Indices
-from nmt.data.row_files import COLUMN_TYPES, LENGTH
 from nmt.log import Bar, log
 from nmt.preparations.base import PairIds
 from nmt.rows import Rows
@@ -189,8 +188,8 @@ class AlignmentModel:
         with log.progress("aligning", len(self.pairs.lengths), "pairs") as bar:
             for cells in self.chunks(np.arange(len(self.pairs.lengths)), bar):
                 linked = self.agreement(cells) > MIN_AGREEMENT
-                values = cells.positions[linked].astype(COLUMN_TYPES["links"])
+                values = cells.positions[linked].astype(np.uint32)
                 counts = np.bincount(
                     np.repeat(np.arange(len(cells.counts)), cells.counts)[linked], minlength=len(cells.counts)
                 )
-                yield Rows(values, counts.astype(LENGTH))
+                yield Rows(values, counts.astype(np.uint32))

@@ -15,6 +15,7 @@ from nmt.checkpoint import LoadedModel, build_model, put_weights, save_model, we
 from nmt.errors import UserError, expecting, one_line, quoted
 from nmt.extensions.toolkits.layout import Array
 from nmt.extensions.vocabularies.sentencepiece_model import SENTENCEPIECE_START, UNUSED_NAME, rearranged
+from nmt.extensions.vocabularies.subwords.subword_nmt import CodesVocabulary
 from nmt.models.base import Model, Vocabularies
 from nmt.models.options import TransformerOptions
 from nmt.models.saved import ModelFacts
@@ -22,7 +23,7 @@ from nmt.models.transformer import Transformer
 from nmt.signals import StopCheck
 from nmt.symbols import SYMBOLS
 from nmt.text.pipeline import Pipeline, Side, SideSettings
-from nmt.text.vocabulary import CodesVocabulary, SentencepieceVocabulary, Vocabulary, WordVocabulary
+from nmt.text.vocabulary import SentencepieceVocabulary, Vocabulary, WordVocabulary
 
 LANGUAGE: Final = re.compile(r"[\w@.-]{1,40}")
 # Biases of logits: small enough for a probability near 0, and near enough to the others to be trained, in fp16 too.

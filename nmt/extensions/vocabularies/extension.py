@@ -23,20 +23,13 @@ from nmt.extensions.vocabularies.sentencepiece_model import (
     with_more_pieces,
     without_prefix,
 )
+from nmt.extensions.vocabularies.subwords.subword_nmt import WORD_END, CodesVocabulary
 from nmt.log import log
 from nmt.symbols import SYMBOLS, UNK
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline
 from nmt.text.sentencepiece_file import NORMAL_PIECE, SPACE_MARK, USER_DEFINED_PIECE, Piece, read_pieces
-from nmt.text.vocabulary import (
-    PIECE_MARK,
-    VOCABULARIES,
-    WORD_END,
-    CodesVocabulary,
-    SentencepieceVocabulary,
-    Vocabulary,
-    WordVocabulary,
-)
+from nmt.text.vocabulary import PIECE_MARK, SentencepieceVocabulary, Vocabulary, WordVocabulary
 
 MIN_COUNT: Final = 2  # of an entry in the new text: from one occurrence nothing is learnt
 
@@ -235,7 +228,7 @@ def _joined(symbols: list[str], entry: NewEntry) -> list[str]:
 def is_extension(new: Pipeline, old: Pipeline) -> bool:
     """Whether a pipeline is another one with more entries after those of its vocabularies, and perhaps with a context."""
     old = old.with_context(new.context) if new.context else old
-    suffixes = tuple(kind.suffix for kind in VOCABULARIES.values())
+    suffixes = tuple(side.vocabulary.suffix for one in (new, old) for side in (one.source, one.target))
     ours, theirs = (
         {name: None if name.endswith(suffixes) else content for name, content in pipeline.files().items()}
         for pipeline in (new, old)

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from nmt import UserError, register
-from nmt.batch import NO_LINK, Batch, MissingColumnError
+from nmt.batch import Batch, MissingColumnError
 from nmt.criteria.base import CriterionContext, Loss, Term
 from nmt.criteria.cross_entropy import CrossEntropy
 from nmt.errors import quoted
+from nmt.extensions.methods.columns.links import NO_LINK
 from nmt.extensions.methods.criteria.options import GuidedAlignmentOptions
 from nmt.models.base import Model
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.columns.base import column_kind
 from nmt.errors import UserError
 from nmt.noises.base import NoiseContext
 from nmt.rows import Rows
@@ -22,10 +23,10 @@ def in_order_of_text(rows: Rows, is_backwards: bool, change: Change, keys: NDArr
     return change(rows.backwards(), keys, longest).backwards() if is_backwards else change(rows, keys, longest)
 
 
-def refuse_columns(context: NoiseContext, kinds: Collection[str], flag: str) -> None:
-    """Raise UserError for a column of one of these kinds, whose values belong to tokens that the noise of a flag changes."""
+def refuse_columns(context: NoiseContext, sides: Collection[int], flag: str) -> None:
+    """Raise UserError for a column whose values belong to tokens of sides that the noise of a flag changes."""
     for name, kind in context.column_kinds.items():
-        if kind in kinds:
+        if not {*sides}.isdisjoint(column_kind(kind).sides):
             raise UserError(
                 f"{flag}: column '{name}' belongs to the tokens of one way to cut the words (leave one of them out)"
             )

@@ -45,7 +45,7 @@ class SubwordSampling(Noise):
 
     def __init__(self, options: SubwordSamplingOptions, context: NoiseContext) -> None:
         """Raises UserError for a column or a vocabulary that does not allow it."""
-        refuse_columns(context, ("target", "links"), "--subword-sampling")
+        refuse_columns(context, (0, 1), "--subword-sampling")
         rate, pipeline = options.subword_sampling, context.pipeline
         self._seed, self._longest = context.seed, context.longest
         self._is_backwards = tuple(side.settings.right_to_left for side in (pipeline.source, pipeline.target))

@@ -34,7 +34,7 @@ class TextNoise(Noise):
 
     def __init__(self, options: TextNoiseOptions, context: NoiseContext) -> None:
         """Raises UserError for a column of links, and for other casing where the text has but one."""
-        refuse_columns(context, ("links",), "--case-noise, --typo-noise")
+        refuse_columns(context, (0,), "--case-noise, --typo-noise")
         side, case = context.pipeline.source, options.case_noise
         if case and (side.settings.lowercase or side.settings.truecase):
             step = "--lowercase" if side.settings.lowercase else "--truecase"

@@ -30,11 +30,12 @@ class ShortlistSearch(SearchWrapper):
     def __init__(self, options: Any, pipeline: Pipeline, scorer: nn.Module) -> None:
         if not isinstance(scorer, Model):
             raise UserError("--shortlist: works with one model, and several are given (leave it out)")
-        self.shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, pipeline.sizes)
+        self.file, self.pipeline = Path(options.shortlist), pipeline
 
     def decoder(self, decoder: Decoder) -> Decoder:
         if not getattr(decoder, "takes_shortlist", True):
             raise UserError(f"--shortlist: not for --decoder {decoder.part_name} (give --decoder beam or greedy)")
+        self.shortlist = Shortlist.load(self.file, self.pipeline.hash, self.pipeline.sizes)
         return decoder
 
     def around(self, search: BatchSearch) -> BatchSearch:

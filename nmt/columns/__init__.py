@@ -1,0 +1,1 @@
+"""Kinds of columns: data of the training pairs beside their text."""

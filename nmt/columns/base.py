@@ -1,0 +1,129 @@
+"""Kinds of columns: how data beside the text are read from lines, stored, and put into batches.
+
+A column is a file with a line for each training pair, `nmt prepare --column NAME:KIND=FILE`; KIND is the name of a component.
+Dimensions: N pairs, B pairs of a batch, T target tokens.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt import registry
+from nmt.errors import InputError, quoted
+from nmt.rows import Rows
+from nmt.text.corpus import checked_line
+from nmt.text.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FLOAT: Final = np.dtype("<f4")
+FINITE: Final = float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
+NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """The pairs that the lines of a column belong to.
+
+    numbers: (N,) of their lines, counted from 1
+    good: (N,) whether the text of the pair can be used; the values of others are not read, and stand for nothing
+    prepared: source and target lines, ready for subwords
+    """
+
+    numbers: NDArray[np.int64]
+    good: NDArray[np.bool_]
+    prepared: tuple[Sequence[str], Sequence[str]]
+    pipeline: Pipeline
+
+
+class ColumnItems:
+    """The items between the spaces of some lines. counts: (N,) of each line; pairs: (items,) index of each item's line"""
+
+    def __init__(self, path: Path, lines: Sequence[bytes], sentences: Sentences) -> None:
+        numbered = zip(sentences.numbers.tolist(), lines, sentences.good.tolist(), strict=True)
+        rows = [checked_line(path, number, raw).split() if good else [] for number, raw, good in numbered]
+        self.path, self.sentences, self.items = path, sentences, list(chain.from_iterable(rows))
+        self.counts = np.array(list(map(len, rows)))
+        self.pairs = np.repeat(np.arange(len(rows)), self.counts)
+
+    def error(self, pair: int, message: str) -> InputError:
+        """The error for the line of a pair."""
+        return InputError(f"{quoted(self.path)}:{self.sentences.numbers[pair]}: {message} (mend the line)")
+
+    def numbers(self) -> NDArray[Any]:
+        """(items,) 32-bit floats; InputError for what is not a finite number."""
+        values = [float(item) if NUMBER.fullmatch(item) else np.nan for item in self.items]
+        with np.errstate(over="ignore"):
+            numbers = np.array(values, FLOAT)
+        if not np.isfinite(numbers).all():
+            i = int(np.isfinite(numbers).argmin())
+            message = f"'{quoted(self.items[i])}': must be a finite number of 32 bits"
+            raise self.error(int(self.pairs[i]), message)
+        return numbers
+
+
+class ColumnKind(ABC):
+    """A kind of column. A registered kind is built as `cls()` and has no options. By default values are 32-bit floats.
+
+    number: the type of a number in a file, little-endian; width: numbers of a value
+    bounds: the least and the greatest number that a file may hold
+    sides: whose tokens the values belong to, of the source (0) and the target (1), such as for noise that changes tokens
+    filler: the number that pads the values of a batch
+    stores_counts: whether a file beside tells how many values each pair has; otherwise `counts` does
+    """
+
+    number: ClassVar[np.dtype[Any]] = FLOAT
+    width: ClassVar[int] = 1
+    bounds: ClassVar[tuple[float, float]] = FINITE
+    sides: ClassVar[tuple[int, ...]] = ()
+    filler: ClassVar[int] = 0
+    stores_counts: ClassVar[bool] = False
+
+    @abstractmethod
+    def read(self, items: ColumnItems) -> Rows:
+        """The values of some pairs, for tokens in the model's order; InputError with FILE:LINE for what is no such value."""
+
+    def counts(self, lengths: NDArray[Any]) -> NDArray[Any]:
+        """(...) values of each pair. lengths: (..., 2) tokens of source and target, without EOS"""
+        raise NotImplementedError
+
+    def fits(self, rows: Rows, lengths: NDArray[Any]) -> bool:
+        """Whether stored values can be those of pairs with these lengths (N, 2)."""
+        return True
+
+    @abstractmethod
+    def of_batch(self, rows: Rows) -> NDArray[Any]:
+        """(B, ...) the values of the pairs of a batch, padded."""
+
+    @abstractmethod
+    def ones(self, num_pairs: int, target_length: int) -> Rows:
+        """Values of pairs to measure or to try with. target_length: T of each, EOS counted"""
+
+    def positions(self, source: int, target: int) -> int | None:
+        """The length of the second dimension in a batch of larger size, S and T; None if values have no such dimension."""
+        return None
+
+    def narrowed(self, values: "Tensor", target: int) -> "Tensor":
+        """(B, ...) the values without padding that none of these pairs needs. target: T of these pairs"""
+        return values
+
+
+def column_kind(name: str) -> ColumnKind:
+    """The kind of column of that name; UserError with the nearest name if there is none."""
+    return registry.find("column", name).cls()  # type: ignore[no-any-return]
+
+
+def padded_rows(rows: Rows, filler: int, number: type) -> NDArray[Any]:
+    """(B, L, ...) the values of pairs, each padded to the most of them. filler: number that pads; number: its type"""
+    lengths = rows.lengths.astype(np.int64)
+    table = np.full((len(lengths), int(lengths.max()), *rows.values.shape[1:]), filler, number)
+    table[np.arange(table.shape[1]) < lengths[:, None]] = rows.values
+    return table

@@ -1,0 +1,1 @@
+"""Kinds of columns: numbers of target words, and links between words."""

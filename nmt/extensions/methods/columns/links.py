@@ -1,0 +1,82 @@
+"""Columns with the links between the words of a pair, in Pharaoh's format: `0-0 2-1`."""
+
+import re
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt import register
+from nmt.columns.base import ColumnItems, ColumnKind, padded_rows
+from nmt.errors import quoted
+from nmt.extensions.methods.columns.words import SideWords
+from nmt.options import NoOptions
+from nmt.rows import Rows
+from nmt.text.vocabulary import expand_ranges
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NO_LINK: Final = -1  # pads links: position 0 is a token
+LINK: Final = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
+
+
+@register("column", "links", NoOptions)
+class LinksColumn(ColumnKind):
+    """Links between words: (B, L, 2) int64 positions in `source` and `target_output` in a batch; padding is -1."""
+
+    number: ClassVar[np.dtype[Any]] = np.dtype("<u4")
+    width: ClassVar[int] = 2
+    bounds: ClassVar[tuple[float, float]] = (0, (1 << 32) - 1)
+    sides: ClassVar[tuple[int, ...]] = (0, 1)
+    filler: ClassVar[int] = NO_LINK
+    stores_counts: ClassVar[bool] = True
+
+    def read(self, items: ColumnItems) -> Rows:
+        """(links, 2) between all tokens of linked words."""
+        sentences, pairs = items.sentences, items.pairs
+        source = SideWords(sentences.pipeline.source, sentences.prepared[0])
+        target = SideWords(sentences.pipeline.target, sentences.prepared[1])
+        matches = [LINK.fullmatch(item) for item in items.items]
+        links = np.array([match.groups() if match else (-1, -1) for match in matches], np.int64).reshape(-1, 2)
+        limits = np.stack([source.num_words[pairs], target.num_words[pairs]], axis=1)
+        for i in np.flatnonzero(((links < 0) | (links >= limits)).any(axis=1)).tolist():
+            pair = int(pairs[i])
+            raise items.error(
+                pair,
+                f"'{quoted(items.items[i])}': must be SOURCE-TARGET, words counted from 0; the pair has {source.num_words[pair]} "
+                f"source words and {target.num_words[pair]} target words as nmt prepare divides the lines",
+            )
+        # One number for each word of all pairs, so that equal links of a pair are one, in their order.
+        size = max(1, len(target.tokens))
+        keys = np.unique((source.offsets[pairs] + links[:, 0]) * size + target.offsets[pairs] + links[:, 1])
+        one, other = keys // size, keys % size
+        widths = target.tokens[other]
+        counts = source.tokens[one] * widths
+        step = expand_ranges(np.zeros_like(counts), counts)
+        widths = np.repeat(widths, counts)
+        first = np.stack([np.repeat(source.starts[one], counts), np.repeat(target.starts[other], counts)], axis=1)
+        values = first + np.stack([step // widths, step % widths], axis=1)
+        pair_of_word = np.repeat(np.arange(len(items.counts)), source.num_words)
+        lengths = np.bincount(pair_of_word[one], counts, len(items.counts))
+        return Rows(values.astype(self.number), lengths.astype(np.uint32))
+
+    def fits(self, rows: Rows, lengths: NDArray[Any]) -> bool:
+        """See ColumnKind."""
+        return bool((rows.values < np.repeat(lengths, rows.lengths, axis=0)).all())
+
+    def of_batch(self, rows: Rows) -> NDArray[Any]:
+        """See ColumnKind."""
+        return padded_rows(rows, self.filler, np.int64)
+
+    def ones(self, num_pairs: int, target_length: int) -> Rows:
+        """A link of the first tokens in each pair."""
+        return Rows(np.zeros((num_pairs, 2), np.int64), np.ones(num_pairs, np.int64))
+
+    def positions(self, source: int, target: int) -> int:
+        """See ColumnKind."""
+        return source + target
+
+    def narrowed(self, values: "Tensor", target: int) -> "Tensor":
+        """See ColumnKind."""
+        return values[:, : int((values[:, :, 0] != NO_LINK).sum(1).max())]

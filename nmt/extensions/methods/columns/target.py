@@ -1,0 +1,64 @@
+"""Columns with a number for each target word, such as its importance."""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt import register
+from nmt.columns.base import FLOAT, ColumnItems, ColumnKind, padded_rows
+from nmt.extensions.methods.columns.words import SideWords
+from nmt.options import NoOptions
+from nmt.rows import Rows
+from nmt.text.vocabulary import expand_ranges
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@register("column", "target", NoOptions)
+class TargetColumn(ColumnKind):
+    """A number for each target word: (B, T) float32 in a batch, for the tokens of `target_output`; padding is 0."""
+
+    sides: ClassVar[tuple[int, ...]] = (1,)
+
+    def read(self, items: ColumnItems) -> Rows:
+        """A number of each target token and of EOS: that of its word; EOS has 1 unless the line has a number more."""
+        sentences = items.sentences
+        words = SideWords(sentences.pipeline.target, sentences.prepared[1])
+        more = items.counts - words.num_words
+        for i in np.flatnonzero(sentences.good & (more != 0) & (more != 1)).tolist():
+            count = words.num_words[i]
+            expected = f"{count}, one for each target word as nmt prepare divides the line, or {count + 1} with one for its end"
+            raise items.error(i, f"{items.counts[i]} numbers; must be {expected}")
+        numbers, ends = items.numbers(), np.cumsum(words.num_tokens + 1)
+        values = np.ones(int(ends[-1]), FLOAT)
+        of_end = (np.cumsum(items.counts) - 1)[more == 1]  # items that are the number of an EOS
+        values[ends[more == 1] - 1] = numbers[of_end]
+        good = np.repeat(sentences.good, words.num_words)
+        starts = words.starts + np.repeat(ends - words.num_tokens - 1, words.num_words)
+        values[expand_ranges(starts[good], words.tokens[good])] = np.repeat(
+            np.delete(numbers, of_end), words.tokens[good]
+        )
+        return Rows(values, (words.num_tokens + 1).astype(np.uint32))
+
+    def counts(self, lengths: NDArray[Any]) -> NDArray[Any]:
+        """See ColumnKind."""
+        counts: NDArray[Any] = lengths[..., 1] + 1  # EOS
+        return counts
+
+    def of_batch(self, rows: Rows) -> NDArray[Any]:
+        """See ColumnKind."""
+        return padded_rows(rows, self.filler, np.float32)
+
+    def ones(self, num_pairs: int, target_length: int) -> Rows:
+        """See ColumnKind."""
+        return Rows(np.ones(num_pairs * target_length, np.float32), np.full(num_pairs, target_length))
+
+    def positions(self, source: int, target: int) -> int:
+        """See ColumnKind."""
+        return target
+
+    def narrowed(self, values: "Tensor", target: int) -> "Tensor":
+        """See ColumnKind."""
+        return values[:, :target]

@@ -1,0 +1,1 @@
+"""Ways to divide text into tokens: one file each."""

@@ -1,0 +1,1 @@
+"""Ways to divide prepared text into tokens, and to learn their vocabularies."""

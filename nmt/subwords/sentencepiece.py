@@ -1,0 +1,35 @@
+"""Subwords and characters by sentencepiece (Kudo and Richardson, 2018)."""
+
+from nmt import register
+from nmt.options import NoOptions
+from nmt.subwords.base import Subword, TrainingText
+from nmt.text.vocabulary import SentencepieceVocabulary, Vocabulary
+
+
+class _Sentencepiece(Subword):
+    vocabulary = SentencepieceVocabulary
+    model_type: str
+
+    def learn(self, text: TrainingText) -> Vocabulary:
+        return text.learn_sentencepiece(self.model_type)
+
+
+@register("subword", "bpe", NoOptions)
+class BytePairs(_Sentencepiece):
+    """Byte-pair encoding (Sennrich et al., 2016), by sentencepiece."""
+
+    model_type = "bpe"
+
+
+@register("subword", "unigram", NoOptions)
+class Unigrams(_Sentencepiece):
+    """Pieces of the most probable segmentation (Kudo, 2018), by sentencepiece."""
+
+    model_type = "unigram"
+
+
+@register("subword", "char", NoOptions)
+class Characters(_Sentencepiece):
+    """Characters, by sentencepiece."""
+
+    model_type = "char"
