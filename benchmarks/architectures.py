@@ -17,8 +17,8 @@ import torch
 
 from nmt import registry
 from nmt.batch import Batch
+from nmt.extensions.fast.nn.products import transpose_weights
 from nmt.models.base import Model, Vocabularies, prepared_scorer
-from nmt.nn.linear import transpose_weights
 from nmt.optimizers.base import parameter_groups
 from nmt.symbols import BOS, EOS, SYMBOLS
 

@@ -32,6 +32,8 @@ from nmt.data.plan import Position
 from nmt.data.shards import PreparedData
 from nmt.device import keep_pages
 from nmt.dist import World
+from nmt.extensions.fast.nn import products
+from nmt.extensions.fast.training_speedups.matmul import product_sizes
 from nmt.models.base import Model, Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.nn import matmul
@@ -39,7 +41,6 @@ from nmt.options import make
 from nmt.plans.corpus import CorpusPlan
 from nmt.symbols import PAD
 from nmt.train.parallel import Objective
-from nmt.train.probe import products
 from nmt.train.update import Updater
 
 # glibc's M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_MAX, as it sets them itself once large blocks were freed
@@ -154,8 +155,8 @@ def main() -> None:
             CrossEntropy, "__call__", loss_of_all_logits
         ),
     }
-    path, ratio = matmul.measured(*products(bench.model))
-    matmul.use(path)
+    path, ratio = products.measured(*product_sizes(bench.model))
+    matmul.use(products.FastProducts(path))
     print(f"products by {path}: oneDNN is {ratio:.2f} times as fast as torch's own here\n")
     print("| step | times as fast with it |\n|---|---|")
 
@@ -196,7 +197,7 @@ def main() -> None:
     told("products in bf16", without(nullcontext, bench.updater, in_bf16))
     told(
         "products in bf16: rows in multiples of 64",
-        without(lambda: patch("nmt.nn.matmul.ROW_MULTIPLE", 1), in_bf16, in_bf16),
+        without(lambda: patch("nmt.extensions.fast.nn.products.ROW_MULTIPLE", 1), in_bf16, in_bf16),
     )
     told("all but the last three", without(lambda: everything(undone.values()), bench.plain))
 

@@ -28,6 +28,7 @@ from typing import NamedTuple
 import torch
 from shapes import SHAPES, flags_of
 
+from nmt.extensions.fast.nn import products
 from nmt.nn import matmul
 
 HERE = Path(__file__).parent
@@ -71,10 +72,10 @@ def matmul_rate(threads: int, precision: str) -> float:
     torch.set_num_threads(threads)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     states, weight = torch.randn(4096, 512).to(dtype), torch.randn(2048, 512).to(dtype)
-    paths = ["torch", "onednn"] if matmul.onednn_available() and precision == "fp32" else ["torch"]
+    paths = ["torch", "onednn"] if products.onednn_available() and precision == "fp32" else ["torch"]
     best = float("inf")
     for path in paths * 10:
-        with matmul.using(path), torch.no_grad():  # type: ignore[arg-type]
+        with matmul.using(products.FastProducts(path)), torch.no_grad():
             began = time.perf_counter()
             matmul.product(states, weight)
             best = min(best, time.perf_counter() - began)

@@ -29,10 +29,10 @@ from nmt.log import log
 from nmt.models.base import Model
 from nmt.models.saved import OPTIONS, ModelFacts, Vocabularies
 from nmt.nn.lora import merged
-from nmt.nn.quantized import empty_rounded, int8_available, quantize
 from nmt.runs import ADAPTER, WEIGHTS, find_model, weights_file
 from nmt.signals import StopCheck
 from nmt.text.pipeline import Pipeline
+from nmt.weight_formats.base import weight_format
 
 TEMPERATURE: Final = "temperature"  # in the manifest of a model that is calibrated
 ADAPTER_BASE: Final = "adapter.json"
@@ -292,16 +292,6 @@ class NoRandomWeights(TorchFunctionMode):
         return function(*arguments, **named)
 
 
-def check_int8(device: torch.device) -> None:
-    """Raise UserError unless torch has 8-bit products on this device."""
-    if device.type != "cpu":
-        raise UserError(f"--device {device}: 8-bit weights are for CPUs (give --device cpu)")
-    if not int8_available():
-        raise UserError(
-            "this torch has no products of 8-bit numbers (give --precision fp32 and a model of 32-bit weights)"
-        )
-
-
 def load_model(folder: Path, device: torch.device) -> LoadedModel:
     """Load the model of a model folder, a checkpoint or a run. On a CPU its weights are mapped from their file.
 
@@ -311,8 +301,8 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
     with log.progress("loading the model"):
         artefact = Artefact(folder, "model", "checkpoint")
         facts = ModelFacts.read(artefact)
-        if facts.weights == "int8":
-            check_int8(device)
+        if (stored := weight_format(facts.weights)) is not None:
+            stored.check(device)
         pipeline = Pipeline.load(artefact)
         sizes = Vocabularies(*pipeline.sizes, pipeline.joint)
         if sizes != facts.vocabularies:
@@ -323,8 +313,8 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
         too_large = ArtefactError(f"{quoted(folder / OPTIONS)}: describes a far larger model than {WEIGHTS} holds")
         with at_most(4 * held, too_large), NoRandomWeights():
             model = build_model(facts, folder)
-        if facts.weights == "int8":
-            quantize(model, empty_rounded)
+        if stored is not None:
+            stored.make_room(model)
         take_weights(model, weights, weights_file(artefact))
         return LoadedModel(model.to(device).eval(), pipeline, facts, folder, _temperature(artefact))
 

@@ -19,7 +19,6 @@ from nmt.errors import UserError, quoted
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 CGROUP_V1_FILES: Final = ("limit_in_bytes", "usage_in_bytes")
 CGROUP_V2_FILES: Final = ("max", "current")
-MAX_COMPILED_GRAPHS: Final = 64  # per function
 CAST_TO: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 _M_TRIM_THRESHOLD: Final = -1  # glibc, malloc.h
@@ -70,13 +69,6 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
     """The context in which products are computed in a 16-bit type, for bf16 and fp16; weights stay float32."""
     return torch.autocast(device.type, CAST_TO.get(precision, torch.bfloat16), enabled=precision in CAST_TO)
-
-
-def allow_graphs() -> None:
-    """Raise torch.compile's limit of 8 graphs per function, after which it silently falls back to uncompiled code."""
-    from torch._dynamo import config
-
-    config.recompile_limit = MAX_COMPILED_GRAPHS
 
 
 class Memory:

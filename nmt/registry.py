@@ -47,6 +47,9 @@ FOLDERS: Final = {
     "start": "starts",
     "noise": "noises",
     "reporter": "reporters",
+    "weight-format": "weight_formats",
+    "search-speedup": "search_speedups",
+    "training-speedup": "training_speedups",
     "storage": "storages",
     "subword": "subwords",
     "filter": "filters",
@@ -460,7 +463,16 @@ def _is_active(cls: Any, options: object) -> bool:
 def active(kind: str, options: object) -> list[Entry]:
     """The parts of a kind that an object of an open options class makes use of, in their `order` and by name."""
     found = [find(kind, name) for name in active_names(kind, options)]
-    return sorted(found, key=lambda entry: (entry.cls.order, entry.name))  # type: ignore[attr-defined]
+    return _in_order(found)
+
+
+def every(kind: str) -> list[Entry]:
+    """All parts of a stacked kind whose parts are always asked, in their `order` and by name."""
+    return _in_order([find(kind, name) for name in names(kind)])
+
+
+def _in_order(entries: list[Entry]) -> list[Entry]:
+    return sorted(entries, key=lambda entry: (entry.cls.order, entry.name))  # type: ignore[attr-defined]
 
 
 # Building

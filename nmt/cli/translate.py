@@ -59,7 +59,7 @@ class FileOptions:
     output: str = opt("-", "file for the translations; - is stdout", aliases=("o",))
 
 
-@registry.open_options_class("pass", "filter", "wrapper", "format", "viewer")
+@registry.open_options_class("pass", "search-speedup", "filter", "wrapper", "format", "viewer")
 class TranslateOptions(TranslatorOptions, FileOptions):
     input_form: Literal["text", "prefix", "phrases", "json"] = opt(
         "text",

@@ -5,7 +5,7 @@ class that the network was registered with too.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 import torch
@@ -32,21 +32,10 @@ class FeedForwardShape(NamedTuple):
     activation: str = "relu"
 
 
-class Balance(NamedTuple):
-    """How evenly the parts of a layer are used on a batch, such as its experts, by name and () each.
-
-    losses: to train with, already weighted; statistics: without gradient
-    """
-
-    losses: Mapping[str, Tensor] = {}
-    statistics: Mapping[str, Tensor] = {}
-
-
 class FeedForward(nn.Module):
     """A function of each position by itself, in a layer of the Transformer.
 
-    auxiliary_losses: names of the losses of its `Balance`. A network that has some is called with `tokens` too, the flat
-        positions (N,) of the tokens or None for all, and returns (output, Balance)
+    auxiliary_losses: names of the losses that it adds to each pass, see nmt.nn.extra_losses
     sizes_depend_on_data: whether the sizes of its products do, so that it cannot be compiled or repeated by a CUDA graph
     residual_outputs: patterns of its weights that are zero in a layer that changes nothing; none if there are no such
     training_options: names of its options that only training reads
@@ -64,7 +53,7 @@ class FeedForward(nn.Module):
         return network
 
     @abstractmethod
-    def forward(self, states: Tensor) -> Any:
+    def forward(self, states: Tensor) -> Tensor:
         """states: (..., D) -> (..., D)"""
 
     @abstractmethod

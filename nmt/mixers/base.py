@@ -38,7 +38,7 @@ class FirstPast(NamedTuple):
 class Mixer(nn.Module):
     """How each position reads others of its text.
 
-    can_be_captured: whether CUDA graphs can repeat its step; that of SelfAttention over entries, see nmt.models.captured
+    can_be_captured: whether CUDA graphs can repeat its step, which is then that of SelfAttention over entries
     residual_outputs: patterns of its weights that are zero in a layer that changes nothing; none if there are no such
     """
 

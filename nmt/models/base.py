@@ -16,13 +16,12 @@ from torch import Tensor, nn
 
 from nmt.batch import Batch, dummy_batch
 from nmt.errors import UserError
-from nmt.feed_forwards.base import Balance
 from nmt.models.options import Tie
 from nmt.models.saved import Vocabularies as Vocabularies  # what every model is built from
 from nmt.nn.cost import count_flops, interpolated_cost
 from nmt.nn.dropout import dropout
-from nmt.nn.linear import ClippedLinear, Linear, Projection
-from nmt.nn.quantized import Int8Linear
+from nmt.nn.extra_losses import ExtraLosses
+from nmt.nn.linear import Projection, prepared
 from nmt.nn.search_state import State as State  # what a Scorer keeps
 from nmt.symbols import PAD
 
@@ -57,12 +56,11 @@ class Output(NamedTuple):
     attention: Tensor | None = None
 
     @classmethod
-    def of_layers(cls, features: Tensor, layers: Sequence[Balance], count: Tensor) -> "Output":
-        """The losses of the experts of all layers, summed, and the means of their statistics, weighted by a count: ()"""
-        layers = [layer for layer in layers if layer.losses]
-        losses = {name: sum(layer.losses[name] for layer in layers) for name in layers[0].losses} if layers else {}
-        statistics = layers[0].statistics if layers else {}
-        means = {name: sum(layer.statistics[name] for layer in layers) / len(layers) for name in statistics}
+    def of_parts(cls, features: Tensor, parts: Sequence[ExtraLosses], count: Tensor) -> "Output":
+        """The losses of all inner parts, summed, and the means of their statistics, weighted by a count: ()"""
+        first = parts[0] if parts else ExtraLosses()
+        losses = {name: sum(part.losses[name] for part in parts) for name in first.losses}
+        means = {name: sum(part.statistics[name] for part in parts) / len(parts) for name in first.statistics}
         terms = [{name: Term(value * count, count) for name, value in each.items()} for each in (losses, means)]
         return cls(features, terms[0], terms[1])
 
@@ -224,25 +222,11 @@ class Model(nn.Module, Scorer):
 
     def prepared_output(self) -> Projection:
         """`output` without gradient for one search, its weights looked up if it is a linear layer."""
-        return self.output.prepared() if isinstance(self.output, Linear | ClippedLinear | Int8Linear) else self.output
+        return prepared(self.output)
 
     def _dropout(self, vectors: Tensor) -> Tensor:
         """Dropout with the probability of the model's option `dropout`, in training."""
         return dropout(vectors, cast(Any, self).options.dropout, self.training)
-
-    def compile_steps(self) -> None:
-        """Compile the layers' search steps with torch.compile, without gradient.
-
-        Raises UserError for a model whose steps cannot be compiled.
-        """
-        raise UserError("--compile: only the layers of a Transformer can be compiled for a search (leave it out)")
-
-    def capture_steps(self) -> None:
-        """Replay the layers' search steps as CUDA graphs (nmt.models.captured), with the weights that they have now.
-
-        Raises UserError for a model whose steps cannot be captured.
-        """
-        raise UserError("--capture: only the layers of a Transformer can be captured for a search (leave it out)")
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
         """Bytes of search state of one hypothesis, its sentence's part included, after `target_length` steps.

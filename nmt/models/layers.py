@@ -10,11 +10,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from nmt.feed_forwards.base import Balance, FeedForward
+from nmt.feed_forwards.base import FeedForward
 from nmt.mixers.base import Mixer, Past
 from nmt.nn.attention import CrossAttention, KeysValues
 from nmt.nn.dropout import dropout
-from nmt.nn.linear import Projection
 
 EPSILON: Final = 1e-6  # of layer normalisation, as in the reference code
 
@@ -47,15 +46,6 @@ class LayerShape:
         return (RMSNorm if self.norm == "rms" else nn.LayerNorm)(self.width, eps=self.epsilon)
 
 
-def _prepared_norm(layer: nn.LayerNorm | RMSNorm) -> Projection:
-    """The function of a norm for one search, without gradient."""
-    if isinstance(layer, RMSNorm):
-        return layer
-    shape, epsilon = list(layer.normalized_shape), layer.eps
-    weight, bias = layer.weight.detach(), layer.bias.detach()
-    return lambda states: torch.layer_norm(states, shape, weight, bias, epsilon)
-
-
 class Residual(nn.Module):
     """A residual connection and a norm around a sub-layer f: norm(x + dropout(f(x))), section 5.4.
 
@@ -68,26 +58,15 @@ class Residual(nn.Module):
         self.dropout = shape.dropout
         self.pre_norm = shape.pre_norm
 
-    def forward(self, states: Tensor, sublayer: Projection) -> Tensor:
-        """(..., D) -> (..., D)"""
-        if self.pre_norm:
-            return states + dropout(sublayer(self.norm(states)), self.dropout, self.training)
-        normed: Tensor = self.norm(states + dropout(sublayer(states), self.dropout, self.training))
+    def before(self, states: Tensor) -> Tensor:
+        """The input of f, by x: (..., D) -> (..., D)"""
+        normed: Tensor = self.norm(states) if self.pre_norm else states
         return normed
 
-    def prepared(self) -> tuple[Projection, Callable[[Tensor, Tensor], Tensor]]:
-        """The functions (x -> input of f) and (x, f's output -> result) of (N, D) for one search, without gradient.
-
-        The second writes into f's output, unless that has fewer bits: the sum has the type of x, as in training.
-        """
-
-        def add(states: Tensor, change: Tensor) -> Tensor:
-            return change.add_(states) if change.dtype == states.dtype else states + change
-
-        norm = _prepared_norm(self.norm)
-        if self.pre_norm:
-            return norm, add
-        return lambda states: states, lambda states, change: norm(add(states, change))
+    def after(self, states: Tensor, change: Tensor) -> Tensor:
+        """The result, by x and the output of f: (..., D). It has the type of x if that has more bits."""
+        result = states + dropout(change, self.dropout, self.training)
+        return result if self.pre_norm else self.norm(result)
 
 
 LayerStep = Callable[[Tensor, Past, Any], tuple[Tensor, Past]]
@@ -96,125 +75,85 @@ DecoderStep = Callable[[Tensor, Past, Any, KeysValues, Tensor], tuple[Tensor, Pa
 """(states, past, context, memory, padding_bias) -> (N, D), and the past; see MixerStep and CrossAttentionStep."""
 
 
-class _Layer(nn.Module):
-    """The base of a layer: a mixer, attention to a memory if it has one, a feed-forward network.
+class EncoderLayer(nn.Module):
+    """Self-attention or another mixer, then the feed-forward network.
 
     self_attention: or another mixer, which has the same name, by which weights are saved
-    causal: whether a position sees no later one
+    causal: whether a position sees no later one, as in a language model
     """
-
-    def __init__(
-        self,
-        shape: LayerShape,
-        self_attention: Mixer,
-        cross_attention: CrossAttention | None,
-        feed_forward: FeedForward,
-        causal: bool,
-    ) -> None:
-        super().__init__()
-        self.causal = causal
-        self.self_attention = self_attention
-        if cross_attention is not None:
-            self.cross_attention = cross_attention
-        self.feed_forward = feed_forward
-        self.self_attention_residual = Residual(shape)
-        if cross_attention is not None:  # in this order, by which an optimizer's state is saved
-            self.cross_attention_residual = Residual(shape)
-        self.feed_forward_residual = Residual(shape)
-
-    def _mix(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        """states: (B, T, D) -> (B, T, D). mask: see Mixer"""
-        summed: Tensor = self.self_attention_residual(states, lambda x: self.self_attention(x, mask, self.causal))
-        return summed
-
-    def _feed_forward(self, states: Tensor, tokens: Tensor | None) -> tuple[Tensor, Balance]:
-        """states: (B, T, D) -> (B, T, D), and the balance of the network. tokens: see FeedForward"""
-        network, balance = self.feed_forward, Balance()
-        if not network.auxiliary_losses:
-            return self.feed_forward_residual(states, network), balance
-
-        def sublayer(inputs: Tensor) -> Tensor:
-            nonlocal balance
-            output: Tensor
-            output, balance = network(inputs, tokens)
-            return output
-
-        summed: Tensor = self.feed_forward_residual(states, sublayer)
-        return summed, balance
-
-
-class EncoderLayer(_Layer):
-    """Self-attention or another mixer, then the feed-forward network. causal: as in a language model"""
 
     def __init__(
         self, shape: LayerShape, self_attention: Mixer, feed_forward: FeedForward, causal: bool = False
     ) -> None:
-        super().__init__(shape, self_attention, None, feed_forward, causal)
+        super().__init__()
+        self.causal = causal
+        self.self_attention, self.feed_forward = self_attention, feed_forward
+        self.self_attention_residual, self.feed_forward_residual = Residual(shape), Residual(shape)
 
-    def forward(
-        self, states: Tensor, mask: Tensor | None = None, tokens: Tensor | None = None
-    ) -> tuple[Tensor, Balance]:
-        """states: (B, S, D) -> (B, S, D), and the balance of its feed-forward network.
-
-        mask: (B, 1, 1, S), False at padding; without effect in a causal layer
-        tokens: (N,) flat positions of the tokens; None for all; see FeedForward
-        """
-        return self._feed_forward(self._mix(states, mask), tokens)
+    def forward(self, states: Tensor, mask: Tensor | None = None) -> Tensor:
+        """states: (B, S, D) -> (B, S, D). mask: (B, 1, 1, S), False at padding; without effect in a causal layer"""
+        mixing, feeding = self.self_attention_residual, self.feed_forward_residual
+        states = mixing.after(states, self.self_attention(mixing.before(states), mask, self.causal))
+        return feeding.after(states, self.feed_forward(feeding.before(states)))
 
     def search_step(self) -> LayerStep:
         """A causal layer for one search, without gradient: (states, past, context) -> (N, D), and the past."""
         mix, feed_forward = self.self_attention.search_step(), self.feed_forward.prepared()
-        mixer_input, mixer_result = self.self_attention_residual.prepared()
-        feed_forward_input, feed_forward_result = self.feed_forward_residual.prepared()
+        mixing, feeding = self.self_attention_residual, self.feed_forward_residual
 
         def step(states: Tensor, past: Past, context: Any) -> tuple[Tensor, Past]:
-            change, past = mix(mixer_input(states), past, context)
-            states = mixer_result(states, change)
-            return feed_forward_result(states, feed_forward(feed_forward_input(states))), past
+            change, past = mix(mixing.before(states), past, context)
+            states = mixing.after(states, change)
+            return feeding.after(states, feed_forward(feeding.before(states))), past
 
         return step
 
 
-class DecoderLayer(_Layer):
-    """Masked self-attention or another mixer, attention to the encoder's output, then the feed-forward network."""
+class DecoderLayer(nn.Module):
+    """Masked self-attention or another mixer, attention to the encoder's output, then the feed-forward network.
 
-    cross_attention: CrossAttention
+    self_attention: see EncoderLayer
+    """
 
     def __init__(
         self, shape: LayerShape, self_attention: Mixer, cross_attention: CrossAttention, feed_forward: FeedForward
     ) -> None:
-        super().__init__(shape, self_attention, cross_attention, feed_forward, True)
+        super().__init__()
+        self.self_attention, self.cross_attention = self_attention, cross_attention
+        self.feed_forward = feed_forward
+        self.self_attention_residual = Residual(shape)
+        self.cross_attention_residual = Residual(shape)
+        self.feed_forward_residual = Residual(shape)
 
-    def forward(
-        self, states: Tensor, memory: Tensor, mask: Tensor | None, tokens: Tensor | None = None
-    ) -> tuple[Tensor, Balance]:
-        """states: (B, T, D) -> (B, T, D), and the balance of its feed-forward network.
+    def forward(self, states: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
+        """states: (B, T, D) -> (B, T, D). memory: (B, S, D); mask: (B, 1, 1, S), False at padding of the source
 
-        memory: (B, S, D); mask: (B, 1, 1, S), False at padding of the source; tokens: of the target, see EncoderLayer
         Mixing needs no mask for padding of the target: it follows the tokens, and no position looks ahead.
         """
-        states = self._mix(states, None)
+        mixing, crossing, feeding = self._residuals
+        states = mixing.after(states, self.self_attention(mixing.before(states), None, True))
         keys_values = self.cross_attention.project_memory(memory)
-        states = self.cross_attention_residual(states, lambda x: self.cross_attention(x, keys_values, mask))
-        return self._feed_forward(states, tokens)
+        states = crossing.after(states, self.cross_attention(crossing.before(states), keys_values, mask))
+        return feeding.after(states, self.feed_forward(feeding.before(states)))
 
     def search_step(self) -> DecoderStep:
         """The layer for one search, without gradient."""
         mix, attend = self.self_attention.search_step(), self.cross_attention.search_step()
-        feed_forward = self.feed_forward.prepared()
-        mixer_input, mixer_result = self.self_attention_residual.prepared()
-        cross_input, cross_result = self.cross_attention_residual.prepared()
-        feed_forward_input, feed_forward_result = self.feed_forward_residual.prepared()
+        feed_forward, (mixing, crossing, feeding) = self.feed_forward.prepared(), self._residuals
 
         def step(
             states: Tensor, past: Past, context: Any, memory: KeysValues, padding_bias: Tensor
         ) -> tuple[Tensor, Past]:
-            change, past = mix(mixer_input(states), past, context)
-            states = mixer_result(states, change)
-            states = cross_result(states, attend(cross_input(states), memory, padding_bias))
-            return feed_forward_result(states, feed_forward(feed_forward_input(states))), past
+            change, past = mix(mixing.before(states), past, context)
+            states = mixing.after(states, change)
+            states = crossing.after(states, attend(crossing.before(states), memory, padding_bias))
+            return feeding.after(states, feed_forward(feeding.before(states))), past
 
         return step
+
+    @property
+    def _residuals(self) -> tuple[Residual, Residual, Residual]:
+        return self.self_attention_residual, self.cross_attention_residual, self.feed_forward_residual
 
 
 def residual_outputs(layers: Sequence[EncoderLayer | DecoderLayer]) -> Sequence[str]:

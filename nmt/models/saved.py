@@ -12,7 +12,7 @@ from nmt.errors import ArtefactError, expecting, quoted
 from nmt.options import as_dict
 
 OPTIONS: Final = "options.json"
-WEIGHT_FORMATS: Final = ("fp32", "int8")
+FLOAT32: Final = "fp32"
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class ModelFacts:
     """The content of options.json, from which the network is built again (`nmt.checkpoint.build_model`).
 
     model: registered name; options: of its options class; vocabularies: source and target size, and joint
-    weights: number format, of WEIGHT_FORMATS; int8 is that of nmt.nn.quantized
+    weights: fp32, or the name of a weight format (nmt.weight_formats.base)
     """
 
     model: str
     options: Mapping[str, Any]
     vocabularies: Vocabularies
-    weights: str = "fp32"  # absent in older folders
+    weights: str = FLOAT32  # absent in older folders
 
     @classmethod
     def of(cls, name: str, options: Any, vocabularies: Vocabularies) -> "ModelFacts":
@@ -52,7 +52,7 @@ class ModelFacts:
             facts = msgspec.convert(content, cls)
         if asdict(facts.vocabularies) != (given := content["vocabularies"]):  # which has further entries
             raise ArtefactError(f"{quoted(artefact.folder / OPTIONS)}: not a model's vocabularies: {quoted(given)}")
-        if facts.weights not in WEIGHT_FORMATS:
-            found = f"has weights of '{quoted(facts.weights)}', this nmt reads {' and '.join(WEIGHT_FORMATS)}"
+        if facts.weights not in (known := [FLOAT32, *registry.names("weight-format")]):
+            found = f"has weights of '{quoted(facts.weights)}', this nmt reads {' and '.join(known)}"
             raise ArtefactError(f"{quoted(artefact.folder)}: {found} (use the nmt that wrote it)")
         return replace(facts, options=registry.completed("model", facts.model, facts.options))

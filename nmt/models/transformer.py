@@ -4,40 +4,42 @@ Where the paper is silent, the reference code decides: initialisation, epsilon o
 """
 
 import math
-from functools import cached_property, partial
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from nmt import UserError, register, registry
+from nmt import register, registry
 from nmt.batch import Batch, predicting_positions, token_positions
-from nmt.device import allow_graphs
-from nmt.feed_forwards.base import Balance, FeedForward, FeedForwardShape
+from nmt.feed_forwards.base import FeedForward, FeedForwardShape
 from nmt.mixers.base import Mixer, Past
-from nmt.mixers.self_attention import SelfAttention
 from nmt.models.base import FLOAT32_BYTES, Model, Output, Scorer, State, Vocabularies, embedding, embeddings
-from nmt.models.captured import STATE_COPIES, CapturedSteps
 from nmt.models.layers import DecoderLayer, DecoderStep, EncoderLayer, LayerShape, residual_outputs
 from nmt.models.options import TransformerOptions
 from nmt.nn.attention import AttentionShape, CrossAttention, recording
 from nmt.nn.cost import linear_flops
+from nmt.nn.extra_losses import at_tokens, collecting
 from nmt.nn.linear import Linear, Projection
-from nmt.nn.quantized import Int8Linear
 from nmt.positions.base import PositionEncoding
 from nmt.symbols import EOS, PAD
 
 
 @register("model", "transformer", TransformerOptions)
 class Transformer(Model):
-    """The Transformer of "Attention Is All You Need": attention alone, in an encoder and a decoder."""
+    """The Transformer of "Attention Is All You Need": attention alone, in an encoder and a decoder.
+
+    new_search: builds the Scorer of a search; a faster way to search may take the place of TransformerSearch
+    state_copies: memory of a search by that of its state
+    """
 
     can_be_captured = True
+    state_copies: int = 1
 
     def __init__(self, options: TransformerOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
-        self.compiled_layers: list[DecoderStep] = []
-        self.captured_steps: CapturedSteps | None = None
+        self.new_search: Callable[[Transformer, Projection], Scorer] = TransformerSearch
         self.alignment_layer = options.decoder_layers - 1  # benchmarks/alignment.py measured it (docs/measurements.md)
         o, self.options, self.width = options, options, options.d_model
         self.depths: tuple[int, int] = (o.encoder_layers, o.decoder_layers)
@@ -101,18 +103,29 @@ class Transformer(Model):
     def forward(self, batch: Batch) -> Output:
         """See Model; all target positions at once (section 3.1)."""
         mask = self._visible(batch.source)  # B 1 1 S
-        memory, balances = self._encode(batch.source, mask)  # B S D
-        positions = self.target_positions(0, batch.target_input.shape[1])  # T D
-        states = self.embed(self.target_embedding(batch.target_input), positions)  # B T D
-        tokens = predicting_positions(batch.target_input) if self.auxiliary_losses else None
+        with collecting() as losses:
+            memory = self._encode(batch.source, mask)  # B S D
+            states, attention = self._decode(batch.target_input, memory, mask)
+        return Output.of_parts(states, losses, batch.num_target_tokens)._replace(attention=attention)
+
+    def _encode(self, source: Tensor, mask: Tensor) -> Tensor:
+        """source: (B, S); mask: (B, 1, 1, S) -> memory (B, S, D)"""
+        states = self.embed(self.source_embedding(source), self.source_positions(0, source.shape[1]))  # B S D
+        with at_tokens(token_positions(source) if self.auxiliary_losses else None):
+            for layer in self.encoder_layers:
+                states = layer(states, mask)
+        return self.encoder_norm(states)  # type: ignore[no-any-return]
+
+    def _decode(self, target: Tensor, memory: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
+        """target: (B, T) that is read -> features (B, T, D), and the attention (B, T, S) of `alignment_layer`, if watched"""
+        states = self.embed(self.target_embedding(target), self.target_positions(0, target.shape[1]))  # B T D
         attention = None
-        for i, layer in enumerate(self.decoder_layers):
-            with recording(self.watched and i == self.alignment_layer) as weights:
-                states, balance = layer(states, memory, mask, tokens)
-            attention = weights[-1].mean(1) if weights else attention  # of the memory, mean over heads: B T S
-            balances.append(balance)
-        output = Output.of_layers(self.decoder_norm(states), balances, batch.num_target_tokens)
-        return output._replace(attention=attention)
+        with at_tokens(predicting_positions(target) if self.auxiliary_losses else None):
+            for i, layer in enumerate(self.decoder_layers):
+                with recording(self.watched and i == self.alignment_layer) as weights:
+                    states = layer(states, memory, mask)
+                attention = weights[-1].mean(1) if weights else attention  # of the memory, mean over heads
+        return self.decoder_norm(states), attention
 
     def embed(self, vectors: Tensor, positions: Tensor | float) -> Tensor:
         """sqrt(d_model) * embedding + position, then dropout (sections 3.4, 3.5 and 5.4).
@@ -128,15 +141,6 @@ class Transformer(Model):
             mask = mask & (source != EOS)
             mask[:, 0] = True
         return mask[:, None, None, :]
-
-    def _encode(self, source: Tensor, mask: Tensor) -> tuple[Tensor, list[Balance]]:
-        """source: (B, S); mask: (B, 1, 1, S) -> memory (B, S, D), and the balance of each layer's experts"""
-        states = self.embed(self.source_embedding(source), self.source_positions(0, source.shape[1]))  # B S D
-        tokens, balances = token_positions(source) if self.auxiliary_losses else None, []
-        for layer in self.encoder_layers:
-            states, balance = layer(states, mask, tokens)
-            balances.append(balance)
-        return self.encoder_norm(states), balances
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Each linear layer reads each position once; masked attention scores are computed, and count."""
@@ -160,7 +164,7 @@ class Transformer(Model):
     def start(self, source: Tensor) -> State:
         """See Scorer. Per sentence: each layer's keys and values of the memory; and the past of each mixer."""
         mask = self._visible(source)  # B 1 1 S
-        memory, _ = self._encode(source, mask)
+        memory = self._encode(source, mask)
         padding_bias = mask.new_zeros(mask.shape, dtype=torch.float32).masked_fill_(~mask, -math.inf)  # B 1 1 S
         groups = self.decoder_layers[0].cross_attention.shape.groups
         sentences = {"padding_bias": padding_bias.expand(-1, groups, -1, -1)}
@@ -176,84 +180,60 @@ class Transformer(Model):
         return State(sentences, hypotheses)
 
     def prepared(self, output: Projection | None = None) -> Scorer:
-        return TransformerSearch(self, output or self.prepared_output())
+        return self.new_search(self, output or self.prepared_output())
 
     def prepared_layers(self) -> list[DecoderStep]:
         """The search step of each decoder layer, its weights looked up."""
         steps = [cast(DecoderLayer, layer).search_step() for layer in self.decoder]
         return steps * (self.options.decoder_layers // len(steps))
 
-    def compile_steps(self) -> None:
-        """See Model. One graph serves all lengths and batch sizes, but a batch of one, which has its own."""
-        if any(isinstance(module, Int8Linear) for module in self.modules()):
-            raise UserError("--compile: torch cannot compile products of 8-bit weights (leave it out)")
-        if any(layer.feed_forward.sizes_depend_on_data for layer in self.decoder_layers):
-            raise UserError(
-                f"--compile: the sizes of products with --ffn {self.options.ffn} depend on the text (leave it out)"
-            )
-        allow_graphs()
-        self.compiled_layers = [torch.compile(step, dynamic=True) for step in self.prepared_layers()]
-
-    def capture_steps(self) -> None:
-        """See Model."""
-        for layer in self.decoder_layers:
-            if not layer.self_attention.can_be_captured or layer.feed_forward.sizes_depend_on_data:
-                raise UserError("--capture: needs plain self-attention, and products of fixed sizes (leave it out)")
-        self.captured_steps = CapturedSteps(self.prepared_layers())
-
     def state_bytes(self, source_length: int, target_length: int) -> int:
-        """See Model: float32 keys and values of the memory, the bias of padding, and the past; in buffers too, if captured."""
+        """See Model: float32 keys and values of the memory, the bias of padding, and the past."""
         layer, layers = self.decoder_layers[0], self.options.decoder_layers
         shape = layer.cross_attention.shape
         of_memory = shape.groups * source_length * (layers * (shape.keys + shape.values) + 1)
         numbers = of_memory + layers * layer.self_attention.state_numbers(target_length)
-        return FLOAT32_BYTES * numbers * (1 if self.captured_steps is None else STATE_COPIES)
+        return FLOAT32_BYTES * numbers * self.state_copies
 
 
 class TransformerSearch(Scorer):
     """A Transformer as the Scorer of one search, with its weights looked up.
 
-    output: see Model.prepared
+    output: see Model.prepared; layers: the search step of each decoder layer; None to look them up
     """
 
-    def __init__(self, model: Transformer, output: Projection) -> None:
+    def __init__(self, model: Transformer, output: Projection, layers: Sequence[DecoderStep] | None = None) -> None:
         self.model, self.output = model, output
-        self._layers = model.compiled_layers or model.prepared_layers()
-        self._captured = None if model.captured_steps is None else model.captured_steps.acquire(self)
-
-    @cached_property
-    def _recording_layers(self) -> list[DecoderStep]:
-        """Layers that record attention, as compiled ones do not."""
-        return self.model.prepared_layers() if self.model.compiled_layers else self._layers
+        self._layers = model.prepared_layers() if layers is None else layers
 
     def start(self, source: Tensor) -> State:
         """See Scorer."""
         return self.model.start(source)
 
+    def embed(self, tokens: Tensor, state: State) -> Tensor:
+        """tokens: (N,) that a step reads -> (N, D), the input of the lowest layer. state: before the step"""
+        model = self.model
+        return model.embed(model.target_embedding(tokens), model.target_positions(state.length, 1))
+
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """See Scorer: each layer reads the next position, and its past is one step longer."""
         model, memory = self.model, state.sentences
         mixer, B = model.decoder_layers[0].self_attention, len(memory["padding_bias"])
-        states = model.embed(model.target_embedding(tokens), model.target_positions(state.length, 1))  # N D
-        if self._captured is not None and not state.watched:
-            used, visible = state.num_entries, cast(SelfAttention, mixer).visible_entries(tokens, state, B)
-            states, memory = self._captured(states, memory, visible, used)
-            return self._log_probs(states), state.after(memory, {}, None)
+        states = self.embed(tokens, state)  # N D
         context = mixer.before_step(tokens, state, B)
         padding_bias = memory["padding_bias"].flatten(0, 1)  # BG 1 S
         after, attention = dict[str, Tensor](), None
-        layers = self._recording_layers if state.watched else self._layers
-        pasts = _by_layer(memory | state.hypotheses, len(layers))
-        for i, (layer, past) in enumerate(zip(layers, pasts, strict=True)):
+        pasts = _by_layer(memory | state.hypotheses, len(self._layers))
+        for i, (layer, past) in enumerate(zip(self._layers, pasts, strict=True)):
             of_memory = past.pop("memory_keys"), past.pop("memory_values")
             with recording(state.watched and i == model.alignment_layer) as weights:
                 states, past = layer(states, past, context, of_memory, padding_bias)
             attention = weights[-1].mean(1).flatten(0, 1) if weights else attention  # N S
             after |= {f"{i}.{name}": tensor for name, tensor in past.items()}
         hypotheses = {name: after.pop(name) for name in state.hypotheses}
-        return self._log_probs(states), state.after(memory | after, hypotheses, attention)
+        return self.log_probs(states), state.after(memory | after, hypotheses, attention)
 
-    def _log_probs(self, states: Tensor) -> Tensor:
+    def log_probs(self, states: Tensor) -> Tensor:
         """states (N, D) of the top layer -> (N, V)"""
         return self.model.log_probs(self.model.decoder_norm(states), self.output)
 

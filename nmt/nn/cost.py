@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from nmt.nn.matmul import using
+from nmt.nn.matmul import Products, using
 
 MIN_MEASURED_LENGTH: Final = 8  # the shortest of the three lengths that are measured
 LENGTH_STRIDE: Final = 8  # between them
@@ -40,7 +40,7 @@ def count_flops(call: Callable[[], object]) -> int:
     matrix_times_vector = {torch.ops.aten.mv: lambda matrix, *_, **__: 2 * prod(matrix)}
     counter = FlopCounterMode(display=False, custom_mapping=matrix_times_vector)
     # Without gradients torch 2.13's counter fails where a layer returns a view of its weights.
-    with sdpa_kernel(SDPBackend.MATH), using("torch"), _plain_recurrence(), torch.enable_grad(), counter:
+    with sdpa_kernel(SDPBackend.MATH), using(Products()), _plain_recurrence(), torch.enable_grad(), counter:
         call()
     return int(counter.get_total_flops())
 

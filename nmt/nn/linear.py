@@ -1,4 +1,4 @@
-"""Linear layers by the fastest implementation of matrix products (nmt.nn.matmul)."""
+"""Linear layers by the implementation of matrix products that is in use (nmt.nn.matmul)."""
 
 import math
 from collections.abc import Callable
@@ -64,25 +64,10 @@ class ClippedLinear(nn.Module):
         return ClippedLinear(self.linear.rows(rows), self.limit)
 
 
-def transpose_weights(model: nn.Module) -> None:
-    """Store the weights of linear layers by input, not by output, so that a product of few rows reads memory in order.
-
-    Values and shapes stay. A weight that is tied to an embedding is stored twice. A model of which anything is trained is
-    left as it is.
-    """
-    if any(parameter.requires_grad for parameter in model.parameters()):
-        return
-    for layer in model.modules():
-        if isinstance(layer, Linear):
-            layer.weight = nn.Parameter(layer.weight.detach().t().contiguous().t(), requires_grad=False)
-
-
-def choose_matmuls(model: nn.Module) -> None:
-    """Measure the fastest implementation for each shape of a model's linear layers, if `auto` is in use."""
-    if matmul.current() == "auto":
-        for layer in model.modules():
-            if isinstance(layer, Linear):
-                matmul.choose_matmul(layer.weight, layer.bias)
+def prepared(layer: nn.Module) -> Projection:
+    """A layer for one search: its `prepared()`, if it has that, or itself."""
+    own: Callable[[], Projection] = getattr(layer, "prepared", lambda: layer)
+    return own()
 
 
 def remove_weight_norm(model: nn.Module) -> None:

@@ -1,320 +1,100 @@
-"""Matrix products on a CPU: float32 by torch's BLAS, oneDNN or numpy's BLAS, 16-bit ones by oneDNN.
+"""Matrix products of linear layers: torch's, or those of a faster implementation in their place.
 
-torch multiplies float32 by the BLAS it was built with, and calls oneDNN for other types only. Which implementation is
-fastest, up to twice as fast as another, depends on the processor and the shape, so it is measured.
-Dimensions: N rows, M of them after padding, D inputs, E outputs.
+Dimensions: N rows, D inputs, E outputs.
 """
 
-import math
-import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
-from statistics import median
-from typing import Any, Final, Literal
+from contextlib import contextmanager
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-Matmul = Literal["torch", "onednn"]
-# Without gradients also numpy, and `auto`: for each shape the implementation that was measured as fastest.
-InferenceMatmul = Literal["auto", "torch", "onednn", "numpy"]
-Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-ContextFactory = Callable[[], AbstractContextManager[object]]
 
-MIN_SPEEDUP: Final = 1.2  # of oneDNN over torch for it to be chosen, so that noise does not decide
-MAX_RELATIVE_DIFFERENCE: Final = 1e-5  # to the largest number; more means a lower precision than float32
-TRAINING_MEASUREMENT_SECONDS: Final = 0.5
-MIN_TRAINING_ROUNDS: Final = 7  # because other processes may be busy on the same cores
-INFERENCE_ROUNDS: Final = 3
-INFERENCE_ROWS: Final = 128  # of a measured product
-ROW_MULTIPLE: Final = 64  # 16-bit products on a CPU have a multiple of this many rows, or fewer
-MIN_ROWS: Final = 64  # with fewer, memory bounds the product, and torch computes it
+class Products:
+    """The products by torch. A faster implementation overrides methods, and `use` puts it in place of these.
 
-_current: InferenceMatmul = "torch"
-_fastest: dict[tuple[int, int, bool], InferenceMatmul] = {}  # by shape of the weight, and whether there is a bias
+    Under autocast on a CPU the factors are rounded and the result is float32, so that the operations that follow are
+    float32 too: a CPU has fast 16-bit products, but no other fast 16-bit operations.
+    """
+
+    def product(self, states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """See `product`."""
+        output = linear(states, weight, bias)
+        return output.float() if is_cast(states) else output
+
+    def prepared_product(self, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+        """See `prepared_product`."""
+        if torch.is_autocast_enabled(weight.device.type):  # which would cast the weight at each call
+            dtype = torch.get_autocast_dtype(weight.device.type)
+            weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
+        transposed, rounds = weight.t(), is_cast(weight)
+
+        def product(states: Tensor) -> Tensor:
+            states = states.to(weight.dtype) if rounds else states
+            output = torch.mm(states, transposed) if bias is None else torch.addmm(bias, states, transposed)
+            return output.float() if rounds else output
+
+        return product
+
+    def add_product(self, sums: Tensor, left: Tensor, right: Tensor) -> None:
+        """See `add_product`."""
+        if torch.is_autocast_enabled(sums.device.type):
+            sums += left.t() @ right
+        else:
+            sums.addmm_(left.t(), right)
+
+    def product_back(self, gradient: Tensor, weight: Tensor) -> Tensor:
+        """See `product_back`."""
+        output = gradient @ weight
+        return output.float() if is_cast(gradient) else output
 
 
-def current() -> InferenceMatmul:
-    """The implementation of float32 products on a CPU in use."""
+_current = Products()
+
+
+def current() -> Products:
+    """The implementation of products in use."""
     return _current
 
 
-def use(implementation: InferenceMatmul) -> None:
-    """Set the implementation of float32 products on a CPU. With gradients enabled, `auto` and `numpy` mean torch."""
+def use(products: Products) -> None:
+    """Set the implementation of products."""
     global _current
-    _current = implementation
+    _current = products
 
 
 @contextmanager
-def using(implementation: InferenceMatmul) -> Iterator[None]:
-    """Set the implementation of float32 products on a CPU within this context."""
+def using(products: Products) -> Iterator[None]:
+    """Set the implementation of products within this context."""
     previous = current()
-    use(implementation)
+    use(products)
     try:
         yield
     finally:
         use(previous)
 
 
-def onednn_available() -> bool:
-    """Whether this torch can multiply float32 by oneDNN."""
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-
-
 def product(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """states (..., D) times the transpose of weight (E, D), plus bias (E,): (..., E)
-
-    Under autocast on a CPU the factors are rounded and the result is float32, so that the operations that follow are
-    float32 too: a CPU has fast 16-bit products, but no other fast 16-bit operations.
-    """
-    output: Tensor
-    if _is_cast(states) and torch.compiler.is_compiling():
-        output = linear(states, weight, bias).float()
-    elif _is_cast(states):
-        output = _CastProduct.apply(states, weight, bias, torch.get_autocast_dtype("cpu"))  # type: ignore[no-untyped-call]
-    elif _current == "torch" or not _has_choice(states):
-        output = linear(states, weight, bias)
-    elif _current == "onednn":
-        output = _OnednnProduct.apply(states, weight, bias)  # type: ignore[no-untyped-call]
-    elif torch.is_grad_enabled() or states.numel() < MIN_ROWS * states.shape[-1]:
-        output = linear(states, weight, bias)
-    else:
-        output = _IMPLEMENTATIONS[_chosen(weight, bias)](states, weight, bias)
-    return output
+    """states (..., D) times the transpose of weight (E, D), plus bias (E,): (..., E)"""
+    return _current.product(states, weight, bias)
 
 
 def prepared_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """`product` of (N, D) with a fixed weight, without gradient: its type and implementation are chosen once.
-
-    weight: (E, D); bias: (E,) or None
-    """
-    if torch.is_autocast_enabled(weight.device.type):  # which would cast the weight at each call
-        dtype = torch.get_autocast_dtype(weight.device.type)
-        weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
-    transposed = weight.t()
-
-    def by_torch(states: Tensor) -> Tensor:
-        return torch.mm(states, transposed) if bias is None else torch.addmm(bias, states, transposed)
-
-    if _is_cast(weight):
-        return lambda states: by_torch(states.to(weight.dtype)).float()
-    chosen = _chosen(weight, bias)
-    if chosen == "torch" or not _has_choice(weight):
-        return by_torch
-    implementation = _IMPLEMENTATIONS[chosen]
-    return lambda states: by_torch(states) if len(states) < MIN_ROWS else implementation(states, weight, bias)
+    """`product` of (N, D) with a fixed weight (E, D), without gradient: its type and implementation are chosen once."""
+    return _current.prepared_product(weight, bias)
 
 
 def add_product(sums: Tensor, left: Tensor, right: Tensor) -> None:
     """sums (E, D) += the transpose of left (N, E) times right (N, D), without gradient."""
-    if _is_cast(sums):
-        dtype = torch.get_autocast_dtype("cpu")
-        sums += _rounded(left, dtype).t() @ _rounded(right, dtype)
-    elif torch.is_autocast_enabled(sums.device.type):
-        sums += left.t() @ right
-    elif _current == "onednn" and _has_choice(right):
-        sums += _onednn_of_rows(left, right)
-    else:
-        sums.addmm_(left.t(), right)
+    _current.add_product(sums, left, right)
 
 
 def product_back(gradient: Tensor, weight: Tensor) -> Tensor:
     """gradient (N, E) times weight (E, D), without gradient: (N, D)"""
-    if _is_cast(gradient):
-        dtype = torch.get_autocast_dtype("cpu")
-        return _float32_of(_rounded(gradient, dtype) @ weight.to(dtype), gradient.shape)
-    by_onednn = _current == "onednn" and _has_choice(gradient)
-    return _onednn(gradient, weight.t(), None) if by_onednn else gradient @ weight
+    return _current.product_back(gradient, weight)
 
 
-def _is_cast(states: Tensor) -> bool:
+def is_cast(states: Tensor) -> bool:
     """Whether autocast rounds the factors of a product, on a CPU; it leaves float64 alone."""
     return states.device.type == "cpu" and torch.is_autocast_enabled("cpu") and states.dtype != torch.float64
-
-
-def _has_choice(states: Tensor) -> bool:
-    """Whether a product is of float32 on a CPU, which several implementations compute."""
-    return states.dtype == torch.float32 and states.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-
-
-def _rounded(rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """Rows (N, D) in a 16-bit type, padded by zeros to a multiple of ROW_MULTIPLE if there are as many: (M, D)
-
-    oneDNN generates code for each new shape, which takes longer than the product of a micro-batch.
-    """
-    count = len(rows)
-    padding = -count % ROW_MULTIPLE if count >= ROW_MULTIPLE else 0
-    rounded = rows.new_empty(count + padding, rows.shape[1], dtype=dtype)
-    rounded[:count].copy_(rows)
-    rounded[count:].zero_()
-    return rounded
-
-
-def _float32_of(rows: Tensor, shape: torch.Size) -> Tensor:
-    """The first rows of a padded product (M, E) as float32: (..., E). shape: (..., D), of the states before padding"""
-    # Not a view of the product: gates of LSTMs are masked in place.
-    output = rows.new_empty(*shape[:-1], rows.shape[1], dtype=torch.float32)
-    output.view(-1, rows.shape[1]).copy_(rows[: shape[:-1].numel()])
-    return output
-
-
-class _CastProduct(torch.autograd.Function):
-    """The product of factors rounded to `dtype`, and its gradient likewise; the results are float32."""
-
-    @staticmethod
-    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-        rows, weight = _rounded(states.reshape(-1, states.shape[-1]), dtype), weight.to(dtype)
-        ctx.save_for_backward(rows, weight)
-        return _float32_of(linear(rows, weight, None if bias is None else bias.to(dtype)), states.shape)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        states, weight = ctx.saved_tensors
-        of_rows, needed = gradient.reshape(-1, gradient.shape[-1]), ctx.needs_input_grad  # N E
-        of_states = of_weight = None
-        if needed[0] or needed[1]:
-            rows = _rounded(of_rows, weight.dtype)  # M E
-        if needed[0]:
-            of_states = _float32_of(rows @ weight, gradient.shape)
-        if needed[1]:
-            of_weight = (rows.t() @ states).float()
-        return of_states, of_weight, of_rows.sum(0) if needed[2] else None, None
-
-
-# Implementations: states (..., D), weight (E, D), bias (E,) or None -> (..., E)
-
-
-def _onednn(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """By oneDNN, which cannot multiply empty tensors, and packs a weight of any strides."""
-    if not states.numel() or not weight.numel():
-        return linear(states, weight, bias)
-    output: Tensor = torch.ops.mkldnn._linear_pointwise(states.contiguous(), weight, bias, "none", [], "")
-    return output
-
-
-def _numpy(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """By numpy's BLAS, without gradient."""
-    rows = states.reshape(-1, states.shape[-1])  # N D
-    output = torch.empty(len(rows), len(weight))
-    np.dot(rows.detach().numpy(), weight.detach().numpy().T, out=output.numpy())
-    if bias is not None:
-        output += bias
-    return output.view(*states.shape[:-1], -1)
-
-
-_IMPLEMENTATIONS: Final[dict[InferenceMatmul, Product]] = {"torch": linear, "numpy": _numpy}
-if onednn_available():
-    _IMPLEMENTATIONS["onednn"] = _onednn
-
-
-def _onednn_of_rows(left: Tensor, right: Tensor) -> Tensor:
-    """The transpose of left (N, E) times right (N, D) by oneDNN: (E, D)"""
-    # oneDNN needs its first factor transposed, which torch is slow at: the smaller of `left`, or `right` with the product
-    if left.numel() <= right.numel() + left.shape[1] * right.shape[1]:
-        return _onednn(left.t(), right.t(), None)
-    return _onednn(right.t(), left.t(), None).t().contiguous()
-
-
-class _OnednnProduct(torch.autograd.Function):
-    """The product by oneDNN, and its gradient likewise."""
-
-    @staticmethod
-    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(states, weight)
-        product = _onednn(
-            states.reshape(-1, states.shape[-1]), weight, bias
-        )  # of (T, B, D) it is a view, which nothing may change
-        return torch.ops.aten._unsafe_view(product, [*states.shape[:-1], len(weight)])  # type: ignore[no-any-return]
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        states, weight = ctx.saved_tensors
-        rows, flat = gradient.reshape(-1, gradient.shape[-1]), states.reshape(-1, states.shape[-1])  # N E, N D
-        needed = ctx.needs_input_grad
-        of_states = _onednn(rows, weight.t(), None).view_as(states) if needed[0] else None
-        of_weight = _onednn_of_rows(rows, flat) if needed[1] else None
-        return of_states, of_weight, rows.sum(0) if needed[2] else None
-
-
-# Measurements
-
-
-def measured(rows: int, inputs: int, outputs: int) -> tuple[Matmul, float]:
-    """The faster implementation of (rows, inputs) x (inputs, outputs) with gradients, and the speedup of oneDNN over torch.
-
-    Each round has another number of rows, as micro-batches have: oneDNN generates code for each shape.
-    """
-    if not onednn_available():
-        return "torch", 0.0
-    states, weight = torch.randn(rows, inputs, requires_grad=True), torch.randn(outputs, inputs, requires_grad=True)
-    with torch.no_grad():
-        if not _is_float32(_onednn(states, weight, None), linear(states, weight)):
-            return "torch", 0.0
-
-    speedup = _speedup(states, weight, partial(using, "torch"), partial(using, "onednn"))
-    return ("onednn" if speedup >= MIN_SPEEDUP else "torch"), speedup
-
-
-def speedup_of_type(dtype: torch.dtype, rows: int, inputs: int, outputs: int) -> float:
-    """The speedup of a CPU's products of this type, with gradients, over float32."""
-    states, weight = torch.randn(rows, inputs, requires_grad=True), torch.randn(outputs, inputs, requires_grad=True)
-    cast = partial(torch.autocast, "cpu", dtype)
-    return _speedup(states, weight, partial(cast, enabled=False), cast)
-
-
-def _speedup(states: Tensor, weight: Tensor, baseline: ContextFactory, other: ContextFactory) -> float:
-    """Seconds of `product` and its gradient in one context by those in another: the median of alternating rounds.
-
-    states: (N, D), each round takes a different number of rows; weight: (E, D)
-    baseline, other: functions that return the context manager of a round
-    """
-
-    def seconds(new_context: ContextFactory, number: int) -> float:
-        start = time.perf_counter()
-        with new_context():
-            with torch.enable_grad():
-                output = product(states[: len(states) - number % (len(states) // 2)], weight)
-            torch.autograd.grad(output, (states, weight), output)
-        return time.perf_counter() - start
-
-    ratios: list[float] = []
-    end = time.perf_counter() + TRAINING_MEASUREMENT_SECONDS
-    while len(ratios) < MIN_TRAINING_ROUNDS or time.perf_counter() < end:
-        ratios.append(seconds(baseline, len(ratios)) / seconds(other, len(ratios)))
-    return median(ratios)
-
-
-def choose_matmul(weight: Tensor, bias: Tensor | None) -> None:
-    """Measure the fastest implementation for a shape of weight, once, for `auto`. weight: (E, D); bias: (E,) or None"""
-    if _shape(weight, bias) in _fastest:
-        return
-    states, seconds = torch.randn(INFERENCE_ROWS, weight.shape[1]), dict.fromkeys(_IMPLEMENTATIONS, math.inf)
-    with torch.no_grad():
-        expected = linear(states, weight, bias)
-        for _ in range(INFERENCE_ROUNDS):
-            for name, implementation in _IMPLEMENTATIONS.items():
-                start = time.perf_counter()
-                output = implementation(states, weight, bias)
-                seconds[name] = min(seconds[name], time.perf_counter() - start)
-                if not _is_float32(output, expected):
-                    seconds[name] = math.inf
-    _fastest[_shape(weight, bias)] = min(_IMPLEMENTATIONS, key=lambda name: seconds[name])
-
-
-def _chosen(weight: Tensor, bias: Tensor | None) -> InferenceMatmul:
-    return _fastest.get(_shape(weight, bias), "torch") if _current == "auto" else _current
-
-
-def _shape(weight: Tensor, bias: Tensor | None) -> tuple[int, int, bool]:
-    return len(weight), weight.shape[1], bias is not None
-
-
-def _is_float32(output: Tensor, expected: Tensor) -> bool:
-    """Whether a product is as precise as torch's."""
-    return float((output - expected).abs().max()) <= MAX_RELATIVE_DIFFERENCE * float(expected.abs().max())

@@ -4,13 +4,14 @@ A registered optimizer is built as `cls(options, parameters)` and is a `torch.op
 parameter groups with `name`, `lr_factor` and, if it differs from the optimizer's, `weight_decay`. The optimizer has no
 option for the learning rate: `group["lr"]` of each of its `param_groups` is a plain float, the schedule's learning rate
 times `group["lr_factor"]`. `matrices` of a group tells of each of its parameters whether it is the weight of a linear
-layer inside the network, or a matrix of an adapter. The weight of a layer that declares `is_recurrent` is none.
+layer inside the network, or one of the parameters that its layer names in `matrices`. A layer that declares `is_recurrent` has
+none.
 
 An optimizer that averages the weights has `averaged`, from its creation: a tensor by parameter, which its steps change in
 place. The run validates and saves these, and the weights that gradients are computed at beside them.
 
-An optimizer that multiplies matrices in bfloat16 where that is fast has `product_type`, torch.bfloat16 or torch.float32.
-The run sets float32 if any rank's device has no fast bfloat16, so that all ranks make the same step.
+An optimizer that computes by what its device can do has `agree(world)`, which the run calls before the first update: all
+ranks then make the same step. It returns how it computes, for the log.
 """
 
 import inspect
@@ -22,7 +23,6 @@ from torch import nn
 from nmt.dist import is_sharded
 from nmt.errors import UserError
 from nmt.models.base import Model
-from nmt.nn.lora import LowRank
 
 UNSET_LR: Final = 0.0  # until the schedule sets it, so that a forgotten schedule changes no weight
 
@@ -44,20 +44,20 @@ class Uncompiled(torch.optim.Optimizer):
                 setattr(cls, name, torch.no_grad()(plain) if name == "step" else plain)
 
 
+def matrices_of(layer: nn.Module) -> list[Any]:
+    """The matrices of a layer that an optimizer may treat as such: its weight, if it is linear, or those of its `matrices`."""
+    names = ("weight",) if isinstance(layer, nn.Linear) else getattr(layer, "matrices", ())
+    return [] if getattr(layer, "is_recurrent", False) else [layer._parameters.get(name) for name in names]
+
+
 def parameter_groups(model: Model) -> Groups:
     """A model's groups of trainable parameters as torch's optimizers take them.
 
     Raises UserError unless each trainable parameter is in one group.
     """
     groups: Groups = []
-    linear = {id(layer._parameters.get("weight")) for layer in model.modules() if isinstance(layer, nn.Linear)}
-    linear |= {
-        id(matrix) for layer in model.modules() if isinstance(layer, LowRank) for matrix in (layer.down, layer.up)
-    }
+    linear = {id(matrix) for layer in model.modules() for matrix in matrices_of(layer)}
     linear -= {id(parameter) for parameter in model.output.parameters()}
-    linear -= {
-        id(layer._parameters.get("weight")) for layer in model.modules() if getattr(layer, "is_recurrent", False)
-    }
     for group in model.parameter_groups():
         trainable = [parameter for parameter in group.parameters if parameter.requires_grad]
         decay = {} if group.weight_decay is None else {"weight_decay": group.weight_decay}

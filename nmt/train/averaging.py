@@ -15,7 +15,7 @@ from nmt.device import choose_device, use_threads
 from nmt.dist import World
 from nmt.errors import ArtefactError, UserError, one_line, quoted
 from nmt.log import log
-from nmt.models.saved import ModelFacts
+from nmt.models.saved import FLOAT32, ModelFacts
 from nmt.options import flag_of, read_toml
 from nmt.runs import Checkpoints, update_of
 from nmt.signals import Signals
@@ -153,9 +153,10 @@ def _common_model(folders: Sequence[Path], output: Path) -> tuple[ModelFacts, Pi
             raise UserError(f"{quoted(output)}: is one of the folders to average (name another --output)")
         other = Artefact(folder, "model", "checkpoint")
         other_facts = ModelFacts.read(other)
-        if other_facts.weights == "int8":
+        if other_facts.weights != FLOAT32:
             raise UserError(
-                f"{quoted(folder)}: has 8-bit weights, which cannot be averaged (name the model it was exported from)"
+                f"{quoted(folder)}: has {other_facts.weights} weights, which cannot be averaged (name the model that it was "
+                "exported from)"
             )
         if other_facts != facts or Pipeline.load(other).hash != pipeline.hash:
             raise ArtefactError(

@@ -25,9 +25,8 @@ from nmt.optimizers.base import parameter_groups
 from nmt.options import as_dict
 from nmt.quantities import size
 from nmt.schedules.base import Schedule
-from nmt.train.captured import CapturedPasses
 from nmt.train.options import AUTO, TrainOptions, lasting
-from nmt.train.parallel import compile_layers, part_counts, recompute, spread
+from nmt.train.parallel import part_counts, recompute, spread
 from nmt.train.periods import without_minutes
 from nmt.train.progress import Progress
 from nmt.train.report import NoReport, Report
@@ -36,6 +35,7 @@ from nmt.train.setup import RunSetup, try_criterion
 from nmt.train.update import LossScale, Updater
 from nmt.train.validation import Validation
 from nmt.train.weight_average import WeightAverage
+from nmt.training_speedups.base import TrainingSpeedup, training_speedups
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.own_engine import OwnEngine
 from nmt.translate.translator import Translator
@@ -51,7 +51,7 @@ def build_run(setup: RunSetup, parts: Any, report: NoReport | None = None) -> Ru
     1. Threads and the seed come before the first tensor and the first random number.
     2. Starts change the model before anything takes its parameters: adapters are added, layers are frozen.
     3. The criterion is built with that model and tried on two pairs, so that what does not fit is refused before long work.
-    4. Layers are recomputed, compiled and spread over the ranks. This wraps and may shard the parameters, and so the
+    4. Layers are recomputed, changed by speedups and spread over the ranks. This wraps and may shard the parameters, and so the
        optimizer, and the average of the weights, take them only afterwards.
     5. The report opens the files of the run last: a run that is refused leaves none.
     """
@@ -71,10 +71,11 @@ def build_run(setup: RunSetup, parts: Any, report: NoReport | None = None) -> Ru
     criterion = _new_criterion(parts, context, is_new)
     pairs = to_batch(setup.data.train, np.arange(min(TRIED_PAIRS, len(setup.data.train)))).to(device)
     scores = _scores(setup, model, criterion, pairs)
-    objective = _objective(setup, model, criterion, pairs)
+    speedups = training_speedups(options)
+    objective = _objective(setup, speedups, model, criterion, pairs)
     optimizer: torch.optim.Optimizer = parts.build("optimizer", parameter_groups(model))
     average = _new_average(starts, model, optimizer, parts.by_kind["optimizer"].name)
-    updater = _new_updater(setup, model, chosen.name, criterion, objective, optimizer)
+    updater = _new_updater(setup, speedups, model, criterion, objective, optimizer)
     schedule: Schedule = parts.build("schedule", model.width, options.max_updates)
     loader = _new_loader(setup)
     return Run(
@@ -86,6 +87,7 @@ def build_run(setup: RunSetup, parts: Any, report: NoReport | None = None) -> Ru
         facts=ModelFacts.of(chosen.name, chosen.options, vocabularies),
         model=model,
         starts=starts,
+        speedups=speedups,
         is_new=is_new,
         adapter_scale=next((start.adapter_scale for start in starts if start.adapter_scale is not None), None),
         context=context,
@@ -159,12 +161,14 @@ def _scores(setup: RunSetup, model: Model, criterion: Criterion, pairs: Batch) -
     return scores
 
 
-def _objective(setup: RunSetup, model: Model, criterion: Criterion, pairs: Batch) -> nn.Module:
-    """The model with its criterion, whose layers are recomputed, compiled and spread over the ranks as asked for."""
+def _objective(
+    setup: RunSetup, speedups: Sequence[TrainingSpeedup], model: Model, criterion: Criterion, pairs: Batch
+) -> nn.Module:
+    """The model with its criterion, whose layers are recomputed, changed by speedups and spread over the ranks as asked for."""
     if setup.options.activation_checkpointing:
         recompute(model)
-    if setup.options.compile:
-        compile_layers(model)
+    for speedup in speedups:
+        speedup.change_layers(model)
     return spread(model, criterion, setup.world, setup.options.engine, pairs)
 
 
@@ -183,32 +187,18 @@ def _new_average(
 
 def _new_updater(
     setup: RunSetup,
+    speedups: Sequence[TrainingSpeedup],
     model: Model,
-    name: str,
     criterion: Criterion,
     objective: nn.Module,
     optimizer: torch.optim.Optimizer,
 ) -> Updater:
-    """What makes the updates. name: of the model"""
+    """What makes the updates."""
     options, counts = setup.options, part_counts(model, criterion)
     updater = Updater(objective, optimizer, setup.world, options.precision, options.clip_norm, counts)
-    if options.capture:
-        _check_capture(setup, model, name, criterion)
-        updater = replace(updater, captured=CapturedPasses(objective, options.precision))
+    for speedup in speedups:
+        updater = speedup.updater(updater, model, criterion)
     return updater
-
-
-def _check_capture(setup: RunSetup, model: Model, name: str, criterion: Criterion) -> None:
-    """Raise UserError if a run on this device, of this model and criterion, cannot be captured."""
-    if setup.device.type != "cuda":
-        raise UserError(f"--capture: CUDA graphs need a GPU, and this is {setup.device} (leave it out)")
-    if setup.world.size > 1:
-        raise UserError("--capture: only for one device yet (leave it out)")
-    for flag, part in ((f"--model {name}", model), (f"--criterion {criterion.part_name}", criterion)):
-        declared = "can_be_captured" in vars(type(part))  # a subclass may do more
-        if not (declared and part.can_be_captured):
-            changes = "what it does changes with the data or the update"
-            raise UserError(f"--capture: not for {flag} with these options: {changes} (leave it out)")
 
 
 def _new_loader(setup: RunSetup) -> Loader:

@@ -12,7 +12,7 @@ AUTO: Final = "auto"
 MIN_BLEU: Final = 5.0  # below it, more BLEU is mostly chance, and the loss tells better checkpoints from worse
 
 
-@registry.open_options_class("start", "noise", "reporter", "preview", "plan")
+@registry.open_options_class("start", "noise", "reporter", "preview", "plan", "training-speedup")
 class TrainOptions:
     """The options of training itself, with those of starts, noises, reporters and previews; those of other parts are their own.
 
@@ -93,22 +93,10 @@ class TrainOptions:
         "fp32, or bf16 or fp16 products with fp32 weights, or tf32 products (GPUs)",
         must_stay=True,
     )
-    matmul: Literal["auto", "torch", "onednn"] = opt(
-        "auto", "fp32 products on a CPU, by torch or by oneDNN, both exact; auto takes the faster"
-    )
     activation_checkpointing: bool = opt(
         False,
         "keep only the input of each layer and recompute the rest: less memory, a third more work",
         aliases=("checkpoint-activations",),
-    )
-    compile: bool = opt(
-        False, "fuse each layer's kernels by torch.compile; needs a C++ compiler, and a minute at first"
-    )
-    capture: bool = opt(
-        False,
-        "replay the gradient of a micro-batch as a CUDA graph, one launch in place of hundreds, its sizes padded; for small "
-        "models on one GPU",
-        excludes=("compile", "activation_checkpointing"),
     )
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
     devices: int = opt(

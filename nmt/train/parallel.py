@@ -1,4 +1,4 @@
-"""Wrapping a model for training: activation checkpointing, compilation, and PyTorch's engines for many devices.
+"""Wrapping a model for training: activation checkpointing, and PyTorch's engines for many devices.
 
 A layer is an item of an nn.ModuleList that is called as a module. The engines are DDP, and FSDP2 for a model that does not
 fit one device. Both average the gradients of all ranks; the loss of each rank is multiplied by their number, which gives the
@@ -6,7 +6,7 @@ sum.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from inspect import signature
 from typing import Any, Literal
@@ -18,11 +18,11 @@ from torch.utils.checkpoint import checkpoint
 
 from nmt.batch import Batch
 from nmt.criteria.base import Criterion, Loss
-from nmt.device import allow_graphs
 from nmt.dist import World
 from nmt.errors import UserError
 from nmt.models.base import Model, Output, Term
 from nmt.nn.attention import recompute_contexts
+from nmt.nn.extra_losses import at_tokens, token_rows
 
 ParallelEngine = Literal["ddp", "fsdp"]
 
@@ -123,7 +123,7 @@ def layers_of(module: nn.Module) -> list[nn.Module]:
 def recompute(model: nn.Module) -> None:
     """Keep only the input of each layer and recompute the rest for the gradient; UserError if the model has no layers."""
     layer: Any
-    for layer in _required_layers(model, "--activation-checkpointing"):
+    for layer in required_layers(model, "--activation-checkpointing"):
         layer.forward = partial(_checkpointed, layer.forward)
 
 
@@ -132,25 +132,23 @@ def _checkpointed(forward: Any, *inputs: Any, **named: Any) -> Any:
         return forward(*inputs, **named)
     if torch.compiler.is_compiling():  # which records nothing, and takes no other contexts
         return checkpoint(forward, *inputs, use_reentrant=False, **named)
-    return checkpoint(forward, *inputs, use_reentrant=False, context_fn=recompute_contexts, **named)
+    return checkpoint(forward, *inputs, use_reentrant=False, context_fn=partial(_contexts, token_rows()), **named)
 
 
-def compile_layers(model: nn.Module) -> None:
-    """Compile each layer for varying lengths and batch sizes, one graph for each kind of layer.
-
-    A batch or a length of 1, and validation, need further graphs. Raises UserError when the model has no layers, experts, or a
-    recurrence, of which each length would be a graph.
-    """
-    if any(getattr(module, "is_recurrent", False) for module in model.modules()):
-        raise UserError("--compile: a recurrence would be compiled for each length anew (leave it out)")
-    if any(getattr(module, "sizes_depend_on_data", False) for module in model.modules()):
-        raise UserError("--compile: the sizes of products with experts depend on the data (leave it out)")
-    allow_graphs()
-    for layer in _required_layers(model, "--compile"):
-        layer.compile(dynamic=True)
+def _contexts(tokens: Tensor | None) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    """The contexts of a layer's pass and of its recomputation. tokens: `token_rows` of the pass"""
+    plain, again = recompute_contexts()
+    return plain, _with_tokens(again, tokens)
 
 
-def _required_layers(model: nn.Module, flag: str) -> list[nn.Module]:
+@contextmanager
+def _with_tokens(context: AbstractContextManager[Any], tokens: Tensor | None) -> Iterator[None]:
+    with context, at_tokens(tokens):
+        yield
+
+
+def required_layers(model: nn.Module, flag: str) -> list[nn.Module]:
+    """`layers_of` a model. Raises UserError if it has none. flag: what needs them"""
     if not (layers := layers_of(model)):
         raise UserError(f"{flag}: needs a model whose layers are in an nn.ModuleList (leave it out)")
     return layers

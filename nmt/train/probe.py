@@ -1,48 +1,31 @@
-"""Probing a device before the first update: the faster products, and the largest micro-batch that fits."""
+"""Probing a device before the first update: what is faster, and the largest micro-batch that fits."""
 
 from collections.abc import Iterator
-from typing import Final, cast
+from typing import Final
 
-import torch
 from torch import nn
 
 from nmt.batch import Batch, dummy_batch
 from nmt.data.loader import Loader
-from nmt.device import CAST_TO, Memory, Precision, autocast, release_memory
+from nmt.device import Memory, Precision, autocast, release_memory
 from nmt.dist import World
-from nmt.errors import ResourceError, UserError, is_out_of_memory
-from nmt.nn import matmul
-from nmt.nn.instructions import has_bfloat16
+from nmt.errors import ResourceError, is_out_of_memory
 from nmt.train.parallel import copied_buffers, gradients_shared, in_step, put_buffers, sum_of_trained
 from nmt.train.run import Run
 
 MIN_PROBE_TOKENS: Final = 512
 MAX_MEMORY_SHARE: Final = 0.8  # of the free memory
-PRODUCT_ROWS: Final = 1024
 OUT_OF_MEMORY_BYTES: Final = 1 << 60  # more than any device has
 OPTIMIZER_NUMBERS_PER_WEIGHT: Final = 2  # from the first update on
 
 
 def choose_kernels(run: Run) -> None:
-    """Choose the path of the products and the size of the micro-batches, by measuring where no option decides."""
+    """Choose what is faster on this device, and the size of the micro-batches, by measuring where no option decides."""
     options, limit = run.options, run.progress.limit
-    if run.device.type == "cpu" and options.precision in CAST_TO:
-        ratio = matmul.speedup_of_type(CAST_TO[options.precision], *products(run.model))
-        if ratio < 1:
-            slower = f"this processor is {1 / ratio:.1f} times slower with it than with fp32"
-            run.report.line(f"--precision {options.precision}: {slower}")
-    elif options.precision == "bf16" and not has_bfloat16(run.device):
-        run.report.line(
-            "--precision bf16: this GPU has no bf16 instructions, and emulates them slowly (use fp16 or fp32)"
-        )
-    choose_optimizer_products(run)
-    if options.matmul == "onednn" and not matmul.onednn_available():
-        raise UserError("--matmul onednn: this torch was built without it (give auto or torch)")
-    if options.matmul != "auto":
-        limit.matmul = options.matmul
-    elif limit.matmul is None or (limit.matmul == "onednn" and not matmul.onednn_available()):
-        limit.matmul = _faster_products(run)
-    matmul.use(limit.matmul)
+    for speedup in run.speedups:
+        speedup.before_updates(run)
+    if (agree := getattr(run.optimizer, "agree", None)) is not None:
+        run.report.line(f"--optimizer {run.settings['optimizer']}: {agree(run.world)}")
     asked = f"{options.max_tokens} on {run.world.size} x {run.device.type}"
     if limit.asked != asked:
         if limit.asked is not None:
@@ -53,36 +36,6 @@ def choose_kernels(run: Run) -> None:
     run.loader.max_tokens = limit.max_tokens
     if in_step(run.updater.objective):  # no rank cuts its batches alone, as each may have done under ddp
         run.loader.max_tokens = min(limit.max_tokens, limit.max_micro_batch_tokens)
-
-
-def choose_optimizer_products(run: Run) -> None:
-    """Let the optimizers of all ranks multiply in one type, and report it: results on another kind of machine differ."""
-    product_type = getattr(run.optimizer, "product_type", None)
-    if product_type is None:
-        return
-    if run.world.any(product_type == torch.float32):
-        run.optimizer.product_type = product_type = torch.float32  # type: ignore[attr-defined]
-    how = "bfloat16" if product_type == torch.bfloat16 else "float32, because bfloat16 is slow here"
-    run.report.line(f"--optimizer {run.settings['optimizer']}: matrix products in {how}")
-
-
-def _faster_products(run: Run) -> matmul.Matmul:
-    """The faster path of float32 products on a CPU, as the leader measures it."""
-    if run.device.type != "cpu" or run.options.precision in CAST_TO:
-        return "torch"
-    faster, ratio = matmul.measured(*products(run.model))
-    agreed = cast(matmul.Matmul, run.world.gather(faster.encode())[0].decode())
-    if ratio:  # without oneDNN, or with one that is less precise, nothing was measured
-        run.report.line(
-            f"matrix products by {agreed}: oneDNN takes {1 / ratio:.2f} of the time of torch's own here (--matmul)"
-        )
-    return agreed
-
-
-def products(model: nn.Module) -> tuple[int, int, int]:
-    """(rows, inputs, outputs) of the most common kind of product in the model's layers."""
-    outputs, inputs = max((weight.shape for weight in model.parameters() if weight.ndim == 2), key=min)
-    return PRODUCT_ROWS, inputs, min(outputs, 4 * inputs)
 
 
 def _max_tokens(run: Run) -> int:

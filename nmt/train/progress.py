@@ -9,7 +9,6 @@ import msgspec
 from nmt.data.loader import UpdateBatches
 from nmt.data.plan import Position
 from nmt.files import Count, Ordinal
-from nmt.nn.matmul import Matmul
 from nmt.train.update import LossScale
 
 
@@ -17,12 +16,12 @@ from nmt.train.update import LossScale
 class MicroBatchLimit:
     """What was measured on the device; a checkpoint keeps it, so that a continued run has the same bits.
 
-    matmul: path of a CPU's float32 products
+    matmul: what a speedup chose to multiply by
     asked, max_tokens: the --max-tokens option and its devices, and the tokens that it came to
     max_micro_batch_tokens: tokens of a micro-batch since memory ran out; max_tokens until then
     """
 
-    matmul: Matmul | None = None
+    matmul: str | None = None
     asked: str | None = None
     max_tokens: int = 0
     max_micro_batch_tokens: int = 0

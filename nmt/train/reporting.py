@@ -114,10 +114,8 @@ def parameter_text(parameters: int, trainable: int) -> str:
 
 def conclude(run: Run) -> None:
     """Log why the run ended, which checkpoint is the best, and how to use it."""
-    if run.options.compile:
-        from torch._dynamo.utils import counters
-
-        run.report.line(f"torch.compile made {counters['stats']['unique_graphs']} graphs")
+    for speedup in run.speedups:
+        speedup.after_updates(run)
     progress = run.progress
     if run.end is not None:
         best = "" if progress.best is None else f"; best {_score_text(run, progress.judged_by, progress.best)}"

@@ -26,6 +26,7 @@ from nmt.train.report import NoReport, Report
 from nmt.train.update import Updater
 from nmt.train.validation import Validation
 from nmt.train.weight_average import WeightAverage
+from nmt.training_speedups.base import TrainingSpeedup
 
 REDUCED_UPDATES: Final = 1000  # after a rollback, with half the learning rate
 
@@ -49,6 +50,7 @@ class Run:
 
     settings: the options that decide its mathematics, by key
     validation: None without a development set; average: of the weights; None if neither a start nor the optimizer averages
+    speedups: faster ways to train, each of which is asked
     starts: what changes the newly built model, those in use (nmt.starts.base.Start)
     is_new: whether it starts with random weights
     scores: names of what a validation computes
@@ -70,6 +72,7 @@ class Run:
     facts: ModelFacts
     model: Model
     starts: list[Any]
+    speedups: list[TrainingSpeedup]
     is_new: bool
     adapter_scale: float | None
     context: CriterionContext

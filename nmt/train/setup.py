@@ -44,7 +44,7 @@ class RunSetup:
     def joined(self) -> Iterator[None]:
         """Join the ranks, with tf32 products if asked for; the choice of products is undone at the end."""
         before, precision = torch.get_float32_matmul_precision(), self.options.precision
-        with self.world.joined(self.device.type, self.options.timeout), matmul.using("torch"):
+        with self.world.joined(self.device.type, self.options.timeout), matmul.using(matmul.Products()):
             if precision == "tf32" and self.device.type != "cuda":
                 kind = f"a number format of NVIDIA's GPUs, and this is {self.device}"
                 raise UserError(f"--precision tf32: {kind} (fp32, or bf16)")

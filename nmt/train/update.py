@@ -4,13 +4,14 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Annotated, Final, Protocol
 
 import msgspec
 import torch
 from torch import Tensor, nn
 
 from nmt.batch import Batch
+from nmt.criteria.base import Loss
 from nmt.data.loader import UpdateBatches
 from nmt.device import Precision, autocast, release_memory
 from nmt.dist import World, full_tensor
@@ -19,7 +20,6 @@ from nmt.files import Count
 from nmt.report.losses import LossSums
 from nmt.signals import Signals
 from nmt.symbols import PAD
-from nmt.train.captured import CapturedPasses, PartNames, flattened
 from nmt.train.parallel import copied_buffers, gradients_shared, in_step, put_buffers
 
 MAX_SCALE: Final = 2.0**24
@@ -27,6 +27,7 @@ SCALE_GROWTH_UPDATES: Final = 2000  # without overflow
 MAX_PASS_SECONDS: Final = 19.0  # of a micro-batch after a signal; then the process ends
 FINISH_SECONDS: Final = 10.0  # from the signal to the end of the update; of 20, the rest is for the checkpoint
 ASK_SECONDS: Final = 1.0  # between two questions whether another rank received a signal
+PartNames = tuple[tuple[str, ...], tuple[str, ...]]  # of the trained and of the reported parts of a loss
 STOP_KEY: Final = "stop"  # key of a signal in the ranks' store
 
 
@@ -153,6 +154,28 @@ class _OutOfMemory(Exception):
         self.batch, self.largest, self.alone = batch, largest, alone
 
 
+def flattened(loss: Loss) -> tuple[PartNames, Tensor]:
+    """The names of the parts of a loss, and one float64 vector: the totals of all parts, then the counts of the reported."""
+    terms = *loss.trained.values(), *loss.reported.values()
+    totals = [term.total.detach().double() for term in terms]
+    values = torch.stack([*totals, *(term.count.double() for term in loss.reported.values())])
+    return (tuple(loss.trained), tuple(loss.reported)), values
+
+
+class Passes(Protocol):
+    """Another way to compute the gradients of micro-batches, on one device."""
+
+    def __call__(self, batch: Batch, factors: Mapping[str, float]) -> tuple[PartNames, Tensor]:
+        """Add the gradient of a micro-batch to those of the parameters, at their addresses.
+
+        batch: on the CPU; factors: of the trained parts of the loss, by name
+        returns: the loss as `flattened` gives it, until the next call
+        """
+
+    def gave_memory_back(self) -> bool:
+        """Whether memory was given back when it ran out last: then the same batch may fit now. Answers once."""
+
+
 class _DeviceSums:
     """Sums of the parts of a loss, kept on the device until an update is complete."""
 
@@ -190,7 +213,7 @@ class Updater:
     clip_norm: the largest 2-norm of the gradient; 0 leaves it as it is
     counts: the counts of the trained parts of a batch; None for a single part `loss` over target tokens
     watch: gives an update up after a signal; the default knows of none
-    captured: computes the gradients of micro-batches from CUDA graphs; None computes them plainly
+    passes: computes the gradients of micro-batches in another way, on one device; None computes them plainly
     """
 
     objective: nn.Module
@@ -200,7 +223,7 @@ class Updater:
     clip_norm: float
     counts: Callable[[Batch], Mapping[str, Tensor]] | None = None
     watch: SignalWatch = field(default_factory=lambda: SignalWatch(World(), Signals()))
-    captured: CapturedPasses | None = None
+    passes: Passes | None = None
 
     def __call__(self, data: UpdateBatches, seed: int, max_micro_batch_tokens: int, scale: LossScale | None) -> Stats:
         """Make one update of the weights. Each part of the loss is divided once, by its count over all ranks.
@@ -233,8 +256,8 @@ class Updater:
         return Stats(losses, data.tokens, real, cells, gradient_norm, applied, max_micro_batch_tokens)
 
     def clear_gradients(self) -> None:
-        """Begin the gradients anew: at the same addresses, if graphs write them."""
-        self.optimizer.zero_grad(set_to_none=self.captured is None)
+        """Begin the gradients anew: at the same addresses, if other passes than the plain ones write them."""
+        self.optimizer.zero_grad(set_to_none=self.passes is None)
 
     def _counts(self, data: UpdateBatches) -> dict[str, float]:
         """The count of each trained part over the update, on all ranks."""
@@ -251,7 +274,7 @@ class Updater:
     ) -> tuple[_DeviceSums, list[Batch], int]:
         """Compute the gradient: (sums of the parts of the loss, micro-batches that count, tokens that a micro-batch may have)."""
         first_idle, buffers = len(data.batches) - data.idle, copied_buffers(self.objective)
-        gave_back = False  # graphs were given up once: more memory than that is not to be had
+        gave_back = False  # memory was given back once: more memory than that is not to be had
         while True:
             counted = [part for batch in data.batches[:first_idle] for part in batch.split(max_micro_batch_tokens)]
             torch.manual_seed(seed)
@@ -261,7 +284,7 @@ class Updater:
                 self._undo(buffers)
                 raise
             except _OutOfMemory as error:
-                if gave_back or self.captured is None or not self.captured.gave_memory_back():
+                if gave_back or self.passes is None or not self.passes.gave_memory_back():
                     max_micro_batch_tokens = self._smaller(error)
                 else:
                     gave_back = True
@@ -285,8 +308,8 @@ class Updater:
             self.watch.check(sum(cells[:number]), sum(cells[number:]), together, left == 0)
             alone = True  # no other rank waits for this pass
             try:
-                if self.captured is not None:
-                    sums.add(*self.captured(batch, factors), share)
+                if self.passes is not None:
+                    sums.add(*self.passes(batch, factors), share)
                     continue
                 with gradients_shared(self.objective, last=left == 0):
                     with autocast(device, self.precision):

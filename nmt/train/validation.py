@@ -104,7 +104,7 @@ def _translations(
     """The translations of the set by a model, each rank a share of it."""
     engine = cast(OwnEngine, translator.engine)
     own, warnings = world.share(translator.parsed(dev.source_lines)), LineWarnings(dev.name, length_flag="")
-    usual, engine.scorer, engine.matmul = engine.scorer, model, matmul.current()
+    usual, engine.scorer, engine.products = engine.scorer, model, matmul.current()
     try:
         return merge_shares(_on_all_ranks(world, lambda: translator.texts(own, warnings, check)))
     finally:

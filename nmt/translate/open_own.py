@@ -8,21 +8,21 @@ from typing import NamedTuple
 import torch
 
 from nmt import registry
-from nmt.checkpoint import check_int8, load_model
+from nmt.checkpoint import load_model
 from nmt.device import choose_device, default_threads, keep_pages, use_threads
 from nmt.dist import World
 from nmt.errors import UserError, quoted
 from nmt.log import log
 from nmt.models.base import Model
-from nmt.nn.instructions import has_bfloat16
+from nmt.models.saved import FLOAT32
 from nmt.nn.linear import remove_weight_norm
-from nmt.nn.quantized import quantize
 from nmt.options import Part
 from nmt.text.pipeline import Pipeline
 from nmt.translate.ensemble import Ensemble, Mean
 from nmt.translate.options import MAX_DEFAULT_REPLICAS, TranslatorOptions
 from nmt.translate.own_engine import OwnEngine
 from nmt.translate.replicas import are_processes
+from nmt.weight_formats.base import weight_format
 
 
 class LoadedScorer(NamedTuple):
@@ -48,8 +48,6 @@ def open_own_engine(
     """
     keep_pages()
     device = choose_device(options.device, world.local_rank)
-    if options.precision == "bf16" and not has_bfloat16(device):
-        log.warn(f"--precision bf16: {device} has no bf16 instructions and is several times slower with it (use fp32)")
     threads = options.threads or default_threads()
     replicas = options.replicas or (min(threads, MAX_DEFAULT_REPLICAS) if device.type == "cpu" else 1)
     use_threads(1 if replicas > 1 and are_processes(device.type) else max(1, threads // replicas))
@@ -70,17 +68,17 @@ def load_scorer(
     weights, mean: see Ensemble
     Raises ArtefactError, and UserError for models that do not fit the precision or each other.
     """
-    if precision == "int8":
-        check_int8(device)
+    if (wanted := weight_format(precision)) is not None:
+        wanted.check(device)
     loaded = [load_model(folder, device) for folder in models]
     first, *others = loaded
     if not any(model.model.reads_source for model in loaded):
         message = "reads no source, and cannot translate alone (use it to re-rank, or as a further --model)"
         raise UserError(f"{quoted(first.folder)}: a {first.facts.model} {message}")
     for model in loaded:
-        if model.facts.weights == "int8" and precision not in ("fp32", "int8"):
+        if model.facts.weights != FLOAT32 and precision not in (FLOAT32, model.facts.weights):
             raise UserError(
-                f"--precision {precision}: {quoted(model.folder)} has 8-bit weights (leave --precision out)"
+                f"--precision {precision}: {quoted(model.folder)} has {model.facts.weights} weights (leave --precision out)"
             )
     for other in others:
         if other.pipeline.hash != first.pipeline.hash:
@@ -93,8 +91,8 @@ def load_scorer(
     for model in loaded:
         model.model.requires_grad_(False)
         remove_weight_norm(model.model)
-        if precision == "int8":
-            quantize(model.model)
+        if wanted is not None:
+            wanted.convert(model.model)
     scorer: Model | Ensemble = first.model
     if others:
         try:

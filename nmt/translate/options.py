@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from nmt import registry
 from nmt.errors import unknown
-from nmt.options import MAX_THREADS, opt
+from nmt.options import MAX_THREADS, choice, opt
 
 MAX_REPLICAS: Final = 256
 MAX_DEFAULT_REPLICAS: Final = 16  # each has the tensors of a batch in memory
@@ -24,7 +24,7 @@ def engine_name(given: str) -> str:
     return name
 
 
-@registry.open_options_class("pass", "filter", "wrapper")
+@registry.open_options_class("pass", "search-speedup", "filter", "wrapper")
 class TranslatorOptions:
     """The options of a Translator besides its models and its search."""
 
@@ -67,20 +67,11 @@ class TranslatorOptions:
         minimum=1,
         maximum=MAX_REPLICAS,
     )
-    precision: Literal["fp32", "bf16", "int8"] = opt(
-        "fp32", "fp32; bf16 products by autocast; or int8, on CPUs: 8-bit weights and products of 8-bit numbers"
-    )
-    matmul: Literal["auto", "torch", "onednn", "numpy"] = opt(
-        "auto",
-        "library for float32 products on a CPU; auto: measured for each shape, when there is more than one batch",
-    )
-    compile: bool = opt(
-        False, "fuse each layer's step with torch.compile; for GPUs; needs a compiler and a minute at the start"
-    )
-    capture: bool = opt(
-        False,
-        "replay the layers' steps as CUDA graphs, one launch a step; for GPUs, with caches of rounded sizes",
-        excludes=("compile",),
+    precision: str = choice(
+        "weight-format",
+        "fp32",
+        "fp32; bf16 products by autocast; or a format of weights that `nmt list weight-format` describes",
+        also=("bf16",),
     )
     threads: int | None = opt(None, "threads for CPU work; none: torch's default", minimum=1, maximum=MAX_THREADS)
 

@@ -3,18 +3,17 @@
 import math
 from collections.abc import Iterator, Sequence
 from copy import copy
+from typing import cast
 
 from nmt import registry
 from nmt.batch import pad_rows
 from nmt.decoders.base import Decoder
 from nmt.decoders.hypothesis import Hypothesis
-from nmt.device import Memory, Precision, autocast, default_threads, device_of
-from nmt.errors import UserError
+from nmt.device import CAST_TO, Memory, Precision, autocast, default_threads, device_of
 from nmt.log import log
-from nmt.models.base import Model, models_in
-from nmt.nn.linear import choose_matmuls, transpose_weights
-from nmt.nn.matmul import InferenceMatmul, using
-from nmt.nn.quantized import Int8Linear
+from nmt.models.base import Model
+from nmt.nn.matmul import Products, using
+from nmt.search_speedups.base import search_speedups
 from nmt.signals import StopCheck
 from nmt.text.pipeline import Pipeline
 from nmt.translate.batch_size import auto_batch_tokens
@@ -49,18 +48,10 @@ class OwnEngine(SearchEngine):
         self.temperature = temperature if options.min_confidence is not None else 1.0
         self.pipeline, self.scorer, device = pipeline, scorer, device_of(scorer)
         self.device, self.max_source_length = str(device), options.max_source_length
-        self.matmul: InferenceMatmul = options.matmul
-        self.precision: Precision = "fp32" if options.precision == "int8" else options.precision
-        if options.capture and device.type != "cuda":
-            raise UserError(f"--capture: CUDA graphs need a GPU, and this is {device} (leave it out)")
-        if options.capture and getattr(decoder.options, "coverage_penalty", None):
-            raise UserError("--capture: has no effect with --coverage-penalty, which records attention (leave it out)")
-        with autocast(device, self.precision):
-            for model in models_in(scorer):
-                if options.compile:
-                    model.compile_steps()
-                if options.capture:
-                    model.capture_steps()
+        self.precision: Precision = cast(Precision, options.precision if options.precision in CAST_TO else "fp32")
+        self.products, self.speedups = Products(), search_speedups(options)
+        for speedup in self.speedups:
+            speedup.begin(self, decoder)
         self.decoder = copy(decoder)  # which gets these languages
         self.wrappers: list[SearchWrapper] = [
             e.cls(options, pipeline, scorer) for e in registry.active("wrapper", options)
@@ -91,14 +82,14 @@ class OwnEngine(SearchEngine):
 
         limits = self.batch_tokens, self.max_source_length
         with (
-            using(self.matmul),
+            using(self.products),
             autocast(device_of(self.scorer), self.precision),
             log.progress("scoring", len(sources), "pairs") as bar,
         ):
             return score(self.scorer, self.pipeline, sources, targets, *limits, check, bar.advance)
 
     def _search_batch(self, lines: list[EncodedLine]) -> BatchOutcome:
-        with using(self.matmul):
+        with using(self.products):
             outcomes, warning = retry_split(lambda part: self._candidates(lines[part]), len(lines))
             for wrapper in self.wrappers:
                 outcomes, wrapper_warning = wrapper.ranked([line.text for line in lines], outcomes, self.batch_tokens)
@@ -133,12 +124,8 @@ class OwnEngine(SearchEngine):
         return [[candidate(line, hypothesis) for hypothesis in row] or NOT_FINITE for line, row in found]
 
     def _prepare_weights(self) -> None:
-        """Lay out the weights for many searches and choose the fastest matrix products; once, for all replicas."""
-        with using(self.matmul):
-            models = [self.scorer, *(model for wrapper in self.wrappers for model in wrapper.models)]
-            for model in models if self.device == "cpu" else ():
-                transpose_weights(model)
-                choose_matmuls(model)
-                for module in model.modules():
-                    if isinstance(module, Int8Linear):
-                        module.ready()
+        """Prepare the models on a CPU for many searches; once, for all replicas."""
+        models = [self.scorer, *(model for wrapper in self.wrappers for model in wrapper.models)]
+        for model in models if self.device == "cpu" else ():
+            for speedup in self.speedups:
+                speedup.prepare(self, model)

@@ -12,9 +12,9 @@ from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.errors import UserError
+from nmt.extensions.fast.nn.quantized import quantize
 from nmt.models.base import Model, Vocabularies
 from nmt.nn.attention import INITIAL_CACHE_STEPS
-from nmt.nn.quantized import quantize
 from nmt.optimizers.base import parameter_groups
 from nmt.options import options_of
 from nmt.symbols import BOS, EOS, PAD, UNK

@@ -90,7 +90,8 @@ class Scaled(SelfAttention):
 '''
 FFN = '''
 from nmt import opt, options_class, register
-from nmt.feed_forwards.base import Balance, FeedForward
+from nmt.feed_forwards.base import FeedForward
+from nmt.nn.extra_losses import ExtraLosses, add_losses
 from nmt.nn.linear import Linear
 
 
@@ -110,9 +111,10 @@ class LinearNetwork(FeedForward):
         self.weight = options.size_weight
         self.linear = Linear(shape.width, shape.width)
 
-    def forward(self, states, tokens):
+    def forward(self, states):
         output = self.linear(states)
-        return output, Balance({"size_loss": self.weight * output.square().mean()})
+        add_losses(ExtraLosses({"size_loss": self.weight * output.square().mean()}))
+        return output
 
     def prepared(self):
         return self.linear.prepared()

@@ -9,6 +9,7 @@ ALLOWED = {  # between extensions, by the tree of docs/explanation/design.md
     ("ctranslate2", "toolkits"),
     ("doctor", "watch"),
     ("documents", "texts"),
+    ("methods", "fast"),
     ("methods", "vocabularies"),
     ("searches", "methods"),
     ("serve", "doctor"),

@@ -10,6 +10,7 @@ from torch.nn.functional import gelu, silu
 from nmt import registry
 from nmt.batch import flatten, make_batch
 from nmt.errors import UserError
+from nmt.extensions.fast.captured_steps import capture_steps
 from nmt.extensions.variants.feed_forwards.glu import GatedFeedForward
 from nmt.extensions.variants.mixers.attention_variants import VariedSelfAttention
 from nmt.extensions.variants.nn.rotary import rotated, rotations
@@ -173,4 +174,4 @@ def test_settings_that_do_not_fit_are_refused(options, told):
 @pytest.mark.parametrize("options", [{"positions": "rotary"}, {"kv_heads": 1}, {"decoder_autoregression": "ssru"}])
 def test_cuda_graphs_are_refused_where_sizes_or_inputs_are_others(options):
     with pytest.raises(UserError, match="--capture: needs plain self-attention"):
-        build(**options).capture_steps()
+        capture_steps(build(**options))

@@ -13,9 +13,9 @@ from small_models import SMALL
 
 from nmt.decoders.beam import Beam, BeamOptions
 from nmt.errors import UserError
+from nmt.extensions.fast.captured_steps import CapturedLayers, capture_steps, rounded_up
 from nmt.extensions.searches.decoders.sampling import Sampling, SamplingOptions
 from nmt.models.base import Vocabularies, prepared_scorer
-from nmt.models.captured import CapturedLayers, rounded_up
 from nmt.models.options import TransformerOptions
 from nmt.models.transformer import Transformer
 from nmt.symbols import BOS
@@ -33,7 +33,7 @@ def pair_of_models(seed, **options):
     torch.manual_seed(seed)
     plain = Transformer(TransformerOptions(**{**SMALL["transformer"], **options}), Vocabularies(V, V, True)).eval()
     captured = copy.deepcopy(plain)
-    captured.capture_steps()
+    capture_steps(captured)
     return plain, captured
 
 
@@ -84,7 +84,7 @@ def test_a_second_search_over_the_same_scorer_is_an_error_and_no_wrong_result():
 def test_what_others_left_in_the_buffers_has_no_effect():
     plain, captured = pair_of_models(3)
     SEARCHES["beam"].search(captured, random_sources(1, 12, V))
-    [layers] = captured.captured_steps._of_thread.free
+    [layers] = captured.new_search.keywords["steps"]._of_thread.free
     assert isinstance(layers, CapturedLayers)
     with torch.inference_mode():
         for memory in layers._buffers.values():

@@ -8,10 +8,10 @@ from nmt.batch import Batch, Column
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy
 from nmt.criteria.options import CrossEntropyOptions
+from nmt.extensions.fast.captured_passes import LENGTH_MULTIPLE, padded, rounded_rows
 from nmt.extensions.methods.columns.links import NO_LINK
 from nmt.extensions.methods.criteria.options import RDropOptions
 from nmt.extensions.methods.criteria.r_drop import RDrop
-from nmt.train.captured import LENGTH_MULTIPLE, padded, rounded_rows
 from nmt.train.parallel import Objective
 
 

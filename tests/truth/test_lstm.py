@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from nmt.extensions.fast.nn.quantized import quantize
 from nmt.extensions.zoo.nn.additive import AdditiveAttention
 from nmt.extensions.zoo.nn.attentive import AttentiveLstm
 from nmt.extensions.zoo.nn.lstm import Lstm, LstmForm
-from nmt.nn.quantized import quantize
 
 T, B, M, H, R = 7, 3, 5, 6, 4
 FORMS = {

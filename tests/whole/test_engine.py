@@ -22,6 +22,7 @@ from nmt.data.plan import Position
 from nmt.data.shards import PreparedData
 from nmt.device import processor_seconds
 from nmt.errors import UserError
+from nmt.extensions.fast.nn import products
 from nmt.extensions.watch.previews import dry_run
 from nmt.extensions.watch.reporters.estimate import Estimate, estimate_lines
 from nmt.models.base import Vocabularies
@@ -63,11 +64,11 @@ def plain(data, tmp_path_factory):
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_the_losses_are_those_of_the_plain_way(flags, tolerance, plain, data, call, tmp_path):
-    if flags == ["--matmul=onednn"] and not matmul.onednn_available():
+    if flags == ["--matmul=onednn"] and not products.onednn_available():
         pytest.skip("this torch has no oneDNN")
     assert call(*train_arguments(data, tmp_path / "run", 20, *DRY, *flags)).code == 0
     assert losses(tmp_path / "run") == pytest.approx(plain, rel=tolerance, abs=0)
-    assert matmul.current() == "torch"  # nothing is left behind
+    assert type(matmul.current()) is matmul.Products  # nothing is left behind
 
 
 @pytest.mark.gpu
@@ -132,7 +133,7 @@ def test_what_was_found_is_kept_so_that_a_run_goes_on_bit_for_bit(flags, data, c
 
 
 def test_a_run_where_onednn_is_missing_multiplies_by_torch(data, call, tmp_path, monkeypatch):
-    monkeypatch.setattr(matmul, "onednn_available", lambda: False)
+    monkeypatch.setattr(products, "onednn_available", lambda: False)
     assert call(*train_arguments(data, tmp_path, 10, "--matmul=auto")).code == 0
     found = json.loads((tmp_path / "checkpoints" / "update-10" / "training.json").read_text())["progress"]["limit"]
     assert found["matmul"] == "torch"

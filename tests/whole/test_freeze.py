@@ -14,9 +14,9 @@ from nmt.batch import dummy_batch
 from nmt.criteria.chunks import sums_of_logits
 from nmt.criteria.cross_entropy import CrossEntropy
 from nmt.criteria.options import CrossEntropyOptions
+from nmt.extensions.fast.nn.products import transpose_weights
 from nmt.extensions.methods.starts.freeze import freeze
 from nmt.models.base import Vocabularies
-from nmt.nn.linear import transpose_weights
 from nmt.options import make
 from nmt.symbols import PAD
 

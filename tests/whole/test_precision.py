@@ -90,7 +90,7 @@ def test_products_in_bf16_translate_nearly_alike_on_a_cpu(trained, translate):
 
 @pytest.mark.parametrize("is_fast", [True, False])
 def test_bf16_without_instructions_for_it_is_warned_of(is_fast, trained, call, tmp_path, monkeypatch):
-    monkeypatch.setattr("nmt.translate.open_own.has_bfloat16", lambda device: is_fast)
+    monkeypatch.setattr("nmt.extensions.fast.search_speedups.matmul.has_bfloat16", lambda device: is_fast)
     (tmp_path / "source").write_bytes(TEXT)
     asked = ("translate", "--model", trained, f"--input={tmp_path / 'source'}", "--decoder=greedy", "--precision=bf16")
     done = call(*asked, "--device=cpu")

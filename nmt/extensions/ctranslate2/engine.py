@@ -121,12 +121,12 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
         return "it is used on CPUs only"
     if options.precision == "bf16":
         return "--precision bf16 is torch's"
-    if options.matmul != "auto":
+    if getattr(options, "matmul", "auto") != "auto":
         return "--matmul is for torch's products"
     if options.alignment:
         return "--alignment, --markup and --glossary need the attention of our own search"
     for flag in ("word_scores", "replace_unk", "compile", "capture"):
-        if getattr(options, flag):
+        if getattr(options, flag, False):
             return f"{flag_of(flag)} needs our own search"
     if others := [*registry.active_names("filter", options), *active_wrappers(options)]:
         return f"--{others[0]} needs our own search"

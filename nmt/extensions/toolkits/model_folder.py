@@ -8,21 +8,22 @@ from nmt import registry
 from nmt.checkpoint import TEMPERATURE, LoadedModel, NoRandomWeights, build_model, save_model, take_weights, weights_of
 from nmt.errors import UserError, one_line, quoted
 from nmt.log import log
-from nmt.nn.quantized import quantize
+from nmt.models.saved import FLOAT32
 from nmt.options import flag_of
 from nmt.signals import StopCheck
+from nmt.weight_formats.base import weight_format
 
 
-def export_model(loaded: LoadedModel, output: Path, check: StopCheck, int8: bool = False) -> None:
+def export_model(loaded: LoadedModel, output: Path, check: StopCheck, weights: str = FLOAT32) -> None:
     """Write a model folder, whole or not at all, with the temperature of its calibration.
 
     check: called before the folder gets its name
-    int8: round the weights of linear layers and embeddings to 8 bits, those of the loaded model too. The temperature is kept:
-        rounding hardly changes the probabilities
+    weights: the format that they are converted to, those of the loaded model too. The temperature is kept: rounding hardly
+        changes the probabilities
     """
-    if int8:
-        quantize(loaded.model)
-        loaded = replace(loaded, facts=replace(loaded.facts, weights="int8"))
+    if (wanted := weight_format(weights)) is not None:
+        wanted.convert(loaded.model)
+        loaded = replace(loaded, facts=replace(loaded.facts, weights=weights))
     manifest: dict[str, Any] = {"made_of": one_line(str(loaded.folder))}
     if loaded.temperature is not None:
         manifest[TEMPERATURE] = loaded.temperature

@@ -14,7 +14,7 @@ from torch import Tensor
 from nmt import UserError, register
 from nmt.artefact import Artefact
 from nmt.batch import Batch
-from nmt.checkpoint import LoadedModel, check_int8, load_model
+from nmt.checkpoint import LoadedModel, load_model
 from nmt.criteria.base import CriterionContext, Loss
 from nmt.criteria.chunks import sums_of_logits
 from nmt.criteria.cross_entropy import CrossEntropy
@@ -24,6 +24,7 @@ from nmt.extensions.methods.criteria.options import DistillationOptions
 from nmt.models.base import Model
 from nmt.runs import find_model
 from nmt.symbols import PAD
+from nmt.weight_formats.base import weight_format
 
 TeacherProbabilities = Callable[[slice | Tensor], Tensor]  # of some of the N positions: (n, V)
 
@@ -47,8 +48,8 @@ class Distillation(CrossEntropy):
             mend = f"give {quoted(model)}, or a model of nmt average"
             raise UserError(f"--teacher {quoted(folder)}: is a run, whose best checkpoint may change ({mend})")
         loaded = load_model(folder, torch.device("cpu"))
-        if loaded.facts.weights == "int8":
-            check_int8(device_of(context.scorer))
+        if (stored := weight_format(loaded.facts.weights)) is not None:
+            stored.check(device_of(context.scorer))
         if loaded.pipeline.hash != context.pipeline.hash:
             mend = f"nmt prepare --vocabulary {quoted(folder)}"
             raise UserError(f"--teacher {quoted(folder)}: has another vocabulary than the data ({mend})")

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from nmt import UserError, register
+from nmt.extensions.methods.low_rank import adaptable, add_adapters
 from nmt.extensions.methods.starts.options import LoraOptions
 from nmt.extensions.methods.starts.patterns import matching
 from nmt.models.base import Model
-from nmt.nn.lora import adaptable, add_adapters
 from nmt.starts.base import Start
 
 

@@ -16,8 +16,6 @@ from nmt.errors import UserError
 from nmt.extensions.searches.shortlist_file import Shortlist
 from nmt.extensions.searches.wrappers.options import ShortlistSearchOptions
 from nmt.models.base import Model, PreparedScorer, Scorer, State
-from nmt.nn.linear import ClippedLinear, Linear
-from nmt.nn.quantized import Int8Linear
 from nmt.symbols import PAD
 from nmt.text.pipeline import Pipeline
 from nmt.translate.wrapper import BatchSearch, SearchWrapper
@@ -49,9 +47,8 @@ class ShortlistSearch(SearchWrapper):
 
 def shortlist_scorer(model: Model, tokens: Tensor) -> PreparedScorer:
     """A Scorer over some tokens of a model. tokens: (V',) ids, sorted, the control symbols first"""
-    linear = model.output if isinstance(model.output, Linear | ClippedLinear | Int8Linear) else None
-    output = None if linear is None else linear.rows(tokens).prepared()
-    scorer = model.prepared(output)
+    linear: Any = model.output  # of any class that can compute some of its outputs
+    scorer = model.prepared(linear.rows(tokens).prepared() if hasattr(linear, "rows") else None)
 
     def step(positions: Tensor, state: State) -> tuple[Tensor, State]:
         log_probs, state = scorer.step(tokens[positions], state)

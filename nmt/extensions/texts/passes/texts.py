@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from nmt import register
 from nmt.decoders.options import phrase_decoders
@@ -61,7 +62,9 @@ class TextPass(Pass):
         return replace(options, alignment="soft", raw_tokens=True)
 
     def around(self, translator: Translator, searches: Searches) -> Translator:
-        again = replace(searches.options, engine="torch", capture=False)  # which a coverage penalty does not go with
+        # A coverage penalty does not go with captured steps.
+        plain: dict[str, Any] = {"capture": False} if hasattr(searches.options, "capture") else {}
+        again = replace(searches.options, engine="torch", **plain)
 
         def open_repair() -> Translator:
             return searches.open(again, search_again(searches.search, searches.models))

@@ -35,7 +35,7 @@ class Int8ModelFolder(Toolkit):
 
     def write(self, loaded: LoadedModel, output: Path, check: StopCheck) -> str:
         before = size_of(weights_of(loaded.model))
-        export_model(loaded, output, check, int8=True)
+        export_model(loaded, output, check, "int8")
         written = size((output / WEIGHTS).stat().st_size)
         log.info(f"{output}: {self.options.model[0]} with weights of 8 bits, {written} instead of {size(before)}")
         return ""

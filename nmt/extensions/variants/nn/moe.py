@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nmt import UserError
-from nmt.feed_forwards.base import Balance, FeedForward
+from nmt.feed_forwards.base import FeedForward
 from nmt.nn.dropout import dropout
+from nmt.nn.extra_losses import ExtraLosses, add_losses, token_rows
 from nmt.nn.matmul import product
 
 MIN_DEVIATION: Final = 1e-6  # of the gates' noise, which equation 9 divides by
@@ -200,17 +201,18 @@ class MixtureOfExperts(FeedForward):
             bound = math.sqrt(6 / (D + F))  # Glorot and Bengio, 2010
             nn.init.uniform_(weight, -bound, bound)
 
-    def forward(self, states: Tensor, tokens: Tensor | None = None) -> tuple[Tensor, Balance]:
-        """states: (..., D) -> (..., D), 0 where there is no token. tokens: (N,) flat positions of the tokens; None for all"""
+    def forward(self, states: Tensor) -> Tensor:
+        """states: (..., D) -> (..., D), 0 where there is no token (`token_rows`). Adds the losses of its gates to the pass"""
         *shape, width = states.shape
-        if tokens is None:
+        if (tokens := token_rows()) is None:
             tokens = torch.arange(math.prod(shape), device=states.device)
         positions = torch.unravel_index(tokens, shape)
         inputs = states[positions]  # N D
         routing = self.route(inputs, with_losses=True)
         sums = self._sums(inputs, routing)
-        # Not a view: FSDP hooks itself to the output.
-        return sums.new_zeros(*shape, width).index_put(positions, sums), self._balance(routing)
+        output = sums.new_zeros(*shape, width).index_put(positions, sums)  # not a view: FSDP hooks itself to the output
+        add_losses(self._balance(routing))
+        return output
 
     def prepared(self) -> Callable[[Tensor], Tensor]:
         """`forward` of (N, D) for one search, all of them tokens, without gradient or losses."""
@@ -230,7 +232,7 @@ class MixtureOfExperts(FeedForward):
         outputs = grouped_product(activations, self.outer, routing.counts)  # P D
         return sum_by(_at_least_float32(outputs) * routing.gates[:, None], routing.tokens, len(rows))
 
-    def _balance(self, routing: Routing) -> Balance:
+    def _balance(self, routing: Routing) -> ExtraLosses:
         """The losses of section 4 and appendix F, and the statistics of the paper's table 6."""
         shape, counts = self.shape, routing.counts.to(routing.gates.dtype)
         importance = squared_variation(sum_by(routing.gates, routing.experts, len(counts)))
@@ -241,7 +243,7 @@ class MixtureOfExperts(FeedForward):
             losses["load_loss"] = shape.load_weight * squared_variation(routing.load)
         mean = counts.mean().clamp(min=MIN_SQUARED_MEAN)
         statistics = {"importance_cv": importance.detach().sqrt(), "load_cv": squared_variation(counts).sqrt()}
-        return Balance(losses, statistics | {"max_load": counts.max() / mean})
+        return ExtraLosses(losses, statistics | {"max_load": counts.max() / mean})
 
     def check_ranks(self, ranks: int) -> None:
         """Raise UserError if so many ranks cannot share the experts evenly."""

@@ -13,13 +13,14 @@ from nmt import register
 from nmt.batch import Batch, predicting_positions
 from nmt.extensions.variants.feed_forwards.moe import ExpertFeedForward
 from nmt.extensions.zoo.models.options import LanguageModelOptions
-from nmt.feed_forwards.base import Balance, FeedForward, FeedForwardShape
+from nmt.feed_forwards.base import FeedForward, FeedForwardShape
 from nmt.feed_forwards.dense import DenseFeedForward
 from nmt.mixers.self_attention import Entries, SelfAttention
 from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
 from nmt.models.layers import EPSILON, EncoderLayer, LayerShape, residual_outputs
 from nmt.nn.attention import AttentionShape
 from nmt.nn.cost import linear_flops
+from nmt.nn.extra_losses import at_tokens, collecting
 from nmt.nn.linear import Linear, Projection
 from nmt.positions.sinusoidal import SinusoidalPositions
 
@@ -59,11 +60,10 @@ class LanguageModel(Model):
         """See Model; all positions at once."""
         states = self.embed(batch.target_input, 0)  # B T D
         tokens = predicting_positions(batch.target_input) if self.auxiliary_losses else None
-        balances: list[Balance] = []
-        for layer in self.layers:
-            states, balance = layer(states, tokens=tokens)
-            balances.append(balance)
-        return Output.of_layers(self.norm(states), balances, batch.num_target_tokens)
+        with collecting() as losses, at_tokens(tokens):
+            for layer in self.layers:
+                states = layer(states)
+        return Output.of_parts(self.norm(states), losses, batch.num_target_tokens)
 
     def embed(self, tokens: Tensor, position: int) -> Tensor:
         """sqrt(d_model) * embedding + position, then dropout: (B, T, D). tokens: (B, T), the first at `position`"""

@@ -19,9 +19,9 @@ from nmt.extensions.zoo.models.options import MoeOptions
 from nmt.extensions.zoo.nn.additive import AdditiveAttention
 from nmt.extensions.zoo.nn.attentive import AttentiveLstm
 from nmt.extensions.zoo.nn.lstm import Lstm, LstmForm, pack_states, unpack_state
-from nmt.feed_forwards.base import Balance
 from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies, embeddings
 from nmt.nn.cost import linear_flops
+from nmt.nn.extra_losses import at_tokens, collecting
 from nmt.nn.linear import Linear, Projection
 from nmt.symbols import PAD
 
@@ -55,15 +55,20 @@ class Moe(Model):
 
     def forward(self, batch: Batch) -> Output:
         """See Model; only the attentive layer's recurrence waits for the attention."""
-        memory, encoder_balance = self._encode(batch.source)
+        with collecting() as losses:
+            memory = self._encode(batch.source)
+            features, weights = self._decode(batch, memory)
+        return Output.of_parts(features, losses, batch.num_target_tokens)._replace(attention=weights)
+
+    def _decode(self, batch: Batch, memory: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """What the output layer reads, (B, T, D), and the attention (B, T, S). memory: of _encode"""
         states = self._dropout(self.target_embedding(batch.target_input.t()))  # T B D
         gates = self.attentive_lstm.inputs(states)
         outputs, weights = self.attentive_lstm(gates, memory["keys"], memory["values"], memory["mask"])  # T B D, B T S
         states = states + self._dropout(outputs)
-        states, balance = self._mix(1, states, predicting_positions(batch.target_input.t()))
+        states = self._mix(1, states, predicting_positions(batch.target_input.t()))
         states = (states + self._dropout(self.decoder_lstm(states))).transpose(0, 1)  # B T D
-        features, balances = self._features(states, weights, memory), [encoder_balance, balance]
-        return Output.of_layers(features, balances, batch.num_target_tokens)._replace(attention=weights)
+        return self._features(states, weights, memory), weights
 
     def _features(self, states: Tensor, weights: Tensor, memory: dict[str, Tensor]) -> Tensor:
         """What the output layer reads. states: (B, T, D) of the top; weights: (B, T, S); memory: of _encode"""
@@ -71,25 +76,26 @@ class Moe(Model):
             return states
         return states + self._dropout(weights.to(states.dtype) @ memory["read_out"])
 
-    def _encode(self, source: Tensor) -> tuple[dict[str, Tensor], Balance]:
-        """source: (B, S) -> the top of each sentence, multiplied by each matrix that reads it; the balance of the experts"""
+    def _encode(self, source: Tensor) -> dict[str, Tensor]:
+        """source: (B, S) -> the top of each sentence, multiplied by each matrix that reads it"""
         padding = source.t() == PAD  # S B
         states = self._dropout(self.source_embedding(source.t()))  # S B D
         below = states + self._dropout(self.first_lstm(states))
         second = self.second_lstm
         outputs = second(states, padding, reverse=True) if self.options.bidirectional else second(below)
-        states, balance = self._mix(0, below + self._dropout(outputs), token_positions(source.t()))
+        states = self._mix(0, below + self._dropout(outputs), token_positions(source.t()))
         top = (states + self._dropout(self.third_lstm(states))).transpose(0, 1)  # B S D
         keys, values = self.attentive_lstm.project_memory(top)
         memory = {"keys": keys, "values": values, "mask": source != PAD}
         if self.read_out_context is not None:
             memory["read_out"] = self.read_out_context(top)
-        return memory, balance
+        return memory
 
-    def _mix(self, side: int, states: Tensor, tokens: Tensor) -> tuple[Tensor, Balance]:
+    def _mix(self, side: int, states: Tensor, tokens: Tensor) -> Tensor:
         """states + dropout(sigmoid(experts)) (appendix E). states: (T, B, D); tokens: (N,) flat positions"""
-        mixture, balance = self.experts[side](states, tokens)
-        return states + self._dropout(mixture.sigmoid()), balance
+        with at_tokens(tokens):
+            mixture = self.experts[side](states)
+        return states + self._dropout(mixture.sigmoid())
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Of the experts those that are active count; each pair of positions costs an energy and a context."""
@@ -105,7 +111,7 @@ class Moe(Model):
 
     def start(self, source: Tensor) -> State:
         """See Scorer. Per sentence: what _encode gives. Per hypothesis: the state of both LSTMs."""
-        memory, _ = self._encode(source)
+        memory = self._encode(source)
         cells = {"first": self.attentive_lstm.cell, "second": self.decoder_lstm.cell}
         states = {name: cell.initial(len(source), memory["values"]) for name, cell in cells.items()}
         return State(memory, pack_states(states))

@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from nmt.nn.instructions import has_vnni
+from nmt.extensions.fast.nn.instructions import has_vnni
 from nmt.nn.linear import Linear, Projection, remove_weight_norm
 
 MIN_INT8_WEIGHTS: Final = 2**18  # of a layer from which 8-bit products are the faster ones (docs/measurements.md)

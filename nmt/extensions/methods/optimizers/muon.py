@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from nmt import UserError, register
-from nmt.nn.instructions import has_bfloat16
+from nmt.dist import World
+from nmt.extensions.fast.nn.instructions import has_bfloat16
+from nmt.extensions.methods.optimizers.options import MuonOptions
 from nmt.optimizers.adam import AdamW
 from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, has_sharded
-from nmt.optimizers.options import MuonOptions
 
 COEFFICIENTS: Final = (3.4445, -4.7750, 2.0315)  # of x, x^3 and x^5 in an iteration
 ITERATIONS: Final = 5
@@ -43,6 +44,13 @@ class Muon(Uncompiled, torch.optim.Optimizer):
         groups = [*matrices, *(group for optimizer in self._adamw for group in optimizer.param_groups)]
         super().__init__(groups, {"lr": UNSET_LR, "weight_decay": options.weight_decay})
         self._share()
+
+    def agree(self, world: World) -> str:
+        """See nmt.optimizers.base: all ranks multiply in one type, since results on another kind of machine differ."""
+        if world.any(self.product_type == torch.float32):
+            self.product_type = torch.float32
+        how = "bfloat16" if self.product_type == torch.bfloat16 else "float32, because bfloat16 is slow here"
+        return f"matrix products in {how}"
 
     def _share(self) -> None:
         """Let AdamW work on its part of this optimizer's groups, and on its state."""

@@ -3,8 +3,8 @@
 import torch
 
 from nmt import register
+from nmt.extensions.methods.optimizers.options import AdadeltaOptions
 from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled
-from nmt.optimizers.options import AdadeltaOptions
 
 
 @register("optimizer", "adadelta", AdadeltaOptions)

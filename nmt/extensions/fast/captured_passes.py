@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from nmt.batch import Batch
 from nmt.criteria.base import Loss
 from nmt.device import Precision, autocast
+from nmt.train.update import PartNames, Passes, flattened
 
 # Multi30k in updates of 4,096 tokens has 120 shapes, 39 % of whose cells are padding; by a multiple of 4, 240 and 34 %.
 LENGTH_MULTIPLE: Final = 8
 MAX_PASSES: Final = 256
-
-PartNames = tuple[tuple[str, ...], tuple[str, ...]]  # of the trained and of the reported parts of a loss
 
 
 def rounded_rows(rows: int) -> int:
@@ -36,14 +35,6 @@ def padded(batch: Batch) -> Batch:
     return batch.padded(rounded_rows(len(batch)), *lengths)
 
 
-def flattened(loss: Loss) -> tuple[PartNames, Tensor]:
-    """The names of the parts of a loss, and one float64 vector: the totals of all parts, then the counts of the reported."""
-    terms = *loss.trained.values(), *loss.reported.values()
-    totals = [term.total.detach().double() for term in terms]
-    values = torch.stack([*totals, *(term.count.double() for term in loss.reported.values())])
-    return (tuple(loss.trained), tuple(loss.reported)), values
-
-
 @dataclass
 class _Pass:
     """The pass of one shape. batch, factors: what it reads; values: what it writes; graph: None until it is captured"""
@@ -55,7 +46,7 @@ class _Pass:
     graph: Any = None
 
 
-class CapturedPasses:
+class CapturedPasses(Passes):
     """Computes gradients of micro-batches, from graphs where they exist.
 
     objective: whose parameters' gradients are added to, see nmt.train.parallel; of one device

@@ -10,13 +10,18 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor
 
-from nmt.mixers.self_attention import Entries
+from nmt.errors import UserError
+from nmt.mixers.self_attention import Entries, SelfAttention
+from nmt.models.base import State
 from nmt.models.layers import DecoderStep
+from nmt.models.transformer import Transformer, TransformerSearch
+from nmt.nn.linear import Projection
 
 STEPS_BEFORE_CAPTURE: Final = 8  # of a shape; a capture should take as long as some steps
 MAX_GRAPHS: Final = 128
@@ -176,3 +181,38 @@ class CapturedSteps:
         layers = free.pop() if free else CapturedLayers(self._layers, self._capturing)
         weakref.finalize(search, free.append, layers)
         return layers
+
+
+class SearchOfCapturedSteps(TransformerSearch):
+    """A search from CUDA graphs, but for the steps whose attention is watched. See `capture_steps`"""
+
+    def __init__(
+        self, model: Transformer, output: Projection, layers: Sequence[DecoderStep], steps: CapturedSteps
+    ) -> None:
+        super().__init__(model, output, layers)
+        self._captured = steps.acquire(self)
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """See Scorer."""
+        if state.watched:
+            return super().step(tokens, state)
+        mixer = cast(SelfAttention, self.model.decoder_layers[0].self_attention)
+        states = self.embed(tokens, state)  # N D
+        used, visible = state.num_entries, mixer.visible_entries(tokens, state, len(state.sentences["padding_bias"]))
+        states, sentences = self._captured(states, state.sentences, visible, used)
+        return self.log_probs(states), state.after(sentences, {}, None)
+
+
+def capture_steps(model: Transformer) -> None:
+    """Replay the layers' search steps as CUDA graphs, with the weights that they have now.
+
+    Raises UserError for a model whose steps cannot be captured.
+    """
+    for layer in model.decoder_layers:
+        if not layer.self_attention.can_be_captured or layer.feed_forward.sizes_depend_on_data:
+            raise UserError("--capture: needs plain self-attention, and products of fixed sizes (leave it out)")
+    layers = model.prepared_layers()
+    model.new_search, model.state_copies = (
+        partial(SearchOfCapturedSteps, layers=layers, steps=CapturedSteps(layers)),
+        STATE_COPIES,
+    )

@@ -3,8 +3,8 @@
 import torch
 
 from nmt import UserError, register
+from nmt.extensions.methods.optimizers.options import AdafactorOptions
 from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, has_sharded
-from nmt.optimizers.options import AdafactorOptions
 
 
 @register("optimizer", "adafactor", AdafactorOptions)

@@ -3,8 +3,8 @@
 import torch
 
 from nmt import register
+from nmt.extensions.methods.optimizers.options import SgdOptions
 from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, has_sharded
-from nmt.optimizers.options import SgdOptions
 
 
 @register("optimizer", "sgd", SgdOptions)

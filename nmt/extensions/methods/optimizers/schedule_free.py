@@ -7,8 +7,8 @@ from torch import Tensor
 
 from nmt import register
 from nmt.dist import local_tensor
+from nmt.extensions.methods.optimizers.options import ScheduleFreeOptions
 from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled
-from nmt.optimizers.options import ScheduleFreeOptions
 
 
 @register("optimizer", "schedule-free", ScheduleFreeOptions)

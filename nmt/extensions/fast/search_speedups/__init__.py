@@ -1,0 +1,1 @@
+"""What makes searches faster: one file each."""

@@ -1,0 +1,1 @@
+"""What makes training faster: one file each."""

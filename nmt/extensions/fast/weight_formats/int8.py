@@ -1,0 +1,31 @@
+"""Weights of 8 bits (nmt.extensions.fast.nn.quantized)."""
+
+import torch
+from torch import nn
+
+from nmt import UserError, register
+from nmt.extensions.fast.nn.quantized import empty_rounded, int8_available, quantize
+from nmt.options import NoOptions
+from nmt.weight_formats.base import WeightFormat
+
+
+@register("weight-format", "int8", NoOptions)
+class Int8(WeightFormat):
+    """8-bit weights and products of 8-bit numbers, on CPUs: a quarter of the memory."""
+
+    def check(self, device: torch.device) -> None:
+        """See WeightFormat."""
+        if device.type != "cpu":
+            raise UserError(f"--device {device}: 8-bit weights are for CPUs (give --device cpu)")
+        if not int8_available():
+            raise UserError(
+                "this torch has no products of 8-bit numbers (give --precision fp32 and a model of 32-bit weights)"
+            )
+
+    def convert(self, model: nn.Module) -> None:
+        """See WeightFormat."""
+        quantize(model)
+
+    def make_room(self, model: nn.Module) -> None:
+        """See WeightFormat."""
+        quantize(model, empty_rounded)

@@ -1,0 +1,1 @@
+"""Optimizers beyond Adam: one file each."""

@@ -1,0 +1,43 @@
+"""Adam, then plain gradient descent, as GNMT was trained (Wu et al., 2016, section 8.3)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from nmt import register
+from nmt.extensions.methods.optimizers.options import AdamSgdOptions
+from nmt.optimizers.adam import Adam
+from nmt.optimizers.base import Groups
+
+
+@register("optimizer", "adam-sgd", AdamSgdOptions)
+class AdamSgd(Adam):
+    """Adam for some updates, then gradient descent with a learning rate of its own."""
+
+    def __init__(self, options: AdamSgdOptions, parameters: Groups) -> None:
+        super().__init__(options, parameters)
+        self.options = options
+        self._updates: int | None = None  # made so far; None until it is read from the state, which waits for a GPU
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self._updates = None
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Make an update; closure is not called. Adam's count of updates decides which."""
+        if self._updates is None:
+            self._updates = max((int(state["step"]) for state in self.state.values()), default=0)
+        self._updates += 1
+        if self._updates <= self.options.adam_updates:
+            super().step()
+            return
+        for group in self.param_groups:
+            learning_rate = group["lr"] * self.options.sgd_lr_factor
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.mul_(1 - learning_rate * group["weight_decay"])
+                    parameter.add_(parameter.grad, alpha=-learning_rate)
+                    if state := self.state[parameter]:
+                        state["step"] += 1

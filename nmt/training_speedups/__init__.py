@@ -1,0 +1,1 @@
+"""Speedups of training. The core defines what one is, and has none itself."""

@@ -1,0 +1,43 @@
+"""Speedups of training: other ways to compute what a training computes.
+
+Every registered speedup is asked by each training. Its options are options of `nmt train`, and decide what it does.
+"""
+
+from typing import Any, ClassVar
+
+from torch import nn
+
+from nmt import registry
+
+
+class TrainingSpeedup:
+    """A faster way to train. A registered speedup is built as `cls(options)`, with the options of `nmt train`.
+
+    order: speedups follow each other from the lowest order to the highest
+    """
+
+    order: ClassVar[int] = 0
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    def change_layers(self, model: nn.Module) -> None:
+        """Change how the layers of a newly built model are called, before the model is wrapped for all ranks."""
+
+    def updater(self, updater: Any, model: Any, criterion: Any) -> Any:
+        """What makes the updates: `updater` (nmt.train.update.Updater), or another one in its place."""
+        return updater
+
+    def before_updates(self, run: Any) -> None:
+        """Choose what is faster on this device, such as products, before micro-batches are tried and updates made.
+
+        What was chosen goes to `run.progress.limit`, which a checkpoint keeps.
+        """
+
+    def after_updates(self, run: Any) -> None:
+        """Log what there is to say at the end of a run."""
+
+
+def training_speedups(options: Any) -> list[TrainingSpeedup]:
+    """All speedups, with the options of a training, in their order."""
+    return [entry.cls(options) for entry in registry.every("training-speedup")]
