@@ -37,18 +37,6 @@ class Products:
 
         return product
 
-    def add_product(self, sums: Tensor, left: Tensor, right: Tensor) -> None:
-        """See `add_product`."""
-        if torch.is_autocast_enabled(sums.device.type):
-            sums += left.t() @ right
-        else:
-            sums.addmm_(left.t(), right)
-
-    def product_back(self, gradient: Tensor, weight: Tensor) -> Tensor:
-        """See `product_back`."""
-        output = gradient @ weight
-        return output.float() if is_cast(gradient) else output
-
 
 _current = Products()
 
@@ -83,16 +71,6 @@ def product(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
 def prepared_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
     """`product` of (N, D) with a fixed weight (E, D), without gradient: its type and implementation are chosen once."""
     return _current.prepared_product(weight, bias)
-
-
-def add_product(sums: Tensor, left: Tensor, right: Tensor) -> None:
-    """sums (E, D) += the transpose of left (N, E) times right (N, D), without gradient."""
-    _current.add_product(sums, left, right)
-
-
-def product_back(gradient: Tensor, weight: Tensor) -> Tensor:
-    """gradient (N, E) times weight (E, D), without gradient: (N, D)"""
-    return _current.product_back(gradient, weight)
 
 
 def is_cast(states: Tensor) -> bool:

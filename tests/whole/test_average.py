@@ -202,7 +202,7 @@ def test_a_fault_while_scoring_has_the_code_of_its_kind(data, trained, tmp_path,
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("nmt.criteria.cross_entropy.CrossEntropy.sums", full)
+        patch.setattr("nmt.criteria.cross_entropy.CrossEntropy.of_features", full)
         refused = call(*asked, data)
     assert refused.code == 5 and "--max-tokens" in refused.err, refused.err
     assert not (tmp_path / "m").exists()

@@ -77,25 +77,6 @@ class FastProducts(Products):
         implementation = _IMPLEMENTATIONS[chosen]
         return lambda states: by_torch(states) if len(states) < MIN_ROWS else implementation(states, weight, bias)
 
-    def add_product(self, sums: Tensor, left: Tensor, right: Tensor) -> None:
-        """See `nmt.nn.matmul.add_product`."""
-        if is_cast(sums):
-            dtype = torch.get_autocast_dtype("cpu")
-            sums += _rounded(left, dtype).t() @ _rounded(right, dtype)
-        elif self.implementation == "onednn" and _has_choice(right):
-            sums += _onednn_of_rows(left, right)
-        else:
-            super().add_product(sums, left, right)
-
-    def product_back(self, gradient: Tensor, weight: Tensor) -> Tensor:
-        """See `nmt.nn.matmul.product_back`."""
-        if is_cast(gradient):
-            dtype = torch.get_autocast_dtype("cpu")
-            return _float32_of(_rounded(gradient, dtype) @ weight.to(dtype), gradient.shape)
-        if self.implementation == "onednn" and _has_choice(gradient):
-            return _onednn(gradient, weight.t(), None)
-        return super().product_back(gradient, weight)
-
     def _chosen(self, weight: Tensor, bias: Tensor | None) -> InferenceMatmul:
         return _fastest.get(_shape(weight, bias), "torch") if self.implementation == "auto" else self.implementation
 

@@ -47,6 +47,9 @@ def run(options: DescribeOptions) -> None:
 
 def _kind_of(name: str) -> str:
     """The kind of a part, preset or folder. Raises UserError if there is none, or more than one, of this name."""
+    if name in (*registry.FOLDERS, "preset", "folder"):
+        names = "the path of a model or run" if name == "folder" else f"`nmt list {name}` shows the names"
+        raise UserError(f"NAME is missing after '{name}' ({names})")
     kinds = [kind for kind in registry.FOLDERS if name in registry.names(kind)]
     kinds += ["preset"] if name in registry.presets() else []
     kinds += ["folder"] if not kinds and Path(name).is_dir() else []
@@ -55,9 +58,6 @@ def _kind_of(name: str) -> str:
     if kinds:
         choices = " or ".join(f"`nmt describe {kind} {name}`" for kind in kinds)
         raise UserError(f"'{quoted(name)}' is the name of several things ({choices})")
-    if name in (*registry.FOLDERS, "preset", "folder"):
-        names = "the path of a model or run" if name == "folder" else f"`nmt list {name}` shows the names"
-        raise UserError(f"NAME is missing after '{name}' ({names})")
     known = [*registry.presets(), *(part for kind in registry.FOLDERS for part in registry.names(kind))]
     raise unknown("part or preset", name, known, listed_by="nmt list")
 
