@@ -27,7 +27,8 @@ ROOT: Final = Path(__file__).parents[1]
 KINDS: Final = "model", "criterion", "optimizer", "schedule", "decoder"
 WORDS: Final = [f"{a}{b}" for a in ("ba", "de", "ki", "lo", "mu") for b in ("n", "s", "t", "ra", "li")]
 OF_THE_CLOCK: Final = "train.log", "status.json", ".lock"
-CHANGING_KEYS: Final = "minutes", "folder", "files", "made_of"
+CHECKSUMS: Final = ".sums"  # files that format 1 of prepared data has, and format 2 does not
+CHANGING_KEYS: Final = "minutes", "folder", "files", "made_of", "format", "valid_set_sha256"
 HASHED_SETTINGS: Final = "settings"  # in a manifest the hash of the settings in their order
 
 SHAPE: Final = "--encoder-layers 2 --decoder-layers 2 --d-model 32 --d-ff 48 --heads 4 --dropout 0.1"
@@ -235,7 +236,7 @@ def _hash_of_commands(commands: str, output: Path) -> str:
             return f"failed: exit status {code}: {errors.getvalue().strip().splitlines()[-1:]}"
         digest.update(printed.buffer.getvalue())
     for file in sorted([output] if output.is_file() else output.rglob("*")):
-        if file.is_file() and file.name not in OF_THE_CLOCK:
+        if file.is_file() and file.name not in OF_THE_CLOCK and file.suffix != CHECKSUMS:
             digest.update(f"\0{file}\0".encode() + _content(file))
     return digest.hexdigest()
 
@@ -249,10 +250,14 @@ def _content(file: Path) -> bytes:
         return b"\n".join(sorted(file.read_bytes().splitlines()))
     if file.suffix != ".json" or not isinstance(content := json.loads(file.read_bytes()), dict):
         return file.read_bytes()
-    kept = {key: value for key, value in content.items() if key not in CHANGING_KEYS}
-    if isinstance(kept.get(HASHED_SETTINGS), str):
-        del kept[HASHED_SETTINGS]
+    kept = _lasting(content)
+    if isinstance(settings := kept.pop(HASHED_SETTINGS, ""), dict):
+        kept[HASHED_SETTINGS] = _lasting(settings)
     return json.dumps(kept, sort_keys=True).encode()
+
+
+def _lasting(content: dict[str, object]) -> dict[str, object]:
+    return {key: value for key, value in content.items() if key not in CHANGING_KEYS}
 
 
 def compare(old: Path, new: Path, only: str) -> int:

@@ -143,10 +143,10 @@ def test_post_norm_leaves_each_layer_normalised_and_pre_norm_only_the_end():
     post, pre = tiny(), tiny(norm_position="pre")
     mask = torch.ones(2, 1, 1, 5, dtype=torch.bool)
     embedded = post.embed(post.source_embedding(source), post.source_positions(0, 5))
-    after_layer, _ = post.encoder[0](embedded, mask)
+    after_layer = post.encoder[0](embedded, mask)
     torch.testing.assert_close(after_layer.mean(-1), torch.zeros(2, 5), atol=1e-5, rtol=0)
-    assert pre.encoder[0](embedded, mask)[0].mean(-1).abs().max() > 1e-3
-    torch.testing.assert_close(pre._encode(source, mask)[0].mean(-1), torch.zeros(2, 5), atol=1e-5, rtol=0)
+    assert pre.encoder[0](embedded, mask).mean(-1).abs().max() > 1e-3
+    torch.testing.assert_close(pre._encode(source, mask).mean(-1), torch.zeros(2, 5), atol=1e-5, rtol=0)
     assert count(pre.options, 50) == count(post.options, 50) + 2 * 2 * 32
 
 

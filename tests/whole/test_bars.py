@@ -63,7 +63,7 @@ def commands(data, trained, tmp_path):
         "report": (["report", trained], [("reading runs", "runs")]),
         "int8": (
             ["export", model, "--format=int8", f"--output={tmp_path / 'int8'}"],
-            [("writing the model", "")],
+            [("exporting the model", "")],
         ),
         "average": (average, [("averaging", "checkpoints"), ("scoring", "models"), ("loss on dev", "pairs")]),
         "shortlist": (
