@@ -47,7 +47,8 @@ def sums_of_logits(
 
 def _chunks(output: nn.Module, passes: Sequence[Tensor]) -> Iterator[slice]:
     """Slices of the N positions."""
-    with torch.enable_grad():  # without, autocast would keep a copy of the weight that has no gradient
+    # With a gradient where there may be one, or autocast would keep a copy of the weight that has none.
+    with torch.set_grad_enabled(not torch.is_inference_mode_enabled()):
         size = output(passes[0][:1]).shape[-1]
     rows = max(1, chunk_rows(passes[0], size) // len(passes))
     return (slice(start, start + rows) for start in range(0, len(passes[0]), rows))

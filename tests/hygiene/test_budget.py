@@ -1,0 +1,33 @@
+"""How many lines nmt may have: whoever raises a number says why in CHANGELOG.md.
+
+Without a budget the core grows with each feature. Each number is what was reached, rounded up to the next 500.
+"""
+
+import pytest
+from modules import FILES, ROOT
+
+INNER_RING = """
+registry options batch
+text.pipeline subwords.base
+data.encode data.row_files data.shards data.plan data.batching data.loader plans.corpus
+nn.attention nn.linear nn.dropout
+models.base models.layers models.transformer
+mixers.base mixers.self_attention feed_forwards.base feed_forwards.dense positions.base positions.sinusoidal positions.learned
+criteria.base criteria.cross_entropy criteria.chunks optimizers.base optimizers.adam schedules.noam schedules.inverse_sqrt
+decoders.base decoders.greedy decoders.beam decoders.filters decoders.hypothesis
+train.trainer train.build train.run train.timers train.update train.validation
+translate.translator translate.own_engine
+"""  # what docs/explanation/tour.md leads through
+CORE = [file for file in FILES if "extensions" not in file.parts]
+PARTS = {
+    "the core": (CORE, 21_500),
+    "its inner ring": ([ROOT / f"{name.replace('.', '/')}.py" for name in INNER_RING.split()], 7_500),
+    "the core and the extensions": (FILES, 46_500),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_of_nmt_keeps_to_its_budget_of_lines(part):
+    files, budget = PARTS[part]
+    lines = sum(len(file.read_text().splitlines()) for file in files)
+    assert budget - 500 < lines <= budget, f"{part} has {lines} lines"
