@@ -28,7 +28,8 @@ KINDS: Final = "model", "criterion", "optimizer", "schedule", "decoder"
 WORDS: Final = [f"{a}{b}" for a in ("ba", "de", "ki", "lo", "mu") for b in ("n", "s", "t", "ra", "li")]
 OF_THE_CLOCK: Final = "train.log", "status.json", ".lock"
 CHECKSUMS: Final = ".sums"  # files that format 1 of prepared data has, and format 2 does not
-CHANGING_KEYS: Final = "minutes", "folder", "files", "made_of", "format", "valid_set_sha256"
+CHANGING_KEYS: Final = "minutes", "folder", "files", "made_of"
+OF_THE_FORMAT: Final = "format", "valid_set_sha256", "data"  # versions and digests of prepared data
 HASHED_SETTINGS: Final = "settings"  # in a manifest the hash of the settings in their order
 
 SHAPE: Final = "--encoder-layers 2 --decoder-layers 2 --d-model 32 --d-ff 48 --heads 4 --dropout 0.1"
@@ -257,7 +258,7 @@ def _content(file: Path) -> bytes:
 
 
 def _lasting(content: dict[str, object]) -> dict[str, object]:
-    return {key: value for key, value in content.items() if key not in CHANGING_KEYS}
+    return {key: value for key, value in content.items() if key not in CHANGING_KEYS + OF_THE_FORMAT}
 
 
 def compare(old: Path, new: Path, only: str) -> int:
