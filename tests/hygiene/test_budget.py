@@ -17,7 +17,7 @@ criteria.base criteria.cross_entropy criteria.chunks optimizers.base optimizers.
 decoders.base decoders.greedy decoders.beam decoders.filters decoders.hypothesis
 train.trainer train.build train.run train.timers train.update train.validation
 translate.translator translate.own_engine
-"""  # what docs/explanation/tour.md leads through
+"""
 CORE = [file for file in FILES if "extensions" not in file.parts]
 PARTS = {
     "the core": (CORE, 21_500),
@@ -31,3 +31,8 @@ def test_a_part_of_nmt_keeps_to_its_budget_of_lines(part):
     files, budget = PARTS[part]
     lines = sum(len(file.read_text().splitlines()) for file in files)
     assert budget - 500 < lines <= budget, f"{part} has {lines} lines"
+
+
+def test_the_tour_leads_through_the_inner_ring():
+    tour = (ROOT.parent / "docs/explanation/tour.md").read_text()
+    assert [name for name in INNER_RING.split() if f"`{name.replace('.', '/')}.py`" not in tour] == []
