@@ -65,8 +65,8 @@ FOLDERS: Final = {
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"
 NO_VALUES: Final[Mapping[str, Any]] = MappingProxyType({})
-_PART: Final = re.compile(  # kind, name, options class, and the class's docstring
-    r'''^@(?:nmt\.)?register\(\s*["']([\w-]+)["'],\s*["']([^"'\n]+)["'],\s*(\w+).*?^class .*?^    r?"""(.*?)"""''',
+_PART: Final = re.compile(  # kind, name, options class, and the class's docstring if it has one
+    r'''^@(?:nmt\.)?register\(\s*["']([\w-]+)["'],\s*["']([^"'\n]+)["'],\s*(\w+).*?^class .*?:\n(?:    r?"""(.*?)""")?''',
     re.MULTILINE | re.DOTALL,
 )
 

@@ -1,4 +1,4 @@
-"""The progress of a run: everything in a checkpoint besides weights, optimizer and schedule."""
+"""The progress of a run, which its checkpoints keep."""
 
 import math
 from dataclasses import dataclass, field
@@ -74,7 +74,7 @@ class Rollback:
 
 @dataclass
 class Progress:
-    """The state of a run beside weights, optimizer and schedule; all of it is in a checkpoint."""
+    """What changes in a run from update to update, besides weights, optimizer and schedule; a checkpoint has all of it."""
 
     update: Ordinal = 0  # before the first, which no checkpoint is
     position: Position = Position()

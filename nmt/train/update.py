@@ -316,6 +316,7 @@ class Updater:
                         loss = self.objective(batch.to(device))
                     alone = self.world.size == 1 or left > 0
                     sums.add(*flattened(loss), share)
+                    # A factor is 1 / the count of all ranks; over these gradients are averaged, hence the number of ranks.
                     first, *others = (
                         term.total * (share * self.world.size * factors[name]) for name, term in loss.trained.items()
                     )

@@ -347,8 +347,7 @@ from nmt.scorings.base import Scoring, value_of
 from steps.scorings.options import MeanOptions
 
 @register("scoring", "mean", MeanOptions)
-class Mean(Scoring):
-    """The mean of all scores."""
+class Mean(Scoring):  # without a docstring
     def texts(self, scorer):
         values = [value_of(self.options, pair) for _, pairs in scorer.windows(self.options.target) for pair in pairs]
         yield f"{sum(values) / len(values):.6f}\\n"
