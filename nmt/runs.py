@@ -16,7 +16,6 @@ from nmt.log import log
 WEIGHTS: Final = "model.safetensors"
 ADAPTER: Final = "adapter.safetensors"  # in its place, of a run with --lora-rank
 TRAINING: Final = "training.json"
-SWEPT_FILE: Final = "sweep.toml"  # a copy of the settings of a sweep, by which its folder is known
 CHECKPOINTS_FOLDER: Final = "checkpoints"
 PREFIX: Final = "update-"
 
