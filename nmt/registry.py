@@ -444,6 +444,12 @@ def option_names(kind: str) -> list[str]:
     return [option.name for name in names(kind) for option in options_of(options_class_of(kind, name))]
 
 
+def declared(kind: str, attribute: str) -> list[Any]:
+    """What the options classes of a kind's parts declare by a class attribute, of those that have it, by the parts' names."""
+    classes = [options_class_of(kind, name) for name in names(kind)]
+    return [getattr(cls, attribute) for cls in classes if hasattr(cls, attribute)]
+
+
 def active_names(kind: str, options: object) -> list[str]:
     """The names of the parts of a kind that an object of an open options class makes use of, sorted. Imports none.
 
