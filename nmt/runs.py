@@ -26,7 +26,7 @@ def find_model(folder: Path) -> Path:
         return folder
     best = Checkpoints(folder).best()
     if best is None:
-        raise ArtefactError(f"{quoted(folder)}: the run has no checkpoint yet (`nmt status` tells whether it goes on)")
+        raise ArtefactError(f"{quoted(folder)}: the run has no checkpoint yet (wait for its first, or continue it)")
     return best
 
 
