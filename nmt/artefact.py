@@ -48,7 +48,7 @@ KIND_NAMES: Final = {  # in messages
     "prepared-data": "prepared data (nmt prepare)",
     "checkpoint": "a run or checkpoint (nmt train)",
     "model": "a model (nmt average)",
-    "recipe": "a recipe (nmt recipes)",
+    "recipe": "a recipe",
 }
 METRICS: Final = "metrics.jsonl"  # which only a run has
 MAX_NAME_BYTES: Final = 255  # of a file, with its folder

@@ -420,7 +420,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{quoted(path)}: cannot be read as a settings file: {error.strerror}") from None
     except (ValueError, RecursionError, UserError) as error:  # of a number with too many digits, of tables in tables
         is_part = "Cannot overwrite a value" in str(error)
-        hint = ' (a part with options is a table: [decoder] with name = "mbr")' if is_part else ""
+        hint = ' (a part with options is a table: [decoder] with name = "beam")' if is_part else ""
         raise UserError(f"{quoted(path)}: not valid TOML: {error}{hint}") from None
 
 

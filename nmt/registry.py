@@ -312,7 +312,9 @@ def _preset_files(roots: tuple[Root, ...]) -> dict[str, Preset]:
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
-def open_options_class(*kinds: str, shared: Sequence[str] = ()) -> Callable[[type[AnyOptions]], type[AnyOptions]]:
+def open_options_class(
+    *kinds: str, shared: Sequence[str] = (), declaring: str = ""
+) -> Callable[[type[AnyOptions]], type[AnyOptions]]:
     """Class decorator: an options class whose objects also have the options of every part of some kinds.
 
     The options of such a part are a class of their own in its file or `options.py`; the object is an instance of it too, and
@@ -321,23 +323,25 @@ def open_options_class(*kinds: str, shared: Sequence[str] = ()) -> Callable[[typ
 
     shared: kinds whose parts are built from the values of their options instead (`shared_values`). All parts with an option of
         one name share the flag; a name that the class has itself is no flag of theirs
+    declaring: of these kinds, leaves out the parts whose options class does not have this class attribute
     """
 
     def decorated(cls: type[AnyOptions]) -> type[AnyOptions]:
         own = options_class(cls)
-        own.opened = classmethod(lambda cls: _opened(cls, _parts_of(cls, kinds, shared), _choices(cls)))  # type: ignore
+        own.opened = classmethod(lambda cls: _opened(cls, _parts_of(cls, kinds, shared, declaring), _choices(cls)))  # type: ignore
         own.__new__ = lambda given, *_, **__: object.__new__(opened(given))  # type: ignore
         return own
 
     return decorated
 
 
-def _parts_of(own: type, kinds: Sequence[str], shared: Sequence[str]) -> tuple[type, ...]:
+def _parts_of(own: type, kinds: Sequence[str], shared: Sequence[str], declaring: str) -> tuple[type, ...]:
     """The options classes that an open class has as its bases."""
     found = _options_classes(kinds)
     for kind in shared:
         taken = frozenset(option.name for cls in (own, *found) for option in dataclasses.fields(cls))
-        found.append(_shared_options(kind, tuple(_options_classes([kind])), taken))
+        sharing = [cls for cls in _options_classes([kind]) if not declaring or hasattr(cls, declaring)]
+        found.append(_shared_options(kind, tuple(sharing), taken))
     return tuple(found)
 
 
@@ -442,6 +446,17 @@ def selected(kind: str, name: str, options: object) -> Entry:
 def option_names(kind: str) -> list[str]:
     """The names of the options of all parts of a kind."""
     return [option.name for name in names(kind) for option in options_of(options_class_of(kind, name))]
+
+
+def having(kind: str, option: str) -> list[str]:
+    """The names of the parts of a kind that have an option."""
+    return [name for name in names(kind) if option in (own.name for own in options_of(options_class_of(kind, name)))]
+
+
+def declared(kind: str, attribute: str) -> list[Any]:
+    """What the options classes of a kind's parts declare by a class attribute, of those that have it, by the parts' names."""
+    classes = [options_class_of(kind, name) for name in names(kind)]
+    return [getattr(cls, attribute) for cls in classes if hasattr(cls, attribute)]
 
 
 def active_names(kind: str, options: object) -> list[str]:

@@ -16,7 +16,6 @@ from nmt.log import log
 WEIGHTS: Final = "model.safetensors"
 ADAPTER: Final = "adapter.safetensors"  # in its place, of a run with --lora-rank
 TRAINING: Final = "training.json"
-SWEPT_FILE: Final = "sweep.toml"  # a copy of the settings of a sweep, by which its folder is known
 CHECKPOINTS_FOLDER: Final = "checkpoints"
 PREFIX: Final = "update-"
 
@@ -27,7 +26,7 @@ def find_model(folder: Path) -> Path:
         return folder
     best = Checkpoints(folder).best()
     if best is None:
-        raise ArtefactError(f"{quoted(folder)}: the run has no checkpoint yet (`nmt status` tells whether it goes on)")
+        raise ArtefactError(f"{quoted(folder)}: the run has no checkpoint yet (wait for its first, or continue it)")
     return best
 
 

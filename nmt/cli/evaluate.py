@@ -14,7 +14,7 @@ from nmt.evaluations.base import Evaluation, System
 from nmt.log import log
 from nmt.metrics.base import Lines, Metric, References
 from nmt.metrics.checks import line_count_error, newstest2014_warning, refuse_subwords
-from nmt.options import flag_of, names_of, opt, options_of
+from nmt.options import flag_of, names_of, opt
 from nmt.signals import Signals
 from nmt.text.corpus import checked_line, read_lines
 from nmt.translate.options import AUTO_ENGINE, engine_name
@@ -109,11 +109,7 @@ def build_metrics(names: Sequence[str], values: Mapping[str, object]) -> list[tu
     """
     parts = [registry.choose("metric", name, values) for name in names]
     for key in values:
-        owners = [
-            name
-            for name in registry.names("metric")
-            if key in (option.name for option in options_of(registry.options_class_of("metric", name)))
-        ]
+        owners = registry.having("metric", key)
         if len(owners) == 1 and owners[0] not in names:
             flag = flag_of(key)
             raise UserError(f"{flag}: has no effect with --metrics {','.join(names)} (give --metrics {owners[0]})")

@@ -79,7 +79,7 @@ class TranslateOptions(TranslatorOptions, FileOptions):
     json: bool = opt(
         False, "print a JSON object a line: source, translation, and candidates with tokens, log_prob (nats) and score"
     )
-    stats: str | None = opt(None, "write lines, seconds and lines a second to this file as JSON (for nmt report)")
+    stats: str | None = opt(None, "write lines, seconds and lines a second to this file as JSON")
     devices: int = opt(
         1,
         "processes on this machine, a device each, that share the lines; the order stays",

@@ -38,8 +38,8 @@ class TrainingFiles:
     target_lang: str | None = opt(None, "target language, and the ending of the files of a prefix: de")
     train: tuple[str, ...] = opt(
         (),
-        "prefixes of training files: PREFIX.en and PREFIX.de, or PREFIX.en.gz; NAME=PREFIX names the corpus for "
-        "`nmt train --data-weights`, by default its file's name",
+        "prefixes of training files: PREFIX.en and PREFIX.de, or PREFIX.en.gz; NAME=PREFIX names the corpus, by default by its "
+        "file's name",
         aliases=("trainpref",),
     )
     train_tsv: tuple[str, ...] = opt(
@@ -187,8 +187,8 @@ class PrepareOptions(CorpusOptions):
     )
     right_to_left: bool = opt(
         False,
-        "for a model that reads and writes the target from its end to its beginning, to rank the candidates of others "
-        "(nmt translate --rerank); with --vocabulary too",
+        "for a model that reads and writes the target from its end to its beginning, to rank the candidates of others; with "
+        "--vocabulary too",
         aliases=("right-left",),
     )
     context: int = opt(

@@ -60,8 +60,8 @@ def reused_pipeline(options: PrepareOptions, name: str) -> Pipeline:
     for symbol in options.symbols:
         if symbol not in known and not (options.context and symbol == SEPARATOR):
             have = f"it has {', '.join(map(quoted, known))}" if known else "it has none"
-            have += "; --extend-with FILE adds entries"
-            raise UserError(f"--user-symbols '{quoted(symbol)}': is no user symbol of {quoted(name)} ({have})")
+            hint = "; ".join([have, *registry.declared("preparation", "adds_entries")])
+            raise UserError(f"--user-symbols '{quoted(symbol)}': is no user symbol of {quoted(name)} ({hint})")
     if given:
         raise UserError(
             f"{flag_of(given[0])} and --vocabulary: the text is treated as {quoted(name)} does it (leave one out)"

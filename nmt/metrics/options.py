@@ -1,4 +1,7 @@
-"""The options of metrics. Each is a flag of `nmt evaluate` and `nmt sweep`, one for all metrics that have it."""
+"""The options of metrics. Each is a flag of `nmt evaluate` and `nmt sweep`, one for all metrics that have it.
+
+Those of a class with `in_training` are flags of `nmt train` too, for the metrics of validations.
+"""
 
 from nmt.options import opt, options_class
 

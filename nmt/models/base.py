@@ -167,9 +167,7 @@ class Model(nn.Module, Scorer):
         finally:
             self.watched = False
         if output.attention is None:
-            raise UserError(
-                "the model has no attention weights to train (choose another model, or leave out --compile)"
-            )
+            raise UserError("the model has no attention weights to train (choose another model, or do not compile it)")
         return output
 
     @contextmanager

@@ -1,7 +1,8 @@
 """The interface of passes.
 
 A registered pass is built as `cls(options)` when one of its options is given. The options are those of the translator, which
-are an instance of the options class of the pass too. Several passes lie around the search like shells.
+are an instance of the options class of the pass too, which names a flag that the model's attention is read for in
+`needs_attention`. Several passes lie around the search like shells.
 """
 
 from abc import ABC, abstractmethod

@@ -1,7 +1,8 @@
 """Preparations: what changes prepared data while they are made, such as further vocabulary entries or a learnt column.
 
 A preparation is in use when one of its options has another value than its default, or when its options class says so by
-`is_active`. Its options are options of `nmt prepare`.
+`is_active`. Its options are options of `nmt prepare`. An options class by which a vocabulary gets entries says so in its
+`adds_entries`, for messages about words that a vocabulary lacks.
 """
 
 from collections import Counter

@@ -1,7 +1,8 @@
 """The interface of scorings, and what scores pairs for them.
 
 A registered scoring is built as `cls(options)` when one of its options is given. The options are those of `nmt score`, which
-are an instance of its own options class too. Without one, the score of each pair is printed.
+are an instance of its own options class too. Without one, the score of each pair is printed. The options class of one that
+calibrates confidences names its command in `calibrates`.
 """
 
 from abc import ABC, abstractmethod

@@ -38,6 +38,7 @@ class TrainedModel:
 class Start:
     """A change of a newly built model. A registered start is built as `cls(options)`, with the options of `nmt train`.
 
+    Its options class may tell in `fitting_data` how to prepare data whose text pipeline it makes the weights fit.
     order: starts follow each other from the lowest order to the highest
     gives_weights: whether the model has trained weights afterwards
     adapter_scale: of the adapters that it trains in place of the model; None if it adds none

@@ -154,10 +154,12 @@ def _fitting_starts(run: Run, artefact: Artefact, pipeline: Pipeline) -> list[St
     classes = [registry.find("start", name).cls for name in registry.names("start")]
     fitting = [cls for cls in classes if cls.fits_pipeline(new, pipeline)]  # type: ignore[attr-defined]
     if not fitting:
-        raise ArtefactError(
-            f"{quoted(artefact.folder)}: has another vocabulary or text pipeline than {data} (nmt prepare --vocabulary "
-            f"{quoted(artefact.folder)} makes data with its own, and --extend adds entries to it)"
-        )
+        folder = quoted(artefact.folder)
+        ways = [
+            f"nmt prepare --vocabulary {folder} makes data with its own",
+            *registry.declared("start", "fitting_data"),
+        ]
+        raise ArtefactError(f"{folder}: has another vocabulary or text pipeline than {data} ({', and '.join(ways)})")
     if new.sizes != pipeline.sizes and (taken := _options(run).init_state) != "none":
         raise UserError(
             f"--init-state {taken}: the vocabulary of {data} has new entries, without a state (leave it out)"

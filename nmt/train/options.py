@@ -12,9 +12,13 @@ AUTO: Final = "auto"
 MIN_BLEU: Final = 5.0  # below it, more BLEU is mostly chance, and the loss tells better checkpoints from worse
 
 
-@registry.open_options_class("start", "noise", "reporter", "preview", "plan", "training-speedup")
+@registry.open_options_class(
+    "start", "noise", "reporter", "preview", "plan", "training-speedup", shared=["metric"], declaring="in_training"
+)
 class TrainOptions:
     """The options of training itself, with those of starts, noises, reporters and previews; those of other parts are their own.
+
+    The options of a metric are among them if its options class has `in_training`.
 
     A run that is resumed must keep what decides its mathematics and the meaning of its scores: the options that are declared
     with `must_stay`, and all of its model, criterion, optimizer and schedule.
@@ -75,11 +79,6 @@ class TrainOptions:
     bleu_tokenize: str = opt(
         "13a", "sacreBLEU's tokenizer for validation; none for text that is tokenised already", must_stay=True
     )
-    comet_model: str | None = opt(
-        None,
-        "with --valid-metrics comet: the checkpoint of a COMET model; give only trusted files",
-        must_stay=True,
-    )
     clip_norm: float = opt(
         0.0, "largest 2-norm of the gradient; 0 does not clip, as the paper", minimum=0, must_stay=True
     )
@@ -123,8 +122,9 @@ class TrainOptions:
             raise ValueError(
                 "--best-by bleu: BLEU is not among the metrics of a validation (leave --best-by out, or name loss)"
             )
-        if self.comet_model is not None and "comet" not in self.metrics:
-            raise ValueError("--comet-model: has no effect here (give --valid-metrics comet)")
+        for key in registry.shared_values("metric", self):
+            if not set(owners := registry.having("metric", key)) & set(self.metrics):
+                raise ValueError(f"{flag_of(key)}: has no effect here (give --valid-metrics {owners[0]})")
 
     @property
     def metrics(self) -> list[str]:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -77,12 +76,10 @@ def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
             f"{quoted(options.data)}: development set '{dev.name}' has no pair with text on both sides (--valid-set)"
         )
     dev.check()  # a damaged one would end the run at its first validation
-    settings: dict[str, dict[str, Any]] = {
-        "bleu": {"tokenize": options.bleu_tokenize},
-        "comet": {"comet_model": options.comet_model},
-    }
+    shared = registry.shared_values("metric", options)
+    own = {"bleu": {"tokenize": options.bleu_tokenize}}
     metrics = {
-        name: registry.build(registry.choose("metric", name, settings.get(name, {}))) for name in options.metrics
+        name: registry.build(registry.choose("metric", name, shared | own.get(name, {}))) for name in options.metrics
     }
     for metric in metrics.values():
         metric.check()

@@ -54,7 +54,8 @@ def open_own_engine(
     loaded = load(tuple(models), device, options.precision, options.model_weights, options.ensemble)
     options = replace(options, replicas=replicas, threads=threads)
     if options.min_confidence is not None and loaded.temperature is None:
-        kind = "an ensemble is not" if len(models) > 1 else "the model is not (nmt score --calibrate)"
+        how = "".join(f" ({command})" for command in registry.declared("scoring", "calibrates"))
+        kind = "an ensemble is not" if len(models) > 1 else f"the model is not{how}"
         log.info(f"{quoted(models[0])}: confidences are not calibrated: {kind}")
     decoder, temperature = registry.build(part), loaded.temperature or 1.0
     return OwnEngine(loaded.pipeline, loaded.scorer, options, decoder, world.local_size, temperature)

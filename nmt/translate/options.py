@@ -50,7 +50,7 @@ class TranslatorOptions:
     min_confidence: float | None = opt(
         None,
         "give an empty line where the confidence, the geometric mean of the tokens' probabilities, is less; --json tells it; "
-        "the temperature of nmt score --calibrate applies",
+        "the temperature of a calibrated model applies",
         minimum=0,
         maximum=1,
     )

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt import registry
 from nmt.decoders.hypothesis import Hypothesis
 from nmt.errors import UserError, quoted
 from nmt.symbols import UNK
@@ -144,8 +145,9 @@ class ResultOptions:
         """The error for details of a model without attention; None if they need none."""
         if not self.alignment and self.dictionary is None:
             return None
+        flags = ["--alignment", "--replace-unk", *registry.declared("pass", "needs_attention")]
         return UserError(
-            "--alignment, --replace-unk, --markup and --format: the model has no attention, which they need (leave them out)"
+            f"{', '.join(flags)} and --format: the model has no attention, which they need (leave them out)"
         )
 
     def needs_forced_decoding(self, tokens: Sequence[int]) -> bool:

@@ -56,5 +56,4 @@ def open_viewers(options: Any) -> list[Viewer]:
 
 def written_files() -> list[str]:
     """The options of all viewers that are files which they write."""
-    classes = [registry.options_class_of("viewer", name) for name in registry.names("viewer")]
-    return [name for cls in classes for name in getattr(cls, "written", ())]
+    return [name for written in registry.declared("viewer", "written") for name in written]

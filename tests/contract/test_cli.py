@@ -900,7 +900,7 @@ def test_metrics_are_divided_at_commas(call, tmp_path):
 def test_a_part_given_as_a_value_and_as_a_table_is_answered_with_the_table(call, tmp_path):
     config = tmp_path / "s.toml"
     config.write_text('decoder = "mbr"\n[decoder]\nnum_candidates = 3\n')
-    assert 'a part with options is a table: [decoder] with name = "mbr"' in call("train", *RUN, "--config", config).err
+    assert 'a part with options is a table: [decoder] with name = "beam"' in call("train", *RUN, "--config", config).err
 
 
 @pytest.mark.parametrize("key", ["confg", "debg", "dump_confg", "plugn"])

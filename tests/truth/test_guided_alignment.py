@@ -119,5 +119,5 @@ def test_data_without_the_column_and_a_column_of_numbers_are_refused():
 def test_compiled_layers_have_no_attention_to_train(monkeypatch):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     model = transformer()
-    with pytest.raises(UserError, match="leave out --compile"):
+    with pytest.raises(UserError, match="do not compile it"):
         criterion(model)(model, batch_of(LINKS))

@@ -17,10 +17,11 @@ from nmt.errors import ArtefactError, OtherFormatError, UserError, expecting, na
 from nmt.files import Count, read_bytes
 from nmt.options import read_toml
 from nmt.report.run_status import METRICS_FILE, VALIDATION_PREFIX
-from nmt.runs import SWEPT_FILE, Checkpoints, weights_file
+from nmt.runs import Checkpoints, weights_file
 
 _Saved = TypeVar("_Saved")
 
+SWEPT_FILE: Final = "sweep.toml"  # a copy of the settings of a sweep, by which its folder is known
 LENGTH_SETTINGS: Final = ("max_updates", "max_epochs", "batch_tokens")  # a preset may be trained shorter or longer
 PREFERRED_METRICS: Final = ("paper", "bleu")  # the paper's own BLEU, then sacreBLEU's
 

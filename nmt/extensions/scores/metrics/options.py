@@ -1,13 +1,19 @@
 """The options of metrics, see `nmt.metrics.options`."""
 
+from typing import ClassVar
+
 from nmt.metrics.options import BleuOptions
 from nmt.options import opt, options_class
 
 
 @options_class
 class CometOptions:
+    in_training: ClassVar[bool] = True
+
     comet_model: str | None = opt(
-        None, "checkpoint of a COMET model, a file; COMET's library unpickles it, so give only files that you trust"
+        None,
+        "checkpoint of a COMET model, a file; COMET's library unpickles it, so give only files that you trust",
+        must_stay=True,
     )
 
 

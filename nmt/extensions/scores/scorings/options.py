@@ -1,6 +1,6 @@
 """The options of scorings. Without torch, so that `--help` answers at once."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from nmt import opt, options_class
 
@@ -25,6 +25,8 @@ class ContrastOptions:
 
 @options_class
 class CalibrationOptions:
+    calibrates: ClassVar[str] = "nmt score --calibrate"
+
     calibrate: bool = opt(
         False,
         "instead fit a temperature on these pairs, a development set (Guo et al., 2017), print how often the model is as right "

@@ -19,7 +19,7 @@ from nmt.errors import ArtefactError, UserError, quoted, unknown
 from nmt.extensions.sweep.jobs import Job, Step, run_jobs
 from nmt.extensions.sweep.trials import MAX_TRIALS, Sweep, Trial, read_sweep
 from nmt.extensions.watch.cli.plot import line_charts
-from nmt.extensions.watch.history import read_records, read_scores
+from nmt.extensions.watch.history import SWEPT_FILE, read_records, read_scores
 from nmt.extensions.watch.pictures.figures import Curve, LineChart, check_matplotlib
 from nmt.extensions.watch.pictures.page import html_page, html_table
 from nmt.files import check_output_file, read_bytes, sha256, write_file, write_output
@@ -28,7 +28,7 @@ from nmt.log import log
 from nmt.metrics.base import Metric
 from nmt.options import MAX_PROCESSES, REQUIRED, flag_of, names_of, opt, toml_line
 from nmt.report.run_status import VALIDATION_PREFIX
-from nmt.runs import SWEPT_FILE, find_model
+from nmt.runs import find_model
 from nmt.text.corpus import count_lines, misaligned
 from nmt.train.options import TrainOptions
 

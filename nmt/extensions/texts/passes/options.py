@@ -1,6 +1,6 @@
 """The options of texts that are more than a line. Without torch, so that `--help` answers at once."""
 
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from nmt import opt, options_class
 
@@ -11,6 +11,8 @@ OF_WHOLE_LINES: Final = ("alignment", "word_scores", "raw_tokens", "min_confiden
 
 @options_class
 class TextOptions:
+    needs_attention: ClassVar[str] = "--markup"
+
     split: bool = opt(
         False,
         "translate each sentence of a line on its own; white space between them, blank lines too, stays",

@@ -1,6 +1,6 @@
 """The options of the preparations of this extension. Without torch, so that `--help` answers at once."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from nmt import opt, options_class
 from nmt.data.options import MAX_VOCABULARY, PrepareOptions
@@ -8,6 +8,8 @@ from nmt.data.options import MAX_VOCABULARY, PrepareOptions
 
 @options_class
 class ExtensionOptions:
+    adds_entries: ClassVar[str] = "--extend-with FILE adds entries"
+
     extend: int = opt(
         0,
         "with --vocabulary: learn up to this many further entries of a vocabulary from the training text; its own keep their ids",
