@@ -1,4 +1,4 @@
-"""Columns with a number for each pair, such as a weight."""
+"""Columns with one number per pair, such as a weight."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from nmt.rows import Rows
 
 @register("column", "pair", NoOptions)
 class PairColumn(ColumnKind):
-    """A number for each pair: (B,) float32 in a batch."""
+    """One number per pair: (B,) float32 in a batch."""
 
     def read(self, items: ColumnItems) -> Rows:
         """See ColumnKind."""

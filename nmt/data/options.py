@@ -128,7 +128,7 @@ class CorpusOptions(TrainingFiles):
 
 @registry.open_options_class("preparation", "subword")
 class PrepareOptions(CorpusOptions):
-    """The texts to prepare, and how, with the options of preparations and subwords."""
+    """What to prepare and how, with the options of preparations and subwords."""
 
     source_lang: str = opt(REQUIRED, "source language, and the ending of the files of a prefix: en")
     target_lang: str = opt(REQUIRED, "target language, and the ending of the files of a prefix: de")

@@ -74,7 +74,7 @@ class Rollback:
 
 @dataclass
 class Progress:
-    """The state of a run beside weights, optimizer and schedule; all of it is in a checkpoint."""
+    """The state of a run besides weights, optimizer and schedule; all of it is in a checkpoint."""
 
     update: Ordinal = 0  # before the first, which no checkpoint is
     position: Position = Position()

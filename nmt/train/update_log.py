@@ -43,12 +43,12 @@ class LogWindow:
 
     @property
     def speed(self) -> float:
-        """Target tokens a second, padding not counted."""
+        """Target tokens per second, padding not counted."""
         return self.target_tokens / self.seconds if self.seconds else 0.0
 
     @property
     def flops_a_second(self) -> float:
-        """Floating-point operations a second."""
+        """Floating-point operations per second."""
         return self.flops / self.seconds if self.seconds else 0.0
 
     @property
@@ -143,7 +143,7 @@ class UpdateLog:
         self.window = LogWindow()
 
     def go_on(self) -> None:
-        """Begin the next update: the seconds of validation and saving belong to none."""
+        """Start the next update: the seconds of validation and saving belong to none."""
         self.began = time.monotonic()
 
     def _status(self, stats: Stats) -> RunStatus:
