@@ -179,9 +179,9 @@ def _warn_of_text(
     """Warn of tags that the vocabulary lacks, and of an evaluation set that is cut into pieces. raw: lines of such a set"""
     if count := statistics.num_unknown_tags:
         known = ", ".join(map(quoted, pipeline.source.prepare.tags))
-        mend = "--user-symbols names more" if options.vocabulary is None else "--extend-with FILE adds entries"
+        remedy = "--user-symbols names more" if options.vocabulary is None else "--extend-with FILE adds entries"
         log.warn(
-            f"{statistics.first_unknown_tag} is no tag of this vocabulary, and is read as text (it has {known}; {mend}); "
+            f"{statistics.first_unknown_tag} is no tag of this vocabulary, and is read as text (it has {known}; {remedy}); "
             f"{text_set.name} has {count:,} line{'s' if count > 1 else ''} with such a tag"
         )
     if PIECES_SHARE * sum(map(len, raw)) < sum(f"{PIECE_MARK} " in line for lines in raw for line in lines):

@@ -47,7 +47,7 @@ class LogWindow:
         return self.target_tokens / self.seconds if self.seconds else 0.0
 
     @property
-    def flops_a_second(self) -> float:
+    def flops_per_second(self) -> float:
         """Floating-point operations per second."""
         return self.flops / self.seconds if self.seconds else 0.0
 
@@ -160,7 +160,7 @@ class UpdateLog:
             epochs=run.epochs,
             losses=shown.losses.means() if shown.losses.totals else {},
             tokens_per_second=shown.speed,
-            flops_per_second=shown.flops_a_second,
+            flops_per_second=shown.flops_per_second,
             padding=shown.padding,
             skipped=shown.skipped,
             gradient_norm=stats.gradient_norm,

@@ -27,7 +27,7 @@ class SearchWrapper:
     models: its own models, whose weights are laid out for many batches, like those of the search
     """
 
-    order: ClassVar[int]
+    order: ClassVar[int] = 0
     models: Sequence[nn.Module] = ()
 
     def __init__(self, options: Any, pipeline: Pipeline, scorer: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""A model folder of our own: of a run, with fewer layers, or with weights of 8 bits."""
+"""nmt's own model folders, written from a run, with fewer layers, or with 8-bit weights."""
 
 from pathlib import Path
 from typing import ClassVar
