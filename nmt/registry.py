@@ -467,12 +467,12 @@ def active(kind: str, options: object) -> list[Entry]:
 
 
 def every(kind: str) -> list[Entry]:
-    """All parts of a stacked kind whose parts are always asked, in their `order` and by name."""
+    """All parts of a kind whose parts are always asked, in their `order` and by name."""
     return _in_order([find(kind, name) for name in names(kind)])
 
 
 def _in_order(entries: list[Entry]) -> list[Entry]:
-    return sorted(entries, key=lambda entry: (entry.cls.order, entry.name))  # type: ignore[attr-defined]
+    return sorted(entries, key=lambda entry: (getattr(entry.cls, "order", 0), entry.name))
 
 
 # Building

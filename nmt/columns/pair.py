@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt import register
 from nmt.columns.base import FLOAT, ColumnItems, ColumnKind
 from nmt.options import NoOptions
-from nmt.registry import register
 from nmt.rows import Rows
 
 

@@ -84,4 +84,4 @@ def text_exists(path: Path) -> bool:
 
 def storages() -> list[Storage]:
     """All storages, by name."""
-    return [registry.find("storage", name).cls(NoOptions()) for name in registry.names("storage")]
+    return [entry.cls(NoOptions()) for entry in registry.every("storage")]

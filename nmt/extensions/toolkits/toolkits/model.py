@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import ClassVar
 
+from nmt import register
 from nmt.checkpoint import LoadedModel, size_of, weights_of
 from nmt.extensions.toolkits.model_folder import export_model
 from nmt.extensions.toolkits.toolkit import Toolkit
 from nmt.extensions.toolkits.toolkits.options import WriteOnlyOptions
 from nmt.log import log
 from nmt.quantities import size
-from nmt.registry import register
 from nmt.runs import WEIGHTS
 from nmt.signals import StopCheck
 
