@@ -14,7 +14,7 @@ MIN_BLEU: Final = 5.0  # below it, more BLEU is mostly chance, and the loss tell
 
 @registry.open_options_class("start", "noise", "reporter", "preview", "plan", "training-speedup")
 class TrainOptions:
-    """The options of training itself, with those of starts, noises, reporters and previews; those of other parts are their own.
+    """The options of training itself, with those of starts, noises, reporters, previews, plans and speedups.
 
     A run that is resumed must keep what decides its mathematics and the meaning of its scores: the options that are declared
     with `must_stay`, and all of its model, criterion, optimizer and schedule.
