@@ -433,12 +433,12 @@ def _remade(own: type[AnyOptions], values: Mapping[str, Any]) -> AnyOptions:
 def selected(kind: str, name: str, options: object) -> Entry:
     """The part of that kind and name, or the one that stands in for it with these options of an open class.
 
-    The options class of such a stand-in has `stands_for`, the name of the other part, which itself cannot be chosen, and a
-    method `is_active`, whether it takes the other's place.
+    The options class of such a stand-in has `stands_for`, the name of the other part; it takes the other's place when it is
+    active (see `active_names`), and cannot be chosen by name.
     """
     for other in names(kind):
         cls: Any = options_class_of(kind, other)
-        if getattr(cls, "stands_for", None) == name and cls.is_active(options):
+        if getattr(cls, "stands_for", None) == name and _is_active(cls, options):
             return find(kind, other)
     return find(kind, name)
 
@@ -462,8 +462,8 @@ def declared(kind: str, attribute: str) -> list[Any]:
 def active_names(kind: str, options: object) -> list[str]:
     """The names of the parts of a kind that an object of an open options class makes use of, sorted. Imports none.
 
-    A part is used if one of its own options has another value than its default, or if its options class has a method
-    `is_active` and that says so.
+    A part is active if one of its own options differs from its default. An `is_active` method of its options class decides
+    in place of that.
     """
     return [name for name in names(kind) if _is_active(options_class_of(kind, name), options)]
 
@@ -482,12 +482,12 @@ def active(kind: str, options: object) -> list[Entry]:
 
 
 def every(kind: str) -> list[Entry]:
-    """All parts of a stacked kind whose parts are always asked, in their `order` and by name."""
+    """All parts of a kind whose parts are always asked, in their `order` and by name."""
     return _in_order([find(kind, name) for name in names(kind)])
 
 
 def _in_order(entries: list[Entry]) -> list[Entry]:
-    return sorted(entries, key=lambda entry: (entry.cls.order, entry.name))  # type: ignore[attr-defined]
+    return sorted(entries, key=lambda entry: (getattr(entry.cls, "order", 0), entry.name))
 
 
 # Building

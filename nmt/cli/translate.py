@@ -126,7 +126,9 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         flags |= {"min_confidence": self.min_confidence is not None}
         flags |= {name: getattr(self, name) for name in names}
         if given := [flag_of(name) for name, is_given in flags.items() if is_given]:
-            raise ValueError(f"{', '.join(given)}: are of lines of text (leave them out with --format {self.format})")
+            raise ValueError(
+                f"{', '.join(given)}: only for lines of text, not with --format {self.format} (drop one of them)"
+            )
 
 
 def run(options: TranslateOptions, parts: Parts) -> int:

@@ -1,6 +1,6 @@
 """Kinds of columns: how data beside the text are read from lines, stored, and put into batches.
 
-A column is a file with a line for each training pair, `nmt prepare --column NAME:KIND=FILE`; KIND is the name of a component.
+A column is a file with one line per training pair, `nmt prepare --column NAME:KIND=FILE`; KIND is the name of a component.
 Dimensions: N pairs, B pairs of a batch, T target tokens.
 """
 
@@ -34,7 +34,7 @@ class Sentences:
     """The pairs that the lines of a column belong to.
 
     numbers: (N,) of their lines, counted from 1
-    good: (N,) whether the text of the pair can be used; the values of others are not read, and stand for nothing
+    good: (N,) whether the text of the pair can be used; the values of other pairs are not read
     prepared: source and target lines, ready for subwords
     """
 
@@ -56,7 +56,7 @@ class ColumnItems:
 
     def error(self, pair: int, message: str) -> InputError:
         """The error for the line of a pair."""
-        return InputError(f"{quoted(self.path)}:{self.sentences.numbers[pair]}: {message} (mend the line)")
+        return InputError(f"{quoted(self.path)}:{self.sentences.numbers[pair]}: {message} (fix the line)")
 
     def numbers(self) -> NDArray[Any]:
         """(items,) 32-bit floats; InputError for what is not a finite number."""
@@ -71,13 +71,13 @@ class ColumnItems:
 
 
 class ColumnKind(ABC):
-    """A kind of column. A registered kind is built as `cls()` and has no options. By default values are 32-bit floats.
+    """A kind of column, by default of 32-bit floats. A registered kind is built as `cls()` and has no options.
 
-    number: the type of a number in a file, little-endian; width: numbers of a value
+    number: the type of a number in a file, little-endian; width: numbers per value
     bounds: the least and the greatest number that a file may hold
-    sides: whose tokens the values belong to, of the source (0) and the target (1), such as for noise that changes tokens
-    filler: the number that pads the values of a batch
-    stores_counts: whether a file beside tells how many values each pair has; otherwise `counts` does
+    sides: the sides whose tokens the values belong to, source (0) and target (1): noise that changes tokens must know
+    filler: the number that pads values in a batch
+    stores_counts: whether a file of its own has the number of values of each pair; if not, `counts` computes it
     """
 
     number: ClassVar[np.dtype[Any]] = FLOAT
@@ -89,14 +89,14 @@ class ColumnKind(ABC):
 
     @abstractmethod
     def read(self, items: ColumnItems) -> Rows:
-        """The values of some pairs, for tokens in the model's order; InputError with FILE:LINE for what is no such value."""
+        """The values of some pairs, for tokens in the model's order; InputError with FILE:LINE for a wrong value."""
 
     def counts(self, lengths: NDArray[Any]) -> NDArray[Any]:
-        """(...) values of each pair. lengths: (..., 2) tokens of source and target, without EOS"""
+        """(...) the number of values of each pair. lengths: (..., 2) tokens of source and target, without EOS"""
         raise NotImplementedError
 
     def fits(self, rows: Rows, lengths: NDArray[Any]) -> bool:
-        """Whether stored values can be those of pairs with these lengths (N, 2)."""
+        """Whether stored values can belong to pairs with these lengths (N, 2)."""
         return True
 
     @abstractmethod
@@ -105,14 +105,14 @@ class ColumnKind(ABC):
 
     @abstractmethod
     def ones(self, num_pairs: int, target_length: int) -> Rows:
-        """Values of pairs to measure or to try with. target_length: T of each, EOS counted"""
+        """Dummy values, to measure and try things with. target_length: T of each pair, EOS counted"""
 
     def positions(self, source: int, target: int) -> int | None:
-        """The length of the second dimension in a batch of larger size, S and T; None if values have no such dimension."""
+        """The length of the second dimension in a batch padded to S and T; None if there is no such dimension."""
         return None
 
     def narrowed(self, values: "Tensor", target: int) -> "Tensor":
-        """(B, ...) the values without padding that none of these pairs needs. target: T of these pairs"""
+        """(B, ...) the values without the padding that none of these pairs needs. target: T of these pairs"""
         return values
 
 
@@ -122,7 +122,7 @@ def column_kind(name: str) -> ColumnKind:
 
 
 def padded_rows(rows: Rows, filler: int, number: type) -> NDArray[Any]:
-    """(B, L, ...) the values of pairs, each padded to the most of them. filler: number that pads; number: its type"""
+    """(B, L, ...) the values of pairs, padded to the largest number of values, L. filler: what pads; number: the type"""
     lengths = rows.lengths.astype(np.int64)
     table = np.full((len(lengths), int(lengths.max()), *rows.values.shape[1:]), filler, number)
     table[np.arange(table.shape[1]) < lengths[:, None]] = rows.values

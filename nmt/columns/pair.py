@@ -1,19 +1,19 @@
-"""Columns with a number for each pair, such as a weight."""
+"""Columns with one number per pair, such as a weight."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt import register
 from nmt.columns.base import FLOAT, ColumnItems, ColumnKind
 from nmt.options import NoOptions
-from nmt.registry import register
 from nmt.rows import Rows
 
 
 @register("column", "pair", NoOptions)
 class PairColumn(ColumnKind):
-    """A number for each pair: (B,) float32 in a batch."""
+    """One number per pair: (B,) float32 in a batch."""
 
     def read(self, items: ColumnItems) -> Rows:
         """See ColumnKind."""

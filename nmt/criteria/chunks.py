@@ -1,6 +1,6 @@
-"""Sums over positions of what a loss computes from logits, in chunks: the logits of a whole batch never exist at once.
+"""Losses computed from logits and summed in chunks of positions: the logits of a whole batch never exist at once.
 
-The gradient of a chunk is taken at once, so that its logits are neither kept nor computed again.
+The gradient of a chunk is computed immediately, so its logits are neither kept nor computed again.
 Dimensions: N positions, n of a chunk, V vocabulary, D width.
 """
 
@@ -28,9 +28,9 @@ def chunk_rows(features: Tensor, size: int) -> int:
 def sums_of_logits(
     of_logits: OfLogits, output: nn.Module, passes: Sequence[Tensor], *others: Tensor
 ) -> tuple[Tensor, ...]:
-    """The sums () of a function of logits over all positions, of which the first alone has a gradient.
+    """The sums () of a function of logits over all positions. Only the first sum has a gradient.
 
-    output: any module that makes logits from features; passes: the features (N, D) of each pass, most often one
+    output: any module that makes logits from features; passes: the features (N, D) of each pass; usually there is one
     others: (N, ...) what the function takes besides the logits
     """
     of_logits = fastest(of_logits, passes[0])

@@ -127,7 +127,7 @@ def _tsv_rows(pair: FilePair) -> Iterator[tuple[bytes, bytes]]:
         if len(sides) != 2:
             columns = f"{len(sides)} column{'s' if len(sides) > 1 else ''}"
             message = f"{columns}; must be 2, the source and the target with a tab between them"
-            raise InputError(f"{pair.name}:{number}: {message} (mend the line)")
+            raise InputError(f"{pair.name}:{number}: {message} (fix the line)")
         yield sides[0] + b"\n", sides[1] + b"\n"
 
 

@@ -38,8 +38,8 @@ class TrainingFiles:
     target_lang: str | None = opt(None, "target language, and the ending of the files of a prefix: de")
     train: tuple[str, ...] = opt(
         (),
-        "prefixes of training files: PREFIX.en and PREFIX.de, or PREFIX.en.gz; NAME=PREFIX names the corpus, by default by its "
-        "file's name",
+        "prefixes of training files: PREFIX.en and PREFIX.de, or PREFIX.en.gz; NAME=PREFIX names the corpus, whose default "
+        "name is that of its file",
         aliases=("trainpref",),
     )
     train_tsv: tuple[str, ...] = opt(
@@ -128,15 +128,15 @@ class CorpusOptions(TrainingFiles):
 
 @registry.open_options_class("preparation", "subword")
 class PrepareOptions(CorpusOptions):
-    """The texts to prepare, and how, with the options of preparations and subwords."""
+    """What to prepare and how, with the options of preparations and subwords."""
 
     source_lang: str = opt(REQUIRED, "source language, and the ending of the files of a prefix: en")
     target_lang: str = opt(REQUIRED, "target language, and the ending of the files of a prefix: de")
     output: str = opt(REQUIRED, "folder of the prepared data", aliases=("o", "destdir"))
     column: tuple[str, ...] = opt(
         (),
-        "NAME=FILE: data of the training pairs for a criterion, a line a pair, a file for each pair of training files; "
-        "NAME:KIND=FILE with KIND pair (a number a line), target (a number a target word) or links (alignments 0-0 2-1)",
+        "NAME=FILE: a number per training pair for a criterion, one line per pair, one file per pair of training files; "
+        "NAME:KIND=FILE: other data per pair, such as a number per target word (nmt list column)",
     )
     hold_out: int = opt(
         0, "every Nth training pair becomes a development set, 'held-out'; 0 is none (fairseq: 100)", minimum=0
@@ -187,7 +187,7 @@ class PrepareOptions(CorpusOptions):
     )
     right_to_left: bool = opt(
         False,
-        "for a model that reads and writes the target from its end to its beginning, to rank the candidates of others; with "
+        "the model reads and writes the target from right to left, to rank the candidates of other models; works with "
         "--vocabulary too",
         aliases=("right-left",),
     )

@@ -1,4 +1,4 @@
-"""The text pipeline of prepared data: that of a model, or one that is learnt from the training pairs."""
+"""The text pipeline of prepared data: a model's, or one learnt from the training pairs."""
 
 from collections import Counter
 from contextlib import closing
@@ -51,7 +51,7 @@ def learnt_pipeline(options: PrepareOptions, train: TextSet, signals: Signals) -
 
 
 def reused_pipeline(options: PrepareOptions, name: str) -> Pipeline:
-    """The pipeline of a model, run or prepared data; UserError when options of text are given beside it."""
+    """The pipeline of a model, run or prepared data; UserError if text options are given too."""
     pipeline = named_pipeline(Path(name), options.languages)
     of_subwords = (options_of(registry.options_class_of("subword", name)) for name in registry.names("subword"))
     settings = *TEXT_SETTINGS, *(option.name for own in of_subwords for option in own)

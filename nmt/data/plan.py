@@ -1,7 +1,7 @@
 """Plans of batches: which pairs each update of a training reads, from any position on.
 
-A plan is a pure function of (data, options, seed, position), so that a run continues at its pair at once. One is chosen: that
-of one corpus, or one that stands in for it with its own options of `nmt train`.
+A plan is a pure function of (data, options, seed, position), so a resumed run continues at its pair at once. The plan of one
+corpus is used unless the options of `nmt train` activate another one.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from nmt.files import Count, Ordinal
 class Position:
     """A position in the data: `pairs` pairs of `epoch` (counted from 1) have been read.
 
-    part: where the part begins that the position is in, of plans that need it; None at the very beginning
+    part: the start of the part that the position is in, for plans that need it; None at the very start
     """
 
     epoch: Ordinal = 1
@@ -28,7 +28,7 @@ class Position:
 
     @property
     def stage(self) -> int:
-        """The stage of the plan that it is in; the loss of another stage may be another."""
+        """The stage of the plan that it is in. Losses of different stages are not comparable."""
         stage = self.part.get("stage") if self.part is not None else 0
         return stage if isinstance(stage, int) else 0
 
@@ -37,7 +37,7 @@ class BatchPlan(ABC):
     """The order of the data of a training. A registered plan is built as `cls(options, corpus, batch_tokens, seed)`.
 
     options: those of `nmt train`; batch_tokens: target tokens of an update, EOS counted
-    Its own options give a position in the data its meaning.
+    The plan's own options decide what a position in the data means.
     """
 
     def __init__(self, options: Any, corpus: Corpus, batch_tokens: int, seed: int) -> None:
@@ -45,14 +45,14 @@ class BatchPlan(ABC):
 
     @abstractmethod
     def part(self, position: Position) -> PartPlan:
-        """The updates of the part of an epoch that a position is in. Raises ArtefactError for a position of other data."""
+        """The updates of the part of an epoch that a position is in. Raises ArtefactError for a position in other data."""
 
     def tokens_per_epoch(self) -> float:
-        """Target tokens of an epoch, EOS not counted, nearly."""
+        """The approximate number of target tokens in an epoch, without EOS."""
         return int(self.corpus.target_lengths.sum(dtype="int64"))
 
     def first_position(self, updates: int) -> Position:
-        """Where a run begins that takes over the number of updates of another, and not its data."""
+        """Where a run starts that takes over another run's number of updates, but not its data."""
         return Position()
 
     def settings(self) -> dict[str, Any]:

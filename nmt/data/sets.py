@@ -189,7 +189,7 @@ def _set_name(source: str, language: str) -> str:
 
 
 def _corpus_name(name: str) -> str:
-    """The name of a file as that of a corpus, which is a word of `--data-weights`."""
+    """The name of a file as a corpus name, which is one word."""
     return re.sub(r"[^\w.-]+", "_", name)
 
 

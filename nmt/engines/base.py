@@ -127,7 +127,7 @@ def _open_folder(request: EngineRequest, name: str, engine: Engine) -> SearchEng
     if request.options.engine not in (AUTO_ENGINE, name):
         reason = reason or f"--engine {request.options.engine} cannot read it"
     if request.phrase_search is not request.search:
-        reason = reason or "phrases, as of a glossary, need our own search"
+        reason = reason or "phrases that a translation must contain need our own search"
     if reason:
         folder = next(f for f, kind in zip(request.folders, request.kinds, strict=True) if kind in engine.folder_kinds)
         raise UserError(f"{quoted(folder)}: is a folder for {engine.title}: {reason}")

@@ -1,7 +1,7 @@
 """The interface of filters: they forbid tokens in the translations of requests that give them texts.
 
-The name of a filter is also that of its texts: a keyword of `Request`, and a field of a request in JSON. A registered filter
-is built as `cls(target)` when the first request has texts for it. It works without torch, since servers check requests so.
+A filter gives its name to its texts: a keyword of `Request`, and a field of a JSON request. A registered filter is built as
+`cls(target)` when the first request has texts for it. It works without torch, because servers check requests without it.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ Forbid = Callable[[Sequence[int], int], NDArray[np.bool_]]
 
 
 class Filter(ABC):
-    """Forbids tokens, by the texts of a request.
+    """Forbids tokens, depending on the texts of a request.
 
     target: the target side of the model's pipeline
     """
@@ -29,24 +29,24 @@ class Filter(ABC):
 
     @classmethod
     def texts_of_all(cls, options: Any) -> Sequence[str]:
-        """The texts that hold for every request, from the filter's own options. Called once: a file may be a pipe."""
+        """The texts for every request, from the filter's own options. Called once, because a file may be a pipe."""
         return ()
 
     def prepared(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """The texts of a request as the search gets them."""
+        """The texts of a request in the form that the search reads."""
         return tuple(texts)
 
     def refusal(self, given: Sequence[str], texts: Sequence[str], phrases: Sequence[str]) -> str:
-        """Why a request cannot be met; empty if it can.
+        """Why a request cannot be fulfilled; empty if it can.
 
-        given: the texts of the request itself; texts: all that hold for it, prepared
+        given: the request's own texts; texts: all texts for it, prepared
         phrases: those that its translation must contain
         """
         return ""
 
     @abstractmethod
     def begin(self, texts: tuple[str, ...]) -> Forbid:
-        """What forbids tokens of one translation. texts: prepared"""
+        """The function that forbids tokens of one translation. texts: prepared"""
 
 
 class TargetFilters(dict[str, Filter]):
@@ -62,6 +62,6 @@ class TargetFilters(dict[str, Filter]):
 
 
 def texts_of_all(options: Any) -> dict[str, Sequence[str]]:
-    """The texts that hold for every request, by filter."""
+    """The texts for every request, by filter."""
     names = registry.active_names("filter", options)
     return {name: registry.find("filter", name).cls.texts_of_all(options) for name in names}  # type: ignore[attr-defined]

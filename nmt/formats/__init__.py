@@ -1,1 +1,1 @@
-"""Formats of documents, whose texts are translated and everything else is kept."""
+"""Document formats: the texts of documents are translated, and everything else is kept."""

@@ -1,4 +1,4 @@
-"""Loss kernels: faster ways to compute what a loss computes from logits. The criteria compute the same by torch's operations.
+"""Loss kernels: faster ways to compute a loss from logits. Without them, the criteria compute the same with torch's operations.
 
 A kernel is registered under the name that a criterion's method declares by `has_kernel`, and is used wherever it fits.
 """
@@ -23,18 +23,18 @@ class LossKernel(ABC):
 
     @abstractmethod
     def fits(self, features: Tensor) -> bool:
-        """Whether it can compute the loss of features (N, D): it depends on their device and type."""
+        """Whether it can compute the loss from features (N, D), depending on their device and type."""
 
     @abstractmethod
     def sums(self, criterion: Any, *tensors: Tensor) -> Sequence[Tensor]:
-        """What the criterion computes from these tensors, of which the first are logits: sums (), the loss first.
+        """What the criterion computes from these tensors, logits first: sums (), the loss first.
 
-        The gradient of the loss is taken at once, and is that of the sum itself: a kernel may compute it with the sums.
+        The gradient is always taken immediately, with a factor of 1, so a kernel may compute it together with the sums.
         """
 
 
 def has_kernel(name: str) -> Callable[[Method], Method]:
-    """Decorator of a method that computes a loss: the kernel of that name may compute the same. An override has none."""
+    """Decorator of a method that computes a loss: the kernel of that name may replace it. A method that overrides it has none."""
 
     def declared(method: Method) -> Method:
         method.kernel = name  # type: ignore[attr-defined]
@@ -44,7 +44,7 @@ def has_kernel(name: str) -> Callable[[Method], Method]:
 
 
 def fastest(of_logits: Callable[..., Sequence[Tensor]], features: Tensor) -> Callable[..., Sequence[Tensor]]:
-    """The function itself, or what its kernel computes in its place, if there is one that fits."""
+    """The function's kernel, if there is one that fits, or the function itself."""
     name = getattr(of_logits, "kernel", None)
     kernel = None if name is None else _kernel(name)
     if kernel is None or not kernel.fits(features):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class ExtraLosses(NamedTuple):
-    """What a part of a model adds to a pass, by name and () each.
+    """What a part of a model adds to a pass: scalars () by name.
 
     losses: to train with, already weighted; statistics: without gradient, logged only
     """
@@ -24,7 +24,7 @@ _tokens: ContextVar[Tensor | None] = ContextVar("tokens", default=None)
 
 @contextmanager
 def collecting() -> Iterator[list[ExtraLosses]]:
-    """Collect the losses of all parts that are computed in this context, in their order."""
+    """Collect the losses of all parts that are computed in this context, in order."""
     found: list[ExtraLosses] = []
     before = _collected.set(found)
     try:
@@ -34,14 +34,14 @@ def collecting() -> Iterator[list[ExtraLosses]]:
 
 
 def add_losses(losses: ExtraLosses) -> None:
-    """Add the losses of a part to the pass that is computed; without effect where nobody collects them."""
+    """Add the losses of a part to the current pass; without effect if nobody collects them."""
     if (collected := _collected.get()) is not None:
         collected.append(losses)
 
 
 @contextmanager
 def at_tokens(tokens: Tensor | None) -> Iterator[None]:
-    """Tell the parts that are computed in this context which flat positions have tokens, (N,); None for all."""
+    """Tell the parts that are computed in this context which flat positions have tokens, (N,); None means all."""
     before = _tokens.set(tokens)
     try:
         yield
@@ -50,5 +50,5 @@ def at_tokens(tokens: Tensor | None) -> Iterator[None]:
 
 
 def token_rows() -> Tensor | None:
-    """The flat positions of tokens, (N,), in the states that a part reads; None for all. Losses count no others."""
+    """The flat positions of tokens, (N,), in the states that a part reads; None means all. Losses ignore the others."""
     return _tokens.get()

@@ -1,1 +1,1 @@
-"""Passes: what changes texts on their way to the search and back. Those whose options are given take part."""
+"""Passes: what changes texts on their way to the search and back. A pass is active when one of its options is given."""

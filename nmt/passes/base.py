@@ -35,10 +35,10 @@ class Searches:
 class Pass(ABC):
     """What changes texts before the search, and translations after it.
 
-    order: a pass with a smaller number is nearer to the search
+    order: the pass with the lowest order is closest to the search
     """
 
-    order: ClassVar[int]
+    order: ClassVar[int] = 0
 
     def __init__(self, options: Any) -> None:
         self.options = options

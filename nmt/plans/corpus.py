@@ -1,9 +1,9 @@
-"""The plan of one corpus: an epoch has each pair once, in the order of `nmt.data.batching`."""
+"""The plan for one corpus: an epoch reads each pair once, in the order of `nmt.data.batching`."""
 
+from nmt import register
 from nmt.data.batching import PART_PAIRS, PartPlan, plan_part
 from nmt.data.plan import BatchPlan, Position
 from nmt.options import NoOptions
-from nmt.registry import register
 
 
 @register("plan", "corpus", NoOptions)

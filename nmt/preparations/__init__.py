@@ -1,1 +1,1 @@
-"""What changes data while `nmt prepare` makes them."""
+"""Preparations: changes to the data that `nmt prepare` makes."""

@@ -1,7 +1,7 @@
-"""Preparations: what changes prepared data while they are made, such as further vocabulary entries or a learnt column.
+"""Preparations: changes to the data that `nmt prepare` makes, such as more vocabulary entries or a learnt column.
 
-A preparation is in use when one of its options has another value than its default, or when its options class says so by
-`is_active`. Its options are options of `nmt prepare`. An options class by which a vocabulary gets entries says so in its
+A preparation is active when one of its options differs from its default, or when the `is_active` of its options class says
+so. Its options are options of `nmt prepare`. An options class by which a vocabulary gets entries names them in its
 `adds_entries`, for messages about words that a vocabulary lacks.
 """
 
@@ -24,7 +24,7 @@ CountWords = Callable[[Mapping[int, Callable[[Sequence[str]], list[str]]]], Coun
 class PairIds:
     """The ids of all training pairs. lengths: (N, 2); source, target: ids, one pair after the other
 
-    target_reversed: whether targets stand from their end to their beginning
+    target_reversed: whether targets are stored from right to left
     """
 
     lengths: NDArray[Any]
@@ -34,9 +34,9 @@ class PairIds:
 
 
 class Preparation:
-    """A change of prepared data while they are made. A registered one is built as `cls(options)`, with those of `prepare`.
+    """A change to prepared data. A registered preparation is built as `cls(options)`, with the options of `nmt prepare`.
 
-    order: preparations follow each other from the lowest order to the highest
+    order: the preparation with the lowest order comes first
     """
 
     order: ClassVar[int] = 0
@@ -45,17 +45,17 @@ class Preparation:
         self.options = options
 
     def change(self, pipeline: Pipeline, count_words: CountWords) -> Pipeline:
-        """The text pipeline to prepare with. pipeline: the one that was learnt, or that of --vocabulary"""
+        """The text pipeline to prepare with. pipeline: the learnt one, or that of --vocabulary"""
         return pipeline
 
     def check(self, context: int) -> None:
-        """Raise UserError for what has no meaning with a context. context: sentences before a source line, at most"""
+        """Raise UserError if it cannot be combined with a context. context: the most sentences before a source line"""
 
     def columns(
         self, pairs: PairIds, sizes: tuple[int, int], check: StopCheck
     ) -> Mapping[str, tuple[str, Iterator[Rows]]]:
         """Further columns of the training pairs by name: the kind of each, and the values of all pairs.
 
-        sizes: entries of the source and the target vocabulary; check: to be called now and then, raises Interrupted
+        sizes: entries of the source and the target vocabulary; check: to call now and then; raises Interrupted
         """
         return {}

@@ -1,1 +1,1 @@
-"""Previews: what a training would be, in place of it."""
+"""Previews: what `nmt train` shows instead of training."""

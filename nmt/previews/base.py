@@ -1,7 +1,7 @@
-"""Previews: each shows something of a training in place of it, such as what it would take.
+"""Previews: what `nmt train` shows instead of training, such as the time and memory that it would take.
 
-A preview is in use when one of its options has another value than its default. Its options are options of `nmt train`, but of
-one call of it: the settings of a run do not have them.
+A preview is active when one of its options differs from its default. Its options are options of `nmt train`, but are not saved
+in the settings of a run.
 """
 
 from abc import ABC, abstractmethod
@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 
 class Preview(ABC):
-    """What `nmt train` prints in place of training. A registered preview is built as `cls(options, parts)`, on each rank.
+    """What `nmt train` prints instead of training. A registered preview is built as `cls(options, parts)`, on each rank.
 
     options: of `nmt train`; parts: the chosen ones (nmt.cli.command.Parts)
-    order: the preview with the lowest order is shown, if several are asked for
+    order: if several previews are active, the one with the lowest order is shown
     """
 
     order: ClassVar[int] = 0
@@ -27,4 +27,4 @@ class Preview(ABC):
 
     @abstractmethod
     def lines(self) -> Iterator[str]:
-        """The same as lines of text."""
+        """The same values as lines of text."""

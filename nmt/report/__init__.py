@@ -1,1 +1,1 @@
-"""Reports of training runs: log lines, metrics.jsonl, the table of systems."""
+"""The status of training runs, and their losses as metrics.jsonl has them."""

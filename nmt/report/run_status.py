@@ -1,4 +1,4 @@
-"""How a run stands: one object that its log line prints, a display draws, and status.json keeps for `nmt status`."""
+"""The status of a run: one object for its log line, for a display, and for the status.json that `nmt status` reads."""
 
 import contextlib
 import math
@@ -25,7 +25,7 @@ EndReason = Literal["finished", "patience", "signal", "diverged", "full disk", "
 
 @dataclass(frozen=True)
 class RunStatus:
-    """How a run stands after an update. Means, speeds and padding are those of the updates since a log line.
+    """The status of a run after an update. Means, speeds and padding are over the updates since the last log line.
 
     total: updates of the whole run, an estimate where epochs or minutes end it; None when the run has no end set
     epoch, epochs: number of the last update's epoch, and epochs read so far
@@ -80,7 +80,7 @@ class RunStatus:
         return {**self.losses, "speed": self.tokens_per_second, "lr": self.learning_rate}
 
     def saved(self) -> "SavedStatus":
-        """What status.json keeps of it."""
+        """What status.json has of it."""
         return SavedStatus(
             total=self.total,
             tokens_per_second=round(self.tokens_per_second, 1),
@@ -93,7 +93,7 @@ class RunStatus:
 def loss_text(loss: float, nll: float | None, digits: int) -> str:
     """The loss, and the negative log-likelihood with its own perplexity where the criterion has one.
 
-    nll: nats a target token; digits: of the perplexity
+    nll: nats per target token; digits: of the perplexity
     """
     if nll is None:
         return f"loss {loss:.4f}"
@@ -113,7 +113,7 @@ class SavedStatus(msgspec.Struct, frozen=True):
     total: updates of the whole run
     seconds_left: until its end; memory: peak in bytes
     line_seconds: until the next log line, as it was estimated at the last
-    end: None while the run goes on
+    end: None while the run continues
     """
 
     total: int | None = None
@@ -125,7 +125,7 @@ class SavedStatus(msgspec.Struct, frozen=True):
 
 
 def save_status(path: Path, status: SavedStatus) -> None:
-    """Write the status atomically; on a full disk into the blocks that the file has, and else not at all."""
+    """Write the status atomically; on a full disk overwrite the existing file if it can hold it."""
     data = msgspec.json.format(msgspec.json.encode(status), indent=1) + b"\n"
     try:
         write_file(path, data)

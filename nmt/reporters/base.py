@@ -1,7 +1,7 @@
 """Reporters: what receives the lines and numbers that a training reports. They run on the first rank alone.
 
-A reporter is in use when one of its options has another value than its default, or where its options class has a method
-`is_active` that says so. Its options are options of `nmt train`. metrics.jsonl is none of them: a checkpoint holds its length,
+A reporter is active when one of its options differs from its default, or when the `is_active` of its options class says
+so. Its options are options of `nmt train`. metrics.jsonl is none of them: a checkpoint holds its length,
 so that a resumed run cuts it back.
 """
 

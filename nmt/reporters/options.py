@@ -1,4 +1,4 @@
-"""The options of the reporters of the core: none."""
+"""The options of the core's reporters: none."""
 
 from nmt import options_class
 

@@ -1,4 +1,4 @@
-"""Speedups of searches: other ways to compute what the built-in search computes.
+"""Speedups of searches: faster ways to compute what the built-in search computes.
 
 Every registered speedup is asked before a search. Its options are options of `nmt translate`, and decide what it does.
 """
@@ -13,7 +13,7 @@ from nmt import registry
 class SearchSpeedup:
     """A faster way to compute a search. A registered speedup is built as `cls(options)`, with the options of a Translator.
 
-    order: speedups follow each other from the lowest order to the highest
+    order: the speedup with the lowest order comes first
     """
 
     order: ClassVar[int] = 0
@@ -22,17 +22,17 @@ class SearchSpeedup:
         self.options = options
 
     def begin(self, engine: Any, decoder: Any) -> None:
-        """Change an engine (nmt.translate.own_engine.OwnEngine) that has its models, before its first search.
+        """Change an engine (nmt.translate.own_engine.OwnEngine) that has loaded its models, before its first search.
 
         It may set `engine.products`, which multiply in every search, and for a Transformer `new_search`.
         decoder: the search
-        Raises UserError for models, devices and searches that it does not work for.
+        Raises UserError for unsupported models, devices and searches.
         """
 
     def prepare(self, engine: Any, model: nn.Module) -> None:
-        """Prepare a model, on a CPU, for many searches: this may take as long as some. Called before the second batch."""
+        """Prepare a model on a CPU for many searches; may take as long as a few. Called before the second batch."""
 
 
 def search_speedups(options: Any) -> list[SearchSpeedup]:
-    """All speedups, with the options of a Translator, in their order."""
+    """All speedups in their order, built with the options of a Translator."""
     return [entry.cls(options) for entry in registry.every("search-speedup")]

@@ -1,7 +1,7 @@
-"""Opening texts by their paths, and the interface of storages: how texts are stored other than as lines of a file.
+"""Opens texts by their paths; and the interface of storages, which hold texts in other forms than lines of a file.
 
-A registered storage is built as `cls(options)`. It may answer for paths that name no file, such as `corpus.tgz/train.de`, and
-it may take the text out of what a file contains.
+A registered storage is built as `cls(options)`. It may open paths that are no files, such as `corpus.tgz/train.de`, and
+it may extract the text from what a file contains.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ class MissingText(UserError):
 class Storage:
     """A way to store texts.
 
-    endings: how the names of its files end, before the ending of a compression; they are no part of a text's name
+    endings: endings of its file names, before one of compression; not part of a text's name
     """
 
     endings: ClassVar[Sequence[str]] = ()
@@ -31,18 +31,18 @@ class Storage:
         self.options = options
 
     def holds(self, path: Path) -> bool:
-        """Whether a path that names no file leads into such a storage, which may lack the text itself."""
+        """Whether a path that is no file leads into such a storage, whether or not that has the text."""
         return False
 
     def open(self, path: Path, whole: bool) -> AbstractContextManager[Stream]:
-        """What such a path names, as bytes, decompressed. Raises MissingText if it is not there, and as `open_text` does.
+        """The decompressed bytes at such a path. Raises MissingText if it does not exist, and the errors of `open_text`.
 
         whole: see `open_text`
         """
         raise NotImplementedError
 
     def text_of(self, content: Stream, path: Path) -> Stream:
-        """The lines of the text in a file or in what `open` gave. Raises UserError if these are not a text."""
+        """The lines of the text in a file, or in what `open` returned. Raises UserError if it is no text."""
         return content
 
 
@@ -52,7 +52,7 @@ def open_text(path: Path, whole: bool = False) -> Iterator[Stream]:
 
     Memory is bounded. Opening and reading raise UserError for a missing text, InputError for a damaged file, ArtefactError
     for a hostile one.
-    whole: read what contains the text to its end afterwards, where the check sum of what is compressed stands
+    whole: read the file that contains the text to its end afterwards, since the checksum of compressed data is there
     """
     with _open(path, whole) as content:
         for storage in storages():
@@ -72,7 +72,7 @@ def _open(path: Path, whole: bool) -> AbstractContextManager[Stream]:
 
 
 def text_exists(path: Path) -> bool:
-    """Whether a path names a file, or a text in a storage. Raises InputError for a damaged storage."""
+    """Whether a path is a file or a text in a storage. Raises InputError for a damaged storage."""
     if path.exists() or not any(storage.holds(path) for storage in storages()):
         return path.exists()
     try:
@@ -84,4 +84,4 @@ def text_exists(path: Path) -> bool:
 
 def storages() -> list[Storage]:
     """All storages, by name."""
-    return [registry.find("storage", name).cls(NoOptions()) for name in registry.names("storage")]
+    return [entry.cls(NoOptions()) for entry in registry.every("storage")]

@@ -1,7 +1,7 @@
-"""The interface of subwords: how text is divided into tokens, by which vocabulary, and how that is learnt.
+"""The interface of subwords: how text is split into tokens, and how the vocabulary for that is learnt.
 
-A registered way is built as `cls(options, side)`. The options are those of `nmt prepare`, which are an instance of its own
-options class too.
+A registered class is built as `cls(options, side)`. The options are those of `nmt prepare`, which are also an instance of its
+own options class.
 """
 
 from abc import ABC, abstractmethod
@@ -19,12 +19,12 @@ class TrainingText(Protocol):
         ...
 
     def learn_sentencepiece(self, model_type: str) -> Vocabulary:
-        """A model that sentencepiece learns from a sample, in a process of its own. model_type: bpe, unigram or char"""
+        """A sentencepiece model, learnt from a sample in a separate process. model_type: bpe, unigram or char"""
         ...
 
 
 class Subword(ABC):
-    """A way to divide text into tokens.
+    """A way to split text into tokens.
 
     vocabulary: the class of its vocabularies, which also reads saved ones
     takes_all: whether `--vocab-size 0` means all words or pieces of the text
@@ -39,4 +39,4 @@ class Subword(ABC):
 
     @abstractmethod
     def learn(self, text: TrainingText) -> Vocabulary:
-        """The vocabulary of a text. Raises UserError where there is none to learn."""
+        """The vocabulary of a text. Raises UserError if none can be learnt."""

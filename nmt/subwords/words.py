@@ -8,7 +8,7 @@ from nmt.text.vocabulary import WordVocabulary
 
 @register("subword", "none", NoOptions)
 class Words(Subword):
-    """Words as they stand between spaces."""
+    """Words between spaces, as they are."""
 
     vocabulary = WordVocabulary
     takes_all = True

@@ -1,4 +1,4 @@
-"""Building a run: its model, criterion, optimizer, schedule and data, in the order that they need one another."""
+"""Builds a run: its model, criterion, optimizer, schedule and data, in the order that their dependencies need."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -44,15 +44,15 @@ TRIED_PAIRS: Final = 2  # at set-up: of two lengths, one has padding
 
 
 def build_run(setup: RunSetup, parts: Any, report: NoReport | None = None) -> Run:
-    """Build a run with fresh weights. parts: the chosen ones (nmt.cli.command.Parts); report: in place of the run's files
+    """Build a run with fresh weights. parts: the chosen ones (nmt.cli.command.Parts); report: instead of the run's own
 
     The order of the steps matters:
 
     1. Threads and the seed come before the first tensor and the first random number.
     2. Starts change the model before anything takes its parameters: adapters are added, layers are frozen.
-    3. The criterion is built with that model and tried on two pairs, so that what does not fit is refused before long work.
-    4. Layers are recomputed, changed by speedups and spread over the ranks. This wraps and may shard the parameters, and so the
-       optimizer, and the average of the weights, take them only afterwards.
+    3. The criterion is built with that model and tried on two pairs, so errors are found before long work.
+    4. Layers are set to be recomputed, changed by speedups, and spread over the ranks. This may wrap and shard the parameters,
+       so the optimizer and the average of the weights take them only afterwards.
     5. The report opens the files of the run last: a run that is refused leaves none.
     """
     options, device, pipeline = setup.options, setup.device, setup.data.pipeline
@@ -108,7 +108,7 @@ def build_run(setup: RunSetup, parts: Any, report: NoReport | None = None) -> Ru
 
 
 def _new_model(parts: Any, vocabularies: Vocabularies, device: torch.device, processes: int) -> Model:
-    """The model with fresh weights, made on the CPU. processes: of this machine, each of which makes one
+    """The model with fresh weights, made on the CPU. processes: on this machine, each of which builds one
 
     Raises ResourceError if their weights, with their gradients where the device is a CPU, exceed the free memory.
     """
@@ -143,7 +143,7 @@ def _check_model(setup: RunSetup, model: Model, name: str) -> None:
 
 
 def _new_criterion(parts: Any, context: CriterionContext, is_new: bool) -> Criterion:
-    """The criterion. Raises UserError for one that random weights cannot begin with."""
+    """The criterion. Raises UserError if it cannot start from random weights."""
     criterion: Criterion = parts.build("criterion", context)
     if criterion.needs_trained_model and is_new:
         why = "needs a trained model, because samples of random weights earn no reward"
@@ -152,7 +152,7 @@ def _new_criterion(parts: Any, context: CriterionContext, is_new: bool) -> Crite
 
 
 def _scores(setup: RunSetup, model: Model, criterion: Criterion, pairs: Batch) -> list[str]:
-    """The names of what a validation computes. Raises UserError where --best-by is none of them."""
+    """The names of what a validation computes. Raises UserError if --best-by is none of them."""
     options = setup.options
     parts_of_loss = try_criterion(model, criterion, pairs, setup.validation, options.precision)
     scores = ["loss", *options.metrics, *sorted(parts_of_loss - {"loss", *options.metrics})]
@@ -164,7 +164,7 @@ def _scores(setup: RunSetup, model: Model, criterion: Criterion, pairs: Batch) -
 def _objective(
     setup: RunSetup, speedups: Sequence[TrainingSpeedup], model: Model, criterion: Criterion, pairs: Batch
 ) -> nn.Module:
-    """The model with its criterion, whose layers are recomputed, changed by speedups and spread over the ranks as asked for."""
+    """The model with its criterion: layers recomputed if asked for, changed by speedups, and spread over the ranks."""
     if setup.options.activation_checkpointing:
         recompute(model)
     for speedup in speedups:
@@ -175,7 +175,7 @@ def _objective(
 def _new_average(
     starts: Sequence[Any], model: Model, optimizer: torch.optim.Optimizer, name: str
 ) -> WeightAverage | None:
-    """The average of the weights that is validated and saved. Raises UserError for two of them. name: the optimizer's"""
+    """The average of the weights that is validated and saved. Raises UserError if there are two. name: of the optimizer"""
     averages: list[WeightAverage] = [average for start in starts if (average := start.average(model)) is not None]
     if (averaged := getattr(optimizer, "averaged", None)) is not None:
         averages.append(WeightAverage(model, averaged, f"--optimizer {name}"))
@@ -193,7 +193,7 @@ def _new_updater(
     objective: nn.Module,
     optimizer: torch.optim.Optimizer,
 ) -> Updater:
-    """What makes the updates."""
+    """The object that makes updates."""
     options, counts = setup.options, part_counts(model, criterion)
     updater = Updater(objective, optimizer, setup.world, options.precision, options.clip_norm, counts)
     for speedup in speedups:
@@ -217,7 +217,7 @@ def _new_noises(options: TrainOptions, data: PreparedData) -> list[Noise]:
 
 
 def _settings(setup: RunSetup, parts: Any, criterion: Criterion, schedule: Schedule, loader: Loader) -> dict[str, Any]:
-    """What decides the mathematics of the run, by key, with the digests of the files that do."""
+    """Everything that decides the mathematics of the run, by key, including digests of files."""
     values = as_dict(setup.options)
     values["valid_every"] = without_minutes(values["valid_every"])
     settings = {key: values[key] for key in (*lasting(setup.options), *schedule.depends_on)}
@@ -229,7 +229,7 @@ def _settings(setup: RunSetup, parts: Any, criterion: Criterion, schedule: Sched
 
 
 def _with_translator(setup: RunSetup, model: Model, parts: Any) -> Validation | None:
-    """The validation, with what translates its development set if it has metrics."""
+    """The validation, with a translator of its development set if it has metrics."""
     validation, options = setup.validation, TranslatorOptions(batch_tokens=setup.options.valid_batch_tokens)
     if validation is None or not validation.metrics:
         return validation

@@ -16,7 +16,7 @@ MIN_BLEU: Final = 5.0  # below it, more BLEU is mostly chance, and the loss tell
     "start", "noise", "reporter", "preview", "plan", "training-speedup", shared=["metric"], declaring="in_training"
 )
 class TrainOptions:
-    """The options of training itself, with those of starts, noises, reporters and previews; those of other parts are their own.
+    """The options of training itself, with those of starts, noises, reporters, previews, plans and speedups.
 
     The options of a metric are among them if its options class has `in_training`.
 

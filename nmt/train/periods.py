@@ -1,4 +1,4 @@
-"""Periods as users write them, and timers that tell when one has passed.
+"""Periods as users write them, and timers that report when one has passed.
 
 A period is `500u` updates, `1e` epochs or `10m` minutes; `500u,10m` is whichever comes first.
 """
@@ -64,11 +64,11 @@ class Timer:
         return by_clock or self._is_due_by_count(update, epoch_ended)
 
     def is_regular(self, update: int, epoch_ended: int | None) -> bool:
-        """Whether a timer that is due would be so without the clock: by updates or epochs, or because it has only minutes."""
+        """Whether a timer that is due would be due without the clock: by updates or epochs, or because it has only minutes."""
         return not self._counts or self._is_due_by_count(update, epoch_ended)
 
     def restart(self, seconds: float, took: float = 0.0) -> None:
-        """Begin a new period of minutes, after what was due is done.
+        """Start a new period of minutes, after the work that was due.
 
         seconds: since the start of the process
         took: seconds that the work took. If the timer has updates or epochs too, it waits so many minutes that such work

@@ -7,7 +7,7 @@ from nmt.train.run import Run
 
 
 class Timers:
-    """The timers of `--valid-every`, `--save-every` and `--log-every`, by what they make due."""
+    """The timers of `--valid-every`, `--save-every` and `--log-every`."""
 
     def __init__(self, options: TrainOptions) -> None:
         self.by_name = {
@@ -21,7 +21,7 @@ class Timers:
     def due(self, run: Run, data: UpdateBatches) -> set[str]:
         """What is due after the update just made on this data: "log line", "validation" or "look"; all at the run's end.
 
-        A look is a validation that is due by the clock alone, so that nothing else may come of it. What is left to do at
+        A look is a validation that is due only by the clock, so nothing else may depend on it. What remains to be done at
         this update is noted in the run's progress, because a checkpoint that a signal forces has to keep it.
         """
         progress, validations = run.progress, self.by_name["validation"]
@@ -37,7 +37,7 @@ class Timers:
         return due | ({"look"} if run.validation is not None and "validation" in self._passed else set())
 
     def restart(self, seconds: float) -> None:
-        """Begin a new period of minutes for what was due, and is done. seconds: the run's clock"""
+        """Start a new period of minutes for everything that was due and is done now. seconds: the run's clock"""
         for name in self._passed:
             took = seconds - self._seconds if name == "validation" else 0.0
             self.by_name[name].restart(seconds, took)

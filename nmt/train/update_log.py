@@ -43,12 +43,12 @@ class LogWindow:
 
     @property
     def speed(self) -> float:
-        """Target tokens a second, padding not counted."""
+        """Target tokens per second, padding not counted."""
         return self.target_tokens / self.seconds if self.seconds else 0.0
 
     @property
-    def flops_a_second(self) -> float:
-        """Floating-point operations a second."""
+    def flops_per_second(self) -> float:
+        """Floating-point operations per second."""
         return self.flops / self.seconds if self.seconds else 0.0
 
     @property
@@ -143,7 +143,7 @@ class UpdateLog:
         self.window = LogWindow()
 
     def go_on(self) -> None:
-        """Begin the next update: the seconds of validation and saving belong to none."""
+        """Start the next update: the seconds of validation and saving belong to none."""
         self.began = time.monotonic()
 
     def _status(self, stats: Stats) -> RunStatus:
@@ -160,7 +160,7 @@ class UpdateLog:
             epochs=run.epochs,
             losses=shown.losses.means() if shown.losses.totals else {},
             tokens_per_second=shown.speed,
-            flops_per_second=shown.flops_a_second,
+            flops_per_second=shown.flops_per_second,
             padding=shown.padding,
             skipped=shown.skipped,
             gradient_norm=stats.gradient_norm,

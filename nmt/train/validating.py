@@ -13,9 +13,9 @@ from nmt.train.validation import FailedOnAllRanks, ValidationResult, validate
 
 
 def validate_or_save(run: Run, validation: Callable[[Run, Signals], None], signals: Signals) -> None:
-    """Validate, and see whether a signal came meanwhile. validation: `validate_run` or `look`
+    """Validate, and check whether a signal came meanwhile. validation: `validate_run` or `look`
 
-    At an error the updates before it are saved, if it is on all ranks.
+    After an error on all ranks, the updates before it are saved.
     """
     try:
         validation(run, signals)
@@ -32,16 +32,16 @@ def validate_or_save(run: Run, validation: Callable[[Run, Signals], None], signa
 
 
 def look(run: Run, signals: Signals) -> None:
-    """Validate a run between its regular validations, because minutes have passed, and report that.
+    """Validate a run between its regular validations, because minutes have passed, and report the result.
 
-    Nothing else comes of it: weights, metrics.jsonl, best checkpoint, patience and schedule do not depend on the clock.
+    It has no other effect: weights, metrics.jsonl, best checkpoint, patience and schedule do not depend on the clock.
     """
     if (result := _result_of_validation(run, signals)) is not None:
         report_look(run, result)
 
 
 def _result_of_validation(run: Run, signals: Signals) -> ValidationResult | None:
-    """Validate the run's model; None without a development set, or if a signal cut the validation short."""
+    """Validate the run's model; None without a development set, or if a signal interrupted it."""
     options, progress, validation = run.options, run.progress, run.validation
     if validation is None:
         return None
@@ -61,7 +61,7 @@ def _result_of_validation(run: Run, signals: Signals) -> ValidationResult | None
 def validate_run(run: Run, signals: Signals) -> None:
     """Validate and report it; the best model so far, and the last one, are then due to be saved.
 
-    A signal cuts the validation short; it stays due, and is made when the run continues.
+    If a signal interrupts the validation, it stays due, and is repeated when the run resumes.
     """
     progress, validation, result = run.progress, run.validation, _result_of_validation(run, signals)
     if validation is None or result is None:

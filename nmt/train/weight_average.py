@@ -1,4 +1,4 @@
-"""An average of a model's weights over the updates, which is validated and saved in place of them."""
+"""An average of a model's weights over the updates, which is validated and saved instead of them."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ class WeightAverage:
 
     averaged: by parameter, from the optimizer
     weights: the average by name of the parameter; the parameters themselves until the first update
-    flag: what asks for it; note: a log line about it at the start of a run, empty for none
+    flag: the flag that asks for it; note: a log line about it at the start of a run, empty for none
     """
 
     note = ""
@@ -24,9 +24,9 @@ class WeightAverage:
 
     @torch.no_grad()
     def restart(self) -> None:
-        """Begin the average at the current weights."""
+        """Restart the average from the current weights."""
         for name, average in self.weights.items():
             average.copy_(self.parameters[name])
 
     def update(self, number: int) -> None:
-        """Take the weights into the average, which the optimizer has done. number: of the update; skipped ones do not count"""
+        """Add the weights to the average; here the optimizer has already done so. number: of the update, without skipped ones"""

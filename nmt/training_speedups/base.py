@@ -1,4 +1,4 @@
-"""Speedups of training: other ways to compute what a training computes.
+"""Speedups of training: faster ways to compute what a training computes.
 
 Every registered speedup is asked by each training. Its options are options of `nmt train`, and decide what it does.
 """
@@ -13,7 +13,7 @@ from nmt import registry
 class TrainingSpeedup:
     """A faster way to train. A registered speedup is built as `cls(options)`, with the options of `nmt train`.
 
-    order: speedups follow each other from the lowest order to the highest
+    order: the speedup with the lowest order comes first
     """
 
     order: ClassVar[int] = 0
@@ -25,19 +25,19 @@ class TrainingSpeedup:
         """Change how the layers of a newly built model are called, before the model is wrapped for all ranks."""
 
     def updater(self, updater: Any, model: Any, criterion: Any) -> Any:
-        """What makes the updates: `updater` (nmt.train.update.Updater), or another one in its place."""
+        """The object that makes updates: `updater` (nmt.train.update.Updater), or one that replaces it."""
         return updater
 
     def before_updates(self, run: Any) -> None:
-        """Choose what is faster on this device, such as products, before micro-batches are tried and updates made.
+        """Choose what is faster on this device, such as products, before micro-batches are tried and updates are made.
 
-        What was chosen goes to `run.progress.limit`, which a checkpoint keeps.
+        The choice is kept in `run.progress.limit`, which checkpoints save.
         """
 
     def after_updates(self, run: Any) -> None:
-        """Log what there is to say at the end of a run."""
+        """Log a summary at the end of a run."""
 
 
 def training_speedups(options: Any) -> list[TrainingSpeedup]:
-    """All speedups, with the options of a training, in their order."""
+    """All speedups in their order, built with the options of a training."""
     return [entry.cls(options) for entry in registry.every("training-speedup")]

@@ -19,7 +19,7 @@ from nmt.translate.results import NOT_FINITE, Failure, PairScore
 def encode_pairs(
     pipeline: Pipeline, sources: Sequence[str], targets: Sequence[str], limits: LengthFilter, document: DocumentLines
 ) -> tuple[EncodedTexts, EncodedTexts]:
-    """The ids of pairs of lines, the sources with their contexts; none of a line with too many characters."""
+    """The ids of pairs of lines, the sources with their contexts; a line with too many characters has none."""
     contexts = list(map(document.context_of, sources))
     source, _ = pipeline.source.encode_in_context(limits.without_long(sources), contexts, limits.max_length)
     return source, pipeline.target.encode_batch(limits.without_long(targets))
@@ -41,7 +41,7 @@ def score(
     A line without tokens is the sentence of EOS alone, on either side.
     max_tokens, check, advance: see `target_log_probs`; a pair that fails counts too
     max_length: tokens of a line; a pair with a longer one fails, and one that `LengthFilter` finds too long
-    document: the sources before these, to which they are added, for a model that reads a context; None, there are none
+    document: the sources before these, to which they are added, for a model that reads a context; None if there are none
     """
     limits, document = LengthFilter(max_length=max_length), document or DocumentLines(pipeline.context)
     source, target = encode_pairs(pipeline, sources, targets, limits, document)

@@ -1,4 +1,4 @@
-"""The interface of wrappers: what lies around the built-in search of a batch, and works before it or after it.
+"""The interface of wrappers, which surround the built-in search of a batch and act before or after it.
 
 A registered wrapper is built as `cls(options, pipeline, scorer)` when one of its options is given. The options are those of the
 translator, which are an instance of the options class of the wrapper too.
@@ -21,20 +21,20 @@ Outcome = list[Candidate] | Failure
 
 
 class SearchWrapper:
-    """What changes how a batch is searched, or what becomes of its translations. By default it changes nothing.
+    """Changes how a batch is searched, or its translations. By default it changes nothing.
 
-    order: a wrapper with a smaller number is nearer to the search
-    models: its own, whose weights are laid out for many batches as those of the search are
+    order: the wrapper with the lowest order is closest to the search
+    models: its own models, whose weights are laid out for many batches, like those of the search
     """
 
-    order: ClassVar[int]
+    order: ClassVar[int] = 0
     models: Sequence[nn.Module] = ()
 
     def __init__(self, options: Any, pipeline: Pipeline, scorer: nn.Module) -> None:
-        """Load what it needs. scorer: of the search, a model or an ensemble. Raises UserError, ArtefactError."""
+        """Load what it needs. scorer: the model or ensemble of the search. Raises UserError, ArtefactError."""
 
     def decoder(self, decoder: Decoder) -> Decoder:
-        """The decoder to search with: the given one, or one that does more. Raises UserError if the wrapper cannot use it."""
+        """The decoder to search with: the given one, or a changed one. Raises UserError if the wrapper cannot use it."""
         return decoder
 
     def around(self, search: BatchSearch) -> BatchSearch:
@@ -42,7 +42,7 @@ class SearchWrapper:
         return search
 
     def ranked(self, texts: Sequence[str], outcomes: list[Outcome], max_tokens: int) -> tuple[list[Outcome], str]:
-        """The outcomes of the lines of a batch, and a warning if it was retried, else an empty text.
+        """The outcomes of the lines of a batch, and a warning if the batch was retried, else an empty string.
 
         texts: the lines
         max_tokens: tokens of a batch, padding counted

@@ -1,7 +1,7 @@
 """The interface of viewers, which see each translation of `nmt translate` before it is printed.
 
 A registered viewer is built as `cls(options)` when one of its options is given. The options are those of `nmt translate`, which
-are an instance of the options class of the viewer too. That class may have `written`, the names of options that are files.
+are an instance of the options class of the viewer too. That class may have `written`, the names of options that are output files.
 """
 
 from abc import ABC, abstractmethod
@@ -20,9 +20,9 @@ if TYPE_CHECKING:  # help does not need what they import
 
 
 class Viewer(ABC):
-    """Shows translations in a way of its own.
+    """Shows translations in its own way.
 
-    order: viewers with a smaller number see a translation first
+    order: the viewer with the lowest order sees a translation first
     settings: options of the translator that it needs
     """
 
@@ -30,21 +30,21 @@ class Viewer(ABC):
     settings: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, options: Any) -> None:  # noqa: B027
-        """Called before models are loaded. Raises UserError for options that cannot be met."""
+        """Called before models are loaded. Raises UserError for options that cannot work."""
 
     def begin(self, translator: "Translator") -> None:  # noqa: B027
         """Called before the first line. Raises UserError for a search that it cannot show."""
 
     @abstractmethod
     def see(self, number: int, request: "Request", translation: "Translation") -> None:
-        """Called for each line, in their order. number: of the line, from 0"""
+        """Called for each line, in order. number: of the line, from 0"""
 
     def end(self) -> None:  # noqa: B027
         """Called after the last line."""
 
 
 def open_viewers(options: Any) -> list[Viewer]:
-    """The viewers that are asked for, in their order. Raises UserError if one needs torch, which is missing."""
+    """The active viewers, in their order. Raises UserError if one needs torch and torch is missing."""
     found: list[Viewer] = []
     for name in registry.active_names("viewer", options):
         own = options_of(registry.options_class_of("viewer", name))
@@ -55,5 +55,5 @@ def open_viewers(options: Any) -> list[Viewer]:
 
 
 def written_files() -> list[str]:
-    """The options of all viewers that are files which they write."""
+    """The names of all viewers' options that are output files."""
     return [name for written in registry.declared("viewer", "written") for name in written]

@@ -1,6 +1,6 @@
-"""Formats of weights: in how many bits the linear layers and embeddings of a model store their weights.
+"""Weight formats: how linear layers and embeddings store their weights, such as with 8 bits.
 
-Without a format they are float32. A model folder names the format of its weights, and `--precision` one for a search.
+The default is float32. A model folder names the format of its weights; `--precision` may choose one for a search.
 A registered format is built as `cls()`; its options class is NoOptions.
 """
 
@@ -18,18 +18,18 @@ class WeightFormat(ABC):
 
     @abstractmethod
     def check(self, device: torch.device) -> None:
-        """Raise UserError unless this torch can multiply such weights on a device."""
+        """Raise UserError if this torch cannot multiply such weights on a device."""
 
     @abstractmethod
     def convert(self, model: nn.Module) -> None:
-        """Convert the weights of a model in place. Layers that share weights go on sharing them."""
+        """Convert the weights of a model in place. Tied weights stay tied."""
 
     @abstractmethod
     def make_room(self, model: nn.Module) -> None:
-        """Convert a model in place whose weights are read from a file next: what they are does not matter."""
+        """Convert the layers of a model in place. Their weights are read from a file afterwards, so the values do not matter."""
 
 
 def weight_format(name: str) -> WeightFormat | None:
-    """The format of that name; None for float32, and for other words that `--precision` takes."""
+    """The format of that name; None for float32 and other values of `--precision`."""
     is_format = name != FLOAT32 and name in registry.names("weight-format")
     return registry.find("weight-format", name).cls() if is_format else None

@@ -17,7 +17,7 @@ criteria.base criteria.cross_entropy criteria.chunks optimizers.base optimizers.
 decoders.base decoders.greedy decoders.beam decoders.filters decoders.hypothesis
 train.trainer train.build train.run train.timers train.update train.validation
 translate.translator translate.own_engine
-"""
+"""  # the models, their training and search; docs/explanation/tour.md also leads through files around them
 CORE = [file for file in FILES if "extensions" not in file.parts]
 PARTS = {
     "the core": (CORE, 21_500),

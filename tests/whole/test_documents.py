@@ -650,7 +650,7 @@ def test_a_missing_package_is_named_with_what_to_install(format, module, tmp_pat
         (["--format=po", "-"], "name one file"),
         (["--format=po", "a.po", "b.po"], "name one file"),
         (["--format=docx", "a.docx"], "give --output FILE.docx"),
-        (["--format=po", "a.po", "--json"], "--json: are of lines of text"),
+        (["--format=po", "a.po", "--json"], "--json: only for lines of text"),
         (["--format=po", "a.po", "--output=a.po"], "are the same file"),
     ],
 )
@@ -697,9 +697,9 @@ def test_ranks_translate_a_document_alike(model, tmp_path, call):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--format=po", "--replace-unk"], "--replace-unk: are of lines of text"),
-        (["--format=po", "--markup=html"], "--markup: are of lines of text"),
-        (["--retranslate"], "--retranslate: is of documents"),
+        (["--format=po", "--replace-unk"], "--replace-unk: only for lines of text"),
+        (["--format=po", "--markup=html"], "--markup and --format cannot be combined"),
+        (["--retranslate"], "--retranslate works only on documents"),
     ],
 )
 def test_options_that_no_document_has_are_refused(flags, message, model, tmp_path, call):

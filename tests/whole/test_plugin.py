@@ -340,7 +340,7 @@ from nmt import opt, options_class
 class MeanOptions:
     mean: bool = opt(False, "print the mean of all scores")
 """,
-    "scorings/mean.py": '''
+    "scorings/mean.py": """
 import torch
 from nmt import register
 from nmt.scorings.base import Scoring, value_of
@@ -351,7 +351,7 @@ class Mean(Scoring):  # without a docstring
     def texts(self, scorer):
         values = [value_of(self.options, pair) for _, pairs in scorer.windows(self.options.target) for pair in pairs]
         yield f"{sum(values) / len(values):.6f}\\n"
-''',
+""",
     "cli/__init__.py": "",
     "cli/climb.py": '''"""`nmt climb`: say how high the stairs are."""
 import sys

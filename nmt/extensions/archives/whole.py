@@ -1,4 +1,4 @@
-"""Reading a file and all that is in it to the end, before its hash is recorded."""
+"""Reads a file and everything in it to the end, before its hash is recorded."""
 
 import re
 from pathlib import Path

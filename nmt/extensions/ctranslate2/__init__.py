@@ -1,4 +1,4 @@
-"""Export of trained models to other formats and engines, each checked."""
+"""CTranslate2: models exported for it, read back, compared with ours, and searched by it."""
 
 from typing import Final
 

@@ -1,1 +1,1 @@
-"""Commands that say what there is: components, presets, models and recipes."""
+"""Commands that list and describe components, presets, models and recipes."""

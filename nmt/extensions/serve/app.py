@@ -26,7 +26,6 @@ def application(service: Service) -> Starlette:
     middleware = []
     if origins := list(service.options.cors):
         middleware = [Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])]
-    entries = [registry.find("protocol", name) for name in registry.names("protocol")]
-    protocols = [entry.cls(service.options, service) for entry in entries]
+    protocols = [entry.cls(service.options, service) for entry in registry.every("protocol")]
     routes = [route for protocol in protocols for route in protocol.routes()]
     return Starlette(routes=routes, middleware=middleware, exception_handlers={404: not_found, 405: not_found})

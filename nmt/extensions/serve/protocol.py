@@ -1,4 +1,4 @@
-"""The interface of protocols, which clients of `nmt serve` speak. A server speaks all of them at once.
+"""The interface of the protocols that clients of `nmt serve` use. A server answers all of them at once.
 
 A registered protocol is built as `cls(options, service)`. The options are those of `nmt serve`, which are an instance of the
 options class of the protocol too.
@@ -14,11 +14,11 @@ from nmt.extensions.serve.service import Service
 
 
 class ClientProtocol(ABC):
-    """Turns the requests of clients into those of the service, and its translations into answers."""
+    """Converts clients' requests for the service, and its translations into responses."""
 
     def __init__(self, options: Any, service: Service) -> None:
         self.options, self.service = options, service
 
     @abstractmethod
     def routes(self) -> Sequence[BaseRoute]:
-        """The paths that it answers. `service.endpoint` makes an endpoint of a name, a handler and the form of its errors."""
+        """The routes that it answers. `service.endpoint` makes an endpoint from a name, a handler and a function for errors."""

@@ -1,4 +1,4 @@
-"""Comparison of a model with the toolkit that it comes from or is written for, where that toolkit is installed."""
+"""Compares a model with the toolkit that it comes from or is written for, if that toolkit is installed."""
 
 from collections.abc import Iterator
 from importlib.metadata import version

@@ -1,7 +1,7 @@
 """The interface of toolkits: the programs whose models `nmt import` reads and `nmt export` writes.
 
 A registered toolkit is built as `cls(options)`. The options are those of the command. An options class of a toolkit gives
-flags to `nmt export`; `reads = False` or `writes = False` in it says what nmt cannot do with the toolkit's models.
+flags to `nmt export`; `reads = False` or `writes = False` in it means that nmt cannot read or cannot write the toolkit's models.
 """
 
 from collections.abc import Iterator
@@ -30,10 +30,10 @@ class ScoredPair:
 
 
 class Toolkit:
-    """Reads and writes the models of a toolkit, or does one of the two.
+    """Reads or writes the models of a toolkit, or both.
 
     order: `nmt import --format auto` asks the toolkits in this order, lowest first, then by name
-    kind: of a folder that is written, in its manifest; by default the toolkit's name
+    kind: the kind in the manifest of a written folder; by default the toolkit's name
     package: the Python package that computes `scores`; empty if there is none
     """
 
@@ -47,21 +47,21 @@ class Toolkit:
 
     @classmethod
     def recognizes(cls, path: Path) -> bool:
-        """Whether a file or folder has the names of this toolkit's models."""
+        """Whether the names in a path look like a model of this toolkit."""
         return False
 
     def read(self, path: Path, files: TextFiles) -> ImportedModel:
-        """Read a model. Raises ArtefactError for files that are damaged, UserError for a model that ours cannot be."""
+        """Read a model. Raises ArtefactError for damaged files, UserError for a model that nmt cannot compute."""
         raise UserError(f"--format {self.part_name}: nmt does not read the models of this toolkit")
 
     def check(self) -> None:
-        """Raise UserError or InputError if the options cannot be met. Called before the model is loaded."""
+        """Raise UserError or InputError if the options cannot work. Called before the model is loaded."""
 
     def write(self, loaded: LoadedModel, output: Path, check: StopCheck) -> str:
         """Write a model, whole or not at all, and return what the command prints.
 
         check: called before the folder gets its name
-        Raises UserError for a model that the toolkit does not compute.
+        Raises UserError for a model that the toolkit cannot compute.
         """
         raise UserError(f"--format {self.part_name}: nmt does not write models for this toolkit")
 

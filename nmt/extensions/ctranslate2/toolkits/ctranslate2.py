@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
+from nmt import register
 from nmt.artefact import MANIFEST
 from nmt.checkpoint import LoadedModel
 from nmt.errors import one_line
@@ -19,7 +20,6 @@ from nmt.extensions.toolkits.toolkit import ScoredPair, Toolkit
 from nmt.extensions.toolkits.transformer import ImportedModel, TextFiles
 from nmt.files import json_text, sha256
 from nmt.log import log
-from nmt.registry import register
 from nmt.signals import StopCheck
 from nmt.text.corpus import misaligned, read_lines
 

@@ -12,6 +12,6 @@ class DocumentOptions:
     def __post_init__(self) -> None:
         options: Any = self
         if options.format == "text" and self.retranslate:
-            raise ValueError("--retranslate: is of documents (give --format too, or leave it out)")
+            raise ValueError("--retranslate works only on documents (add --format, or drop --retranslate)")
         if options.format == "docx" and options.output == "-":
             raise ValueError("--format docx: is no text that stdout could show (give --output FILE.docx)")

@@ -35,7 +35,7 @@ def compile_layers(model: nn.Module) -> None:
     recurrence, of which each length would be a graph.
     """
     if any(getattr(module, "is_recurrent", False) for module in model.modules()):
-        raise UserError("--compile: a recurrence would be compiled for each length anew (leave it out)")
+        raise UserError("--compile: a recurrence would be compiled again for each length (leave it out)")
     if any(getattr(module, "sizes_depend_on_data", False) for module in model.modules()):
         raise UserError("--compile: the sizes of products with experts depend on the data (leave it out)")
     allow_graphs()

@@ -1,4 +1,4 @@
-"""Columns with a number for each target word, such as its importance."""
+"""Columns with one number per target word, such as its importance."""
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @register("column", "target", NoOptions)
 class TargetColumn(ColumnKind):
-    """A number for each target word: (B, T) float32 in a batch, for the tokens of `target_output`; padding is 0."""
+    """One number per target word: (B, T) float32 in a batch, for the tokens of `target_output`; padding is 0."""
 
     sides: ClassVar[tuple[int, ...]] = (1,)
 

@@ -12,7 +12,7 @@ ALIGNMENT_COLUMN: Final = "alignment"
 class AlignOptions:
     align: bool = opt(
         False,
-        "learn links between the tokens of the training pairs from these, as the column 'alignment' for --criterion "
+        "learn links between the tokens of the training pairs, as the column 'alignment' for --criterion "
         "guided-alignment",
     )
 

@@ -5,4 +5,6 @@ from nmt import opt, options_class
 
 @options_class
 class AvoidOptions:
-    avoid: str | None = opt(None, "file of words and phrases, one a line, that no translation contains as whole words")
+    avoid: str | None = opt(
+        None, "file of words and phrases, one per line, that translations must not contain as whole words"
+    )

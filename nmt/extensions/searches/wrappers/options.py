@@ -12,7 +12,7 @@ class RerankOptions:
     )
     rerank_weights: tuple[float, ...] = opt(
         (),
-        "weight of the score of the search, then of each --rerank, `1,0.5`; none: equal weights",
+        "weights of the search's score and of each --rerank model, `1,0.5`; none: equal weights",
         needs=("rerank",),
     )
     rerank_candidates: int | None = opt(

@@ -23,7 +23,10 @@ from nmt.translate.wrapper import BatchSearch, SearchWrapper
 
 @register("wrapper", "shortlist", ShortlistSearchOptions)
 class ShortlistSearch(SearchWrapper):
-    """A search among the tokens that may translate those of the source, see `nmt shortlist`."""
+    """A search among the tokens that may translate those of the source, see `nmt shortlist`.
+
+    A decoder whose result depends on the rest of the vocabulary has `takes_shortlist = False`.
+    """
 
     order = 0
 

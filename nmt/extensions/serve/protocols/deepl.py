@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from starlette.routing import BaseRoute, Route
 
+from nmt import register
 from nmt.extensions.serve.calls import Call, Fields
 from nmt.extensions.serve.language_names import language_name
 from nmt.extensions.serve.models import known_languages
@@ -13,7 +14,6 @@ from nmt.extensions.serve.protocol import ClientProtocol
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.text_steps import TextSettings
 from nmt.options import NoOptions
-from nmt.registry import register
 from nmt.text.languages import base_language
 
 NO_NEWLINES: Final = "nonewlines"  # of split_sentences: line breaks are spaces

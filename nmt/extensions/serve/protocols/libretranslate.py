@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from starlette.routing import BaseRoute, Route
 
+from nmt import register
 from nmt.extensions.serve.calls import Call, Fields
 from nmt.extensions.serve.language_names import language_name
 from nmt.extensions.serve.models import Details, known_languages
@@ -12,7 +13,6 @@ from nmt.extensions.serve.protocol import ClientProtocol
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.text_steps import TextSettings
 from nmt.options import NoOptions
-from nmt.registry import register
 from nmt.translate.requests import Request
 
 MAX_LISTED_ALTERNATIVES: Final = 20

@@ -6,11 +6,11 @@ from typing import Final
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from nmt import register
 from nmt.extensions.serve.calls import Call, client_address, problem_of
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.protocol import ClientProtocol
 from nmt.options import NoOptions
-from nmt.registry import register
 
 # Reasons to close, of RFC 6455 and its registry.
 GOING_AWAY, POLICY_VIOLATION, INTERNAL_ERROR, TRY_AGAIN_LATER = 1001, 1008, 1011, 1013

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 from starlette.routing import BaseRoute, Route
 
+from nmt import register
 from nmt.extensions.serve.calls import Call, Fields
 from nmt.extensions.serve.events import EventStream, json_event
 from nmt.extensions.serve.models import ServedModel
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.protocol import ClientProtocol
 from nmt.options import NoOptions
-from nmt.registry import register
 
 
 class MessagePart(msgspec.Struct):

@@ -11,6 +11,7 @@ from msgspec import UNSET, structs
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from nmt import register
 from nmt.extensions.serve.calls import Call, Fields, Handler
 from nmt.extensions.serve.events import EventStream, json_event
 from nmt.extensions.serve.messages import (
@@ -35,7 +36,6 @@ from nmt.extensions.serve.service import Service
 from nmt.extensions.texts.glossary import Glossary
 from nmt.extensions.texts.text_steps import TextSettings
 from nmt.options import NoOptions
-from nmt.registry import register
 from nmt.text.corpus import visible_line
 from nmt.translate.requests import Request, cleaned_request
 from nmt.translate.results import Candidate, Translation

@@ -6,11 +6,11 @@ from typing import Final
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from nmt import register
 from nmt.extensions.serve.calls import Call, Fields
 from nmt.extensions.serve.messages import error_answer
 from nmt.extensions.serve.protocol import ClientProtocol
 from nmt.extensions.serve.protocols.options import PageOptions
-from nmt.registry import register
 
 FOLDER: Final = Path(__file__).parents[1] / "page"
 PAGE_FILES: Final = {

@@ -15,25 +15,25 @@ class TextOptions:
 
     split: bool = opt(
         False,
-        "translate each sentence of a line on its own; white space between them, blank lines too, stays",
+        "translate each sentence of a line on its own; white space between sentences stays, also blank lines",
         excludes=OF_WHOLE_LINES,
     )
     markup: MarkupName = opt(
         "none",
-        "tags that the text has, and placeholders: each comes back, where the attention says; html or xml",
+        "put the tags and placeholders of the text back where the attention says; html or xml",
         excludes=("replace_unk", *OF_WHOLE_LINES),
     )
     glossary: str | None = opt(
         None,
-        "file of terms and the translations that they must have: a term, a tab and its translation on each line",
+        "file of terms with the translations that they must have: TERM TAB TRANSLATION on each line",
         excludes=("beam_graph",),
     )
     repair: bool = opt(
         False,
-        "translate again, otherwise, what repeats itself or where a part is missing; a warning tells of each",
+        "translate again, with other searches, what repeats itself or lacks a part; a warning reports each",
         excludes=OF_WHOLE_LINES,
     )
 
     def __post_init__(self) -> None:
         if self.markup == "html" and getattr(self, "format", "text") != "text":
-            raise ValueError("--markup: are of lines of text (leave it out with --format)")
+            raise ValueError("--markup and --format cannot be combined (drop one of them)")

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, cast
 
 import numpy as np
 
+from nmt import register
 from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.extensions.toolkits.layout import (
     TORCH_PARTS,
@@ -30,7 +31,6 @@ from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
 from nmt.positions.options import LearnedPositionOptions
 from nmt.positions.sinusoidal import sinusoids
-from nmt.registry import register
 
 FAIRSEQ_PAD, FAIRSEQ_EOS, FAIRSEQ_UNK = 1, 2, 3
 FAIRSEQ_SYMBOLS: Final = 4  # entries before those of a dictionary's file

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import torch
 
+from nmt import register
 from nmt.checkpoint import LoadedModel
 from nmt.extensions.toolkits.comparison import compare_export, random_lines
 from nmt.extensions.toolkits.huggingface_reader import HUGGINGFACE_CONFIG, read_huggingface
@@ -13,7 +14,6 @@ from nmt.extensions.toolkits.huggingface_writer import write_huggingface
 from nmt.extensions.toolkits.toolkit import ScoredPair, Toolkit
 from nmt.extensions.toolkits.transformer import ImportedModel, TextFiles
 from nmt.options import NoOptions
-from nmt.registry import register
 from nmt.signals import StopCheck
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
 
+from nmt import register
 from nmt.checkpoint import LoadedModel
 from nmt.extensions.toolkits.comparison import compare_export, random_lines
 from nmt.extensions.toolkits.marian_reader import read_marian
@@ -16,7 +17,6 @@ from nmt.extensions.toolkits.marian_writer import write_marian
 from nmt.extensions.toolkits.toolkit import ScoredPair, Toolkit
 from nmt.extensions.toolkits.transformer import ImportedModel, TextFiles
 from nmt.options import NoOptions
-from nmt.registry import register
 from nmt.signals import StopCheck, signal_at_end_of_parent
 
 MAX_MARIAN_SECONDS: Final = 120  # of the other process

@@ -1,15 +1,15 @@
-"""A model folder of our own: of a run, with fewer layers, or with weights of 8 bits."""
+"""nmt's own model folders, written from a run, with fewer layers, or with 8-bit weights."""
 
 from pathlib import Path
 from typing import ClassVar
 
+from nmt import register
 from nmt.checkpoint import LoadedModel, size_of, weights_of
 from nmt.extensions.toolkits.model_folder import export_model
 from nmt.extensions.toolkits.toolkit import Toolkit
 from nmt.extensions.toolkits.toolkits.options import WriteOnlyOptions
 from nmt.log import log
 from nmt.quantities import size
-from nmt.registry import register
 from nmt.runs import WEIGHTS
 from nmt.signals import StopCheck
 

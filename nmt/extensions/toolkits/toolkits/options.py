@@ -1,4 +1,4 @@
-"""What nmt cannot do with the models of a toolkit."""
+"""Options classes of toolkits whose models nmt only reads, or only writes."""
 
 from typing import ClassVar
 
@@ -7,13 +7,13 @@ from nmt.options import options_class
 
 @options_class
 class ReadOnlyOptions:
-    """A toolkit whose models `nmt export` does not write."""
+    """For toolkits whose models `nmt export` cannot write."""
 
     writes: ClassVar[bool] = False
 
 
 @options_class
 class WriteOnlyOptions:
-    """A format that `nmt import` does not read."""
+    """For toolkits whose models `nmt import` cannot read."""
 
     reads: ClassVar[bool] = False

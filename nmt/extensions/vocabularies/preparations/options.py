@@ -12,16 +12,16 @@ class ExtensionOptions:
 
     extend: int = opt(
         0,
-        "with --vocabulary: learn up to this many further entries of a vocabulary from the training text; its own keep their ids",
+        "with --vocabulary: learn up to this many more entries from the training text; existing entries keep their ids",
         minimum=0,
         maximum=MAX_VOCABULARY,
     )
     extend_with: str | None = opt(
-        None, "with --vocabulary: a file of words to be further entries, such as tags and names, one a line"
+        None, "with --vocabulary: a file of words to add as entries, such as tags and names, one per line"
     )
 
     def is_active(self) -> bool:
-        """Whether the vocabulary may get entries: by these options, or the one that parts a context from its line."""
+        """Whether the vocabulary may get entries: from these options, or the separator of a context."""
         of_context = isinstance(self, PrepareOptions) and self.vocabulary is not None and self.context > 0
         return bool(self.extend or self.extend_with) or of_context
 
@@ -29,8 +29,8 @@ class ExtensionOptions:
         preparing: Any = self  # it has all options of `nmt prepare`
         if (self.extend or self.extend_with) and preparing.vocabulary is None:
             flag = "--extend" if self.extend else "--extend-with"
-            raise ValueError(f"{flag}: needs a vocabulary to add entries to (give --vocabulary MODEL)")
+            raise ValueError(f"{flag} needs a vocabulary to add entries to (give --vocabulary MODEL)")
         if self.extend and not preparing.names_training:
             raise ValueError(
-                f"--extend {self.extend}: learns from training text, and none is named (give --train PREFIX)"
+                f"--extend {self.extend} learns from training text, but none is named (give --train PREFIX)"
             )

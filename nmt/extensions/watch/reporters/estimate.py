@@ -111,14 +111,14 @@ def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[st
     update = f"{seconds:.3g} s an update of {data.tokens:,} target tokens"
     yield f"estimate: about {duration(hours)} to update {last:,}, at {update}; {memory}"
     if hours > LONG_HOURS:
-        flops_a_second = flops_of(run, data) / max(seconds, 1e-9)
-        shorter = sorted(_shorter(run, data, flops_a_second).items(), key=lambda item: -item[1])[:MAX_NAMED_PRESETS]
+        flops_per_second = flops_of(run, data) / max(seconds, 1e-9)
+        shorter = sorted(_shorter(run, data, flops_per_second).items(), key=lambda item: -item[1])[:MAX_NAMED_PRESETS]
         named = ", ".join(f"--preset {name} (about {duration(hours)})" for name, hours in shorter)
         what = f"would here: {named}" if named else "no preset would either: give fewer --max-updates"
         yield f"this run does not end within a week on this machine; {what}. It goes on; Ctrl-C stops it and saves"
 
 
-def _shorter(run: Run, data: UpdateBatches, flops_a_second: float) -> dict[str, float]:
+def _shorter(run: Run, data: UpdateBatches, flops_per_second: float) -> dict[str, float]:
     """Hours of the presets of the run's model that would end within a week on its data and devices, by name."""
     hours = {}
     for name, preset in registry.presets().items():
@@ -131,7 +131,7 @@ def _shorter(run: Run, data: UpdateBatches, flops_a_second: float) -> dict[str, 
                 part = registry.choose("model", run.facts.model, values)
                 model: Model = registry.build(part, run.facts.vocabularies)
             if not model.cost_is_measured:
-                hours[name] = flops_of(run, data, model) * updates / flops_a_second / 3600
+                hours[name] = flops_of(run, data, model) * updates / flops_per_second / 3600
         except UserError:  # not for this data's vocabularies, or not for the criterion
             continue
     return {name: needed for name, needed in hours.items() if needed <= LONG_HOURS}

@@ -17,21 +17,21 @@ class DrawingOptions:
     beam_graph: str | None = opt(
         None, "write the hypotheses of the beam at each step: as a page (FILE.html), or for programs (FILE.json)"
     )
-    attention_lines: int = opt(100, "with --attention or --beam-graph: lines that are drawn at most", minimum=1)
+    attention_lines: int = opt(100, "with --attention or --beam-graph: draw at most this many lines", minimum=1)
 
     def __post_init__(self) -> None:
-        """Check what a drawing needs of the other options of `nmt translate`."""
+        """Check the other options of `nmt translate` that drawings depend on."""
         devices = getattr(self, "devices", 1)
         if self.attention is not None and devices > 1:
-            raise ValueError(f"--attention: is drawn on one device, and --devices is {devices} (leave one of them out)")
+            raise ValueError(f"--attention works on one device only, but --devices is {devices} (drop one of them)")
         if self.beam_graph is not None and (devices > 1 or getattr(self, "shortlist", None) is not None):
             raise ValueError(
                 "--beam-graph: needs one device and a search without --shortlist (leave --devices and --shortlist out)"
             )
         if self.is_drawn and getattr(self, "format", "text") != "text":
-            raise ValueError("--attention, --beam-graph: are of lines of text (leave them out with --format)")
+            raise ValueError("--attention and --beam-graph work only on lines of text (drop them, or --format)")
         if self.is_drawn and getattr(self, "engine", None) == "ctranslate2":
-            raise ValueError("--attention, --beam-graph: are drawn by our own engine (leave --engine out)")
+            raise ValueError("--attention and --beam-graph need the built-in search (drop --engine)")
 
     @property
     def is_drawn(self) -> bool:
