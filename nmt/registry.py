@@ -365,9 +365,14 @@ def shared_values(kind: str, options: object) -> dict[str, Any]:
     return {option.name: values[option.name] for option in options_of(shared) if values[option.name] != option.default}
 
 
+def _classes_by_name(kind: str) -> dict[str, Any]:
+    """The options class of each part of a kind. Imports no part."""
+    return {name: options_class_of(kind, name) for name in names(kind)}
+
+
 def _options_classes(kinds: Sequence[str]) -> list[type]:
     """The options classes of all parts of some kinds, each once, in the order of kinds and names."""
-    classes = dict.fromkeys(options_class_of(kind, name) for kind in kinds for name in names(kind))
+    classes = dict.fromkeys(cls for kind in kinds for cls in _classes_by_name(kind).values())
     return [cls for cls in classes if dataclasses.fields(cls)]
 
 
@@ -389,10 +394,9 @@ def choosable(kind: str, able: str = "") -> list[str]:
 
     able: see `nmt.options.choice`
     """
-    classes = {name: options_class_of(kind, name) for name in names(kind)}
     return [
         name
-        for name, cls in classes.items()
+        for name, cls in _classes_by_name(kind).items()
         if not hasattr(cls, "stands_for") and (not able or getattr(cls, able, True))
     ]
 
@@ -436,8 +440,7 @@ def selected(kind: str, name: str, options: object) -> Entry:
     The options class of such a stand-in has `stands_for`, the name of the other part; it takes the other's place when it is
     active (see `active_names`), and cannot be chosen by name.
     """
-    for other in names(kind):
-        cls: Any = options_class_of(kind, other)
+    for other, cls in _classes_by_name(kind).items():
         if getattr(cls, "stands_for", None) == name and _is_active(cls, options):
             return find(kind, other)
     return find(kind, name)
@@ -445,17 +448,17 @@ def selected(kind: str, name: str, options: object) -> Entry:
 
 def option_names(kind: str) -> list[str]:
     """The names of the options of all parts of a kind."""
-    return [option.name for name in names(kind) for option in options_of(options_class_of(kind, name))]
+    return [option.name for cls in _classes_by_name(kind).values() for option in options_of(cls)]
 
 
 def having(kind: str, option: str) -> list[str]:
     """The names of the parts of a kind that have an option."""
-    return [name for name in names(kind) if option in (own.name for own in options_of(options_class_of(kind, name)))]
+    return [name for name, cls in _classes_by_name(kind).items() if option in (own.name for own in options_of(cls))]
 
 
 def declared(kind: str, attribute: str) -> list[Any]:
     """What the options classes of a kind's parts declare by a class attribute, of those that have it, by the parts' names."""
-    classes = [options_class_of(kind, name) for name in names(kind)]
+    classes = _classes_by_name(kind).values()
     return [getattr(cls, attribute) for cls in classes if hasattr(cls, attribute)]
 
 
@@ -465,7 +468,7 @@ def active_names(kind: str, options: object) -> list[str]:
     A part is active if one of its own options differs from its default. An `is_active` method of its options class decides
     in place of that.
     """
-    return [name for name in names(kind) if _is_active(options_class_of(kind, name), options)]
+    return [name for name, cls in _classes_by_name(kind).items() if _is_active(cls, options)]
 
 
 def _is_active(cls: Any, options: object) -> bool:

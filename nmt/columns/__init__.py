@@ -1,1 +1,1 @@
-"""Kinds of columns: data of the training pairs beside their text."""
+"""Kinds of columns: data of the training pairs in addition to their text."""

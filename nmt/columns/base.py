@@ -1,4 +1,4 @@
-"""Kinds of columns: how data beside the text are read from lines, stored, and put into batches.
+"""Kinds of columns: how data in addition to the text are read from lines, stored, and put into batches.
 
 A column is a file with one line per training pair, `nmt prepare --column NAME:KIND=FILE`; KIND is the name of a component.
 Dimensions: N pairs, B pairs of a batch, T target tokens.

@@ -1,6 +1,7 @@
 """Speedups of searches: faster ways to compute what the built-in search computes.
 
-Every registered speedup is asked before a search. Its options are options of `nmt translate`, and decide what it does.
+A speedup is active when one of its options differs from its default, or where the `is_active` of its options class says so.
+Its options are options of `nmt translate`.
 """
 
 from typing import Any, ClassVar
@@ -34,5 +35,5 @@ class SearchSpeedup:
 
 
 def search_speedups(options: Any) -> list[SearchSpeedup]:
-    """All speedups in their order, built with the options of a Translator."""
-    return [entry.cls(options) for entry in registry.every("search-speedup")]
+    """The active speedups in their order, built with the options of a Translator."""
+    return [entry.cls(options) for entry in registry.active("search-speedup", options)]

@@ -14,8 +14,8 @@ class InitFromOptions:
     )
     init_state: Literal["none", "optimizer", "schedule", "all"] = opt(
         "none",
-        "what a new run takes of the run of --init-from beside its weights: optimizer (its state), schedule (that, and the "
-        "number of the update) or all (also the position in the same data); what is not taken begins anew",
+        "what to load from the run of --init-from besides its weights: optimizer (its state), schedule (that, and the "
+        "number of the update) or all (also the position in the same data); the rest starts from scratch",
         must_stay=True,
         needs=("init_from",),
     )

@@ -1,6 +1,7 @@
 """Speedups of training: faster ways to compute what a training computes.
 
-Every registered speedup is asked by each training. Its options are options of `nmt train`, and decide what it does.
+A speedup is active when one of its options differs from its default, or where the `is_active` of its options class says so.
+Its options are options of `nmt train`.
 """
 
 from typing import Any, ClassVar
@@ -39,5 +40,5 @@ class TrainingSpeedup:
 
 
 def training_speedups(options: Any) -> list[TrainingSpeedup]:
-    """All speedups in their order, built with the options of a training."""
-    return [entry.cls(options) for entry in registry.every("training-speedup")]
+    """The active speedups in their order, built with the options of a training."""
+    return [entry.cls(options) for entry in registry.active("training-speedup", options)]

@@ -16,8 +16,6 @@ class CapturedSearch(SearchSpeedup):
 
     def begin(self, engine: Any, decoder: Any) -> None:
         """See SearchSpeedup."""
-        if not self.options.capture:
-            return
         device = device_of(engine.scorer)
         if device.type != "cuda":
             raise UserError(f"--capture: CUDA graphs need a GPU, and this is {device} (leave it out)")

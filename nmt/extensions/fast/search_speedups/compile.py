@@ -16,10 +16,9 @@ class CompiledSearch(SearchSpeedup):
 
     def begin(self, engine: Any, decoder: Any) -> None:
         """See SearchSpeedup."""
-        if self.options.compile:
-            with autocast(device_of(engine.scorer), engine.precision):
-                for model in models_in(engine.scorer):
-                    _compile(model)
+        with autocast(device_of(engine.scorer), engine.precision):
+            for model in models_in(engine.scorer):
+                _compile(model)
 
 
 def _compile(model: Any) -> None:

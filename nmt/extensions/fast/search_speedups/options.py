@@ -12,6 +12,10 @@ class SearchMatmulOptions:
         "library for float32 products on a CPU; auto: measured for each shape, when there is more than one batch",
     )
 
+    def is_active(self) -> bool:
+        """Always: `auto` has to choose too."""
+        return True
+
 
 @options_class
 class CompiledSearchOptions:

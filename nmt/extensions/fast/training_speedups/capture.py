@@ -16,8 +16,6 @@ class CapturedTraining(TrainingSpeedup):
 
     def updater(self, updater: Updater, model: Any, criterion: Any) -> Updater:
         """See TrainingSpeedup."""
-        if not self.options.capture:
-            return updater
         from nmt.extensions.fast.captured_passes import CapturedPasses
 
         check_capture(updater, model, criterion)

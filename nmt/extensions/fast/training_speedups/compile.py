@@ -17,15 +17,13 @@ class CompiledTraining(TrainingSpeedup):
 
     def change_layers(self, model: nn.Module) -> None:
         """See TrainingSpeedup."""
-        if self.options.compile:
-            compile_layers(model)
+        compile_layers(model)
 
     def after_updates(self, run: Any) -> None:
         """See TrainingSpeedup."""
-        if self.options.compile:
-            from torch._dynamo.utils import counters
+        from torch._dynamo.utils import counters
 
-            run.report.line(f"torch.compile made {counters['stats']['unique_graphs']} graphs")
+        run.report.line(f"torch.compile made {counters['stats']['unique_graphs']} graphs")
 
 
 def compile_layers(model: nn.Module) -> None:

@@ -11,6 +11,10 @@ class TrainingMatmulOptions:
         "auto", "fp32 products on a CPU, by torch or by oneDNN, both exact; auto takes the faster"
     )
 
+    def is_active(self) -> bool:
+        """Always: `auto` has to choose too."""
+        return True
+
 
 @options_class
 class CompiledTrainingOptions:

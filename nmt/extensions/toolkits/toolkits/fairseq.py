@@ -57,7 +57,7 @@ OUTPUTS: Final = ("decoder.output_projection.weight", "decoder.embed_out")  # th
 
 @register("toolkit", "fairseq", ReadOnlyOptions)
 class Fairseq(Toolkit):
-    """fairseq's Transformers: a checkpoint with the dictionaries beside it."""
+    """fairseq's Transformers: a checkpoint with the dictionaries next to it."""
 
     order: ClassVar[int] = 3  # other toolkits have files of such names too
 
@@ -68,7 +68,7 @@ class Fairseq(Toolkit):
     def read(self, path: Path, files: TextFiles) -> ImportedModel:
         """Read a checkpoint, or a folder that holds one.
 
-        files: without vocabularies `dict.LANGUAGE.txt` beside the checkpoint; without segmenters those with a usual name there
+        files: without vocabularies `dict.LANGUAGE.txt` next to the checkpoint; without segmenters those with a usual name there
         Raises ArtefactError for files that are damaged, UserError for a model of another kind.
         """
         file = only_file(path, ".pt")
