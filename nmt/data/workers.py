@@ -23,9 +23,7 @@ WAITING_PER_WORKER: Final = 3
 LOOK_SECONDS: Final = 0.2  # between checks whether the work shall stop
 MAX_IDLE_SECONDS: Final = 600.0  # of processes that have work
 MAX_LOST_SECONDS: Final = 5.0  # of a process that has ended, in which its pool or parent finds out itself
-LOST_WORKER_MESSAGE: Final = (
-    "a worker process was lost, killed perhaps for want of memory (give fewer --workers or --replicas)"
-)
+LOST_WORKER_MESSAGE: Final = "a worker process was lost, perhaps for lack of memory (fewer --workers or --replicas)"
 
 
 def in_order(
@@ -78,12 +76,15 @@ def kill_workers(pool: Executor) -> None:
     A pool of threads only starts no further task.
     """
     processes, results = list(_processes(pool).values()), getattr(pool, "_result_queue", None)
+    manager: threading.Thread | None = getattr(pool, "_executor_manager_thread", None)
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
         process.kill()
     # A killed worker may leave half a result, whose rest the pool awaits as long as a writer is open.
     if results is not None:
         results._writer.close()
+    if manager is not None:
+        manager.join(MAX_LOST_SECONDS)  # Python, when it ends, writes into a pipe that the manager may just have closed
 
 
 def _processes(pool: Executor) -> dict[int, Any]:

@@ -957,9 +957,9 @@ def test_a_signal_ends_replicas_even_one_that_does_not_answer(replicas):
     until(lambda: not runs(victim) and not runs(other))
 
 
-def until(max_micro_batch_tokens):
+def until(condition):
     end = time.monotonic() + 60
-    while not max_micro_batch_tokens():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
 
