@@ -23,7 +23,7 @@ import sentencepiece
 from nmt.data.workers import LOOK_SECONDS, Heartbeat
 from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.log import log
-from nmt.signals import STOP_SIGNALS, Signals, StopCheck, signal_at_end_of_parent
+from nmt.signals import STOP_SIGNALS, signal_at_end_of_parent
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 from nmt.text.sentencepiece_file import SPACE_MARK
 from nmt.text.vocabulary import SentencepieceVocabulary
@@ -74,9 +74,7 @@ def _without_rare(counts: Counter[str]) -> Counter[str]:
     return counts
 
 
-def learn_apart(
-    texts: Iterable[list[str]], settings: SubwordSettings, signals: Signals, place: str
-) -> SentencepieceVocabulary:
+def learn_apart(texts: Iterable[list[str]], settings: SubwordSettings, place: str) -> SentencepieceVocabulary:
     """`learn_subwords` in a process of its own. texts: lists of prepared lines; place: whose they are, in messages
 
     Raises Interrupted when a signal asked to stop, ResourceError when the process is lost, InputError when there is no
@@ -87,14 +85,14 @@ def learn_apart(
         [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     assert process.stdin is not None and process.stdout is not None
-    check = Heartbeat([process.pid], signals.check).check
+    heartbeat = Heartbeat([process.pid])
     try:
         with suppress(BrokenPipeError):  # the process is lost, and has no answer
-            _write(process.stdin.fileno(), msgspec.json.encode(settings) + b"\n", check)
+            _write(process.stdin.fileno(), msgspec.json.encode(settings) + b"\n", heartbeat)
             for lines in texts:
-                _write(process.stdin.fileno(), "".join(line + "\n" for line in lines).encode(), check)
+                _write(process.stdin.fileno(), "".join(line + "\n" for line in lines).encode(), heartbeat)
         with log.progress(f"learning {settings.name}"):
-            answer = _answer(process, check)
+            answer = _answer(process, heartbeat)
     finally:
         process.kill()
         with suppress(BrokenPipeError):
@@ -112,23 +110,23 @@ def learn_apart(
     return SentencepieceVocabulary(answer[1:])
 
 
-def _write(pipe: int, data: bytes, check: StopCheck) -> None:
-    """Write all of data. check: called while the reader does not read, since a blocking write would not end at a signal"""
+def _write(pipe: int, data: bytes, heartbeat: Heartbeat) -> None:
+    """Write all of data. heartbeat: checked while the reader does not read, since a blocking write would not end at a signal"""
     os.set_blocking(pipe, False)
     rest = memoryview(data)
     while rest:
         if select.select([], [pipe], [], LOOK_SECONDS)[1]:
             rest = rest[os.write(pipe, rest) :]
         else:
-            check()
+            heartbeat.check()
 
 
-def _answer(process: "subprocess.Popen[bytes]", check: StopCheck) -> bytes:
+def _answer(process: "subprocess.Popen[bytes]", heartbeat: Heartbeat) -> bytes:
     while True:
         try:
             return process.communicate(timeout=LOOK_SECONDS)[0]  # closes its stdin first
         except subprocess.TimeoutExpired:
-            check()
+            heartbeat.check()
 
 
 def _learn_from_stdin() -> None:

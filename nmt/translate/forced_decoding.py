@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nmt import signals
 from nmt.batch import flatten, make_batch, pad_rows
 from nmt.data.batching import micro_batches
 from nmt.device import device_of
 from nmt.models.base import Model, Scorer, prepared_scorer
-from nmt.signals import StopCheck
 from nmt.symbols import BOS, PAD
 from nmt.translate.results import ForcedDecoding
 
@@ -66,7 +66,6 @@ def target_log_probs(
     sources: Sequence[Ids],
     targets: Sequence[Ids],
     max_tokens: int,
-    check: StopCheck = lambda: None,
     advance: Callable[[int], None] = lambda count: None,
 ) -> list[list[float]]:
     """Nats of the tokens and the EOS of each target given its source.
@@ -77,7 +76,7 @@ def target_log_probs(
     """
     results: list[list[float]] = [[]] * len(sources)
     for batch in batches_of_pairs(sources, targets, max_tokens):
-        check()
+        signals.check()
         rows = _batch_log_probs(scorer, [sources[i] for i in batch], [targets[i] for i in batch])
         for i, log_probs in zip(batch, rows, strict=True):
             results[i] = log_probs

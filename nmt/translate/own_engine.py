@@ -14,7 +14,6 @@ from nmt.log import log
 from nmt.models.base import Model
 from nmt.nn.matmul import Products, using
 from nmt.search_speedups.base import search_speedups
-from nmt.signals import StopCheck
 from nmt.text.pipeline import Pipeline
 from nmt.translate.batch_size import auto_batch_tokens
 from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
@@ -72,12 +71,12 @@ class OwnEngine(SearchEngine):
         threads = max(1, (options.threads or default_threads()) // self.replicas)
         self._replicas = Replicas(self._search_batch, self.replicas, device, threads, self._prepare_weights)
 
-    def search(self, batches: Sequence[list[EncodedLine]], check: StopCheck) -> Iterator[BatchOutcome]:
+    def search(self, batches: Sequence[list[EncodedLine]]) -> Iterator[BatchOutcome]:
         if not self.scorer.has_attention and (error := self.result_options.attention_error()) is not None:
             raise error  # now, and not at the first unknown word
-        return self._replicas.in_order(batches, check)
+        return self._replicas.in_order(batches)
 
-    def score(self, sources: Sequence[str], targets: Sequence[str], check: StopCheck) -> list[PairScore | Failure]:
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore | Failure]:
         from nmt.translate.pair_scores import score
 
         limits = self.batch_tokens, self.max_source_length
@@ -86,7 +85,7 @@ class OwnEngine(SearchEngine):
             autocast(device_of(self.scorer), self.precision),
             log.progress("scoring", len(sources), "pairs") as bar,
         ):
-            return score(self.scorer, self.pipeline, sources, targets, *limits, check, bar.advance)
+            return score(self.scorer, self.pipeline, sources, targets, *limits, bar.advance)
 
     def _search_batch(self, lines: list[EncodedLine]) -> BatchOutcome:
         with using(self.products):

@@ -14,7 +14,6 @@ from nmt.decoders.options import phrases_hint
 from nmt.errors import UserError, quoted
 from nmt.filters.base import TargetFilters
 from nmt.log import Bar, log
-from nmt.signals import StopCheck
 from nmt.text.context import DocumentLines
 from nmt.text.pipeline import CHARACTERS_PER_TOKEN
 from nmt.translate.engine import EncodedLine, SearchEngine
@@ -61,9 +60,7 @@ class Translator:
             if reason := self._filters[name].refusal((), texts, ()):
                 raise UserError(f"--{name}: {reason} (leave it out)")
 
-    def translate(
-        self, requests: Sequence[Request | str], check: StopCheck = lambda: None, bar: Bar | None = None
-    ) -> list[Translation]:
+    def translate(self, requests: Sequence[Request | str], bar: Bar | None = None) -> list[Translation]:
         """A translation for each request or line, in their order.
 
         bar: of a longer text, which counts these lines too; None: they get one of their own
@@ -84,7 +81,7 @@ class Translator:
             if tag := self.pipeline.source.unknown_tag(line.text):
                 known = ", ".join(map(quoted, self.pipeline.source.prepare.tags))
                 kinds[UNKNOWN_TAG] = f"'{quoted(tag)}' is no tag of this model, and is read as text (it has {known})"
-        work = self.engine.search([[lines[i] for i in batch] for batch in batches], check)
+        work = self.engine.search([[lines[i] for i in batch] for batch in batches])
         with nullcontext(bar) if bar else log.progress("translating", len(lines), "lines") as bar:
             bar.advance(len(lines) - len(order))
             for batch, (batch_outcomes, warning) in zip(batches, work, strict=True):
@@ -105,21 +102,19 @@ class Translator:
         parsed = [Request(request) if isinstance(request, str) else request for request in requests]
         return in_context(parsed, DocumentLines(self.context))
 
-    def texts(self, lines: Sequence[str | Request], warnings: LineWarnings, check: StopCheck) -> list[str]:
+    def texts(self, lines: Sequence[str | Request], warnings: LineWarnings) -> list[str]:
         """The translations of lines, empty where one failed. warnings: receives those about the lines"""
-        translations = self.translate(lines, check)
+        translations = self.translate(lines)
         warnings.add_translations(translations)
         return [translation.text for translation in translations]
 
-    def score(
-        self, sources: Sequence[str], targets: Sequence[str], check: StopCheck = lambda: None
-    ) -> list[PairScore | Failure]:
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore | Failure]:
         """Log-probabilities of given translations, a result for each pair of lines."""
         check_lines("sources", sources)
         check_lines("targets", targets)
         if len(sources) != len(targets):
             raise UserError(f"sources has {len(sources):,} lines but targets has {len(targets):,}: give pairs of lines")
-        return self.engine.score(sources, targets, check)
+        return self.engine.score(sources, targets)
 
     def encode(self, requests: Sequence[Request]) -> list[EncodedLine]:
         """The ids and constraints of requests, as the model and the search read them."""

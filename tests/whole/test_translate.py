@@ -412,8 +412,8 @@ def test_an_error_in_a_rank_is_not_taken_for_the_end_of_its_leader():
         def translate(self, *asked):
             raise RuntimeError("can't start new thread")
 
-    with pytest.raises(RuntimeError, match="new thread"), Signals() as signals:
-        serve(Failing(), Leader(), signals)
+    with pytest.raises(RuntimeError, match="new thread"), Signals():
+        serve(Failing(), Leader())
 
 
 def test_two_translators_with_the_same_search_have_their_own_languages(loaded):
@@ -863,7 +863,7 @@ def test_batches_are_as_large_as_speed_and_memory_allow(loaded):
 def test_weights_are_prepared_once_before_the_second_batch():
     done = []
     one = Replicas(lambda item: (item, len(done)), 1, torch.device("cpu"), 1, lambda: done.append("settled"))
-    assert [list(one.in_order(items, lambda: None)) for items in ([], [7], [], [8], [8, 9])] == [
+    assert [list(one.in_order(items)) for items in ([], [7], [], [8], [8, 9])] == [
         [],
         [(7, 0)],
         [],

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from nmt import registry
+from nmt import registry, signals
 from nmt.artefact import Artefact
 from nmt.decoders.hypothesis import Constraints, Hypothesis
 from nmt.decoders.options import BeamOptions, SearchOptions, search_signature
@@ -24,7 +24,7 @@ from nmt.extensions.ctranslate2 import CTRANSLATE2_KIND
 from nmt.installation import required
 from nmt.log import log
 from nmt.options import Part, flag_of
-from nmt.signals import WORKING_ON, StopCheck
+from nmt.signals import WORKING_ON
 from nmt.symbols import BOS, PAD
 from nmt.text.pipeline import Pipeline
 from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
@@ -192,7 +192,7 @@ class CTranslate2Engine(SearchEngine):
         self._own = cache(own) if own else None
         log.detail(f"engine ctranslate2: {quoted(folder)}")
 
-    def search(self, batches: Sequence[list[EncodedLine]], check: StopCheck) -> Iterator[BatchOutcome]:
+    def search(self, batches: Sequence[list[EncodedLine]]) -> Iterator[BatchOutcome]:
         waiting: deque[tuple[list[EncodedLine], list[EncodedLine], list[Any]]] = deque()
         remaining = iter(batches)
         try:
@@ -202,17 +202,17 @@ class CTranslate2Engine(SearchEngine):
                     waiting.append((lines, plain, self._submit(plain)))
                 if not waiting:
                     return
-                check()
+                signals.check()
                 pause = MIN_PAUSE
                 while not all(result.done() for result in waiting[0][2]):  # `result` cannot be interrupted
                     time.sleep(pause)
                     pause = min(2 * pause, MAX_PAUSE)
-                    check()
+                    signals.check()
                 lines, plain, results = waiting.popleft()
                 of_plain, warning = self._outcomes(plain, results)
                 found = iter(of_plain)
                 outcomes = [None if _is_constrained(line) else next(found) for line in lines]
-                yield BatchOutcome(self._completed(lines, outcomes, check), warning)
+                yield BatchOutcome(self._completed(lines, outcomes), warning)
         finally:
             is_searching()  # forget what has ended meanwhile
             if waiting:
@@ -222,10 +222,10 @@ class CTranslate2Engine(SearchEngine):
         replaces_empty = self._own is None and self.search_options.min_length > 0
         self._settings["return_scores"] = self._settings["beam_size"] > 1 or replaces_empty
 
-    def score(self, sources: Sequence[str], targets: Sequence[str], check: StopCheck) -> list[PairScore | Failure]:
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore | Failure]:
         if self._own is None:
             raise UserError("a folder for CTranslate2 scores no translations (give the model that it was made of)")
-        return self._own().score(sources, targets, check)
+        return self._own().score(sources, targets)
 
     def _submit(self, lines: Sequence[EncodedLine], min_length: int = 0) -> list[Any]:
         """Begin to translate lines. Each may have a token more than our longest translation, by which it is recognised."""
@@ -331,7 +331,7 @@ class CTranslate2Engine(SearchEngine):
         return Hypothesis(list(tokens), log_prob, log_prob / divisor)
 
     def _completed(
-        self, lines: Sequence[EncodedLine], outcomes: Sequence[list[Candidate] | Failure | None], check: StopCheck
+        self, lines: Sequence[EncodedLine], outcomes: Sequence[list[Candidate] | Failure | None]
     ) -> list[list[Candidate] | Failure]:
         """The outcomes of lines, those that are None from our own engine."""
         if self._own is None:
@@ -342,7 +342,7 @@ class CTranslate2Engine(SearchEngine):
         found: dict[int, list[Candidate] | Failure] = {}
         if left := [i for i, outcome in enumerate(outcomes) if outcome is None]:
             searched = self._together(left, lines)
-            [batch] = self._own().search([[lines[i] for i in searched]], check)
+            [batch] = self._own().search([[lines[i] for i in searched]])
             found = dict(zip(searched, batch.lines, strict=True))
         return [found[i] if outcome is None else outcome for i, outcome in enumerate(outcomes)]
 
