@@ -57,7 +57,7 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         named = text_sets(options, options.hold_out, options.column, stdin)
         sets = [with_counts(text_set, counts) for text_set in named]
         _check_context(options, sets, preparations, options.context)
-        pipeline = _pipeline(options, sets, preparations)
+        pipeline = _pipeline(options, sets, preparations, folder)
         sets = [replace(text_set, context=pipeline.context) for text_set in sets]
         _check_context(options, sets, preparations, pipeline.context)
         (folder / PIPELINE_FOLDER).mkdir()
@@ -114,7 +114,12 @@ def _check_context(
         preparation.check(context)
 
 
-def _pipeline(options: PrepareOptions, sets: Sequence[TextSet], preparations: Sequence[Preparation]) -> Pipeline:
+def _pipeline(
+    options: PrepareOptions,
+    sets: Sequence[TextSet],
+    preparations: Sequence[Preparation],
+    scratch: Path,
+) -> Pipeline:
     """The pipeline that was named, or one learnt from the training pairs, as preparations change it."""
 
     def count(steps: Mapping[int, Callable[[Sequence[str]], list[str]]]) -> Counter[str]:
@@ -124,7 +129,7 @@ def _pipeline(options: PrepareOptions, sets: Sequence[TextSet], preparations: Se
     if options.vocabulary is not None:
         pipeline = reused_pipeline(options, options.vocabulary)
     else:
-        pipeline = learnt_pipeline(options, sets[0])
+        pipeline = learnt_pipeline(options, sets[0], scratch)
     for preparation in preparations:
         pipeline = preparation.change(pipeline, count)
     if options.right_to_left:
