@@ -120,11 +120,9 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         """Raise ValueError for what does not go with a document."""
         if len(self.input) != 1 or self.input[0] == STDIN_NAME:
             raise ValueError(f"--format {self.format}: translates one document (name one file, with --input)")
-        flags = {"input_form": self.input_form != "text", "json": self.json}
-        names = "alignment", "word_scores", "raw_tokens", "replace_unk", "strict"
-        flags |= {"min_confidence": self.min_confidence is not None}
-        flags |= {name: getattr(self, name) for name in names}
-        if given := [flag_of(name) for name, is_given in flags.items() if is_given]:
+        given = [flag_of(name) for name in ("json", "raw_tokens", "strict") if getattr(self, name)]
+        if given or self.input_form != "text":
+            given += ["--input-form"] if self.input_form != "text" else []
             raise ValueError(
                 f"{', '.join(given)}: only for lines of text, not with --format {self.format} (drop one of them)"
             )
@@ -289,7 +287,7 @@ def _show(options: TranslateOptions, translator: "Translator", viewers: Sequence
     """The function that gives the output lines of a translation, after viewers have seen it."""
     from nmt.cli.translations import Printer
 
-    printer = Printer(translator.pipeline.target, options.alignment, options.word_scores, options.raw_tokens)
+    printer = Printer(translator.pipeline.target, options.raw_tokens, viewers)
     as_line: Show = printer.as_n_best if translator.engine.n_best > 1 else printer.as_text
     if options.json or options.input_form == "json":
         as_line = printer.as_json

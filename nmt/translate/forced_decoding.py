@@ -3,7 +3,9 @@
 `force_decode` steps through the tokens and serves every Scorer; a Model computes all positions at once, which is faster.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -17,11 +19,28 @@ from nmt.data.batching import micro_batches
 from nmt.device import device_of
 from nmt.models.base import Model, Scorer, prepared_scorer
 from nmt.symbols import BOS, PAD
-from nmt.translate.results import ForcedDecoding
 
 LOGIT_CHUNK_ROWS: Final = 1024  # logits of more positions never exist at once
 
 Ids = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ForcedDecoding:
+    """Log-probabilities and attention of one translation.
+
+    log_probs: nats of each token and of EOS; calibrated: the same at the model's temperature (nmt score --calibrate)
+    weights: (tokens + EOS, source tokens + EOS) attention; None for a Scorer without attention
+    """
+
+    log_probs: list[float]
+    calibrated: list[float]
+    weights: NDArray[np.float32] | None
+
+    @property
+    def confidence(self) -> float:
+        """The geometric mean of the calibrated probabilities, 0 to 1."""
+        return math.exp(math.fsum(self.calibrated) / len(self.calibrated))
 
 
 @torch.inference_mode()

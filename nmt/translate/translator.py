@@ -20,7 +20,7 @@ from nmt.translate.engine import EncodedLine, SearchEngine
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.requests import Request, in_context
-from nmt.translate.results import RETRIED, UNKNOWN_TAG, WITHHELD, Candidate, Failure, PairScore, Translation
+from nmt.translate.results import RETRIED, UNKNOWN_TAG, Candidate, Failure, PairScore, Translation
 
 MIN_BATCH_SHARE: Final = 4  # a text is shared out in batches of at least this part of the batch size
 NO_TEXTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
@@ -50,7 +50,7 @@ class Translator:
         self, engine: SearchEngine, options: TranslatorOptions, filter_texts: Mapping[str, Sequence[str]] = NO_TEXTS
     ) -> None:
         self.pipeline, self.engine = engine.pipeline, engine
-        self.max_source_length, self.min_confidence = options.max_source_length, options.min_confidence
+        self.max_source_length = options.max_source_length
         self.max_characters = CHARACTERS_PER_TOKEN * options.max_source_length  # of a line that are read
         self.context = self.pipeline.context  # sentences before a line that are read with it, at most
         self._filters = TargetFilters(self.pipeline.target)
@@ -89,7 +89,7 @@ class Translator:
                     warnings[batch[0]][RETRIED] = warning
                 for i, outcome in zip(batch, batch_outcomes, strict=True):
                     outcomes[i] = outcome
-                    warnings[i] |= self._withholding(outcome)
+                    warnings[i] |= outcome[0].warnings if isinstance(outcome, list) and outcome else {}
                 bar.advance(len(batch))
         return [
             Translation([], outcome.message, kinds) if isinstance(outcome, Failure) else Translation(outcome, "", kinds)
@@ -134,13 +134,6 @@ class Translator:
 
     def idle(self) -> None:
         """Do nothing: called while no line is waiting."""
-
-    def _withholding(self, outcome: list[Candidate] | Failure) -> dict[str, str]:
-        """The warning of a translation whose confidence is too low; none otherwise."""
-        confidence = outcome[0].confidence if isinstance(outcome, list) and outcome else None
-        if self.min_confidence is None or confidence is None or confidence >= self.min_confidence:
-            return {}
-        return {WITHHELD: f"its confidence is {confidence:.3f}: an empty line (--min-confidence)"}
 
     def _constraints(self, request: Request) -> Constraints:
         """Prefix and phrases as tokens; texts of filters as these prepare them."""

@@ -47,7 +47,7 @@ from nmt.translate.options import TranslatorOptions
 from nmt.translate.own_engine import OwnEngine
 from nmt.translate.replicas import Replicas
 from nmt.translate.requests import Request
-from nmt.translate.results import ResultOptions
+from nmt.translate.results import Candidate
 from nmt.translate.stream import translate_stream
 from nmt.translate.translator import Translator, even_batch_tokens
 
@@ -387,17 +387,17 @@ def test_a_sentence_that_fails_gives_an_empty_line_and_a_message_and_the_others_
 
 
 def test_a_hypothesis_that_cannot_be_converted_to_text_costs_its_own_line(loaded, monkeypatch):
-    candidate = ResultOptions.candidate
-
-    def made(self, pipeline, text, *others):
-        if text == LINES[1]:
-            raise IndexError("no such word")
-        return candidate(self, pipeline, text, *others)
-
     whole = translator(loaded, Greedy(SearchOptions())).translate(REQUESTS)
-    monkeypatch.setattr(ResultOptions, "candidate", made)
+    bad, candidate = whole[1].text, Candidate.of
+
+    def made(hypothesis, target):
+        if target.decode(hypothesis.tokens) == bad:
+            raise IndexError("no such word")
+        return candidate(hypothesis, target)
+
+    monkeypatch.setattr(Candidate, "of", made)
     found = translator(loaded, Greedy(SearchOptions())).translate(REQUESTS)
-    assert [one.text for one in found] == [one.text if i != 1 else "" for i, one in enumerate(whole)]
+    assert [one.text for one in found] == [one.text if one.text != bad else "" for one in whole]
     assert found[1].error == "IndexError: no such word"
 
 

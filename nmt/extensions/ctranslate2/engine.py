@@ -29,7 +29,7 @@ from nmt.symbols import BOS, PAD
 from nmt.text.pipeline import Pipeline
 from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
 from nmt.translate.options import MAX_DEFAULT_REPLICAS, TranslatorOptions
-from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, ResultOptions, retry_split
+from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, retry_split
 
 SHORTLIST: Final = "shortlist"  # the wrapper that it has too, as a map of the vocabulary
 MAP_FILE: Final = "vmap.txt"  # of an exported folder: target tokens by source token
@@ -123,15 +123,13 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
         return "--precision bf16 is torch's"
     if getattr(options, "matmul", "auto") != "auto":
         return "--matmul is for torch's products"
-    if options.alignment:
+    active = [(kind, name) for kind in ("filter", "wrapper") for name in registry.active_names(kind, options)]
+    flags = [flag for kind, name in active if name != SHORTLIST for flag in registry.given_flags(kind, name, options)]
+    flags += [flag_of(name) for name in ("compile", "capture") if getattr(options, name, False)]
+    if "--alignment" in flags:
         return "--alignment, --markup and --glossary need the attention of our own search"
-    for flag in ("word_scores", "replace_unk", "compile", "capture"):
-        if getattr(options, flag, False):
-            return f"{flag_of(flag)} needs our own search"
-    if others := [*registry.active_names("filter", options), *active_wrappers(options)]:
-        return f"--{others[0]} needs our own search"
-    if options.min_confidence is not None:
-        return "--min-confidence needs our own search"
+    if flags:
+        return f"{flags[0]} needs our own search"
     search = part.options
     if part.name not in ("beam", "greedy"):
         return f"--decoder {part.name} needs our own search"
@@ -144,11 +142,6 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
         if search.beam_size > 1 and search.stop == "best" and _exponent(search) > MAX_PENALTY_EXPONENT:
             return "with --stop best a length penalty of more than about sqrt(n) needs our own search"
     return ""
-
-
-def active_wrappers(options: TranslatorOptions) -> list[str]:
-    """The wrappers of the built-in search that are asked for and that CTranslate2 has no counterpart of."""
-    return [name for name in registry.active_names("wrapper", options) if name != SHORTLIST]
 
 
 def _has_gpu() -> bool:
@@ -188,7 +181,6 @@ class CTranslate2Engine(SearchEngine):
         if self._settings["use_vmap"] and self._settings["beam_size"] > 1:
             usual = MAP_BATCH_TOKENS
         self.batch_tokens = usual if options.batch_tokens == "auto" else options.batch_tokens
-        self._result_options = ResultOptions(options)
         self._own = cache(own) if own else None
         log.detail(f"engine ctranslate2: {quoted(folder)}")
 
@@ -292,7 +284,7 @@ class CTranslate2Engine(SearchEngine):
         best = max(hypotheses, key=lambda hypothesis: hypothesis.score)
         if self._settings["return_scores"] and not math.isfinite(best.score):
             return NOT_FINITE
-        return [self._result_options.candidate(self.pipeline, line.text, line.source, best, None)]
+        return [Candidate.of(best, self.pipeline.target)]
 
     def _ended(self, line: EncodedLine, hypothesis: Hypothesis, limit: int) -> Hypothesis:
         """The only hypothesis of a line as our search ends it: at the greatest length, with the probability of the end there.

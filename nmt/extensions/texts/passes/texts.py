@@ -58,7 +58,8 @@ class TextPass(Pass):
     def inner(self, options: TranslatorOptions) -> TranslatorOptions:
         if not self.settings.needs_attention:
             return options
-        return replace(options, alignment="soft", raw_tokens=True)
+        attention: dict[str, Any] = {"alignment": "soft", "raw_tokens": True}
+        return replace(options, **attention)
 
     def around(self, translator: Translator, searches: Searches) -> Translator:
         # A coverage penalty does not go with captured steps.
