@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from modules import FILES, ROOT, imported_modules, module_of
+from modules import FILES, ROOT, imported_modules, module_of, tree_of
 
 from nmt import registry
 from nmt.cli.commands import commands
@@ -65,7 +65,7 @@ def of_extensions() -> tuple[set[str], set[str], set[str]]:
     every = [(kind, name) for kind in registry.FOLDERS for name in registry.names(kind)]
     added = [part for part in every if extension_of(registry.documentation(*part)[1])]
     components = {name for _, name in added} - {name for _, name in set(every) - set(added)}
-    nodes = [node for file in CORE for node in ast.walk(ast.parse(file.read_text()))]
+    nodes = [node for file in CORE for node in ast.walk(tree_of(file))]
     fields = {flag_of(ast.unparse(node.target)) for node in nodes if isinstance(node, ast.AnnAssign)}
     flags = {option.flag for part in added for option in options_of(registry.options_class_of(*part))} - fields
     its_commands = {f"nmt {name}" for name, file in commands().items() if extension_of(file.module)}
@@ -74,7 +74,7 @@ def of_extensions() -> tuple[set[str], set[str], set[str]]:
 
 def words(file: Path) -> Iterator[tuple[int, str]]:
     """The texts of a module but for docstrings, its fields of some `options` as flags, and its names as `comet-model`."""
-    tree = ast.parse(file.read_text())
+    tree = tree_of(file)
     docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from modules import FILES, ROOT, tree_of
 
-import nmt
 from nmt import registry
 
-ROOT = Path(nmt.__file__).parent
-FILES = sorted(ROOT.rglob("*.py"))
 MAX_FIRST_LINE_WORDS = 25
 SHARED = {  # one meaning, several modules
     "COMMAND": "each module of a command has its Command",
@@ -21,7 +19,7 @@ SHARED = {  # one meaning, several modules
 
 def public_names(file: Path) -> Iterator[str]:
     """The classes, functions and constants of a module that no underscore marks as its own."""
-    for node in ast.parse(file.read_text()).body:
+    for node in tree_of(file).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             names = [node.name]
         elif isinstance(node, ast.Assign):
@@ -52,12 +50,11 @@ def test_every_name_that_is_excepted_is_still_shared():
     assert SHARED.keys() - CLASHES.keys() == set()
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: f"{f.parent.name}/{f.name}")
-def test_the_first_line_of_a_docstring_is_one_short_sentence(file):
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (docstring := ast.get_docstring(node)):
-            first_line = docstring.partition("\n")[0]
-            assert len(first_line.split()) <= MAX_FIRST_LINE_WORDS, first_line
+def test_the_first_line_of_a_docstring_is_one_short_sentence():
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef
+    nodes = [node for file in FILES for node in ast.walk(tree_of(file)) if isinstance(node, documented)]
+    first_lines = [(ast.get_docstring(node) or "").partition("\n")[0] for node in nodes]
+    assert [line for line in first_lines if len(line.split()) > MAX_FIRST_LINE_WORDS] == []
 
 
 @pytest.mark.parametrize(
@@ -73,11 +70,9 @@ def test_the_scan_sees_each_way_of_writing_the_decorator(decorator, name):
     assert registry._PART.findall(text) == [("schedule", name, "FlatOptions", "A flat schedule.")]
 
 
-@pytest.mark.parametrize("folder", registry.FOLDERS.values())
-def test_every_registered_class_is_seen_without_an_import(folder):
-    for file in (ROOT / folder).glob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            for call in node.decorator_list if isinstance(node, ast.ClassDef) else []:
-                if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] == "register":
-                    kind, name = (ast.literal_eval(argument) for argument in call.args[:2])
-                    assert name in registry._part_files(kind), f"{file}: {kind} {name}"
+def test_every_registered_class_is_seen_without_an_import():
+    classes = [node for file in FILES for node in ast.walk(tree_of(file)) if isinstance(node, ast.ClassDef)]
+    calls = [call for node in classes for call in node.decorator_list if isinstance(call, ast.Call)]
+    made = [call.args[:2] for call in calls if ast.unparse(call.func).split(".")[-1] == "register"]
+    named = [tuple(map(ast.literal_eval, arguments)) for arguments in made]
+    assert [(kind, name) for kind, name in named if name not in registry._part_files(kind)] == [] != named
