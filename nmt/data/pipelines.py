@@ -30,8 +30,8 @@ TEXT_SETTINGS: Final = (  # options that --vocabulary decides
 )  # fmt: skip
 
 
-def learnt_pipeline(options: PrepareOptions, train: TextSet, signals: Signals) -> Pipeline:
-    """A pipeline whose vocabularies and casings are learnt from the training pairs."""
+def learnt_pipeline(options: PrepareOptions, train: TextSet, scratch: Path, signals: Signals) -> Pipeline:
+    """A pipeline whose vocabularies and casings are learnt from the training pairs. scratch: a folder for unnamed files"""
     source, target = options.side(0), options.side(1)
     casings: list[Truecaser | None] = [None, None]
     for side, settings in enumerate((source, target) if options.truecase else ()):
@@ -43,7 +43,7 @@ def learnt_pipeline(options: PrepareOptions, train: TextSet, signals: Signals) -
     parts = [both] if options.joint_vocabulary else [{side: preparer} for side, preparer in both.items()]
     vocabularies = []
     for number, part in enumerate(parts):
-        text = _TrainingText(options, train, TextTask(part, options.on_bad_line), signals)
+        text = _TrainingText(options, train, TextTask(part, options.on_bad_line), scratch, signals)
         subword: Subword = registry.find("subword", options.subwords[number]).cls(options, number)
         vocabularies.append(subword.learn(text))
     sides = Side(source, vocabularies[0], casings[0]), Side(target, vocabularies[-1], casings[1])
@@ -81,6 +81,7 @@ class _TrainingText:
     options: PrepareOptions
     train: TextSet
     task: TextTask
+    scratch: Path
     signals: Signals
 
     def word_counts(self) -> Counter[str]:
@@ -95,7 +96,7 @@ class _TrainingText:
         log.info(f"learning {model_type} from {size:,} of {train.num_pairs:,} pairs")
         sample = train.sample(size, options.seed)
         with closing(in_order(self.task, sample, options.workers, self.signals)) as texts:
-            learnt = learn_apart(texts, settings, self.signals, train.files[0].name)
+            learnt = learn_apart(texts, settings, self.scratch, self.signals, train.files[0].name)
         if learnt.size < options.vocab_size and model_type != "char":
             wanted = f"--vocab-size is {options.vocab_size:,}"
             log.warn(f"the text gives a vocabulary of {learnt.size:,} entries only, {wanted}")

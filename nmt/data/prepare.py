@@ -58,7 +58,7 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         named = text_sets(options, options.hold_out, options.column, stdin)
         sets = [with_counts(text_set, counts, signals) for text_set in named]
         _check_context(options, sets, preparations, options.context)
-        pipeline = _pipeline(options, sets, preparations, signals)
+        pipeline = _pipeline(options, sets, preparations, folder, signals)
         sets = [replace(text_set, context=pipeline.context) for text_set in sets]
         _check_context(options, sets, preparations, pipeline.context)
         (folder / PIPELINE_FOLDER).mkdir()
@@ -117,7 +117,11 @@ def _check_context(
 
 
 def _pipeline(
-    options: PrepareOptions, sets: Sequence[TextSet], preparations: Sequence[Preparation], signals: Signals
+    options: PrepareOptions,
+    sets: Sequence[TextSet],
+    preparations: Sequence[Preparation],
+    scratch: Path,
+    signals: Signals,
 ) -> Pipeline:
     """The pipeline that was named, or one learnt from the training pairs, as preparations change it."""
 
@@ -128,7 +132,7 @@ def _pipeline(
     if options.vocabulary is not None:
         pipeline = reused_pipeline(options, options.vocabulary)
     else:
-        pipeline = learnt_pipeline(options, sets[0], signals)
+        pipeline = learnt_pipeline(options, sets[0], scratch, signals)
     for preparation in preparations:
         pipeline = preparation.change(pipeline, count)
     if options.right_to_left:

@@ -117,20 +117,21 @@ def test_a_signal_ends_the_pool_of_a_worker_that_was_lost_within_a_result():
     wait_until(lambda: not multiprocessing.active_children() and set(threading.enumerate()) <= threads)
 
 
-@pytest.mark.parametrize("moment", ["while it reads", "while it learns"])
-def test_a_learning_process_that_somebody_stopped_is_told_and_ended(moment, monkeypatch):
+def test_a_learning_process_that_somebody_stopped_is_told_and_ended(monkeypatch, tmp_path):
     monkeypatch.setattr(workers, "MAX_IDLE_SECONDS", 1.0)
     before = set(children_of(os.getpid()))
 
-    def texts():
-        yield ["aa bb"]
-        for child in set(children_of(os.getpid())) - before:
-            os.kill(child, signal.SIGSTOP)
-        if moment == "while it reads":
-            yield ["aa bb"] * 100_000  # more than a pipe holds
+    def learning() -> list[int]:  # once it runs: a parent waits for a child that has not begun its program
+        children = set(children_of(os.getpid())) - before
+        return [child for child in children if b"_learn_from" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
+    def stop_child():
+        wait_until(learning)
+        os.kill(learning()[0], signal.SIGSTOP)
+
+    threading.Thread(target=stop_child).start()
     with pytest.raises(ResourceError, match="were they stopped"):
-        learn_apart(texts(), SubwordSettings("bpe", 20, 1.0, False), Signals(), "text")
+        learn_apart([["aa bb"]], SubwordSettings("bpe", 20, 1.0, False), tmp_path, Signals(), "text")
     assert not set(children_of(os.getpid())) - before
 
 
