@@ -25,8 +25,7 @@ from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.log import log
 from nmt.signals import STOP_SIGNALS, Signals, StopCheck, signal_at_end_of_parent
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
-from nmt.text.sentencepiece_file import SPACE_MARK
-from nmt.text.vocabulary import SentencepieceVocabulary
+from nmt.text.vocabulary import SPACE_MARK, SentencepieceVocabulary
 
 MAX_COUNTED_WORDS: Final = 5_000_000
 KEPT_SHARE: Final = 0.9  # of them, at most, when the rarest are dropped
