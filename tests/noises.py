@@ -17,8 +17,9 @@ NO_LIMIT = 10**6
 
 def word_dropout(source, target, seed=1, kept=((), ())) -> WordDropout:
     """kept: ids of source and target that are user symbols"""
-    source_side, target_side = (SimpleNamespace(user_symbol_ids=ids) for ids in kept)
-    pipeline = SimpleNamespace(source=source_side, target=target_side)
+    settings = (SimpleNamespace(user_symbols=map(str, ids)) for ids in kept)
+    sides = (SimpleNamespace(settings=of_side, vocabulary=None, size=100, surface=str) for of_side in settings)
+    pipeline = SimpleNamespace(**dict(zip(("source", "target"), sides, strict=True)))
     options = WordDropoutOptions(source_word_dropout=source, target_word_dropout=target)
     return WordDropout(options, NoiseContext(pipeline, seed, {}, 0))
 

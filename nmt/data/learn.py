@@ -5,7 +5,6 @@ A process of its own can be ended at once, gives its memory back, and its loss i
 """
 
 import io
-import pickle
 import re
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import sentencepiece
 
 from nmt.data.workers import LOOK_SECONDS, Heartbeat
@@ -25,8 +25,7 @@ from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.log import log
 from nmt.signals import STOP_SIGNALS, signal_at_end_of_parent
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
-from nmt.text.sentencepiece_file import SPACE_MARK
-from nmt.text.vocabulary import SentencepieceVocabulary
+from nmt.text.vocabulary import SPACE_MARK, SentencepieceVocabulary
 
 MAX_COUNTED_WORDS: Final = 5_000_000
 KEPT_SHARE: Final = 0.9  # of them, at most, when the rarest are dropped
@@ -84,7 +83,7 @@ def learn_apart(
     """
     start = f"import sys; sys.path[:] = {sys.path!r}; from nmt.data.learn import _learn_from_stdin; _learn_from_stdin()"
     with tempfile.TemporaryFile(dir=scratch) as sample:
-        pickle.dump(settings, sample)
+        sample.write(msgspec.json.encode(settings) + b"\n")
         for lines in texts:
             sample.write("".join(line + "\n" for line in lines).encode())
         sample.seek(0)
@@ -98,16 +97,15 @@ def learn_apart(
                 answer = _answer(process, Heartbeat([process.pid]))
             finally:
                 process.kill()
+    if process.returncode == InputError.code:
+        raise InputError(f"{place}: {answer.decode()}")
+    if process.returncode == UserError.code:
+        raise UserError(answer.decode())
     if process.returncode:
         raise ResourceError(
             "the process that learns subwords was lost, killed perhaps for want of memory (a smaller --subword-sample)"
         )
-    result = pickle.loads(answer)
-    if isinstance(result, InputError):
-        raise InputError(f"{place}: {result}")
-    if isinstance(result, UserError):
-        raise result
-    return result  # type: ignore[no-any-return]
+    return SentencepieceVocabulary(answer)
 
 
 def _answer(process: "subprocess.Popen[bytes]", heartbeat: Heartbeat) -> bytes:
@@ -119,17 +117,20 @@ def _answer(process: "subprocess.Popen[bytes]", heartbeat: Heartbeat) -> bytes:
 
 
 def _learn_from_stdin() -> None:
-    """The other process: settings and texts, a line each, from stdin; the vocabulary or an error to stdout."""
+    """The other process: settings and texts, a line each, from stdin; the model to stdout, or an error, and its exit status."""
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # the parent handles signals, and ends this process
     signal_at_end_of_parent(signal.SIGKILL)
-    settings: SubwordSettings = pickle.load(sys.stdin.buffer)
-    result: SentencepieceVocabulary | UserError
+    settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=SubwordSettings)
+    texts = (line.removesuffix(b"\n").decode() for line in sys.stdin.buffer)
+    code = 0
     try:
-        result = learn_subwords((line.removesuffix(b"\n").decode() for line in sys.stdin.buffer), settings)
+        answer = learn_subwords(texts, settings).to_bytes()
     except UserError as error:
-        result = error
-    pickle.dump(result, sys.stdout.buffer)
+        answer, code = str(error).encode(), error.code
+    with open(1, "wb") as stdout:
+        stdout.write(answer)
+    raise SystemExit(code)
 
 
 def learn_subwords(texts: Iterator[str], settings: SubwordSettings) -> SentencepieceVocabulary:

@@ -21,9 +21,8 @@ from nmt.symbols import UNK
 from nmt.text.context import SEPARATOR, context_text, encode_with_contexts
 from nmt.text.corpus import clean, is_invisible
 from nmt.text.languages import base_language
-from nmt.text.sentencepiece_file import SPACE_MARK
 from nmt.text.steps import NOT_TEXT_BUT_LF, TOKENIZERS, UNICODE_FORMS, Truecaser, UnicodeForm
-from nmt.text.vocabulary import EncodedTexts, SentencepieceVocabulary, Vocabulary
+from nmt.text.vocabulary import SPACE_MARK, EncodedTexts, SentencepieceVocabulary, Vocabulary
 
 PIPELINE_FOLDER: Final = "pipeline"  # of a model, checkpoint or prepared-data folder
 PIPELINE_FILE: Final = "pipeline.json"
@@ -147,12 +146,6 @@ class Side:
         self.settings, self.vocabulary = settings, vocabulary
         self.prepare = TextPreparer(settings, truecaser)
         self.size, self.piece, self.surface = vocabulary.size, vocabulary.piece, vocabulary.surface
-
-    @cached_property
-    def user_symbol_ids(self) -> tuple[int, ...]:
-        """The ids of the user symbols, the separator of a context and the given entries of an extension among them."""
-        symbols = frozenset((*self.settings.user_symbols, *self.vocabulary.user_symbols))
-        return tuple(token for token in range(self.size) if symbols and self.surface(token).strip(" ") in symbols)
 
     def spelling(self, token: int) -> bytes:
         """The text that an id adds, in UTF-8; a byte alone is that byte."""

@@ -4,7 +4,6 @@ from abc import abstractmethod
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import accumulate, pairwise, repeat
 from typing import Any, Final, Protocol, Self
 
@@ -14,11 +13,11 @@ from numpy.typing import DTypeLike, NDArray
 
 from nmt.errors import ArtefactError, expecting, quoted
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
-from nmt.text.sentencepiece_file import SPACE_MARK, USER_DEFINED_PIECE, read_pieces
 
 MAX_CACHED_WORDS: Final = 1 << 17
 MAX_CACHED_CHARACTERS: Final = 1 << 22  # of all cached words: what stands between two spaces may be as long as a line
 MIN_THREAD_WORDS: Final = 16  # sentencepiece starts a thread for a list, which takes as long as 16 words (22 us, Zen 3)
+SPACE_MARK: Final = "\u2581"  # of sentencepiece: for a space; in text it is taken for one
 PIECE_MARK: Final = "@@"  # of subword-nmt: the word goes on after this piece
 
 Numbers = NDArray[np.uint32]
@@ -91,10 +90,6 @@ class Vocabulary(Protocol):
     suffix: str  # of its file
     size: int  # the number of ids, 0 to size - 1; the first four are the control symbols
 
-    @property
-    def user_symbols(self) -> tuple[str, ...]:
-        """The words that are never cut, where others are."""
-
     @classmethod
     def from_bytes(cls, content: bytes, place: object) -> Self:
         """The vocabulary of a file's content. Raises ArtefactError, which names `place`, for anything else."""
@@ -120,7 +115,7 @@ class WordVocabulary:
     ids: of each word; the control symbols are not among them
     """
 
-    suffix, user_symbols = ".words", ()
+    suffix = ".words"
 
     def __init__(self, words: Sequence[str]) -> None:
         """words: by id, after the control symbols. Raises ValueError for empty or repeated words, and for spaces."""
@@ -249,12 +244,6 @@ class SentencepieceVocabulary(ByWord):
 
     def piece(self, token: int) -> str:
         return SYMBOLS[token] if token < len(SYMBOLS) else str(self._model.id_to_piece(token))
-
-    @cached_property
-    def user_symbols(self) -> tuple[str, ...]:
-        """See Vocabulary."""
-        pieces = read_pieces(self._bytes)
-        return tuple(piece.text.removeprefix(SPACE_MARK) for piece in pieces if piece.kind == USER_DEFINED_PIECE)
 
     def surface(self, token: int) -> str:
         """See Vocabulary. A byte alone is U+FFFD."""

@@ -16,6 +16,7 @@ from nmt.errors import UserError
 from nmt.extensions.methods.noises.text_noise import with_typo
 from nmt.extensions.vocabularies.extension import extended
 from nmt.extensions.vocabularies.subwords.subword_nmt import CodesVocabulary
+from nmt.extensions.vocabularies.user_symbols import user_symbol_ids
 from nmt.rows import Rows
 from nmt.text.pipeline import Side, SideSettings
 from nmt.text.vocabulary import WordVocabulary
@@ -114,7 +115,7 @@ def test_a_tag_an_unknown_word_and_a_sentence_that_gets_too_long_stay(kind):
 def test_given_entries_of_an_extension_stay_too(kind):
     old = side_of(kind)
     side = Side(old.settings, extended(old.vocabulary, ["<2fr>"], {}, 0))
-    assert side.user_symbol_ids == (*old.user_symbol_ids, old.size)
+    assert user_symbol_ids(side) == [*user_symbol_ids(old), old.size]
     texts, _ = noisy(side, ["<2fr> river"] * 50, 1.0, 1.0)
     assert all(text.startswith("<2fr> ") for text in texts) and "<2fr> river" not in texts
 

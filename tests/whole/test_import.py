@@ -19,8 +19,8 @@ from nmt import registry
 from nmt.batch import Batch
 from nmt.checkpoint import load_model
 from nmt.criteria.base import CriterionContext
+from nmt.extensions.vocabularies.sentencepiece_file import read_pieces
 from nmt.symbols import BOS, EOS
-from nmt.text.sentencepiece_file import read_pieces
 from nmt.translate.forced_decoding import force_decode
 
 yaml = pytest.importorskip("yaml")

@@ -42,9 +42,9 @@ from safetensors.torch import save_file
 from nmt.artefact import Artefact
 from nmt.checkpoint import load_model
 from nmt.cli.main import run
+from nmt.extensions.vocabularies.sentencepiece_file import read_pieces
 from nmt.symbols import BOS
 from nmt.text.pipeline import Pipeline
-from nmt.text.sentencepiece_file import read_pieces
 from nmt.translate.forced_decoding import force_decode
 
 RELU = {"transformer-ffn-activation": "relu"}

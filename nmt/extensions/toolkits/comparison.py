@@ -16,7 +16,7 @@ from nmt.extensions.vocabularies.sentencepiece_model import LANGUAGE_TAG, UNUSED
 from nmt.log import log
 from nmt.models.base import Model
 from nmt.symbols import SYMBOLS
-from nmt.text.sentencepiece_file import SPACE_MARK
+from nmt.text.vocabulary import SPACE_MARK
 from nmt.translate.forced_decoding import force_decode
 
 COMPARED_PAIRS: Final = 16

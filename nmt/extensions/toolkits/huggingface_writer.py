@@ -27,7 +27,7 @@ from nmt.models.options import TransformerOptions
 from nmt.models.transformer import Transformer
 from nmt.positions.options import LearnedPositionOptions
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
-from nmt.text.sentencepiece_file import SPACE_MARK
+from nmt.text.vocabulary import SPACE_MARK
 
 HUGGINGFACE: Final = "Hugging Face's Marian"
 GENERATION_CONFIG: Final = "generation_config.json"

@@ -28,11 +28,11 @@ from nmt.extensions.toolkits.layout import (
 )
 from nmt.extensions.toolkits.pickled import check_archive
 from nmt.extensions.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, only_file, same_vocabulary
+from nmt.extensions.vocabularies.sentencepiece_file import read_pieces
 from nmt.files import read_bytes
 from nmt.installation import required
 from nmt.models.options import TransformerOptions
 from nmt.symbols import EOS, SYMBOLS, UNK
-from nmt.text.sentencepiece_file import read_pieces
 
 MODEL_SETTINGS: Final = "special:model.yml"  # array of the npz with the settings as YAML, NUL after them
 OUTPUT: Final = "decoder_ff_logit_out"  # arrays of the output layer; earlier versions wrote _W, now its transpose _Wt

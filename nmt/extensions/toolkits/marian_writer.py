@@ -26,11 +26,11 @@ from nmt.extensions.toolkits.marian_reader import (
     to_yaml,
 )
 from nmt.extensions.toolkits.transformer import arrays_of, check_exportable, distinct_pieces
+from nmt.extensions.vocabularies.sentencepiece_file import read_pieces
 from nmt.extensions.vocabularies.sentencepiece_model import control_piece, with_pieces
 from nmt.models.options import TransformerOptions
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
 from nmt.text.pipeline import Side
-from nmt.text.sentencepiece_file import read_pieces
 from nmt.text.vocabulary import SentencepieceVocabulary
 
 MARIAN: Final = "Marian"

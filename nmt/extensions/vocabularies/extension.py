@@ -16,6 +16,7 @@ from typing import Final
 import sentencepiece
 
 from nmt.errors import InputError, UserError, quoted
+from nmt.extensions.vocabularies.sentencepiece_file import NORMAL_PIECE, USER_DEFINED_PIECE, Piece, read_pieces
 from nmt.extensions.vocabularies.sentencepiece_model import (
     BPE_MODEL,
     UNIGRAM_MODEL,
@@ -28,8 +29,7 @@ from nmt.log import log
 from nmt.symbols import SYMBOLS, UNK
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline
-from nmt.text.sentencepiece_file import NORMAL_PIECE, SPACE_MARK, USER_DEFINED_PIECE, Piece, read_pieces
-from nmt.text.vocabulary import PIECE_MARK, SentencepieceVocabulary, Vocabulary, WordVocabulary
+from nmt.text.vocabulary import PIECE_MARK, SPACE_MARK, SentencepieceVocabulary, Vocabulary, WordVocabulary
 
 MIN_COUNT: Final = 2  # of an entry in the new text: from one occurrence nothing is learnt
 

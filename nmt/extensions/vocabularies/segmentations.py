@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.errors import UserError, expecting
+from nmt.extensions.vocabularies.sentencepiece_file import NORMAL_PIECE, UNUSED_PIECE, Piece
 from nmt.extensions.vocabularies.sentencepiece_model import BPE_MODEL, UNIGRAM_MODEL, UNUSED_NAME, read_model
 from nmt.extensions.vocabularies.subwords.subword_nmt import WORD_END, CodesVocabulary
 from nmt.symbols import SYMBOLS
-from nmt.text.sentencepiece_file import NORMAL_PIECE, SPACE_MARK, UNUSED_PIECE, Piece
-from nmt.text.vocabulary import PIECE_MARK, SentencepieceVocabulary, Vocabulary
+from nmt.text.vocabulary import PIECE_MARK, SPACE_MARK, SentencepieceVocabulary, Vocabulary
 
 WHOLE: Final = "\ufdd0"  # stands for a symbol without characters; Unicode keeps it out of text
 NO_TOKEN: Final = -1

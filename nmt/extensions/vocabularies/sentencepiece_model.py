@@ -9,13 +9,11 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
-from nmt.text.sentencepiece_file import (
+from nmt.extensions.vocabularies.sentencepiece_file import (
     BYTES,
     CONTROL_PIECE,
     FIXED32,
     PIECES,
-    SPACE_MARK,
     UNKNOWN_PIECE,
     UNUSED_PIECE,
     USER_DEFINED_PIECE,
@@ -24,6 +22,8 @@ from nmt.text.sentencepiece_file import (
     fields_of,
     read_pieces,
 )
+from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
+from nmt.text.vocabulary import SPACE_MARK
 
 TRAINER_SPEC: Final = 2  # fields of ModelProto
 NORMALIZER_SPEC: Final = 3

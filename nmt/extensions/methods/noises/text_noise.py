@@ -14,6 +14,7 @@ from nmt import UserError, register
 from nmt.data.batching import Indices, hashed, mixed, uniform
 from nmt.extensions.methods.noises.options import TextNoiseOptions
 from nmt.extensions.methods.noises.sentences import in_order_of_text, refuse_columns, word_starts
+from nmt.extensions.vocabularies.user_symbols import user_symbol_ids
 from nmt.noises.base import Noise, NoiseContext
 from nmt.rows import Rows
 from nmt.symbols import UNK
@@ -45,7 +46,7 @@ class TextNoise(Noise):
         self._begins_word = np.array([surface.startswith(" ") for surface in surfaces])
         self._ends_word = np.array([surface.endswith(" ") for surface in surfaces]) & ~self._begins_word
         self._stays = np.zeros(side.size, dtype=bool)
-        self._stays[[UNK, *side.user_symbol_ids]] = True
+        self._stays[[UNK, *user_symbol_ids(side)]] = True
 
     def sentences(self, source: Rows, target: Rows, draws: Indices, epoch: int) -> tuple[Rows, Rows]:
         """See Noise."""

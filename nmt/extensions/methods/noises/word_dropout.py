@@ -14,6 +14,7 @@ from nmt import register
 from nmt.batch import Batch
 from nmt.data.batching import Indices, hashed
 from nmt.extensions.methods.noises.options import WordDropoutOptions
+from nmt.extensions.vocabularies.user_symbols import user_symbol_ids
 from nmt.noises.base import Noise, NoiseContext
 from nmt.symbols import BOS, EOS, PAD, UNK
 
@@ -32,7 +33,7 @@ class WordDropout(Noise):
     def __init__(self, options: WordDropoutOptions, context: NoiseContext) -> None:
         self.source, self.target, self.seed = options.source_word_dropout, options.target_word_dropout, context.seed
         sides = context.pipeline.source, context.pipeline.target
-        self.kept = tuple([PAD, BOS, EOS, *side.user_symbol_ids] for side in sides)  # ids that are not dropped
+        self.kept = tuple([PAD, BOS, EOS, *user_symbol_ids(side)] for side in sides)  # ids that are not dropped
 
     def read(self, batch: Batch, draws: Indices, epoch: int) -> Batch:
         """See Noise."""

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 PIECES: Final = 1  # a field of ModelProto
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 NORMAL_PIECE, UNKNOWN_PIECE, CONTROL_PIECE, USER_DEFINED_PIECE, UNUSED_PIECE = 1, 2, 3, 4, 5  # types of pieces
-SPACE_MARK: Final = "\u2581"  # for a space; in text it is taken for one
 MAX_VARINT_BYTES: Final = 10
 
 
