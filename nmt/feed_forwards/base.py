@@ -36,13 +36,13 @@ class FeedForward(nn.Module):
     """A function of each position by itself, in a layer of the Transformer.
 
     auxiliary_losses: names of the losses that it adds to each pass, see nmt.nn.extra_losses
-    sizes_depend_on_data: whether the sizes of its products do, so that it cannot be compiled or repeated by a CUDA graph
+    can_be_captured: whether its work depends on the sizes of its input alone, so that a CUDA graph can repeat it
     residual_outputs: patterns of its weights that are zero in a layer that changes nothing; none if there are no such
     training_options: names of its options that only training reads
     """
 
     auxiliary_losses: Sequence[str] = ()
-    sizes_depend_on_data: ClassVar[bool] = False
+    can_be_captured: ClassVar[bool] = True
     residual_outputs: ClassVar[Sequence[str]] = ()
     training_options: ClassVar[frozenset[str]] = frozenset()
 

@@ -1,8 +1,7 @@
 """The interface of mixers: how a layer of the Transformer reads the other positions of its own text.
 
-A registered mixer is built as `cls(options, shape)`. options: of the Transformer, which are an object of the class that the
-mixer was registered with too. shape: of an attention in the encoder, or of one in the decoder. What stands in for another
-mixer under some options, instead of having a name to choose, says so in its options class (see `registry.selected`).
+A registered mixer is built as `cls(options, shape)`, with the options of the Transformer, its own among them, and the shape of
+an attention. What stands in for another mixer under some options says so in its options class (see `registry.selected`).
 Dimensions: B sentences, T positions, D width, N rows of a search, G heads of keys and values.
 """
 
@@ -18,15 +17,14 @@ from nmt.nn.search_state import State
 
 Past = dict[str, Tensor]
 MixerStep = Callable[[Tensor, Past, Any], tuple[Tensor, Past]]
-"""(states, past, context) -> the output (N, D), which the caller may write into, and the past after the step.
+"""(states (N, D) of the next position, past, context of `before_step`) -> the output (N, D), and the past after the step.
 
-states: (N, D) of the next position
-past: by name, first from `begin`; context: from `before_step`
+The caller may write into the output. The first past is that of `begin`.
 """
 
 
 class FirstPast(NamedTuple):
-    """What a mixer knows of the past before the first step of a search: nothing, in tensors of the right sizes.
+    """The past before the first step of a search: nothing, in tensors of the right sizes.
 
     sentences, hypotheses: by name, for `State`: (B, ...) and (N, ...)
     """

@@ -13,15 +13,7 @@ from torch import Tensor
 
 from nmt import register
 from nmt.mixers.base import FirstPast, Mixer, MixerStep, Past
-from nmt.nn.attention import (
-    AttentionLayer,
-    AttentionShape,
-    append_to_cache,
-    attention,
-    attention_of_transposed,
-    grouped_bias,
-)
-from nmt.nn.linear import Projection
+from nmt.nn.attention import AttentionLayer, AttentionShape, append_to_cache, attention_of_transposed, grouped_bias
 from nmt.nn.search_state import State
 from nmt.options import NoOptions
 
@@ -29,48 +21,45 @@ from nmt.options import NoOptions
 class Entries(NamedTuple):
     """The entries of a search at one step.
 
-    used: entries of a sentence before the step; or (W,) int64, those to write into a cache of fixed size
-    bias: broadcasts to (B * G, H / G * W, E), 0 for a hypothesis' own ancestors and minus infinity for other entries, so that
-        nothing in the cache moves when hypotheses change places
+    used: entries of a sentence before the step
+    bias: (B * G, H / G * W, E), 0 for a hypothesis' own ancestors and minus infinity for other entries, so that nothing in
+        the cache moves when hypotheses change places
     """
 
-    used: int | Tensor
+    used: int
     bias: Tensor
+
+    def appended(self, past: Past, key: Tensor, value: Tensor) -> Past:
+        """The past with W entries more. key: (B, G, W, K); value: (B, G, W, V)"""
+        keys = append_to_cache(past["keys"], key.mT, self.used, 3)  # B G K C
+        return {"keys": keys, "values": append_to_cache(past["values"], value, self.used, 2)}  # B G C V
+
+    def visible(self, past: Past) -> tuple[Tensor, Tensor]:
+        """Transposed keys (B * G, K, E) and values (B, G, E, V) of a past."""
+        end = self.bias.shape[2]
+        return past["keys"].flatten(0, 1)[:, :, :end], past["values"][:, :, :end]
 
 
 @register("mixer", "self-attention", NoOptions)
 class SelfAttention(AttentionLayer, Mixer):
     """Self-attention, the paper's, with one matrix for queries, keys and values."""
 
-    can_be_captured = True
     residual_outputs = ("output.*",)
 
     def __init__(self, options: object, shape: AttentionShape) -> None:
         super().__init__(shape)
-        self.add_projection()
-
-    def add_projection(self) -> None:
-        """Add the matrix for queries, keys and values."""
-        shape = self.shape
-        self.head_widths = shape.keys, shape.keys, shape.values
-        self.widths = [shape.heads * shape.keys, shape.groups * shape.keys, shape.groups * shape.values]
-        self.queries_keys_values = self.projection(*self.widths)
+        self.queries_keys_values = self.projection(*self.parts)
 
     def forward(self, states: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
         """See Mixer."""
-        queries, keys, values = self.heads(states)
-        return self.merged(attention(queries, keys, values, mask, causal, self.dropout))
-
-    def heads(self, states: Tensor) -> list[Tensor]:
-        """states: (B, T, D) -> queries (B, H, T, K), keys (B, G, T, K) and values (B, G, T, V)"""
-        parts = self.queries_keys_values(states).split(self.widths, dim=-1)
-        return [self.split(part, width) for part, width in zip(parts, self.head_widths, strict=True)]
+        queries, keys, values = self.split(self.queries_keys_values(states), *self.parts)
+        return self.attend(queries, keys, values, mask, causal)
 
     def begin(self, memory: Tensor, dtype: torch.dtype) -> FirstPast:
         """See Mixer: transposed keys (B, G, K, C) and values (B, G, C, V) of every entry."""
-        B, shape = len(memory), self.shape
-        keys = memory.new_empty(B, shape.groups, shape.keys, 0, dtype=dtype)
-        return FirstPast({"keys": keys, "values": memory.new_empty(B, shape.groups, 0, shape.values, dtype=dtype)}, {})
+        B, (_, (G, K), (_, V)) = len(memory), self.parts
+        keys, values = memory.new_empty(B, G, K, 0, dtype=dtype), memory.new_empty(B, G, 0, V, dtype=dtype)
+        return FirstPast({"keys": keys, "values": values}, {})
 
     def visible_entries(self, tokens: Tensor, state: State, sentences: int) -> Tensor:
         """The entries that each row sees at a step, its own among them: (N, t). See `before_step`"""
@@ -88,21 +77,13 @@ class SelfAttention(AttentionLayer, Mixer):
         project, project_output = self.queries_keys_values.prepared(), self.output.prepared()
 
         def step(states: Tensor, past: Past, entries: Entries) -> tuple[Tensor, Past]:
-            queries, key, value = self.step_heads(states, len(past["values"]), project)
-            past = appended(past, key, value, entries.used)
-            keys, values = visible(past, entries.bias.shape[2])
-            sums = attention_of_transposed(queries, keys, values, entries.bias)  # B H W V
+            rows = project(states).unflatten(0, (len(past["values"]), -1))  # B W ...
+            queries, key, value = self.split(rows, *self.parts)
+            past = entries.appended(past, key, value)
+            sums = attention_of_transposed(queries, *entries.visible(past), entries.bias)  # B H W V
             return project_output(sums.transpose(1, 2).reshape(len(states), -1)), past
 
         return step
-
-    def step_heads(self, states: Tensor, sentences: int, project: Projection) -> list[Tensor]:
-        """states: (N, D) -> queries (B, H, W, K), keys (B, G, W, K) and values (B, G, W, V). sentences: B"""
-        parts = project(states).split_with_sizes(self.widths, 1)
-        return [
-            part.view(sentences, len(states) // sentences, -1, width).transpose(1, 2)
-            for part, width in zip(parts, self.head_widths, strict=True)
-        ]
 
     def flops(self, length: Tensor) -> Tensor:
         """See Mixer: masked scores are computed, and count."""
@@ -111,14 +92,3 @@ class SelfAttention(AttentionLayer, Mixer):
     def state_numbers(self, length: int) -> int:
         """See Mixer: keys and values."""
         return length * self.shape.groups * (self.shape.keys + self.shape.values)
-
-
-def appended(past: Past, key: Tensor, value: Tensor, used: int | Tensor) -> Past:
-    """The past with W entries more. key: (B, G, W, K); value: (B, G, W, V); used: see Entries"""
-    keys = append_to_cache(past["keys"], key.transpose(2, 3), used, 3)  # B G K C
-    return {"keys": keys, "values": append_to_cache(past["values"], value, used, 2)}  # B G C V
-
-
-def visible(past: Past, end: int) -> tuple[Tensor, Tensor]:
-    """The first entries of a past: transposed keys (B * G, K, E) and values (B, G, E, V). end: E"""
-    return past["keys"].flatten(0, 1)[:, :, :end], past["values"][:, :, :end]

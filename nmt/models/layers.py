@@ -69,94 +69,72 @@ class Residual(nn.Module):
         return result if self.pre_norm else self.norm(result)
 
 
-LayerStep = Callable[[Tensor, Past, Any], tuple[Tensor, Past]]
-"""(states, past, context) -> (N, D), and the past: a causal layer at the next position, see MixerStep."""
-DecoderStep = Callable[[Tensor, Past, Any, KeysValues, Tensor], tuple[Tensor, Past]]
-"""(states, past, context, memory, padding_bias) -> (N, D), and the past; see MixerStep and CrossAttentionStep."""
+LayerStep = Callable[[Tensor, Past, Any, tuple[KeysValues, Tensor] | None], tuple[Tensor, Past]]
+"""(states, past, context, memory) -> (N, D), and the past. See MixerStep; memory: and the bias of its padding, in a decoder"""
 
 
-class EncoderLayer(nn.Module):
-    """Self-attention or another mixer, then the feed-forward network.
+class TransformerLayer(nn.Module):
+    """Self-attention, in a decoder attention to the encoder's output, then the feed-forward network.
 
     self_attention: or another mixer, which has the same name, by which weights are saved
-    causal: whether a position sees no later one, as in a language model
+    cross_attention: of a decoder, or None
+    causal: whether a position sees no later one, as in a decoder and in a language model
     """
 
+    cross_attention: CrossAttention
+    cross_attention_residual: Residual
+
     def __init__(
-        self, shape: LayerShape, self_attention: Mixer, feed_forward: FeedForward, causal: bool = False
+        self,
+        shape: LayerShape,
+        self_attention: Mixer,
+        cross_attention: CrossAttention | None,
+        feed_forward: FeedForward,
+        causal: bool,
     ) -> None:
         super().__init__()
-        self.causal = causal
-        self.self_attention, self.feed_forward = self_attention, feed_forward
-        self.self_attention_residual, self.feed_forward_residual = Residual(shape), Residual(shape)
+        self.causal, self.reads_memory, self.self_attention = causal, cross_attention is not None, self_attention
+        if cross_attention is not None:
+            self.cross_attention = cross_attention
+        self.feed_forward, self.self_attention_residual = feed_forward, Residual(shape)
+        if cross_attention is not None:
+            self.cross_attention_residual = Residual(shape)
+        self.feed_forward_residual = Residual(shape)
 
-    def forward(self, states: Tensor, mask: Tensor | None = None) -> Tensor:
-        """states: (B, S, D) -> (B, S, D). mask: (B, 1, 1, S), False at padding; without effect in a causal layer"""
+    def forward(self, states: Tensor, mask: Tensor | None = None, memory: Tensor | None = None) -> Tensor:
+        """states: (B, T, D) -> (B, T, D)
+
+        mask: (B, 1, 1, S), False at padding of the memory (B, S, D), in an encoder of the states. A causal layer needs none for
+            its states: padding follows the tokens, and no position looks ahead.
+        """
         mixing, feeding = self.self_attention_residual, self.feed_forward_residual
-        states = mixing.after(states, self.self_attention(mixing.before(states), mask, self.causal))
+        own_mask = None if self.causal else mask
+        states = mixing.after(states, self.self_attention(mixing.before(states), own_mask, self.causal))
+        if memory is not None:
+            crossing, keys_values = self.cross_attention_residual, self.cross_attention.project_memory(memory)
+            states = crossing.after(states, self.cross_attention(crossing.before(states), keys_values, mask))
         return feeding.after(states, self.feed_forward(feeding.before(states)))
 
     def search_step(self) -> LayerStep:
-        """A causal layer for one search, without gradient: (states, past, context) -> (N, D), and the past."""
+        """A causal layer at the next position of a search, without gradient."""
         mix, feed_forward = self.self_attention.search_step(), self.feed_forward.prepared()
+        attend = self.cross_attention.search_step() if self.reads_memory else None
         mixing, feeding = self.self_attention_residual, self.feed_forward_residual
 
-        def step(states: Tensor, past: Past, context: Any) -> tuple[Tensor, Past]:
-            change, past = mix(mixing.before(states), past, context)
-            states = mixing.after(states, change)
-            return feeding.after(states, feed_forward(feeding.before(states))), past
-
-        return step
-
-
-class DecoderLayer(nn.Module):
-    """Masked self-attention or another mixer, attention to the encoder's output, then the feed-forward network.
-
-    self_attention: see EncoderLayer
-    """
-
-    def __init__(
-        self, shape: LayerShape, self_attention: Mixer, cross_attention: CrossAttention, feed_forward: FeedForward
-    ) -> None:
-        super().__init__()
-        self.self_attention, self.cross_attention = self_attention, cross_attention
-        self.feed_forward = feed_forward
-        self.self_attention_residual = Residual(shape)
-        self.cross_attention_residual = Residual(shape)
-        self.feed_forward_residual = Residual(shape)
-
-    def forward(self, states: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
-        """states: (B, T, D) -> (B, T, D). memory: (B, S, D); mask: (B, 1, 1, S), False at padding of the source
-
-        Mixing needs no mask for padding of the target: it follows the tokens, and no position looks ahead.
-        """
-        mixing, crossing, feeding = self._residuals
-        states = mixing.after(states, self.self_attention(mixing.before(states), None, True))
-        keys_values = self.cross_attention.project_memory(memory)
-        states = crossing.after(states, self.cross_attention(crossing.before(states), keys_values, mask))
-        return feeding.after(states, self.feed_forward(feeding.before(states)))
-
-    def search_step(self) -> DecoderStep:
-        """The layer for one search, without gradient."""
-        mix, attend = self.self_attention.search_step(), self.cross_attention.search_step()
-        feed_forward, (mixing, crossing, feeding) = self.feed_forward.prepared(), self._residuals
-
         def step(
-            states: Tensor, past: Past, context: Any, memory: KeysValues, padding_bias: Tensor
+            states: Tensor, past: Past, context: Any, memory: tuple[KeysValues, Tensor] | None
         ) -> tuple[Tensor, Past]:
             change, past = mix(mixing.before(states), past, context)
             states = mixing.after(states, change)
-            states = crossing.after(states, attend(crossing.before(states), memory, padding_bias))
+            if attend is not None and memory is not None:
+                crossing = self.cross_attention_residual
+                states = crossing.after(states, attend(crossing.before(states), *memory))
             return feeding.after(states, feed_forward(feeding.before(states))), past
 
         return step
 
-    @property
-    def _residuals(self) -> tuple[Residual, Residual, Residual]:
-        return self.self_attention_residual, self.cross_attention_residual, self.feed_forward_residual
 
-
-def residual_outputs(layers: Sequence[EncoderLayer | DecoderLayer]) -> Sequence[str]:
+def residual_outputs(layers: Sequence[TransformerLayer]) -> Sequence[str]:
     """Patterns of the names of weights that end the sub-layers of these layers; none if a layer has none."""
     parts = [("self_attention", layer.self_attention.residual_outputs) for layer in layers]
     parts += [("feed_forward", layer.feed_forward.residual_outputs) for layer in layers]

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from nmt import register, registry
 from nmt.batch import Batch, predicting_positions, token_positions
 from nmt.feed_forwards.base import FeedForward, FeedForwardShape
-from nmt.mixers.base import Mixer, Past
+from nmt.mixers.base import Mixer
 from nmt.models.base import FLOAT32_BYTES, Model, Output, Scorer, State, Vocabularies, embedding, embeddings
-from nmt.models.layers import DecoderLayer, DecoderStep, EncoderLayer, LayerShape, residual_outputs
+from nmt.models.layers import LayerShape, LayerStep, TransformerLayer, residual_outputs
 from nmt.models.options import TransformerOptions
 from nmt.nn.attention import AttentionShape, CrossAttention, recording
 from nmt.nn.cost import linear_flops
@@ -69,44 +69,48 @@ class Transformer(Model):
         in_decoder = attention.decoder_shape(o, in_encoder)
         network: type[FeedForward] = _selected("ffn", o.ffn, o)
         inner = FeedForwardShape(o.d_model, o.d_ff, o.activation_dropout, o.activation)
-        encoder_layers = 1 if o.tie_layers in ("encoder", "all") else o.encoder_layers
-        decoder_layers = 1 if o.tie_layers in ("decoder", "all") else o.decoder_layers
-        self.encoder = nn.ModuleList(
-            EncoderLayer(shape, attention(o, in_encoder), network.for_layer(o, inner, i + 1))
-            for i in range(encoder_layers)
-        )
-        self.decoder = nn.ModuleList(
-            DecoderLayer(shape, mixer(o, in_decoder), CrossAttention(in_decoder), network.for_layer(o, inner, i + 1))
-            for i in range(decoder_layers)
-        )
-        layers = cast(list[EncoderLayer | DecoderLayer], [*self.encoder, *self.decoder])
+
+        def encoder_layer(number: int) -> TransformerLayer:
+            return TransformerLayer(shape, attention(o, in_encoder), None, network.for_layer(o, inner, number), False)
+
+        def decoder_layer(number: int) -> TransformerLayer:
+            parts = mixer(o, in_decoder), CrossAttention(in_decoder), network.for_layer(o, inner, number)
+            return TransformerLayer(shape, *parts, True)
+
+        self.encoder = _stack(encoder_layer, o.encoder_layers, o.tie_layers in ("encoder", "all"))
+        self.decoder = _stack(decoder_layer, o.decoder_layers, o.tie_layers in ("decoder", "all"))
+        layers = cast(list[TransformerLayer], [*self.encoder, *self.decoder])
         self.repeats_layers = o.tie_layers != "none"
         if shape.pre_norm and not self.repeats_layers:
             self.residual_outputs = residual_outputs(layers)
         names = (name for layer in layers for name in layer.feed_forward.auxiliary_losses)
         self.auxiliary_losses = tuple(dict.fromkeys(names))
-        self.can_be_captured = not any(layer.feed_forward.sizes_depend_on_data for layer in layers)
+        self.can_be_captured = all(layer.feed_forward.can_be_captured for layer in layers)
         self.training_options = Model.training_options | network.training_options
 
     @property
-    def encoder_layers(self) -> list[EncoderLayer]:
-        """The layers in the order of a pass; a tied one as often as it is passed."""
-        layers = cast(list[EncoderLayer], [*self.encoder])
-        return (layers * (self.options.encoder_layers // len(layers)))[: self.depths[0]]
+    def encoder_layers(self) -> list[TransformerLayer]:
+        """The layers in the order of a pass."""
+        return cast(list[TransformerLayer], [*self.encoder][: self.depths[0]])
 
     @property
-    def decoder_layers(self) -> list[DecoderLayer]:
-        """The layers in the order of a pass; a tied one as often as it is passed."""
-        layers = cast(list[DecoderLayer], [*self.decoder])
-        return (layers * (self.options.decoder_layers // len(layers)))[: self.depths[1]]
+    def decoder_layers(self) -> list[TransformerLayer]:
+        """The layers in the order of a pass."""
+        return cast(list[TransformerLayer], [*self.decoder][: self.depths[1]])
 
     def forward(self, batch: Batch) -> Output:
         """See Model; all target positions at once (section 3.1)."""
-        mask = self._visible(batch.source)  # B 1 1 S
+        mask, target, attention = self._visible(batch.source), batch.target_input, None  # B 1 1 S, B T
         with collecting() as losses:
             memory = self._encode(batch.source, mask)  # B S D
-            states, attention = self._decode(batch.target_input, memory, mask)
-        return Output.of_parts(states, losses, batch.num_target_tokens)._replace(attention=attention)
+            states = self.embed(self.target_embedding(target), self.target_positions(0, target.shape[1]))  # B T D
+            with at_tokens(predicting_positions(target) if self.auxiliary_losses else None):
+                for i, layer in enumerate(self.decoder_layers):
+                    with recording(self.watched and i == self.alignment_layer) as weights:
+                        states = layer(states, mask, memory)
+                    attention = weights[-1].mean(1) if weights else attention  # of the memory, mean over heads: B T S
+        output = Output.of_parts(self.decoder_norm(states), losses, batch.num_target_tokens)
+        return output._replace(attention=attention)
 
     def _encode(self, source: Tensor, mask: Tensor) -> Tensor:
         """source: (B, S); mask: (B, 1, 1, S) -> memory (B, S, D)"""
@@ -115,17 +119,6 @@ class Transformer(Model):
             for layer in self.encoder_layers:
                 states = layer(states, mask)
         return self.encoder_norm(states)  # type: ignore[no-any-return]
-
-    def _decode(self, target: Tensor, memory: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
-        """target: (B, T) that is read -> features (B, T, D), and the attention (B, T, S) of `alignment_layer`, if watched"""
-        states = self.embed(self.target_embedding(target), self.target_positions(0, target.shape[1]))  # B T D
-        attention = None
-        with at_tokens(predicting_positions(target) if self.auxiliary_losses else None):
-            for i, layer in enumerate(self.decoder_layers):
-                with recording(self.watched and i == self.alignment_layer) as weights:
-                    states = layer(states, memory, mask)
-                attention = weights[-1].mean(1) if weights else attention  # of the memory, mean over heads
-        return self.decoder_norm(states), attention
 
     def embed(self, vectors: Tensor, positions: Tensor | float) -> Tensor:
         """sqrt(d_model) * embedding + position, then dropout (sections 3.4, 3.5 and 5.4).
@@ -182,10 +175,9 @@ class Transformer(Model):
     def prepared(self, output: Projection | None = None) -> Scorer:
         return self.new_search(self, output or self.prepared_output())
 
-    def prepared_layers(self) -> list[DecoderStep]:
+    def prepared_layers(self) -> list[LayerStep]:
         """The search step of each decoder layer, its weights looked up."""
-        steps = [cast(DecoderLayer, layer).search_step() for layer in self.decoder]
-        return steps * (self.options.decoder_layers // len(steps))
+        return [layer.search_step() for layer in self.decoder_layers]
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
         """See Model: float32 keys and values of the memory, the bias of padding, and the past."""
@@ -202,7 +194,7 @@ class TransformerSearch(Scorer):
     output: see Model.prepared; layers: the search step of each decoder layer; None to look them up
     """
 
-    def __init__(self, model: Transformer, output: Projection, layers: Sequence[DecoderStep] | None = None) -> None:
+    def __init__(self, model: Transformer, output: Projection, layers: Sequence[LayerStep] | None = None) -> None:
         self.model, self.output = model, output
         self._layers = model.prepared_layers() if layers is None else layers
 
@@ -222,12 +214,13 @@ class TransformerSearch(Scorer):
         states = self.embed(tokens, state)  # N D
         context = mixer.before_step(tokens, state, B)
         padding_bias = memory["padding_bias"].flatten(0, 1)  # BG 1 S
-        after, attention = dict[str, Tensor](), None
-        pasts = _by_layer(memory | state.hypotheses, len(self._layers))
-        for i, (layer, past) in enumerate(zip(self._layers, pasts, strict=True)):
-            of_memory = past.pop("memory_keys"), past.pop("memory_values")
+        after, attention, before = dict[str, Tensor](), None, memory | state.hypotheses
+        names = [name[2:] for name in before if name.startswith("0.")]  # of what each layer keeps
+        for i, layer in enumerate(self._layers):
+            past = {name: before[f"{i}.{name}"] for name in names}
+            of_memory = (past.pop("memory_keys"), past.pop("memory_values")), padding_bias
             with recording(state.watched and i == model.alignment_layer) as weights:
-                states, past = layer(states, past, context, of_memory, padding_bias)
+                states, past = layer(states, past, context, of_memory)
             attention = weights[-1].mean(1).flatten(0, 1) if weights else attention  # N S
             after |= {f"{i}.{name}": tensor for name, tensor in past.items()}
         hypotheses = {name: after.pop(name) for name in state.hypotheses}
@@ -243,11 +236,6 @@ def _selected(kind: str, name: str, options: TransformerOptions) -> Any:
     return registry.selected(kind, name, options).cls
 
 
-def _by_layer(tensors: dict[str, Tensor], layers: int) -> list[Past]:
-    """The tensors of each layer by name, from those of all layers: `0.keys`."""
-    of_layers: list[Past] = [{} for _ in range(layers)]
-    for key, tensor in tensors.items():
-        number, dot, name = key.partition(".")
-        if dot:
-            of_layers[int(number)][name] = tensor
-    return of_layers
+def _stack(new_layer: Callable[[int], TransformerLayer], depth: int, tied: bool) -> nn.ModuleList:
+    """The layers of an encoder or a decoder; one in all places if they are tied. new_layer: a layer by its number, from 1"""
+    return nn.ModuleList([new_layer(1)] * depth if tied else [new_layer(i + 1) for i in range(depth)])

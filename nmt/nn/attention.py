@@ -27,12 +27,10 @@ _recorded: ContextVar[list[Tensor] | None] = ContextVar("recorded", default=None
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """The sizes of an attention layer.
+    """The sizes of an attention layer: D, H, K, V and G, which is H unless it is given.
 
-    width: D; heads: H; keys, values: K and V, of one head
     bias: whether the projections have biases; the paper's have none
     dropout: probability, on attention weights
-    kv_heads: G; None for H
     """
 
     width: int
@@ -65,12 +63,6 @@ def recompute_contexts() -> tuple[AbstractContextManager[Any], AbstractContextMa
     return nullcontext(), nullcontext() if _recorded.get() is None else recording()
 
 
-def _record(weights: Tensor) -> None:
-    """weights: (B, H, T, S)"""
-    if not torch.compiler.is_compiling() and (recorded := _recorded.get()) is not None:
-        recorded.append(weights)
-
-
 def attention(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool, dropout_probability: float
 ) -> Tensor:
@@ -79,17 +71,13 @@ def attention(
     queries: (B, H, T, K); keys: (B, G, S, K); values: (B, G, S, V)
     mask: (B, 1, 1 or T, S), True where a key is visible, at least one per row
     causal: whether a query sees no key after its own position; replaces the mask
-    dropout_probability: of each weight
     """
     with not_cast(queries, keys, values):
-        if not _plain_is_faster(queries, keys):
-            is_grouped = keys.shape[1] < queries.shape[1]
-            return scaled_dot_product_attention(
-                queries, keys, values, mask, dropout_probability, causal, enable_gqa=is_grouped
-            )
-        bias = grouped_bias(visibility_bias(queries, keys.shape[2], mask, causal), queries.shape[:2], keys.shape[1])
-        transposed_keys = keys.flatten(0, 1).transpose(1, 2)  # BG K S
-        return attention_of_transposed(queries, transposed_keys, values, bias, dropout_probability)
+        if _plain_is_faster(queries, keys):
+            bias = grouped_bias(visibility_bias(queries, keys.shape[2], mask, causal), queries.shape[:2], keys.shape[1])
+            return attention_of_transposed(queries, keys.flatten(0, 1).mT, values, bias, dropout_probability)
+        shared = keys.shape[1] < queries.shape[1]
+        return scaled_dot_product_attention(queries, keys, values, mask, dropout_probability, causal, enable_gqa=shared)
 
 
 def visibility_bias(queries: Tensor, keys: int, mask: Tensor | None, causal: bool) -> Tensor:
@@ -101,15 +89,12 @@ def visibility_bias(queries: Tensor, keys: int, mask: Tensor | None, causal: boo
 
 
 def _plain_is_faster(queries: Tensor, keys: Tensor) -> bool:
-    """Whether to do without a fused kernel: for short sentences trained on a CPU in float32, or to record weights.
-
-    The overhead of a kernel on short sentences is larger than what it saves.
-    """
+    """Whether to do without a fused kernel: to record weights, or because of its overhead in training on short sentences."""
     if torch.compiler.is_compiling():
         return False
-    is_trained_in_float32 = torch.is_grad_enabled() and queries.dtype == torch.float32
-    on_cpu = queries.device.type == "cpu" and is_trained_in_float32
-    return (on_cpu and queries.shape[2] * keys.shape[2] <= MAX_PLAIN_SCORES) or _recorded.get() is not None
+    are_short = queries.shape[2] * keys.shape[2] <= MAX_PLAIN_SCORES
+    on_cpu = queries.device.type == "cpu" and queries.dtype == torch.float32
+    return (are_short and on_cpu and torch.is_grad_enabled()) or _recorded.get() is not None
 
 
 def not_cast(*tensors: Tensor) -> AbstractContextManager[object]:
@@ -119,12 +104,9 @@ def not_cast(*tensors: Tensor) -> AbstractContextManager[object]:
 
 
 def grouped_bias(bias: Tensor, heads: Sequence[int], groups: int) -> Tensor:
-    """A bias of scores as `attention_of_transposed` takes it.
-
-    bias: (B or 1, H or 1, 1 or T, S); heads: B and H; groups: G
-    """
+    """A bias (B or 1, H or 1, 1 or T, S) as `attention_of_transposed` takes it. heads: B and H; groups: G"""
     B, H = heads
-    if bias.shape[1] == bias.shape[2] == 1:  # the same for all queries
+    if bias.shape[1] == bias.shape[2] == 1:  # equal for all queries
         return bias.expand(B, groups, 1, -1).flatten(0, 1)
     return bias.expand(B, H, -1, -1).reshape(B * groups, -1, bias.shape[3])
 
@@ -137,13 +119,11 @@ def attention_of_transposed(
     dropout_probability: float = 0.0,
     extra_sums: Projection | None = None,
 ) -> Tensor:
-    """Equation 1 with the keys given transposed: (B, H, T, V).
+    """Equation 1 with the keys given transposed, which a CPU multiplies with few queries several times as fast: (B, H, T, V).
 
-    A CPU multiplies a few queries with transposed keys several times as fast as with keys by row. The queries of all heads
-    that share keys are multiplied at once.
+    The queries of all heads that share keys are multiplied at once.
     queries: (B, H, T, K); transposed_keys: (B * G, K, S); values: (B, G, S, V)
-    bias: (B * G, 1 or H / G * T, S), added to the scores: 0 or a term of relative positions, or minus infinity where a key
-        is masked
+    bias: (B * G, 1 or H / G * T, S), added to the scores: minus infinity where a key is masked
     extra_sums: a function from weights (B, H, T, S) to a term of the weighted sums, (B, H, T, V)
     """
     B, H, T, K = queries.shape
@@ -151,21 +131,19 @@ def attention_of_transposed(
     with not_cast(queries, transposed_keys, values):
         scores = torch.baddbmm(bias, by_group, transposed_keys, alpha=K**-0.5)  # BG H/G*T S
         weights = scores.softmax(-1)
-        _record(weights.view(B, H, T, -1))
+        if not torch.compiler.is_compiling() and (recorded := _recorded.get()) is not None:
+            recorded.append(weights.view(B, H, T, -1))
         if dropout_probability:
             weights = dropout(weights, dropout_probability, True)
         sums = torch.bmm(weights, values.flatten(0, 1)).view(B, H, T, -1)  # B H T V
         return sums if extra_sums is None else sums + extra_sums(weights.view(B, H, T, -1))
 
 
-def append_to_cache(cache: Tensor, new: Tensor, used: int | Tensor, dim: int) -> Tensor:
+def append_to_cache(cache: Tensor, new: Tensor, used: int, dim: int) -> Tensor:
     """Write `new` after the first `used` entries of a cache; a full cache is copied into one at least twice as large.
 
     cache: (B, G, C, V) with dim 2, or (B, G, K, C) with dim 3; new: the same with W for C
-    used: or (W,) int64, the entries to write in a cache of fixed size
     """
-    if isinstance(used, Tensor):
-        return cache.index_copy_(dim, used, new)
     capacity, count = cache.shape[dim], new.shape[dim]
     if used + count > capacity:
         shape = list(cache.shape)
@@ -183,34 +161,39 @@ CrossAttentionStep = Callable[[Tensor, KeysValues, Tensor], Tensor]
 
 
 class AttentionLayer(nn.Module):
-    """The base of self- and cross-attention: heads, and the output projection of their weighted sums."""
+    """The base of self- and cross-attention: heads, and the output projection of their weighted sums.
+
+    parts: number and width of the heads of queries, keys and values
+    """
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
         self.shape = shape
-        self.output = Linear(shape.heads * shape.values, shape.width, bias=shape.bias)
-        nn.init.xavier_uniform_(self.output.weight)
-        if shape.bias:
-            nn.init.zeros_(self.output.bias)
+        self.parts = [(shape.heads, shape.keys), (shape.groups, shape.keys), (shape.groups, shape.values)]
+        self.output = self.linear(shape.heads * shape.values, [shape.width])
 
-    @property
-    def dropout(self) -> float:
-        """The probability of dropout on weights now."""
-        return self.shape.dropout if self.training else 0.0
-
-    def projection(self, *widths: int) -> Linear:
-        """A projection of states to several parts of these widths."""
-        linear = Linear(self.shape.width, sum(widths), bias=self.shape.bias)
-        for part in linear.weight.split(list(widths)):  # each by itself, as Tensor2Tensor does
+    def linear(self, inputs: int, outputs: Sequence[int]) -> Linear:
+        """A linear layer with several parts of outputs."""
+        linear = Linear(inputs, sum(outputs), bias=self.shape.bias)
+        for part in linear.weight.split(list(outputs)):  # each by itself, as Tensor2Tensor does
             nn.init.xavier_uniform_(part)
         if self.shape.bias:
             nn.init.zeros_(linear.bias)
         return linear
 
-    def split(self, states: Tensor, width: int) -> Tensor:
-        """(B, T, H * K) -> (B, H, T, K). width: K"""
-        heads: Tensor = states.unflatten(-1, (-1, width))  # B T H K
-        return heads.transpose(1, 2)
+    def projection(self, *parts: tuple[int, int]) -> Linear:
+        """A projection of states to heads. parts: see AttentionLayer"""
+        return self.linear(self.shape.width, [heads * width for heads, width in parts])
+
+    def split(self, states: Tensor, *parts: tuple[int, int]) -> list[Tensor]:
+        """What a projection gives, (B, T, ...), by parts: (B, heads, T, width) each."""
+        by_part = states.split([heads * width for heads, width in parts], -1)
+        return [part.unflatten(-1, sizes).transpose(1, 2) for part, sizes in zip(by_part, parts, strict=True)]
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        """`attention` and the output projection: (B, T, D)"""
+        probability = self.shape.dropout if self.training else 0.0
+        return self.merged(attention(queries, keys, values, mask, causal, probability))
 
     def merged(self, sums: Tensor) -> Tensor:
         """The output of weighted sums: (B, H, T, V) -> (B, T, D)"""
@@ -223,28 +206,26 @@ class CrossAttention(AttentionLayer):
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__(shape)
-        self._widths = [shape.groups * shape.keys, shape.groups * shape.values]
-        self.queries = self.projection(shape.heads * shape.keys)
-        self.keys_values = self.projection(*self._widths)
+        self.queries = self.projection(self.parts[0])
+        self.keys_values = self.projection(*self.parts[1:])
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """memory: (B, S, D) -> its keys (B, G, S, K) and values (B, G, S, V)"""
-        keys, values = self.keys_values(memory).split(self._widths, dim=-1)
-        return self.split(keys, self.shape.keys), self.split(values, self.shape.values)
+        keys, values = self.split(self.keys_values(memory), *self.parts[1:])
+        return keys, values
 
     def forward(self, states: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
         """states: (B, T, D) -> (B, T, D). memory: from `project_memory`; mask: (B, 1, 1, S), True where visible"""
-        queries = self.split(self.queries(states), self.shape.keys)
-        return self.merged(attention(queries, *memory, mask, False, self.dropout))
+        [queries] = self.split(self.queries(states), self.parts[0])
+        return self.attend(queries, *memory, mask, False)
 
     def search_step(self) -> CrossAttentionStep:
         """The layer for one search, without gradient."""
         project, project_output = self.queries.prepared(), self.output.prepared()
-        H, K = self.shape.heads, self.shape.keys
 
         def step(states: Tensor, memory: KeysValues, bias: Tensor) -> Tensor:
             transposed_keys, values = memory
-            queries = project(states).view(len(values), -1, H, K).transpose(1, 2)  # B H W K
+            [queries] = self.split(project(states).unflatten(0, (len(values), -1)), self.parts[0])  # B H W K
             sums = attention_of_transposed(queries, transposed_keys.flatten(0, 1), values, bias)  # B H W V
             return project_output(sums.transpose(1, 2).reshape(len(states), -1))
 

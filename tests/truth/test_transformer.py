@@ -153,7 +153,7 @@ def test_post_norm_leaves_each_layer_normalised_and_pre_norm_only_the_end():
 def test_a_head_attends_as_equation_1_says():
     attention = tiny().encoder[0].self_attention
     states = torch.randn(2, 5, 32)
-    queries, keys, values = (attention.split(x, 8) for x in attention.queries_keys_values(states).split(32, dim=-1))
+    queries, keys, values = attention.split(attention.queries_keys_values(states), *[(4, 8)] * 3)
     weights = torch.softmax(queries @ keys.transpose(2, 3) / math.sqrt(32 // 4), dim=-1)
     expected = attention.output((weights @ values).transpose(1, 2).reshape(2, 5, 32))
     torch.testing.assert_close(attention(states), expected, atol=1e-5, rtol=1e-5)

@@ -39,7 +39,7 @@ from nmt.extensions.searches.shortlist_file import Shortlist
 from nmt.extensions.toolkits.transformer import distinct_pieces
 from nmt.files import to_json
 from nmt.mixers.self_attention import SelfAttention
-from nmt.models.layers import DecoderLayer, EncoderLayer, Residual
+from nmt.models.layers import Residual, TransformerLayer
 from nmt.models.transformer import Transformer
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline
@@ -168,7 +168,7 @@ def specification(loaded: LoadedModel) -> Any:
         spec.decoder.position_encodings.encodings = _copy(model.target_positions(0, positions))
     layer_specs = [*spec.encoder.layer, *spec.decoder.layer]
     for layer_spec, layer in zip(layer_specs, [*model.encoder_layers, *model.decoder_layers], strict=True):
-        _set_layer(layer_spec, cast(EncoderLayer | DecoderLayer, layer), o.ffn == "glu")
+        _set_layer(layer_spec, layer, o.ffn == "glu")
     if o.norm_position == "pre":
         _set_norm(spec.encoder.layer_norm, model.encoder_norm)
         _set_norm(spec.decoder.layer_norm, model.decoder_norm)
@@ -193,12 +193,12 @@ def vocabulary_map(shortlist: Shortlist, pipeline: Pipeline) -> str:
     return "".join(f"{piece}\t{' '.join(map(pipeline.target.piece, tokens.tolist()))}\n" for piece, tokens in rows)
 
 
-def _set_layer(spec: Any, layer: EncoderLayer | DecoderLayer, gated: bool) -> None:
+def _set_layer(spec: Any, layer: TransformerLayer, gated: bool) -> None:
     """gated: whether the feed-forward network has gated linear units"""
     attention = cast(SelfAttention, layer.self_attention)
     linears = attention.queries_keys_values, attention.output
     _set_attention(spec.self_attention, layer.self_attention_residual, linears, attention.shape.keys)
-    if isinstance(layer, DecoderLayer):
+    if layer.reads_memory:
         cross = layer.cross_attention
         cross_linears = cross.queries, cross.keys_values, cross.output
         _set_attention(spec.attention, layer.cross_attention_residual, cross_linears, cross.shape.keys)

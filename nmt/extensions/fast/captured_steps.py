@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from nmt.errors import UserError
+from nmt.mixers.base import Mixer, Past
 from nmt.mixers.self_attention import Entries, SelfAttention
 from nmt.models.base import State
-from nmt.models.layers import DecoderStep
+from nmt.models.layers import LayerStep
 from nmt.models.transformer import Transformer, TransformerSearch
 from nmt.nn.linear import Projection
 
@@ -31,6 +32,16 @@ MIN_CAPACITY: Final = 64
 # The dimension of the tensors of a sentence, by the last part of their names, that has rounded sizes.
 OF_SOURCE: Final = {"padding_bias": 3, "memory_keys": 3, "memory_values": 2}
 OF_ENTRIES: Final = {"keys": 3, "values": 2}
+
+
+class BufferedEntries(Entries):
+    """Entries of a cache of fixed size. used: (W,) int64, those to write"""
+
+    def appended(self, past: Past, key: Tensor, value: Tensor) -> Past:
+        """See Entries: in place."""
+        past["keys"].index_copy_(3, cast(Any, self.used), key.mT)  # B H K C
+        past["values"].index_copy_(2, cast(Any, self.used), value)  # B H C V
+        return past
 
 
 StepShape = tuple[int, int, int, int]
@@ -46,11 +57,11 @@ def rounded_up(number: int) -> int:
 class CapturedLayers:
     """Run the decoder layers of one search at a time in fixed buffers, from CUDA graphs where they exist.
 
-    layers: the search step of each decoder layer, whose mixers `can_be_captured`, and no sizes of which depend on the text
+    layers: the search step of each decoder layer of a model that `capture_steps` can capture
     capturing: held while a graph is captured, when no thread may wait for the whole device
     """
 
-    def __init__(self, layers: Sequence[DecoderStep], capturing: threading.Lock) -> None:
+    def __init__(self, layers: Sequence[LayerStep], capturing: threading.Lock) -> None:
         self._layers, self._capturing = layers, capturing
         self._stream: Any = None
         self._forget()
@@ -161,8 +172,8 @@ class CapturedLayers:
         result = states
         for i, layer in enumerate(self._layers):
             past = {"keys": views[f"{i}.keys"], "values": views[f"{i}.values"]}
-            memory = views[f"{i}.memory_keys"], views[f"{i}.memory_values"]
-            result, _ = layer(result, past, Entries(views["entries"], bias), memory, padding_bias)
+            memory = (views[f"{i}.memory_keys"], views[f"{i}.memory_values"]), padding_bias
+            result, _ = layer(result, past, BufferedEntries(cast(Any, views["entries"]), bias), memory)
         states.copy_(result)
 
 
@@ -172,7 +183,7 @@ class CapturedSteps:
     layers: the search step of each decoder layer
     """
 
-    def __init__(self, layers: Sequence[DecoderStep]) -> None:
+    def __init__(self, layers: Sequence[LayerStep]) -> None:
         self._layers, self._capturing, self._of_thread = layers, threading.Lock(), threading.local()
 
     def acquire(self, search: object) -> CapturedLayers:
@@ -187,7 +198,7 @@ class SearchOfCapturedSteps(TransformerSearch):
     """A search from CUDA graphs, but for the steps whose attention is watched. See `capture_steps`"""
 
     def __init__(
-        self, model: Transformer, output: Projection, layers: Sequence[DecoderStep], steps: CapturedSteps
+        self, model: Transformer, output: Projection, layers: Sequence[LayerStep], steps: CapturedSteps
     ) -> None:
         super().__init__(model, output, layers)
         self._captured = steps.acquire(self)
@@ -209,10 +220,17 @@ def capture_steps(model: Transformer) -> None:
     Raises UserError for a model whose steps cannot be captured.
     """
     for layer in model.decoder_layers:
-        if not layer.self_attention.can_be_captured or layer.feed_forward.sizes_depend_on_data:
+        if not (layer.feed_forward.can_be_captured and _reads_entries(layer.self_attention)):
             raise UserError("--capture: needs plain self-attention, and products of fixed sizes (leave it out)")
     layers = model.prepared_layers()
     model.new_search, model.state_copies = (
         partial(SearchOfCapturedSteps, layers=layers, steps=CapturedSteps(layers)),
         STATE_COPIES,
     )
+
+
+def _reads_entries(mixer: Mixer) -> bool:
+    """Whether the steps of a mixer need nothing but entries, of which each head of queries has keys of its own."""
+    if not isinstance(mixer, SelfAttention) or mixer.shape.groups < mixer.shape.heads:
+        return False
+    return type(mixer.before_step(torch.zeros(1, dtype=torch.int64), State(), 1)) is Entries

@@ -28,7 +28,7 @@ def compile_steps(model: Transformer) -> None:
     """
     if any(isinstance(module, Int8Linear) for module in model.modules()):
         raise UserError("--compile: torch cannot compile products of 8-bit weights (leave it out)")
-    if any(layer.feed_forward.sizes_depend_on_data for layer in model.decoder_layers):
+    if any(not layer.feed_forward.can_be_captured for layer in model.decoder_layers):
         raise UserError(
             f"--compile: the sizes of products with --ffn {model.options.ffn} depend on the text (leave it out)"
         )

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -250,13 +250,6 @@ def segmenters_of(loaded: LoadedModel, toolkit: str) -> tuple[bytes, bytes]:
 
 def arrays_of(loaded: LoadedModel) -> dict[str, Array]:
     """The weights of a model by our names; those of tied layers under the name of each layer."""
-    model = cast(Transformer, loaded.model)
-    weights = {name: tensor.detach().numpy() for name, tensor in weights_of(model).items()}
-    for side, layers, number in (
-        ("encoder", model.encoder, model.options.encoder_layers),
-        ("decoder", model.decoder, model.options.decoder_layers),
-    ):
-        tied = {name: array for name, array in weights.items() if name.startswith(f"{side}.0.")}
-        for layer in range(len(layers), number):
-            weights |= {name.replace(".0.", f".{layer}.", 1): array for name, array in tied.items()}
-    return weights
+    named = loaded.model.named_parameters(remove_duplicate=False)
+    of_layers = {name: weight for name, weight in named if name.startswith(("encoder.", "decoder."))}
+    return {name: tensor.detach().numpy() for name, tensor in (weights_of(loaded.model) | of_layers).items()}

@@ -7,6 +7,7 @@ from torch import nn
 from nmt import UserError, register
 from nmt.extensions.fast.compiled_steps import allow_graphs
 from nmt.extensions.fast.training_speedups.options import CompiledTrainingOptions
+from nmt.feed_forwards.base import FeedForward
 from nmt.train.parallel import required_layers
 from nmt.training_speedups.base import TrainingSpeedup
 
@@ -34,7 +35,7 @@ def compile_layers(model: nn.Module) -> None:
     """
     if any(getattr(module, "is_recurrent", False) for module in model.modules()):
         raise UserError("--compile: a recurrence would be compiled again for each length (leave it out)")
-    if any(getattr(module, "sizes_depend_on_data", False) for module in model.modules()):
+    if any(isinstance(module, FeedForward) and not module.can_be_captured for module in model.modules()):
         raise UserError("--compile: the sizes of products with experts depend on the data (leave it out)")
     allow_graphs()
     for layer in required_layers(model, "--compile"):

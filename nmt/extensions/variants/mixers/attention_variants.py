@@ -16,11 +16,10 @@ from nmt.extensions.variants.mixers.options import AttentionVariantOptions
 from nmt.extensions.variants.nn.relative import RelativePositions, RelativeShape
 from nmt.extensions.variants.nn.rotary import rotated, rotations
 from nmt.mixers.base import MixerStep, Past
-from nmt.mixers.self_attention import Entries, SelfAttention, appended, visible
+from nmt.mixers.self_attention import Entries, SelfAttention
 from nmt.nn.attention import (
     AttentionLayer,
     AttentionShape,
-    attention,
     attention_of_transposed,
     grouped_bias,
     not_cast,
@@ -56,10 +55,9 @@ class VariedSelfAttention(SelfAttention):
         if o.positions == "relative":
             of_relative = RelativeShape(o.relative_distance, o.relative_heads == "separate", o.relative_values)
             self.relative = RelativePositions(of_relative, *sizes)
-        self.add_projection()
+        self.queries_keys_values = self.projection(*self.parts)
         self.window: int | None = o.attention_window
         self.is_rotary: bool = o.positions == "rotary"
-        self.can_be_captured = self.relative is None and not self.is_rotary and shape.groups == shape.heads
 
     @classmethod
     def decoder_shape(cls, options: Any, shape: AttentionShape) -> AttentionShape:
@@ -70,13 +68,14 @@ class VariedSelfAttention(SelfAttention):
         """See Mixer."""
         if self.window is not None:
             mask, causal = window_mask(states.shape[1], self.window, mask, causal, states.device), False
-        queries, keys, values = self.heads(states)
+        queries, keys, values = self.split(self.queries_keys_values(states), *self.parts)
         if self.is_rotary:
             rotation = rotations(0, states.shape[1], self.shape.keys, states.device)
             queries, keys = rotated(queries, rotation), rotated(keys, rotation)
         if self.relative is None:
-            return self.merged(attention(queries, keys, values, mask, causal, self.dropout))
-        return self.merged(relative_attention(queries, keys, values, mask, causal, self.dropout, self.relative))
+            return self.attend(queries, keys, values, mask, causal)
+        probability = self.shape.dropout if self.training else 0.0
+        return self.merged(relative_attention(queries, keys, values, mask, causal, probability, self.relative))
 
     def visible_entries(self, tokens: Tensor, state: State, sentences: int) -> Tensor:
         """See SelfAttention: those of the window."""
@@ -86,7 +85,7 @@ class VariedSelfAttention(SelfAttention):
     def before_step(self, tokens: Tensor, state: State, sentences: int) -> Any:
         """See Mixer: Entries, or PlacedEntries if they are not enough."""
         entries = super().before_step(tokens, state, sentences)
-        if self.can_be_captured:
+        if self.relative is None and not self.is_rotary:
             return entries
         ages = rotation = None
         if self.relative is not None:
@@ -98,15 +97,16 @@ class VariedSelfAttention(SelfAttention):
 
     def search_step(self) -> MixerStep:
         """See Mixer; the context is that of `before_step`."""
-        if self.can_be_captured:
+        if self.relative is None and not self.is_rotary:
             return super().search_step()
         project, project_output = self.queries_keys_values.prepared(), self.output.prepared()
 
         def placed_step(states: Tensor, past: Past, placed: PlacedEntries) -> tuple[Tensor, Past]:
-            queries, key, value = self.step_heads(states, len(past["values"]), project)
+            rows = project(states).unflatten(0, (len(past["values"]), -1))  # B W ...
+            queries, key, value = self.split(rows, *self.parts)
             if placed.rotation is not None:
                 queries, key = rotated(queries, placed.rotation), rotated(key, placed.rotation)
-            past = appended(past, key, value, placed.entries.used)
+            past = placed.entries.appended(past, key, value)
             sums = self._sums(queries, past, placed)  # B H W V
             return project_output(sums.transpose(1, 2).reshape(len(states), -1)), past
 
@@ -115,7 +115,7 @@ class VariedSelfAttention(SelfAttention):
     def _sums(self, queries: Tensor, past: Past, placed: PlacedEntries) -> Tensor:
         """The weighted sums of a step: (B, H, W, V). queries: (B, H, W, K)"""
         bias, relative = placed.entries.bias, self.relative
-        keys, values = visible(past, bias.shape[2])
+        keys, values = placed.entries.visible(past)
         if relative is None or placed.ages is None:
             return attention_of_transposed(queries, keys, values, bias)
         with not_cast(queries):
@@ -143,9 +143,8 @@ def relative_attention(
     with not_cast(queries, keys, values):
         bias = visibility_bias(queries, keys.shape[2], mask, causal) + relative.scores(queries)  # B H T T
         bias = grouped_bias(bias, queries.shape[:2], keys.shape[1])
-        transposed_keys = keys.flatten(0, 1).transpose(1, 2)  # BG K T
         extra_sums = None if relative.values is None else relative.sums
-        return attention_of_transposed(queries, transposed_keys, values, bias, dropout_probability, extra_sums)
+        return attention_of_transposed(queries, keys.flatten(0, 1).mT, values, bias, dropout_probability, extra_sums)
 
 
 def window_mask(length: int, window: int, mask: Tensor | None, causal: bool, device: torch.device) -> Tensor:

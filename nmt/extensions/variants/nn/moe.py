@@ -184,7 +184,7 @@ class MixtureOfExperts(FeedForward):
     The weights of all experts are one tensor, by expert first.
     """
 
-    sizes_depend_on_data = True
+    can_be_captured = False  # the sizes of its products depend on the gates
     residual_outputs = ("outer*",)
 
     def __init__(self, shape: ExpertShape) -> None:

@@ -17,7 +17,7 @@ from nmt.feed_forwards.base import FeedForward, FeedForwardShape
 from nmt.feed_forwards.dense import DenseFeedForward
 from nmt.mixers.self_attention import Entries, SelfAttention
 from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
-from nmt.models.layers import EPSILON, EncoderLayer, LayerShape, residual_outputs
+from nmt.models.layers import EPSILON, LayerShape, TransformerLayer, residual_outputs
 from nmt.nn.attention import AttentionShape
 from nmt.nn.cost import linear_flops
 from nmt.nn.extra_losses import at_tokens, collecting
@@ -45,11 +45,13 @@ class LanguageModel(Model):
         nn.init.normal_(self.embedding.weight, std=o.d_model**-0.5)
         self.positions = SinusoidalPositions(o, o.d_model)
         layers = [
-            EncoderLayer(shape, SelfAttention(o, self.attention), network.for_layer(o, inner, i + 1), causal=True)
+            TransformerLayer(
+                shape, SelfAttention(o, self.attention), None, network.for_layer(o, inner, i + 1), causal=True
+            )
             for i in range(o.layers)
         ]
         self.layers = nn.ModuleList(layers)
-        self.can_be_captured = not network.sizes_depend_on_data
+        self.can_be_captured = network.can_be_captured
         self.auxiliary_losses = layers[o.expert_every - 1].feed_forward.auxiliary_losses if o.ffn == "moe" else ()
         self.residual_outputs = residual_outputs(layers) if pre_norm else ()
         self.norm = nn.LayerNorm(o.d_model, eps=EPSILON) if pre_norm else nn.Identity()
@@ -91,7 +93,7 @@ class LanguageModel(Model):
         return State({"nothing": source[:, :0]}, past)
 
     def prepared(self, output: Projection | None = None) -> Scorer:
-        layers = [cast(EncoderLayer, layer).search_step() for layer in self.layers]
+        layers = [cast(TransformerLayer, layer).search_step() for layer in self.layers]
         output = output or self.prepared_output()
 
         def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
@@ -102,7 +104,7 @@ class LanguageModel(Model):
             caches: dict[str, Tensor] = {}
             for i, layer in enumerate(layers):
                 of_layer = {name: past[f"{i}.{name}"] for name in ("keys", "values")}
-                states, of_layer = layer(states, of_layer, Entries(state.length, bias))
+                states, of_layer = layer(states, of_layer, Entries(state.length, bias), None)
                 caches |= {f"{i}.{name}": tensor for name, tensor in of_layer.items()}
             return self.log_probs(self.norm(states), output), state.after(state.sentences, caches, None)
 
