@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nmt import registry
 from nmt.dist import World
-from nmt.engines.base import EngineRequest, kind_of_folder, open_engine
+from nmt.engines.base import EngineRequest, open_engine
 from nmt.errors import ArtefactError, UserError, unknown
 from nmt.filters.base import texts_of_all
 from nmt.options import Part, flat, make, options_of
@@ -86,6 +86,8 @@ def open_translator(
     """
     filter_texts = texts_of_all(options)  # once: a file may be a pipe
     names, shared, world = list(map(str, models)), shared or SharedModels(), world or World()
+    if options.model_weights and len(names) == 1:
+        raise UserError("--model-weights: has no effect with one model (leave it out)")
     entries = registry.active("pass", options)
     passes = [entry.cls(options) for entry in entries]
     settings = {**vars(options), **{o.name: o.default for entry in entries for o in options_of(entry.options)}}
@@ -94,33 +96,24 @@ def open_translator(
         inner, of_own = item.inner(inner), item.search(names, of_own)
 
     def open_with(options: TranslatorOptions, part: Part) -> Translator:
-        return Translator(_opened(models, options, part, part, shared, world), options, filter_texts)
+        return Translator(_opened(models, options, part, part, world, shared.load), options, filter_texts)
 
-    translator = Translator(_opened(models, inner, part, of_own, shared, world), inner, filter_texts)
+    translator = Translator(_opened(models, inner, part, of_own, world, shared.load), inner, filter_texts)
     for item in passes:
         translator = item.around(translator, Searches(names, of_own, inner, filter_texts, open_with))
     return translator
 
 
 def _opened(models: Sequence[str | Path], *request: Any) -> SearchEngine:
-    """An engine of the folders of models. request: the further arguments of `_engine_request`
+    """An engine of the folders of models. request: of `EngineRequest`, after the folders
 
     A run that goes on may remove the checkpoint that was its best when it was looked for; its best is then looked for again.
     """
     folders = [find_model(Path(model)) for model in models]
     while True:
         try:
-            return open_engine(_engine_request(folders, *request))
+            return open_engine(EngineRequest(folders, *request))
         except (ArtefactError, FileNotFoundError):
             before, folders = folders, [find_model(Path(model)) for model in models]
             if folders == before:
                 raise
-
-
-def _engine_request(
-    models: Sequence[Path], options: TranslatorOptions, part: Part, of_own: Part, shared: SharedModels, world: World
-) -> EngineRequest:
-    """What an engine is to do. part: the search; of_own: the same of our own engine, which may take phrases"""
-    if options.model_weights and len(models) == 1:
-        raise UserError("--model-weights: has no effect with one model (leave it out)")
-    return EngineRequest(models, list(map(kind_of_folder, models)), options, part, of_own, world, shared.load)

@@ -5,7 +5,8 @@ A registered engine is built as `cls(options)`. It says what it refuses, and ope
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -25,14 +26,13 @@ MODEL_KINDS: Final = ("model", "checkpoint")  # of the folders that every engine
 class EngineRequest:
     """What an engine is to do.
 
-    folders: of the models, of which several are an ensemble; kinds: what their manifests say they are
+    folders: of the models, of which several are an ensemble
     search: the decoder; phrase_search: the same, or one that also takes phrases
     load: loads models, which several engines may share (`nmt.translate.open_own.load_scorer`)
     refused: why engines that were asked before do not search, by their titles
     """
 
     folders: Sequence[Path]
-    kinds: Sequence[str]
     options: TranslatorOptions
     search: Part
     phrase_search: Part
@@ -40,15 +40,10 @@ class EngineRequest:
     load: Callable[..., Any]
     refused: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def takes_phrases(self) -> bool:
-        """Whether `phrase_search` holds to phrases that a translation must contain."""
-        return getattr(self.phrase_search.options, "takes_phrases", False)
-
-    def opener(self, name: str, **options: Any) -> Callable[[], SearchEngine]:
-        """A function that opens another engine for the same search. options: that differ"""
-        changed = replace(self, options=replace(self.options, engine=name, **options))
-        return lambda: engines()[name].open(changed)
+    @cached_property
+    def kinds(self) -> list[str]:
+        """What the manifests of the folders say they are. Raises ArtefactError for a folder of no model."""
+        return list(map(kind_of_folder, self.folders))
 
 
 class Engine(ABC):
@@ -97,38 +92,26 @@ def kind_of_folder(folder: Path) -> str:
 
 def open_engine(request: EngineRequest) -> SearchEngine:
     """Open the engine that the options name, or the first that does not refuse. Raises UserError."""
-    known, given = engines(), request.options.engine
-    for name, engine in known.items():
-        if set(engine.folder_kinds) & set(request.kinds):
-            return _open_folder(request, name, engine)
-    if given != AUTO_ENGINE:
-        if reason := known[given].refusal(request):
-            raise UserError(f"--engine {given}: {reason} (leave it out)")
-        return known[given].open(request)
-    *others, last = known.values()
-    for engine in others:
+    known, given, reason = engines(), request.options.engine, ""
+    readers = [name for name, engine in known.items() if set(engine.folder_kinds) & set(request.kinds)]
+    if readers and given not in (AUTO_ENGINE, *readers):
+        raise UserError(
+            f"{quoted(request.folders[0])}: is a folder for {known[readers[0]].title}: --engine {given} cannot read it"
+        )
+    names = readers or (list(known) if given == AUTO_ENGINE else [given])
+    for name in names:
+        engine, last = known[name], known[names[-1]]
         if not (reason := engine.refusal(request)):
             try:
                 return engine.open(request)
             except UserError as error:
-                if not last.is_installed():
+                if engine is last or not last.is_installed():
                     raise
                 reason = str(error)
                 # Only what the user can fix is worth a line: the next engine searches other models anyway.
                 if isinstance(error, ResourceError):
                     log.info(f"{engine.title} is not used, and translating may be slower: {reason}")
         request.refused[engine.title] = reason
-    return last.open(request)
-
-
-def _open_folder(request: EngineRequest, name: str, engine: Engine) -> SearchEngine:
-    """Open the one engine that reads a kind of folder."""
-    reason = engine.refusal(request)
-    if request.options.engine not in (AUTO_ENGINE, name):
-        reason = reason or f"--engine {request.options.engine} cannot read it"
-    if request.phrase_search is not request.search:
-        reason = reason or "phrases that a translation must contain need our own search"
-    if reason:
-        folder = next(f for f, kind in zip(request.folders, request.kinds, strict=True) if kind in engine.folder_kinds)
-        raise UserError(f"{quoted(folder)}: is a folder for {engine.title}: {reason}")
-    return engine.open(request)
+    if readers:
+        raise UserError(f"{quoted(request.folders[0])}: is a folder for {last.title}: {reason}")
+    raise UserError(f"--engine {given}: {reason} (leave it out)")

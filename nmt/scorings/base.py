@@ -7,16 +7,19 @@ calibrates confidences names its command in `calibrates`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from nmt.checkpoint import LoadedModel
+from nmt.errors import InputError
 from nmt.log import log
 from nmt.text.context import DocumentLines
+from nmt.text.corpus import MAX_RAW_LINE_BYTES, checked_line, raw_lines
 from nmt.translate.line_warnings import RateLimitedWarnings
 from nmt.translate.pair_scores import score
 from nmt.translate.results import Failure, PairScore
-from nmt.translate.windows import LineEstimate, pairs, place_of
+from nmt.translate.windows import STDIN_NAME, LineEstimate, growing, open_source, place_of, windows
 
 WINDOW_LINES: Final = 10_000
 
@@ -77,3 +80,35 @@ class Scoring(ABC):
     @abstractmethod
     def texts(self, scorer: PairScorer) -> Iterator[str]:
         """What is printed, in parts."""
+
+
+def pairs(source: str, target: str, size: int, estimate: LineEstimate) -> Iterator[tuple[list[str], list[str]]]:
+    """Two texts side by side, at most `size` lines at once; one of them may be stdin, "-", read as it comes.
+
+    estimate: of the lines of `source`
+    Raises InputError if a text is not UTF-8 or they differ in length. A longer line than MAX_RAW_LINE_BYTES is cut, or an
+    InputError.
+    """
+    live, stored = (target, source) if target == STDIN_NAME else (source, target)
+    others, first = raw_lines(Path(stored)), 1
+    with open_source(live, estimate) as stream:
+        for window in windows(stream, growing(size), MAX_RAW_LINE_BYTES):
+            rows = list(islice(others, len(window)))
+            if len(rows) < len(window):
+                raise _longer(live, stored, first + len(rows) - 1)
+            live_lines, stored_lines = (
+                [checked_line(place_of(name), number, raw) for number, raw in enumerate(lines, first)]
+                for name, lines in ((live, window), (stored, rows))
+            )
+            yield (stored_lines, live_lines) if target == STDIN_NAME else (live_lines, stored_lines)
+            first += len(window)
+    if next(others, None) is not None:
+        raise _longer(stored, live, first - 1)
+
+
+def _longer(longer: str, shorter: str, num_lines: int) -> InputError:
+    """The error for texts of different lengths. The longer one is not counted: a stream may have no end."""
+    return InputError(
+        f"{place_of(longer)} has more lines than {place_of(shorter)}, which has {num_lines:,}; "
+        "line i of one must translate line i of the other"
+    )

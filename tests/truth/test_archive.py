@@ -18,10 +18,11 @@ import pytest
 from nmt.errors import ArtefactError, InputError, UserError
 from nmt.extensions.archives import members
 from nmt.extensions.archives.whole import check_whole
+from nmt.scorings.base import pairs
 from nmt.storages import streams
 from nmt.storages.base import open_text, text_exists
 from nmt.text.corpus import count_lines, raw_lines, read_lines
-from nmt.translate.windows import LineEstimate, pairs
+from nmt.translate.windows import LineEstimate
 
 CHANCE = random.Random(1)
 TEXT = b"".join(b"%d %x\n" % (i, CHANCE.getrandbits(64)) for i in range(20_000))  # more than is read at once

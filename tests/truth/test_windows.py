@@ -18,6 +18,7 @@ from nmt import signals
 from nmt.errors import InputError, Interrupted, ResourceError
 from nmt.files import new_file
 from nmt.log import Bar
+from nmt.scorings.base import pairs
 from nmt.text.corpus import MAX_RAW_LINE_BYTES
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.results import Translation
@@ -30,7 +31,6 @@ from nmt.translate.windows import (
     Pipe,
     growing,
     open_source,
-    pairs,
     windows,
 )
 

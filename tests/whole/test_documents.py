@@ -14,7 +14,7 @@ from msgspec import structs
 from nmt import registry
 from nmt.cli.translate import TranslateOptions
 from nmt.errors import ArtefactError, InputError
-from nmt.extensions.documents.document import UnitTexts
+from nmt.extensions.documents.document import UnitDocument
 from nmt.extensions.documents.formats.srt import wrap
 from nmt.extensions.documents.markers import PLACEHOLDER, LiteralTag, Markers, from_xml, peel, to_xml
 from nmt.formats.base import Languages, open_format
@@ -239,7 +239,7 @@ def upper(texts: list[str]) -> list[Translation]:
     return [Translation([Candidate(capitals(text), [], 0.0, 0.0)]) for text in texts]
 
 
-def read_document(path: Path, format: str, retranslate: bool = False) -> UnitTexts:
+def read_document(path: Path, format: str, retranslate: bool = False) -> UnitDocument:
     options = TranslateOptions(
         model=("none",), input=(str(path),), format=format, retranslate=retranslate, output="none"
     )

@@ -222,8 +222,8 @@ def test_a_placeholder_that_the_model_invents_stays(work):
 
 
 def test_a_repair_is_searched_where_the_first_search_is(trained, monkeypatch):
-    worlds, whole, world = [], translators._engine_request, World(rank=1, size=2, local_rank=1, local_size=2)
-    monkeypatch.setattr(translators, "_engine_request", lambda *given: worlds.append(given[-1]) or whole(*given))
+    worlds, whole, world = [], translators.open_engine, World(rank=1, size=2, local_rank=1, local_size=2)
+    monkeypatch.setattr(translators, "open_engine", lambda request: worlds.append(request.world) or whole(request))
     options = TranslatorOptions(repair=True, replicas=1, threads=1, engine="torch")
     made = translators.open_translator([trained], options, registry.choose("decoder", "beam"), world)
     made._open_repair()

@@ -1,11 +1,11 @@
 """Documents of units: how their texts are translated and put back."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import ClassVar, Final
 
 from msgspec import structs
 
@@ -40,60 +40,56 @@ class Unit:
     suggest: Callable[[str, str], None] | None = None
 
 
-class UnitDocument(Protocol):
-    """A document of units."""
+class UnitDocument(ABC):
+    """A document of units, whose texts are XML with tags in place of markers (see `markers`).
 
-    def units(self, languages: Languages, retranslate: bool) -> list[Unit]:
-        """The units to translate. retranslate: also those that have a translation, which is replaced"""
-        ...
-
-    def content(self) -> bytes:
-        """The document with the translations that were written into its units."""
-        ...
-
-
-class UnitFormat(Format):
-    """A format whose documents have units. Their texts are translated in sentences, their markers as tags."""
-
-    settings = MappingProxyType({"split": True, "markup": "xml"})
-
-    @abstractmethod
-    def parse(self, content: bytes, place: str) -> UnitDocument:
-        """The document of a file's content. place: its name in messages"""
-
-    def read(self, path: Path) -> "UnitTexts":
-        size = path.stat().st_size
-        if size > MAX_DOCUMENT_BYTES:
-            raise InputError(f"{quoted(path)}: {size:,} bytes; a document may have {MAX_DOCUMENT_BYTES:,} (split it)")
-        return UnitTexts(self.parse(read_bytes(path), quoted(path)), self.options.retranslate)
-
-
-class UnitTexts:
-    """The texts of a document's units, as XML with tags in place of markers (see `markers`).
-
-    retranslate: whether units with a translation belong to them
+    retranslate: whether units with a translation are translated too, and it is replaced
     """
 
-    def __init__(self, document: UnitDocument, retranslate: bool) -> None:
-        self.document, self.retranslate = document, retranslate
-        self._units: list[tuple[Unit, list[PeeledLine]]] = []
+    retranslate = False
+
+    @abstractmethod
+    def __init__(self, content: bytes, place: str) -> None:
+        """Read a file's content. place: its name in messages"""
+
+    @abstractmethod
+    def units(self, languages: Languages) -> list[Unit]:
+        """The units to translate."""
+
+    @abstractmethod
+    def content(self) -> bytes:
+        """The document with the translations that were written into its units."""
 
     def texts(self, languages: Languages) -> list[str]:
         """The texts of all lines that have words."""
-        units = self.document.units(languages, self.retranslate)
-        self._units = [(unit, [peel(line) for line in unit.text.split("\n")]) for unit in units]
-        return [to_xml(line.text) for _, lines in self._units for line in lines if has_words(line.text)]
+        units = self.units(languages)
+        self._lines = [(unit, [peel(line) for line in unit.text.split("\n")]) for unit in units]
+        return [to_xml(line.text) for _, lines in self._lines for line in lines if has_words(line.text)]
 
     def write(self, translations: Sequence[Translation], warnings: LineWarnings) -> None:
         """Write each translation that has kept markers and placeholders. warnings: also receives the units that have not"""
         found = iter(translations)
-        for unit, lines in self._units:
+        for unit, lines in self._lines:
             results = [_marked(next(found)) if has_words(line.text) else None for line in lines]
             _write_unit(unit, lines, results, warnings)
 
-    def content(self) -> bytes:
-        """The document as it is now."""
-        return self.document.content()
+
+class UnitFormat(Format):
+    """A format whose documents have units. Their texts are translated in sentences, their markers as tags.
+
+    document: what reads it
+    """
+
+    settings = MappingProxyType({"split": True, "markup": "xml"})
+    document: ClassVar[type[UnitDocument]]
+
+    def read(self, path: Path) -> UnitDocument:
+        size = path.stat().st_size
+        if size > MAX_DOCUMENT_BYTES:
+            raise InputError(f"{quoted(path)}: {size:,} bytes; a document may have {MAX_DOCUMENT_BYTES:,} (split it)")
+        document = self.document(read_bytes(path), quoted(path))
+        document.retranslate = self.options.retranslate
+        return document
 
 
 def _marked(translation: Translation) -> Translation:

@@ -7,7 +7,8 @@ Pairs are nested. A line of a text may hold half of a pair, if the other half st
 
 import re
 from collections import Counter
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final, Literal, NamedTuple
 
 from nmt.errors import quoted
 from nmt.extensions.texts.markup import PLACEHOLDER, escaped, has_letters
@@ -16,6 +17,9 @@ from nmt.extensions.texts.markup import PLACEHOLDER, escaped, has_letters
 MARKER: Final = re.compile(r'(<g id="\d+">|</g>|<x id="\d+"/>)')
 CLOSING: Final = "</g>"
 WRITTEN_TAG: Final = re.compile(r"<(/?)([A-Za-z][\w:.-]*)(?:\s[^<>]*)?/?>|\{\\[^{}\s]*\}")  # of HTML, or of subtitles
+
+
+PartKind = Literal["text", "open", "close", "alone"]
 
 
 class LiteralTag(NamedTuple):
@@ -64,19 +68,24 @@ class Markers:
         number = int(marker.split('"')[1])
         return self.originals[number - 1] if 0 < number <= len(self.originals) else None
 
+    def restored(self, text: str) -> Iterator[tuple[PartKind, Any]]:
+        """The parts of a text with markers: its text and literal tags, and the other originals where they stand."""
+        opened: list[Any] = []
+        for index, piece in enumerate(MARKER.split(text)):
+            if index % 2 == 0:
+                yield "text", piece
+            elif piece == CLOSING:
+                original = opened.pop() if opened else LiteralTag("", "")
+                yield ("text", original.closing) if isinstance(original, LiteralTag) else ("close", original)
+            else:
+                original, is_pair = self.original(piece), piece.startswith("<g")
+                opened += [original] if is_pair else []
+                is_literal = isinstance(original, LiteralTag)
+                yield ("text", original.opening) if is_literal else ("open" if is_pair else "alone", original)
+
     def restore(self, text: str) -> str:
         """A text with its tags in place of their markers; elements of XML are left out."""
-        closings: list[str] = []
-
-        def tag(marker: re.Match[str]) -> str:
-            if marker[0] == CLOSING:
-                return closings.pop() if closings else ""
-            original = self.original(marker[0])
-            opening, closing = original if isinstance(original, LiteralTag) else ("", "")
-            closings.extend([closing] if marker[0].startswith("<g") else [])
-            return opening
-
-        return MARKER.sub(tag, text)
+        return "".join(part for kind, part in self.restored(text) if kind == "text")
 
     def problem(self, source: str, translation: str) -> str:
         """What a translation lacks of the markers and placeholders of its source, or has too often; empty if nothing."""

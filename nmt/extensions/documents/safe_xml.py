@@ -13,7 +13,7 @@ from lxml import etree
 
 from nmt.errors import ArtefactError
 from nmt.extensions.documents.document import damaged
-from nmt.extensions.documents.markers import CLOSING, MARKER, LiteralTag, Markers
+from nmt.extensions.documents.markers import CLOSING, Markers
 
 MAX_DEPTH: Final = 200  # nested elements; lxml refuses 256
 XML_SPACE: Final = "{http://www.w3.org/XML/1998/namespace}space"
@@ -158,25 +158,18 @@ def set_inline_text(element: Any, text: str, markers: Markers) -> None:
     """Replace the content of an element by a text with markers, whose originals are copied."""
     del element[:]
     element.text = None
-    places: list[tuple[Any, str]] = [(element, "")]  # the parent, and what closes the pair as text
-    for index, piece in enumerate(MARKER.split(text)):
-        parent, closing = places[-1]
-        if index % 2 == 0:
-            _append_text(parent, piece)
-        elif piece == CLOSING:
-            places.pop()
-            _append_text(places[-1][0], closing)
+    parents = [element]
+    for kind, part in markers.restored(text):
+        if kind == "text":
+            _append_text(parents[-1], part)
+        elif kind == "open":
+            parents.append(etree.SubElement(parents[-1], part.tag, part.attrib, part.nsmap))
+        elif kind == "close":
+            parents.pop()
         else:
-            original, is_pair = markers.original(piece), piece.startswith("<g")
-            if isinstance(original, LiteralTag):
-                _append_text(parent, original.opening)
-                places += [(parent, original.closing)] if is_pair else []
-            elif is_pair:
-                places.append((etree.SubElement(parent, original.tag, original.attrib, original.nsmap), ""))
-            else:
-                inner = copy.deepcopy(original)
-                inner.tail = None
-                parent.append(inner)
+            inner = copy.deepcopy(part)
+            inner.tail = None
+            parents[-1].append(inner)
 
 
 def _append_text(element: Any, text: str) -> None:

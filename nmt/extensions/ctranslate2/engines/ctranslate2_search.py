@@ -1,11 +1,13 @@
 """CTranslate2 as an engine: what it refuses, and the export of a model that it searches."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, cast
 
 from nmt import register
-from nmt.engines.base import Engine, EngineRequest
+from nmt.engines.base import Engine, EngineRequest, engines
 from nmt.engines.torch_engine import has_torch
 from nmt.errors import quoted
 from nmt.extensions.ctranslate2 import CTRANSLATE2_KIND
@@ -36,6 +38,8 @@ class CTranslate2Search(Engine):
             return "it does not share lines with other processes"
         if reason := refusal(options, request.search, len(request.folders)):
             return reason
+        if is_export and request.phrase_search is not request.search:
+            return "phrases that a translation must contain need our own search"
         if is_export:
             return "--shortlist is for models" if options.shortlist is not None else ""
         if options.engine == AUTO_ENGINE and list(request.kinds) != ["model"] and has_torch():
@@ -58,5 +62,7 @@ class CTranslate2Search(Engine):
         export = cached_export(folder, quantization, options.shortlist, options.threads)
         if not has_torch():
             return CTranslate2Engine(export, options, request.search)
-        open_torch = request.opener("torch", replicas=1)
-        return CTranslate2Engine(export, options, request.search, open_torch, request.takes_phrases)
+        of_torch = replace(request, options=replace(options, engine="torch", replicas=1))
+        open_torch = partial(engines()["torch"].open, of_torch)
+        takes_phrases = getattr(request.phrase_search.options, "takes_phrases", False)
+        return CTranslate2Engine(export, options, request.search, open_torch, takes_phrases)

@@ -18,9 +18,9 @@ from lxml import etree
 
 from nmt import register
 from nmt.errors import ArtefactError
-from nmt.extensions.documents.document import Unit, UnitFormat, damaged
+from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged
 from nmt.extensions.documents.formats.options import DocumentOptions
-from nmt.extensions.documents.markers import CLOSING, MARKER, LiteralTag, Markers, has_words
+from nmt.extensions.documents.markers import CLOSING, LiteralTag, Markers, has_words
 from nmt.extensions.documents.safe_xml import XML_SPACE, XmlFile
 from nmt.formats.base import Languages
 
@@ -71,7 +71,7 @@ class Container(NamedTuple):
     base: RunFormat
 
 
-class DocxDocument:
+class DocxDocument(UnitDocument):
     """A document of Word. Raises InputError if it is damaged, ArtefactError if it is hostile."""
 
     def __init__(self, content: bytes, place: str) -> None:
@@ -105,7 +105,7 @@ class DocxDocument:
                     raise ArtefactError(f"{part}: {info.file_size:,} bytes; at most {MAX_PART_BYTES:,}")
                 yield info.filename, XmlFile(archive.read(info), "DOCX", part)
 
-    def units(self, languages: Languages, retranslate: bool) -> list[Unit]:
+    def units(self, languages: Languages) -> list[Unit]:
         """Every paragraph with words, since a document holds one language."""
         units, number = [], 0
         for file in self._parts.values():
@@ -248,30 +248,21 @@ def _add_run(parent: Any, format: RunFormat) -> Any:
 
 def _append(paragraph: Any, base: RunFormat, text: str, markers: Markers) -> None:
     """Append a text with markers to a paragraph, as runs."""
-    places: list[tuple[Any, RunFormat, str]] = [
-        (paragraph, base, "")
-    ]  # parent, format, and what closes the pair as text
-    for index, piece in enumerate(MARKER.split(text)):
-        parent, format, closing = places[-1]
-        if index % 2 == 0:
-            _append_runs(parent, format, piece)
-        elif piece == CLOSING:
+    places: list[tuple[Any, RunFormat]] = [(paragraph, base)]
+    for kind, part in markers.restored(text):
+        parent, format = places[-1]
+        if kind == "text":
+            _append_runs(parent, format, part)
+        elif kind == "close":
             places.pop()
-            _append_runs(*places[-1][:2], closing)
+        elif isinstance(part, Container):
+            places.append((_add_container(parent, part.element), part.base))
+        elif isinstance(part, RunFormat):
+            places.append((parent, part))
+        elif isinstance(part, Item):
+            _add_run(parent, part.format).append(part.element)
         else:
-            original = markers.original(piece)
-            is_pair = piece.startswith("<g")
-            if isinstance(original, Container):
-                places.append((_add_container(parent, original.element), original.base, ""))
-            elif isinstance(original, RunFormat):
-                places.append((parent, original, ""))
-            elif isinstance(original, LiteralTag):
-                _append_runs(parent, format, original.opening)
-                places += [(parent, format, original.closing)] if is_pair else []
-            elif isinstance(original, Item):
-                _add_run(parent, original.format).append(original.element)
-            else:
-                parent.append(original)
+            parent.append(part)
 
 
 def _append_runs(parent: Any, format: RunFormat, text: str) -> None:
@@ -292,5 +283,4 @@ def _append_runs(parent: Any, format: RunFormat, text: str) -> None:
 class DocxFormat(UnitFormat):
     """Documents of Word: the paragraphs of each part with text."""
 
-    def parse(self, content: bytes, place: str) -> DocxDocument:
-        return DocxDocument(content, place)
+    document = DocxDocument

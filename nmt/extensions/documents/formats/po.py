@@ -10,7 +10,7 @@ from translate.storage import pypo
 
 from nmt import register
 from nmt.errors import InputError
-from nmt.extensions.documents.document import Unit, UnitFormat, damaged, warn_of_language
+from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged, warn_of_language
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import WRITTEN_TAG, Markers
 from nmt.extensions.texts.markup import PLACEHOLDER
@@ -29,7 +29,7 @@ MAX_ACCELERATED_CHARACTERS: Final = 200
 MAX_PLURAL_FORMS: Final = 6  # of Arabic
 
 
-class PoDocument:
+class PoDocument(UnitDocument):
     """A PO file, or a template (POT). Raises InputError if it is damaged, or not in the encoding that its header names."""
 
     def __init__(self, content: bytes, place: str) -> None:
@@ -51,7 +51,7 @@ class PoDocument:
         if len(MESSAGE.findall(content.removeprefix(BOM))) != sum(bool(entry.msgid) for entry in self._store.units):
             raise damaged(place, "PO", "its last message has no msgstr")  # the library leaves such a message out
 
-    def units(self, languages: Languages, retranslate: bool) -> list[Unit]:
+    def units(self, languages: Languages) -> list[Unit]:
         """The messages without a translation; of those with plural forms, a unit for each form that lacks one."""
         header = self._store.parseheader()
         warn_of_language(self._place, "target", header.get("Language"), languages.target)
@@ -65,7 +65,7 @@ class PoDocument:
         for entry in self._store.unit_iter():
             if not entry.istranslatable():
                 continue
-            done = [] if retranslate else _translations(entry)
+            done = [] if self.retranslate else _translations(entry)
             if entry.hasplural():
                 for form in range(num_forms):
                     if not any(done[form : form + 1]):
@@ -181,5 +181,4 @@ def insert_accelerator(text: str, marker: str, key: str) -> str:
 class PoFormat(UnitFormat):
     """PO files and templates of gettext; translations are marked fuzzy."""
 
-    def parse(self, content: bytes, place: str) -> PoDocument:
-        return PoDocument(content, place)
+    document = PoDocument

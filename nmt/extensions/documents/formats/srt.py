@@ -6,7 +6,7 @@ from typing import Final
 
 from nmt import register
 from nmt.errors import InputError
-from nmt.extensions.documents.document import Unit, UnitFormat, damaged
+from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import WRITTEN_TAG, Markers, has_words
 from nmt.formats.base import Languages
@@ -20,18 +20,26 @@ _WORD: Final = re.compile(rf"(?:{WRITTEN_TAG.pattern}|\S)+")  # a space inside a
 DASH: Final = re.compile(r"\s*(?:<[^<>]+>)*\s*[-–—]\s*(?=\D)")  # begins what another person says
 
 
-class SrtDocument:
-    """Subtitles.
+class SrtDocument(UnitDocument):
+    """Subtitles. Raises InputError unless they are UTF-8 and each timing line can be read."""
 
-    lines: of the file, a CR before LF kept
-    cues: (first line, end) of the text of each cue
-    """
-
-    def __init__(self, lines: list[str], cues: list[tuple[int, int]]) -> None:
-        self._cues = cues
+    def __init__(self, content: bytes, place: str) -> None:
+        try:
+            lines = content.decode().split("\n")  # a CR before LF is kept
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise InputError(f"{place}:{line}: not UTF-8 (convert the subtitles to UTF-8)") from None
+        self._cues: list[tuple[int, int]] = []  # first line and end of the text of each
+        for number, text in enumerate(lines):
+            if TIMING.match(text.removeprefix(BOM.decode())):
+                self._cues.append((number + 1, _end_of_text(lines, number + 1)))
+            elif BROKEN_TIMING.match(text):
+                raise damaged(place, "SRT", f"a timing line reads '{text.strip()}'", number + 1)
+        if not self._cues and content.strip(b"\xef\xbb\xbf \r\n"):
+            raise damaged(place, "SRT", "it has no timing line")
         self._blocks = [[line] for line in lines]  # a translation stands at the first line of its cue
 
-    def units(self, languages: Languages, retranslate: bool) -> list[Unit]:
+    def units(self, languages: Languages) -> list[Unit]:
         """Every cue with words, since subtitles hold one language."""
         units = [self._unit(first, end) for first, end in self._cues if first < end]
         return [unit for unit in units if has_words(unit.text)]
@@ -60,24 +68,6 @@ class SrtDocument:
     def content(self) -> bytes:
         """The file, in UTF-8."""
         return "\n".join(line for block in self._blocks for line in block).encode()
-
-
-def read_subtitles(content: bytes, place: str) -> SrtDocument:
-    """Read subtitles. Raises InputError unless they are UTF-8 and each timing line can be read."""
-    try:
-        lines = content.decode().split("\n")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{place}:{line}: not UTF-8 (convert the subtitles to UTF-8)") from None
-    cues: list[tuple[int, int]] = []
-    for number, text in enumerate(lines):
-        if TIMING.match(text.removeprefix(BOM.decode())):
-            cues.append((number + 1, _end_of_text(lines, number + 1)))
-        elif BROKEN_TIMING.match(text):
-            raise damaged(place, "SRT", f"a timing line reads '{text.strip()}'", number + 1)
-    if not cues and content.strip(b"\xef\xbb\xbf \r\n"):
-        raise damaged(place, "SRT", "it has no timing line")
-    return SrtDocument(lines, cues)
 
 
 def _end_of_text(lines: list[str], first: int) -> int:
@@ -133,5 +123,4 @@ def _width(text: str) -> int:
 class SrtFormat(UnitFormat):
     """SubRip subtitles: the lines of each cue."""
 
-    def parse(self, content: bytes, place: str) -> SrtDocument:
-        return read_subtitles(content, place)
+    document = SrtDocument

@@ -7,7 +7,7 @@ from typing import Any, Final
 from lxml import etree
 
 from nmt import register
-from nmt.extensions.documents.document import Unit, UnitFormat, damaged, is_language, warn_of_language
+from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged, is_language, warn_of_language
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import Markers
 from nmt.extensions.documents.safe_xml import (
@@ -29,7 +29,7 @@ from nmt.version import __version__
 TMX_PAIRS: Final = {"hi"}  # inline elements with text; the others hold codes of the original format
 
 
-class TmxDocument(XmlFile):
+class TmxDocument(XmlFile, UnitDocument):
     """A translation memory."""
 
     def __init__(self, content: bytes, place: str) -> None:
@@ -37,7 +37,7 @@ class TmxDocument(XmlFile):
         if local_name(self.root) != "tmx":
             raise damaged(place, "TMX", f"the root element is <{local_name(self.root)}>")
 
-    def units(self, languages: Languages, retranslate: bool) -> list[Unit]:
+    def units(self, languages: Languages) -> list[Unit]:
         """The units with a variant in the source language and none in the target language."""
         header = child(self.root, "header")
         declared = "" if header is None else header.get("srclang", "")
@@ -48,7 +48,7 @@ class TmxDocument(XmlFile):
             source = next((variant for code, variant in variants if is_language(code, [languages.source])), None)
             target = next((variant for code, variant in variants if is_language(code, [languages.target])), None)
             is_translated = target is not None and not is_empty(child(target, "seg"))
-            if source is None or source is target or (is_translated and not retranslate):
+            if source is None or source is target or (is_translated and not self.retranslate):
                 continue
             segment, markers = child(source, "seg"), Markers()
             keep_lines = inherited(segment, XML_SPACE, "default") == "preserve"
@@ -81,5 +81,4 @@ def _variants(element: Any) -> Iterator[tuple[str, Any]]:
 class TmxFormat(UnitFormat):
     """Translation memories, whose units get a variant in the target language."""
 
-    def parse(self, content: bytes, place: str) -> TmxDocument:
-        return TmxDocument(content, place)
+    document = TmxDocument

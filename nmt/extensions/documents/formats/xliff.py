@@ -11,7 +11,7 @@ from typing import Any, Final
 from lxml import etree
 
 from nmt import register
-from nmt.extensions.documents.document import Unit, UnitFormat, damaged, warn_of_language
+from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged, warn_of_language
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import Markers
 from nmt.extensions.documents.safe_xml import (
@@ -34,7 +34,7 @@ XLIFF_PAIRS: Final = {"g", "mrk", "pc"}  # inline elements with text; the others
 UNTRANSLATED: Final = {"new", "needs-translation"}  # states of 1.2 of a target that is a copy of its source
 
 
-class XliffDocument(XmlFile):
+class XliffDocument(XmlFile, UnitDocument):
     """A document of XLIFF."""
 
     def __init__(self, content: bytes, place: str) -> None:
@@ -50,20 +50,20 @@ class XliffDocument(XmlFile):
         if self._is_first:
             self._language_attributes = [(f, "source-language", "target-language") for f in children(root, "file")]
 
-    def units(self, languages: Languages, retranslate: bool) -> list[Unit]:
+    def units(self, languages: Languages) -> list[Unit]:
         """The translatable units, or the segments of those in 2.0, without a target."""
         for element, source, target in self._language_attributes:
             warn_of_language(self._place, "source", element.get(source), languages.source)
             warn_of_language(self._place, "target", element.get(target), languages.target)
         name = "trans-unit" if self._is_first else "segment"
         elements = self.root.iter("{*}" + name)
-        units = [self._unit(element) for element in elements if self._is_open(element, retranslate)]
+        units = [self._unit(element) for element in elements if self._is_open(element)]
         for element, _, target in self._language_attributes if units else ():
             if not element.get(target):
                 element.set(target, languages.target.replace("_", "-"))
         return units
 
-    def _is_open(self, element: Any, retranslate: bool) -> bool:
+    def _is_open(self, element: Any) -> bool:
         """Whether a unit or segment is to be translated."""
         if child(element, "source") is None or inherited(element, "translate", "yes") == "no":
             return False
@@ -72,7 +72,7 @@ class XliffDocument(XmlFile):
             return True
         if self._is_first and element.get("approved") != "yes" and target.get("state") in UNTRANSLATED:
             return True
-        return retranslate
+        return self.retranslate
 
     def _unit(self, element: Any) -> Unit:
         """The unit of an element. The segments of a 1.2 unit that a tool has cut are its lines."""
@@ -129,5 +129,4 @@ def _segments(element: Any) -> list[Any]:
 class XliffFormat(UnitFormat):
     """XLIFF 1.2 and 2.0, with inline elements, segments and states."""
 
-    def parse(self, content: bytes, place: str) -> XliffDocument:
-        return XliffDocument(content, place)
+    document = XliffDocument

@@ -13,8 +13,8 @@ from nmt.extensions.scores.calibration import Reliability, calibrate
 from nmt.extensions.scores.scorings.options import CalibrationOptions
 from nmt.files import json_text
 from nmt.log import log
-from nmt.scorings.base import WINDOW_LINES, PairScorer, Scoring
-from nmt.translate.windows import LineEstimate, pairs
+from nmt.scorings.base import WINDOW_LINES, PairScorer, Scoring, pairs
+from nmt.translate.windows import LineEstimate
 
 
 @register("scoring", "calibration", CalibrationOptions)
