@@ -10,6 +10,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -194,41 +195,39 @@ class Command:
 
     def bases(self, layers: Sequence[Layer]) -> list[Layer]:
         """What stands below files and flags: the preset that the last of them names, and the settings of `base`."""
-        bases = []
+        bases, given = list[Layer](), {key: value for layer in layers for key, value in layer.values.items()}
         names = [PRESET.convert(layer.values["preset"], layer.origin) for layer in layers if "preset" in layer.values]
         if self.kinds and names and names[-1]:
             preset = registry.find_preset(names[-1])
             bases.append(Layer(f"preset {preset.name}", preset.values))
-        given = {key: value for layer in layers for key, value in layer.values.items()}
         if self.base is not None:
-            try:
-                base = self.base(given)
-            except UserError:
-                if not given.get("help"):
-                    raise
-                base = None
-            bases += [base] if base is not None else []
+            with suppress(UserError) if given.get("help") else nullcontext():
+                bases += filter(None, [self.base(given)])
         return bases
 
-    def settings(self, table: OptionTable, bases: Sequence[Layer], files: Sequence[Layer]) -> Settings:
-        """The settings of bases and files. table: of the chosen parts"""
-        settings = Settings()
+    def read(
+        self, files: Sequence[Layer], flags: Mapping[str, Any] = registry.NO_VALUES, argv: Sequence[str] = ()
+    ) -> tuple[OptionTable, Settings]:
+        """The options, and their values of bases and files, not converted yet.
+
+        flags: the values of the command line for the command's own options
+        argv: the command line after the command's name, whose flags choose parts
+        """
+        bases = self.bases([*files, Layer(COMMAND_LINE, flags)])
+        table, settings = option_table(self.name, self.own_groups(), [*bases, *files], argv), Settings()
         for base in bases:
             of_base = option_table(self.name, self.own_groups(), [Layer("the chosen parts", table.chosen), base])
             settings.overlay_base(base, of_base, table.chosen)
         for file in files:
             settings.overlay(file, table)
-        return settings
-
-    def read(self, file: Layer) -> tuple[OptionTable, Settings]:
-        """The options, and their values in a settings file alone, not converted yet."""
-        bases = self.bases([file])
-        table = option_table(self.name, self.own_groups(), [*bases, file])
-        return table, self.settings(table, bases, [file])
+        return table, settings
 
 
 class ShellCommand(TyperCommand):
-    """A command as typer calls it. The chosen parts decide which parameters it has, so its arguments are read twice."""
+    """A command as typer calls it.
+
+    The chosen parts decide which parameters it has, so its arguments are read twice: for its own options, and for all.
+    """
 
     def __init__(self, command: Command) -> None:
         settings = {"help_option_names": HELP, "ignore_unknown_options": True, "allow_extra_args": True}
@@ -258,21 +257,15 @@ class ShellCommand(TyperCommand):
 
     def _read(self, ctx: Any) -> None:
         command = self.command
-        values = self._parse_own(ctx)
+        values, words = self._own_values(ctx)
         if plugins := values.get("plugin", ()):
             for plugin in plugins:
                 registry.load_plugin(plugin)
-            values = self._parse_own(ctx)  # again: a plug-in may bring options
-        groups = command.own_groups()
+            values, words = self._own_values(ctx)  # again: a plug-in may bring options
         files = [file_layer(path, read_toml(Path(path))) for path in values.get("config", ())]
-        bases = command.bases([*files, Layer(COMMAND_LINE, values)])
-        chosen = None
-        while True:  # a part may hold parts, whose names further flags choose
-            self.table = option_table(command.name, groups, [*bases, *files], values)
-            if chosen == (chosen := self.table.chosen):
-                break
+        self.table, self.settings = command.read(files, values, self.argv)
+        if command.kinds:
             values, words = self._parse(ctx, self.table.options, self.table.flags)
-        self.settings = command.settings(self.table, bases, files)
         if values.pop("help", False) and not ctx.resilient_parsing:
             from nmt.cli.help import show_help  # rich takes its time to import
 
@@ -281,11 +274,12 @@ class ShellCommand(TyperCommand):
         self._refuse_unknown(values, words)
         self.settings.overlay(Layer(COMMAND_LINE, values), self.table)
 
-    def _parse_own(self, ctx: Any) -> dict[str, Any]:
-        """The values of the command's own options. The flags of parts are not known yet, and their values look like words."""
-        groups, has_parts = self.command.own_groups(), bool(self.command.kinds)
-        options = [option for option in chain(*groups.values()) if not (option.positional and has_parts)]
-        return self._parse(ctx, options, flags_of(options))[0]
+    def _own_values(self, ctx: Any) -> tuple[dict[str, Any], list[str]]:
+        """See `_parse`; of the command's own options. Not of words where a flag of a part may take them as its values."""
+        options = list(chain(*self.command.own_groups().values()))
+        if self.command.kinds:
+            options = [option for option in options if not option.positional]
+        return self._parse(ctx, options, flags_of(options))
 
     def _parse(
         self, ctx: Any, options: Sequence[Option], flags: Mapping[str, Flag]

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from nmt.artefact import MANIFEST
 from nmt.cli.command import texts_of
 from nmt.cli.parameters import FLAG
 from nmt.cli.settings import Layer
 from nmt.errors import UserError, quoted
-from nmt.options import COMMAND_LINE, flag_of
+from nmt.options import flag_of
 from nmt.storages.base import text_exists
 from nmt.text.corpus import text_name
 
@@ -28,41 +27,15 @@ PAIR_IN_NAME: Final = re.compile(r"(?:.*[._])?([a-z]{2,3})-([a-z]{2,3})")  # eur
 TRAINING_FILES: Final = ("train", "train_tsv", "source", "target")  # options that name them
 
 
-def corpus_or_data(given: Mapping[str, Any]) -> Layer | None:
-    """The settings that the words of `nmt doctor` stand for: prepared data, or a corpus. given: all other settings"""
-    words = _words(given)
-    if len(words) == 1:
-        path, languages = Path(words[0]), _languages(given)
-        is_data = (path / MANIFEST).exists() or not (text_exists(path) or _files_of(path) or all(languages))
-        if is_data or (path.is_dir() and not _files_of(path)):
-            return Layer(COMMAND_LINE, {"data": words[0]})
-    return _corpus(words, given, needs_direction=False) if words else None
+def named_corpus(given: Mapping[str, Any], needs_direction: bool = True) -> Layer | None:
+    """The settings that the words of a command stand for; None without words.
 
-
-def undirected_corpus(given: Mapping[str, Any]) -> Layer | None:
-    """The settings that the words of `nmt clean` stand for. given: all other settings"""
-    words = _words(given)
-    return _corpus(words, given, needs_direction=False) if words else None
-
-
-def training_corpus(given: Mapping[str, Any]) -> Layer | None:
-    """The settings that the words of `nmt prepare` stand for. given: all other settings"""
-    words = _words(given)
-    return _corpus(words, given, needs_direction=True) if words else None
-
-
-def _words(given: Mapping[str, Any]) -> Sequence[str]:
-    """The words; none where one is a flag that the command does not have, which is an error already."""
-    words = texts_of(given.get("corpus"))
-    return () if any(map(FLAG.match, words)) else words
-
-
-def _languages(given: Mapping[str, Any]) -> list[str | None]:
-    return [given.get(f"{side}_lang") for side in ("source", "target")]
-
-
-def _corpus(words: Sequence[str], given: Mapping[str, Any], needs_direction: bool) -> Layer:
-    """The settings that name a corpus. Raises UserError where a flag sets one of them too, which would replace the words."""
+    given: all other settings
+    needs_direction: whether one word is not enough where nothing says which language is the source
+    Raises UserError where the words name no corpus, and where a flag sets one of the settings too.
+    """
+    if not (words := corpus_words(given)):
+        return None
     layer = _found(words, given, needs_direction)
     if twice := next((name for name in TRAINING_FILES if name in layer.values and name in given), None):
         named, flag = " ".join(map(quoted, words)), flag_of(twice)
@@ -72,14 +45,17 @@ def _corpus(words: Sequence[str], given: Mapping[str, Any], needs_direction: boo
     return layer
 
 
-def _found(words: Sequence[str], given: Mapping[str, Any], needs_direction: bool) -> Layer:
-    """The files that some words name, and their languages unless these are given.
+def corpus_words(given: Mapping[str, Any]) -> Sequence[str]:
+    """The words; none where one is a flag that the command does not have, which is an error already."""
+    words = texts_of(given.get("corpus"))
+    return () if any(map(FLAG.match, words)) else words
 
-    needs_direction: whether one word is not enough where nothing says which language is the source
-    Raises UserError for words that name no corpus, with those that would.
-    """
+
+def _found(words: Sequence[str], given: Mapping[str, Any], needs_direction: bool) -> Layer:
+    """The files that some words name, and their languages unless these are given."""
     named = " ".join(map(quoted, words))
-    languages, exist = _languages(given), [text_exists(Path(word)) for word in words]
+    languages = [given.get(f"{side}_lang") for side in ("source", "target")]
+    exist = [text_exists(Path(word)) for word in words]
     if len(words) == 1 and all(exist) and not Path(words[0]).is_dir():
         return _one_file(Path(words[0]), languages)
     of_names = [_language(Path(word)) for word in words]
@@ -110,7 +86,9 @@ def _one_file(path: Path, languages: Sequence[str | None]) -> Layer:
             raise UserError(f"{quoted(path)}: add the languages of its columns, --source-lang en --target-lang de")
         return Layer(ORIGIN, {"train_tsv": [str(path)]})
     stem = text_name(path).removesuffix(f".{_language(path)}")
-    others = [str(other) for language, other in _files_of(path.with_name(stem)).items() if language != _language(path)]
+    others = [
+        str(other) for language, other in corpus_files(path.with_name(stem)).items() if language != _language(path)
+    ]
     example = shlex.join([str(path), others[0] if len(others) == 1 else "OTHER"])
     raise UserError(f"{quoted(path)}: only one file of a corpus, which has two (name both: {quoted(example)})")
 
@@ -124,7 +102,7 @@ def _of_files(files: Sequence[str], languages: Sequence[str | None]) -> Layer:
 
 def _prefix(prefix: str, given: Sequence[str | None], needs_direction: bool) -> Layer:
     """The two files whose names are a prefix and a language. given: the languages of source and target, if they are"""
-    files = _files_of(Path(prefix))
+    files = corpus_files(Path(prefix))
     listed = ", ".join(quoted(file) for file in files.values())
     if not Path(prefix).name:
         raise UserError(f"'{quoted(prefix)}' names no file (name the two files of a corpus, source first)")
@@ -152,7 +130,7 @@ def _prefix(prefix: str, given: Sequence[str | None], needs_direction: bool) -> 
     return _of_files([str(files[language]) for language in pair], pair)
 
 
-def _files_of(prefix: Path) -> dict[str, Path]:
+def corpus_files(prefix: Path) -> dict[str, Path]:
     """The files whose names are a prefix, a language and perhaps the ending of a compression, by language."""
     files: dict[str, Path] = {}
     if not prefix.name:  # of the working directory

@@ -132,3 +132,14 @@ def spread_values(argv: Sequence[str], flags: Mapping[str, Flag], greedy: bool, 
         for value in values if option.count is None else [",".join(values)]:
             result += [spelling, value]
     return [*result, *words]
+
+
+def flag_values(argv: Sequence[str], spellings: Container[str]) -> list[str]:
+    """The values that a command line gives for one flag, which takes one word, before the other flags are known."""
+    before = argv[: argv.index("--")] if "--" in argv else argv
+    values = []
+    for word, following in zip_longest(before, before[1:], fillvalue="-"):
+        spelling, equals, value = word.partition("=")
+        if spelling in spellings and (equals or not FLAG.match(following)):
+            values.append(value if equals else following)
+    return values

@@ -5,7 +5,7 @@ from typing import Any
 
 from nmt import opt, options_class
 from nmt.cli.command import Command, print_json
-from nmt.cli.corpora import CORPUS_HELP, training_corpus
+from nmt.cli.corpora import CORPUS_HELP, named_corpus
 from nmt.cli.tables import table_lines
 from nmt.data.options import PrepareOptions
 from nmt.data.prepare import prepare
@@ -60,4 +60,4 @@ def _pairs_line(row: dict[str, Any]) -> str:
     return "; ".join(filter(None, [counts, *notes]))
 
 
-COMMAND = Command("prepare", PrepareCommandOptions, run, positional=("corpus...",), base=training_corpus, group="text")
+COMMAND = Command("prepare", PrepareCommandOptions, run, positional=("corpus...",), base=named_corpus, group="text")

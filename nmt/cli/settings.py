@@ -1,13 +1,14 @@
 """The options of a command and of its chosen parts, and their values: of a preset, of settings files and of flags."""
 
 from collections import defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from nmt import registry
-from nmt.cli.parameters import Flag, flags_of
+from nmt.cli.parameters import Flag, flag_values, flags_of
 from nmt.errors import UserError, quoted, unknown
 from nmt.options import REQUIRED, Option, flag_of, to_toml, toml_line
 
@@ -39,21 +40,24 @@ class OptionTable:
     """The options of a command and of its chosen parts.
 
     groups: options by heading of --help: the command's own, and those of each part
-    flags: the flags by spelling
-    ambiguous: the options that a spelling fits, if they belong to several parts
+    claims: what each spelling of a flag may mean: several options if it belongs to several parts
     taken: the names of the command's own options; a key that begins with one of them leaves out no kind
     chosen: the names of the chosen parts and of those within them, by path
     """
 
     groups: Mapping[str, Sequence[Option]]
-    flags: Mapping[str, Flag]
-    ambiguous: Mapping[str, Sequence[Option]]
+    claims: Mapping[str, Sequence[Flag]]
     taken: frozenset[str]
     chosen: Mapping[str, str]
 
     @property
     def options(self) -> list[Option]:
         return [option for group in self.groups.values() for option in group]
+
+    @cached_property
+    def flags(self) -> Mapping[str, Flag]:
+        """The flags that mean one option, by spelling."""
+        return {spelling: found[0] for spelling, found in self.claims.items() if len(found) == 1}
 
     def find(self, key: str) -> Option | None:
         """The option of a key, with or without the kind at its front. UserError where several parts have it."""
@@ -72,51 +76,58 @@ def setting_keys(option: Option, taken: Container[str]) -> list[str]:
 
 
 def option_table(
-    command: str,
-    own: Mapping[str, Sequence[Option]],
-    layers: Sequence[Layer],
-    given: Mapping[str, Any] = registry.NO_VALUES,
+    command: str, own: Mapping[str, Sequence[Option]], layers: Sequence[Layer], argv: Sequence[str] = ()
 ) -> OptionTable:
     """The options of a command and of its chosen parts.
 
     own: the command's own options by heading; the parts stand before the last of them
-    layers: presets and settings files; the last one that names a part chooses it, unless the command line does
-    given: the values of the command line by path key
+    layers: presets and settings files; the last one that names a part chooses it, unless a flag of the command line does
+    argv: the command line after the command's name
     Raises UserError where two options of one owner have one spelling.
     """
     own_options = [option for group in own.values() for option in group]
     taken, flags = frozenset(option.name for option in own_options), flags_of(own_options, f"nmt {command}")
 
     def choice(option: Option) -> str:
-        keys = setting_keys(option, taken)
+        keys, spellings = setting_keys(option, taken), flags_of([option], taken=taken)
         names = [layer.values[key] for layer in layers for key in reversed(keys) if key in layer.values]
-        return str(given.get(option.path_key, [option.default, *names][-1]))
+        words = flag_values(argv, {flag for flag in spellings if not option.path or flag not in flags})
+        return str([option.default, *names, *words][-1])
 
-    chosen: dict[str, str] = {}
-    parts = defaultdict[str, list[Option]](list)  # by heading: `criterion.decoder sampling`
-    for chooser in filter(lambda option: option.kind, own_options):
+    parts, chosen = _options_of_parts(own_options, choice)
+    claims = _claims(parts, {*flags, *HELP}, taken)
+    for option in chain(*parts.values()):
+        short = option.path_key.partition(".")[2]
+        spellings = [flag_of(short), *([flag_of(f"no_{short}")] if option.type is bool else [])]
+        if all([flag.option for flag in claims.get(spelling, ())] == [option] for spelling in spellings):
+            option.key = short
+    *first, last = own
+    groups = {**{heading: own[heading] for heading in first}, **parts, last: own[last]}
+    return OptionTable(groups, {spelling: [flag] for spelling, flag in flags.items()} | claims, taken, chosen)
+
+
+def _options_of_parts(
+    own: Sequence[Option], choice: Callable[[Option], str]
+) -> tuple[dict[str, list[Option]], dict[str, str]]:
+    """The options of the chosen parts by heading, `criterion.decoder sampling`; and the names of these parts by path."""
+    parts, chosen = defaultdict[str, list[Option]](list), dict[str, str]()
+    for chooser in filter(lambda option: option.kind, own):
         chosen[chooser.name] = choice(chooser)
         for option in registry.options_within(chooser.kind, chosen[chooser.name], choice, chooser.name):
             parts[f"{option.path} {chosen[option.path]}"].append(option)
             if option.kind:
                 chosen[option.path_key] = choice(option)
+    return parts, chosen
 
+
+def _claims(parts: Mapping[str, Sequence[Option]], own: Container[str], taken: Container[str]) -> dict[str, list[Flag]]:
+    """What each spelling of a flag may mean among the options of some parts. own: the spellings that mean something else"""
     claims = defaultdict[str, list[Flag]](list)
     for heading, options in parts.items():
         for spelling, flag in flags_of(options, heading, taken).items():
-            if spelling not in (*flags, *HELP):
+            if spelling not in own:
                 claims[spelling].append(flag)
-    for option in chain(*parts.values()):
-        short = option.path_key.partition(".")[2]
-        name = short.replace("_", "-")
-        spellings = [f"--{name}", f"--no-{name}"] if option.type is bool else [f"--{name}"]
-        if all([flag.option for flag in claims[spelling]] == [option] for spelling in spellings):
-            option.key = short
-    unique = {spelling: found[0] for spelling, found in claims.items() if len(found) == 1}
-    ambiguous = {spelling: [flag.option for flag in found] for spelling, found in claims.items() if len(found) > 1}
-    *first, last = own
-    groups = {**{heading: own[heading] for heading in first}, **parts, last: own[last]}
-    return OptionTable(groups, flags | unique, ambiguous, taken, chosen)
+    return claims
 
 
 @dataclass

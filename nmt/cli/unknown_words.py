@@ -21,8 +21,8 @@ def unknown_flag(command: str, word: str, words: Sequence[str], table: OptionTab
     if error := _flag_of_peers(command, words):
         return error
     flag = _flag_in(word)
-    if flag in table.ambiguous:
-        flags = " or ".join(flag_of(option.path_key) for option in table.ambiguous[flag])
+    if len(claims := table.claims.get(flag, ())) > 1:
+        flags = " or ".join(flag_of(claim.option.path_key) for claim in claims)
         return UserError(f"flag '{flag}' is ambiguous (write {flags})")
     if inner := [option.flag for option in table.options if "." in option.path and flag in option.spellings()]:
         return UserError(f"unknown flag '{flag}' (write {' or '.join(inner)})")

@@ -157,7 +157,7 @@ class Sweep:
             origin = _origin(self.path, name)
             given = {"output": "-", **({"model": "-"} if name == "translate" and "train" in trial.settings else {})}
             command = COMMAND_OF_TABLE[name]
-            table, values = command.read(Layer(origin, {**settings, **given}))
+            table, values = command.read([Layer(origin, {**settings, **given})])
             values.convert(table.options)
             try:
                 options[name], parts = command.make_options(table, values)
@@ -201,7 +201,7 @@ def read_sweep(path: str) -> Sweep:
 
 def _table(origin: str, name: str, settings: Mapping[str, Any]) -> OptionTable:
     """The options of a command with the parts that these settings choose."""
-    return COMMAND_OF_TABLE[name].read(file_layer(origin, settings))[0]
+    return COMMAND_OF_TABLE[name].read([file_layer(origin, settings)])[0]
 
 
 def _part_tables(

@@ -1,9 +1,10 @@
 """`nmt clean`: remove the faulty pairs of a parallel corpus, rule by rule."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from nmt.cli.command import Command, print_json, print_lines
-from nmt.cli.corpora import CORPUS_HELP, undirected_corpus
+from nmt.cli.corpora import CORPUS_HELP, named_corpus
 from nmt.cli.tables import table_lines
 from nmt.errors import quoted
 from nmt.extensions.doctor.clean import CleanOptions, CleanReport, clean_corpus
@@ -49,4 +50,11 @@ def _lines(report: CleanReport) -> Iterator[str]:
         yield from (f"    {quoted(example.place)}: {example.text}" for example in report.examples.get(rule, ()))
 
 
-COMMAND = Command("clean", CleanCommandOptions, run, positional=("corpus...",), base=undirected_corpus, group="text")
+COMMAND = Command(
+    "clean",
+    CleanCommandOptions,
+    run,
+    positional=("corpus...",),
+    base=partial(named_corpus, needs_direction=False),
+    group="text",
+)

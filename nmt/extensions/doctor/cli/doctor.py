@@ -1,12 +1,14 @@
 """`nmt doctor`: find the faults of a parallel corpus."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from nmt.artefact import MANIFEST
 from nmt.cli.command import Command, print_json, print_lines
-from nmt.cli.corpora import CORPUS_HELP, corpus_or_data
+from nmt.cli.corpora import CORPUS_HELP, corpus_files, corpus_words, named_corpus
+from nmt.cli.settings import Layer
 from nmt.cli.tables import table_lines
 from nmt.errors import ArtefactError, InputError, quoted
 from nmt.extensions.doctor.doctor import DoctorOptions, DoctorReport, SetReport, doctor
@@ -15,7 +17,8 @@ from nmt.extensions.watch.pictures.figures import Bars, bar_chart, check_matplot
 from nmt.extensions.watch.pictures.page import html_page, html_table
 from nmt.files import write_output
 from nmt.log import log
-from nmt.options import opt, options_class
+from nmt.options import COMMAND_LINE, opt, options_class
+from nmt.storages.base import text_exists
 
 HEADER = ("severity", "set", "side", "what", "count", "share")
 
@@ -136,6 +139,17 @@ def _page(report: DoctorReport) -> str:
         bar_chart(_title(examined, name), bars) for examined in report.sets for name, bars in examined.lengths.items()
     ]
     return html_page("nmt doctor", [*sizes, table, *charts])
+
+
+def corpus_or_data(given: Mapping[str, Any]) -> Layer | None:
+    """The settings that the words stand for: prepared data, or a corpus. given: all other settings"""
+    words = corpus_words(given)
+    if len(words) == 1:
+        path, files = Path(words[0]), corpus_files(Path(words[0]))
+        is_corpus = text_exists(path) or files or (given.get("source_lang") and given.get("target_lang"))
+        if (path / MANIFEST).exists() or not is_corpus or (path.is_dir() and not files):
+            return Layer(COMMAND_LINE, {"data": words[0]})
+    return named_corpus(given, needs_direction=False)
 
 
 COMMAND = Command(
