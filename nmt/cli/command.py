@@ -1,6 +1,6 @@
-"""A command: its own options, the kinds of parts it takes, and one call that a notebook could make.
+"""A command: its own options, the kinds of components it takes, and one call that a notebook could make.
 
-Flags are made from options classes, so that a flag, a TOML key and a saved key have one spelling. Which parts are chosen
+Flags are made from options classes, so that a flag, a TOML key and a saved key have one spelling. Which components are chosen
 decides which flags there are: `nmt train --model rnnsearch --help` shows rnnsearch's.
 """
 
@@ -46,7 +46,7 @@ class CommonOptions:
     config: tuple[str, ...] = opt(
         (), "TOML file of settings; a later file wins over an earlier, a flag over both", aliases=("c",)
     )
-    plugin: tuple[str, ...] = opt((), "Python file or module that registers parts", aliases=("user-dir",))
+    plugin: tuple[str, ...] = opt((), "Python file or module that registers components", aliases=("user-dir",))
     dump_config: bool = opt(False, "print the settings as TOML, each with its origin, and stop")
     quiet: bool = opt(False, "write only warnings and errors to stderr", aliases=("q",))
     verbose: bool = opt(False, "also write details to stderr: the search with its options, device, batch sizes")
@@ -77,11 +77,11 @@ def texts_of(value: Any) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class Parts:
-    """The chosen parts of a command.
+    """The chosen components of a command.
 
-    by_kind: each part with its options
+    by_kind: each component with its options
     argv: the command line after the command's name
-    taken: the names of the command's own options, which no key of a part begins with
+    taken: the names of the command's own options, which no key of a component begins with
     given: the path keys of all options that a preset, a model, a settings file or a flag sets; the others have defaults
     """
 
@@ -91,11 +91,11 @@ class Parts:
     given: frozenset[str] = frozenset()
 
     def build(self, kind: str, *context: Any) -> Any:
-        """The object of the chosen part of a kind; see `registry.build`."""
+        """The object of the chosen component of a kind; see `registry.build`."""
         return registry.build(self.by_kind[kind], *context)
 
     def as_dict(self, *kinds: str) -> dict[str, Any]:
-        """The settings of the parts of some kinds, or of all, by the shortest keys that are unambiguous among them."""
+        """The settings of the components of some kinds, or of all, by the shortest keys that are unambiguous among them."""
         values: dict[str, Any] = {}
         for kind in kinds or self.by_kind:
             values |= {kind: self.by_kind[kind].name}
@@ -113,7 +113,7 @@ class Command:
     run: called with an options object, and with Parts when the command has kinds; returns an exit code or None. Its
         docstring is the help
     group: the heading of `nmt --help` that lists it, a key of nmt.cli.commands.GROUPS
-    kinds: the kinds of parts whose flags it takes
+    kinds: the kinds of components whose flags it takes
     positional: names of options that words without a flag give too, in order; `NAME...` takes all that remain. Such words
         name what the command works on: files of text, data, runs or models. Output and settings have flags alone
     more_words: what to write in place of a word too many, for its error
@@ -143,14 +143,14 @@ class Command:
         return " ".join((self.run.__doc__ or "").split())
 
     def own_groups(self) -> dict[str, list[Option]]:
-        """The options that do not belong to a part, by heading of --help."""
+        """The options that do not belong to a component, by heading of --help."""
         kinds = [
             Option(kind, str, DEFAULTS[kind], f"{kind} by name (nmt list {kind})", ALIASES.get(kind, ()), kind=kind)
             for kind in self.kinds
         ]
         return {
             "Options": options_of(self.options, positional=self.positional),
-            "Parts": [*kinds, PRESET] if kinds else [],
+            "Components": [*kinds, PRESET] if kinds else [],
             "Common": options_of(CommonOptions),
         }
 
@@ -173,7 +173,7 @@ class Command:
         return (self.run(options, parts) if self.kinds else self.run(options)) or 0
 
     def make_options(self, table: OptionTable, settings: Settings, argv: Sequence[str] = ()) -> tuple[Any, Parts]:
-        """The options object, and the chosen parts.
+        """The options object, and the chosen components.
 
         settings: converted
         argv: the command line after the command's name, for errors
@@ -211,10 +211,10 @@ class Command:
         return bases
 
     def settings(self, table: OptionTable, bases: Sequence[Layer], files: Sequence[Layer]) -> Settings:
-        """The settings of bases and files. table: of the chosen parts"""
+        """The settings of bases and files. table: of the chosen components"""
         settings = Settings()
         for base in bases:
-            of_base = option_table(self.name, self.own_groups(), [Layer("the chosen parts", table.chosen), base])
+            of_base = option_table(self.name, self.own_groups(), [Layer("the chosen components", table.chosen), base])
             settings.overlay_base(base, of_base, table.chosen)
         for file in files:
             settings.overlay(file, table)
@@ -228,7 +228,7 @@ class Command:
 
 
 class ShellCommand(TyperCommand):
-    """A command as typer calls it. The chosen parts decide which parameters it has, so its arguments are read twice."""
+    """A command as typer calls it. The chosen components decide which parameters it has, so its arguments are read twice."""
 
     def __init__(self, command: Command) -> None:
         settings = {"help_option_names": HELP, "ignore_unknown_options": True, "allow_extra_args": True}
@@ -267,7 +267,7 @@ class ShellCommand(TyperCommand):
         files = [file_layer(path, read_toml(Path(path))) for path in values.get("config", ())]
         bases = command.bases([*files, Layer(COMMAND_LINE, values)])
         chosen = None
-        while True:  # a part may hold parts, whose names further flags choose
+        while True:  # a component may hold components, whose names further flags choose
             self.table = option_table(command.name, groups, [*bases, *files], values)
             if chosen == (chosen := self.table.chosen):
                 break
@@ -282,7 +282,7 @@ class ShellCommand(TyperCommand):
         self.settings.overlay(Layer(COMMAND_LINE, values), self.table)
 
     def _parse_own(self, ctx: Any) -> dict[str, Any]:
-        """The values of the command's own options. The flags of parts are not known yet, and their values look like words."""
+        """The values of the command's own options. Flags of components are not known yet; their values look like words."""
         groups, has_parts = self.command.own_groups(), bool(self.command.kinds)
         options = [option for option in chain(*groups.values()) if not (option.positional and has_parts)]
         return self._parse(ctx, options, flags_of(options))[0]

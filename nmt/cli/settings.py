@@ -1,4 +1,4 @@
-"""The options of a command and of its chosen parts, and their values: of a preset, of settings files and of flags."""
+"""The options of a command and of its chosen components, and their values: of a preset, of settings files and of flags."""
 
 from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
@@ -36,13 +36,13 @@ def file_layer(path: str, values: Mapping[str, Any]) -> Layer:
 
 @dataclass(frozen=True)
 class OptionTable:
-    """The options of a command and of its chosen parts.
+    """The options of a command and of its chosen components.
 
-    groups: options by heading of --help: the command's own, and those of each part
+    groups: options by heading of --help: the command's own, and those of each component
     flags: the flags by spelling
-    ambiguous: the options that a spelling fits, if they belong to several parts
+    ambiguous: the options that a spelling fits, if they belong to several components
     taken: the names of the command's own options; a key that begins with one of them leaves out no kind
-    chosen: the names of the chosen parts and of those within them, by path
+    chosen: the names of the chosen components and of those within them, by path
     """
 
     groups: Mapping[str, Sequence[Option]]
@@ -56,7 +56,7 @@ class OptionTable:
         return [option for group in self.groups.values() for option in group]
 
     def find(self, key: str) -> Option | None:
-        """The option of a key, with or without the kind at its front. UserError where several parts have it."""
+        """The option of a key, with or without the kind at its front. UserError where several components have it."""
         matches = [option for option in self.options if option.path_key == key]
         matches = matches or [option for option in self.options if key in setting_keys(option, self.taken)]
         if len(matches) > 1:
@@ -77,10 +77,10 @@ def option_table(
     layers: Sequence[Layer],
     given: Mapping[str, Any] = registry.NO_VALUES,
 ) -> OptionTable:
-    """The options of a command and of its chosen parts.
+    """The options of a command and of its chosen components.
 
-    own: the command's own options by heading; the parts stand before the last of them
-    layers: presets and settings files; the last one that names a part chooses it, unless the command line does
+    own: the command's own options by heading; the components stand before the last of them
+    layers: presets and settings files; the last one that names a component chooses it, unless the command line does
     given: the values of the command line by path key
     Raises UserError where two options of one owner have one spelling.
     """
@@ -123,7 +123,7 @@ def option_table(
 class Settings:
     """Values by path key, each with the place that set it; a later layer wins: preset < model < --config < flags.
 
-    left_out: a line for each part of preset or model that is replaced, with the options left out
+    left_out: a line for each component of preset or model that is replaced, with the options left out
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -143,10 +143,10 @@ class Settings:
             self.values[path_key], self.origins[path_key] = value, layer.origin
 
     def overlay_base(self, base: Layer, table: OptionTable, chosen: Mapping[str, str]) -> None:
-        """Set the values of a preset but for those of parts that are replaced: noam's lr is no learning rate for another.
+        """Set the values of a preset but for those of components that are replaced: noam's lr is no learning rate for another.
 
-        base: the preset, or the options of a model; table: of its parts
-        chosen: the names of the chosen parts, by path
+        base: the preset, or the options of a model; table: of its components
+        chosen: the names of the chosen components, by path
         """
         names, keys_by_part = table.chosen, defaultdict[str, list[str]](list)
         for key, value in base.values.items():

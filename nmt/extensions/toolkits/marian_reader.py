@@ -104,7 +104,7 @@ NORM_ENDS: Final = {"post": "", "pre": "_pre"}
 def read_marian(model: Path, files: TextFiles) -> ImportedModel:
     """Read a model.npz, or a folder that holds one.
 
-    files: without vocabularies those that `decoder.yml` beside the model names
+    files: without vocabularies those that `decoder.yml` next to the model names
     Raises ArtefactError for files that are damaged, UserError for a model that is no Transformer like ours.
     """
     file = only_file(model, ".npz", without=".optimizer.")
@@ -234,14 +234,14 @@ def array_names(place: Place, options: TransformerOptions) -> tuple[str, str]:
 
 
 def _named_vocabularies(file: Path) -> list[Path]:
-    """The vocabularies that the settings beside a model name."""
+    """The vocabularies that the settings next to a model name."""
     for name in (f"{file.name}.decoder.yml", "decoder.yml"):
         path = file.parent / name
         if path.is_file():
             listed = read_yaml(read_bytes(path), path).get("vocabs")
             if isinstance(listed, list) and len(listed) == 2 and all(isinstance(vocab, str) for vocab in listed):
                 return [file.parent / name for name in listed]
-    raise UserError(f"{quoted(file)}: no decoder.yml beside it names its vocabularies (give --vocab SOURCE TARGET)")
+    raise UserError(f"{quoted(file)}: no decoder.yml next to it names its vocabularies (give --vocab SOURCE TARGET)")
 
 
 def _side(path: Path, language: str, size: int, segmenter: Path, files: TextFiles) -> ImportedSide:

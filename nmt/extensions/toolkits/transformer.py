@@ -29,12 +29,12 @@ from nmt.text.vocabulary import SentencepieceVocabulary, Vocabulary, WordVocabul
 LANGUAGE: Final = re.compile(r"[\w@.-]{1,40}")
 # Biases of logits: small enough for a probability near 0, and near enough to the others to be trained, in fp16 too.
 NEVER_LOGIT: Final = -1e3  # of PAD and BOS, which the other model never says
-COPY_BIAS: Final = -20.0  # of an unknown piece, beside the bias of the unknown word
+COPY_BIAS: Final = -20.0  # of an unknown piece, added to the bias of the unknown word
 
 
 @dataclass(frozen=True)
 class TextFiles:
-    """What a model is read with, beside its own files.
+    """What a model is read with, besides its own files.
 
     languages: source and target; None for those that the model names
     vocabularies, segmenters: files of source and target, one for both, or none; a segmenter is a model of sentencepiece

@@ -1,4 +1,4 @@
-"""Checkpoints of fairseq's Transformers (https://github.com/facebookresearch/fairseq), with dictionaries beside them.
+"""Checkpoints of fairseq's Transformers (https://github.com/facebookresearch/fairseq), with dictionaries next to them.
 
 Differences from ours that the import bridges: the decoder's first input is the end symbol, the first position has the
 number 2, and layer normalisation adds 1e-5. Their sinusoids become a table of learned positions, as long as theirs.
