@@ -85,18 +85,18 @@ def commands_page() -> str:
     """The text of docs/reference/commands.md."""
     presets = table(("preset", "what it is"), ((f"`{p.name}`", p.help) for p in registry.presets().values()))
     return (
-        "# Commands, parts and presets\n\n"
+        "# Commands, components and presets\n\n"
         "`make docs` writes this page from the code. `nmt COMMAND --help` shows the same in a terminal.\n"
         "[Settings](settings.md) says how values are written, and how files, presets and flags go together.\n\n"
         f"## Commands\n\n{''.join(map(command_section, commands()))}"
         f"### Options of every command\n\n{option_table(options_of(CommonOptions))}"
-        "## Parts\n\nThe spelling with the kind always works too: `--model.dropout`.\n\n"
+        "## Components\n\nThe spelling with the kind always works too: `--model.dropout`.\n\n"
         f"{''.join(map(part_section, registry.FOLDERS))}## Presets\n\n{presets}"
     ).rstrip("\n") + "\n"
 
 
 def peers_page(page: str) -> str:
-    """docs/peers.md with its second half written anew."""
+    """docs/peers.md with its second half written again."""
     before, marker, _ = page.partition(MARKER)
     sections = [
         f"### {command.capitalize() if command in ('commands', 'names') else f'nmt {command}'}\n\n"

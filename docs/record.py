@@ -38,7 +38,8 @@ INTRODUCTION = """# A recording: from a checkout to a translation
 This is the terminal of a new user, who follows the [tutorial](tutorial.md) with a corpus of everyday sentences
 ([Tatoeba](https://tatoeba.org), CC-BY 2.0). Waiting, and the middle of long output, are left out. `nmt.git` stands for
 the address of the project, and `text` is the folder of the corpus. The machine is Zen 3 of
-[measurements](measurements.md), which other programs use too.
+[measurements](measurements.md), which other programs use too. Recorded on DATE; later versions have more commands and presets,
+and word some lines differently.
 
 """
 
@@ -227,13 +228,14 @@ def main(corpus: Path) -> None:
         environment |= {"VIRTUAL_ENV_DISABLE_PROMPT": "1", "PIP_QUIET": "3"}
         terminals = [Terminal(home, environment)]
         parts = []
+        introduction = INTRODUCTION.replace("DATE", time.strftime("%Y-%m-%d"))
         for scene in SCENES:
             if scene.terminal == len(terminals):
                 terminals.append(Terminal(home / "nmt", environment))
             parts.append(play(scene, terminals[scene.terminal]).replace(folder, "~"))
             if (home / "nmt").exists() and not (home / "nmt" / "text").exists():
                 shutil.copytree(corpus, home / "nmt" / "text")
-            (DOCS / "recording.md").write_text(INTRODUCTION + "\n\n".join(parts) + "\n", encoding="utf-8")
+            (DOCS / "recording.md").write_text(introduction + "\n\n".join(parts) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

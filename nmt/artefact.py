@@ -1,6 +1,6 @@
 """Artefacts: folders with a `manifest.json`, which has the size and the sha256 of each of their files.
 
-An artefact is filled under a temporary name beside its final one, and renamed when it is complete
+An artefact is filled under a temporary name next to its final one, and renamed when it is complete
 (docs/reference/contract.md).
 """
 

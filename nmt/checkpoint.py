@@ -1,7 +1,7 @@
 """Model folders and checkpoints: reading and writing weights, optimizer state and what builds the model again.
 
 A model folder holds `model.safetensors`, `options.json` and `pipeline/`; a checkpoint is a model folder with
-`training.safetensors` and `training.json` beside them. That of adapters has `adapter.safetensors` in place of the weights,
+`training.safetensors` and `training.json` next to them. That of adapters has `adapter.safetensors` in place of the weights,
 and names the model that they belong to in `adapter.json`. Nothing is pickled ("Files and folders" in docs/reference/contract.md).
 """
 

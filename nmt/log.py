@@ -182,7 +182,7 @@ class Log:
                 self._draw()
 
     def _draw(self) -> None:
-        """Draw the bars as they are now; a thread of rich then draws them anew until none is left."""
+        """Draw the bars as they are now; a thread of rich then draws them again until none is left."""
         with contextlib.suppress(OSError):  # the terminal is gone, and SIGHUP is on its way
             wanted = bool(self._bars) and not self.draws_bars
             if self._live is not None and not wanted:

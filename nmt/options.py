@@ -1,8 +1,8 @@
 """Options classes, and the flags, TOML keys and saved keys made from them, all of one spelling.
 
 An options class is a class decorated by `options_class` whose fields are written `name: type = opt(default, "help")`, or
-`name: Part = part(kind, default, "help")` for a part that is built inside another. Text of flags and values of TOML files
-become typed values in `convert`. The key of an option of an inner part is a path with dots: `decoder.temperature`.
+`name: Part = part(kind, default, "help")` for a component that is built inside another. Text of flags and values of TOML files
+become typed values in `convert`. The key of an option of an inner component is a path with dots: `decoder.temperature`.
 """
 
 import dataclasses
@@ -77,10 +77,10 @@ def probability_opt(default: float, where: str) -> Any:
 
 @dataclass(frozen=True)
 class Part:
-    """A part by kind and name, with its options, ready for `registry.build`.
+    """A component by kind and name, with its options, ready for `registry.build`.
 
-    options: None for the part's defaults
-    values: with options None, those that replace the part's defaults, by key
+    options: None for the component's defaults
+    values: with options None, those that replace the component's defaults, by key
     """
 
     kind: str
@@ -92,12 +92,12 @@ class Part:
 def choice(
     kind: str, default: str, help: str, aliases: Sequence[str] = (), also: Sequence[str] = (), able: str = ""
 ) -> Any:
-    """A field of an open options class that names a part: `ffn: str = choice("ffn", "dense", "which network")`.
+    """A field of an open options class that names a component: `ffn: str = choice("ffn", "dense", "which network")`.
 
-    The options of all parts of the kind stand beside it (see `registry.open_options_class`).
+    The options of all components of the kind stand next to it (see `registry.open_options_class`).
     kind, default, help, aliases: see `part`
-    also: values that name no part, such as "auto"
-    able: leaves out the parts whose options class has this class attribute, and has it False: `reads = False`
+    also: values that name no component, such as "auto"
+    able: leaves out the components whose options class has this class attribute, and has it False: `reads = False`
     """
     names = {"choice_of": kind, "also": tuple(also), "able": able}
     return dataclasses.field(default=default, metadata={"help": help, "aliases": tuple(aliases), **names})
@@ -106,12 +106,12 @@ def choice(
 def part(
     kind: str, default: str, help: str, aliases: Sequence[str] = (), values: Mapping[str, Any] | None = None
 ) -> Any:
-    """A field of an options class that holds a part: `decoder: Part = part("decoder", "sampling", "search for samples")`.
+    """A field of an options class that holds a component: `decoder: Part = part("decoder", "sampling", "search for samples")`.
 
-    kind: of the part, as `register` has it
-    default: the name of the part that is taken when none is given
+    kind: of the component, as `register` has it
+    default: the name of the component that is taken when none is given
     help, aliases: see `opt`
-    values: defaults of options of that part, by name, in place of its own: `{"n_best": 4}`
+    values: defaults of options of that component, by name, in place of its own: `{"n_best": 4}`
     """
     metadata = {"help": help, "aliases": tuple(aliases), "kind": kind}
     return dataclasses.field(default=Part(kind, default, values=values or {}), metadata=metadata)
@@ -156,18 +156,18 @@ def check_relations(values: object, options: "Sequence[Option]") -> None:
 
 @options_class
 class NoOptions:
-    """The options of a part that has none."""
+    """The options of a component that has none."""
 
 
 @dataclass
 class Option:
-    """One option of a command or of a part.
+    """One option of a command or of a component.
 
     bounds: see BOUND_CHECKS
     is_size, must_stay, needs, excludes: see `opt`
-    kind: of the part that the option chooses, if it chooses one with options of its own
+    kind: of the component that the option chooses, if it chooses one with options of its own
     choice_of, also, able: see `choice`
-    path: where the part stands that has the option, `criterion.decoder`; empty for a command's own
+    path: where the component stands that has the option, `criterion.decoder`; empty for a command's own
     key: its key in settings and saved files; its flag has the same spelling
     words: how many words without a flag may give its value: 0, 1, or None for all that remain
     """
@@ -285,7 +285,7 @@ def _type_name(kind: Any) -> str:
 def options_of(cls: type, path: str = "", positional: Sequence[str] = ()) -> list[Option]:
     """The options of a class: those of `positional` in its order, then the others in the order of the fields.
 
-    path: where a part of that class stands: `criterion.decoder`
+    path: where a component of that class stands: `criterion.decoder`
     positional: the names of options whose values may be given without a flag; `NAME...` takes all words that remain
     Raises UserError for a field that is not declared by `opt`, `choice` or `part`.
     """
@@ -302,7 +302,7 @@ def options_of(cls: type, path: str = "", positional: Sequence[str] = ()) -> lis
 
 
 def opened(cls: Any) -> type:
-    """The class with the options of parts too, if it is open to them (see `registry.open_options_class`), or itself."""
+    """The class with the options of components too, if it is open to them (see `registry.open_options_class`), or itself."""
     is_closed = "is_opened" in cls.__dict__ or not hasattr(cls, "opened")
     return cls if is_closed else cls.opened()  # type: ignore[no-any-return]
 
@@ -371,7 +371,7 @@ def make(cls: type[T], values: Mapping[str, Any]) -> T:
 
 
 def as_dict(options: Any) -> dict[str, Any]:
-    """The values of an options object by key, ready for JSON; a part within it is its name, with its options below it."""
+    """The values of an options object by key, ready for JSON; a component within it is its name, with its options below it."""
     values: dict[str, Any] = {}
     for key, value in vars(options).items():
         if isinstance(value, Part):
@@ -420,7 +420,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{quoted(path)}: cannot be read as a settings file: {error.strerror}") from None
     except (ValueError, RecursionError, UserError) as error:  # of a number with too many digits, of tables in tables
         is_part = "Cannot overwrite a value" in str(error)
-        hint = ' (a part with options is a table: [decoder] with name = "beam")' if is_part else ""
+        hint = ' (a component with options is a table: [decoder] with name = "beam")' if is_part else ""
         raise UserError(f"{quoted(path)}: not valid TOML: {error}{hint}") from None
 
 

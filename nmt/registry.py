@@ -1,8 +1,8 @@
-"""The registry of parts: kind of part = folder = flag = saved key.
+"""The registry of components: kind of component = folder = flag = saved key.
 
-Parts come from the folders of nmt, from its extensions (`nmt/extensions/`), from pip entry points of the group `nmt.plugins`,
-and from `--plugin`. An extension is laid out as nmt is: `models/gnmt.py`, with its options class in `models/options.py`. So may
-the package of a plug-in be. Nothing is imported before it is looked up. Presets are named sets of options for parts and for
+Components come from the folders of nmt, from its extensions (`nmt/extensions/`), from pip entry points (`nmt.plugins`), and
+from `--plugin`. An extension is laid out as nmt is: `models/gnmt.py`, with its options class in `models/options.py`. So may
+the package of a plug-in be. Nothing is imported before it is looked up. Presets are named sets of options for components and for
 the trainer.
 """
 
@@ -72,14 +72,14 @@ _PART: Final = re.compile(  # kind, name, options class, and the class's docstri
 
 
 class Root(NamedTuple):
-    """A folder that has parts in folders of their kinds: that of nmt, or of an extension. package: its name for imports"""
+    """A folder that has components in folders of their kinds: that of nmt, or of an extension. package: its name for imports"""
 
     package: str
     folder: Path
 
 
 class _PartFile(NamedTuple):
-    """What the file of a part says of it. options: the name of its options class; docstring: of its class"""
+    """What the file of a component says of it. options: the name of its options class; docstring: of its class"""
 
     module: str
     file: Path
@@ -89,7 +89,7 @@ class _PartFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered part: its class, its options class and the module that defines them."""
+    """A registered component: its class, its options class and the module that defines them."""
 
     kind: str
     name: str
@@ -100,7 +100,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Preset:
-    """A named set of options for any parts and for the trainer, by key.
+    """A named set of options for any components and for the trainer, by key.
 
     on_cpu: what it is good for without a GPU; empty if a CPU is too slow for it
     """
@@ -138,7 +138,7 @@ _shelf = _Shelf()
 
 
 def register(kind: str, name: str, options: type) -> Callable[[PartClass], PartClass]:
-    """Class decorator that registers a part under a kind and a name.
+    """Class decorator that registers a component under a kind and a name.
 
     Raises UserError where the kind is unknown, the name is taken, or a field of `options` is written without `opt()`.
     """
@@ -160,7 +160,7 @@ def register(kind: str, name: str, options: type) -> Callable[[PartClass], PartC
 
 
 def preset(name: str, help: str, *, on_cpu: str = "", **values: Any) -> None:
-    """Register a preset for `--preset`. Keys of options of inner parts have dots: `**{"criterion.decoder": "beam"}`.
+    """Register a preset for `--preset`. Keys of options of inner components have dots: `**{"criterion.decoder": "beam"}`.
 
     on_cpu: what it is good for without a GPU, such as "an hour, thousands of pairs"; empty if a CPU is too slow for it
     """
@@ -175,14 +175,14 @@ def preset(name: str, help: str, *, on_cpu: str = "", **values: Any) -> None:
 
 
 def names(kind: str) -> list[str]:
-    """The names of all parts of a kind, sorted. Imports none but plug-ins."""
+    """The names of all components of a kind, sorted. Imports none but plug-ins."""
     _check_kind(kind)
     load_installed()
     return sorted({*_part_files(kind), *(name for k, name in _shelf.parts if k == kind)})
 
 
 def find(kind: str, name: str) -> Entry:
-    """The part of that kind and name; UserError with the nearest name if there is none."""
+    """The component of that kind and name; UserError with the nearest name if there is none."""
     _check_kind(kind)
     if (kind, name) not in _shelf.parts and name not in _part_files(kind):
         load_installed()
@@ -196,9 +196,9 @@ def find(kind: str, name: str) -> Entry:
 
 
 def options_class_of(kind: str, name: str) -> type:
-    """The options class of a part; UserError if there is no such part.
+    """The options class of a component; UserError if there is no such component.
 
-    Where the folder of a part has an `options.py`, the class is there, so that the part, which may need torch, is not imported.
+    Where the component's folder has an `options.py`, the class is there: the component, which may need torch, is not imported.
     """
     found = _part_files(kind).get(name) if kind in FOLDERS and (kind, name) not in _shelf.parts else None
     if found and found.options == NoOptions.__name__:
@@ -211,16 +211,16 @@ def options_class_of(kind: str, name: str) -> type:
 
 
 def summaries(kind: str) -> dict[str, str]:
-    """The first line of the docstring of each part of a kind, or the help of each preset, by name. Imports only plug-ins."""
+    """The first line of the docstring of each component of a kind, or the help of each preset, by name. Imports only plug-ins."""
     if kind == "preset":
         return {name: preset.help for name, preset in presets().items()}
     return {name: documentation(kind, name)[0].split("\n")[0] for name in names(kind)}
 
 
 def documentation(kind: str, name: str) -> tuple[str, str]:
-    """The docstring of a part's class, and the name of its module. Imports only plug-ins.
+    """The docstring of a component's class, and the name of its module. Imports only plug-ins.
 
-    Raises UserError if there is no such part.
+    Raises UserError if there is no such component.
     """
     if (kind, name) in _shelf.parts or name not in _part_files(kind):
         entry = find(kind, name)
@@ -245,11 +245,11 @@ def find_preset(name: str) -> Preset:
 
 def _check_kind(kind: str) -> None:
     if kind not in FOLDERS:
-        raise unknown("kind of part", kind, FOLDERS)
+        raise unknown("kind of component", kind, FOLDERS)
 
 
 def roots() -> tuple[Root, ...]:
-    """The folders that have parts: that of nmt, those of its extensions by name, those of plug-ins."""
+    """The folders that have components: that of nmt, those of its extensions by name, those of plug-ins."""
     return (*_own_roots(), *_shelf.roots)
 
 
@@ -274,7 +274,7 @@ def _part_files(kind: str) -> dict[str, _PartFile]:
 
 @cache
 def _files_of(kind: str, roots: tuple[Root, ...]) -> dict[str, _PartFile]:
-    """The parts of a kind by name: read from the files, which are not imported."""
+    """The components of a kind by name: read from the files, which are not imported."""
     return {
         name: _PartFile(f"{root.package}.{FOLDERS[kind]}.{file.stem}", file, options, docstring)
         for root in reversed(roots)  # the first that has a name keeps it
@@ -308,22 +308,22 @@ def _preset_files(roots: tuple[Root, ...]) -> dict[str, Preset]:
     }
 
 
-# Options classes that are open to parts
+# Options classes that are open to components
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
 def open_options_class(
     *kinds: str, shared: Sequence[str] = (), declaring: str = ""
 ) -> Callable[[type[AnyOptions]], type[AnyOptions]]:
-    """Class decorator: an options class whose objects also have the options of every part of some kinds.
+    """Class decorator: an options class whose objects also have the options of every component of some kinds.
 
-    The options of such a part are a class of their own in its file or `options.py`; the object is an instance of it too, and
-    the part is built with it. So a part brings its flags, and no other file changes. A field declared by `choice` takes the
-    names of the parts of its kind. A class that inherits from an open one is open too.
+    The options of such a component are a class of their own in its file or `options.py`; the object is an instance of it too, and
+    the component is built with it. So a component brings its flags, and no other file changes. A field declared by `choice`
+    takes the names of the components of its kind. A class that inherits from an open one is open too.
 
-    shared: kinds whose parts are built from the values of their options instead (`shared_values`). All parts with an option of
-        one name share the flag; a name that the class has itself is no flag of theirs
-    declaring: of these kinds, leaves out the parts whose options class does not have this class attribute
+    shared: kinds whose components are built from the values of their options instead (`shared_values`). All components with an
+        option of one name share the flag; a name that the class has itself is no flag of theirs
+    declaring: of these kinds, leaves out the components whose options class does not have this class attribute
     """
 
     def decorated(cls: type[AnyOptions]) -> type[AnyOptions]:
@@ -359,19 +359,19 @@ def _shared_options(kind: str, classes: Sequence[type], taken: frozenset[str]) -
 
 
 def shared_values(kind: str, options: object) -> dict[str, Any]:
-    """The values that an object of an open class has for the options that the parts of a kind share, but for defaults."""
+    """The values that an object of an open class has for the options that the components of a kind share, but for defaults."""
     [shared] = (cls for cls in type(options).__mro__ if vars(cls).get("shared_by") == kind)
     values = {option.name: getattr(options, option.name) for option in options_of(shared)}
     return {option.name: values[option.name] for option in options_of(shared) if values[option.name] != option.default}
 
 
 def _classes_by_name(kind: str) -> dict[str, Any]:
-    """The options class of each part of a kind. Imports no part."""
+    """The options class of each component of a kind. Imports no component."""
     return {name: options_class_of(kind, name) for name in names(kind)}
 
 
 def _options_classes(kinds: Sequence[str]) -> list[type]:
-    """The options classes of all parts of some kinds, each once, in the order of kinds and names."""
+    """The options classes of all components of some kinds, each once, in the order of kinds and names."""
     classes = dict.fromkeys(cls for kind in kinds for cls in _classes_by_name(kind).values())
     return [cls for cls in classes if dataclasses.fields(cls)]
 
@@ -390,7 +390,7 @@ def _choosing(own: type) -> list[Any]:
 
 
 def choosable(kind: str, able: str = "") -> list[str]:
-    """The names of the parts of a kind, but for those that stand in for another, see `selected`.
+    """The names of the components of a kind, but for those that stand in for another, see `selected`.
 
     able: see `nmt.options.choice`
     """
@@ -435,9 +435,9 @@ def _remade(own: type[AnyOptions], values: Mapping[str, Any]) -> AnyOptions:
 
 
 def selected(kind: str, name: str, options: object) -> Entry:
-    """The part of that kind and name, or the one that stands in for it with these options of an open class.
+    """The component of that kind and name, or the one that stands in for it with these options of an open class.
 
-    The options class of such a stand-in has `stands_for`, the name of the other part; it takes the other's place when it is
+    The options class of such a stand-in has `stands_for`, the name of the other component; it takes the other's place when it is
     active (see `active_names`), and cannot be chosen by name.
     """
     for other, cls in _classes_by_name(kind).items():
@@ -447,25 +447,25 @@ def selected(kind: str, name: str, options: object) -> Entry:
 
 
 def option_names(kind: str) -> list[str]:
-    """The names of the options of all parts of a kind."""
+    """The names of the options of all components of a kind."""
     return [option.name for cls in _classes_by_name(kind).values() for option in options_of(cls)]
 
 
 def having(kind: str, option: str) -> list[str]:
-    """The names of the parts of a kind that have an option."""
+    """The names of the components of a kind that have an option."""
     return [name for name, cls in _classes_by_name(kind).items() if option in (own.name for own in options_of(cls))]
 
 
 def declared(kind: str, attribute: str) -> list[Any]:
-    """What the options classes of a kind's parts declare by a class attribute, of those that have it, by the parts' names."""
+    """The values of a class attribute in the options classes of a kind's components, where they have it."""
     classes = _classes_by_name(kind).values()
     return [getattr(cls, attribute) for cls in classes if hasattr(cls, attribute)]
 
 
 def active_names(kind: str, options: object) -> list[str]:
-    """The names of the parts of a kind that an object of an open options class makes use of, sorted. Imports none.
+    """The names of the components of a kind that an object of an open options class makes use of, sorted. Imports none.
 
-    A part is active if one of its own options differs from its default. An `is_active` method of its options class decides
+    A component is active if one of its own options differs from its default. An `is_active` method of its options class decides
     in place of that.
     """
     return [name for name, cls in _classes_by_name(kind).items() if _is_active(cls, options)]
@@ -478,20 +478,20 @@ def given_flags(kind: str, name: str, options: object) -> list[str]:
 
 
 def _is_active(cls: Any, options: object) -> bool:
-    """Whether the part of an options class is made use of."""
+    """Whether the component of an options class is made use of."""
     if hasattr(cls, "is_active"):
         return bool(cls.is_active(options))
     return any(getattr(options, option.name) != option.default for option in options_of(cls))
 
 
 def active(kind: str, options: object) -> list[Entry]:
-    """The parts of a kind that an object of an open options class makes use of, in their `order` and by name."""
+    """The components of a kind that an object of an open options class makes use of, in their `order` and by name."""
     found = [find(kind, name) for name in active_names(kind, options)]
     return _in_order(found)
 
 
 def every(kind: str) -> list[Entry]:
-    """All parts of a kind whose parts are always asked, in their `order` and by name."""
+    """All components of a kind whose components are always asked, in their `order` and by name."""
     return _in_order([find(kind, name) for name in names(kind)])
 
 
@@ -505,10 +505,10 @@ def _in_order(entries: list[Entry]) -> list[Entry]:
 def options_within(
     kind: str, name: str, choice: Callable[[Option], str], path: str = "", defaults: Mapping[str, Any] = NO_VALUES
 ) -> list[Option]:
-    """The options of a part, each followed by those of the part that it holds, if it holds one.
+    """The options of a component, each followed by those of the component that it holds, if it holds one.
 
-    choice: the name of the part that such an option chooses
-    path: where the part stands, `criterion.decoder`: the options have it before their names
+    choice: the name of the component that such an option chooses
+    path: where the component stands, `criterion.decoder`: the options have it before their names
     defaults: by name, in place of the options' own
     Raises UserError for a default that no option has.
     """
@@ -538,9 +538,9 @@ def choice_from(values: Mapping[str, Any] = NO_VALUES) -> Callable[[Option], str
 
 
 def completed(kind: str, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Saved options of a part with the options that it has got since, at their defaults, which keep what was before.
+    """Saved options of a component with the options that it has got since, at their defaults, which keep what was before.
 
-    values: by key below the part, as in a saved file; they stay as they are where nothing is known of the part
+    values: by key below the component, as in a saved file; they stay as they are where nothing is known of the component
     """
     try:
         options = options_within(kind, name, choice_from(values))
@@ -551,9 +551,9 @@ def completed(kind: str, name: str, values: Mapping[str, Any]) -> dict[str, Any]
 
 
 def choose(kind: str, name: str, values: Mapping[str, Any] = NO_VALUES) -> Part:
-    """A part with its options, and those of the parts within it, made from text or typed values.
+    """A component with its options, and those of the components within it, made from text or typed values.
 
-    values: by key below the part: `beam_size`, `decoder`, `decoder.beam_size`; other keys are ignored
+    values: by key below the component: `beam_size`, `decoder`, `decoder.beam_size`; other keys are ignored
     Raises UserError for an unknown name and for a value that does not fit.
     """
     cls = options_class_of(kind, name)
@@ -573,7 +573,7 @@ def values_below(path: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build(part: Part, *context: Any) -> Any:
-    """The object of a part. context: what its kind is built from besides the options (see the kind's base.py)."""
+    """The object of a component. context: what its kind is built from besides the options (see the kind's base.py)."""
     options = choose(part.kind, part.name, part.values).options if part.options is None else part.options
     return find(part.kind, part.name).cls(options, *context)
 
@@ -632,9 +632,9 @@ def _is_missing(given: str, error: BaseException) -> bool:
 
 
 def load_installed() -> None:
-    """Import the installed plug-ins, once. A broken one is named in a warning, and its parts are left out.
+    """Import the installed plug-ins, once. A broken one is named in a warning, and its components are left out.
 
-    One that is a package may be laid out as nmt is; its parts are then imported when they are looked up.
+    One that is a package may be laid out as nmt is; its components are then imported when they are looked up.
     """
     if _shelf.entry_points_loaded:
         return

@@ -1,6 +1,6 @@
-"""A command: its own options, the kinds of parts it takes, and one call that a notebook could make.
+"""A command: its own options, the kinds of components it takes, and one call that a notebook could make.
 
-Flags are made from options classes, so that a flag, a TOML key and a saved key have one spelling. Which parts are chosen
+Flags are made from options classes, so that a flag, a TOML key and a saved key have one spelling. Which components are chosen
 decides which flags there are: `nmt train --model rnnsearch --help` shows rnnsearch's.
 """
 
@@ -47,7 +47,7 @@ class CommonOptions:
     config: tuple[str, ...] = opt(
         (), "TOML file of settings; a later file wins over an earlier, a flag over both", aliases=("c",)
     )
-    plugin: tuple[str, ...] = opt((), "Python file or module that registers parts", aliases=("user-dir",))
+    plugin: tuple[str, ...] = opt((), "Python file or module that registers components", aliases=("user-dir",))
     dump_config: bool = opt(False, "print the settings as TOML, each with its origin, and stop")
     quiet: bool = opt(False, "write only warnings and errors to stderr", aliases=("q",))
     verbose: bool = opt(False, "also write details to stderr: the search with its options, device, batch sizes")
@@ -78,11 +78,11 @@ def texts_of(value: Any) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class Parts:
-    """The chosen parts of a command.
+    """The chosen components of a command.
 
-    by_kind: each part with its options
+    by_kind: each component with its options
     argv: the command line after the command's name
-    taken: the names of the command's own options, which no key of a part begins with
+    taken: the names of the command's own options, which no key of a component begins with
     given: the path keys of all options that a preset, a model, a settings file or a flag sets; the others have defaults
     """
 
@@ -92,11 +92,11 @@ class Parts:
     given: frozenset[str] = frozenset()
 
     def build(self, kind: str, *context: Any) -> Any:
-        """The object of the chosen part of a kind; see `registry.build`."""
+        """The object of the chosen component of a kind; see `registry.build`."""
         return registry.build(self.by_kind[kind], *context)
 
     def as_dict(self, *kinds: str) -> dict[str, Any]:
-        """The settings of the parts of some kinds, or of all, by the shortest keys that are unambiguous among them."""
+        """The settings of the components of some kinds, or of all, by the shortest keys that are unambiguous among them."""
         values: dict[str, Any] = {}
         for kind in kinds or self.by_kind:
             values |= {kind: self.by_kind[kind].name}
@@ -114,7 +114,7 @@ class Command:
     run: called with an options object, and with Parts when the command has kinds; returns an exit code or None. Its
         docstring is the help
     group: the heading of `nmt --help` that lists it, a key of nmt.cli.commands.GROUPS
-    kinds: the kinds of parts whose flags it takes
+    kinds: the kinds of components whose flags it takes
     positional: names of options that words without a flag give too, in order; `NAME...` takes all that remain. Such words
         name what the command works on: files of text, data, runs or models. Output and settings have flags alone
     more_words: what to write in place of a word too many, for its error
@@ -144,14 +144,14 @@ class Command:
         return " ".join((self.run.__doc__ or "").split())
 
     def own_groups(self) -> dict[str, list[Option]]:
-        """The options that do not belong to a part, by heading of --help."""
+        """The options that do not belong to a component, by heading of --help."""
         kinds = [
             Option(kind, str, DEFAULTS[kind], f"{kind} by name (nmt list {kind})", ALIASES.get(kind, ()), kind=kind)
             for kind in self.kinds
         ]
         return {
             "Options": options_of(self.options, positional=self.positional),
-            "Parts": [*kinds, PRESET] if kinds else [],
+            "Components": [*kinds, PRESET] if kinds else [],
             "Common": options_of(CommonOptions),
         }
 
@@ -174,7 +174,7 @@ class Command:
         return (self.run(options, parts) if self.kinds else self.run(options)) or 0
 
     def make_options(self, table: OptionTable, settings: Settings, argv: Sequence[str] = ()) -> tuple[Any, Parts]:
-        """The options object, and the chosen parts.
+        """The options object, and the chosen components.
 
         settings: converted
         argv: the command line after the command's name, for errors
@@ -211,12 +211,12 @@ class Command:
         """The options, and their values of bases and files, not converted yet.
 
         flags: the values of the command line for the command's own options
-        argv: the command line after the command's name, whose flags choose parts
+        argv: the command line after the command's name, whose flags choose components
         """
         bases = self.bases([*files, Layer(COMMAND_LINE, flags)])
         table, settings = option_table(self.name, self.own_groups(), [*bases, *files], argv), Settings()
         for base in bases:
-            of_base = option_table(self.name, self.own_groups(), [Layer("the chosen parts", table.chosen), base])
+            of_base = option_table(self.name, self.own_groups(), [Layer("the chosen components", table.chosen), base])
             settings.overlay_base(base, of_base, table.chosen)
         for file in files:
             settings.overlay(file, table)
@@ -226,7 +226,7 @@ class Command:
 class ShellCommand(TyperCommand):
     """A command as typer calls it.
 
-    The chosen parts decide which parameters it has, so its arguments are read twice: for its own options, and for all.
+    The chosen components decide which parameters it has, so its arguments are read twice: for its own options, and for all.
     """
 
     def __init__(self, command: Command) -> None:
@@ -275,7 +275,7 @@ class ShellCommand(TyperCommand):
         self.settings.overlay(Layer(COMMAND_LINE, values), self.table)
 
     def _own_values(self, ctx: Any) -> tuple[dict[str, Any], list[str]]:
-        """See `_parse`; of the command's own options. Not of words where a flag of a part may take them as its values."""
+        """See `_parse`; of the command's own options. Not of words where a flag of a component may take them as its values."""
         options = list(chain(*self.command.own_groups().values()))
         if self.command.kinds:
             options = [option for option in options if not option.positional]

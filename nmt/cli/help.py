@@ -46,7 +46,7 @@ def show_help(name: str, summary: str, groups: Mapping[str, Sequence[Option]], v
 
 
 def _rows(option: Option, default: Any, columns: int) -> list[Text]:
-    """An option as lines: its flag at the left, its help beside it, or below where the flag is too long."""
+    """An option as lines: its flag at the left, its help to the right, or below where the flag is too long."""
     shown = "required" if default is REQUIRED else f"default: {_shown(default)}"
     spellings = option.spellings(option.key.rpartition(".")[0])
     letters = [flag for flag in spellings if len(flag) == 2]

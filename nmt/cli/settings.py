@@ -1,4 +1,4 @@
-"""The options of a command and of its chosen parts, and their values: of a preset, of settings files and of flags."""
+"""The options of a command and of its chosen components, and their values: of a preset, of settings files and of flags."""
 
 from collections import defaultdict
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -37,12 +37,12 @@ def file_layer(path: str, values: Mapping[str, Any]) -> Layer:
 
 @dataclass(frozen=True)
 class OptionTable:
-    """The options of a command and of its chosen parts.
+    """The options of a command and of its chosen components.
 
-    groups: options by heading of --help: the command's own, and those of each part
-    claims: what each spelling of a flag may mean: several options if it belongs to several parts
+    groups: options by heading of --help: the command's own, and those of each component
+    claims: what each spelling of a flag may mean: several options if it belongs to several components
     taken: the names of the command's own options; a key that begins with one of them leaves out no kind
-    chosen: the names of the chosen parts and of those within them, by path
+    chosen: the names of the chosen components and of those within them, by path
     """
 
     groups: Mapping[str, Sequence[Option]]
@@ -60,7 +60,7 @@ class OptionTable:
         return {spelling: found[0] for spelling, found in self.claims.items() if len(found) == 1}
 
     def find(self, key: str) -> Option | None:
-        """The option of a key, with or without the kind at its front. UserError where several parts have it."""
+        """The option of a key, with or without the kind at its front. UserError where several components have it."""
         matches = [option for option in self.options if option.path_key == key]
         matches = matches or [option for option in self.options if key in setting_keys(option, self.taken)]
         if len(matches) > 1:
@@ -78,10 +78,10 @@ def setting_keys(option: Option, taken: Container[str]) -> list[str]:
 def option_table(
     command: str, own: Mapping[str, Sequence[Option]], layers: Sequence[Layer], argv: Sequence[str] = ()
 ) -> OptionTable:
-    """The options of a command and of its chosen parts.
+    """The options of a command and of its chosen components.
 
-    own: the command's own options by heading; the parts stand before the last of them
-    layers: presets and settings files; the last one that names a part chooses it, unless a flag of the command line does
+    own: the command's own options by heading; the components stand before the last of them
+    layers: presets and settings files; the last one that names a component chooses it, unless a flag of the command line does
     argv: the command line after the command's name
     Raises UserError where two options of one owner have one spelling.
     """
@@ -134,7 +134,7 @@ def _claims(parts: Mapping[str, Sequence[Option]], own: Container[str], taken: C
 class Settings:
     """Values by path key, each with the place that set it; a later layer wins: preset < model < --config < flags.
 
-    left_out: a line for each part of preset or model that is replaced, with the options left out
+    left_out: a line for each component of preset or model that is replaced, with the options left out
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -154,10 +154,10 @@ class Settings:
             self.values[path_key], self.origins[path_key] = value, layer.origin
 
     def overlay_base(self, base: Layer, table: OptionTable, chosen: Mapping[str, str]) -> None:
-        """Set the values of a preset but for those of parts that are replaced: noam's lr is no learning rate for another.
+        """Set the values of a preset but for those of components that are replaced: noam's lr is no learning rate for another.
 
-        base: the preset, or the options of a model; table: of its parts
-        chosen: the names of the chosen parts, by path
+        base: the preset, or the options of a model; table: of its components
+        chosen: the names of the chosen components, by path
         """
         names, keys_by_part = table.chosen, defaultdict[str, list[str]](list)
         for key, value in base.values.items():

@@ -112,7 +112,7 @@ def _flag_in(word: str) -> str:
 
 
 def name_of_peers(error: UserError) -> UserError | None:
-    """The error in place of one that quotes another toolkit's name of a part or preset; None if it quotes none."""
+    """The error in place of one that quotes another toolkit's name of a component or preset; None if it quotes none."""
     names = peers()["names"]
     given = next((name for name in names if f"'{name}'" in str(error)), None)
     return UserError(f"unknown name '{given}' (here: {names[given]})") if given else None
@@ -128,7 +128,7 @@ def unknown_command(name: str, words: Sequence[str], known: Iterable[str]) -> Us
 
 @cache
 def peers() -> dict[str, dict[str, str]]:
-    """Words of other toolkits, each with what says the same here: "commands", "names" of parts, and flags by our command."""
+    """Words of other toolkits, each with what says the same here: "commands", "names" of components, and flags by our command."""
     import tomllib
 
     tables = tomllib.loads(PEERS_FILE.read_text(encoding="utf-8"))
@@ -147,7 +147,7 @@ def _flag_of_peers(command: str, words: Sequence[str]) -> UserError | None:
 
 
 def _parts_with(flag: str, table: OptionTable) -> list[str]:
-    """The parts that were not chosen and would have a flag, as flags that choose them."""
+    """The components that were not chosen and would have a flag, as flags that choose them."""
     return [
         f"{chooser.flag} {name}"
         for chooser in table.options

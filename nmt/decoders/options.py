@@ -10,7 +10,7 @@ MAX_LENGTH: Final = 100_000  # tokens; memory for the longest translation is tak
 
 
 def search_signature(name: str, options: Any) -> str:
-    """A search and every option, printed beside a score: `beam|beam_size:4|alpha:0.6`. options: None without any"""
+    """A search and every option, printed next to a score: `beam|beam_size:4|alpha:0.6`. options: None without any"""
     values = {} if options is None else as_dict(options)
     return "|".join([name, *(f"{key}:{value}" for key, value in values.items())])
 

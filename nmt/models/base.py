@@ -190,7 +190,7 @@ class Model(nn.Module, Scorer):
         return self
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer; looks up all weights anew. A search calls `prepared` first. A model defines one of the two."""
+        """See Scorer; looks up all weights again. A search calls `prepared` first. A model defines one of the two."""
         return self.prepared().step(tokens, state)
 
     def extra_counts(self, batch: Batch) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from nmt.train.saving import finish_save
 MAX_SKIPPED_UPDATES: Final = 10  # in a row
 MAX_BAD_UPDATES: Final = 20  # in a row, see LossWatch
 MAX_ROLLBACKS: Final = 3
-ANEW: Final = "begin anew in another --output, with a lower --lr, more --warmup-updates or --clip-norm 1"
+ANEW: Final = "start again in another --output, with a lower --lr, more --warmup-updates or --clip-norm 1"
 
 
 def divergence(run: Run) -> str | None:

@@ -103,7 +103,7 @@ def announce(run: Run) -> None:
     if run.end is not None and not progress.validation_due:
         how = f"raise {flag_of(run.end[0])} to go on"
         if run.end[0] in run.settings:  # the schedule depends on it
-            how = f"--schedule {run.settings['schedule']} ends there: to train longer, begin anew in another --output"
+            how = f"--schedule {run.settings['schedule']} ends there: to train longer, start again in another --output"
         report.line(f"nothing to do: the run ended at update {progress.update} ({how})")
 
 

@@ -150,7 +150,7 @@ def make_update(run: Run, data: UpdateBatches) -> Stats:
     except PairTooLongError as error:
         tokens = error.batch.source[0].tolist()
         text = quoted(run.data.pipeline.source.decode(tokens))
-        mend = "begin anew with nmt prepare --max-length, or a smaller model"
+        mend = "start again with nmt prepare --max-length, or a smaller model"
         raise ResourceError(f"{error}, of {len(tokens):,} source tokens: '{text}' ({mend})") from None
     if run.average is not None and stats.applied:
         run.average.update(number - progress.skipped)

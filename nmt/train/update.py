@@ -256,7 +256,7 @@ class Updater:
         return Stats(losses, data.tokens, real, cells, gradient_norm, applied, max_micro_batch_tokens)
 
     def clear_gradients(self) -> None:
-        """Begin the gradients anew: at the same addresses, if other passes than the plain ones write them."""
+        """Start new gradients: at the same addresses, if other passes than the plain ones write them."""
         self.optimizer.zero_grad(set_to_none=self.passes is None)
 
     def _counts(self, data: UpdateBatches) -> dict[str, float]:

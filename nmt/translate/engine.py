@@ -48,7 +48,7 @@ class SearchEngine(ABC):
 
     pipeline: of its model
     device: its name, `cpu` or `cuda:0`
-    signature: the search with its options, printed beside a score
+    signature: the search with its options, printed next to a score
     n_best: translations of a line, at most
     takes_phrases: whether it can hold to phrases that a translation must contain
     batch_tokens: source tokens of a batch, padding counted

@@ -549,8 +549,8 @@ def test_words_without_a_flag_are_named_as_they_are_given(call):
     surplus = call("list", "model", "x")
     assert surplus.code == 2 and "'x'" in surplus.err
     assert call("list", "--", "schedule").out == call("list", "schedule").out
-    assert "unknown kind of part '--json'" in call("list", "--", "--json").err
-    assert "unknown kind of part '-x'" in call("list", "--", "-x").err
+    assert "unknown kind of component '--json'" in call("list", "--", "--json").err
+    assert "unknown kind of component '-x'" in call("list", "--", "-x").err
     assert (
         call("describe", "--kind", "model", "--name", "transformer").out == call("describe", "model", "transformer").out
     )
@@ -900,7 +900,10 @@ def test_metrics_are_divided_at_commas(call, tmp_path):
 def test_a_part_given_as_a_value_and_as_a_table_is_answered_with_the_table(call, tmp_path):
     config = tmp_path / "s.toml"
     config.write_text('decoder = "mbr"\n[decoder]\nnum_candidates = 3\n')
-    assert 'a part with options is a table: [decoder] with name = "beam"' in call("train", *RUN, "--config", config).err
+    assert (
+        'a component with options is a table: [decoder] with name = "beam"'
+        in call("train", *RUN, "--config", config).err
+    )
 
 
 @pytest.mark.parametrize("key", ["confg", "debg", "dump_confg", "plugn"])

@@ -98,7 +98,7 @@ def test_the_fourth_divergence_ends_the_run_with_7(data, tmp_path, call):
     arguments = train_arguments(data, tmp_path / "run", 1000, f"--plugin={plugin}", "--schedule=cliff", *ROLLBACK)
     diverged = call(*arguments)
     assert diverged.code == 7, diverged.err
-    assert "after 3 rollbacks" in diverged.err and "begin anew in another --output" in diverged.err
+    assert "after 3 rollbacks" in diverged.err and "start again in another --output" in diverged.err
     log = (tmp_path / "run/train.log").read_text()
     assert [f"rollback {number} of 3" in log for number in (1, 2, 3, 4)] == [True, True, True, False]
     names = {path.name for path in (tmp_path / "run/checkpoints").iterdir()}

@@ -152,7 +152,7 @@ def test_a_vocabulary_of_words_reads_words(importing, tmp_path, call):
         ({"type": "s2s"}, "its type is s2s"),
         ({"transformer-decoder-autoreg": "average-attention"}, "its transformer-decoder-autoreg is average-attention"),
         ({"transformer-decoder-autoreg": "rnn", "dec-cell": "gru"}, "its dec-cell is gru"),
-        ({"transformer-ffn-activation": "gelu"}, "its activation is gelu"),
+        ({"transformer-ffn-activation": "gelu"}, "its transformer-ffn-activation is gelu"),
         ({"transformer-postprocess": "nda"}, "normalised"),
         ({"transformer-tied-layers": [1, 1]}, "its transformer-tied-layers"),
         ({"transformer-heads": 0}, "heads"),

@@ -249,7 +249,7 @@ def test_numbers_that_are_no_longer_finite_end_the_run_with_7_and_keep_the_check
     plugin.write_text(CLIFF)
     diverged = call(*train_arguments(data, output, 1000), f"--plugin={plugin}", "--schedule=cliff")
     assert diverged.code == 7, diverged.err
-    assert "10 times in a row" in diverged.err and "begin anew in another --output" in diverged.err
+    assert "10 times in a row" in diverged.err and "start again in another --output" in diverged.err
     Artefact(output / "checkpoints/update-10", "checkpoint").check()
     lines = records_of(output)
     assert lines[-1]["skipped"] == 10 and lines[-1]["loss"] is None
@@ -434,7 +434,7 @@ def test_what_decides_the_learning_rate_or_the_scores_must_stay(data, tmp_path, 
     linear.append("--warmup-updates=5")
     assert run_in_process([*linear, "--schedule=linear"]) == 0
     assert run_in_process([*linear, "--schedule=linear", "--no-quiet"]) == 0
-    assert "--schedule linear ends there: to train longer, begin anew" in capfd.readouterr().err
+    assert "--schedule linear ends there: to train longer, start again" in capfd.readouterr().err
     capfd.readouterr()
     assert run_in_process([*linear, "--schedule=linear", "--max-updates=30"]) == 2
     assert "max_updates: 20 -> 30" in capfd.readouterr().err

@@ -6,19 +6,19 @@ fewer bits are converted to float32. Its positions become a table of learned one
 
 import struct
 from collections.abc import Mapping
+from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 import numpy as np
 
 from nmt.errors import UserError, expecting, quoted
-from nmt.extensions.toolkits.layout import NORMS, Array, Place, array_of, network_options, read_layers, reading
+from nmt.extensions.toolkits.layout import NORMS, Array, Place, array_of, network_options, reading
 from nmt.extensions.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
 from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
-from nmt.positions.options import LearnedPositionOptions
 from nmt.positions.sinusoidal import sinusoids
 
 CTRANSLATE2_MODEL: Final = "model.bin"
@@ -111,8 +111,18 @@ def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
         first = None if from_zero else tables[1][ids[config.decoder_start_token or ""]]  # of the target, the last side
         is_joint = same_vocabulary(*sides) and np.array_equal(tables[0], tables[1])
         options = _options(arrays, name, config, is_joint, file)
-        weights = _weights(arrays, options, sides[0], sides[1], tables, first)
-    return ImportedModel(options, weights, sides[0], sides[1], options.tie == "all", str(folder))
+        return ImportedModel.of(
+            options,
+            partial(_part, arrays),
+            sides,
+            tables,
+            folder,
+            joint=options.tie == "all",
+            first=first,
+            output=array_of(arrays, "decoder/projection/weight") if options.tie == "none" else None,
+            bias=arrays.get("decoder/projection/bias"),
+            positions=[_positions(arrays, side, options.d_model) for side in ("encoder", "decoder")],
+        )
 
 
 def _config(path: Path) -> CTranslate2Config:
@@ -289,37 +299,14 @@ def _positions(arrays: Mapping[str, Array], side: str, width: int) -> Array:
     return arrays.get(f"{side}/position_encodings/encodings", computed)
 
 
-def _weights(
-    arrays: Mapping[str, Array],
-    options: TransformerOptions,
-    source: ImportedSide,
-    target: ImportedSide,
-    tables: list[Array],
-    first: Array | None,
-) -> dict[str, Array]:
-    """Our weights. first: (D,) the decoder's first input; None is zero"""
-
-    def read(place: Place) -> tuple[Array, Array]:
-        layer = f"{place.side}/layer_{place.layer}"
-        if place.part in NORMS:
-            block = place.side if place.part == "top" else f"{layer}/{CTRANSLATE2_NORMS[place.part]}"
-            gamma, beta = (array_of(arrays, f"{block}/layer_norm/{name}", dims=1) for name in ("gamma", "beta"))
-            return gamma, beta
-        name, part, parts = CTRANSLATE2_LINEARS[place.part]
-        weight = array_of(arrays, f"{layer}/{name}/weight")
-        bias = arrays.get(f"{layer}/{name}/bias", np.zeros(len(weight), np.float32))
-        return np.split(weight, parts)[part], np.split(bias, parts)[part]
-
-    weights = read_layers(options, read)
-    positions = cast(LearnedPositionOptions, options).max_positions
-    for side, own in (("encoder", "source"), ("decoder", "target")):
-        table = _positions(arrays, side, options.d_model)
-        further = ((0, (positions or 0) - len(table)), (0, 0))  # past the end of the shorter one
-        weights[f"{own}_positions.weight"] = np.pad(table, further, mode="edge")
-    weights["source_embedding.weight"] = source.embeddings(tables[0], first)
-    if options.tie != "all":
-        weights["target_embedding.weight"] = target.embeddings(tables[1], first)
-    if options.tie == "none":
-        weights["output.weight"] = target.embeddings(array_of(arrays, "decoder/projection/weight"))
-    weights["output.bias"] = target.biases(arrays.get("decoder/projection/bias"))
-    return weights
+def _part(arrays: Mapping[str, Array], place: Place) -> tuple[Array, Array]:
+    """The weight and the bias of a part."""
+    layer = f"{place.side}/layer_{place.layer}"
+    if place.part in NORMS:
+        block = place.side if place.part == "top" else f"{layer}/{CTRANSLATE2_NORMS[place.part]}"
+        gamma, beta = (array_of(arrays, f"{block}/layer_norm/{name}", dims=1) for name in ("gamma", "beta"))
+        return gamma, beta
+    name, part, parts = CTRANSLATE2_LINEARS[place.part]
+    weight = array_of(arrays, f"{layer}/{name}/weight")
+    bias = arrays.get(f"{layer}/{name}/bias", np.zeros(len(weight), np.float32))
+    return np.split(weight, parts)[part], np.split(bias, parts)[part]

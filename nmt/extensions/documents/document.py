@@ -30,7 +30,7 @@ class Unit:
     text: with markers; lines that are translated one by one are separated by LF
     markers: the originals of the markers
     write: puts a translation, with the same markers and as many lines, into the document
-    suggest: puts a text beside the unit that may not be its translation, with the reason; None: the format has no place
+    suggest: puts a text next to the unit that may not be its translation, with the reason; None: the format has no place
     """
 
     position: object

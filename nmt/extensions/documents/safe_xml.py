@@ -22,7 +22,7 @@ SPACES: Final = re.compile(r"[ \t\r\n]+")
 
 
 class XmlFile:
-    """An XML document. root: its element; changed: whether `content` must write it anew
+    """An XML document. root: its element; changed: whether `content` must write it again
 
     format, place: for messages
     """

@@ -84,8 +84,8 @@ class Sweep:
     fixed: settings that all trials have, by command
     command: the one whose values are tried
     tried: lists of values, or ranges to draw them from, by key
-    parts: the tried keys that choose a part: `optimizer`
-    lacking: the keys of settings that parts of these values do not have and others have, whose trials are without
+    parts: the tried keys that choose a component: `optimizer`
+    lacking: the keys of settings that components of these values do not have and others have, whose trials are without
     """
 
     path: str
@@ -138,9 +138,9 @@ class Sweep:
         return list(unique_rows.values())
 
     def _fitting(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that their parts have, and those that no part has, which are an error later.
+        """The settings that their components have, and those that no component has, which are an error later.
 
-        settings: as given, or fitting already, without the parts that have no place in others
+        settings: as given, or fitting already, without the components that have no place in others
         """
         chosen = {key: settings[key] for key in self.parts if key in settings}
         lacking = next(
@@ -200,16 +200,16 @@ def read_sweep(path: str) -> Sweep:
 
 
 def _table(origin: str, name: str, settings: Mapping[str, Any]) -> OptionTable:
-    """The options of a command with the parts that these settings choose."""
+    """The options of a command with the components that these settings choose."""
     return COMMAND_OF_TABLE[name].read([file_layer(origin, settings)])[0]
 
 
 def _part_tables(
     origin: str, name: str, grouped: Mapping[str, Any]
 ) -> tuple[list[str], dict[tuple[Any, ...], OptionTable]]:
-    """The keys below which parts are tried, and the options of the command with each combination of their values.
+    """The keys below which components are tried, and the options of the command with each combination of their values.
 
-    A part may be within one that is tried too.
+    A component may be within one that is tried too.
     """
     first = {key: value[0] if isinstance(value, list) and value else value for key, value in grouped.items()}
     keys, tables = list[str](), {(): _table(origin, name, first)}
@@ -231,7 +231,7 @@ def _divided(
     """The settings of a table that are fixed, and those that have values to try.
 
     A list is values to try. For an option that takes a list itself, only a list of lists is.
-    tables: the options with each of the parts that are tried
+    tables: the options with each of the components that are tried
     """
     if reserved := [key for key in SET_BY_SWEEP[name] if key in grouped]:
         raise UserError(f"{origin}: '{reserved[0]}' is set by nmt sweep (leave it out)")

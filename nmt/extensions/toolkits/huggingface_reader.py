@@ -1,12 +1,12 @@
-"""Folders of Hugging Face's MarianMTModel (https://huggingface.co/docs/transformers/model_doc/marian), read and written.
+"""Import of folders of Hugging Face's MarianMTModel (https://huggingface.co/docs/transformers/model_doc/marian).
 
 Its positions are the paper's sinusoids with all sines before all cosines. Reordering the width of all states turns them
 into ours, and changes no result. Where a file holds another table of positions, that is taken.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -15,17 +15,18 @@ from nmt.checkpoint import read_tensors
 from nmt.data.batching import Indices
 from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.extensions.toolkits.layout import (
+    STACKS,
     TORCH_PARTS,
     Array,
     Place,
     array_of,
     network_options,
-    read_layers,
     reading,
     reordered,
+    reordered_part,
     weight_and_bias,
 )
-from nmt.extensions.toolkits.pickled import TensorArrays, read_pickled
+from nmt.extensions.toolkits.pickled import read_pickled
 from nmt.extensions.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
 from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
@@ -38,7 +39,6 @@ HUGGINGFACE_CONFIG: Final = "config.json"
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 WEIGHT_FILES: Final = ("model.safetensors", "pytorch_model.bin")
 HUGGINGFACE_EPSILON: Final = 1e-5  # of its layer normalisation
-STACKS: Final = ("encoder", "decoder")
 VOCABULARY_FILES: Final = ("vocab.json", "target_vocab.json")  # the second with "separate_vocabs"
 SPM_FILES: Final = ("source.spm", "target.spm")
 HUGGINGFACE_ACTIVATIONS: Final = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
@@ -99,8 +99,34 @@ def read_huggingface(folder: Path, files: TextFiles) -> ImportedModel:
         is_shared = np.array_equal(tables[0], tables[1]) and same_vocabulary(*sides)
         positions, order = _positions(arrays, tables[0].shape[1])
         options = _options(config, positions, is_shared, folder)
-        weights = _weights(arrays, options, order, sides, tables, config.decoder_start_token_id)
-    return ImportedModel(options, weights, sides[0], sides[1], is_shared, str(folder))
+        start = config.decoder_start_token_id
+        if not 0 <= start < len(tables[1]):
+            raise ValueError(f"decoder_start_token_id is {start}, of {len(tables[1]):,} entries")
+
+        def part(place: Place) -> tuple[Array, Array]:
+            name = f"model.{place.side}.layers.{place.layer}.{TORCH_PARTS[place.part]}"
+            return reordered_part(place.part, *weight_and_bias(arrays, name, place.part), order)
+
+        def of_width(table: Array) -> Array:
+            if table.shape[1] != options.d_model:
+                raise ValueError(f"a table has the width {table.shape[1]}; must be {options.d_model}, d_model")
+            return reordered(table, 1, order, "a table")
+
+        tables = list(map(of_width, tables))
+        has_bias = "final_logits_bias" in arrays
+        learned = [f"model.{side}.embed_positions.weight" for side in STACKS] if positions == "learned" else []
+        return ImportedModel.of(
+            options,
+            part,
+            sides,
+            tables,
+            folder,
+            joint=is_shared,
+            first=tables[1][start],
+            output=of_width(array_of(arrays, "lm_head.weight")) if options.tie == "none" else None,
+            bias=array_of(arrays, "final_logits_bias", dims=None).reshape(-1) if has_bias else None,
+            positions=[array_of(arrays, name) for name in learned],
+        )
 
 
 def _read(path: Path, kind: type[_T]) -> _T:
@@ -110,13 +136,13 @@ def _read(path: Path, kind: type[_T]) -> _T:
         return msgspec.json.decode(content, type=kind)
 
 
-def _read_weights(folder: Path) -> Mapping[str, Array]:
+def _read_weights(folder: Path) -> Mapping[str, Any]:
     for name in WEIGHT_FILES:
         if (folder / name).is_file():
             content = (read_pickled if name.endswith(".bin") else read_tensors)(folder / name)
             if not isinstance(content, Mapping):
                 raise ArtefactError(f"{quoted(folder / name)}: not a table of tensors")
-            return TensorArrays(content)
+            return content
     raise UserError(f"{quoted(folder)}: has no weights ({' or '.join(WEIGHT_FILES)})")
 
 
@@ -135,9 +161,10 @@ def sines_before_cosines(width: int) -> Indices:
     return np.arange(width).reshape(2, -1).T.flatten()
 
 
-def _positions(arrays: Mapping[str, Array], width: int) -> tuple[str, Indices | None]:
+def _positions(arrays: Mapping[str, Any], width: int) -> tuple[str, Indices | None]:
     """The form of our positions, and the order of the states' width that it needs; None for the same order."""
-    tables = [table for side in STACKS if (table := arrays.get(f"model.{side}.embed_positions.weight")) is not None]
+    names = [f"model.{side}.embed_positions.weight" for side in STACKS]
+    tables = [array_of(arrays, name) for name in names if name in arrays]
     for form, order in (("sinusoidal", sines_before_cosines(width)), ("t2t-sinusoidal", None)):
         in_order = (table if order is None else table[:, order] for table in tables)
         if all(np.allclose(table, sinusoids(len(table), table.shape[1], form).numpy()) for table in in_order):
@@ -161,41 +188,3 @@ def _options(config: MarianConfig, positions: str, is_shared: bool, folder: Path
         "tie": ("all" if is_shared else "target") if config.tie_word_embeddings else "none",
     }
     return network_options(values, folder / HUGGINGFACE_CONFIG)
-
-
-def _weights(
-    arrays: Mapping[str, Array],
-    options: TransformerOptions,
-    order: Indices | None,
-    sides: Sequence[ImportedSide],
-    tables: Sequence[Array],
-    start: int,
-) -> dict[str, Array]:
-    """Our weights. start: the decoder's first input, an entry of the target"""
-    columns = np.arange(options.d_model) if order is None else order
-    outputs = [array_of(arrays, "lm_head.weight")] if options.tie == "none" else []
-    for table in (*tables, *outputs):
-        if table.shape[1] != options.d_model:
-            raise ValueError(
-                f"a table of embeddings has the width {table.shape[1]}; must be {options.d_model}, d_model"
-            )
-
-    def read(place: Place) -> tuple[Array, Array]:
-        name = f"model.{place.side}.layers.{place.layer}.{TORCH_PARTS[place.part]}"
-        return reordered(place.part, *weight_and_bias(arrays, name, place.part), order)
-
-    weights = read_layers(options, read)
-    if not 0 <= start < len(tables[1]):
-        raise ValueError(f"decoder_start_token_id is {start}, of {len(tables[1]):,} entries")
-    source, target = tables[0][:, columns], tables[1][:, columns]
-    weights["source_embedding.weight"] = sides[0].embeddings(source, target[start])
-    if options.tie != "all":
-        weights["target_embedding.weight"] = sides[1].embeddings(target, target[start])
-    if options.tie == "none":
-        weights["output.weight"] = sides[1].embeddings(outputs[0][:, columns])
-    bias = arrays.get("final_logits_bias")
-    weights["output.bias"] = sides[1].biases(None if bias is None else bias.reshape(-1))
-    if options.positions == "learned":
-        for side, name in zip(STACKS, ("source", "target"), strict=True):
-            weights[f"{name}_positions.weight"] = array_of(arrays, f"model.{side}.embed_positions.weight")
-    return weights

@@ -1,10 +1,12 @@
 """The weights of a Transformer's layers in the parts that other toolkits keep apart, from ours and to ours."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from nmt.data.batching import Indices
@@ -14,6 +16,7 @@ from nmt.options import make
 
 Array = NDArray[np.float32]
 
+STACKS: Final = ("encoder", "decoder")
 PARTS: Final = {  # our linear layer or norm -> the parts that are put together in it
     "self_attention.queries_keys_values": ("self.queries", "self.keys", "self.values"),
     "self_attention.output": ("self.output",),
@@ -92,6 +95,13 @@ def read_layers(options: TransformerOptions, read: PartReader) -> dict[str, Arra
     return weights
 
 
+def check_settings(settings: Mapping[str, Any], required: Mapping[str, Collection[Any]], file: Path) -> None:
+    """Raise UserError for settings of another network than ours. required: the values that ours has; the first is the default"""
+    for key, allowed in required.items():
+        if (value := settings.get(key, next(iter(allowed)))) not in allowed:
+            raise UserError(f"{quoted(file)}: its {key} is {quoted(value)}, which our transformer does not have")
+
+
 def network_options(values: Mapping[str, Any], place: object) -> TransformerOptions:
     """The options of an imported network. place: of its settings. Raises ArtefactError"""
     try:
@@ -101,18 +111,29 @@ def network_options(values: Mapping[str, Any], place: object) -> TransformerOpti
     return made
 
 
-def array_of(arrays: Mapping[str, Array], *names: str, dims: int = 2) -> Array:
-    """The first array of these names that is there. Raises ValueError if none is, it is empty, or has other dimensions."""
+def array_of(arrays: Mapping[str, Any], *names: str, dims: int | None = 2) -> Array:
+    """The first array or tensor of these names that is there, as float32. dims: of the array; None for any number
+
+    Raises ValueError if none is there, or it is empty, has other dimensions, or is no plain table of numbers.
+    """
     name = next((name for name in names if name in arrays), None)
     if name is None:
         raise ValueError(f"has no '{names[0]}'")
-    array = arrays[name]
-    if array.ndim != dims or not array.size:
+    values = arrays[name]
+    if isinstance(values, torch.Tensor):
+        is_plain = values.layout is torch.strided and values.device.type == "cpu"
+        if not is_plain or values.is_quantized or values.is_complex():
+            raise ValueError(f"'{name}' is no plain tensor of numbers")
+        if values.numel() * values.element_size() > values.untyped_storage().nbytes():
+            raise ValueError(f"'{name}' repeats its numbers")
+        values = values.detach().float().numpy()
+    array: Array = np.asarray(values, dtype=np.float32)
+    if dims is not None and (array.ndim != dims or not array.size):
         raise ValueError(f"'{name}' has the shape {array.shape}; must have {dims} dimensions, none of them 0")
     return array
 
 
-def weight_and_bias(arrays: Mapping[str, Array], name: str, part: str) -> tuple[Array, Array]:
+def weight_and_bias(arrays: Mapping[str, Any], name: str, part: str) -> tuple[Array, Array]:
     """The arrays `NAME.weight` and `NAME.bias` of a part, by `array_of`."""
     dims = 1 if part in NORMS else 2
     return array_of(arrays, f"{name}.weight", dims=dims), array_of(arrays, f"{name}.bias", dims=1)
@@ -126,17 +147,23 @@ def parts_of(options: TransformerOptions, weights: Mapping[str, Array]) -> Itera
         yield from zip(places, np.split(weight, len(places)), np.split(bias, len(places)), strict=True)
 
 
-def reordered(part: str, weight: Array, bias: Array, order: Indices | None) -> tuple[Array, Array]:
-    """A part's weight (out, in) and bias for states whose width has another order. order: (D,) None for the same
+def reordered(array: Array, axis: int, order: Indices | None, name: str) -> Array:
+    """An array with the states' width, which an axis has, in another order. order: (D,) None for the same
 
-    Raises ValueError for a part of another width.
+    Raises ValueError for another width.
     """
     if order is None:
-        return weight, bias
-    for width in (len(weight), len(bias)) if part in WRITING else weight.shape[1:]:
-        if width != len(order):
-            raise ValueError(f"{part} has the width {width}; must be {len(order)}, that of the embeddings")
-    return (weight[order], bias[order]) if part in WRITING else (weight[:, order], bias)
+        return array
+    if array.shape[axis] != len(order):
+        raise ValueError(f"{name} has the width {array.shape[axis]}; must be {len(order)}, that of the embeddings")
+    return array.take(order, axis)
+
+
+def reordered_part(part: str, weight: Array, bias: Array, order: Indices | None) -> tuple[Array, Array]:
+    """A part's weight (out, in) and bias for states whose width has another order. order: (D,) None for the same"""
+    if part in WRITING:
+        return reordered(weight, 0, order, part), reordered(bias, 0, order, part)
+    return reordered(weight, 1, order, part), bias
 
 
 def _places(options: TransformerOptions) -> Iterator[tuple[str, list[Place]]]:

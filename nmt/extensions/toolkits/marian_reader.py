@@ -22,8 +22,8 @@ from nmt.extensions.toolkits.layout import (
     Array,
     Place,
     array_of,
+    check_settings,
     network_options,
-    read_layers,
     reading,
 )
 from nmt.extensions.toolkits.pickled import check_archive
@@ -39,7 +39,9 @@ OUTPUT: Final = "decoder_ff_logit_out"  # arrays of the output layer; earlier ve
 MARIAN_EOS, MARIAN_UNK = 0, 1
 OPUS_SEGMENTERS: Final = ("source.spm", "target.spm")  # in OPUS-MT's folders
 MARIAN_EPSILON: Final = 1e-6  # of its layer normalisation in transformers
-REQUIRED_SETTINGS: Final = {  # settings that change the network, with the values that ours has
+REQUIRED_SETTINGS: Final[
+    dict[str, tuple[Any, ...]]
+] = {  # settings that change the network, with the values that ours has
     "type": ("transformer",),
     "transformer-ffn-depth": (2,),
     "transformer-decoder-ffn-depth": (0, 2),
@@ -59,8 +61,12 @@ REQUIRED_SETTINGS: Final = {  # settings that change the network, with the value
     "factors-dim-emb": (0,),
     "tied-embeddings-src": (False,),
 }
+CHOICES: Final[dict[str, tuple[Any, ...]]] = {  # of settings that our options name too
+    "transformer-decoder-autoreg": ("self-attention", "rnn"),
+    "transformer-ffn-activation": ("relu", "swish"),
+}
 AUTOREGRESSIONS: Final = {"self-attention": "self-attention", "rnn": "ssru"}
-REQUIRED_OF_SSRU: Final = {
+REQUIRED_OF_SSRU: Final[dict[str, tuple[Any, ...]]] = {
     "dec-cell": ("ssru",),
     "transformer-rnn-projection": (False,),
     "layer-normalization": (False,),
@@ -93,13 +99,12 @@ MARIAN_LINEARS: Final = {  # block and letter of each part
 MARIAN_NORMS: Final = {"self.norm": "self_Wo", "cross.norm": "context_Wo", "norm": "ffn_ffn"}
 RECURRENT_NORM_NAMES: Final = {"post": "rnn_ffn", "pre": "rnn"}
 NORM_ENDS: Final = {"post": "", "pre": "_pre"}
-MARIAN_ACTIVATIONS: Final = ("relu", "swish")  # as ours are named
 
 
 def read_marian(model: Path, files: TextFiles) -> ImportedModel:
     """Read a model.npz, or a folder that holds one.
 
-    files: without vocabularies those that `decoder.yml` beside the model names
+    files: without vocabularies those that `decoder.yml` next to the model names
     Raises ArtefactError for files that are damaged, UserError for a model that is no Transformer like ours.
     """
     file = only_file(model, ".npz", without=".optimizer.")
@@ -107,16 +112,37 @@ def read_marian(model: Path, files: TextFiles) -> ImportedModel:
     arrays = _read_arrays(file)
     settings = _settings(arrays, file)
     vocabularies = [Path(name) for name in files.vocabularies] or _named_vocabularies(file)
+    vocabularies = [vocabularies[0], vocabularies[-1]]
+    named = [Path(name) for name in files.segmenters]
+    segmenters = (named[0], named[-1]) if named else (file.parent / name for name in OPUS_SEGMENTERS)
     with reading("a model of Marian", file):
-        sides = []
-        for i, name in enumerate(("encoder_Wemb", "decoder_Wemb")):
-            segmenter = Path(files.segmenters[-1 if i else 0]) if files.segmenters else file.parent / OPUS_SEGMENTERS[i]
-            size = len(array_of(arrays, name, "Wemb"))
-            sides.append(_side(vocabularies[-1 if i else 0], languages[i], size, segmenter, files))
+        tables = [array_of(arrays, f"{side}_Wemb", "Wemb") for side in ("encoder", "decoder")]
+        of_sides = zip(vocabularies, languages, map(len, tables), segmenters, strict=True)
+        sides = [_side(*of_side, files) for of_side in of_sides]
         joint = same_vocabulary(*sides)
         options = _options(settings, joint, file)
-        weights = _weights(arrays, options, *sides)
-    return ImportedModel(options, weights, sides[0], sides[1], joint, str(file), [vocabularies[0], vocabularies[-1]])
+
+        def part(place: Place) -> tuple[Array, Array]:
+            name, of_bias = array_names(place, options)
+            weight = array_of(arrays, name, dims=None).reshape(-1) if place.part in NORMS else array_of(arrays, name).T
+            if place.part in WITHOUT_BIAS:
+                return weight, np.zeros(len(weight), np.float32)
+            return weight, array_of(arrays, of_bias, dims=None).reshape(-1)
+
+        output = None
+        if options.tie == "none":
+            output = array_of(arrays, f"{OUTPUT}_Wt") if f"{OUTPUT}_Wt" in arrays else array_of(arrays, f"{OUTPUT}_W").T
+        return ImportedModel.of(
+            options,
+            part,
+            sides,
+            tables,
+            file,
+            joint=joint,
+            output=output,
+            bias=array_of(arrays, f"{OUTPUT}_b", dims=None).reshape(-1) if f"{OUTPUT}_b" in arrays else None,
+            vocabularies=vocabularies,
+        )
 
 
 def _read_arrays(file: Path) -> dict[str, Any]:
@@ -171,30 +197,18 @@ def read_yaml(content: bytes, place: object, as_text: bool = False) -> dict[str,
 
 def _options(settings: Mapping[str, Any], joint: bool, file: Path) -> TransformerOptions:
     autoregression = settings.get("transformer-decoder-autoreg", "self-attention")
-    if autoregression not in AUTOREGRESSIONS:
-        raise UserError(
-            f"{quoted(file)}: its transformer-decoder-autoreg is {quoted(autoregression)}; ours has no such layers"
-        )
-    of_ssru = REQUIRED_OF_SSRU if autoregression == "rnn" else {}
-    for key, allowed in (REQUIRED_SETTINGS | of_ssru).items():
-        if (value := settings.get(key, allowed[0])) not in allowed:
-            raise UserError(f"{quoted(file)}: its {key} is {quoted(value)}, which our transformer does not have")
+    check_settings(settings, REQUIRED_SETTINGS | CHOICES | (REQUIRED_OF_SSRU if autoregression == "rnn" else {}), file)
     processes = tuple(
         str(settings.get(f"transformer-{key}", "")).replace("d", "")
         for key in ("preprocess", "postprocess", "postprocess-top")
     )
-    activation = settings.get("transformer-ffn-activation", "relu")
     if processes not in PROCESSES:
         raise UserError(f"{quoted(file)}: its layers are normalised as {quoted(processes)}; must be dan, or n, da, n")
-    if activation not in MARIAN_ACTIVATIONS:
-        raise UserError(
-            f"{quoted(file)}: its activation is {quoted(activation)}; must be {' or '.join(MARIAN_ACTIVATIONS)}"
-        )
     is_tied = settings.get("tied-embeddings-all") or settings.get("tied-embeddings")
     options = {
         "norm_position": PROCESSES[processes],
         "norm_epsilon": MARIAN_EPSILON,
-        "activation": activation,
+        "activation": settings.get("transformer-ffn-activation", "relu"),
         "positions": "t2t-sinusoidal",
         "decoder_autoregression": AUTOREGRESSIONS[autoregression],
         "attention_bias": True,
@@ -219,45 +233,15 @@ def array_names(place: Place, options: TransformerOptions) -> tuple[str, str]:
     return f"{layer}_{block}_ln_scale{end}", f"{layer}_{block}_ln_bias{end}"
 
 
-def _weights(
-    arrays: Mapping[str, Any], options: TransformerOptions, source: ImportedSide, target: ImportedSide
-) -> dict[str, Array]:
-    """Our weights of Marian's arrays."""
-
-    def array(name: str) -> Array:
-        if name not in arrays:
-            raise ValueError(f"has no '{name}'")
-        values: Array = np.asarray(arrays[name], dtype=np.float32)
-        return values
-
-    def read(place: Place) -> tuple[Array, Array]:
-        name, of_bias = array_names(place, options)
-        weight = array(name).reshape(-1) if place.part in NORMS else array(name).T
-        return weight, np.zeros(len(weight), np.float32) if place.part in WITHOUT_BIAS else array(of_bias).reshape(-1)
-
-    weights = read_layers(options, read)
-    tables = [array(name if name in arrays else "Wemb") for name in ("encoder_Wemb", "decoder_Wemb")]
-    weights["source_embedding.weight"] = source.embeddings(tables[0])
-    if options.tie != "all":
-        weights["target_embedding.weight"] = target.embeddings(tables[1])
-    if options.tie == "none":
-        weights["output.weight"] = target.embeddings(
-            array(f"{OUTPUT}_Wt") if f"{OUTPUT}_Wt" in arrays else array(f"{OUTPUT}_W").T
-        )
-    bias = array(f"{OUTPUT}_b").reshape(-1) if f"{OUTPUT}_b" in arrays else None
-    weights["output.bias"] = target.biases(bias)
-    return weights
-
-
 def _named_vocabularies(file: Path) -> list[Path]:
-    """The vocabularies that the settings beside a model name."""
+    """The vocabularies that the settings next to a model name."""
     for name in (f"{file.name}.decoder.yml", "decoder.yml"):
         path = file.parent / name
         if path.is_file():
             listed = read_yaml(read_bytes(path), path).get("vocabs")
             if isinstance(listed, list) and len(listed) == 2 and all(isinstance(vocab, str) for vocab in listed):
                 return [file.parent / name for name in listed]
-    raise UserError(f"{quoted(file)}: no decoder.yml beside it names its vocabularies (give --vocab SOURCE TARGET)")
+    raise UserError(f"{quoted(file)}: no decoder.yml next to it names its vocabularies (give --vocab SOURCE TARGET)")
 
 
 def _side(path: Path, language: str, size: int, segmenter: Path, files: TextFiles) -> ImportedSide:

@@ -4,14 +4,12 @@ import errno
 import pickle
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from nmt.errors import ArtefactError, naming, quoted
-from nmt.extensions.toolkits.layout import Array
 
 MAX_COMPRESSION: Final = 20  # of an archive of weights; torch does not compress them
 
@@ -47,30 +45,3 @@ def check_archive(path: Path) -> None:
         raise ArtefactError(f"{quoted(path)}: a damaged archive: {quoted(error)}") from None
     if size > MAX_COMPRESSION * path.stat().st_size:
         raise ArtefactError(f"{quoted(path)}: its arrays have {size:,} bytes, far more than the file")
-
-
-class TensorArrays(Mapping[str, Array]):
-    """Tensors by name, each an array of float32 when it is looked up. Raises ValueError for one that has no such form."""
-
-    def __init__(self, tensors: Mapping[Any, Any]) -> None:
-        self._tensors = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, torch.Tensor)}
-
-    def __getitem__(self, name: str) -> Array:
-        tensor = self._tensors[name]
-        if (
-            tensor.layout is not torch.strided
-            or tensor.device.type != "cpu"
-            or tensor.is_quantized
-            or tensor.is_complex()
-        ):
-            raise ValueError(f"'{name}' is no plain tensor of numbers")
-        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-            raise ValueError(f"'{name}' repeats its numbers")
-        array: Array = tensor.detach().float().numpy()
-        return array
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import torch
@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from nmt.checkpoint import LoadedModel, build_model, put_weights, save_model, weights_of
 from nmt.errors import UserError, expecting, one_line, quoted
-from nmt.extensions.toolkits.layout import Array
+from nmt.extensions.toolkits.layout import Array, PartReader, read_layers
 from nmt.extensions.vocabularies.sentencepiece_model import SENTENCEPIECE_START, UNUSED_NAME, rearranged
 from nmt.extensions.vocabularies.subwords.subword_nmt import CodesVocabulary
 from nmt.models.base import Model, Vocabularies
 from nmt.models.options import TransformerOptions
 from nmt.models.saved import ModelFacts
 from nmt.models.transformer import Transformer
+from nmt.positions.options import LearnedPositionOptions
 from nmt.symbols import SYMBOLS
 from nmt.text.pipeline import Pipeline, Side, SideSettings
 from nmt.text.vocabulary import SentencepieceVocabulary, Vocabulary, WordVocabulary
@@ -27,12 +28,12 @@ from nmt.text.vocabulary import SentencepieceVocabulary, Vocabulary, WordVocabul
 LANGUAGE: Final = re.compile(r"[\w@.-]{1,40}")
 # Biases of logits: small enough for a probability near 0, and near enough to the others to be trained, in fp16 too.
 NEVER_LOGIT: Final = -1e3  # of PAD and BOS, which the other model never says
-COPY_BIAS: Final = -20.0  # of an unknown piece, beside the bias of the unknown word
+COPY_BIAS: Final = -20.0  # of an unknown piece, added to the bias of the unknown word
 
 
 @dataclass(frozen=True)
 class TextFiles:
-    """What a model is read with, beside its own files.
+    """What a model is read with, besides its own files.
 
     languages: source and target; None for those that the model names
     vocabularies, segmenters: files of source and target, one for both, or none; a segmenter is a model of sentencepiece
@@ -143,6 +144,42 @@ class ImportedModel:
     joint: bool
     place: str
     vocabularies: Sequence[Path] = ()
+
+    @classmethod
+    def of(
+        cls,
+        options: TransformerOptions,
+        layers: PartReader,
+        sides: Sequence[ImportedSide],
+        tables: Sequence[Array],
+        place: object,
+        *,
+        joint: bool,
+        first: Array | None = None,
+        output: Array | None = None,
+        bias: Array | None = None,
+        positions: Sequence[Array] = (),
+        vocabularies: Sequence[Path] = (),
+    ) -> "ImportedModel":
+        """A model by the arrays of the other toolkit; those of V' entries are by its vocabulary.
+
+        layers: see `read_layers`
+        tables: (V', D) embeddings of source and target; first: (D,) the decoder's first input, None is zero
+        output: (V', D) weights of an output layer that is not tied; bias: (V',) of the logits
+        positions: (P, D) learned tables of source and target; the last row stands for those that a shorter one lacks
+        """
+        source, target = sides
+        weights = read_layers(options, layers)
+        weights["source_embedding.weight"] = source.embeddings(tables[0], first)
+        if options.tie != "all":
+            weights["target_embedding.weight"] = target.embeddings(tables[1], first)
+        if output is not None:
+            weights["output.weight"] = target.embeddings(output)
+        weights["output.bias"] = target.biases(bias)
+        for name, table in zip(("source", "target"), positions, strict=False):
+            further = ((0, (cast(LearnedPositionOptions, options).max_positions or 0) - len(table)), (0, 0))
+            weights[f"{name}_positions.weight"] = np.pad(table, further, mode="edge")
+        return cls(options, weights, source, target, joint, str(place), vocabularies)
 
     @property
     def pipeline(self) -> Pipeline:

@@ -94,7 +94,7 @@ def _extended_codes(
     if marked := next((word for word in given if word.endswith(PIECE_MARK)), ""):
         raise UserError(f"'{quoted(marked)}' cannot be an entry: {PIECE_MARK} marks pieces of words (leave it out)")
     if limit and vocabulary.merges.ends_are_symbols:
-        raise UserError("its merges are of subword-nmt 0.1, and cannot be extended (learn them anew)")
+        raise UserError("its merges are of subword-nmt 0.1, and cannot be extended (learn them again)")
 
     def symbols(word: str) -> list[str]:
         *first, last = vocabulary.merges.cut(word)

@@ -1,4 +1,4 @@
-"""All ways to cut a word into entries of a vocabulary, for training that cuts it anew each time (`--subword-sampling`).
+"""All ways to cut a word into entries of a vocabulary, for training that splits it differently each time (`--subword-sampling`).
 
 A word is given by the tokens that `nmt prepare` cut it into. Its symbols are its characters; a token without characters
 (an unknown word, a byte, an entry that the user defined) is one symbol, which stays as it is.
@@ -131,7 +131,7 @@ class CodesMerges(MergeSegmentations):
         merges = vocabulary.merges
         if merges.ends_are_symbols:
             raise UserError(
-                "its merges are of subword-nmt 0.1, which end a word with a symbol of its own (learn them anew, or leave "
+                "its merges are of subword-nmt 0.1, which end a word with a symbol of its own (learn them again, or leave "
                 "--subword-sampling out)"
             )
         pieces = [vocabulary.piece(token) for token in range(vocabulary.size)]

@@ -1,4 +1,4 @@
-"""`nmt describe`: describe a part, a preset or a model folder, with its options."""
+"""`nmt describe`: describe a component, a preset or a model folder, with its options."""
 
 import sys
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ class DescribeOptions:
     kind: str = opt(
         REQUIRED, f"{', '.join(registry.FOLDERS)}, preset or folder; may be left out where NAME has one kind"
     )
-    name: str = opt("", "name of the part (nmt list KIND), or path of the model folder or of the run")
+    name: str = opt("", "name of the component (nmt list KIND), or path of the model folder or of the run")
     json: bool = opt(False, "print JSON")
 
 
 def run(options: DescribeOptions) -> None:
-    """Describe a part, a preset or a model folder, with its options."""
+    """Describe a component, a preset or a model folder, with its options."""
     kind, name = (options.kind, options.name) if options.name else (_kind_of(options.kind), options.kind)
     if kind == "preset":
         preset = registry.find_preset(name)
@@ -46,7 +46,7 @@ def run(options: DescribeOptions) -> None:
 
 
 def _kind_of(name: str) -> str:
-    """The kind of a part, preset or folder. Raises UserError if there is none, or more than one, of this name."""
+    """The kind of a component, preset or folder. Raises UserError if there is none, or more than one, of this name."""
     if name in (*registry.FOLDERS, "preset", "folder"):
         names = "the path of a model or run" if name == "folder" else f"`nmt list {name}` shows the names"
         raise UserError(f"NAME is missing after '{name}' ({names})")
@@ -59,11 +59,11 @@ def _kind_of(name: str) -> str:
         choices = " or ".join(f"`nmt describe {kind} {name}`" for kind in kinds)
         raise UserError(f"'{quoted(name)}' is the name of several things ({choices})")
     known = [*registry.presets(), *(part for kind in registry.FOLDERS for part in registry.names(kind))]
-    raise unknown("part or preset", name, known, listed_by="nmt list")
+    raise unknown("component or preset", name, known, listed_by="nmt list")
 
 
 def _rows(kind: str, name: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The options of a part and of the parts within it. values: by key, in place of the defaults"""
+    """The options of a component and of the components within it. values: by key, in place of the defaults"""
     rows = []
     for option in registry.options_within(kind, name, registry.choice_from(values)):
         value = values.get(option.key, None if option.default is REQUIRED else option.default)

@@ -1,4 +1,4 @@
-"""`nmt list`: list the parts and presets of each kind."""
+"""`nmt list`: list the components and presets of each kind."""
 
 from nmt import registry
 from nmt.cli.command import Command, print_json, print_lines
@@ -13,10 +13,10 @@ class ListOptions:
 
 
 def run(options: ListOptions) -> None:
-    """List the parts and presets of each kind."""
+    """List the components and presets of each kind."""
     kinds = [*registry.FOLDERS, "preset"]
     if options.kind is not None and options.kind not in kinds:
-        raise unknown("kind of part", options.kind, kinds)
+        raise unknown("kind of component", options.kind, kinds)
     table = {kind: registry.summaries(kind) for kind in kinds if options.kind in (None, kind)}
     if options.json:
         print_json(table)

@@ -1,4 +1,4 @@
-"""Guided alignment: attention learns given word alignments beside the translation (Chen et al., 2016, section 3.1).
+"""Guided alignment: attention learns given word alignments in addition to the translation (Chen et al., 2016, section 3.1).
 
 Dimensions: B sentences, S source and T target positions, L links.
 """

@@ -52,7 +52,7 @@ class UnlikelihoodOptions(CrossEntropyOptions):
 @options_class
 class RewardOptions:
     likelihood_weight: float = opt(
-        0.017, "factor of the reference's log-likelihood beside a reward of 0 to 1; 0.017 in GNMT", minimum=0
+        0.017, "factor of the reference's log-likelihood, added to a reward of 0 to 1; 0.017 in GNMT", minimum=0
     )
     reward: Part = part("metric", "gleu", "metric of a sample against the reference; a hundredth of it is the reward")
     decoder: Part = part(

@@ -45,7 +45,7 @@ class TextNoiseOptions:
 class SubwordSamplingOptions:
     subword_sampling: float = opt(
         0.0,
-        "cut the words of both sides anew in each epoch: probability to leave a merge out (bpe, subword-nmt), or alpha "
+        "split the words of both sides differently in each epoch: probability to leave a merge out (bpe, subword-nmt), or alpha "
         "(unigram); 0.05 and 0.1 help small data, 0 is off",
         minimum=0,
         maximum=1,

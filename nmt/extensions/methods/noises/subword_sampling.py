@@ -1,4 +1,4 @@
-"""Subword regularisation: training pairs whose words are cut anew in each epoch (Kudo, 2018; Provilkov et al., 2020).
+"""Subword regularisation: training pairs whose words are split differently in each epoch (Kudo, 2018; Provilkov et al., 2020).
 
 How a word is cut is a pure function of (seed, epoch, pair, place in the sentence), so that order, a resume and ranks change
 nothing. The sampler of sentencepiece has a generator for all calls of a thread, and could not do that; its distribution is
@@ -34,7 +34,7 @@ MERGED: Final = -1
 
 @register("noise", "subword-sampling", SubwordSamplingOptions)
 class SubwordSampling(Noise):
-    """Cuts the words of both sides anew in each epoch: BPE-dropout, or sampling for a unigram model.
+    """Splits the words of both sides differently in each epoch: BPE-dropout, or sampling for a unigram model.
 
     BPE-dropout for merges: each merge is left out with probability `rate` (Provilkov et al., 2020), drawn once for each two
     symbols that could merge, as sentencepiece does. Sampling for a unigram model: a way to cut a word has a probability
@@ -63,13 +63,13 @@ class SubwordSampling(Noise):
         return self._cut_anew(0, source, draws, epoch), self._cut_anew(1, target, draws, epoch)
 
     def _cut_anew(self, side: int, rows: Rows, draws: Indices, epoch: int) -> Rows:
-        """The sentences of the source (0) or the target (1), cut anew."""
+        """The sentences of the source (0) or the target (1), split again."""
         keys = hashed(draws, self._seed, epoch, 3, side)
         return in_order_of_text(rows, self._is_backwards[side], self._samplers[side], keys, self._longest)
 
 
 class SubwordSampler:
-    """Cuts the words of sentences of one vocabulary anew, all at once."""
+    """Splits the words of sentences of one vocabulary again, all at once."""
 
     def __init__(self, segmentations: Segmentations, rate: float) -> None:
         self._segmentations, self._rate = segmentations, rate
@@ -77,7 +77,7 @@ class SubwordSampler:
         self._num_bytes = 0
 
     def __call__(self, rows: Rows, keys: NDArray[np.uint64], longest: int) -> Rows:
-        """The tokens of sentences, cut anew.
+        """The tokens of sentences, split again.
 
         rows: in the order of the text; keys: (N,) of the draws of each; longest: one with more tokens stays as it is
         """

@@ -1,4 +1,4 @@
-"""Noise in the text of the source: other casing, and typing errors (Belinkov and Bisk, 2018). Changed words are cut anew.
+"""Noise in the text of the source: other casing, and typing errors (Belinkov and Bisk, 2018). Changed words are split again.
 
 What is changed is a pure function of (seed, epoch, pair, place in the sentence), so that order, a resume and ranks change
 nothing.

@@ -27,10 +27,10 @@ class ImportOptions:
         "auto looks at the names of files",
         able="reads",
     )
-    vocab: tuple[str, ...] = opt((), f"vocabularies, {ONE_OR_TWO}; none: those beside the model")
+    vocab: tuple[str, ...] = opt((), f"vocabularies, {ONE_OR_TWO}; none: those next to the model")
     segmenter: tuple[str, ...] = opt(
         (),
-        f"models of sentencepiece or merges of subword-nmt, {ONE_OR_TWO}; none: those beside the model, if there are any",
+        f"models of sentencepiece or merges of subword-nmt, {ONE_OR_TWO}; none: those next to the model, if there are any",
     )
     tokenizer: TokenizerName = opt("none", "of the text before the segmenter, which the model does not name")
     source_lang: str | None = opt(None, "source language, a two-letter code; none: as the model says")

@@ -1,11 +1,12 @@
-"""Checkpoints of fairseq's Transformers (https://github.com/facebookresearch/fairseq), with dictionaries beside them.
+"""Checkpoints of fairseq's Transformers (https://github.com/facebookresearch/fairseq), with dictionaries next to them.
 
 Differences from ours that the import bridges: the decoder's first input is the end symbol, the first position has the
 number 2, and layer normalisation adds 1e-5. Their sinusoids become a table of learned positions, as long as theirs.
 """
 
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
@@ -14,16 +15,17 @@ import numpy as np
 from nmt import register
 from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.extensions.toolkits.layout import (
+    STACKS,
     TORCH_PARTS,
     Array,
     Place,
     array_of,
+    check_settings,
     network_options,
-    read_layers,
     reading,
     weight_and_bias,
 )
-from nmt.extensions.toolkits.pickled import TensorArrays, read_pickled
+from nmt.extensions.toolkits.pickled import read_pickled
 from nmt.extensions.toolkits.toolkit import Toolkit
 from nmt.extensions.toolkits.toolkits.options import ReadOnlyOptions
 from nmt.extensions.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, only_file, same_vocabulary
@@ -39,19 +41,22 @@ FIRST_POSITION: Final = FAIRSEQ_PAD + 1
 # Names of segmenters in folders that people share.
 USUAL_SEGMENTERS: Final = ("bpecodes", "code", "codes", "sentencepiece.bpe.model", "spm.model")
 DEFAULT_MAX_POSITIONS: Final = 1024  # default of max_source_positions and max_target_positions
-REQUIRED_ARGUMENTS: Final = {  # with the values that ours has; an argument that is missing has the first
-    "no_scale_embedding": (False,),
-    "layernorm_embedding": (False,),
-    "no_token_positional_embeddings": (False,),
-    "adaptive_softmax_cutoff": (None,),
-    "cross_self_attention": (False,),
-    "no_cross_attention": (False,),
-    "encoder_layers_to_keep": (None,),
-    "decoder_layers_to_keep": (None,),
+UNSUPPORTED_ARGUMENTS: Final = (  # which ours has not
+    "no_scale_embedding",
+    "layernorm_embedding",
+    "no_token_positional_embeddings",
+    "adaptive_softmax_cutoff",
+    "cross_self_attention",
+    "no_cross_attention",
+    "encoder_layers_to_keep",
+    "decoder_layers_to_keep",
+)
+REQUIRED_ARGUMENTS: Final = {
+    **dict.fromkeys(UNSUPPORTED_ARGUMENTS, (False, None, "")),
+    "activation_fn": ("relu", "gelu", "swish"),
 }
 FAIRSEQ_SIZES: Final = {"d_model": "embed_dim", "d_ff": "ffn_embed_dim", "heads": "attention_heads"}
 EQUAL_ARGUMENTS: Final = (*FAIRSEQ_SIZES.values(), "normalize_before", "learned_pos")  # of encoder and decoder
-FAIRSEQ_ACTIVATIONS: Final = ("relu", "gelu", "swish")  # as ours are named
 OUTPUTS: Final = ("decoder.output_projection.weight", "decoder.embed_out")  # the second in earlier versions
 
 
@@ -73,7 +78,9 @@ class Fairseq(Toolkit):
         """
         file = only_file(path, ".pt")
         content = read_pickled(file, Namespace)
-        arguments, arrays = _arguments(content, file), _arrays(content, file)
+        arguments = _arguments(content, file)
+        if not isinstance(arrays := content.get("model"), Mapping):
+            raise ArtefactError(f"{quoted(file)}: has no weights ('model')")
         languages = files.named_languages(arguments.get("source_lang"), arguments.get("target_lang"))
         beside = [file.parent / f"dict.{language}.txt" for language in languages]
         vocabularies = [Path(name) for name in files.vocabularies] or beside
@@ -81,19 +88,33 @@ class Fairseq(Toolkit):
         named = [Path(name) for name in files.segmenters] or usual[:1]
         segmenters: list[bytes | None] = [*map(read_bytes, named)] or [None]
         with reading("a Transformer of fairseq", file):
-            tables = [array_of(arrays, f"{side}.embed_tokens.weight") for side in ("encoder", "decoder")]
+            tables = [array_of(arrays, f"{side}.embed_tokens.weight") for side in STACKS]
             sides = []
-            of_sides = (vocabularies[0], vocabularies[-1]), (segmenters[0], segmenters[-1]), languages, tables
-            for listed, segmenter, language, table in zip(*of_sides, strict=True):
-                size, ids = len(table), _dictionary(listed)
+            of_sides = (vocabularies[0], vocabularies[-1]), (segmenters[0], segmenters[-1]), languages, map(len, tables)
+            for listed, segmenter, language, size in zip(*of_sides, strict=True):
+                ids = _dictionary(listed)
                 if len(ids) + FAIRSEQ_SYMBOLS != size:
                     raise ValueError(f"{listed.name} has {len(ids) + FAIRSEQ_SYMBOLS:,} entries, the model {size:,}")
                 sides.append(
                     ImportedSide.of(language, ids, size, FAIRSEQ_UNK, FAIRSEQ_EOS, segmenter, files.tokenizer, listed)
                 )
             options = _options(arguments, same_vocabulary(*sides) and np.array_equal(tables[0], tables[1]), file)
-            weights = _weights(arrays, options, sides[0], sides[1], tables, bool(arguments.get("encoder_learned_pos")))
-        return ImportedModel(options, weights, sides[0], sides[1], options.tie == "all", str(file))
+            count = FIRST_POSITION + cast(LearnedPositionOptions, options).max_positions
+            if arguments.get("encoder_learned_pos"):
+                positions = [array_of(arrays, f"{side}.embed_positions.weight") for side in STACKS]
+            else:
+                positions = [sinusoids(count, options.d_model, "t2t-sinusoidal").numpy()] * 2
+            return ImportedModel.of(
+                options,
+                partial(_part, arrays),
+                sides,
+                tables,
+                file,
+                joint=options.tie == "all",
+                first=tables[1][FAIRSEQ_EOS],
+                output=array_of(arrays, *OUTPUTS) if options.tie == "none" else None,
+                positions=[table[FIRST_POSITION:count] for table in positions],
+            )
 
 
 def _arguments(content: Any, file: Path) -> dict[str, Any]:
@@ -110,12 +131,6 @@ def _arguments(content: Any, file: Path) -> dict[str, Any]:
     )
 
 
-def _arrays(content: Mapping[str, Any], file: Path) -> Mapping[str, Array]:
-    if not isinstance(content.get("model"), Mapping):
-        raise ArtefactError(f"{quoted(file)}: has no weights ('model')")
-    return TensorArrays(content["model"])
-
-
 def _dictionary(path: Path) -> dict[str, int]:
     """The entries of a dictionary, one a line before its count; those of the control symbols have no line."""
     ids: dict[str, int] = {}
@@ -129,20 +144,13 @@ def _dictionary(path: Path) -> dict[str, int]:
 
 
 def _options(arguments: Mapping[str, Any], is_joint: bool, file: Path) -> TransformerOptions:
-    for key, allowed in REQUIRED_ARGUMENTS.items():
-        if (value := arguments.get(key, allowed[0])) not in allowed and value:
-            raise UserError(f"{quoted(file)}: its {key} is {quoted(value)}, which our transformer does not have")
+    check_settings(arguments, REQUIRED_ARGUMENTS, file)
     for key in FAIRSEQ_SIZES.values():
         if f"encoder_{key}" not in arguments:
             raise ValueError(f"its arguments have no encoder_{key}")
     for key in EQUAL_ARGUMENTS:
         if arguments.get(f"encoder_{key}") != arguments.get(f"decoder_{key}"):
             raise UserError(f"{quoted(file)}: encoder_{key} and decoder_{key} differ; ours are the same")
-    activation = arguments.get("activation_fn", "relu")
-    if activation not in FAIRSEQ_ACTIVATIONS:
-        raise UserError(
-            f"{quoted(file)}: its activation_fn is {quoted(activation)}; must be {' or '.join(FAIRSEQ_ACTIVATIONS)}"
-        )
     shares_all, shares_output = (
         arguments.get(f"share_{what}") for what in ("all_embeddings", "decoder_input_output_embed")
     )
@@ -152,7 +160,7 @@ def _options(arguments: Mapping[str, Any], is_joint: bool, file: Path) -> Transf
         "decoder_layers": arguments.get("decoder_layers", 0),
         "norm_position": "pre" if arguments.get("encoder_normalize_before") else "post",
         "norm_epsilon": FAIRSEQ_EPSILON,
-        "activation": activation,
+        "activation": arguments.get("activation_fn", "relu"),
         "positions": "learned",
         "max_positions": max(
             int(arguments.get(f"max_{side}_positions") or DEFAULT_MAX_POSITIONS) for side in ("source", "target")
@@ -164,41 +172,14 @@ def _options(arguments: Mapping[str, Any], is_joint: bool, file: Path) -> Transf
     return network_options(values, file)
 
 
-def _weights(
-    arrays: Mapping[str, Array],
-    options: TransformerOptions,
-    source: ImportedSide,
-    target: ImportedSide,
-    tables: Sequence[Array],
-    has_learned_positions: bool,
-) -> dict[str, Array]:
-    """Our weights."""
-
-    def read(place: Place) -> tuple[Array, Array]:
-        own = "layer_norm" if place.part == "top" else f"layers.{place.layer}.{TORCH_PARTS[place.part]}"
-        path = f"{place.side}.{own}"
-        prefix, _, name = path.rpartition(".")
-        if f"{path}.weight" not in arrays and name.startswith(("q", "k", "v")):  # of earlier versions
-            third = ("q_proj", "k_proj", "v_proj").index(name)
-            weight = array_of(arrays, f"{prefix}.in_proj_weight")
-            bias = array_of(arrays, f"{prefix}.in_proj_bias", dims=1)
-            return np.split(weight, 3)[third], np.split(bias, 3)[third]
-        return weight_and_bias(arrays, path, place.part)
-
-    weights = read_layers(options, read)
-    positions = cast(LearnedPositionOptions, options).max_positions
-    for side, name in (("encoder", "source"), ("decoder", "target")):
-        if has_learned_positions:
-            table = array_of(arrays, f"{side}.embed_positions.weight")
-        else:
-            table = sinusoids(FIRST_POSITION + positions, options.d_model, "t2t-sinusoidal").numpy()
-        table = table[FIRST_POSITION:][:positions]
-        further = ((0, positions - len(table)), (0, 0))  # rows to add to a table of fewer positions
-        weights[f"{name}_positions.weight"] = np.pad(table, further, mode="edge")
-    weights["source_embedding.weight"] = source.embeddings(tables[0], tables[1][FAIRSEQ_EOS])
-    if options.tie != "all":
-        weights["target_embedding.weight"] = target.embeddings(tables[1], tables[1][FAIRSEQ_EOS])
-    if options.tie == "none":
-        weights["output.weight"] = target.embeddings(array_of(arrays, *OUTPUTS))
-    weights["output.bias"] = target.biases(None)
-    return weights
+def _part(arrays: Mapping[str, Any], place: Place) -> tuple[Array, Array]:
+    """The weight and the bias of a part."""
+    own = "layer_norm" if place.part == "top" else f"layers.{place.layer}.{TORCH_PARTS[place.part]}"
+    path = f"{place.side}.{own}"
+    prefix, _, name = path.rpartition(".")
+    if f"{path}.weight" not in arrays and name.startswith(("q", "k", "v")):  # of earlier versions
+        third = ("q_proj", "k_proj", "v_proj").index(name)
+        weight = array_of(arrays, f"{prefix}.in_proj_weight")
+        bias = array_of(arrays, f"{prefix}.in_proj_bias", dims=1)
+        return np.split(weight, 3)[third], np.split(bias, 3)[third]
+    return weight_and_bias(arrays, path, place.part)

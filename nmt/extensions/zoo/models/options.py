@@ -211,7 +211,7 @@ class ByteNetOptions:
     encoder_layers: int = size_opt(30, "residual blocks of the encoder")
     decoder_layers: int = size_opt(30, "residual blocks of the decoder")
     kernel: int = size_opt(3, "taps of a convolution")
-    max_dilation: int = size_opt(16, "dilations are 1, 2, 4, ... up to this, and begin anew")
+    max_dilation: int = size_opt(16, "dilations are 1, 2, 4, ... up to this, then from 1 again")
     combine: Literal["add", "concat"] = opt(
         "add", "how the encoder's output joins a target embedding: add, or concat and a linear layer"
     )
