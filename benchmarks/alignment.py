@@ -28,15 +28,15 @@ import torch
 from nmt.batch import Batch
 from nmt.checkpoint import LoadedModel, load_model
 from nmt.errors import InputError, quoted
-from nmt.symbols import BOS, EOS
-from nmt.text.corpus import read_lines, text_lines
-from nmt.translate.alignment import (
+from nmt.extensions.details.alignment import (
     AttentionWeights,
     Pair,
     hard_alignment,
     threshold_alignment,
     word_weights,
 )
+from nmt.symbols import BOS, EOS
+from nmt.text.corpus import read_lines, text_lines
 
 TOY: Final = Path(__file__).parents[1] / "recipes" / "toy"
 THRESHOLDS: Final = (0.1, 0.2, 0.3, 0.4, 0.5)

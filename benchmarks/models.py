@@ -46,7 +46,7 @@ def random_model(folder: Path, data: Path, shape: str) -> Path:
         torch.manual_seed(1)
         model = registry.build(registry.choose("model", "transformer", SHAPES[shape]), vocabularies)
         facts = ModelFacts.of("transformer", model.options, vocabularies)
-        save_model(folder, weights_of(model), facts, pipeline, {}, lambda: None)
+        save_model(folder, weights_of(model), facts, pipeline, {})
     return folder
 
 

@@ -51,6 +51,9 @@ KIND_NAMES: Final = {  # in messages
     "recipe": "a recipe",
 }
 METRICS: Final = "metrics.jsonl"  # which only a run has
+CHECKED: Final = (
+    "NMT_CHECKED"  # variable with the digest of an artefact whose files the launcher of this rank has checked
+)
 MAX_NAME_BYTES: Final = 255  # of a file, with its folder
 REPAIR: Final = "make the folder again, or copy it again"
 REPLACED_ENDING: Final = ".replaced.partial"  # of a folder's name while its successor takes its place
@@ -295,7 +298,7 @@ class Artefact:
         """Raises ArtefactError for a folder of another kind, of a newer format, or with a damaged or missing file."""
         self.folder = folder
         self.manifest = _read_manifest(folder, kinds)
-        self._checked: set[str] = set()
+        self._checked = set(self.manifest["files"] if os.environ.get(CHECKED) == self.digest else ())
         for path in map(Path, self.manifest["files"]):
             for part in (*path.parents[:-1], path):
                 _refuse_link(folder / part)

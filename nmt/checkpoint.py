@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
-from nmt import registry
+from nmt import registry, signals
 from nmt.artefact import REPAIR, Artefact, new_folder
 from nmt.dist import shard_like
 from nmt.errors import ArtefactError, DivergedError, ResourceError, UserError, expecting, is_utf8, naming, quoted
@@ -30,7 +30,6 @@ from nmt.models.base import Model
 from nmt.models.saved import OPTIONS, ModelFacts, Vocabularies
 from nmt.nn.lora import merged
 from nmt.runs import ADAPTER, WEIGHTS, find_model, weights_file
-from nmt.signals import StopCheck
 from nmt.text.pipeline import Pipeline
 from nmt.weight_formats.base import weight_format
 
@@ -365,7 +364,7 @@ def put_optimizer(
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def average_weights(folders: Sequence[Path], check: StopCheck) -> dict[str, Tensor]:
+def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
     """The mean of the weights of model folders, summed in float64; tensors of integers are the last folder's.
 
     Raises ArtefactError if names, shapes or types differ, or if a value is not finite.
@@ -374,7 +373,7 @@ def average_weights(folders: Sequence[Path], check: StopCheck) -> dict[str, Tens
     sums: dict[str, Tensor] = {}
     with log.progress("averaging", len(folders), "checkpoints") as bar:
         for folder in folders:
-            check()
+            signals.check()
             artefact = Artefact(folder, "model", "checkpoint")
             weights, place = read_weights(artefact), weights_file(artefact)
             first = first or {name: torch.empty_like(tensor, device="meta") for name, tensor in weights.items()}
@@ -395,17 +394,16 @@ def save_model(
     facts: ModelFacts,
     pipeline: Pipeline,
     more_facts: Mapping[str, Any],
-    check: StopCheck,
 ) -> None:
     """Write a model folder, whole or not at all.
 
-    more_facts: for the manifest; check: called before the folder gets its name
+    more_facts: for the manifest
     """
     refuse_not_finite(weights, folder)
     manifest = {"torch": str(torch.__version__), "vocabulary": pipeline.hash, **more_facts}
     with new_folder(folder, "model", manifest, size_of(weights)) as temporary:
         write_model(temporary, weights, facts, pipeline)
-        check()
+        signals.check()
 
 
 def refuse_not_finite(weights: Mapping[str, Tensor], place: object) -> None:

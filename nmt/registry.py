@@ -471,6 +471,12 @@ def active_names(kind: str, options: object) -> list[str]:
     return [name for name, cls in _classes_by_name(kind).items() if _is_active(cls, options)]
 
 
+def given_flags(kind: str, name: str, options: object) -> list[str]:
+    """The flags of a part whose values in an object of an open options class are not at their defaults."""
+    own = options_of(options_class_of(kind, name))
+    return [option.flag for option in own if getattr(options, option.name) != option.default]
+
+
 def _is_active(cls: Any, options: object) -> bool:
     """Whether the part of an options class is made use of."""
     if hasattr(cls, "is_active"):

@@ -1,4 +1,8 @@
-"""Signals as flags: a handler records the signal, and the work checks for it where it can stop safely."""
+"""Signals as flags: a handler records the signal, and the work checks for it where it can stop safely.
+
+Work calls `check()` now and then. Within `with Signals():` that raises Interrupted after a signal; elsewhere, as in a thread of
+its own or in a notebook, nothing stops it.
+"""
 
 import contextlib
 import os
@@ -6,14 +10,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from threading import Lock, Thread, current_thread, main_thread
 from types import FrameType
 from typing import Any, Final, Self
 
 from nmt.errors import Interrupted
-
-StopCheck = Callable[[], None]
-"""Called by long work now and then; may raise to stop it, as `Signals.check` does."""
 
 WORKING_ON: Final[list[Callable[[], bool]]] = []
 """Asked at the end of the program: whether threads that Python does not know still work, and would hold it up."""
@@ -42,13 +44,14 @@ class Signals:
     a plug-in that blocks. Files and folders are complete or have their temporary names then.
 
     seconds: that time; None is no such thread
+    also: called by each check; may raise for another reason to stop
     held: locked by a block whose end the process waits for: a checkpoint is being written
     """
 
-    def __init__(self, seconds: float | None = END_SECONDS) -> None:
+    def __init__(self, seconds: float | None = END_SECONDS, also: Callable[[], None] = lambda: None) -> None:
         self._received: int | None = None
         self._seconds, self._is_seen = seconds, False  # the latter: whether the work has looked since
-        self._num_interrupts = 0
+        self._also, self._num_interrupts = also, 0
         self._previous: dict[int, Any] = {}  # handlers
         self._previous_wakeup = -1
         self._pipe: tuple[int, int] | None = None  # a byte for each signal, at once and even within a call of C
@@ -66,6 +69,7 @@ class Signals:
         return self._received
 
     def __enter__(self) -> Self:
+        self._outer = _current.set(self)
         if current_thread() is not main_thread():  # which alone may have handlers
             return self
         if self._seconds is not None:
@@ -79,6 +83,7 @@ class Signals:
         return self
 
     def __exit__(self, *_: object) -> None:
+        _current.reset(self._outer)
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         if self._pipe is not None:
@@ -96,6 +101,7 @@ class Signals:
         """Raise Interrupted if a signal was received."""
         if (number := self.received) is not None:
             raise Interrupted(number)
+        self._also()
 
     def _end_late(self, pipe: int, seconds: float) -> None:
         """End the process some time after the first signal, unless the work looks for it before. pipe: see `_pipe`"""
@@ -116,3 +122,16 @@ class Signals:
                         os.write(2, message.encode())
                     os._exit(128 + number)
             file.readall()  # until `__exit__`: the byte of a later signal needs a reader
+
+
+_current: Final = ContextVar("signals", default=Signals(None))  # noqa: B039 never entered, so it never changes
+
+
+def innermost() -> Signals:
+    """The innermost open Signals of this thread's context; without one, an object that receives nothing."""
+    return _current.get()
+
+
+def check() -> None:
+    """Called by long work where it can stop: raises Interrupted if a signal asked to."""
+    innermost().check()

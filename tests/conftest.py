@@ -157,7 +157,7 @@ def small_model(folder: Path, name: str = "transformer", **options: object) -> P
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape), alpha=0.2)
     facts = ModelFacts.of(name, made, vocabularies)
-    save_model(folder, weights_of(model), facts, Pipeline(side, side, True), {}, lambda: None)
+    save_model(folder, weights_of(model), facts, Pipeline(side, side, True), {})
     return folder
 
 

@@ -67,9 +67,7 @@ def save_teacher(folder: Path, seed: int = 3, pipeline: Pipeline = PIPELINE) -> 
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape), alpha=0.3)
-    save_model(
-        folder, weights_of(model), ModelFacts.of("transformer", model.options, VOCABULARIES), pipeline, {}, lambda: None
-    )
+    save_model(folder, weights_of(model), ModelFacts.of("transformer", model.options, VOCABULARIES), pipeline, {})
     return model.eval()
 
 

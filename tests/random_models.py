@@ -59,7 +59,7 @@ def make_model(
     pipeline = Pipeline(source, target, joint)
     pipeline = pipeline.right_to_left() if right_to_left else pipeline
     facts = ModelFacts.of(name, made, vocabularies)
-    save_model(folder, weights_of(model), facts, pipeline, {}, lambda: None)
+    save_model(folder, weights_of(model), facts, pipeline, {})
     return folder
 
 

@@ -6,7 +6,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Final, Literal
 
-from nmt import registry
+from nmt import registry, signals
 from nmt.cli.command import Command, Parts
 from nmt.cli.scores import NamedScore, as_lines, as_rows, as_table
 from nmt.errors import InputError, UserError, quoted, unknown
@@ -15,7 +15,6 @@ from nmt.log import log
 from nmt.metrics.base import Lines, Metric, References
 from nmt.metrics.checks import line_count_error, newstest2014_warning, refuse_subwords
 from nmt.options import flag_of, names_of, opt
-from nmt.signals import Signals
 from nmt.text.corpus import checked_line, read_lines
 from nmt.translate.options import AUTO_ENGINE, engine_name
 from nmt.translate.windows import STDIN_NAME, LineEstimate, open_source, place_of
@@ -202,8 +201,8 @@ def _translate(options: EvaluateOptions, parts: Parts, model: str, source: Syste
     evaluation.check_language(language)
     log.detail(f"{model}: {translator.engine.signature} on {translator.engine.device}")
     warnings = LineWarnings(place_of(source.name), length_flag="")
-    with Signals() as signals:
-        lines = translator.texts(source.lines, warnings, signals.check)
+    with signals.Signals():
+        lines = translator.texts(source.lines, warnings)
     warnings.log_counts()
     return System(model, lines, translator.engine.signature, language, warnings.num_failed)
 

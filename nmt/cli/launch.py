@@ -12,10 +12,11 @@ from typing import Final
 
 import torch
 
+from nmt import signals
 from nmt.device import choose_device
 from nmt.dist import LAUNCHER, LISTENER
 from nmt.errors import ResourceError, UserError
-from nmt.signals import POLL_SECONDS, STOP_SIGNALS, Signals
+from nmt.signals import POLL_SECONDS, STOP_SIGNALS
 
 RESEND_SECONDS: Final = 25.0  # after a signal: ranks that heed it have ended, or are saving
 GRACE_SECONDS: Final = 10.0  # for the other ranks to end when one has failed, or the leader has ended
@@ -36,17 +37,17 @@ def launch(devices: int, device: str, threads: int | None, arguments: Sequence[s
     """
     further = _variables_of_each(devices, device, threads)
     ranks: list[Popen[bytes]] = []
-    with Signals(seconds=None) as signals:
+    with signals.Signals(seconds=None) as received:
         try:
             with socket.create_server((LOOPBACK, 0)) as listener:
                 for rank in range(devices):
                     ranks.append(_start(rank, devices, arguments, listener, further))
-            codes = _wait(ranks, signals)
+            codes = _wait(ranks)
         finally:
             for process in ranks:
                 process.kill()
                 process.wait()
-    return _exit_code(codes, [process.pid for process in ranks], signals.received, after)
+    return _exit_code(codes, [process.pid for process in ranks], received.received, after)
 
 
 def _start(
@@ -63,7 +64,7 @@ def _start(
     return Popen(command, env=environment, pass_fds=[] if rank else [listener.fileno()], start_new_session=True)
 
 
-def _wait(ranks: "Sequence[Popen[bytes]]", signals: Signals) -> list[int]:
+def _wait(ranks: "Sequence[Popen[bytes]]") -> list[int]:
     """Wait for all ranks, and return their exit codes: -SIGTERM for those that this function ended.
 
     Where one fails, the others get SIGTERM. Some time after that, or after a rank was stopped or the leader has ended, they
@@ -73,7 +74,7 @@ def _wait(ranks: "Sequence[Popen[bytes]]", signals: Signals) -> list[int]:
     ended, killed = set[int](), set[int]()  # by SIGTERM for the failure of another, which they may heed; by SIGKILL
     while None in (codes := [process.poll() for process in ranks]):
         now, running = time.monotonic(), {rank for rank, code in enumerate(codes) if code is None}
-        if (number := signals.received) is not None and now > send_at:
+        if (number := signals.innermost().received) is not None and now > send_at:
             for process in ranks:
                 process.send_signal(signal.SIGTERM if send_at else number)  # a library may have swallowed the first
                 process.send_signal(signal.SIGCONT)  # one that is stopped would never receive it

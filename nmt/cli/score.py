@@ -41,10 +41,10 @@ def run(options: ScoreOptions) -> int:
     A blank line is a sentence without words: a blank target is scored by its end symbol alone, a blank source leaves the
     model to the target. A pair without a score gives nan, and code 5 at the end.
     """
+    from nmt import signals
     from nmt.checkpoint import load_model
     from nmt.device import choose_device, use_threads
     from nmt.scorings.base import PairScorer
-    from nmt.signals import Signals
 
     use_threads(options.threads)
     asked = registry.active("scoring", options)
@@ -52,8 +52,8 @@ def run(options: ScoreOptions) -> int:
     if scoring is not None:
         scoring.check_model(Path(options.model))
     loaded = load_model(Path(options.model), choose_device(options.device))
-    with Signals() as signals:
-        scorer = PairScorer(options, loaded, signals, not is_typed(options.source, options.target))
+    with signals.Signals():
+        scorer = PairScorer(options, loaded, not is_typed(options.source, options.target))
         for text in scoring.texts(scorer) if scoring else _lines(options, scorer):
             with log.hidden_bars(sys.stdout.buffer):
                 sys.stdout.buffer.write(text.encode())

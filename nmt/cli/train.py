@@ -1,13 +1,14 @@
 """`nmt train`: train a model on prepared data, or resume a run."""
 
 import contextlib
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from nmt import registry
-from nmt.artefact import Artefact
+from nmt.artefact import CHECKED, Artefact
 from nmt.cli.command import DEFAULTS, Command, Parts, print_json, print_lines
 from nmt.cli.settings import Layer
 from nmt.dist import World
@@ -32,7 +33,8 @@ def run(options: TrainOptions, parts: Parts) -> int:
     if options.devices > 1 and world.size == 1:
         from nmt.cli.launch import launch
 
-        open_data(options)  # errors of the data are printed once
+        data, _ = open_data(options)  # errors of the data are printed once
+        os.environ[CHECKED] = data.artefact.digest  # ranks need not hash the same files
         after = "the same command goes on from the newest checkpoint"
         return launch(options.devices, options.device, options.threads, ["train", *parts.argv], after)
     log.quiet |= not world.leads

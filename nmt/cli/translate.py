@@ -15,7 +15,7 @@ from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 
-from nmt import registry
+from nmt import registry, signals
 from nmt.cli.command import Command, Parts, start_is_over
 from nmt.cli.prompt import Prompt, is_terminal, is_typed
 from nmt.decoders.options import phrases_hint
@@ -25,7 +25,6 @@ from nmt.files import check_output_file, new_output, to_json, write_output
 from nmt.formats.base import LINES, Languages, open_format
 from nmt.log import log
 from nmt.options import MAX_PROCESSES, REQUIRED, choice, flag_of, opt, options_class
-from nmt.signals import Signals
 from nmt.storages.base import text_exists
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.windows import STDIN_NAME, LineEstimate, open_source, place_of
@@ -121,11 +120,9 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         """Raise ValueError for what does not go with a document."""
         if len(self.input) != 1 or self.input[0] == STDIN_NAME:
             raise ValueError(f"--format {self.format}: translates one document (name one file, with --input)")
-        flags = {"input_form": self.input_form != "text", "json": self.json}
-        names = "alignment", "word_scores", "raw_tokens", "replace_unk", "strict"
-        flags |= {"min_confidence": self.min_confidence is not None}
-        flags |= {name: getattr(self, name) for name in names}
-        if given := [flag_of(name) for name, is_given in flags.items() if is_given]:
+        given = [flag_of(name) for name in ("json", "raw_tokens", "strict") if getattr(self, name)]
+        if given or self.input_form != "text":
+            given += ["--input-form"] if self.input_form != "text" else []
             raise ValueError(
                 f"{', '.join(given)}: only for lines of text, not with --format {self.format} (drop one of them)"
             )
@@ -150,8 +147,8 @@ def run(options: TranslateOptions, parts: Parts) -> int:
             return _lead(options, parts, world)
         from nmt.translate.distributed import serve
 
-        with Signals() as signals:  # one ends the leader, and with it the other ranks
-            serve(_open(options, parts, world, ()), world, signals)
+        with signals.Signals():  # one ends the leader, and with it the other ranks
+            serve(_open(options, parts, world, ()), world)
         return 0
 
 
@@ -236,12 +233,12 @@ def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int
     translations: list[Translation] = []
     with (
         _shared(options, translator, world) as line_translator,
-        Signals() as signals,
+        signals.Signals(),
         log.progress("translating", len(texts), "texts") as bar,
     ):
         for start in range(0, len(texts), options.buffer_size):
             window = requests[start : start + options.buffer_size]
-            translations += line_translator.translate(window, signals.check, bar)
+            translations += line_translator.translate(window, bar)
     document.write(translations, warnings)
     warnings.log_counts()
     with _opened(options.output) as output:
@@ -290,7 +287,7 @@ def _show(options: TranslateOptions, translator: "Translator", viewers: Sequence
     """The function that gives the output lines of a translation, after viewers have seen it."""
     from nmt.cli.translations import Printer
 
-    printer = Printer(translator.pipeline.target, options.alignment, options.word_scores, options.raw_tokens)
+    printer = Printer(translator.pipeline.target, options.raw_tokens, viewers)
     as_line: Show = printer.as_n_best if translator.engine.n_best > 1 else printer.as_text
     if options.json or options.input_form == "json":
         as_line = printer.as_json

@@ -1,16 +1,14 @@
 """Print a translation: its line, an n-best list in Moses' form, or JSON."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
-
-import numpy as np
 
 from nmt.text.corpus import NOT_TEXT, clean
 from nmt.text.pipeline import Side
-from nmt.translate.alignment import hard_alignment, pharaoh, soft_alignment, threshold_alignment
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate, Translation
+from nmt.viewers.base import Viewer
 
 FAILED: Final = Candidate("", [], 0.0, 0.0)
 
@@ -20,13 +18,12 @@ Show = Callable[[int, Request, Translation], str]
 class Printer:
     """Formats translations.
 
-    alignment: hard, soft, or the attention above which two words are a pair; None prints none
-    word_scores: print nats of each word
     raw_tokens: print the model's tokens instead of the text
+    viewers: which add to what is printed of a candidate
     """
 
-    def __init__(self, target: Side, alignment: str | None, word_scores: bool, raw_tokens: bool) -> None:
-        self.target, self.alignment, self.word_scores, self.raw_tokens = target, alignment, word_scores, raw_tokens
+    def __init__(self, target: Side, raw_tokens: bool, viewers: Sequence[Viewer]) -> None:
+        self.target, self.raw_tokens, self.viewers = target, raw_tokens, viewers
 
     def as_text(self, number: int, request: Request, translation: Translation) -> str:
         """The best translation, then its requested details, each after `|||`."""
@@ -50,12 +47,8 @@ class Printer:
         return NOT_TEXT.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(fields, ensure_ascii=False)) + "\n"
 
     def _columns(self, candidate: Candidate) -> list[str]:
-        columns = [clean(" ".join(map(self.target.piece, candidate.tokens)) if self.raw_tokens else candidate.text)]
-        if self.alignment is not None:
-            columns.append(self._aligned(candidate))
-        if self.word_scores:
-            columns.append(" ".join(["WordScores=", *(f"{score:.6f}" for score in candidate.word_scores)]))
-        return columns
+        text = " ".join(map(self.target.piece, candidate.tokens)) if self.raw_tokens else candidate.text
+        return [clean(text), *(column for viewer in self.viewers for column in viewer.columns(candidate))]
 
     def _fields(self, candidate: Candidate) -> dict[str, Any]:
         fields: dict[str, Any] = {
@@ -66,21 +59,9 @@ class Printer:
         }
         if candidate.scores:
             fields["scores"] = candidate.scores
-        if candidate.confidence is not None:
-            fields["confidence"] = candidate.confidence
-        if self.alignment is not None:
-            fields["alignment"] = candidate.weights if self.alignment == "soft" else self._aligned(candidate)
-        if self.word_scores:
-            fields["word_scores"] = candidate.word_scores
+        for viewer in self.viewers:
+            fields |= viewer.fields(candidate)
         return fields
-
-    def _aligned(self, candidate: Candidate) -> str:
-        weights = np.array(candidate.weights)
-        if self.alignment == "soft":
-            return soft_alignment(weights)
-        if self.alignment == "hard":
-            return pharaoh(hard_alignment(weights))
-        return pharaoh(threshold_alignment(weights, float(self.alignment or 0)))
 
 
 def _features(candidate: Candidate) -> str:

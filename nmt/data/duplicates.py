@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt import signals
 from nmt.data.encode import Encoded
 from nmt.data.row_files import MappedFile
-from nmt.signals import StopCheck
 
 SORTED_ROWS: Final = 1 << 21  # 24 bytes each, and as much again while they are sorted
 SCANNED_ROWS: Final = 1 << 20
@@ -22,7 +22,7 @@ SCANNED_ROWS: Final = 1 << 20
 Keys = NDArray[np.uint64]
 
 
-def without_duplicates(pairs: Iterator[Encoded], scratch: Path, check: StopCheck) -> Iterator[Encoded]:
+def without_duplicates(pairs: Iterator[Encoded], scratch: Path) -> Iterator[Encoded]:
     """The pairs, in their order, without those whose digest an earlier one has; counted as dropped: "duplicate".
 
     scratch: a folder for two files, of about twice the size of the pairs; they are deleted in the end
@@ -37,10 +37,10 @@ def without_duplicates(pairs: Iterator[Encoded], scratch: Path, check: StopCheck
                 pickle.dump(encoded, file, pickle.HIGHEST_PROTOCOL)
                 num_chunks += 1
             keys.flush()
-            repeated = find_repeated(MappedFile(digests, np.dtype("<u8"), 2).numbers, check)
+            repeated = find_repeated(MappedFile(digests, np.dtype("<u8"), 2).numbers)
             file.seek(0)
             for _ in range(num_chunks):
-                check()
+                signals.check()
                 encoded = pickle.load(file)
                 kept = ~repeated[first : first + len(encoded.lengths)]
                 first += len(encoded.lengths)
@@ -52,7 +52,7 @@ def without_duplicates(pairs: Iterator[Encoded], scratch: Path, check: StopCheck
         digests.unlink(missing_ok=True)
 
 
-def find_repeated(keys: Keys, check: StopCheck, sorted_rows: int = SORTED_ROWS) -> NDArray[np.bool_]:
+def find_repeated(keys: Keys, sorted_rows: int = SORTED_ROWS) -> NDArray[np.bool_]:
     """(N,) whether an earlier row is the same.
 
     keys: (N, K) numbers of 64 bits, in memory or mapped; a row of zeros is no key
@@ -61,7 +61,7 @@ def find_repeated(keys: Keys, check: StopCheck, sorted_rows: int = SORTED_ROWS) 
     repeated = np.zeros(len(keys), dtype=bool)
     parts = -(-len(keys) // sorted_rows)
     for part in range(parts):
-        check()
+        signals.check()
         at = np.concatenate([_of_part(keys, start, part, parts) for start in range(0, len(keys), SCANNED_ROWS)])
         rows = keys[at]
         order = np.lexsort(rows.T)  # stable: of equal rows the earlier one stays the first

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from nmt.columns.base import ColumnItems, Sentences, column_kind
 from nmt.errors import InputError, quoted
 from nmt.rows import Rows
-from nmt.signals import StopCheck
 from nmt.text.context import DocumentLines, context_text, encode_with_contexts
 from nmt.text.corpus import bad_bytes, count_lines, decode_line, misaligned, raw_lines
 from nmt.text.pipeline import CHARACTERS_PER_TOKEN, Pipeline
@@ -58,9 +57,9 @@ class FilePair:
     def paths(self) -> tuple[Path, ...]:
         return self.source, self.target, *self.columns
 
-    def count_lines(self, check: StopCheck = lambda: None) -> list[int]:
-        """The number of lines of each of `paths`, each file read once. check: called between blocks, see `count_lines`"""
-        counts = {path: count_lines(path, check) for path in dict.fromkeys(self.paths)}
+    def count_lines(self) -> list[int]:
+        """The number of lines of each of `paths`, each file read once."""
+        counts = {path: count_lines(path) for path in dict.fromkeys(self.paths)}
         return [counts[path] for path in self.paths]
 
     def unequal(self, counts: Sequence[int]) -> InputError | None:

@@ -5,32 +5,31 @@ A process of its own can be ended at once, gives its memory back, and its loss i
 """
 
 import io
-import os
+import pickle
 import re
-import select
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-import msgspec
 import sentencepiece
 
 from nmt.data.workers import LOOK_SECONDS, Heartbeat
 from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.log import log
-from nmt.signals import STOP_SIGNALS, Signals, StopCheck, signal_at_end_of_parent
+from nmt.signals import STOP_SIGNALS, signal_at_end_of_parent
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 from nmt.text.sentencepiece_file import SPACE_MARK
 from nmt.text.vocabulary import SentencepieceVocabulary
 
 MAX_COUNTED_WORDS: Final = 5_000_000
 KEPT_SHARE: Final = 0.9  # of them, at most, when the rarest are dropped
-LEARNT, REFUSED, WITHOUT_TEXT = b"M", b"E", b"I"
 # sentencepiece cuts its control pieces out of the text it learns from. Their names in the model begin with a control
 # character, which no cleaned text holds.
 CONTROL_PIECES: Final = tuple(f"\x01{symbol}" for symbol in SYMBOLS)
@@ -75,75 +74,62 @@ def _without_rare(counts: Counter[str]) -> Counter[str]:
 
 
 def learn_apart(
-    texts: Iterable[list[str]], settings: SubwordSettings, signals: Signals, place: str
+    texts: Iterable[list[str]], settings: SubwordSettings, scratch: Path, place: str
 ) -> SentencepieceVocabulary:
-    """`learn_subwords` in a process of its own. texts: lists of prepared lines; place: whose they are, in messages
+    """`learn_subwords` in a process of its own.
 
+    texts: lists of prepared lines; scratch: a folder for a file of them, which has no name; place: whose they are, in messages
     Raises Interrupted when a signal asked to stop, ResourceError when the process is lost, InputError when there is no
     text, UserError when nothing can be learnt, and whatever reading the texts raises.
     """
     start = f"import sys; sys.path[:] = {sys.path!r}; from nmt.data.learn import _learn_from_stdin; _learn_from_stdin()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert process.stdin is not None and process.stdout is not None
-    check = Heartbeat([process.pid], signals.check).check
-    try:
-        with suppress(BrokenPipeError):  # the process is lost, and has no answer
-            _write(process.stdin.fileno(), msgspec.json.encode(settings) + b"\n", check)
-            for lines in texts:
-                _write(process.stdin.fileno(), "".join(line + "\n" for line in lines).encode(), check)
-        with log.progress(f"learning {settings.name}"):
-            answer = _answer(process, check)
-    finally:
-        process.kill()
-        with suppress(BrokenPipeError):
-            process.stdin.close()
-        process.stdout.close()
-        process.wait()
-    if answer[:1] == WITHOUT_TEXT:
-        raise InputError(f"{place}: {answer[1:].decode()}")
-    if answer[:1] == REFUSED:
-        raise UserError(answer[1:].decode())
-    if answer[:1] != LEARNT:
+    with tempfile.TemporaryFile(dir=scratch) as sample:
+        pickle.dump(settings, sample)
+        for lines in texts:
+            sample.write("".join(line + "\n" for line in lines).encode())
+        sample.seek(0)
+        with (
+            subprocess.Popen(
+                [sys.executable, "-c", start], stdin=sample, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            ) as process,
+            log.progress(f"learning {settings.name}"),
+        ):
+            try:
+                answer = _answer(process, Heartbeat([process.pid]))
+            finally:
+                process.kill()
+    if process.returncode:
         raise ResourceError(
             "the process that learns subwords was lost, killed perhaps for want of memory (a smaller --subword-sample)"
         )
-    return SentencepieceVocabulary(answer[1:])
+    result = pickle.loads(answer)
+    if isinstance(result, InputError):
+        raise InputError(f"{place}: {result}")
+    if isinstance(result, UserError):
+        raise result
+    return result  # type: ignore[no-any-return]
 
 
-def _write(pipe: int, data: bytes, check: StopCheck) -> None:
-    """Write all of data. check: called while the reader does not read, since a blocking write would not end at a signal"""
-    os.set_blocking(pipe, False)
-    rest = memoryview(data)
-    while rest:
-        if select.select([], [pipe], [], LOOK_SECONDS)[1]:
-            rest = rest[os.write(pipe, rest) :]
-        else:
-            check()
-
-
-def _answer(process: "subprocess.Popen[bytes]", check: StopCheck) -> bytes:
+def _answer(process: "subprocess.Popen[bytes]", heartbeat: Heartbeat) -> bytes:
     while True:
         try:
-            return process.communicate(timeout=LOOK_SECONDS)[0]  # closes its stdin first
+            return process.communicate(timeout=LOOK_SECONDS)[0]
         except subprocess.TimeoutExpired:
-            check()
+            heartbeat.check()
 
 
 def _learn_from_stdin() -> None:
-    """The other process: settings and texts, a line each, from stdin; the model or an error message to stdout."""
+    """The other process: settings and texts, a line each, from stdin; the vocabulary or an error to stdout."""
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # the parent handles signals, and ends this process
     signal_at_end_of_parent(signal.SIGKILL)
-    settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=SubwordSettings)
-    texts = (line.removesuffix(b"\n").decode() for line in sys.stdin.buffer)
+    settings: SubwordSettings = pickle.load(sys.stdin.buffer)
+    result: SentencepieceVocabulary | UserError
     try:
-        answer = LEARNT + learn_subwords(texts, settings).to_bytes()
+        result = learn_subwords((line.removesuffix(b"\n").decode() for line in sys.stdin.buffer), settings)
     except UserError as error:
-        answer = (WITHOUT_TEXT if isinstance(error, InputError) else REFUSED) + str(error).encode()
-    with os.fdopen(os.dup(1), "wb") as out:
-        out.write(answer)
+        result = error
+    pickle.dump(result, sys.stdout.buffer)
 
 
 def learn_subwords(texts: Iterator[str], settings: SubwordSettings) -> SentencepieceVocabulary:

@@ -16,7 +16,6 @@ from nmt.data.workers import in_order
 from nmt.errors import UserError, quoted
 from nmt.log import log
 from nmt.options import flag_of, options_of
-from nmt.signals import Signals
 from nmt.subwords.base import Subword
 from nmt.text.context import SEPARATOR
 from nmt.text.pipeline import Pipeline, Side, TextPreparer
@@ -30,20 +29,20 @@ TEXT_SETTINGS: Final = (  # options that --vocabulary decides
 )  # fmt: skip
 
 
-def learnt_pipeline(options: PrepareOptions, train: TextSet, signals: Signals) -> Pipeline:
-    """A pipeline whose vocabularies and casings are learnt from the training pairs."""
+def learnt_pipeline(options: PrepareOptions, train: TextSet, scratch: Path) -> Pipeline:
+    """A pipeline whose vocabularies and casings are learnt from the training pairs. scratch: a folder for unnamed files"""
     source, target = options.side(0), options.side(1)
     casings: list[Truecaser | None] = [None, None]
     for side, settings in enumerate((source, target) if options.truecase else ()):
         texts = TextTask({side: TextPreparer(settings).without_symbols}, options.on_bad_line)
         task = CountTask(texts, count_casings)
         sample = train.sample(_sample_size(options, train), options.seed)
-        casings[side] = Truecaser.learn(sum_counts(in_order(task, sample, options.workers, signals)))
+        casings[side] = Truecaser.learn(sum_counts(in_order(task, sample, options.workers)))
     both = {0: TextPreparer(source, casings[0]), 1: TextPreparer(target, casings[1])}
     parts = [both] if options.joint_vocabulary else [{side: preparer} for side, preparer in both.items()]
     vocabularies = []
     for number, part in enumerate(parts):
-        text = _TrainingText(options, train, TextTask(part, options.on_bad_line), signals)
+        text = _TrainingText(options, train, TextTask(part, options.on_bad_line), scratch)
         subword: Subword = registry.find("subword", options.subwords[number]).cls(options, number)
         vocabularies.append(subword.learn(text))
     sides = Side(source, vocabularies[0], casings[0]), Side(target, vocabularies[-1], casings[1])
@@ -81,11 +80,11 @@ class _TrainingText:
     options: PrepareOptions
     train: TextSet
     task: TextTask
-    signals: Signals
+    scratch: Path
 
     def word_counts(self) -> Counter[str]:
         task = CountTask(self.task, count_words)
-        return sum_counts(in_order(task, self.train.chunks(), self.options.workers, self.signals))
+        return sum_counts(in_order(task, self.train.chunks(), self.options.workers))
 
     def learn_sentencepiece(self, model_type: str) -> SentencepieceVocabulary:
         options, train = self.options, self.train
@@ -94,8 +93,8 @@ class _TrainingText:
         size = _sample_size(options, train)
         log.info(f"learning {model_type} from {size:,} of {train.num_pairs:,} pairs")
         sample = train.sample(size, options.seed)
-        with closing(in_order(self.task, sample, options.workers, self.signals)) as texts:
-            learnt = learn_apart(texts, settings, self.signals, train.files[0].name)
+        with closing(in_order(self.task, sample, options.workers)) as texts:
+            learnt = learn_apart(texts, settings, self.scratch, train.files[0].name)
         if learnt.size < options.vocab_size and model_type != "char":
             wanted = f"--vocab-size is {options.vocab_size:,}"
             log.warn(f"the text gives a vocabulary of {learnt.size:,} entries only, {wanted}")

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nmt import registry
+from nmt import registry, signals
 from nmt.artefact import check_output, new_folder
 from nmt.columns.base import column_kind
 from nmt.data.duplicates import without_duplicates
@@ -32,7 +32,6 @@ from nmt.errors import InputError, UserError, naming, quoted
 from nmt.files import to_json
 from nmt.log import log
 from nmt.preparations.base import PairIds, Preparation
-from nmt.signals import Signals
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline
 from nmt.text.vocabulary import PIECE_MARK
 
@@ -50,20 +49,20 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
     check_output(output, DATA_KIND, options.overwrite)
     preparations: list[Preparation] = [entry.cls(options) for entry in registry.active("preparation", options)]
     manifest: dict[str, Any] = {"seed": options.seed}
-    with Signals() as signals, new_folder(output, DATA_KIND, manifest) as folder:
+    with signals.Signals(), new_folder(output, DATA_KIND, manifest) as folder:
         counts: dict[FilePair, int] = {}
         stdin = folder / STDIN_COPY
         if options.reads_stdin:
-            _keep_stdin(stdin, signals)
+            _keep_stdin(stdin)
         named = text_sets(options, options.hold_out, options.column, stdin)
-        sets = [with_counts(text_set, counts, signals) for text_set in named]
+        sets = [with_counts(text_set, counts) for text_set in named]
         _check_context(options, sets, preparations, options.context)
-        pipeline = _pipeline(options, sets, preparations, signals)
+        pipeline = _pipeline(options, sets, preparations, folder)
         sets = [replace(text_set, context=pipeline.context) for text_set in sets]
         _check_context(options, sets, preparations, pipeline.context)
         (folder / PIPELINE_FOLDER).mkdir()
         pipeline.save(folder / PIPELINE_FOLDER)
-        reports = _write_sets(options, sets, pipeline, preparations, folder, signals)
+        reports = _write_sets(options, sets, pipeline, preparations, folder)
         sizes: dict[str, int] = dict(zip(SIDES, pipeline.sizes, strict=True))
         report = {
             "vocabulary": {"joint": pipeline.joint, **sizes, "sha256": pipeline.hash},
@@ -82,15 +81,14 @@ def _write_sets(
     pipeline: Pipeline,
     preparations: Sequence[Preparation],
     folder: Path,
-    signals: Signals,
 ) -> list[dict[str, Any]]:
     """Write the files of all sets, with data.json; the counts of each set for the report."""
     # Faults of evaluation sets are told before training text is encoded.
     evaluation_first = sorted(sets, key=lambda text_set: text_set.kind == "train")
-    rows = {text_set.stem: _write_set(text_set, options, pipeline, folder, signals) for text_set in evaluation_first}
+    rows = {text_set.stem: _write_set(text_set, options, pipeline, folder) for text_set in evaluation_first}
     facts, reports = map(list, zip(*(rows[text_set.stem] for text_set in sets), strict=True))
     if options.names_training:
-        _add_columns(folder, facts[0], pipeline, preparations, signals)
+        _add_columns(folder, facts[0], pipeline, preparations)
         reports[0] |= {"columns": facts[0].columns} if facts[0].columns else {}
     else:  # every folder has a training set, even if it is empty
         SetWriter(folder, "train", pipeline.sizes).close()
@@ -117,18 +115,21 @@ def _check_context(
 
 
 def _pipeline(
-    options: PrepareOptions, sets: Sequence[TextSet], preparations: Sequence[Preparation], signals: Signals
+    options: PrepareOptions,
+    sets: Sequence[TextSet],
+    preparations: Sequence[Preparation],
+    scratch: Path,
 ) -> Pipeline:
     """The pipeline that was named, or one learnt from the training pairs, as preparations change it."""
 
     def count(steps: Mapping[int, Callable[[Sequence[str]], list[str]]]) -> Counter[str]:
         task = CountTask(TextTask(steps, options.on_bad_line), count_words)
-        return sum_counts(in_order(task, sets[0].chunks(), options.workers, signals))
+        return sum_counts(in_order(task, sets[0].chunks(), options.workers))
 
     if options.vocabulary is not None:
         pipeline = reused_pipeline(options, options.vocabulary)
     else:
-        pipeline = learnt_pipeline(options, sets[0], signals)
+        pipeline = learnt_pipeline(options, sets[0], scratch)
     for preparation in preparations:
         pipeline = preparation.change(pipeline, count)
     if options.right_to_left:
@@ -138,9 +139,7 @@ def _pipeline(
     return pipeline
 
 
-def _add_columns(
-    folder: Path, train: SetFacts, pipeline: Pipeline, preparations: Sequence[Preparation], signals: Signals
-) -> None:
+def _add_columns(folder: Path, train: SetFacts, pipeline: Pipeline, preparations: Sequence[Preparation]) -> None:
     """Write the columns that preparations learn from the training pairs."""
     lengths = np.memmap(folder / f"{train.stem}.lengths.bin", LENGTH, "r").reshape(-1, 2)
     ids = [
@@ -149,14 +148,14 @@ def _add_columns(
     ]
     pairs = PairIds(lengths, ids[0], ids[1], pipeline.target.settings.right_to_left)
     for preparation in preparations:
-        for name, (kind, rows) in preparation.columns(pairs, pipeline.sizes, signals.check).items():
+        for name, (kind, rows) in preparation.columns(pairs, pipeline.sizes).items():
             with closing(ColumnWriter(folder, f"{train.stem}.{name}", column_kind(kind))) as writer:
                 for values in rows:
                     writer.add(values)
             train.columns = {**train.columns, name: kind}
 
 
-def _keep_stdin(path: Path, signals: Signals) -> None:
+def _keep_stdin(path: Path) -> None:
     """Write stdin to a file, since text is read more than once. Raises UserError when it is closed."""
     if sys.stdin is None:
         raise UserError("--train-tsv -: stdin is closed (give it text, or name a file)")
@@ -194,7 +193,7 @@ def _warn_of_text(
 
 
 def _write_set(
-    text_set: TextSet, options: PrepareOptions, pipeline: Pipeline, folder: Path, signals: Signals
+    text_set: TextSet, options: PrepareOptions, pipeline: Pipeline, folder: Path
 ) -> tuple[SetFacts, dict[str, Any]]:
     """Write a set's ids and columns and, of evaluation sets, its raw text; its facts, and its counts for the report."""
     training, kinds = text_set.kind == "train", text_set.columns
@@ -205,9 +204,9 @@ def _write_set(
     statistics = SetStatistics()
     raw: tuple[list[str], list[str]] = ([], [])
     workers = min(options.workers, -(-text_set.num_pairs // CHUNK_PAIRS))
-    results = in_order(task, text_set.chunks(), workers, signals)
+    results = in_order(task, text_set.chunks(), workers)
     with closing(results), closing(writer):
-        for encoded in without_duplicates(results, folder, signals.check) if task.digests else results:
+        for encoded in without_duplicates(results, folder) if task.digests else results:
             writer.add(encoded.lengths, encoded.source, encoded.target, encoded.columns)
             statistics.add(encoded)
             for lines, more in zip(raw, encoded.raw, strict=True):

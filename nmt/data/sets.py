@@ -16,7 +16,6 @@ from nmt.data.encode import REASONS, Chunk, Encoded, FilePair, chunks
 from nmt.data.options import CorpusOptions, TrainingFiles, split_name
 from nmt.errors import InputError, UserError, is_utf8, quoted
 from nmt.log import log
-from nmt.signals import Signals
 from nmt.storages.base import text_exists
 from nmt.text.corpus import text_name
 
@@ -230,7 +229,7 @@ def _of_language(prefix: str, language: str) -> Path:
     raise UserError(f"{quoted(f'{prefix}.{language}')}: no such file, nor the same name with .gz{several}")
 
 
-def with_counts(text_set: TextSet, counts: dict[FilePair, int], signals: Signals) -> TextSet:
+def with_counts(text_set: TextSet, counts: dict[FilePair, int]) -> TextSet:
     """The set with its number of lines. counts: lines of the files that were counted before; filled in here
 
     Raises InputError when files differ in length or a set is empty.
@@ -238,7 +237,7 @@ def with_counts(text_set: TextSet, counts: dict[FilePair, int], signals: Signals
     for pair in text_set.files:
         if pair not in counts:
             with log.progress(f"counting lines of {text_set.stem}"):
-                lines = pair.count_lines(signals.check)
+                lines = pair.count_lines()
             if error := pair.unequal(lines):
                 raise error
             counts[pair] = lines[0]

@@ -12,9 +12,9 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from nmt import registry
+from nmt import registry, signals
 from nmt.errors import ResourceError
-from nmt.signals import STOP_SIGNALS, Signals, StopCheck, signal_at_end_of_parent
+from nmt.signals import STOP_SIGNALS, signal_at_end_of_parent
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -26,9 +26,7 @@ MAX_LOST_SECONDS: Final = 5.0  # of a process that has ended, in which its pool 
 LOST_WORKER_MESSAGE: Final = "a worker process was lost, perhaps for lack of memory (fewer --workers or --replicas)"
 
 
-def in_order(
-    task: Callable[[_Item], _Result], items: Iterable[_Item], workers: int, signals: Signals
-) -> Generator[_Result, None, None]:
+def in_order(task: Callable[[_Item], _Result], items: Iterable[_Item], workers: int) -> Generator[_Result, None, None]:
     """task(item) for each item, in their order; with one worker, in this process.
 
     task: picklable; sent to each worker once
@@ -44,14 +42,14 @@ def in_order(
     pool = ProcessPoolExecutor(
         workers, multiprocessing.get_context("spawn"), become_worker, (task, registry.loaded_plugins())
     )
-    check, done = Heartbeat(pool, signals.check).check, False
+    heartbeat, done = Heartbeat(pool), False
     try:
         for item in items:
             waiting.append(pool.submit(run_task, item))
             while len(waiting) >= WAITING_PER_WORKER * workers:
-                yield wait_for_result(waiting.popleft(), check)
+                yield wait_for_result(waiting.popleft(), heartbeat)
         while waiting:
-            yield wait_for_result(waiting.popleft(), check)
+            yield wait_for_result(waiting.popleft(), heartbeat)
         done = True
     except BrokenProcessPool:
         signals.check()  # it may have ended a worker too
@@ -62,10 +60,10 @@ def in_order(
         pool.shutdown(cancel_futures=True)
 
 
-def wait_for_result(future: "Future[_Result]", check: StopCheck) -> _Result:
+def wait_for_result(future: "Future[_Result]", heartbeat: "Heartbeat") -> _Result:
     """The result of a future."""
     while True:
-        check()
+        heartbeat.check()
         if not wait([future], LOOK_SECONDS).not_done:
             return future.result()
 
@@ -96,19 +94,19 @@ class Heartbeat:
     """Finds processes that have work and do nothing: stopped by somebody, or waiting for a file that never comes.
 
     processes: their numbers, or a pool; without /proc nothing is found
-    stop: called first by each check
     """
 
-    def __init__(self, processes: Executor | Collection[int], stop: StopCheck) -> None:
-        self._processes, self._stop, self._has_proc = processes, stop, Path("/proc/self/stat").exists()
+    def __init__(self, processes: Executor | Collection[int]) -> None:
+        self._processes, self._has_proc = processes, Path("/proc/self/stat").exists()
         self._seen, self._idle, self._lost, self._looked = dict[int, int | None](), 0.0, 0.0, time.monotonic()
 
     def check(self) -> None:
-        """To be called while waiting for them. Raises ResourceError after 10 minutes in which none had any time of a CPU.
+        """To be called while waiting for them. Raises ResourceError after 10 minutes in which none had any time of a CPU,
+        and what `signals.check` raises.
 
         One that has ended for MAX_LOST_SECONDS is a ResourceError too: a pool does not see it if it left half a result.
         """
-        self._stop()
+        signals.check()
         now = time.monotonic()
         passed = min(now - self._looked, 2 * LOOK_SECONDS)  # more if this process was stopped, and its children with it
         numbers = _processes(self._processes) if isinstance(self._processes, Executor) else self._processes

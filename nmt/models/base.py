@@ -130,6 +130,7 @@ class Model(nn.Module, Scorer):
         shards all layers together
     alignment_layer: the layer of "cross" whose mean over heads, `State.attention`, aligns source and target best
     watched: whether the next pass has to give `Output.attention`
+    temperature: divides logits for calibrated probabilities (nmt score --calibrate); None if it is not calibrated
     can_be_captured: whether the work of a pass depends on the sizes of its batch alone, so that a CUDA graph can repeat it
     depths: layers of encoder and decoder, of which any first ones are a network too, see `sub_network`; None if they are not
     residual_outputs: patterns of the names of weights that end the branch of a residual connection. A layer in which these
@@ -148,6 +149,7 @@ class Model(nn.Module, Scorer):
     watched: bool = False
     can_be_captured: bool = False
     depths: tuple[int, int] | None = None
+    temperature: float | None = None
     residual_outputs: Sequence[str] = ()
 
     def __init__(self) -> None:

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from nmt.rows import Rows
-from nmt.signals import StopCheck
 from nmt.text.pipeline import Pipeline
 
 CountWords = Callable[[Mapping[int, Callable[[Sequence[str]], list[str]]]], Counter[str]]
@@ -51,11 +50,9 @@ class Preparation:
     def check(self, context: int) -> None:
         """Raise UserError if it cannot be combined with a context. context: the most sentences before a source line"""
 
-    def columns(
-        self, pairs: PairIds, sizes: tuple[int, int], check: StopCheck
-    ) -> Mapping[str, tuple[str, Iterator[Rows]]]:
+    def columns(self, pairs: PairIds, sizes: tuple[int, int]) -> Mapping[str, tuple[str, Iterator[Rows]]]:
         """Further columns of the training pairs by name: the kind of each, and the values of all pairs.
 
-        sizes: entries of the source and the target vocabulary; check: to call now and then; raises Interrupted
+        sizes: entries of the source and the target vocabulary
         """
         return {}

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Final
 
 from nmt.checkpoint import LoadedModel
 from nmt.log import log
-from nmt.signals import Signals
 from nmt.text.context import DocumentLines
 from nmt.translate.line_warnings import RateLimitedWarnings
 from nmt.translate.pair_scores import score
@@ -29,21 +28,21 @@ class PairScorer:
     num_failed: pairs without a score so far
     """
 
-    def __init__(self, options: Any, loaded: LoadedModel, signals: Signals, shows_progress: bool) -> None:
-        self.options, self.loaded, self.signals, self.shows_progress = options, loaded, signals, shows_progress
+    def __init__(self, options: Any, loaded: LoadedModel, shows_progress: bool) -> None:
+        self.options, self.loaded, self.shows_progress = options, loaded, shows_progress
         self.num_failed = 0
 
     def windows(self, target: str) -> Iterator[tuple[list[str], list[PairScore | None]]]:
         """The target lines of each window with their scores; None where there is none, which a message names."""
-        options, check, source = self.options, self.signals.check, self.options.source
+        options, source = self.options, self.options.source
         failures, num_pairs = RateLimitedWarnings(log.error), 0
         place = place_of(source) if target == options.target else place_of(target)
         settings, estimate = (options.max_tokens, options.max_length), LineEstimate(source)
         with log.progress("scoring", estimate.total, "pairs", shown=self.shows_progress) as bar:
             document = DocumentLines(self.loaded.pipeline.context)
-            for sources, targets in pairs(source, target, WINDOW_LINES, estimate, check):
+            for sources, targets in pairs(source, target, WINDOW_LINES, estimate):
                 model, pipeline = self.loaded.model, self.loaded.pipeline
-                scores = score(model, pipeline, sources, targets, *settings, check, bar.advance, document)
+                scores = score(model, pipeline, sources, targets, *settings, bar.advance, document)
                 for number, pair in enumerate(scores, num_pairs + 1):
                     if isinstance(pair, Failure):
                         failures.add(f"{place}:{number}: no score: {pair.message}")

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from nmt import signals
 from nmt.errors import InputError, quoted
-from nmt.signals import StopCheck
 from nmt.storages.base import open_text, storages
 from nmt.storages.streams import Stream
 
@@ -129,14 +129,14 @@ def misaligned(source: Path, target: Path, source_lines: int, target_lines: int)
     )
 
 
-def count_lines(path: Path, check: StopCheck = lambda: None) -> int:
+def count_lines(path: Path) -> int:
     """The number of lines of a text, without decoding them. An archive is read to its end."""
     count, block = 0, b"\n"
     with open_text(path, whole=True) as file:
         while more := file.read(COUNT_BLOCK_BYTES):
             block = more
             count += block.count(b"\n")
-            check()
+            signals.check()
     return count + (not block.endswith(b"\n"))
 
 

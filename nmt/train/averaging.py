@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import torch
 
+from nmt import signals
 from nmt.artefact import MANIFEST, Artefact, check_output
 from nmt.checkpoint import average_weights, load_model, put_weights, save_model, weights_of
 from nmt.criteria.base import CriterionContext
@@ -18,7 +19,6 @@ from nmt.log import log
 from nmt.models.saved import FLOAT32, ModelFacts
 from nmt.options import flag_of, read_toml
 from nmt.runs import Checkpoints, update_of
-from nmt.signals import Signals
 from nmt.text.pipeline import Pipeline
 from nmt.train.options import AverageOptions
 from nmt.train.validation import Validation, validate
@@ -56,8 +56,8 @@ def _average_folders(
     dev = _development_set(options.score, pipeline, options.max_tokens) if options.score else None
     names = [one_line(str(folder)) for folder in folders]
     scores: dict[str, dict[str, float]] = {}
-    with Signals() as signals:
-        weights = average_weights(folders, signals.check)
+    with signals.Signals():
+        weights = average_weights(folders)
         signals.check()
         mean = one_line(options.output)
         if dev is not None:
@@ -70,10 +70,10 @@ def _average_folders(
                     criterion = parts.build("criterion", CriterionContext(loaded.pipeline, loaded.model))
                     scored = loaded.model, criterion, Validation(dev), options.max_tokens
                     with torch.inference_mode():
-                        result = validate(*scored, "fp32", World(), signals.check)
+                        result = validate(*scored, "fp32", World())
                     scores[name] = {"loss": result.losses["loss"], "ppl": result.perplexity}
                     bar.advance()
-        save_model(output, weights, facts, pipeline, {"averaged": names}, signals.check)
+        save_model(output, weights, facts, pipeline, {"averaged": names})
     log.info(f"{output}: the mean of {', '.join(names)}")
     if scores:
         losses = {name: round(row["loss"], 4) for name, row in scores.items() if math.isfinite(row["loss"])}

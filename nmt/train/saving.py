@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from nmt import signals
 from nmt.artefact import new_folder
 from nmt.checkpoint import (
     TRAINED_WEIGHTS,
@@ -96,9 +97,11 @@ def _begin(run: Run, progress: dict[str, Any]) -> Saving:
     if not run.world.leads:
         return saving
 
+    held = signals.innermost().held
+
     def work() -> None:
         try:
-            with run.updater.watch.signals.held:
+            with held:
                 _write(run, path, facts, state, weights, tensors)
         except BaseException as error:
             saving.errors.append(error)

@@ -6,11 +6,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
+from nmt import signals
 from nmt.data.loader import UpdateBatches, ahead
 from nmt.errors import Interrupted, ResourceError, quoted
 from nmt.locks import Lock
 from nmt.report.run_status import METRICS_FILE, TRAIN_LOG
-from nmt.signals import Signals
 from nmt.train.build import build_run
 from nmt.train.checkpointing import resume
 from nmt.train.divergence import divergence, roll_back
@@ -35,11 +35,11 @@ def train(options: TrainOptions, parts: Any) -> Run:
     with (
         setup.joined(),
         Lock(Path(options.output)) if setup.world.leads else nullcontext(),
-        Signals(MAX_PASS_SECONDS if setup.world.leads else None) as signals,
+        signals.Signals(MAX_PASS_SECONDS if setup.world.leads else None),
     ):
         run = build_run(setup, parts)
         with closing(run.report):
-            run.updater = replace(run.updater, watch=SignalWatch(run.world, signals))
+            run.updater = replace(run.updater, watch=SignalWatch(run.world))
             _begin(run)
             with recorded_end(run), saves_finished(run):
                 choose_kernels(run)
@@ -47,13 +47,13 @@ def train(options: TrainOptions, parts: Any) -> Run:
                 save_settings(run, parts)
                 if run.progress.validation_due:  # a signal cut it short in an earlier process
                     run.progress.save_due |= run.finished
-                    validate_or_save(run, validate_run, signals)
+                    validate_or_save(run, validate_run)
                     save(run, last=True)
                 try:
                     if not run.ends:
-                        _make_updates(run, signals)
+                        _make_updates(run)
                 except UpdateGivenUp:
-                    _leave(run, signals)
+                    _leave(run)
                 if run.signal is not None:
                     _stop(run, run.signal, "")
                 conclude(run)
@@ -82,7 +82,7 @@ def _remove_empty(run: Run) -> None:
                 path.unlink()
 
 
-def _make_updates(run: Run, signals: Signals) -> None:
+def _make_updates(run: Run) -> None:
     """Update, validate and save until the run is finished, or a signal that all ranks know asks to stop."""
     timers = Timers(run.options)
     update_log = UpdateLog(run, timers.by_name)
@@ -90,7 +90,7 @@ def _make_updates(run: Run, signals: Signals) -> None:
     with closing(ahead(run.loader.updates(run.progress.position))) as updates:
         for data in updates:  # endless; this rank's micro-batches of one update
             stats = make_update(run, data)
-            run.agree(signals.received)
+            run.agree(signals.innermost().received)
             run.seconds_at_update = run.seconds
             update_log.add(stats, data)
             if why := divergence(run):
@@ -105,9 +105,9 @@ def _make_updates(run: Run, signals: Signals) -> None:
             if "log line" in due or update_log.is_early:
                 update_log.write(stats)
             if "validation" in due:
-                validate_or_save(run, validate_run, signals)
+                validate_or_save(run, validate_run)
             if "look" in due:
-                validate_or_save(run, look, signals)
+                validate_or_save(run, look)
             if run.progress.save_due or run.ends:
                 save(run, last=run.ends)
             update_log.see_checkpoint()
@@ -117,9 +117,9 @@ def _make_updates(run: Run, signals: Signals) -> None:
             update_log.go_on()
 
 
-def _leave(run: Run, signals: Signals) -> NoReturn:
+def _leave(run: Run) -> NoReturn:
     """Save the last complete update, after one that was given up, and stop."""
-    run.agree(signals.received)
+    run.agree(signals.innermost().received)
     assert run.signal is not None
     if run.progress.update:
         save(run, last=True)

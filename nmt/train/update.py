@@ -10,6 +10,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from nmt import signals
 from nmt.batch import Batch
 from nmt.criteria.base import Loss
 from nmt.data.loader import UpdateBatches
@@ -18,7 +19,6 @@ from nmt.dist import World, full_tensor
 from nmt.errors import ResourceError, UserError, is_out_of_memory
 from nmt.files import Count
 from nmt.report.losses import LossSums
-from nmt.signals import Signals
 from nmt.symbols import PAD
 from nmt.train.parallel import copied_buffers, gradients_shared, in_step, put_buffers
 
@@ -84,8 +84,8 @@ class SignalWatch:
     passes, and the vote of one ends the update of all.
     """
 
-    def __init__(self, world: World, signals: Signals) -> None:
-        self.world, self.signals = world, signals
+    def __init__(self, world: World) -> None:
+        self.world = world
         self._seconds_per_token = 0.0  # of the last update, padding counted; 0 before the first
         self._signal_at: float | None = None  # received by any rank
         self._began = self._asked = time.monotonic()
@@ -125,7 +125,7 @@ class SignalWatch:
 
     def _received(self, now: float) -> bool:
         """Whether this rank received a signal, which it tells the others, or another one did."""
-        if self.signals.pending is not None:
+        if signals.innermost().pending is not None:
             if self.world.size > 1:
                 self.world.post(STOP_KEY, b"")
             return True
@@ -222,7 +222,7 @@ class Updater:
     precision: Precision
     clip_norm: float
     counts: Callable[[Batch], Mapping[str, Tensor]] | None = None
-    watch: SignalWatch = field(default_factory=lambda: SignalWatch(World(), Signals()))
+    watch: SignalWatch = field(default_factory=lambda: SignalWatch(World()))
     passes: Passes | None = None
 
     def __call__(self, data: UpdateBatches, seed: int, max_micro_batch_tokens: int, scale: LossScale | None) -> Stats:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from nmt import signals
 from nmt.errors import Interrupted
 from nmt.log import log
-from nmt.signals import Signals
 from nmt.train.options import AUTO, MIN_BLEU
 from nmt.train.reporting import report_look, report_validation
 from nmt.train.run import Run
@@ -12,13 +12,13 @@ from nmt.train.saving import save
 from nmt.train.validation import FailedOnAllRanks, ValidationResult, validate
 
 
-def validate_or_save(run: Run, validation: Callable[[Run, Signals], None], signals: Signals) -> None:
+def validate_or_save(run: Run, validation: Callable[[Run], None]) -> None:
     """Validate, and check whether a signal came meanwhile. validation: `validate_run` or `look`
 
     After an error on all ranks, the updates before it are saved.
     """
     try:
-        validation(run, signals)
+        validation(run)
     except Exception as error:
         first = error.error if isinstance(error, FailedOnAllRanks) else error
         if first is not error or run.world.size == 1:
@@ -28,19 +28,19 @@ def validate_or_save(run: Run, validation: Callable[[Run, Signals], None], signa
             except Exception as second:
                 log.warn(f"checkpoint not saved: {second}")
         raise first from None
-    run.agree(signals.received)
+    run.agree(signals.innermost().received)
 
 
-def look(run: Run, signals: Signals) -> None:
+def look(run: Run) -> None:
     """Validate a run between its regular validations, because minutes have passed, and report the result.
 
     It has no other effect: weights, metrics.jsonl, best checkpoint, patience and schedule do not depend on the clock.
     """
-    if (result := _result_of_validation(run, signals)) is not None:
+    if (result := _result_of_validation(run)) is not None:
         report_look(run, result)
 
 
-def _result_of_validation(run: Run, signals: Signals) -> ValidationResult | None:
+def _result_of_validation(run: Run) -> ValidationResult | None:
     """Validate the run's model; None without a development set, or if a signal interrupted it."""
     options, progress, validation = run.options, run.progress, run.validation
     if validation is None:
@@ -51,19 +51,19 @@ def _result_of_validation(run: Run, signals: Signals) -> ValidationResult | None
     run.context.scorer = model = run.evaluated_model()
     limits = progress.limit.max_micro_batch_tokens, options.precision
     try:
-        return validate(model, run.criterion, validation, *limits, run.world, signals.check)
+        return validate(model, run.criterion, validation, *limits, run.world)
     except Interrupted:
         return None
     finally:
         run.context.scorer = run.model
 
 
-def validate_run(run: Run, signals: Signals) -> None:
+def validate_run(run: Run) -> None:
     """Validate and report it; the best model so far, and the last one, are then due to be saved.
 
     If a signal interrupts the validation, it stays due, and is repeated when the run resumes.
     """
-    progress, validation, result = run.progress, run.validation, _result_of_validation(run, signals)
+    progress, validation, result = run.progress, run.validation, _result_of_validation(run)
     if validation is None or result is None:
         return
     progress.validation_due = False

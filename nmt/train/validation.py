@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import torch
 
+from nmt import signals
 from nmt.criteria.base import Criterion
 from nmt.data.loader import to_batch
 from nmt.data.shards import EvaluationSet
@@ -18,7 +19,6 @@ from nmt.metrics.base import Metric, Score
 from nmt.models.base import Model
 from nmt.nn import matmul
 from nmt.report.losses import LossSums
-from nmt.signals import StopCheck
 from nmt.train.parallel import Objective
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.own_engine import OwnEngine
@@ -69,24 +69,23 @@ def validate(
     max_tokens: int,
     precision: Precision,
     world: World,
-    check: StopCheck,
 ) -> ValidationResult:
     """Score a model on a development set, each rank a share of it; the model is put back in training mode.
 
     max_tokens: tokens of a batch for the loss, padding counted
-    check: called before each batch; may raise Interrupted, which all ranks then raise together
+    Raises Interrupted after a signal, before a batch and on all ranks together.
     """
     model.eval()
     dev, translator, objective = validation.dev, validation.translator, Objective(model, criterion)
     try:
         losses = LossSums()
-        for share in _on_all_ranks(world, lambda: asdict(_losses(objective, dev, max_tokens, precision, world, check))):
+        for share in _on_all_ranks(world, lambda: asdict(_losses(objective, dev, max_tokens, precision, world))):
             if share["totals"]:  # a rank may have no batch
                 losses.add(LossSums(tuple(share["trained"]), share["totals"], share["counts"]))
         perplexity = float(torch.tensor(losses.mean_nll).exp())
         if translator is None:
             return ValidationResult(losses.means(), perplexity)
-        outputs = _translations(model, dev, translator, world, check)
+        outputs = _translations(model, dev, translator, world)
         sources, references, metrics = dev.source_lines, dev.target_lines, validation.metrics
         scored = metrics if world.leads else {}  # a metric may be a large model
         scores_of_ranks = _on_all_ranks(world, lambda: _scores(scored, outputs, references, sources))
@@ -98,15 +97,13 @@ def validate(
         model.train()
 
 
-def _translations(
-    model: Model, dev: EvaluationSet, translator: Translator, world: World, check: StopCheck
-) -> list[str]:
+def _translations(model: Model, dev: EvaluationSet, translator: Translator, world: World) -> list[str]:
     """The translations of the set by a model, each rank a share of it."""
     engine = cast(OwnEngine, translator.engine)
     own, warnings = world.share(translator.parsed(dev.source_lines)), LineWarnings(dev.name, length_flag="")
     usual, engine.scorer, engine.products = engine.scorer, model, matmul.current()
     try:
-        return merge_shares(_on_all_ranks(world, lambda: translator.texts(own, warnings, check)))
+        return merge_shares(_on_all_ranks(world, lambda: translator.texts(own, warnings)))
     finally:
         engine.scorer = usual  # a temporary copy, of averaged weights say, would stay in memory
 
@@ -142,24 +139,22 @@ def _on_all_ranks(world: World, work: Callable[[], Any]) -> list[Any]:
             raise
         failure = error
     content = json.dumps([signal, failure is not None, result])
-    signals, failed, results = zip(*(json.loads(share) for share in world.gather(content.encode())), strict=True)
+    stopped, failed, results = zip(*(json.loads(share) for share in world.gather(content.encode())), strict=True)
     if any(failed):
         raise FailedOnAllRanks(failure or RankFailed(ResourceError.code)) from failure
-    if stopped := max(signals):
-        raise Interrupted(stopped)
+    if number := max(stopped):
+        raise Interrupted(number)
     return [json.loads(result) for result in results]
 
 
 @torch.inference_mode()
-def _losses(
-    objective: Objective, dev: EvaluationSet, max_tokens: int, precision: Precision, world: World, check: StopCheck
-) -> LossSums:
+def _losses(objective: Objective, dev: EvaluationSet, max_tokens: int, precision: Precision, world: World) -> LossSums:
     """The parts of the loss over this rank's share of the set; pairs with an empty side are left out."""
     device, sums = next(objective.parameters()).device, LossSums()
     batches = world.share(list(dev.batches(max_tokens)))
     with log.progress(f"loss on {dev.name}", sum(map(len, batches)), "pairs") as bar:
         for indices in batches:
-            check()
+            signals.check()
             batch = to_batch(dev.corpus, indices).to(device)
             with autocast(device, precision):
                 trained, reported = objective(batch)

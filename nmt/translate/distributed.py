@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from nmt import signals
 from nmt.dist import World
 from nmt.errors import Interrupted, ResourceError
 from nmt.log import Bar
-from nmt.signals import Signals, StopCheck
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
@@ -42,22 +42,22 @@ class SharedTranslator:
         self.translator, self.world, self.seconds = translator, world, seconds
         self.max_characters, self.context = translator.max_characters, translator.context
 
-    def translate(self, requests: Sequence[Request], check: StopCheck, bar: Bar) -> list[Translation]:
+    def translate(self, requests: Sequence[Request], bar: Bar) -> list[Translation]:
         """See Translator. Raises ResourceError naming a rank that does not answer, Interrupted if one got a signal."""
         (_, end), *others = ranges([len(request.text) + 1 for request in requests], self.world.size)
         for rank, (first, last) in enumerate(others, 1):
             self.world.post(f"job/{rank}", msgspec.json.encode(requests[first:last]))
-        translations = self.translator.translate(requests[:end], check, bar)
+        translations = self.translator.translate(requests[:end], bar)
         deadline = time.monotonic() + self.seconds
         for rank in range(1, self.world.size):
-            received = self._receive(rank, deadline, check)
+            received = self._receive(rank, deadline)
             bar.advance(len(received))
             translations += received
         return translations
 
-    def _receive(self, rank: int, deadline: float, check: StopCheck) -> list[Translation]:
+    def _receive(self, rank: int, deadline: float) -> list[Translation]:
         while (content := self.world.fetch(f"result/{rank}", RANK_POLL_SECONDS)) is None:
-            check()
+            signals.check()
             if time.monotonic() > deadline:
                 raise ResourceError(
                     f"rank {rank} did not answer within --timeout (its own error may stand above; give a longer --timeout if "
@@ -85,23 +85,23 @@ def leading(translator: Translator, world: World, seconds: float) -> Iterator[Sh
                 world.post(f"job/{rank}", b"")
 
 
-def serve(translator: Translator, world: World, signals: Signals) -> None:
+def serve(translator: Translator, world: World) -> None:
     """Translate the jobs of the leader until it has no more or is gone."""
-    while content := _next_job(world, signals):
+    while content := _next_job(world):
         try:
-            result = JobResult(translator.translate(msgspec.json.decode(content, type=list[Request]), signals.check))
+            result = JobResult(translator.translate(msgspec.json.decode(content, type=list[Request])))
         except Interrupted as error:
             result = JobResult([], error.signal_number)
         with suppress(RuntimeError):  # of the store, which ends with the leader
             world.post(f"result/{world.rank}", msgspec.json.encode(result))
 
 
-def _next_job(world: World, signals: Signals) -> bytes:
+def _next_job(world: World) -> bytes:
     """The next job of the leader; empty when there is no more, or no leader."""
     with suppress(RuntimeError):
         while (content := world.fetch(f"job/{world.rank}", RANK_POLL_SECONDS)) is None:
-            if signals.received:
-                world.post(STOP, str(signals.received).encode())
+            if number := signals.innermost().received:
+                world.post(STOP, str(number).encode())
         return content
     return b""
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from nmt.decoders.hypothesis import Constraints
-from nmt.signals import StopCheck
 from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline
 from nmt.translate.results import CUT, UNKNOWN_TOKENS, Candidate, Failure, PairScore
@@ -65,12 +64,12 @@ class SearchEngine(ABC):
     replicas: int
 
     @abstractmethod
-    def search(self, batches: Sequence[list[EncodedLine]], check: StopCheck) -> Iterator[BatchOutcome]:
-        """The outcome of each batch, in their order. check: called while waiting; may raise to stop"""
+    def search(self, batches: Sequence[list[EncodedLine]]) -> Iterator[BatchOutcome]:
+        """The outcome of each batch, in their order."""
 
     def without_scores(self) -> None:  # noqa: B027
         """Called when nobody reads log-probabilities, which a greedy search can then leave out; by default they are computed."""
 
     @abstractmethod
-    def score(self, sources: Sequence[str], targets: Sequence[str], check: StopCheck) -> list[PairScore | Failure]:
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore | Failure]:
         """Log-probabilities of given translations, a result for each pair of lines."""

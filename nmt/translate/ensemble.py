@@ -39,6 +39,7 @@ class Ensemble(nn.Module):
     """
 
     alignment_layer = 0
+    temperature = None  # the mean of calibrated models is not calibrated
 
     def __init__(
         self, models: Sequence[nn.Module], weights: Sequence[float] | None = None, mean: Mean = "log-probabilities"

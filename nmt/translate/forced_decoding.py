@@ -3,7 +3,9 @@
 `force_decode` steps through the tokens and serves every Scorer; a Model computes all positions at once, which is faster.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -11,17 +13,34 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nmt import signals
 from nmt.batch import flatten, make_batch, pad_rows
 from nmt.data.batching import micro_batches
 from nmt.device import device_of
 from nmt.models.base import Model, Scorer, prepared_scorer
-from nmt.signals import StopCheck
 from nmt.symbols import BOS, PAD
-from nmt.translate.results import ForcedDecoding
 
 LOGIT_CHUNK_ROWS: Final = 1024  # logits of more positions never exist at once
 
 Ids = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ForcedDecoding:
+    """Log-probabilities and attention of one translation.
+
+    log_probs: nats of each token and of EOS; calibrated: the same at the model's temperature (nmt score --calibrate)
+    weights: (tokens + EOS, source tokens + EOS) attention; None for a Scorer without attention
+    """
+
+    log_probs: list[float]
+    calibrated: list[float]
+    weights: NDArray[np.float32] | None
+
+    @property
+    def confidence(self) -> float:
+        """The geometric mean of the calibrated probabilities, 0 to 1."""
+        return math.exp(math.fsum(self.calibrated) / len(self.calibrated))
 
 
 @torch.inference_mode()
@@ -66,7 +85,6 @@ def target_log_probs(
     sources: Sequence[Ids],
     targets: Sequence[Ids],
     max_tokens: int,
-    check: StopCheck = lambda: None,
     advance: Callable[[int], None] = lambda count: None,
 ) -> list[list[float]]:
     """Nats of the tokens and the EOS of each target given its source.
@@ -77,7 +95,7 @@ def target_log_probs(
     """
     results: list[list[float]] = [[]] * len(sources)
     for batch in batches_of_pairs(sources, targets, max_tokens):
-        check()
+        signals.check()
         rows = _batch_log_probs(scorer, [sources[i] for i in batch], [targets[i] for i in batch])
         for i, log_probs in zip(batch, rows, strict=True):
             results[i] = log_probs

@@ -12,7 +12,6 @@ from nmt.checkpoint import load_model
 from nmt.device import choose_device, default_threads, keep_pages, use_threads
 from nmt.dist import World
 from nmt.errors import UserError, quoted
-from nmt.log import log
 from nmt.models.base import Model
 from nmt.models.saved import FLOAT32
 from nmt.nn.linear import remove_weight_norm
@@ -26,11 +25,10 @@ from nmt.weight_formats.base import weight_format
 
 
 class LoadedScorer(NamedTuple):
-    """A model or an ensemble, ready for searches, and its text pipeline. temperature: None if it is not calibrated"""
+    """A model or an ensemble, ready for searches, and its text pipeline."""
 
     pipeline: Pipeline
     scorer: Model | Ensemble
-    temperature: float | None
 
 
 LoadScorer = Callable[[tuple[Path, ...], torch.device, str, tuple[float, ...], Mean], LoadedScorer]
@@ -53,12 +51,7 @@ def open_own_engine(
     use_threads(1 if replicas > 1 and are_processes(device.type) else max(1, threads // replicas))
     loaded = load(tuple(models), device, options.precision, options.model_weights, options.ensemble)
     options = replace(options, replicas=replicas, threads=threads)
-    if options.min_confidence is not None and loaded.temperature is None:
-        how = "".join(f" ({command})" for command in registry.declared("scoring", "calibrates"))
-        kind = "an ensemble is not" if len(models) > 1 else f"the model is not{how}"
-        log.info(f"{quoted(models[0])}: confidences are not calibrated: {kind}")
-    decoder, temperature = registry.build(part), loaded.temperature or 1.0
-    return OwnEngine(loaded.pipeline, loaded.scorer, options, decoder, world.local_size, temperature)
+    return OwnEngine(loaded.pipeline, loaded.scorer, options, registry.build(part), world.local_size)
 
 
 def load_scorer(
@@ -95,9 +88,10 @@ def load_scorer(
         if wanted is not None:
             wanted.convert(model.model)
     scorer: Model | Ensemble = first.model
+    first.model.temperature = first.temperature
     if others:
         try:
             scorer = Ensemble([model.model for model in loaded], weights, mean)
         except ValueError as error:
             raise UserError(f"--model-weights: {error}") from None
-    return LoadedScorer(first.pipeline, scorer, None if others else first.temperature)
+    return LoadedScorer(first.pipeline, scorer)

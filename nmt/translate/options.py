@@ -41,25 +41,6 @@ class TranslatorOptions:
     )
     max_source_length: int = opt(1024, "tokens of a line; a longer line is cut, with a warning", minimum=1)
     raw_tokens: bool = opt(False, "print the model's tokens, separated by spaces, instead of words")
-    word_scores: bool = opt(False, "print nats of each word and of the end (with --raw-tokens of each token)")
-    alignment: str | None = opt(
-        None,
-        "print the word alignment by attention: hard (Pharaoh's i-j), soft (all weights), or pairs above a weight from 0 to "
-        "1; with --raw-tokens between tokens",
-    )
-    min_confidence: float | None = opt(
-        None,
-        "give an empty line where the confidence, the geometric mean of the tokens' probabilities, is less; --json tells it; "
-        "the temperature of a calibrated model applies",
-        minimum=0,
-        maximum=1,
-    )
-    replace_unk: bool = opt(
-        False, "replace each unknown word by the source word with the most attention", excludes=("raw_tokens",)
-    )
-    unk_dictionary: str | None = opt(
-        None, "file of source words and their translations, one pair a line", needs=("replace_unk",)
-    )
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
     replicas: int | None = opt(
         None,
@@ -77,12 +58,3 @@ class TranslatorOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "engine", engine_name(self.engine))
-        if self.alignment not in (None, "hard", "soft") and not _is_weight(self.alignment):
-            raise ValueError(f"--alignment {self.alignment}: must be hard, soft, or a number from 0 to 1")
-
-
-def _is_weight(text: str) -> bool:
-    try:
-        return 0 <= float(text) <= 1
-    except ValueError:
-        return False

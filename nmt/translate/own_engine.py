@@ -8,21 +8,18 @@ from typing import cast
 from nmt import registry
 from nmt.batch import pad_rows
 from nmt.decoders.base import Decoder
-from nmt.decoders.hypothesis import Hypothesis
 from nmt.device import CAST_TO, Memory, Precision, autocast, default_threads, device_of
 from nmt.log import log
 from nmt.models.base import Model
 from nmt.nn.matmul import Products, using
 from nmt.search_speedups.base import search_speedups
-from nmt.signals import StopCheck
 from nmt.text.pipeline import Pipeline
 from nmt.translate.batch_size import auto_batch_tokens
 from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
 from nmt.translate.ensemble import Ensemble
-from nmt.translate.forced_decoding import force_decode
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.replicas import Replicas
-from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, ResultOptions, retry_split
+from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, retry_split
 from nmt.translate.wrapper import BatchSearch, SearchWrapper
 
 
@@ -32,7 +29,6 @@ class OwnEngine(SearchEngine):
     scorer: a model or an ensemble, on its device
     options: replicas and threads: None is 1, and torch's setting
     ranks: that translate together on this machine
-    temperature: of the scorer, for confidences
     Raises UserError for options that do not fit the models or the search.
     """
 
@@ -43,9 +39,7 @@ class OwnEngine(SearchEngine):
         options: TranslatorOptions,
         decoder: Decoder,
         ranks: int = 1,
-        temperature: float = 1.0,
     ) -> None:
-        self.temperature = temperature if options.min_confidence is not None else 1.0
         self.pipeline, self.scorer, device = pipeline, scorer, device_of(scorer)
         self.device, self.max_source_length = str(device), options.max_source_length
         self.precision: Precision = cast(Precision, options.precision if options.precision in CAST_TO else "fp32")
@@ -68,16 +62,13 @@ class OwnEngine(SearchEngine):
             sharing = ranks if device.type == "cpu" else 1  # which have the same memory
             size = auto_batch_tokens(scorer, Memory(device), self.decoder.paths, self.replicas * sharing)
         self.batch_tokens, self.n_best = size, decoder.n_best
-        self.result_options = ResultOptions(options)
         threads = max(1, (options.threads or default_threads()) // self.replicas)
         self._replicas = Replicas(self._search_batch, self.replicas, device, threads, self._prepare_weights)
 
-    def search(self, batches: Sequence[list[EncodedLine]], check: StopCheck) -> Iterator[BatchOutcome]:
-        if not self.scorer.has_attention and (error := self.result_options.attention_error()) is not None:
-            raise error  # now, and not at the first unknown word
-        return self._replicas.in_order(batches, check)
+    def search(self, batches: Sequence[list[EncodedLine]]) -> Iterator[BatchOutcome]:
+        return self._replicas.in_order(batches)
 
-    def score(self, sources: Sequence[str], targets: Sequence[str], check: StopCheck) -> list[PairScore | Failure]:
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore | Failure]:
         from nmt.translate.pair_scores import score
 
         limits = self.batch_tokens, self.max_source_length
@@ -86,42 +77,24 @@ class OwnEngine(SearchEngine):
             autocast(device_of(self.scorer), self.precision),
             log.progress("scoring", len(sources), "pairs") as bar,
         ):
-            return score(self.scorer, self.pipeline, sources, targets, *limits, check, bar.advance)
+            return score(self.scorer, self.pipeline, sources, targets, *limits, bar.advance)
 
     def _search_batch(self, lines: list[EncodedLine]) -> BatchOutcome:
         with using(self.products):
             outcomes, warning = retry_split(lambda part: self._candidates(lines[part]), len(lines))
             for wrapper in self.wrappers:
-                outcomes, wrapper_warning = wrapper.ranked([line.text for line in lines], outcomes, self.batch_tokens)
+                outcomes, wrapper_warning = wrapper.ranked(lines, outcomes, self.batch_tokens)
                 warning = warning or wrapper_warning
         return BatchOutcome(outcomes, warning)
 
     def _candidates(self, lines: list[EncodedLine]) -> list[list[Candidate] | Failure]:
-        """The candidates of each line, best first; those whose details need it have been decoded by force."""
+        """The candidates of each line, best first."""
         constraints, device = [line.constraints for line in lines], device_of(self.scorer)
         with autocast(device, self.precision):
             source = pad_rows([line.source for line in lines]).to(device)
             hypotheses = self._decode(self.scorer, source, constraints)
-            found = [
-                (line, [hypothesis for hypothesis in row if math.isfinite(hypothesis.score)])
-                for line, row in zip(lines, hypotheses, strict=True)
-            ]
-            needs = self.result_options.needs_forced_decoding
-            pairs = [
-                (line.source, hypothesis.tokens)
-                for line, row in found
-                for hypothesis in row
-                if needs(hypothesis.tokens)
-            ]
-            sources, targets = zip(*pairs, strict=True) if pairs else ((), ())
-            decodings = iter(force_decode(self.scorer, sources, targets, self.temperature) if pairs else ())
-
-        def candidate(line: EncodedLine, hypothesis: Hypothesis) -> Candidate:
-            forced = next(decodings).without_context(line.num_context) if needs(hypothesis.tokens) else None
-            own = line.source[line.num_context :]
-            return self.result_options.candidate(self.pipeline, line.text, own, hypothesis, forced)
-
-        return [[candidate(line, hypothesis) for hypothesis in row] or NOT_FINITE for line, row in found]
+        finite = [[hypothesis for hypothesis in row if math.isfinite(hypothesis.score)] for row in hypotheses]
+        return [[Candidate.of(hypothesis, self.pipeline.target) for hypothesis in row] or NOT_FINITE for row in finite]
 
     def _prepare_weights(self) -> None:
         """Prepare the models on a CPU for many searches; once, for all replicas."""

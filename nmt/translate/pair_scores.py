@@ -7,7 +7,6 @@ import numpy as np
 
 from nmt.data.encode import LengthFilter
 from nmt.models.base import Scorer
-from nmt.signals import StopCheck
 from nmt.symbols import EOS
 from nmt.text.context import DocumentLines
 from nmt.text.pipeline import Pipeline
@@ -32,14 +31,13 @@ def score(
     targets: Sequence[str],
     max_tokens: int,
     max_length: int,
-    check: StopCheck = lambda: None,
     advance: Callable[[int], None] = lambda count: None,
     document: DocumentLines | None = None,
 ) -> list[PairScore | Failure]:
     """The score of each pair of lines, in their order.
 
     A line without tokens is the sentence of EOS alone, on either side.
-    max_tokens, check, advance: see `target_log_probs`; a pair that fails counts too
+    max_tokens, advance: see `target_log_probs`; a pair that fails counts too
     max_length: tokens of a line; a pair with a longer one fails, and one that `LengthFilter` finds too long
     document: the sources before these, to which they are added, for a model that reads a context; None if there are none
     """
@@ -54,7 +52,7 @@ def score(
     short = np.flatnonzero((lengths <= max_length) & ~is_long).tolist()
     short_ids = [source_ids[i] for i in short], [target_ids[i] for i in short]
     advance(len(sources) - len(short))
-    rows = target_log_probs(scorer, *short_ids, max_tokens, check, advance)
+    rows = target_log_probs(scorer, *short_ids, max_tokens, advance)
     side = pipeline.target
     for i, row in zip(short, rows, strict=True):
         pieces = [side.piece(token) for token in [*side.in_reading_order(target_ids[i].tolist()), EOS]]

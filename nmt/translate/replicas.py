@@ -19,10 +19,10 @@ from typing import Any, Final, Generic, TypeVar
 
 import torch
 
+from nmt import signals
 from nmt.data.workers import Heartbeat, become_worker, kill_workers, run_task, wait_for_result
 from nmt.device import use_threads
 from nmt.errors import ResourceError
-from nmt.signals import StopCheck
 
 STDERR_DESCRIPTOR: Final = 2  # it and those below may be sockets of a supervisor
 
@@ -63,11 +63,11 @@ class Replicas(Generic[_Item, _Result]):
         self._lock = Lock()  # of the pool and the count: threads of a server search side by side
         self._num_items = 0
 
-    def in_order(self, items: Sequence[_Item], check: StopCheck) -> Iterator[_Result]:
+    def in_order(self, items: Sequence[_Item]) -> Iterator[_Result]:
         """The result of each item, in their order.
 
-        check: called between items and while waiting; may raise to stop, which kills processes and starts no further item.
-            It is not called while another thread prepares
+        Where `signals.check` raises, between items or while waiting, processes are killed and no further item starts; it is
+        not called while another thread prepares.
         Raises ResourceError when a process is lost, and whatever the work raises.
         """
         with self._lock:
@@ -76,23 +76,23 @@ class Replicas(Generic[_Item, _Result]):
                 self._prepare()
         if len(items) <= 1 or self.number == 1:
             for item in items:
-                check()
+                signals.check()
                 yield self._work(item)
             return
         with self._lock:
             pool = self._pool = self._pool or self._start_pool()
         work: Callable[[_Item], _Result] = run_task if are_processes(self._device.type) else self._work
-        check_all, complete = Heartbeat(pool, check).check, False
+        heartbeat, complete = Heartbeat(pool), False
         try:
             with warnings.catch_warnings():
                 # Python warns of threads in a process that forks; ours hold no lock that a replica takes
                 warnings.simplefilter("ignore", DeprecationWarning)
                 futures = [pool.submit(work, item) for item in items]
             for future in futures:
-                yield wait_for_result(future, check_all)
+                yield wait_for_result(future, heartbeat)
             complete = True
         except BrokenProcessPool:
-            check()  # a signal may have ended them too
+            signals.check()  # a signal may have ended them too
             raise ResourceError(
                 "a search process was lost, killed perhaps for lack of memory (give fewer --replicas or a smaller --batch-tokens)"
             ) from None

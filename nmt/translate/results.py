@@ -1,22 +1,14 @@
 """Results of lines: translations with their details, scores of pairs, failures; and the retry of a failing batch."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from nmt import registry
 from nmt.decoders.hypothesis import Hypothesis
 from nmt.errors import UserError, quoted
-from nmt.symbols import UNK
-from nmt.text.pipeline import Pipeline
-from nmt.translate.alignment import read_dictionary, replaced_unknown, word_weights
-from nmt.translate.options import TranslatorOptions
+from nmt.text.pipeline import Side
 
 _Result = TypeVar("_Result")
 
@@ -42,28 +34,6 @@ NOT_FINITE: Final = Failure("the model gives no finite probability")
 
 
 @dataclass(frozen=True)
-class ForcedDecoding:
-    """Log-probabilities and attention of one translation.
-
-    log_probs: nats of each token and of EOS; calibrated: the same at the model's temperature (nmt score --calibrate)
-    weights: (tokens + EOS, source tokens + EOS) attention; None for a Scorer without attention
-    """
-
-    log_probs: list[float]
-    calibrated: list[float]
-    weights: NDArray[np.float32] | None
-
-    def without_context(self, num_context: int) -> "ForcedDecoding":
-        """The same, but for the attention to the first source tokens."""
-        return self if self.weights is None else replace(self, weights=self.weights[:, num_context:])
-
-    @property
-    def confidence(self) -> float:
-        """The geometric mean of the calibrated probabilities, 0 to 1."""
-        return math.exp(math.fsum(self.calibrated) / len(self.calibrated))
-
-
-@dataclass(frozen=True)
 class PairScore:
     """The score of a sentence pair.
 
@@ -86,7 +56,8 @@ class Candidate(msgspec.Struct, frozen=True):
     word_scores: nats of each word, and of EOS; empty unless requested
     weights: (words, source words) attention; empty unless requested, and without attention
     scores: with re-ranking, the scores of the search and of each model, whose weighted mean is `score`; else empty
-    confidence: of its ForcedDecoding; None unless requested
+    confidence: geometric mean of its tokens' probabilities; None unless requested
+    warnings: those of the translation if this is its best candidate
     """
 
     text: str
@@ -97,6 +68,13 @@ class Candidate(msgspec.Struct, frozen=True):
     weights: list[list[float]] = []
     scores: list[float] = []
     confidence: float | None = None
+    warnings: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, hypothesis: Hypothesis, target: Side) -> "Candidate":
+        """A hypothesis as text. target: the side of the pipeline that it is on"""
+        tokens = hypothesis.tokens
+        return cls(target.decode(tokens), target.in_reading_order(tokens), hypothesis.log_prob, hypothesis.score)
 
 
 class Translation(msgspec.Struct, frozen=True):
@@ -125,71 +103,6 @@ class Translation(msgspec.Struct, frozen=True):
         """A candidate by its number from 0; the last one where there are fewer, and an empty one where there is none."""
         last = len(self.candidates) - 1
         return self.candidates[min(number, last)] if self.candidates else Candidate("", [], 0.0, 0.0)
-
-
-class ResultOptions:
-    """The details of a translation that are requested besides its text.
-
-    dictionary: translations of source words, which replace unknown words; None leaves these
-    """
-
-    def __init__(self, options: TranslatorOptions) -> None:
-        self.word_scores, self.raw_tokens = options.word_scores, options.raw_tokens
-        self.alignment = options.alignment is not None
-        self.confidence = options.min_confidence is not None
-        self.dictionary: Mapping[str, str] | None = None
-        if options.replace_unk:
-            self.dictionary = read_dictionary(Path(options.unk_dictionary)) if options.unk_dictionary else {}
-
-    def attention_error(self) -> UserError | None:
-        """The error for details of a model without attention; None if they need none."""
-        if not self.alignment and self.dictionary is None:
-            return None
-        flags = ["--alignment", "--replace-unk", *registry.declared("pass", "needs_attention")]
-        return UserError(
-            f"{', '.join(flags)} and --format: the model has no attention, which they need (leave them out)"
-        )
-
-    def needs_forced_decoding(self, tokens: Sequence[int]) -> bool:
-        """Whether the details of a translation come from a forced decoding of it."""
-        return self.word_scores or self.alignment or self.confidence or (self.dictionary is not None and UNK in tokens)
-
-    def candidate(
-        self, pipeline: Pipeline, text: str, source: list[int], hypothesis: Hypothesis, forced: ForcedDecoding | None
-    ) -> Candidate:
-        """A hypothesis as text, with the requested details.
-
-        text, source: the line and its ids, without EOS
-        forced: the forced decoding of the hypothesis, if the details need it
-        Raises UserError if the details need attention and the model has none.
-        """
-        target, tokens = pipeline.target, pipeline.target.in_reading_order(hypothesis.tokens)
-        translation, word_scores, weights = target.decode(hypothesis.tokens), [], []
-        if forced is not None:
-            order = [*target.in_reading_order(range(len(tokens))), len(tokens)]  # EOS last
-            log_probs = [forced.log_probs[position] for position in order]
-            attention = None if forced.weights is None else forced.weights[order]
-            if attention is None and (error := self.attention_error()) is not None:
-                raise error
-            source_words: Sequence[int] = range(len(source))
-            target_words: Sequence[int] = range(len(tokens)) if self.raw_tokens else target.word_of_tokens(tokens)
-            dictionary = self.dictionary if UNK in tokens else None
-            needs_words = dictionary is not None or (self.alignment and not self.raw_tokens)
-            if attention is not None and needs_words:  # otherwise the text is not cut once more
-                words = pipeline.source.words(pipeline.source.prepare([text])[0])
-                source_words = pipeline.source.word_of_text_tokens(words)[: len(source)]
-                if dictionary is not None:
-                    numbers = word_weights(attention, source_words, range(len(tokens))).argmax(1)
-                    aligned = [words[number] for number in numbers.tolist()]
-                    translation = replaced_unknown(target, tokens, aligned, dictionary)
-            if self.word_scores:
-                sums = np.bincount(target_words, log_probs[:-1]).tolist() if tokens else []
-                word_scores = [*sums, log_probs[-1]]
-            if self.alignment and attention is not None:
-                weights = word_weights(attention, source_words, target_words).tolist()
-        confidence = forced.confidence if forced is not None and self.confidence else None
-        scores = hypothesis.log_prob, hypothesis.score
-        return Candidate(translation, tokens, *scores, word_scores, weights, confidence=confidence)
 
 
 def retry_split(

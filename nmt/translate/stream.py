@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from itertools import repeat
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from nmt import signals
 from nmt.errors import InputError, naming
 from nmt.log import Bar, log
-from nmt.signals import Signals
 from nmt.text.context import DocumentLines
 from nmt.text.corpus import bad_bytes, decode_line
 from nmt.translate.line_warnings import NOT_UTF8, LineWarnings
@@ -82,19 +82,15 @@ def translate_stream(
     max_bytes = MAX_CHARACTER_BYTES * (translator.max_characters + 1)  # more than the translator reads
     if form != "text":
         max_bytes = max(max_bytes, MAX_LINE_BYTES)  # the rest of such a line must not be cut
-    with Signals() as signals:
-
-        def check() -> None:
-            signals.check()
-            results.check()
+    with signals.Signals(also=results.check):
 
         def idle() -> None:
-            check()
+            signals.check()
             translator.idle()
 
         for first, lines in _decoded(windows(source, sizes, max_bytes, idle), warnings, strict):
             requests = in_context([read_request(line, form) for line in lines], document)
-            translations = translator.translate(requests, check, bar)
+            translations = translator.translate(requests, bar)
             warnings.add_translations(translations, first)
             rows = zip(requests, translations, strict=True)
             shown = "".join(show(number, *row) for number, row in enumerate(rows, first_number))

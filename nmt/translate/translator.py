@@ -14,14 +14,13 @@ from nmt.decoders.options import phrases_hint
 from nmt.errors import UserError, quoted
 from nmt.filters.base import TargetFilters
 from nmt.log import Bar, log
-from nmt.signals import StopCheck
 from nmt.text.context import DocumentLines
 from nmt.text.pipeline import CHARACTERS_PER_TOKEN
 from nmt.translate.engine import EncodedLine, SearchEngine
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.requests import Request, in_context
-from nmt.translate.results import RETRIED, UNKNOWN_TAG, WITHHELD, Candidate, Failure, PairScore, Translation
+from nmt.translate.results import RETRIED, UNKNOWN_TAG, Candidate, Failure, PairScore, Translation
 
 MIN_BATCH_SHARE: Final = 4  # a text is shared out in batches of at least this part of the batch size
 NO_TEXTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
@@ -51,7 +50,7 @@ class Translator:
         self, engine: SearchEngine, options: TranslatorOptions, filter_texts: Mapping[str, Sequence[str]] = NO_TEXTS
     ) -> None:
         self.pipeline, self.engine = engine.pipeline, engine
-        self.max_source_length, self.min_confidence = options.max_source_length, options.min_confidence
+        self.max_source_length = options.max_source_length
         self.max_characters = CHARACTERS_PER_TOKEN * options.max_source_length  # of a line that are read
         self.context = self.pipeline.context  # sentences before a line that are read with it, at most
         self._filters = TargetFilters(self.pipeline.target)
@@ -61,9 +60,7 @@ class Translator:
             if reason := self._filters[name].refusal((), texts, ()):
                 raise UserError(f"--{name}: {reason} (leave it out)")
 
-    def translate(
-        self, requests: Sequence[Request | str], check: StopCheck = lambda: None, bar: Bar | None = None
-    ) -> list[Translation]:
+    def translate(self, requests: Sequence[Request | str], bar: Bar | None = None) -> list[Translation]:
         """A translation for each request or line, in their order.
 
         bar: of a longer text, which counts these lines too; None: they get one of their own
@@ -84,7 +81,7 @@ class Translator:
             if tag := self.pipeline.source.unknown_tag(line.text):
                 known = ", ".join(map(quoted, self.pipeline.source.prepare.tags))
                 kinds[UNKNOWN_TAG] = f"'{quoted(tag)}' is no tag of this model, and is read as text (it has {known})"
-        work = self.engine.search([[lines[i] for i in batch] for batch in batches], check)
+        work = self.engine.search([[lines[i] for i in batch] for batch in batches])
         with nullcontext(bar) if bar else log.progress("translating", len(lines), "lines") as bar:
             bar.advance(len(lines) - len(order))
             for batch, (batch_outcomes, warning) in zip(batches, work, strict=True):
@@ -92,7 +89,7 @@ class Translator:
                     warnings[batch[0]][RETRIED] = warning
                 for i, outcome in zip(batch, batch_outcomes, strict=True):
                     outcomes[i] = outcome
-                    warnings[i] |= self._withholding(outcome)
+                    warnings[i] |= outcome[0].warnings if isinstance(outcome, list) and outcome else {}
                 bar.advance(len(batch))
         return [
             Translation([], outcome.message, kinds) if isinstance(outcome, Failure) else Translation(outcome, "", kinds)
@@ -105,21 +102,19 @@ class Translator:
         parsed = [Request(request) if isinstance(request, str) else request for request in requests]
         return in_context(parsed, DocumentLines(self.context))
 
-    def texts(self, lines: Sequence[str | Request], warnings: LineWarnings, check: StopCheck) -> list[str]:
+    def texts(self, lines: Sequence[str | Request], warnings: LineWarnings) -> list[str]:
         """The translations of lines, empty where one failed. warnings: receives those about the lines"""
-        translations = self.translate(lines, check)
+        translations = self.translate(lines)
         warnings.add_translations(translations)
         return [translation.text for translation in translations]
 
-    def score(
-        self, sources: Sequence[str], targets: Sequence[str], check: StopCheck = lambda: None
-    ) -> list[PairScore | Failure]:
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore | Failure]:
         """Log-probabilities of given translations, a result for each pair of lines."""
         check_lines("sources", sources)
         check_lines("targets", targets)
         if len(sources) != len(targets):
             raise UserError(f"sources has {len(sources):,} lines but targets has {len(targets):,}: give pairs of lines")
-        return self.engine.score(sources, targets, check)
+        return self.engine.score(sources, targets)
 
     def encode(self, requests: Sequence[Request]) -> list[EncodedLine]:
         """The ids and constraints of requests, as the model and the search read them."""
@@ -139,13 +134,6 @@ class Translator:
 
     def idle(self) -> None:
         """Do nothing: called while no line is waiting."""
-
-    def _withholding(self, outcome: list[Candidate] | Failure) -> dict[str, str]:
-        """The warning of a translation whose confidence is too low; none otherwise."""
-        confidence = outcome[0].confidence if isinstance(outcome, list) and outcome else None
-        if self.min_confidence is None or confidence is None or confidence >= self.min_confidence:
-            return {}
-        return {WITHHELD: f"its confidence is {confidence:.3f}: an empty line (--min-confidence)"}
 
     def _constraints(self, request: Request) -> Constraints:
         """Prefix and phrases as tokens; texts of filters as these prepare them."""

@@ -6,13 +6,13 @@ import re
 import select
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
+from nmt import signals
 from nmt.errors import InputError, ResourceError, UserError, quoted
-from nmt.signals import StopCheck
 from nmt.storages.base import open_text
 from nmt.storages.streams import Stream, compression_of
 from nmt.text.corpus import MAX_RAW_LINE_BYTES, checked_line, raw_lines
@@ -165,18 +165,21 @@ def growing(max_lines: int) -> Iterator[int]:
         size = min(WINDOW_GROWTH * size, max_lines)
 
 
-def windows(source: Source, sizes: Iterator[int], max_line_bytes: int, check: StopCheck) -> Iterator[list[bytes]]:
+def windows(
+    source: Source, sizes: Iterator[int], max_line_bytes: int, idle: Callable[[], None] = signals.check
+) -> Iterator[list[bytes]]:
     """Raw lines in lists, each given when it is full or no further line is waiting.
 
     sizes: lines of each full window, without end; a window is also full with MAX_WINDOW_BYTES
     max_line_bytes: kept of a line
+    idle: called while no line is waiting
     """
     splitter = _LineSplitter(max_line_bytes)
     lines: list[bytes] = []
     size, num_bytes, started = next(sizes), 0, 0.0
     while True:
         while not source.waiting(SIGNAL_POLL_SECONDS):
-            check()
+            idle()
         if not lines:
             started = time.monotonic()
         try:
@@ -186,7 +189,7 @@ def windows(source: Source, sizes: Iterator[int], max_line_bytes: int, check: St
             raise ResourceError(f"{name}: cannot be read: {error.strerror or error}") from error
         ended = splitter.feed(chunk) if chunk else splitter.end()
         if chunk and not ended:  # a line may have no end
-            check()
+            idle()
         for line in ended:
             lines.append(line)
             num_bytes += len(line)
@@ -201,9 +204,7 @@ def windows(source: Source, sizes: Iterator[int], max_line_bytes: int, check: St
             return
 
 
-def pairs(
-    source: str, target: str, size: int, estimate: LineEstimate, check: StopCheck
-) -> Iterator[tuple[list[str], list[str]]]:
+def pairs(source: str, target: str, size: int, estimate: LineEstimate) -> Iterator[tuple[list[str], list[str]]]:
     """Two texts side by side, at most `size` lines at once; one of them may be stdin, "-", read as it comes.
 
     estimate: of the lines of `source`
@@ -213,7 +214,7 @@ def pairs(
     live, stored = (target, source) if target == STDIN_NAME else (source, target)
     others, first = raw_lines(Path(stored)), 1
     with open_source(live, estimate) as stream:
-        for window in windows(stream, growing(size), MAX_RAW_LINE_BYTES, check):
+        for window in windows(stream, growing(size), MAX_RAW_LINE_BYTES):
             rows = list(islice(others, len(window)))
             if len(rows) < len(window):
                 raise _longer(live, stored, first + len(rows) - 1)

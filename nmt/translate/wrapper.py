@@ -13,6 +13,7 @@ from nmt.decoders.base import Decoder
 from nmt.decoders.hypothesis import Constraints, Hypothesis
 from nmt.models.base import Scorer
 from nmt.text.pipeline import Pipeline
+from nmt.translate.engine import EncodedLine
 from nmt.translate.results import Candidate, Failure
 
 BatchSearch = Callable[[Scorer, Tensor, Sequence[Constraints]], list[list[Hypothesis]]]
@@ -41,10 +42,11 @@ class SearchWrapper:
         """A search that calls the given one."""
         return search
 
-    def ranked(self, texts: Sequence[str], outcomes: list[Outcome], max_tokens: int) -> tuple[list[Outcome], str]:
+    def ranked(
+        self, lines: Sequence[EncodedLine], outcomes: list[Outcome], max_tokens: int
+    ) -> tuple[list[Outcome], str]:
         """The outcomes of the lines of a batch, and a warning if the batch was retried, else an empty string.
 
-        texts: the lines
         max_tokens: tokens of a batch, padding counted
         """
         return outcomes, ""

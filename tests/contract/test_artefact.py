@@ -41,6 +41,16 @@ def test_a_flipped_byte_of_the_same_size_is_found(tmp_path):
         artefact.path("sub/a.txt")
 
 
+def test_a_rank_does_not_hash_the_files_that_its_launcher_has_checked(tmp_path, monkeypatch):
+    checked = make(tmp_path / "m")
+    monkeypatch.setenv("NMT_CHECKED", checked.digest)
+    (tmp_path / "m/sub/a.txt").write_text("wordz")
+    assert Artefact(tmp_path / "m", "model").path("sub/a.txt")
+    monkeypatch.setenv("NMT_CHECKED", "that of another artefact")
+    with pytest.raises(ArtefactError, match="damaged"):
+        Artefact(tmp_path / "m", "model").path("sub/a.txt")
+
+
 def test_a_file_of_another_size_or_a_missing_one_is_found_on_opening(tmp_path):
     make(tmp_path / "m")
     (tmp_path / "m/sub/a.txt").write_text("wor")

@@ -16,7 +16,7 @@ PLUGIN = '''
 
 import numpy as np
 
-from nmt import opt, options_class, register
+from nmt import opt, options_class, register, signals
 from nmt.preparations.base import Preparation
 from nmt.rows import Rows
 
@@ -34,8 +34,8 @@ class Counted(Preparation):
         assert sum(count_words({1: pipeline.target.prepare}).values()) == 3 * 40
         return pipeline.right_to_left()
 
-    def columns(self, pairs, sizes, check):
-        check()
+    def columns(self, pairs, sizes):
+        signals.check()
         values = pairs.lengths[:, 0].astype(np.float32)
         return {self.options.counted: ("pair", iter([Rows(values, np.ones(len(values), np.uint32))]))}
 '''

@@ -29,7 +29,6 @@ from nmt.data.sets import text_sets, with_counts
 from nmt.data.shards import PreparedData, SetFacts, write_facts
 from nmt.errors import ArtefactError, InputError, ResourceError, UserError
 from nmt.files import to_json
-from nmt.signals import Signals
 from nmt.storages.base import text_exists
 from nmt.symbols import UNK
 from nmt.text.corpus import read_lines
@@ -250,7 +249,7 @@ def test_what_was_there_before_is_found_in_any_number_of_parts(at_once, words):
     for key in map(tuple, keys.tolist()):
         wanted.append(key in seen and any(key))
         seen.add(key)
-    assert find_repeated(keys, lambda: None, at_once).tolist() == wanted
+    assert find_repeated(keys, at_once).tolist() == wanted
     assert 0 < sum(wanted) < 500
 
 
@@ -301,7 +300,7 @@ def test_every_nth_pair_is_held_out_over_all_files_and_no_vocabulary_sees_it(tmp
 def test_the_sample_is_of_the_training_pairs_alone_however_they_are_held_out(tmp_path, seed):
     given = options(tmp_path, train=(corpus(tmp_path / "train", 400),), hold_out=2, subword="bpe", vocab_size=80)
     train = text_sets(given, 2)[0]
-    train = with_counts(train, {}, Signals())
+    train = with_counts(train, {})
     numbers = [int(number) for chunk in train.sample(100, seed) for number in chunk.numbers]
     assert len(numbers) == 100 and all(number % 2 for number in numbers)
     assert set(np.diff(numbers)) == {4}

@@ -36,7 +36,7 @@ def test_a_fork_does_not_collect_what_its_parent_dropped(tmp_path):
     try:
         Dropped(path)
         with_forks = Replicas(collect, 2, torch.device("cpu"), 1, lambda: None)
-        forks = set(with_forks.in_order([1, 2, 3, 4], lambda: None))
+        forks = set(with_forks.in_order([1, 2, 3, 4]))
         assert os.getpid() not in forks and not path.exists()
     finally:
         gc.enable()
@@ -48,12 +48,12 @@ def test_a_fork_does_not_collect_what_its_parent_dropped(tmp_path):
 def test_a_connection_of_a_server_ends_when_it_closes_it_while_its_forks_live():
     with_forks = Replicas(collect, 2, torch.device("cpu"), 1, lambda: None)
     ours, of_client = socket.socketpair()
-    assert os.getpid() not in set(with_forks.in_order([1, 2, 3, 4], lambda: None))
+    assert os.getpid() not in set(with_forks.in_order([1, 2, 3, 4]))
     ours.close()
     with of_client:
         of_client.settimeout(5)
         assert of_client.recv(1) == b""
-    assert len(list(with_forks.in_order([1, 2, 3, 4], lambda: None))) == 4
+    assert len(list(with_forks.in_order([1, 2, 3, 4]))) == 4
 
 
 def test_threads_that_search_side_by_side_prepare_once():
@@ -64,8 +64,8 @@ def test_threads_that_search_side_by_side_prepare_once():
         time.sleep(0.2)  # in which the others ask too
 
     replicas = Replicas(collect, 2, torch.device("cpu"), 1, prepare)
-    list(replicas.in_order([0], lambda: None))
-    searches = [threading.Thread(target=lambda: list(replicas.in_order([1], lambda: None))) for _ in range(4)]
+    list(replicas.in_order([0]))
+    searches = [threading.Thread(target=lambda: list(replicas.in_order([1]))) for _ in range(4)]
     for search in searches:
         search.start()
     for search in searches:
@@ -91,7 +91,7 @@ def test_threads_that_search_side_by_side_share_one_pool():
     def search(number):
         if number:
             both_wait.wait()
-        results[number] = set(with_forks.in_order([1, 2, 3, 4], lambda: None))
+        results[number] = set(with_forks.in_order([1, 2, 3, 4]))
 
     threads = [threading.Thread(target=search, args=[number]) for number in range(2)]
     for thread in threads:

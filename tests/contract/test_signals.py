@@ -42,7 +42,7 @@ def test_a_first_pass_of_an_update_that_takes_too_long_after_a_signal_is_ended()
     update = """from nmt.dist import World
 from nmt.train.update import SignalWatch
 with Signals() as signals:
-    watch = SignalWatch(World(), signals)
+    watch = SignalWatch(World())
     SEND
     watch.begin()
     watch.check(0, 1000, together=True, last=False)

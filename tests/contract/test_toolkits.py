@@ -11,7 +11,7 @@ BOX = '''
 import json
 from pathlib import Path
 import numpy as np
-from nmt import opt, options_class, register
+from nmt import opt, options_class, register, signals
 from nmt.artefact import new_folder
 from nmt.extensions.toolkits.layout import network_options
 from nmt.extensions.toolkits.toolkit import Toolkit
@@ -39,7 +39,7 @@ class Box(Toolkit):
         side = ImportedSide.of(source, ids, len(ids), 1, 0, None, files.tokenizer, path)
         return ImportedModel(network_options(box["options"], path), weights, side, side, True, str(path))
 
-    def write(self, loaded, output, check):
+    def write(self, loaded, output):
         check_exportable(loaded, "Box")
         side = loaded.pipeline.source
         words = [side.piece(token) for token in range(4, side.size)]
@@ -47,7 +47,7 @@ class Box(Toolkit):
             np.savez(folder / "weights.npz", **arrays_of(loaded))
             box = {"title": self.options.box_title, "options": loaded.facts.options, "words": words}
             (folder / "box.json").write_text(json.dumps(box))
-            check()
+            signals.check()
         return "written\\n"
 '''
 

@@ -24,16 +24,16 @@ from nmt.signals import Signals
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_results_come_in_the_order_of_the_items(number):
     items = list(range(-20, 5))
-    assert list(in_order(abs, items, number, Signals())) == [abs(item) for item in items]
+    assert list(in_order(abs, items, number)) == [abs(item) for item in items]
 
 
 @pytest.mark.parametrize("items", [1, 2, 9])
 def test_a_signal_ends_workers_in_the_middle_of_their_work(items):
-    with Signals() as signals:
+    with Signals():
         threading.Timer(2, os.kill, (os.getpid(), signal.SIGTERM)).start()
         started = time.monotonic()
         with pytest.raises(Interrupted) as caught:
-            list(in_order(time.sleep, [60] * items, 2, signals))
+            list(in_order(time.sleep, [60] * items, 2))
     assert caught.value.signal_number == signal.SIGTERM
     assert time.monotonic() - started < 60
     # Python, when it ends, writes into a pipe that this thread closes: the two must not meet
@@ -43,13 +43,13 @@ def test_a_signal_ends_workers_in_the_middle_of_their_work(items):
 def test_an_error_of_the_task_arises_here_and_ends_the_other_workers():
     started = time.monotonic()
     with pytest.raises(TypeError):
-        list(in_order(time.sleep, ["x", 60], 2, Signals()))
+        list(in_order(time.sleep, ["x", 60], 2))
     assert time.monotonic() - started < 60
 
 
 def test_a_lost_worker_is_told():
     with pytest.raises(ResourceError, match="a worker process was lost"):
-        list(in_order(os._exit, [3, 3], 2, Signals()))
+        list(in_order(os._exit, [3, 3], 2))
 
 
 def wait_until(holds) -> None:
@@ -66,15 +66,15 @@ def stop_itself(_item):
 def test_workers_that_somebody_stopped_are_told_and_ended(monkeypatch):
     monkeypatch.setattr(workers, "MAX_IDLE_SECONDS", 1.0)
     with pytest.raises(ResourceError, match=r"done nothing for .* minutes: \d+, \d+ \(were they stopped"):
-        list(in_order(stop_itself, [1, 2, 3], 2, Signals()))
+        list(in_order(stop_itself, [1, 2, 3], 2))
     wait_until(lambda: not multiprocessing.active_children())
 
 
 def test_a_signal_ends_workers_that_somebody_stopped():
-    with Signals() as signals:
+    with Signals():
         threading.Timer(4, os.kill, (os.getpid(), signal.SIGTERM)).start()
         with pytest.raises(Interrupted):
-            list(in_order(stop_itself, [1, 2, 3], 2, signals))
+            list(in_order(stop_itself, [1, 2, 3], 2))
     wait_until(lambda: not multiprocessing.active_children())
 
 
@@ -83,7 +83,7 @@ def is_stopped(process: int) -> bool:
 
 
 def test_workers_that_somebody_stopped_end_with_their_parent():
-    program = "from test_workers import *; list(in_order(stop_itself, [1, 2], 2, Signals()))"
+    program = "from test_workers import *; list(in_order(stop_itself, [1, 2], 2))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     with subprocess.Popen([sys.executable, "-c", program], env=environment) as process:
         wait_until(lambda: sum(map(is_stopped, children_of(process.pid))) == 2)
@@ -104,39 +104,40 @@ def leave_half_a_result(_item):
 def test_a_worker_that_is_lost_within_a_result_is_told_and_its_pool_ends():
     threads = set(threading.enumerate())
     with pytest.raises(ResourceError, match="a worker process was lost"):
-        list(in_order(leave_half_a_result, [1, 2, 3], 2, Signals()))
+        list(in_order(leave_half_a_result, [1, 2, 3], 2))
     wait_until(lambda: not multiprocessing.active_children() and set(threading.enumerate()) <= threads)
 
 
 def test_a_signal_ends_the_pool_of_a_worker_that_was_lost_within_a_result():
     threads = set(threading.enumerate())
-    with Signals() as signals:
+    with Signals():
         threading.Timer(3, os.kill, (os.getpid(), signal.SIGTERM)).start()
         with pytest.raises(Interrupted):
-            list(in_order(leave_half_a_result, [1, 2, 3], 2, signals))
+            list(in_order(leave_half_a_result, [1, 2, 3], 2))
     wait_until(lambda: not multiprocessing.active_children() and set(threading.enumerate()) <= threads)
 
 
-@pytest.mark.parametrize("moment", ["while it reads", "while it learns"])
-def test_a_learning_process_that_somebody_stopped_is_told_and_ended(moment, monkeypatch):
+def test_a_learning_process_that_somebody_stopped_is_told_and_ended(monkeypatch, tmp_path):
     monkeypatch.setattr(workers, "MAX_IDLE_SECONDS", 1.0)
     before = set(children_of(os.getpid()))
 
-    def texts():
-        yield ["aa bb"]
-        for child in set(children_of(os.getpid())) - before:
-            os.kill(child, signal.SIGSTOP)
-        if moment == "while it reads":
-            yield ["aa bb"] * 100_000  # more than a pipe holds
+    def learning() -> list[int]:  # once it runs: a parent waits for a child that has not begun its program
+        children = set(children_of(os.getpid())) - before
+        return [child for child in children if b"_learn_from" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
+    def stop_child():
+        wait_until(learning)
+        os.kill(learning()[0], signal.SIGSTOP)
+
+    threading.Thread(target=stop_child).start()
     with pytest.raises(ResourceError, match="were they stopped"):
-        learn_apart(texts(), SubwordSettings("bpe", 20, 1.0, False), Signals(), "text")
+        learn_apart([["aa bb"]], SubwordSettings("bpe", 20, 1.0, False), tmp_path, "text")
     assert not set(children_of(os.getpid())) - before
 
 
 def test_closing_the_results_ends_the_workers():
     started = time.monotonic()
-    results = in_order(time.sleep, [0, 60, 60], 2, Signals())
+    results = in_order(time.sleep, [0, 60, 60], 2)
     next(results)
     results.close()
     assert time.monotonic() - started < 60

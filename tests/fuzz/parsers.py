@@ -33,6 +33,7 @@ from nmt.cli.main import run
 from nmt.data.shards import PreparedData
 from nmt.errors import UserError
 from nmt.extensions.archives.whole import check_whole
+from nmt.extensions.details.alignment import read_dictionary
 from nmt.extensions.doctor.doctor import DoctorOptions, doctor
 from nmt.extensions.scores.metrics.bracket_f1 import read_tree
 from nmt.extensions.searches.shortlist_file import Shortlist
@@ -40,7 +41,6 @@ from nmt.extensions.watch.history import read_bleu, read_records, read_run, read
 from nmt.report.run_status import read_status
 from nmt.text.corpus import count_lines, decode_line, read_lines
 from nmt.train.checkpointing import SavedState
-from nmt.translate.alignment import read_dictionary
 from nmt.translate.requests import Form, read_request
 
 PLACE: Final = "NMT_PARSERS"  # variable with the folder that another process has made

@@ -14,17 +14,19 @@ from torch.nn.functional import cross_entropy
 from nmt import registry
 from nmt.batch import Batch
 from nmt.data.learn import SubwordSettings, learn_subwords
-from nmt.decoders.hypothesis import Hypothesis
+from nmt.decoders.hypothesis import Constraints, Hypothesis
 from nmt.errors import InputError
+from nmt.extensions.details.alignment import hard_alignment, pharaoh, threshold_alignment, word_weights
+from nmt.extensions.details.wrappers.details import TranslationDetails
 from nmt.extensions.vocabularies.subwords.subword_nmt import CodesVocabulary
 from nmt.models.base import Vocabularies
 from nmt.symbols import BOS, EOS, UNK
 from nmt.text.pipeline import Pipeline, Side, SideSettings
 from nmt.text.vocabulary import WordVocabulary
-from nmt.translate.alignment import hard_alignment, pharaoh, threshold_alignment, word_weights
-from nmt.translate.forced_decoding import force_decode
+from nmt.translate.engine import EncodedLine
+from nmt.translate.forced_decoding import ForcedDecoding, force_decode
 from nmt.translate.options import TranslatorOptions
-from nmt.translate.results import ForcedDecoding, ResultOptions
+from nmt.translate.results import Candidate
 
 benchmark = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "alignment.py")))
 
@@ -50,9 +52,10 @@ def test_an_unknown_token_within_a_source_word_moves_no_alignment():
     weights = np.eye(6)[[3, 4, 0, 5]]  # of c, <unk>, ab and EOS
     tokens = [codes.encode_batch([word]).ids[0] for word in ("c", "x", "ab")]
     forced = ForcedDecoding([0.0] * 4, [0.0] * 4, weights.astype(np.float32))
-    options = ResultOptions(TranslatorOptions(alignment="hard", replace_unk=True))
-    pipeline = Pipeline(side, side, joint=True)
-    found = options.candidate(pipeline, "a\u732bb c ab", source, Hypothesis(tokens, 0.0, 0.0), forced)
+    options = TranslatorOptions(alignment="hard", replace_unk=True)
+    details = TranslationDetails(options, Pipeline(side, side, joint=True), SimpleNamespace(has_attention=True))
+    line = EncodedLine("a\u732bb c ab", source, Constraints(), False)
+    found = details._with_details(line, Candidate.of(Hypothesis(tokens, 0.0, 0.0), side), forced)
     assert found.text == "c ab ab"
     assert hard_alignment(np.array(found.weights)) == [(1, 0), (2, 1), (0, 2)]
 

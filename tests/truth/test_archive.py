@@ -126,7 +126,7 @@ def test_an_office_document_is_named_as_one(tmp_path, names):
 
 def test_two_members_are_read_side_by_side(tmp_path):
     (tmp_path / "a.tgz").write_bytes(tar({"t.en": TEXT, "t.de": TEXT.upper()}, "w:gz"))
-    found = pairs(str(tmp_path / "a.tgz/t.en"), str(tmp_path / "a.tgz/t.de"), 10_000, LineEstimate(), lambda: None)
+    found = pairs(str(tmp_path / "a.tgz/t.en"), str(tmp_path / "a.tgz/t.de"), 10_000, LineEstimate())
     assert [target for _, targets in found for target in targets] == TEXT.upper().decode().splitlines()
 
 

@@ -140,7 +140,7 @@ def test_a_model_of_any_make_is_loaded_as_it_was_saved(tmp_path):
 def test_a_stored_model_of_8_bits_gives_the_bits_that_are_made_at_each_start(folder, tmp_path):
     made, output = load_model(folder, CPU), tmp_path / "int8"
     quantize(made.model)
-    export_model(load_model(folder, CPU), output, lambda: None, "int8")
+    export_model(load_model(folder, CPU), output, "int8")
     stored = load_model(output, CPU)
     assert (stored.facts, stored.pipeline.hash) == (replace(made.facts, weights="int8"), made.pipeline.hash)
     wanted, found = weights_of(made.model), weights_of(stored.model)
@@ -193,10 +193,10 @@ def test_weights_that_are_not_what_is_said_of_them_are_refused(change, told, tmp
 
 def test_weights_of_8_bits_are_for_cpus_and_say_so(tmp_path):
     folder = small_model(tmp_path / "model", **SHAPES["tied"][1])
-    export_model(load_model(folder, CPU), tmp_path / "int8", lambda: None, "int8")
+    export_model(load_model(folder, CPU), tmp_path / "int8", "int8")
     assert Artefact(tmp_path / "int8", "model").manifest["made_of"] == str(folder)
     assert load_model(tmp_path / "int8", CPU).temperature is None
-    export_model(replace(load_model(folder, CPU), temperature=1.3), tmp_path / "calibrated", lambda: None, "int8")
+    export_model(replace(load_model(folder, CPU), temperature=1.3), tmp_path / "calibrated", "int8")
     assert load_model(tmp_path / "calibrated", CPU).temperature == 1.3
     with pytest.raises(UserError, match="for CPUs"):
         load_model(tmp_path / "int8", torch.device("cuda"))

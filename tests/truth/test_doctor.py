@@ -349,7 +349,7 @@ def test_repeated_keys_are_those_of_repeated_texts():
     texts = [chance.choice(["", "a", "b", "ä", *map(str, range(40))]) for _ in range(100)]
     keys = keys_of(texts)
     assert ((keys == NO_KEY) == [not text for text in texts]).all()
-    again = find_repeated(keys[:, None], lambda: None, 7)
+    again = find_repeated(keys[:, None], 7)
     assert again.tolist() == [bool(text) and text in texts[:i] for i, text in enumerate(texts)]
     assert all(first_row_of_key(keys, i) == texts.index(texts[i]) for i in np.flatnonzero(again))
 

@@ -67,7 +67,7 @@ def test_a_text_has_a_line_for_each_lf_however_it_is_stored_and_read(tmp_path, l
         position += size
     unread = iter([*chunks, b""])
     pipe = SimpleNamespace(waiting=lambda seconds: True, read=lambda: next(unread))
-    read = list(windows(pipe, iter(lambda: window, None), 1 << 20, lambda: None))
+    read = list(windows(pipe, iter(lambda: window, None), 1 << 20))
     assert [line.removesuffix(b"\n") for lines in read for line in lines] == expected
     assert all(len(lines) <= window for lines in read)
 

@@ -192,7 +192,7 @@ def language(pairs=300, seed=5):
 
 
 def test_a_shortlist_finds_the_dictionary_that_a_corpus_was_made_with():
-    found = learn_shortlist(Corpus(language()), (V, V), 10_000, 5, 1, 1, lambda: None)
+    found = learn_shortlist(Corpus(language()), (V, V), 10_000, 5, 1, 1)
     assert found.frequent.tolist() == [39]
     for word in range(4, 16):
         assert found.tokens[found.starts[word] : found.starts[word + 1]].tolist() == [word + 16]
@@ -209,13 +209,12 @@ def test_a_pair_whose_cells_would_fill_the_memory_is_left_out_of_a_shortlist(mon
     monkeypatch.setattr("nmt.extensions.methods.word_alignment.MAX_PAIR_CELLS", 6 * 7)  # the largest of the language
     pairs = language()
     plain, more = (
-        learn_shortlist(Corpus(given), (V, V), 10_000, 5, 1, 1, lambda: None)
-        for given in (pairs, [*pairs, ([5] * 7, [39] * 7)])
+        learn_shortlist(Corpus(given), (V, V), 10_000, 5, 1, 1) for given in (pairs, [*pairs, ([5] * 7, [39] * 7)])
     )
     assert [array.tolist() for array in vars(more).values()] == [array.tolist() for array in vars(plain).values()]
     assert "left out: 1 of 301" in capsys.readouterr().err
     with pytest.raises(UserError, match="none of 1 training pairs is short"):
-        learn_shortlist(Corpus([([5] * 7, [39] * 7)]), (V, V), 10_000, 5, 1, 1, lambda: None)
+        learn_shortlist(Corpus([([5] * 7, [39] * 7)]), (V, V), 10_000, 5, 1, 1)
 
 
 def test_its_probabilities_are_those_of_ibm_model_1(monkeypatch):
@@ -233,7 +232,7 @@ def test_its_probabilities_are_those_of_ibm_model_1(monkeypatch):
                     totals[other] += likely[other, word] / total
         likely = defaultdict(float, {pair: value / totals[pair[0]] for pair, value in expected.items()})
     monkeypatch.setattr("nmt.extensions.searches.shortlist_file.CHUNK_CELLS", 7)
-    found = learn_shortlist(Corpus(pairs), (V, V), 10_000, 3, 3, 1, lambda: None)
+    found = learn_shortlist(Corpus(pairs), (V, V), 10_000, 3, 3, 1)
     for word in range(4, 16):
         own = sorted(((value, -target) for (source, target), value in likely.items() if source == word), reverse=True)
         kept = found.tokens[found.starts[word] : found.starts[word + 1]].tolist()

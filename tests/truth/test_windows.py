@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from nmt import signals
 from nmt.errors import InputError, Interrupted, ResourceError
 from nmt.files import new_file
 from nmt.log import Bar
@@ -50,10 +51,6 @@ class Pieces:
         return self.chunks.pop(0) if self.chunks else b""
 
 
-def nothing():
-    pass
-
-
 def test_lines_do_not_depend_on_how_their_bytes_come():
     content = b"one\n\ntwo\r\n\xe4\xb8\xad\xe6\x96\x87\n\nthe end"
     chance = random.Random(1)
@@ -64,7 +61,7 @@ def test_lines_do_not_depend_on_how_their_bytes_come():
             if chance.random() < 0.3:
                 chunks.insert(pause, None)
         size = chance.randint(1, 5)
-        found = list(windows(Pieces(*chunks), repeat(size), 100, nothing))
+        found = list(windows(Pieces(*chunks), repeat(size), 100))
         assert [line for window in found for line in window] == list(io.BytesIO(content))
         assert all(1 <= len(window) <= size for window in found)
 
@@ -79,11 +76,11 @@ def test_lines_do_not_depend_on_how_their_bytes_come():
     ],
 )
 def test_a_line_that_is_too_long_is_cut_between_characters(line, kept):
-    assert list(windows(Pieces(line + b"\nb\n"), repeat(9), 4, nothing)) == [[kept + b"\n", b"b\n"]]
+    assert list(windows(Pieces(line + b"\nb\n"), repeat(9), 4)) == [[kept + b"\n", b"b\n"]]
 
 
 def test_a_window_ends_when_no_line_is_waiting_and_not_earlier():
-    found = windows(Pieces(b"a\nb\n", b"c\nd", None, b"d\n", None, b"e\n"), repeat(100), 100, nothing)
+    found = windows(Pieces(b"a\nb\n", b"c\nd", None, b"d\n", None, b"e\n"), repeat(100), 100)
     assert list(found) == [[b"a\n", b"b\n", b"c\n"], [b"dd\n"], [b"e\n"]]
 
 
@@ -93,16 +90,14 @@ def test_an_input_that_cannot_be_read_is_not_reported_as_an_output_that_cannot_b
             raise OSError(errno.EIO, "Input/output error")
 
     with pytest.raises(ResourceError, match="cannot be read: Input/output"), new_file(tmp_path / "out"):
-        list(windows(Broken(), repeat(1), 100, nothing))
+        list(windows(Broken(), repeat(1), 100))
     assert not list(tmp_path.iterdir())
 
 
 def test_a_line_keeps_as_many_bytes_as_it_may_and_no_half_character():
     content = "ééé\nxéé\néé\n".encode()
-    assert list(windows(Pieces(content), repeat(9), 4, nothing)) == [
-        ["éé\n".encode(), "xé\n".encode(), "éé\n".encode()]
-    ]
-    assert list(windows(Pieces(*[b"x" * 10] * 1000, b"\ny\n"), repeat(9), 50, nothing)) == [[b"x" * 50 + b"\n", b"y\n"]]
+    assert list(windows(Pieces(content), repeat(9), 4)) == [["éé\n".encode(), "xé\n".encode(), "éé\n".encode()]]
+    assert list(windows(Pieces(*[b"x" * 10] * 1000, b"\ny\n"), repeat(9), 50)) == [[b"x" * 50 + b"\n", b"y\n"]]
 
 
 def test_a_signal_is_seen_while_waiting():
@@ -115,7 +110,7 @@ def test_a_signal_is_seen_while_waiting():
 
 def test_the_first_windows_are_small_and_a_large_text_has_hardly_more_of_them():
     lines, most = 100_000, 2000
-    sizes = [len(window) for window in windows(Pieces(*[b"a\n" * 500] * (lines // 500)), growing(most), 9, nothing)]
+    sizes = [len(window) for window in windows(Pieces(*[b"a\n" * 500] * (lines // 500)), growing(most), 9)]
     assert sum(sizes) == lines
     assert sizes[0] == FIRST_WINDOW_LINES
     assert all(later <= WINDOW_GROWTH * size for size, later in pairwise(sizes))
@@ -135,7 +130,7 @@ def test_a_line_without_end_is_interrupted_and_a_text_of_lines_is_not_asked_at_e
 
 def test_a_window_of_long_lines_is_full_before_it_fills_the_memory():
     lines = [b"x" * (i * 100_000 % 999_999) + b"\n" for i in range(40)]
-    found = list(windows(Pieces(*lines), repeat(2000), MAX_RAW_LINE_BYTES, nothing))
+    found = list(windows(Pieces(*lines), repeat(2000), MAX_RAW_LINE_BYTES))
     assert [line for window in found for line in window] == lines
     assert max(sum(map(len, window)) for window in found) < MAX_WINDOW_BYTES + 1_000_000
 
@@ -148,13 +143,13 @@ class Counting:
     def __init__(self, reading):
         self.reading, self.asked, self.printed = reading, [], [0]
 
-    def translate(self, requests, check, bar):
+    def translate(self, requests, bar):
         if len(self.printed) == 3:
             os.close(self.reading)
         elif self.asked:
             self.printed.append(os.read(self.reading, 1 << 16).count(b"\n"))
         self.asked.append(len(requests))
-        check()
+        signals.check()
         return [Translation()] * len(requests)
 
     def idle(self):
@@ -222,11 +217,11 @@ def test_pairs_are_the_same_from_files_and_from_stdin_and_come_as_they_are_read(
         (tmp_path / name).write_text(text, newline="")
     files = [str(tmp_path / "source"), str(tmp_path / "target")]
     wanted = [(["a", "b"], ["A", ""]), (["", "d"], ["C", "D"])]
-    assert list(pairs(*files, 2, LineEstimate(), nothing)) == wanted
+    assert list(pairs(*files, 2, LineEstimate())) == wanted
     reading, writing = os.pipe()
     with os.fdopen(reading) as stdin, os.fdopen(writing, "wb", buffering=0) as fed:
         monkeypatch.setattr(sys, "stdin", stdin)
-        found = pairs(*("-" if Path(file).name == side else file for file in files), 2, LineEstimate(), nothing)
+        found = pairs(*("-" if Path(file).name == side else file for file in files), 2, LineEstimate())
         lines = (tmp_path / side).read_bytes().splitlines()
         for few, pair in zip((lines[:2], lines[2:]), wanted, strict=True):
             fed.write(b"".join(line + b"\n" for line in few))
@@ -247,7 +242,7 @@ def test_texts_that_are_no_pair_are_refused(tmp_path, monkeypatch, live, message
     (tmp_path / "file").write_text("A\nB\nC\n")
     (tmp_path / "other").write_bytes(live)
     with pytest.raises(InputError, match=messages.replace("stdin", ".*other")):
-        list(pairs(str(tmp_path / "other"), str(tmp_path / "file"), 2, LineEstimate(), nothing))
+        list(pairs(str(tmp_path / "other"), str(tmp_path / "file"), 2, LineEstimate()))
     with (tmp_path / "other").open() as stdin, pytest.raises(InputError, match=messages):
         monkeypatch.setattr(sys, "stdin", stdin)
-        list(pairs("-", str(tmp_path / "file"), 2, LineEstimate(), nothing))
+        list(pairs("-", str(tmp_path / "file"), 2, LineEstimate()))

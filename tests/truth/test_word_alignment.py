@@ -22,7 +22,7 @@ def pairs_of(pairs, target_reversed=False):
 
 def aligned(pairs, target_reversed=False):
     """The links of each pair, as sets of (source, target)."""
-    rows = list(AlignmentModel(pairs_of(pairs, target_reversed), (V, V), lambda: None).links())
+    rows = list(AlignmentModel(pairs_of(pairs, target_reversed), (V, V)).links())
     values, counts = (np.concatenate([row[i] for row in rows]) for i in (0, 1))
     ends = np.cumsum(counts)
     return [set(map(tuple, values[end - count : end].tolist())) for end, count in zip(ends, counts, strict=True)]
@@ -77,7 +77,7 @@ PAIRS = [([4, 5, 6], [7, 8]), ([4, 5], [8, 7, 9]), ([6, 6, 4, 5], [9, 9, 7, 8]),
 
 
 def test_posteriors_are_those_of_the_definition():
-    model = AlignmentModel(pairs_of(PAIRS), (V, V), lambda: None)
+    model = AlignmentModel(pairs_of(PAIRS), (V, V))
     [cells] = model.chunks(np.arange(len(PAIRS)), Bar("aligning"))
     wanted = by_definition(PAIRS, word_alignment.ROUNDS)
     values = [

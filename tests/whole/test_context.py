@@ -201,9 +201,9 @@ def read(monkeypatch):
     for engine in (OwnEngine, CTranslate2Engine):
         whole = engine.search
 
-        def search(self, batches, check, whole=whole):
+        def search(self, batches, whole=whole):
             ids.extend(line.source for batch in batches for line in batch)
-            return whole(self, batches, check)
+            return whole(self, batches)
 
         monkeypatch.setattr(engine, "search", search)
     return ids

@@ -132,7 +132,7 @@ def test_a_transformer_of_any_shape_says_the_same_with_the_same_probabilities(sh
     loaded = load_model(folder, torch.device("cpu"))
     sources = text(30)
     targets = [line if options["joint"] else line.upper() for line in text(30, seed=6)]
-    ours = score(loaded.model, loaded.pipeline, sources, targets, 1000, 100, lambda: None)
+    ours = score(loaded.model, loaded.pipeline, sources, targets, 1000, 100)
     for own, other in zip(ours, score_alone(tmp_path / "out", sources, targets), strict=True):
         assert other == pytest.approx(own.log_probs, abs=1e-3)
     assert json.loads((tmp_path / "out/config.json").read_text())["layer_norm_epsilon"] == EPSILON
@@ -262,7 +262,7 @@ def test_words_that_are_equally_good_are_no_difference(export, tmp_path, monkeyp
     weights = weights_of(loaded.model)
     table = weights["source_embedding.weight"]
     table[5::2] = table[4:-1:2]  # each word and the next are of one vector
-    save_model(tmp_path / "twins", weights, loaded.facts, loaded.pipeline, {}, lambda: None)
+    save_model(tmp_path / "twins", weights, loaded.facts, loaded.pipeline, {})
     alter(monkeypatch, prefer_odd_ids)
     done = export(tmp_path / "twins", "--json")
     assert done.code == 0, done.err

@@ -403,7 +403,7 @@ def test_a_leader_that_heeds_the_end_of_all_does_not_hide_the_code_of_the_rank_t
     with processes[0].stdout as started:
         assert started.readline() == b"up\n"
     processes.append(subprocess.Popen([sys.executable, "-c", f"raise SystemExit({code})"]))
-    codes = launcher._wait(processes, Signals())
+    codes = launcher._wait(processes)
     assert codes == [-signal.SIGTERM, code]
     assert launcher._exit_code(codes, [1, 2], None, "go on") == code
 
@@ -426,7 +426,7 @@ def test_the_launcher_waits_for_a_leader_that_saves_and_ends_other_ranks(leader,
     for process in ranks:
         with process.stdout:
             process.stdout.readline()
-    assert launcher._wait(ranks, Signals(None)) == wanted
+    assert launcher._wait(ranks) == wanted
 
 
 def test_ranks_that_have_lost_the_signal_get_another(monkeypatch):
@@ -435,9 +435,9 @@ def test_ranks_that_have_lost_the_signal_get_another(monkeypatch):
     rank = subprocess.Popen([sys.executable, "-c", ignores], stdout=subprocess.PIPE)
     with rank.stdout:
         rank.stdout.readline()
-    with Signals(None) as signals:
+    with Signals(None):
         os.kill(os.getpid(), signal.SIGINT)
-        assert launcher._wait([rank], signals) == [-signal.SIGTERM]
+        assert launcher._wait([rank]) == [-signal.SIGTERM]
 
 
 @pytest.mark.parametrize(

@@ -179,9 +179,9 @@ def test_texts_of_one_call_are_translated_together(trained):
     batches = []
     inner = translator.engine.search
 
-    def search(batch, check):
+    def search(batch):
         batches.append(sum(map(len, batch)))
-        return inner(batch, check)
+        return inner(batch)
 
     translator.engine.search = search
     translator.translate([PARAGRAPH, PARAGRAPH, "ban"])

@@ -48,7 +48,7 @@ from nmt.translate.options import TranslatorOptions
 from nmt.translate.own_engine import OwnEngine
 from nmt.translate.replicas import Replicas
 from nmt.translate.requests import Request
-from nmt.translate.results import ResultOptions
+from nmt.translate.results import Candidate
 from nmt.translate.stream import translate_stream
 from nmt.translate.translator import Translator, even_batch_tokens
 
@@ -388,17 +388,17 @@ def test_a_sentence_that_fails_gives_an_empty_line_and_a_message_and_the_others_
 
 
 def test_a_hypothesis_that_cannot_be_converted_to_text_costs_its_own_line(loaded, monkeypatch):
-    candidate = ResultOptions.candidate
-
-    def made(self, pipeline, text, *others):
-        if text == LINES[1]:
-            raise IndexError("no such word")
-        return candidate(self, pipeline, text, *others)
-
     whole = translator(loaded, Greedy(SearchOptions())).translate(REQUESTS)
-    monkeypatch.setattr(ResultOptions, "candidate", made)
+    bad, candidate = whole[1].text, Candidate.of
+
+    def made(hypothesis, target):
+        if target.decode(hypothesis.tokens) == bad:
+            raise IndexError("no such word")
+        return candidate(hypothesis, target)
+
+    monkeypatch.setattr(Candidate, "of", made)
     found = translator(loaded, Greedy(SearchOptions())).translate(REQUESTS)
-    assert [one.text for one in found] == [one.text if i != 1 else "" for i, one in enumerate(whole)]
+    assert [one.text for one in found] == [one.text if one.text != bad else "" for one in whole]
     assert found[1].error == "IndexError: no such word"
 
 
@@ -413,8 +413,8 @@ def test_an_error_in_a_rank_is_not_taken_for_the_end_of_its_leader():
         def translate(self, *asked):
             raise RuntimeError("can't start new thread")
 
-    with pytest.raises(RuntimeError, match="new thread"), Signals() as signals:
-        serve(Failing(), Leader(), signals)
+    with pytest.raises(RuntimeError, match="new thread"), Signals():
+        serve(Failing(), Leader())
 
 
 def test_two_translators_with_the_same_search_have_their_own_languages(loaded):
@@ -856,7 +856,7 @@ def test_batches_are_as_large_as_speed_and_memory_allow(loaded):
 def test_weights_are_prepared_once_before_the_second_batch():
     done = []
     one = Replicas(lambda item: (item, len(done)), 1, torch.device("cpu"), 1, lambda: done.append("settled"))
-    assert [list(one.in_order(items, lambda: None)) for items in ([], [7], [], [8], [8, 9])] == [
+    assert [list(one.in_order(items)) for items in ([], [7], [], [8], [8, 9])] == [
         [],
         [(7, 0)],
         [],

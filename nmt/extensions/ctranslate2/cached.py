@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from nmt import signals
 from nmt.artefact import MANIFEST, REMOVED_ENDING, Artefact
 from nmt.errors import ArtefactError, LockedError, ResourceError, is_utf8, needing_torch, one_line, quoted
 from nmt.extensions.ctranslate2 import CTRANSLATE2_KIND
@@ -18,7 +19,6 @@ from nmt.extensions.ctranslate2.engine import import_ctranslate2
 from nmt.files import TEMPORARY_ENDING, sha256
 from nmt.locks import LOCK, holder_of
 from nmt.log import log
-from nmt.signals import Signals
 
 CHECKED_LINES: Final = 100  # invented, as in `nmt export`
 MAX_EXPORT_SECONDS: Final = 300.0  # for another process that makes the same export
@@ -56,10 +56,10 @@ def cached_export(model: Path, quantization: str, shortlist: str | None, threads
     digest = f"-shortlist-{facts['shortlist'][:8]}" if shortlist is not None else ""
     folder = _cache() / f"{facts['made_of'][:32]}.ctranslate2-{quantization}{digest}"
     deadline = time.monotonic() + MAX_EXPORT_SECONDS
-    with Signals() as signals:
+    with signals.Signals():
         while not _is_of(folder, facts):
             try:
-                _export(model, folder, facts, shortlist, threads, signals)
+                _export(model, folder, facts, shortlist, threads)
                 with contextlib.suppress(OSError, ArtefactError):  # what could not be removed now is removed later
                     _prune(folder, model)
             except LockedError as error:
@@ -134,9 +134,7 @@ def _is_of(folder: Path, facts: Mapping[str, Any]) -> bool:
     return all(export.manifest.get(name, "") == fact for name, fact in facts.items())
 
 
-def _export(
-    model: Path, folder: Path, facts: Mapping[str, Any], shortlist: str | None, threads: int | None, signals: Signals
-) -> None:
+def _export(model: Path, folder: Path, facts: Mapping[str, Any], shortlist: str | None, threads: int | None) -> None:
     advice = "run `nmt export --format ctranslate2` where torch is installed, and use its folder as the model"
     with needing_torch(f"{quoted(model)}: there is no export for CTranslate2, and making one", advice):
         import torch
@@ -156,7 +154,7 @@ def _export(
     pipeline = loaded.pipeline
     mapping = Shortlist.load(Path(shortlist), pipeline.hash, pipeline.sizes) if shortlist is not None else None
     lines = invented_lines(pipeline, CHECKED_LINES)
-    settings = facts["quantization"], lines, None, threads, signals.check, mapping
+    settings = facts["quantization"], lines, None, threads, mapping
     more_facts = {**facts, "model": one_line(str(model))}
     export_ctranslate2(
         loaded, folder, *settings, more_facts=more_facts, max_different=round(MAX_DIFFERENT_SHARE * len(lines))

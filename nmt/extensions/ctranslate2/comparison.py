@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nmt import registry
+from nmt import registry, signals
 from nmt.batch import pad_rows
 from nmt.checkpoint import LoadedModel
 from nmt.errors import InputError, quoted
@@ -17,7 +17,6 @@ from nmt.log import log
 from nmt.metrics.bleu import Bleu
 from nmt.metrics.options import BleuOptions
 from nmt.models.base import Model
-from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS
 from nmt.text.pipeline import Pipeline
 from nmt.translate.forced_decoding import target_log_probs
@@ -90,7 +89,6 @@ def compare_engines(
     engine: CTranslate2Model,
     lines: Sequence[TokenIds],
     beam_size: int,
-    check: StopCheck,
 ) -> EngineComparison:
     """Translate lines by our search and by CTranslate2, without a length penalty.
 
@@ -98,9 +96,9 @@ def compare_engines(
     beam_size: 1 is greedy search
     """
     greedy, limit = beam_size == 1, max(map(len, lines)) + EXTRA_COMPARED_TOKENS
-    ours = _search(loaded.model, lines, beam_size, limit, check)
+    ours = _search(loaded.model, lines, beam_size, limit)
     theirs = _translate(engine, list(map(np.ndarray.tolist, lines)), beam_size, 0.0, limit)
-    check()
+    signals.check()
     counts = dict.fromkeys(("equal", "tied", "different", "endless", "control"), 0)
     example, text = "", loaded.pipeline.target.decode
     for number, (line, own, other) in enumerate(zip(lines, ours, theirs, strict=True), 1):
@@ -140,9 +138,7 @@ def _translate(
     return engine.translate(lines, max_batch_size=COMPARED_BATCH_SENTENCES, **settings)
 
 
-def _search(
-    model: Model, lines: Sequence[TokenIds], beam_size: int, max_length: int, check: StopCheck
-) -> list[list[int]]:
+def _search(model: Model, lines: Sequence[TokenIds], beam_size: int, max_length: int) -> list[list[int]]:
     """The translations by our greedy or beam search, as ids without EOS."""
     options: dict[str, Any] = {"max_len_a": 0, "max_len_b": max_length}
     if beam_size > 1:
@@ -151,7 +147,7 @@ def _search(
     translations: list[list[int]] = []
     with log.progress("translating", len(lines), "lines") as bar:
         for start in range(0, len(lines), COMPARED_BATCH_SENTENCES):
-            check()
+            signals.check()
             results = decoder.search(model, pad_rows(lines[start : start + COMPARED_BATCH_SENTENCES]))
             translations += [hypotheses[0].tokens for hypotheses in results]
             bar.advance(len(results))
@@ -208,14 +204,12 @@ class TunedPenalty:
         return max(self.likeness, key=lambda penalty: (self.likeness[penalty], -abs(penalty - DEFAULT_PENALTY)))
 
 
-def tune_length_penalty(
-    loaded: LoadedModel, engine: CTranslate2Model, dev: DevelopmentSet, check: StopCheck
-) -> TunedPenalty:
+def tune_length_penalty(loaded: LoadedModel, engine: CTranslate2Model, dev: DevelopmentSet) -> TunedPenalty:
     """Translate a development set by our default search, and by the engine's beam search with each of PENALTIES."""
     pipeline, decoder = loaded.pipeline, registry.build(registry.choose("decoder", "beam"))
     options = TranslatorOptions(batch_tokens=TUNING_BATCH_TOKENS, max_source_length=MAX_SOURCE_TOKENS)
     translator = Translator(OwnEngine(pipeline, loaded.model, options, decoder), options)
-    translations = translator.texts(dev.sources, LineWarnings(dev.source, length_flag=""), check)
+    translations = translator.texts(dev.sources, LineWarnings(dev.source, length_flag=""))
     bleu = Bleu(BleuOptions())
     ours = bleu(translations, [dev.references])
     lines = [line.source for line in translator.encode(translator.parsed(dev.sources))]
@@ -229,7 +223,7 @@ def tune_length_penalty(
                 bleu(texts, [others]).value for others in (dev.references, translations)
             )
             bar.advance()
-            check()
+            signals.check()
     return TunedPenalty(
         dev.source, dev.reference, len(lines), decoder.signature, ours.value, scores, likeness, ours.signature
     )

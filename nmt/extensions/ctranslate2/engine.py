@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from nmt import registry
+from nmt import registry, signals
 from nmt.artefact import Artefact
 from nmt.decoders.hypothesis import Constraints, Hypothesis
 from nmt.decoders.options import BeamOptions, SearchOptions, search_signature
@@ -24,12 +24,12 @@ from nmt.extensions.ctranslate2 import CTRANSLATE2_KIND
 from nmt.installation import required
 from nmt.log import log
 from nmt.options import Part, flag_of
-from nmt.signals import WORKING_ON, StopCheck
+from nmt.signals import WORKING_ON
 from nmt.symbols import BOS, PAD
 from nmt.text.pipeline import Pipeline
 from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
 from nmt.translate.options import MAX_DEFAULT_REPLICAS, TranslatorOptions
-from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, ResultOptions, retry_split
+from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, retry_split
 
 SHORTLIST: Final = "shortlist"  # the wrapper that it has too, as a map of the vocabulary
 MAP_FILE: Final = "vmap.txt"  # of an exported folder: target tokens by source token
@@ -123,15 +123,13 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
         return "--precision bf16 is torch's"
     if getattr(options, "matmul", "auto") != "auto":
         return "--matmul is for torch's products"
-    if options.alignment:
+    active = [(kind, name) for kind in ("filter", "wrapper") for name in registry.active_names(kind, options)]
+    flags = [flag for kind, name in active if name != SHORTLIST for flag in registry.given_flags(kind, name, options)]
+    flags += [flag_of(name) for name in ("compile", "capture") if getattr(options, name, False)]
+    if "--alignment" in flags:
         return "--alignment, --markup and --glossary need the attention of our own search"
-    for flag in ("word_scores", "replace_unk", "compile", "capture"):
-        if getattr(options, flag, False):
-            return f"{flag_of(flag)} needs our own search"
-    if others := [*registry.active_names("filter", options), *active_wrappers(options)]:
-        return f"--{others[0]} needs our own search"
-    if options.min_confidence is not None:
-        return "--min-confidence needs our own search"
+    if flags:
+        return f"{flags[0]} needs our own search"
     search = part.options
     if part.name not in ("beam", "greedy"):
         return f"--decoder {part.name} needs our own search"
@@ -144,11 +142,6 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
         if search.beam_size > 1 and search.stop == "best" and _exponent(search) > MAX_PENALTY_EXPONENT:
             return "with --stop best a length penalty of more than about sqrt(n) needs our own search"
     return ""
-
-
-def active_wrappers(options: TranslatorOptions) -> list[str]:
-    """The wrappers of the built-in search that are asked for and that CTranslate2 has no counterpart of."""
-    return [name for name in registry.active_names("wrapper", options) if name != SHORTLIST]
 
 
 def _has_gpu() -> bool:
@@ -188,11 +181,10 @@ class CTranslate2Engine(SearchEngine):
         if self._settings["use_vmap"] and self._settings["beam_size"] > 1:
             usual = MAP_BATCH_TOKENS
         self.batch_tokens = usual if options.batch_tokens == "auto" else options.batch_tokens
-        self._result_options = ResultOptions(options)
         self._own = cache(own) if own else None
         log.detail(f"engine ctranslate2: {quoted(folder)}")
 
-    def search(self, batches: Sequence[list[EncodedLine]], check: StopCheck) -> Iterator[BatchOutcome]:
+    def search(self, batches: Sequence[list[EncodedLine]]) -> Iterator[BatchOutcome]:
         waiting: deque[tuple[list[EncodedLine], list[EncodedLine], list[Any]]] = deque()
         remaining = iter(batches)
         try:
@@ -202,17 +194,17 @@ class CTranslate2Engine(SearchEngine):
                     waiting.append((lines, plain, self._submit(plain)))
                 if not waiting:
                     return
-                check()
+                signals.check()
                 pause = MIN_PAUSE
                 while not all(result.done() for result in waiting[0][2]):  # `result` cannot be interrupted
                     time.sleep(pause)
                     pause = min(2 * pause, MAX_PAUSE)
-                    check()
+                    signals.check()
                 lines, plain, results = waiting.popleft()
                 of_plain, warning = self._outcomes(plain, results)
                 found = iter(of_plain)
                 outcomes = [None if _is_constrained(line) else next(found) for line in lines]
-                yield BatchOutcome(self._completed(lines, outcomes, check), warning)
+                yield BatchOutcome(self._completed(lines, outcomes), warning)
         finally:
             is_searching()  # forget what has ended meanwhile
             if waiting:
@@ -222,10 +214,10 @@ class CTranslate2Engine(SearchEngine):
         replaces_empty = self._own is None and self.search_options.min_length > 0
         self._settings["return_scores"] = self._settings["beam_size"] > 1 or replaces_empty
 
-    def score(self, sources: Sequence[str], targets: Sequence[str], check: StopCheck) -> list[PairScore | Failure]:
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore | Failure]:
         if self._own is None:
             raise UserError("a folder for CTranslate2 scores no translations (give the model that it was made of)")
-        return self._own().score(sources, targets, check)
+        return self._own().score(sources, targets)
 
     def _submit(self, lines: Sequence[EncodedLine], min_length: int = 0) -> list[Any]:
         """Begin to translate lines. Each may have a token more than our longest translation, by which it is recognised."""
@@ -292,7 +284,7 @@ class CTranslate2Engine(SearchEngine):
         best = max(hypotheses, key=lambda hypothesis: hypothesis.score)
         if self._settings["return_scores"] and not math.isfinite(best.score):
             return NOT_FINITE
-        return [self._result_options.candidate(self.pipeline, line.text, line.source, best, None)]
+        return [Candidate.of(best, self.pipeline.target)]
 
     def _ended(self, line: EncodedLine, hypothesis: Hypothesis, limit: int) -> Hypothesis:
         """The only hypothesis of a line as our search ends it: at the greatest length, with the probability of the end there.
@@ -331,7 +323,7 @@ class CTranslate2Engine(SearchEngine):
         return Hypothesis(list(tokens), log_prob, log_prob / divisor)
 
     def _completed(
-        self, lines: Sequence[EncodedLine], outcomes: Sequence[list[Candidate] | Failure | None], check: StopCheck
+        self, lines: Sequence[EncodedLine], outcomes: Sequence[list[Candidate] | Failure | None]
     ) -> list[list[Candidate] | Failure]:
         """The outcomes of lines, those that are None from our own engine."""
         if self._own is None:
@@ -342,7 +334,7 @@ class CTranslate2Engine(SearchEngine):
         found: dict[int, list[Candidate] | Failure] = {}
         if left := [i for i, outcome in enumerate(outcomes) if outcome is None]:
             searched = self._together(left, lines)
-            [batch] = self._own().search([[lines[i] for i in searched]], check)
+            [batch] = self._own().search([[lines[i] for i in searched]])
             found = dict(zip(searched, batch.lines, strict=True))
         return [found[i] if outcome is None else outcome for i, outcome in enumerate(outcomes)]
 

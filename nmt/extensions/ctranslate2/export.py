@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nmt import signals
 from nmt.artefact import new_folder
 from nmt.checkpoint import LoadedModel
 from nmt.errors import ArtefactError, UserError, quoted
@@ -40,7 +41,6 @@ from nmt.files import to_json
 from nmt.mixers.self_attention import SelfAttention
 from nmt.models.layers import DecoderLayer, EncoderLayer, Residual
 from nmt.models.transformer import Transformer
-from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline
 
@@ -68,7 +68,6 @@ def export_ctranslate2(
     lines: Sequence[TokenIds],
     dev: DevelopmentSet | None,
     threads: int | None,
-    check: StopCheck,
     shortlist: Shortlist | None = None,
     more_facts: Mapping[str, Any] = MappingProxyType({}),
     max_different: int = 0,
@@ -100,20 +99,20 @@ def export_ctranslate2(
             raise ArtefactError(
                 f"{quoted(output)}: not written: CTranslate2's log-probabilities differ by {nats:.1g} nats"
             )
-        agreements = [compare_engines(loaded, engine, lines, beam_size, check) for beam_size in (1, TUNED_BEAM_SIZE)]
+        agreements = [compare_engines(loaded, engine, lines, beam_size) for beam_size in (1, TUNED_BEAM_SIZE)]
         for agreement in agreements if quantization == "float32" else ():
             if agreement.different > max_different:
                 raise ArtefactError(
                     f"{quoted(output)}: not written: of {agreement.lines:,} lines CTranslate2 translates "
                     f"{agreement.different:,} otherwise than nmt does ({agreement.search}), first {agreement.example}"
                 )
-        tuned = tune_length_penalty(loaded, engine, dev, check) if dev is not None else None
+        tuned = tune_length_penalty(loaded, engine, dev) if dev is not None else None
         penalty = tuned.best if tuned else DEFAULT_PENALTY
         # how to search with the model, by the names of CTranslate2's `translate_batch`
         search = {"beam_size": TUNED_BEAM_SIZE, "length_penalty": penalty, "max_decoding_length": MAX_TARGET_TOKENS}
         content = {"translate_batch": search, "tuned": asdict(tuned) if tuned else None}
         (folder / SEARCH_FILE).write_bytes(to_json(content))
-        check()
+        signals.check()
     return CTranslate2Export(agreements, penalty, tuned)
 
 

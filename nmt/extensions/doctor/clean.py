@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt import signals
 from nmt.data.duplicates import find_repeated
 from nmt.data.encode import Chunk, FilePair, chunks, digests_of
 from nmt.data.options import TrainingFiles
@@ -28,7 +29,6 @@ from nmt.extensions.doctor.pairs import Fault
 from nmt.files import check_output_file, new_output
 from nmt.log import log
 from nmt.options import opt, options_class
-from nmt.signals import Signals
 from nmt.text.corpus import BOM, bad_bytes
 
 RULES: Final = tuple(name for name, check in CHECKS.items() if check.clean is not None)
@@ -154,11 +154,11 @@ def clean_corpus(options: CleanOptions) -> CleanReport:
     files = training_files(options)
     check_regular(files)
     _check_outputs(options.outputs, files)
-    with Signals() as signals, ExitStack() as stack:
-        rules, found = _judge(options, files, signals)
+    with signals.Signals(), ExitStack() as stack:
+        rules, found = _judge(options, files)
         if options.outputs:
             streams = [stack.enter_context(new_output(path)) for path in options.outputs]
-            _copy(streams, options, files, rules, signals)
+            _copy(streams, options, files, rules)
     counts = np.bincount(rules, minlength=NO_RULE + 1).tolist()
     removed = {name: counts[i] for i, name in enumerate(options.rules)}
     examples = {check: examples for (check, _, _), examples in found.examples.items() if examples}
@@ -177,14 +177,12 @@ def _check_outputs(outputs: Sequence[Path], files: Sequence[FilePair]) -> None:
         check_output_file(path)
 
 
-def _judge(
-    options: CleanOptions, files: Sequence[FilePair], signals: Signals
-) -> tuple[NDArray[np.uint8], FindingCounts]:
+def _judge(options: CleanOptions, files: Sequence[FilePair]) -> tuple[NDArray[np.uint8], FindingCounts]:
     """(N,) the index of the rule that each pair breaks first, or NO_RULE; and the counts with examples."""
     task, found = JudgePairs(options.languages, options.rules, options.examples), FindingCounts(options.examples)
     folder = options.outputs[0].parent if options.outputs else Path(tempfile.gettempdir())
     verdicts: list[NDArray[np.uint8]] = []
-    results = in_order(task, chunks(files), options.workers, signals)
+    results = in_order(task, chunks(files), options.workers)
     with naming(folder), tempfile.TemporaryFile(dir=folder) as digests:
         with closing(results), log.progress("judging", None, "pairs") as bar:
             for judged in results:
@@ -198,14 +196,14 @@ def _judge(
         rules = np.concatenate(verdicts)
         if REPEATED in options.rules:
             digests.flush()
-            repeated = find_repeated(np.memmap(digests, "<u8", "r", shape=(len(rules), 2)), signals.check)
+            repeated = find_repeated(np.memmap(digests, "<u8", "r", shape=(len(rules), 2)))
             rules[repeated] = options.rules.index(REPEATED)
-            _add_repeated(found, np.flatnonzero(repeated)[: options.examples], options, files, signals)
+            _add_repeated(found, np.flatnonzero(repeated)[: options.examples], options, files)
     return rules, found
 
 
 def _add_repeated(
-    found: FindingCounts, rows: NDArray[np.int64], options: CleanOptions, files: Sequence[FilePair], signals: Signals
+    found: FindingCounts, rows: NDArray[np.int64], options: CleanOptions, files: Sequence[FilePair]
 ) -> None:
     """Add some repeated pairs as examples. rows: their indices, counted from 0 over all files"""
 
@@ -223,7 +221,6 @@ def _copy(
     options: CleanOptions,
     files: Sequence[FilePair],
     rules: NDArray[np.uint8],
-    signals: Signals,
 ) -> None:
     """Copy the kept lines byte for byte, and the removed pairs to the third stream if there is one."""
     first = 0

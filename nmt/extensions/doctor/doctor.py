@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 import numpy as np
 
+from nmt import signals
 from nmt.data.duplicates import find_repeated
 from nmt.data.encode import CHUNK_PAIRS, FilePair
 from nmt.data.options import CorpusOptions
@@ -27,7 +28,6 @@ from nmt.extensions.doctor.repeats import TrainingOverlap, first_row_of_key
 from nmt.extensions.doctor.sets import PairSet
 from nmt.log import log
 from nmt.options import opt, options_class
-from nmt.signals import Signals
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 from nmt.text.pipeline import Pipeline
 
@@ -108,23 +108,23 @@ class DoctorReport:
 
 def doctor(options: DoctorOptions) -> DoctorReport:
     """Examine every pair and report the faults. Raises Interrupted when a signal asked to stop."""
-    with Signals() as signals:
+    with signals.Signals():
         sets, languages, pipeline, findings = _open(options)
         for pair_set in sets:
-            pair_set.count(options.max_pairs if pair_set.kind == "train" else 0, signals)
+            pair_set.count(options.max_pairs if pair_set.kind == "train" else 0)
             findings += pair_set.findings
         train = [pair_set for pair_set in sets if pair_set.kind == "train"]
         evaluation = [pair_set for pair_set in sets if pair_set.kind != "train"]
         task = ExaminePairs(languages, pipeline, None, options.examples, loose=bool(evaluation and train))
         # Evaluation sets come first: their sentences are looked up while the training pairs are read.
         no_overlap = TrainingOverlap(())
-        examined = [_examine(pair_set, task, no_overlap, options.workers, signals) for pair_set in evaluation]
+        examined = [_examine(pair_set, task, no_overlap, options.workers) for pair_set in evaluation]
         overlap = TrainingOverlap(result.loose_keys for result in examined)
         task = replace(task, length_filter=options.length_filter if options.data is None else None)
-        in_train = [_examine(pair_set, task, overlap, options.workers, signals) for pair_set in train]
+        in_train = [_examine(pair_set, task, overlap, options.workers) for pair_set in train]
         results = list(zip([*train, *evaluation], [*in_train, *examined], strict=True))
         for pair_set, result in results:
-            findings += _findings(pair_set, result, _sides_in_pieces(pipeline), signals)
+            findings += _findings(pair_set, result, _sides_in_pieces(pipeline))
         for pair_set, result in zip(evaluation, examined, strict=True):
             if rows := overlap.training_rows(result.loose_keys):  # sentences that are in the training data
                 examples = _examples(pair_set, dict(islice(rows.items(), options.examples)), train[0])
@@ -183,9 +183,7 @@ def _dropped_by_prepare(prepared: PreparedData) -> list[Finding]:
     return [Finding("dropped", "train", "pair", count, row.read, reason) for row, reason, count in dropped if count]
 
 
-def _examine(
-    pair_set: PairSet, task: ExaminePairs, overlap: TrainingOverlap, workers: int, signals: Signals
-) -> ExaminedPairs:
+def _examine(pair_set: PairSet, task: ExaminePairs, overlap: TrainingOverlap, workers: int) -> ExaminedPairs:
     """The findings and keys of all pairs of a set; loose keys of evaluation sets only. overlap: gets training keys"""
     size = pair_set.num_examined
     examined = ExaminedPairs(0, FindingCounts(task.max_examples))
@@ -193,7 +191,7 @@ def _examine(
     examined.pair_keys, examined.source_keys = np.zeros((2, size), dtype=np.uint64)
     examined.loose_keys = np.zeros(size if keep_loose else 0, dtype=np.uint64)
     num_chunks = -(-size // CHUNK_PAIRS)
-    results = in_order(task, pair_set.chunks(), max(min(workers, num_chunks), 1), signals)
+    results = in_order(task, pair_set.chunks(), max(min(workers, num_chunks), 1))
     with closing(results), log.progress(pair_set.label, size, "pairs") as bar:
         for chunk in results:
             rows = slice(examined.num_pairs, examined.num_pairs + chunk.num_pairs)
@@ -213,14 +211,12 @@ def _sides_in_pieces(pipeline: Pipeline | None) -> list[str]:
     return [name for name, side in spaced if side.settings.subword != "char"]
 
 
-def _findings(
-    pair_set: PairSet, examined: ExaminedPairs, in_pieces: Sequence[str], signals: Signals
-) -> Iterator[Finding]:
+def _findings(pair_set: PairSet, examined: ExaminedPairs, in_pieces: Sequence[str]) -> Iterator[Finding]:
     """The findings of a set. in_pieces: the sides whose words are cut into pieces"""
     label, num_pairs = pair_set.label, examined.num_pairs
     yield from examined.counts.findings(label, num_pairs)
-    duplicates = find_repeated(examined.pair_keys[:, None], signals.check)
-    other_targets = find_repeated(examined.source_keys[:, None], signals.check) & ~duplicates
+    duplicates = find_repeated(examined.pair_keys[:, None])
+    other_targets = find_repeated(examined.source_keys[:, None]) & ~duplicates
     for check, repeated, keys in (
         ("duplicate-pairs", duplicates, examined.pair_keys),
         ("several-targets", other_targets, examined.source_keys),

@@ -12,7 +12,6 @@ from nmt.data.sets import Kind, evenly_spaced, set_label
 from nmt.data.shards import Corpus
 from nmt.errors import quoted
 from nmt.extensions.doctor.findings import Example, Finding
-from nmt.signals import Signals
 from nmt.text.corpus import raw_lines
 from nmt.text.pipeline import Pipeline
 
@@ -35,11 +34,11 @@ class PairSet:
         self._starts: list[int] = []  # number of pairs before each pair of files
         self.label = set_label(kind, name)
 
-    def count(self, max_pairs: int, signals: Signals) -> None:
+    def count(self, max_pairs: int) -> None:
         """Count the pairs of all files. max_pairs: pairs to examine, at most; 0 for all"""
         for pair in self.files:
             if self._prepared is None:
-                source, target = pair.count_lines(signals.check)
+                source, target = pair.count_lines()
             else:
                 source = target = len(self._prepared[0])
             if source != target:

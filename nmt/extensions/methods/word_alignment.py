@@ -13,11 +13,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt import signals
 from nmt.data.batching import Indices
 from nmt.log import Bar, log
 from nmt.preparations.base import PairIds
 from nmt.rows import Rows
-from nmt.signals import StopCheck
 from nmt.text.vocabulary import expand_ranges
 
 Floats = NDArray[np.float64]
@@ -122,8 +122,8 @@ class AlignmentModel:
     pairs: those that are aligned; a pair with more than MAX_PAIR_CELLS cells has lengths of 0, and so neither cells nor links
     """
 
-    def __init__(self, pairs: PairIds, sizes: tuple[int, int], check: StopCheck) -> None:
-        self.size, self._check = sizes[1], check
+    def __init__(self, pairs: PairIds, sizes: tuple[int, int]) -> None:
+        self.size = sizes[1]
         ends = np.cumsum(pairs.lengths, axis=0, dtype=np.int64)
         self._starts = ends - pairs.lengths
         is_short = pairs.lengths.astype(np.int64).prod(1) <= MAX_PAIR_CELLS
@@ -153,7 +153,7 @@ class AlignmentModel:
         """The cells of pairs (n,), about MAX_CHUNK_CELLS together."""
         counts = self.pairs.lengths[indices].astype(np.int64).prod(1)
         for chunk in np.split(indices, np.flatnonzero(np.diff(np.cumsum(counts) // MAX_CHUNK_CELLS)) + 1):
-            self._check()
+            signals.check()
             yield Cells.of(self.pairs, self._starts, chunk, self.size)
             bar.advance(len(chunk))
 
@@ -171,7 +171,7 @@ class AlignmentModel:
         """(V,) how often each id occurs. bincount would make 8 bytes of each token of the whole corpus."""
         counts = np.zeros(size, np.int64)
         for start in range(0, len(ids), MAX_CHUNK_CELLS):
-            self._check()
+            signals.check()
             counts += np.bincount(ids[start : start + MAX_CHUNK_CELLS], minlength=size)
         return counts
 

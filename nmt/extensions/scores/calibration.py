@@ -13,11 +13,11 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from nmt import signals
 from nmt.data.encode import LengthFilter
 from nmt.errors import InputError, UserError
 from nmt.log import log
 from nmt.models.base import Model
-from nmt.signals import StopCheck
 from nmt.text.context import DocumentLines
 from nmt.text.pipeline import Pipeline
 from nmt.translate.forced_decoding import batches_of_pairs, log_probs_by_position
@@ -113,7 +113,6 @@ def calibrate(
     targets: Sequence[str],
     max_tokens: int,
     max_length: int,
-    check: StopCheck = lambda: None,
 ) -> tuple[Reliability, Reliability]:
     """The reliability of a model on pairs of lines, at temperature 1 and at the one of least nll (`fit_temperature`).
 
@@ -134,7 +133,7 @@ def calibrate(
     def positions() -> Iterator[tuple[Tensor, Tensor]]:
         with log.progress("calibrating", len(kept), "pairs") as bar:
             for batch in batches:
-                check()
+                signals.check()
                 pairs = [source_ids[i] for i in batch], [target_ids[i] for i in batch]
                 for log_probs, tokens in log_probs_by_position(model, *pairs):
                     if log_probs.isnan().any():

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from nmt import signals
 from nmt.data.batching import Indices
 from nmt.data.shards import Corpus
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.files import write_output
 from nmt.log import Bar, log
-from nmt.signals import StopCheck
 from nmt.symbols import BOS, SYMBOLS
 from nmt.text.vocabulary import expand_ranges
 
@@ -96,7 +96,6 @@ def learn_shortlist(
     rounds: int,
     max_translations: int,
     max_frequent: int,
-    check: StopCheck,
 ) -> Shortlist:
     """A shortlist of the training pairs.
 
@@ -111,7 +110,7 @@ def learn_shortlist(
     pairs = np.unique(np.linspace(0, len(corpus) - 1, min(max_pairs, len(corpus))).astype(np.int64))
     pairs = _pairs_that_fit(corpus, pairs)
     with log.progress("learning a shortlist", len(pairs) * (1 + rounds), "pairs") as bar:
-        keys, counts, probabilities = _translation_model(corpus, pairs, sizes, rounds, bar, check)
+        keys, counts, probabilities = _translation_model(corpus, pairs, sizes, rounds, bar)
     best = np.lexsort((keys % V, -probabilities, keys // V))  # by source token, the likeliest first
     sources = keys[best] // V
     rank = np.arange(len(best)) - np.searchsorted(sources, sources)
@@ -139,7 +138,7 @@ def _pairs_that_fit(corpus: Corpus, pairs: Indices) -> Indices:
 
 
 def _translation_model(
-    corpus: Corpus, pairs: Indices, sizes: tuple[int, int], rounds: int, bar: Bar, check: StopCheck
+    corpus: Corpus, pairs: Indices, sizes: tuple[int, int], rounds: int, bar: Bar
 ) -> tuple[Indices, Indices, NDArray[np.float64]]:
     """The keys source * V + target that occur, how often each target token does, and its probability given the source."""
     from nmt.extensions.methods.word_alignment import different  # only to learn one: a search imports this file too
@@ -149,7 +148,7 @@ def _translation_model(
 
     def counted() -> Iterator[Indices]:
         nonlocal counts
-        for cells, starts in _chunks(corpus, pairs, V, bar, check):
+        for cells, starts in _chunks(corpus, pairs, V, bar):
             counts += np.bincount(cells[starts] % V, minlength=V)
             yield cells
 
@@ -157,7 +156,7 @@ def _translation_model(
     probabilities = np.ones(len(keys))
     for _ in range(rounds):
         expected = np.zeros(len(keys))
-        for cells, starts in _chunks(corpus, pairs, V, bar, check):
+        for cells, starts in _chunks(corpus, pairs, V, bar):
             places = np.searchsorted(keys, cells)
             shares = probabilities[places]
             lengths = np.diff(starts, append=len(shares))
@@ -167,11 +166,11 @@ def _translation_model(
     return keys, counts, probabilities
 
 
-def _chunks(corpus: Corpus, pairs: Indices, V: int, bar: Bar, check: StopCheck) -> Iterator[tuple[Indices, Indices]]:
+def _chunks(corpus: Corpus, pairs: Indices, V: int, bar: Bar) -> Iterator[tuple[Indices, Indices]]:
     """What `_cells` gives of pairs with about CHUNK_CELLS cells together."""
     cells = (corpus.source_lengths[pairs].astype(np.int64) + 1) * corpus.target_lengths[pairs]
     for indices in np.split(pairs, np.flatnonzero(np.diff(np.cumsum(cells) // CHUNK_CELLS)) + 1):
-        check()
+        signals.check()
         yield _cells(corpus, indices, V)
         bar.advance(len(indices))
 

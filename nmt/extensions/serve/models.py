@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from nmt.artefact import Artefact
 from nmt.engines.base import kind_of_folder
@@ -112,7 +112,8 @@ class ServedModel:
             self._loads.pop(details, None)
 
     def _open(self, details: Details, shared: SharedModels) -> Scheduler:
-        options, part = self.options.of_translators, self.part
+        options: Any = self.options.of_translators  # which has the options of details too
+        part = self.part
         if any(details):
             alignment = "soft" if details.alignment or details.tags else None
             replaces = options.replace_unk and not details.tags  # which rewrites the words that tags stand around

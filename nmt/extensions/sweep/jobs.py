@@ -14,12 +14,13 @@ from typing import Any, Final
 
 import msgspec
 
+from nmt import signals
 from nmt.dist import LAUNCHER
 from nmt.errors import ResourceError, expecting, quoted
 from nmt.files import parse_json, read_bytes, to_json, write_file
 from nmt.locks import LOCK, holder_of
 from nmt.options import flag_of
-from nmt.signals import POLL_SECONDS, Signals
+from nmt.signals import POLL_SECONDS
 
 LOG_FILE: Final = "commands.log"
 STATE_FILE: Final = "sweep.json"
@@ -135,10 +136,10 @@ def run_jobs(
     """
     waiting, running, is_stopping = deque(job for job in jobs if not job.is_done), dict[int, Job](), False
     deadline = time.monotonic() + LOCK_SECONDS
-    with Signals(seconds=None) as signals:
+    with signals.Signals(seconds=None) as received:
         try:
             while waiting or running:
-                if signals.received and not is_stopping:
+                if received.received and not is_stopping:
                     is_stopping = True
                     waiting.clear()
                     for job in running.values():

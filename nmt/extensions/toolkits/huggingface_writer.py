@@ -6,6 +6,7 @@ from typing import Any, Final, cast
 import numpy as np
 import torch
 
+from nmt import signals
 from nmt.artefact import new_folder
 from nmt.checkpoint import LoadedModel, size_of, write_tensors
 from nmt.errors import UserError, quoted
@@ -25,7 +26,6 @@ from nmt.files import to_json
 from nmt.models.options import TransformerOptions
 from nmt.models.transformer import Transformer
 from nmt.positions.options import LearnedPositionOptions
-from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 from nmt.text.sentencepiece_file import SPACE_MARK
 
@@ -35,8 +35,8 @@ DEFAULT_POSITIONS: Final = 512  # of models without a table of positions
 NUM_BEAMS: Final = 4  # of the search that a written folder asks for
 
 
-def write_huggingface(loaded: LoadedModel, output: Path, check: StopCheck) -> None:
-    """Write a folder of MarianMTModel and MarianTokenizer, whole or not at all. check: called before it gets its name
+def write_huggingface(loaded: LoadedModel, output: Path) -> None:
+    """Write a folder of MarianMTModel and MarianTokenizer, whole or not at all.
 
     Raises UserError for a model that MarianMTModel does not compute.
     """
@@ -60,7 +60,7 @@ def write_huggingface(loaded: LoadedModel, output: Path, check: StopCheck) -> No
             (folder / name).write_bytes(to_json(vocabulary))
         for name, segmenter in zip(SPM_FILES, segmenters, strict=True):
             (folder / name).write_bytes(segmenter)
-        check()
+        signals.check()
 
 
 def _without_mark(piece: str) -> str:

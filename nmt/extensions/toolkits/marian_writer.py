@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nmt import signals
 from nmt.artefact import new_folder
 from nmt.checkpoint import LoadedModel
 from nmt.errors import UserError, quoted
@@ -27,7 +28,6 @@ from nmt.extensions.toolkits.marian_reader import (
 from nmt.extensions.toolkits.transformer import arrays_of, check_exportable, distinct_pieces
 from nmt.extensions.vocabularies.sentencepiece_model import control_piece, with_pieces
 from nmt.models.options import TransformerOptions
-from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
 from nmt.text.pipeline import Side
 from nmt.text.sentencepiece_file import read_pieces
@@ -39,8 +39,8 @@ MARIAN_VERSION: Final = "v1.12.0"  # of the settings that are written
 ROWS_BEFORE: Final = (EOS, UNK)  # our ids of Marian's first entries; it has neither PAD nor BOS
 
 
-def write_marian(loaded: LoadedModel, output: Path, check: StopCheck) -> None:
-    """Write a folder for Marian, whole or not at all. check: called before it gets its name
+def write_marian(loaded: LoadedModel, output: Path) -> None:
+    """Write a folder for Marian, whole or not at all.
 
     Raises UserError for a model that Marian does not compute.
     """
@@ -70,7 +70,7 @@ def write_marian(loaded: LoadedModel, output: Path, check: StopCheck) -> None:
         decoder = {"models": [MARIAN_MODEL], "vocabs": list(names.values()), "relative-paths": True}
         search = {"beam-size": 6, "normalize": 1.0, "word-penalty": 0}
         (folder / f"{MARIAN_MODEL}.decoder.yml").write_bytes(to_yaml(decoder | search))
-        check()
+        signals.check()
 
 
 def _arrays(weights: Mapping[str, Array], options: TransformerOptions, sizes: tuple[int, int]) -> dict[str, Array]:

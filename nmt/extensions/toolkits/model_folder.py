@@ -10,14 +10,12 @@ from nmt.errors import UserError, one_line, quoted
 from nmt.log import log
 from nmt.models.saved import FLOAT32
 from nmt.options import flag_of
-from nmt.signals import StopCheck
 from nmt.weight_formats.base import weight_format
 
 
-def export_model(loaded: LoadedModel, output: Path, check: StopCheck, weights: str = FLOAT32) -> None:
+def export_model(loaded: LoadedModel, output: Path, weights: str = FLOAT32) -> None:
     """Write a model folder, whole or not at all, with the temperature of its calibration.
 
-    check: called before the folder gets its name
     weights: the format that they are converted to, those of the loaded model too. The temperature is kept: rounding hardly
         changes the probabilities
     """
@@ -27,7 +25,7 @@ def export_model(loaded: LoadedModel, output: Path, check: StopCheck, weights: s
     manifest: dict[str, Any] = {"made_of": one_line(str(loaded.folder))}
     if loaded.temperature is not None:
         manifest[TEMPERATURE] = loaded.temperature
-    save_model(output, weights_of(loaded.model), loaded.facts, loaded.pipeline, manifest, check)
+    save_model(output, weights_of(loaded.model), loaded.facts, loaded.pipeline, manifest)
 
 
 def first_layers(loaded: LoadedModel, encoder: int | None, decoder: int | None) -> LoadedModel:

@@ -13,7 +13,6 @@ from nmt import registry
 from nmt.checkpoint import LoadedModel
 from nmt.errors import UserError
 from nmt.extensions.toolkits.transformer import ImportedModel, TextFiles
-from nmt.signals import StopCheck
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,9 @@ class Toolkit:
     def check(self) -> None:
         """Raise UserError or InputError if the options cannot work. Called before the model is loaded."""
 
-    def write(self, loaded: LoadedModel, output: Path, check: StopCheck) -> str:
+    def write(self, loaded: LoadedModel, output: Path) -> str:
         """Write a model, whole or not at all, and return what the command prints.
 
-        check: called before the folder gets its name
         Raises UserError for a model that the toolkit cannot compute.
         """
         raise UserError(f"--format {self.part_name}: nmt does not write models for this toolkit")

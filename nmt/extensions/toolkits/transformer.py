@@ -20,7 +20,6 @@ from nmt.models.base import Model, Vocabularies
 from nmt.models.options import TransformerOptions
 from nmt.models.saved import ModelFacts
 from nmt.models.transformer import Transformer
-from nmt.signals import StopCheck
 from nmt.symbols import SYMBOLS
 from nmt.text.pipeline import Pipeline, Side, SideSettings
 from nmt.text.vocabulary import SentencepieceVocabulary, Vocabulary, WordVocabulary
@@ -161,9 +160,9 @@ class ImportedModel:
         )
         return model.eval()
 
-    def save(self, model: Model, output: Path, check: StopCheck) -> None:
-        """Write a model folder, whole or not at all. model: from `build`; check: called before the folder gets its name"""
-        save_model(output, weights_of(model), self.facts, self.pipeline, {"made_of": one_line(self.place)}, check)
+    def save(self, model: Model, output: Path) -> None:
+        """Write a model folder, whole or not at all. model: from `build`"""
+        save_model(output, weights_of(model), self.facts, self.pipeline, {"made_of": one_line(self.place)})
 
 
 def only_file(path: Path, ending: str, without: str = "") -> Path:

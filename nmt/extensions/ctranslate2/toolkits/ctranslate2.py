@@ -20,7 +20,6 @@ from nmt.extensions.toolkits.toolkit import ScoredPair, Toolkit
 from nmt.extensions.toolkits.transformer import ImportedModel, TextFiles
 from nmt.files import json_text, sha256
 from nmt.log import log
-from nmt.signals import StopCheck
 from nmt.text.corpus import misaligned, read_lines
 
 
@@ -57,7 +56,7 @@ class CTranslate2(Toolkit):
                 raise misaligned(Path(source), Path(reference), len(sources), len(references))
             self._dev = DevelopmentSet(source, reference, sources, references)
 
-    def write(self, loaded: LoadedModel, output: Path, check: StopCheck) -> str:
+    def write(self, loaded: LoadedModel, output: Path) -> str:
         options = self.options
         if options.check is None:
             lines = invented_lines(loaded.pipeline, options.check_lines)
@@ -72,7 +71,6 @@ class CTranslate2(Toolkit):
             lines,
             self._dev,
             options.threads,
-            check,
             # By this `nmt translate` knows that the export is of this model.
             more_facts={"made_of": sha256(loaded.folder / MANIFEST)} if is_whole else {},
             max_different=0 if options.check else round(MAX_DIFFERENT_SHARE * len(lines)),

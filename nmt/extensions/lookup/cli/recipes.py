@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nmt import signals
 from nmt.artefact import check_output, new_folder
 from nmt.cli.command import Command, print_json, print_lines
 from nmt.errors import ResourceError, one_line, quoted, unknown
@@ -13,7 +14,6 @@ from nmt.files import read_bytes
 from nmt.installation import recipes_folder
 from nmt.log import log
 from nmt.options import opt, options_class
-from nmt.signals import Signals
 
 RECIPE_KIND: Final = "recipe"  # of a written folder, in its manifest
 STEPS: Final = "run.sh"
@@ -106,7 +106,7 @@ def _read(script: Path, folder: Path) -> Recipe:
 def _write(name: str, recipes: Mapping[str, Recipe], output: Path, overwrite: bool) -> None:
     """Write a recipe, those that it uses, and the programs that all share, as an artefact. Raises UserError for a used folder."""
     check_output(output, RECIPE_KIND, overwrite)
-    with Signals() as signals, new_folder(output, RECIPE_KIND, {"recipe": name}) as temporary:
+    with signals.Signals(), new_folder(output, RECIPE_KIND, {"recipe": name}) as temporary:
         for file in _files((name, *recipes[name].uses), recipes):
             signals.check()
             target, content = temporary / file, read_bytes(recipes_folder() / file)

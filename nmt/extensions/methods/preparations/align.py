@@ -7,7 +7,6 @@ from nmt.extensions.methods.preparations.options import ALIGNMENT_COLUMN, AlignO
 from nmt.extensions.methods.word_alignment import AlignmentModel
 from nmt.preparations.base import PairIds, Preparation
 from nmt.rows import Rows
-from nmt.signals import StopCheck
 
 
 @register("preparation", "align", AlignOptions)
@@ -19,8 +18,6 @@ class Align(Preparation):
         if context:
             raise UserError("--align and --context: a context has no links to its translation (leave one of them out)")
 
-    def columns(
-        self, pairs: PairIds, sizes: tuple[int, int], check: StopCheck
-    ) -> dict[str, tuple[str, Iterator[Rows]]]:
+    def columns(self, pairs: PairIds, sizes: tuple[int, int]) -> dict[str, tuple[str, Iterator[Rows]]]:
         """See Preparation."""
-        return {ALIGNMENT_COLUMN: ("links", AlignmentModel(pairs, sizes, check).links())}
+        return {ALIGNMENT_COLUMN: ("links", AlignmentModel(pairs, sizes).links())}

@@ -25,12 +25,12 @@ class Calibration(Scoring):
         Artefact(folder, "model")  # the best checkpoint of a run may change, or be deleted
 
     def texts(self, scorer: PairScorer) -> Iterator[str]:
-        options, loaded, check = self.options, scorer.loaded, scorer.signals.check
+        options, loaded = self.options, scorer.loaded
         sources, targets = list[str](), list[str]()
-        for window in pairs(options.source, options.target, WINDOW_LINES, LineEstimate(options.source), check):
+        for window in pairs(options.source, options.target, WINDOW_LINES, LineEstimate(options.source)):
             sources += window[0]
             targets += window[1]
-        settings = options.max_tokens, options.max_length, check
+        settings = options.max_tokens, options.max_length
         reliabilities = calibrate(loaded.model, loaded.pipeline, sources, targets, *settings)
         temperature = reliabilities[1].temperature
         set_fact(Artefact(loaded.folder, "model"), TEMPERATURE, temperature)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nmt import opt, options_class
+from nmt import opt, options_class, signals
 from nmt.artefact import MANIFEST
 from nmt.cli.command import Command
 from nmt.data.shards import PreparedData
@@ -14,7 +14,6 @@ from nmt.extensions.searches.shortlist_file import learn_shortlist, measure_cove
 from nmt.files import check_output_file, write_output
 from nmt.log import log
 from nmt.options import REQUIRED
-from nmt.signals import Signals
 
 
 @options_class
@@ -55,8 +54,8 @@ def run(options: ShortlistOptions) -> None:
     if dictionary is not None and any(side.settings.subword != "none" for side in sides):
         raise UserError("--dictionary: the data have subwords, not words (nmt prepare --subword none makes such data)")
     limits = options.pairs, options.rounds, options.of_each, options.frequent
-    with Signals() as signals:
-        shortlist = learn_shortlist(data.train, sizes, *limits, signals.check)
+    with signals.Signals():
+        shortlist = learn_shortlist(data.train, sizes, *limits)
     shortlist.save(output, data.pipeline.hash)
     log.info(f"{output}: {len(shortlist.tokens):,} likely translations of {sizes[0]:,} source tokens")
     if dictionary is not None:

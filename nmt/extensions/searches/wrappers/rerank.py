@@ -23,6 +23,7 @@ from nmt.device import device_of
 from nmt.errors import UserError, quoted
 from nmt.extensions.searches.wrappers.options import RerankOptions
 from nmt.text.pipeline import Pipeline
+from nmt.translate.engine import EncodedLine
 from nmt.translate.ensemble import normalize_weights
 from nmt.translate.forced_decoding import target_log_probs
 from nmt.translate.results import Candidate, Failure, retry_split
@@ -91,8 +92,11 @@ class Rerank(SearchWrapper):
         self.n_best, self.search = decoder.n_best, with_candidates(decoder, self.options.rerank_candidates)
         return self.search
 
-    def ranked(self, texts: Sequence[str], outcomes: list[Outcome], max_tokens: int) -> tuple[list[Outcome], str]:
+    def ranked(
+        self, lines: Sequence[EncodedLine], outcomes: list[Outcome], max_tokens: int
+    ) -> tuple[list[Outcome], str]:
         """See SearchWrapper. A candidate without a finite score is dropped."""
+        texts = [line.text for line in lines]
         return retry_split(lambda part: self._ranked(texts[part], outcomes[part], max_tokens), len(texts))
 
     def _ranked(self, texts: Sequence[str], outcomes: Sequence[Outcome], max_tokens: int) -> list[Outcome]:

@@ -26,7 +26,6 @@ from nmt.log import Bar
 from nmt.options import Part
 from nmt.passes.base import Pass, Searches
 from nmt.runs import find_model
-from nmt.signals import StopCheck
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
@@ -59,7 +58,8 @@ class TextPass(Pass):
     def inner(self, options: TranslatorOptions) -> TranslatorOptions:
         if not self.settings.needs_attention:
             return options
-        return replace(options, alignment="soft", raw_tokens=True)
+        attention: dict[str, Any] = {"alignment": "soft", "raw_tokens": True}
+        return replace(options, **attention)
 
     def around(self, translator: Translator, searches: Searches) -> Translator:
         # A coverage penalty does not go with captured steps.
@@ -87,9 +87,7 @@ class TextTranslator(Translator):
         if settings.split or settings.needs_attention:
             self.max_characters = MAX_TEXT_CHARACTERS
 
-    def translate(
-        self, requests: Sequence[Request | str], check: StopCheck = lambda: None, bar: Bar | None = None
-    ) -> list[Translation]:
+    def translate(self, requests: Sequence[Request | str], bar: Bar | None = None) -> list[Translation]:
         """See Translator. The rounds of the texts are joined."""
         texts = [text_steps(request, self.settings, self.pipeline) for request in self.parsed(requests)]
         waiting: dict[int, Round] = {}
@@ -99,7 +97,7 @@ class TextTranslator(Translator):
             passages = [request for step in now.values() for request in step.requests]
             translator = self._open_repair() if is_repair else self.inner
             # The given bar counts texts, not passages.
-            answers = iter(translator.translate(passages, check, Bar("translating")))
+            answers = iter(translator.translate(passages, Bar("translating")))
             for number, step in now.items():
                 results[number] = advance(texts[number], [next(answers) for _ in step.requests], waiting, number)
         if bar is not None:

@@ -3,12 +3,11 @@
 import sys
 from pathlib import Path
 
-from nmt import registry
+from nmt import registry, signals
 from nmt.cli.command import Command
 from nmt.errors import UserError, quoted
 from nmt.log import log
 from nmt.options import MAX_THREADS, REQUIRED, choice, opt, options_of
-from nmt.signals import Signals
 
 
 @registry.open_options_class("toolkit")
@@ -71,8 +70,8 @@ def run(options: ExportOptions) -> None:
         raise UserError(f"{quoted(loaded.folder)}: has weights of 8 bits already (export the model it was made of)")
     if options.encoder_layers is not None or options.decoder_layers is not None:
         loaded = first_layers(loaded, options.encoder_layers, options.decoder_layers)
-    with Signals() as signals, log.progress("exporting the model"):
-        text = toolkit.write(loaded, output, signals.check)
+    with signals.Signals(), log.progress("exporting the model"):
+        text = toolkit.write(loaded, output)
     sys.stdout.write(text)
 
 

@@ -45,20 +45,20 @@ class ImportOptions:
 
 def run(options: ImportOptions) -> None:
     """Write a model folder of a model of another toolkit, with its vocabularies as the text pipeline."""
+    from nmt import signals
     from nmt.artefact import check_output
     from nmt.extensions.toolkits.comparison import compare_with_toolkit
     from nmt.extensions.toolkits.transformer import TextFiles
-    from nmt.signals import Signals
 
     output, path = Path(options.output), Path(options.model)
     check_output(output, "model", options.overwrite)
     files = TextFiles((options.source_lang, options.target_lang), options.vocab, options.segmenter, options.tokenizer)
-    with Signals() as signals, log.progress("importing the model"):
+    with signals.Signals(), log.progress("importing the model"):
         toolkit = _toolkit(options)
         imported = toolkit.read(path, files)
         model = imported.build()
         signals.check()
-        imported.save(model, output, signals.check)
+        imported.save(model, output)
     log.info(f"{output}: the model of {imported.place}")
     compare_with_toolkit(toolkit, imported, model)
 

@@ -14,7 +14,6 @@ from nmt.extensions.toolkits.huggingface_writer import write_huggingface
 from nmt.extensions.toolkits.toolkit import ScoredPair, Toolkit
 from nmt.extensions.toolkits.transformer import ImportedModel, TextFiles
 from nmt.options import NoOptions
-from nmt.signals import StopCheck
 
 
 @register("toolkit", "huggingface", NoOptions)
@@ -31,8 +30,8 @@ class HuggingFace(Toolkit):
     def read(self, path: Path, files: TextFiles) -> ImportedModel:
         return read_huggingface(path, files)
 
-    def write(self, loaded: LoadedModel, output: Path, check: StopCheck) -> str:
-        write_huggingface(loaded, output, check)
+    def write(self, loaded: LoadedModel, output: Path) -> str:
+        write_huggingface(loaded, output)
         compare_export(self, loaded, output)
         return ""
 

@@ -17,7 +17,7 @@ from nmt.extensions.toolkits.marian_writer import write_marian
 from nmt.extensions.toolkits.toolkit import ScoredPair, Toolkit
 from nmt.extensions.toolkits.transformer import ImportedModel, TextFiles
 from nmt.options import NoOptions
-from nmt.signals import StopCheck, signal_at_end_of_parent
+from nmt.signals import signal_at_end_of_parent
 
 MAX_MARIAN_SECONDS: Final = 120  # of the other process
 TRANSLATE_WITH_MARIAN: Final = """
@@ -41,8 +41,8 @@ class Marian(Toolkit):
     def read(self, path: Path, files: TextFiles) -> ImportedModel:
         return read_marian(path, files)
 
-    def write(self, loaded: LoadedModel, output: Path, check: StopCheck) -> str:
-        write_marian(loaded, output, check)
+    def write(self, loaded: LoadedModel, output: Path) -> str:
+        write_marian(loaded, output)
         compare_export(self, loaded, output)
         return ""
 

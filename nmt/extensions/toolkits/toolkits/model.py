@@ -11,7 +11,6 @@ from nmt.extensions.toolkits.toolkits.options import WriteOnlyOptions
 from nmt.log import log
 from nmt.quantities import size
 from nmt.runs import WEIGHTS
-from nmt.signals import StopCheck
 
 
 @register("toolkit", "model", WriteOnlyOptions)
@@ -20,8 +19,8 @@ class ModelFolder(Toolkit):
 
     kind: ClassVar[str] = "model"
 
-    def write(self, loaded: LoadedModel, output: Path, check: StopCheck) -> str:
-        export_model(loaded, output, check)
+    def write(self, loaded: LoadedModel, output: Path) -> str:
+        export_model(loaded, output)
         how = f" with {' + '.join(map(str, loaded.model.depths))} layers" if loaded.model.depths else ""
         log.info(f"{output}: {self.options.model[0]}{how}")
         return ""
@@ -33,9 +32,9 @@ class Int8ModelFolder(Toolkit):
 
     kind: ClassVar[str] = "model"
 
-    def write(self, loaded: LoadedModel, output: Path, check: StopCheck) -> str:
+    def write(self, loaded: LoadedModel, output: Path) -> str:
         before = size_of(weights_of(loaded.model))
-        export_model(loaded, output, check, "int8")
+        export_model(loaded, output, "int8")
         written = size((output / WEIGHTS).stat().st_size)
         log.info(f"{output}: {self.options.model[0]} with weights of 8 bits, {written} instead of {size(before)}")
         return ""

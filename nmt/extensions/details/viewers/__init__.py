@@ -1,0 +1,1 @@
+"""The viewer that prints details of translations."""

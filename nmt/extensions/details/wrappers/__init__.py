@@ -1,0 +1,1 @@
+"""The wrapper that computes details of translations."""
