@@ -690,20 +690,23 @@ def test_results_are_utf_8_under_every_locale_and_errors_never_fail(new_nmt, tmp
 
 
 @pytest.mark.parametrize(
-    ("flag", "told"),
+    "line",
     [
-        ("--d-ff=4611686018427387904", "--d-ff 4611686018427387904: must be at least 1 and at most 1,048,576"),
-        ("--encoder-layers=10000000", "--encoder-layers 10000000: must be at least 1 and at most 1,048,576"),
-        (
-            "--warmup-updates=18446744073709551616",
-            "must be from -9,223,372,036,854,775,807 to 9,223,372,036,854,775,807",
-        ),
-        ("--warmup-updates=-18446744073709551616", "--warmup-updates -18446744073709551616: must be from -9,223"),
+        *(f"train --data=d --output=o {flag}" for flag in ("--d-ff=4611686018427387904", "--encoder-layers=10000000")),
+        *(f"train --data=d --output=o --warmup-updates={sign}18446744073709551616" for sign in ("", "-")),
+        *(f"translate --model=m {flag}" for flag in ("--beam-size=1000000000", "--max-len-b=4611686018427387904")),
+        *(f"translate --model=m {flag}" for flag in ("--replicas=1000", "--threads=9999999", "--devices=99999")),
+        "evaluate --hypothesis=h --reference=r --trials=4611686018427387904",
+        "export --model=m --output=o --check-lines=4611686018427387904",
+        "shortlist --data=d --output=o --rounds=4611686018427387904",
+        "prepare --train=t --output=o --vocab-size=2147483648",
     ],
 )
-def test_a_number_beyond_all_models_is_2_with_its_limit(flag, told, data, call, tmp_path):
-    assert_refused(call("train", f"--data={data}", f"--output={tmp_path / 'run'}", flag), 2, told)
-    assert not (tmp_path / "run").exists()
+def test_a_number_beyond_all_use_is_2_with_its_limit(line, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    *words, flag = line.split()
+    assert_refused(call(*words, flag), 2, *flag.split("="), "must be")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_hexadecimal_number_of_thousands_of_digits_is_2_with_its_name(data, call, tmp_path):

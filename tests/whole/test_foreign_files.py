@@ -155,19 +155,6 @@ def test_invisible_lines_are_blank_to_doctor_and_in_json(trained, tmp_path, nmt)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("flags", "told"),
-    [
-        (["evaluate", "--hypothesis=h", "--reference=r", "--trials=4611686018427387904"], "--trials"),
-        (["export", "--model=m", "--output=o", "--check-lines=4611686018427387904"], "--check-lines"),
-        (["shortlist", "--data=d", "--output=o", "--rounds=4611686018427387904"], "--rounds"),
-        (["prepare", "--train=t", "--output=o", "--vocab-size=2147483648"], "--vocab-size"),
-    ],
-)
-def test_numbers_beyond_all_use_are_2(call, flags, told):
-    assert_refused(call(*flags), 2, told, "must be")
-
-
 @pytest.mark.parametrize("line", ["raise GeneratorExit", "class Own(BaseException): pass\nraise Own('no')"])
 def test_what_no_error_is_in_a_plug_in_is_2_with_its_place(tmp_path, call, line):
     (tmp_path / "plug.py").write_text(f"{line}\n")

@@ -517,22 +517,6 @@ def test_the_file_that_stdin_is_read_from_is_no_output_and_another_name_of_the_i
     assert text.read_text() == "kit ban\n" and (tmp_path / "hard").read_text().count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "flag",
-    [
-        "--beam-size=1000000000",
-        "--max-len-b=4611686018427387904",
-        "--replicas=1000",
-        "--threads=9999999",
-        "--devices=99999",
-    ],
-)
-def test_absurd_numbers_are_refused_at_once_with_their_limit(flag, trained, call):
-    refused = call("translate", f"--model={trained}", flag)
-    name, value = flag.split("=")
-    assert_refused(refused, 2, name, value, "at most")
-
-
 def test_texts_to_avoid_have_a_limit(translate, tmp_path, capsys):
     lines = [{"source": "ban", "avoid": ["x" * length, "y"]} for length in (4999, 5000)]
     code, output = translate("".join(f"{json.dumps(line)}\n" for line in lines).encode(), "--input-form=json")
