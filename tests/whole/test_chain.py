@@ -3,7 +3,6 @@
 import json
 import math
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -213,11 +212,6 @@ def test_systems_are_compared_with_the_first_and_the_same_from_run_to_run(corpus
     for more in refused:
         assert call("evaluate", "--hypothesis", reference, "--reference", reference, *more).code == 2
     assert call("evaluate", "--hypothesis", "-", "-", "--reference", reference).code == 2
-
-
-def test_evaluate_is_there_without_torch():
-    source = "import sys, nmt.cli.evaluate; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", source], timeout=60, check=False).returncode == 0
 
 
 @pytest.mark.skipif(not SCORING.is_dir(), reason="the published outputs are not beside the checkout")
