@@ -10,15 +10,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import interpreted  # noqa: F401
 import pytest
-from forks import forget_plugins
+from forks import forget_plugins, forked_nmt
 from hypothesis import HealthCheck, settings
 
 from nmt import registry
@@ -261,7 +262,7 @@ def train_arguments(data: Path, output: Path, updates: int, *more: str) -> list[
 
 def kill_after_update_10(arguments: list[str], run: Path) -> None:
     """Start a training, kill it once it has a checkpoint, and leave it the one of update 10."""
-    process = subprocess.Popen([*NMT, *arguments], env=ENVIRONMENT, stderr=subprocess.PIPE)
+    process = subprocess.Popen([forked_nmt(), *arguments], env=ENVIRONMENT, stderr=subprocess.PIPE)
     wait_for(lambda: (run / "checkpoints/update-10/manifest.json").exists(), process, 120)
     process.kill()
     process.communicate()
@@ -269,16 +270,23 @@ def kill_after_update_10(arguments: list[str], run: Path) -> None:
         shutil.rmtree(newer)
 
 
+def run_process(program: Sequence[str], *arguments: object, **given: Any) -> subprocess.CompletedProcess[bytes]:
+    """Run a command in a process of its own. given: `input`, and `env`, which is added to the environment of tests."""
+    environment = {**ENVIRONMENT, **given.pop("env", {})}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **given}
+    return subprocess.run([*program, *map(str, arguments)], env=environment, timeout=240, **streams)
+
+
 @pytest.fixture(scope="session")
 def nmt() -> Callable[..., subprocess.CompletedProcess[bytes]]:
-    """`nmt(arguments, input=b"")` runs the command in a process of its own."""
+    """`nmt(arguments, input=b"")` runs the command in a process of its own, which has imported everything."""
+    return partial(run_process, [forked_nmt()])
 
-    def run_process(*arguments: object, **given: object) -> subprocess.CompletedProcess[bytes]:
-        environment = {**ENVIRONMENT, **given.pop("env", {})}  # type: ignore[dict-item]
-        command = [*NMT, *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, env=environment, timeout=240, **given)  # type: ignore[call-overload]
 
-    return run_process
+@pytest.fixture(scope="session")
+def new_nmt() -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    """`nmt` by a new interpreter, for what it reads when it starts or imports, such as PYTHONPATH."""
+    return partial(run_process, NMT)
 
 
 class CommandResult(NamedTuple):

@@ -4,7 +4,7 @@ python forks.py FOLDER    starts a fork for each `ask_fork.py FOLDER/socket WORD
 FOLDER/nmt WORDS...       asks for one
 
 Streams, folder, environment and exit code are those of `nmt WORDS...`, and so are TERM, INT, HUP, USR1 and KILL. The ranks
-that a command starts are forks of it.
+that a command starts are forks of it. What Python and torch read when they start is that of the process that forks.
 """
 
 import atexit
@@ -112,6 +112,8 @@ def run_command(words: Sequence[str], environment: Mapping[str, str]) -> int:
 
     os.environ.clear()
     os.environ.update(environment)
+    added = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [place for place in added if place and place not in sys.path]
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

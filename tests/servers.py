@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-from conftest import ENVIRONMENT, NMT
+from conftest import ENVIRONMENT
+from forks import forked_nmt
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -52,12 +53,19 @@ def serving(
     *flags: object,
     engine: str = "own",
     environment: Mapping[str, str] = MappingProxyType({}),
-    program: Sequence[str] = NMT,
+    program: Sequence[str] = (),
 ) -> Iterator[Server]:
     """A server that is killed at the end. folder: of its log; environment: further variables; program: the command `nmt`"""
     log = folder / "server.log"
     with log.open("wb") as file:
-        command = [*program, "serve", "--port=0", "--threads=1", f"--engine={engine}", *map(str, flags)]
+        command = [
+            *(program or [forked_nmt()]),
+            "serve",
+            "--port=0",
+            "--threads=1",
+            f"--engine={engine}",
+            *map(str, flags),
+        ]
         process = subprocess.Popen(command, stderr=file, stdout=file, env={**ENVIRONMENT, **environment})
     try:
         wait_until(lambda: b"listening at" in log.read_bytes() or process.poll() is not None)

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from conftest import ENVIRONMENT, NMT
+from conftest import ENVIRONMENT
+from forks import forked_nmt
 
 SHOW_CURSOR = "\x1b[?25h"
 HIDE_CURSOR = "\x1b[?25l"
@@ -31,7 +32,7 @@ class Terminal:
         }
         options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **given}
         options |= dict.fromkeys(shared, slave)
-        command = [*NMT, *map(str, arguments)]
+        command = [forked_nmt(), *map(str, arguments)]
         self.process = subprocess.Popen(command, stderr=slave, env={**environment, "TERM": "xterm"}, **options)
         os.close(slave)
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -5,6 +5,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from refusals import assert_refused
 
 from nmt import registry
 
@@ -166,6 +167,5 @@ def test_a_metric_of_a_plug_in_is_used_by_its_name(nmt, tmp_path):
     assert line == f"mine = {100 - 2 * missing:.2f}  cost:2|version:1\n"
     line = nmt("evaluate", *files, "--metrics", "mine", "--error-cost=3").stdout.decode()
     assert line.startswith(f"mine = {100 - 3 * missing:.2f} ")
-    refused = nmt("evaluate", *files, "--metrics", "bleu", "--error-cost=3")
-    assert refused.returncode == 2 and b"--error-cost" in refused.stderr
+    assert_refused(nmt("evaluate", *files, "--metrics", "bleu", "--error-cost=3"), 2, "--error-cost")
     assert b"mine" in nmt("list", "metric", "--plugin", tmp_path / "mine.py").stdout

@@ -72,10 +72,10 @@ V = 40
 B, W = 4, 3
 
 
-def build(name):
+def build(name, **more):
     torch.manual_seed(3)
     model, options = VARIANTS.get(name, (name, SMALL.get(name, {})))
-    return registry.build(registry.choose("model", model, options), Vocabularies(V, V, True))
+    return registry.build(registry.choose("model", model, options | more), Vocabularies(V, V, True))
 
 
 def tiny(name):
@@ -211,6 +211,16 @@ def test_a_position_sees_the_words_before_it_and_none_after(name):
         after = model(Batch(batch.source, other)).features
         same(after[:, :position], before[:, :position])
         assert ((after - before)[:, position].abs().amax(-1) > 1e-3).all()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in registry.names("model") if name != "memory-network"]
+)  # it has no dropout
+@torch.no_grad()
+def test_dropout_is_active_in_training_alone(name):
+    model, batch = build(name, dropout=0.5), make_batch()
+    assert not torch.equal(model.train()(batch).features, model(batch).features)
+    assert torch.equal(model.eval()(batch).features, model(batch).features)
 
 
 @pytest.mark.parametrize("eight_bits", [False, True])

@@ -6,6 +6,7 @@ from itertools import chain
 import pytest
 from conftest import records_of, train_arguments, write_corpus
 from plans import plan_of
+from refusals import assert_refused
 
 from nmt import registry
 from nmt.cli.main import run
@@ -76,8 +77,7 @@ def test_a_noise_of_one_file_takes_effect_by_its_own_flag_in_every_epoch(data, t
             assert sorted(draws) == list(range(300)), (method, epoch)
     plain, noisy = (records_of(tmp_path / name)[0]["loss"] for name in ("plain", "run"))
     assert plain != noisy
-    refused = call(*arguments, "--echo=6")
-    assert refused.code == 2 and "echo: 5 -> 6" in refused.err
+    assert_refused(call(*arguments, "--echo=6"), 2, "echo: 5 -> 6")
     assert "--echo" in call("train", plugin, "--help").out
 
 

@@ -3,6 +3,7 @@
 import json
 
 from conftest import train_arguments
+from refusals import assert_refused
 
 from nmt import registry
 from nmt.data.plan import new_plan
@@ -66,7 +67,7 @@ def test_a_plan_of_one_file_orders_the_data_by_its_own_flag_and_goes_on_at_its_p
         read = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
         assert [1, 3 * 20] in read  # three updates of 20 pairs
         refused = call(*train_arguments(data, tmp_path / "run", 6, *more[:2], "--repeated=30"))
-        assert refused.code == 2 and "repeated: 20 -> 30" in refused.err
+        assert_refused(refused, 2, "repeated: 20 -> 30")
     finally:
         registry._shelf.parts.pop(("plan", "repeated"), None)
 

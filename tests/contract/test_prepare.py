@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import reseal, small_disk, wait_for
+from forks import forked_nmt
 
 from nmt.artefact import MANIFEST, Artefact, new_folder
 from nmt.data import sets
@@ -566,9 +567,7 @@ def long_corpus(tmp_path) -> str:
 
 def start(tmp_path: Path, train: str, *more: str) -> "subprocess.Popen[bytes]":
     arguments = ["--source-lang=en", "--target-lang=de", f"--train={train}", f"--output={tmp_path / 'data'}"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [*NMT, "prepare", *arguments, *more]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
+    return subprocess.Popen([forked_nmt(), "prepare", *arguments, *more], stderr=subprocess.PIPE)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -85,12 +84,10 @@ print("done")
 
 def test_a_rank_whose_launcher_has_ended_does_not_begin(tmp_path):
     environment = {**os.environ, "TORCHELASTIC_RUN_ID": "x", "NMT_LAUNCHER": "1" if os.getpid() != 1 else "2"}
-    began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "nmt", "list", "model"], env=environment, capture_output=True, timeout=60
     )
     assert done.returncode == 128 + signal.SIGTERM and not done.stdout
-    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize("module", ["numpy", "numpy.linalg", "torch.functional"])

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from conftest import records_of, train_arguments
+from refusals import assert_refused
 
 from nmt import registry
 from nmt.checkpoint import load_model
@@ -57,8 +58,7 @@ def test_a_start_of_one_file_changes_the_model_of_a_training_by_its_own_flag(dat
     assert log.count("all weights are multiplied by 0.5") == 1
     assert records_of(tmp_path / "plain")[0]["loss"] != records_of(tmp_path / "run")[0]["loss"]
     frozen = weights(tmp_path / "run", "source_embedding.weight")
-    refused = call(*arguments, "--scaled=0.25")
-    assert refused.code == 2 and "scaled: 0.5 -> 0.25" in refused.err
+    assert_refused(call(*arguments, "--scaled=0.25"), 2, "scaled: 0.5 -> 0.25")
     more = train_arguments(data, tmp_path / "run", 20, plugin, "--scaled=0.5")
     assert (
         call(*more).code == 0

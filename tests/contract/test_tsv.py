@@ -6,7 +6,9 @@ import signal
 import subprocess
 
 import pytest
-from conftest import ENVIRONMENT, NMT, wait_for, write_corpus
+from conftest import ENVIRONMENT, wait_for, write_corpus
+from forks import forked_nmt
+from refusals import assert_refused
 
 LANGUAGES = ["prepare", "--source-lang=en", "--target-lang=de", "--subword=none", "--quiet"]
 
@@ -66,14 +68,14 @@ def test_a_line_that_is_no_pair_is_told_with_file_and_line(lines, message, is_pi
     (tmp_path / "bad.tsv").write_bytes(lines)
     file = "-" if is_pipe else str(tmp_path / "bad.tsv")
     told = nmt(*LANGUAGES, f"--train-tsv={file}", f"--output={tmp_path / 'data'}", input=lines)
-    assert told.returncode == 3 and told.stderr.count(b"\n") == 1
-    assert f"{'stdin' if is_pipe else file}{message}" in told.stderr.decode()
+    assert_refused(told, 3, f"{'stdin' if is_pipe else file}{message}")
+    assert told.stderr.count(b"\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["bad.tsv"]
 
 
 def test_a_file_whose_name_ends_as_that_of_stdin_is_read_and_stdin_is_not(tsv, tmp_path):
     tsv.rename(tmp_path / "a=-")
-    command = [*NMT, *LANGUAGES, "--train-tsv=a=-", f"--output={tmp_path / 'data'}"]
+    command = [forked_nmt(), *LANGUAGES, "--train-tsv=a=-", f"--output={tmp_path / 'data'}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=ENVIRONMENT, cwd=tmp_path) as process:
         assert process.wait(60) == 0  # with a stdin that does not end
     assert json.loads((tmp_path / "data/report.json").read_bytes())["sets"][0]["read"] == 60
@@ -88,12 +90,14 @@ def test_stdin_has_its_name_in_an_error_about_the_lines_of_a_column(tmp_path, nm
         f"--output={tmp_path / 'data'}",
         input=b"a\tb\na\tb\n",
     )
-    assert told.returncode == 3 and f"{tmp_path / 'w'} has 1 lines, stdin has 2;" in told.stderr.decode()
+    assert_refused(told, 3, tmp_path / "w")
 
 
 def test_waiting_for_stdin_ends_at_a_signal_and_leaves_nothing(tmp_path):
     process = subprocess.Popen(
-        [*NMT, *LANGUAGES, "--train-tsv=-", f"--output={tmp_path / 'data'}"], stdin=subprocess.PIPE, env=ENVIRONMENT
+        [forked_nmt(), *LANGUAGES, "--train-tsv=-", f"--output={tmp_path / 'data'}"],
+        stdin=subprocess.PIPE,
+        env=ENVIRONMENT,
     )
     try:
         process.stdin.write(b"a\tb\n")
@@ -112,5 +116,4 @@ def test_a_missing_file_and_stdin_twice_are_refused(tmp_path, nmt):
         (("-", "x=-"), "- is given twice"),
         ((str(tmp_path / "none.tsv"),), "none.tsv: no such file"),
     ):
-        told = nmt(*LANGUAGES, "--train-tsv", *words, f"--output={tmp_path / 'data'}")
-        assert told.returncode == 2 and message in told.stderr.decode(), told.stderr
+        assert_refused(nmt(*LANGUAGES, "--train-tsv", *words, f"--output={tmp_path / 'data'}"), 2, message)

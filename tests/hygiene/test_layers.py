@@ -26,8 +26,8 @@ LAYERS = {
 EXTENSIONS = "extensions"  # what may be imported from it, test_line.py says
 FREE_OF_TORCH = [
     "nmt", "nmt.text.pipeline", "nmt.data.shards", "nmt.data.prepare", "nmt.cli.main", "nmt.cli.prepare", "nmt.cli.evaluate",
-    *(f"nmt.extensions.{name}" for name in ("doctor.doctor", "doctor.cli.doctor", "watch.cli.report", "watch.cli.status")),
-    "nmt.extensions.watch.cli.plot",
+    *(f"nmt.extensions.doctor.{name}" for name in ("doctor", "cli.clean", "cli.doctor")),
+    *(f"nmt.extensions.watch.cli.{name}" for name in ("plot", "report", "status")),
 ]  # fmt: skip
 UNUSED = [  # what a translation by beam search has no use for, each slow to import or a sign of it
     "matplotlib", "pydantic", "rich", "sacrebleu", "sacremoses", "tensorboard", "tomllib", "torch._dynamo", "torch._inductor",

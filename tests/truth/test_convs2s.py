@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from small_models import assert_search_steps_equal_the_whole, perturb
+from small_models import perturb
 
 from nmt import registry
 from nmt.batch import Batch
@@ -146,11 +146,6 @@ def test_features_are_those_of_the_papers_equations_position_by_position():
         torch.testing.assert_close(features[i, : len(target)], expected, atol=1e-6, rtol=1e-6)
 
 
-def test_a_search_step_equals_the_whole_sentence_to_a_hundred_thousandth():
-    _, _, batch = pair()
-    assert_search_steps_equal_the_whole(perturbed().float(), batch)
-
-
 @torch.no_grad()
 def test_removing_the_weight_norm_changes_no_feature():
     model, (_, _, batch) = perturbed(), pair()
@@ -216,14 +211,6 @@ def test_the_loss_of_a_weight_normed_output_is_that_of_its_logits_and_so_is_its_
         torch.autograd.grad(found, parameters), torch.autograd.grad(expected, parameters), strict=True
     ):
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
-
-
-def test_dropout_is_active_in_training_alone():
-    torch.manual_seed(4)
-    model, (_, _, batch) = small(dropout=0.5), pair()
-    assert not torch.equal(model(batch).features, model(batch).features)
-    model.eval()
-    assert torch.equal(model(batch).features, model(batch).features)
 
 
 @pytest.mark.parametrize(

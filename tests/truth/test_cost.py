@@ -12,11 +12,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from nmt import registry
 from nmt.batch import Batch
 from nmt.extensions.watch.table2 import TABLE_2, estimate
-from nmt.extensions.zoo.models.deep_att import DeepAtt
-from nmt.extensions.zoo.models.gnmt import Gnmt
-from nmt.extensions.zoo.models.memory_network import MemoryNetwork
-from nmt.extensions.zoo.models.options import DeepAttOptions, GnmtOptions, MemoryNetworkOptions
-from nmt.extensions.zoo.models.rnnsearch import RnnSearch, RnnSearchOptions
 from nmt.models.base import Model, Output, State, Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.options import make
@@ -101,45 +96,27 @@ def test_every_row_of_table_3_costs_what_the_counter_sees(name):
     assert flops(model, 28, 21) == seen
 
 
-@pytest.mark.parametrize("rank", [None, 11])
-def test_rnnsearchs_formula_is_what_the_counter_sees_and_the_energies_that_it_does_not(rank):
-    options = {**SMALL["rnnsearch"], "output_rank": rank}
-    model = RnnSearch(make(RnnSearchOptions, options), Vocabularies(40, 50, False)).eval()
-    for source, target in LENGTHS:
-        energies = 2 * source * target * options["attention_size"]  # a matrix times v_a, which is no operator it knows
-        assert flops(model, source, target) == counted(model, source, target) + energies
+MORE_READ = {"read_out_context": True, "read_out_word": True}
+OTHERS = {  # models, with options and with the width of the energies, a matrix times a vector: no operator that torch counts
+    "rnnsearch": [({}, 28), ({"output_rank": 11}, 28)],
+    "gnmt": [
+        (dict(zip(("encoder_layers", "decoder_layers"), layers, strict=True)) | more, 28)
+        for layers in ((1, 1), (2, 3), (4, 2))
+        for more in ({}, MORE_READ)
+    ],
+    "deep-att": [({}, 12), (MORE_READ, 12), ({"interface": "summary"}, 0)],
+    "memory-network": [({"embedding_size": 7, "memory_size": size}, 0) for size in (2, 5, 100)],
+}
 
 
-@pytest.mark.parametrize("layers", [(1, 1), (2, 3), (4, 2)])
-def test_gnmts_formula_is_what_the_counter_sees_and_the_energies_that_it_does_not(layers):
-    sizes = dict(zip(("encoder_layers", "decoder_layers"), layers, strict=True))
-    for options in (sizes, sizes | {"read_out_context": True, "read_out_word": True}):
-        model = Gnmt(make(GnmtOptions, {**SMALL["gnmt"], **options}), Vocabularies(40, 50, False)).eval()
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_formulas_of_other_models_are_what_the_counter_sees_and_the_energies_that_it_does_not(name):
+    for options, width in OTHERS[name]:
+        chosen = registry.choose("model", name, SMALL[name] | options)
+        model = registry.build(chosen, Vocabularies(40, 50, False)).eval()
         for source, target in LENGTHS:
-            energies = 2 * source * target * SMALL["gnmt"]["attention_size"]
-            assert flops(model, source, target) == counted(model, source, target) + energies
-
-
-def test_deep_atts_formula_is_what_the_counter_sees_and_the_energies_that_it_does_not():
-    for interface, reads_out in (("attention", False), ("attention", True), ("summary", False)):
-        options = {
-            **SMALL["deep-att"],
-            "interface": interface,
-            "read_out_context": reads_out,
-            "read_out_word": reads_out,
-        }
-        model = DeepAtt(make(DeepAttOptions, options), Vocabularies(40, 50, False)).eval()
-        for source, target in LENGTHS:
-            energies = 2 * source * target * options["attention_size"] if interface == "attention" else 0
-            assert flops(model, source, target) == counted(model, source, target) + energies
-
-
-def test_the_memory_networks_formula_is_what_the_counter_sees_in_sentences_shorter_and_longer_than_its_memory():
-    options = {"hops": 3, "embedding_size": 7, "memory_size": 5}
-    model = MemoryNetwork(make(MemoryNetworkOptions, options), Vocabularies(40, 50, False)).eval()
-    assert {target > 5 for _, target in LENGTHS} == {True, False}
-    for source, target in LENGTHS:
-        assert flops(model, source, target) == counted(model, source, target)
+            energies = 2 * source * target * width
+            assert flops(model, source, target) == counted(model, source, target) + energies, options
 
 
 def test_the_projection_of_the_context_costs_the_moe_a_product_a_source_position_and_a_sum_a_pair():

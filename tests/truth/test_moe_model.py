@@ -160,14 +160,6 @@ def test_the_losses_of_its_experts_are_sums_over_both_mixtures_a_target_token(mo
         assert not total.requires_grad
 
 
-def test_dropout_is_active_in_training_alone():
-    model = small(dropout=0.5, gates="noisy-top-k").train()
-    batch = Batch(torch.tensor([[5, 6, EOS]]), torch.tensor([[BOS, 7, EOS]]))
-    assert not torch.equal(model(batch).features, model(batch).features)
-    model.eval()
-    assert torch.equal(model(batch).features, model(batch).features)
-
-
 @pytest.mark.parametrize(
     ("options", "flag"),
     [

@@ -119,15 +119,6 @@ def test_initialisation_is_that_of_appendix_b():
             assert weights[key].std() == pytest.approx(0.01, rel=0.05), key
 
 
-def test_dropout_is_active_in_training_alone():
-    torch.manual_seed(4)
-    model = small(dropout=0.5)
-    batch = Batch(torch.tensor([[5, 6, EOS]]), torch.tensor([[BOS, 7, EOS]]))
-    assert not torch.equal(model(batch).features, model(batch).features)
-    model.eval()
-    assert torch.equal(model(batch).features, model(batch).features)
-
-
 @pytest.mark.parametrize("options", [{"dropout": 1.0}, {"hidden_size": 0}, {"output_rank": 0}])
 def test_a_senseless_setting_is_refused_by_name(options):
     with pytest.raises(UserError, match=f"--{next(iter(options))}".replace("_", "-")):

@@ -7,6 +7,7 @@ from io import StringIO
 from itertools import pairwise
 
 import pytest
+from refusals import assert_refused
 
 from nmt.data.shards import PreparedData
 from nmt.extensions.vocabularies.extension import extended
@@ -190,8 +191,7 @@ def test_merges_that_do_not_fit_are_errors(tmp_path, call):
     assert call(*base, *given).code == 2
     assert call(*base, "--subword=subword-nmt").code == 2
     assert call(*base, "--subword=subword-nmt", *given, *given).code == 2
-    result = call(*base, "--subword=subword-nmt", *given)
-    assert result.code == 4 and "is not a pair" in result.err
+    assert_refused(call(*base, "--subword=subword-nmt", *given), 4, "is not a pair")
     (tmp_path / "codes").write_bytes(b"\xff\xfe")
     assert call(*base, "--subword=subword-nmt", *given).code == 4
     assert call(*base, "--subword=subword-nmt", "--codes", tmp_path / "none").code == 5

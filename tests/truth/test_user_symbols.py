@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 from conftest import train_arguments, write_corpus
+from refusals import assert_refused
 
 from nmt.artefact import Artefact
 from nmt.data.prepare import PrepareOptions, prepare
@@ -154,9 +155,7 @@ def test_a_tag_that_the_vocabulary_lacks_is_told_by_prepare_and_translate(tmp_pa
     assert "in:2: '<2es>' is no tag of this model, and is read as text (it has <2de>, <2fr>)" in told.err
     assert "in:1" not in told.err and "1 with an unknown tag" in told.err
     again = [*arguments[:-1], f"--vocabulary={tmp_path / 'run'}", f"--output={tmp_path / 'more'}"]
-    refused = call(*again, "--user-symbols=<2es>")
-    assert refused.code == 2 and "'<2es>': is no user symbol of" in refused.err
-    assert "(it has <2de>, <2fr>; --extend-with FILE adds entries)" in refused.err
+    assert_refused(call(*again, "--user-symbols=<2es>"), 2, "'<2es>'", "--extend-with", "FILE")
     assert call(*again, "--user-symbols=<2de>").code == 0
 
 

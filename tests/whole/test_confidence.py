@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import write_corpus
+from refusals import assert_refused
 
 
 @pytest.fixture
@@ -95,19 +96,18 @@ def test_a_translation_below_the_confidence_is_an_empty_line_that_is_counted(mod
         (["--split"], "--split and --min-confidence cannot be combined"),
         (["--engine=ctranslate2"], "needs our own search"),
     ):
-        refused = call(*command, *flags)
-        assert refused.code == 2 and message in refused.err
+        assert_refused(call(*command, *flags), 2, message)
 
 
 def test_what_cannot_be_calibrated_is_refused(trained, model, pairs, call):
     refused = call("score", "--model", trained, *pairs, "--calibrate")
-    assert refused.code == 4 and "must be the folder of a model (nmt average)" in refused.err
+    assert_refused(refused, 4, "must be the folder of a model (nmt average)")
     refused = call("score", "--model", model, *pairs, "--calibrate", "--per-token")
-    assert refused.code == 2 and "--calibrate and --per-token cannot be combined" in refused.err
+    assert_refused(refused, 2, "--calibrate", "--per-token")
     manifest = json.loads((model / "manifest.json").read_bytes())
     (model / "manifest.json").write_text(json.dumps({**manifest, "temperature": -1}))
     refused = call("translate", "--model", model, "--engine=own", pairs[0].partition("=")[2])
-    assert refused.code == 4 and "temperature: -1, not a number above 0" in refused.err
+    assert_refused(refused, 4, "temperature: -1, not a number above 0")
 
 
 def test_a_contrastive_set_counts_the_references_that_are_scored_above_all_others(model, pairs, tmp_path, call):
@@ -176,13 +176,11 @@ def test_a_contrastive_set_that_does_not_fit_is_refused_and_a_missing_score_is_w
 ):
     short = tmp_path / "short"
     short.write_text("BAN\n")
-    refused = call("score", "--model", model, *pairs, "--contrast", short)
-    assert refused.code == 3 and "has more lines than" in refused.err
+    assert_refused(call("score", "--model", model, *pairs, "--contrast", short), 3, "has more lines than")
     refused = call("score", "--model", model, *pairs, "--contrast", tmp_path / "dev.en", f"--category={short}")
-    assert refused.code == 3 and "has 1 lines, and the references 20" in refused.err
-    refused = call("score", "--model", model, *pairs, f"--category={short}")
-    assert refused.code == 2 and "--category needs --contrast" in refused.err
+    assert_refused(refused, 3, "has 1 lines, and the references 20")
+    assert_refused(call("score", "--model", model, *pairs, f"--category={short}"), 2, "--category", "--contrast")
     refused = call("score", "--model", model, pairs[0], "--target=-", "--contrast", short)
-    assert refused.code == 2 and "reads files several times" in refused.err
+    assert_refused(refused, 2, "reads files several times")
     result = call("score", "--model", broken, *pairs, "--contrast", tmp_path / "dev.en", "--json")
     assert result.code == 5 and result.json["all"] == {"lines": 20, "right": 0, "accuracy": 0}

@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import ENVIRONMENT, NMT, records_of
+from conftest import ENVIRONMENT, records_of
+from forks import forked_nmt
+from refusals import assert_refused
 from servers import serving
 
 import nmt.data.encode
@@ -82,7 +84,7 @@ def model(corpus, tmp_path_factory):
         ["average", f"--run={folder / 'run'}", f"--output={folder / 'model'}", "--last=1", "--quiet"],
     ]  # fmt: skip
     for command in commands:
-        done = subprocess.run([*NMT, *command], capture_output=True, env=ENVIRONMENT)
+        done = subprocess.run([forked_nmt(), *command], capture_output=True, env=ENVIRONMENT)
         assert done.returncode == 0, done.stderr.decode()
     return folder / "model"
 
@@ -355,12 +357,11 @@ def test_what_has_no_meaning_with_a_context_is_refused(call, corpus, model, trai
     flags = {"--align": "--align", f"--column=c:links={tmp_path / 'links'}": "links", "--hold-out=20": "--hold-out"}
     for more in ("--context=1", f"--vocabulary={model}"):
         for flag, named in flags.items():
-            done = call("prepare", *train, more, flag)
-            assert done.code == 2 and "--context" in done.err and named in done.err, (more, flag)
+            assert_refused(call("prepare", *train, more, flag), 2, "--context", named)
             assert not (tmp_path / "data").exists()
     assert call("prepare", *train, "--context=-1").code == 2
     done = call("translate", f"--model={model}", f"--rerank={model}", "--input", corpus / "valid.en")
-    assert done.code == 2 and "cannot rank" in done.err
+    assert_refused(done, 2, "cannot rank")
 
 
 def rounds(text: str, context: tuple[str, ...], settings: TextSettings, pipeline: Pipeline) -> list[list[Request]]:

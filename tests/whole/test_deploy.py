@@ -12,7 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from conftest import ENVIRONMENT, NMT, small_model
+from conftest import ENVIRONMENT, small_model
+from forks import forked_nmt
 from servers import serving
 
 from nmt.extensions.serve.options import ServeOptions
@@ -30,7 +31,7 @@ def instructions(name: str) -> list[str]:
 def check_flags(command: list[str]) -> None:
     """Let nmt read the flags of a command without running it."""
     assert command[:2] == ["nmt", "serve"]
-    done = subprocess.run([*NMT, *command[1:], "--dump-config"], capture_output=True, env=ENVIRONMENT)
+    done = subprocess.run([forked_nmt(), *command[1:], "--dump-config"], capture_output=True, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
 
 

@@ -4,6 +4,7 @@ import json
 import shutil
 
 from conftest import kill_after_update_10, records_of, reseal, train_arguments
+from refusals import assert_refused
 
 
 def test_a_killed_student_goes_on_with_the_same_bytes_and_agrees_more_than_without_a_teacher(data, tmp_path, call):
@@ -31,8 +32,7 @@ def test_another_teacher_in_the_place_of_the_first_is_an_error(data, trained, tm
     assert call(*train_arguments(data, tmp_path / "run", 10, *flags)).code == 0
     shutil.rmtree(tmp_path / "teacher")
     shutil.copytree(trained / "checkpoints/update-20", tmp_path / "teacher")
-    refused = call(*train_arguments(data, tmp_path / "run", 20, *flags))
-    assert refused.code == 2 and "criterion.teacher_sha256: " in refused.err
+    assert_refused(call(*train_arguments(data, tmp_path / "run", 20, *flags)), 2, "criterion.teacher_sha256")
     state = tmp_path / "run/checkpoints/update-10"
     saved = json.loads((state / "training.json").read_text())
     del saved["settings"]["criterion.teacher_sha256"]  # as an older nmt wrote it
@@ -41,9 +41,8 @@ def test_another_teacher_in_the_place_of_the_first_is_an_error(data, trained, tm
 
 
 def test_no_teacher_a_run_and_prepared_data_are_refused(data, trained, tmp_path, call):
-    refused = call(*train_arguments(data, tmp_path / "run", 10, "--criterion=distillation"))
-    assert refused.code == 2 and "has no teacher" in refused.err
+    assert_refused(call(*train_arguments(data, tmp_path / "run", 10, "--criterion=distillation")), 2, "has no teacher")
     refused = call(*train_arguments(data, tmp_path / "run", 10, "--criterion=distillation", f"--teacher={data}"))
     assert refused.code != 0 and refused.err.count("\n") == 1
     refused = call(*train_arguments(data, tmp_path / "run", 10, "--criterion=distillation", f"--teacher={trained}"))
-    assert refused.code == 2 and "is a run, whose best checkpoint may change" in refused.err
+    assert_refused(refused, 2, "is a run, whose best checkpoint may change")

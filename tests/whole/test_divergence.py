@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 from conftest import CLIFF, records_of, train_arguments, updates_of
+from refusals import assert_refused
 from safetensors.numpy import load_file
 
 from nmt.data.loader import Loader
@@ -61,8 +62,7 @@ def test_a_stretch_that_is_not_finite_is_left_behind_and_the_rate_is_halved(data
     assert state["progress"]["rollbacks"] == [{"at": 23, "to": 10}]
     assert (tmp_path / "run/checkpoints/diverged-update-20").is_dir()
     assert [update_of(path) for path in Checkpoints(tmp_path / "run").all()] == [10, 20, 30, 40]
-    plain = call(*train_arguments(data, tmp_path / "plain", 40, *ROLLBACK[1:]))
-    assert plain.code == 7 and "give --on-divergence rollback to go on" in plain.err
+    assert_refused(call(*train_arguments(data, tmp_path / "plain", 40, *ROLLBACK[1:])), 7, "--on-divergence")
     rates = [[record["lr"] for record in updates_of(tmp_path / run)] for run in ("run", "plain")]
     assert rates[0][:10] == rates[1][:10]
     assert rates[0][10:23] == [0.5 * rate for rate in rates[1][10:]]
@@ -96,9 +96,7 @@ def test_the_fourth_divergence_ends_the_run_with_7(data, tmp_path, call):
     plugin = tmp_path / "cliff.py"
     plugin.write_text(CLIFF)
     arguments = train_arguments(data, tmp_path / "run", 1000, f"--plugin={plugin}", "--schedule=cliff", *ROLLBACK)
-    diverged = call(*arguments)
-    assert diverged.code == 7, diverged.err
-    assert "after 3 rollbacks" in diverged.err and "start again in another --output" in diverged.err
+    assert_refused(call(*arguments), 7, "after 3 rollbacks", "--output")
     log = (tmp_path / "run/train.log").read_text()
     assert [f"rollback {number} of 3" in log for number in (1, 2, 3, 4)] == [True, True, True, False]
     names = {path.name for path in (tmp_path / "run/checkpoints").iterdir()}
@@ -108,8 +106,7 @@ def test_the_fourth_divergence_ends_the_run_with_7(data, tmp_path, call):
 def test_without_a_checkpoint_from_before_the_run_ends_with_7(data, tmp_path, call, poison):
     poison(3, 12)
     diverged = call(*train_arguments(data, tmp_path / "run", 40, *ROLLBACK))
-    assert diverged.code == 7
-    assert "no checkpoint is from before" in diverged.err and "shorter --save-every" in diverged.err
+    assert_refused(diverged, 7, "no checkpoint is from before", "--save-every")
 
 
 def test_a_run_with_an_optimizers_state_goes_on_from_a_checkpoint_of_skipped_updates_alone(

@@ -10,6 +10,7 @@ import pytest
 from conftest import small_model
 from extras import EXTRAS, named_packages
 from msgspec import structs
+from refusals import assert_refused
 
 from nmt import registry
 from nmt.cli.translate import TranslateOptions
@@ -607,7 +608,7 @@ def test_a_damaged_or_hostile_document_is_an_error_and_writes_nothing(format, co
     path, output = tmp_path / "document", tmp_path / "output"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     result = call("translate", "--model", tmp_path / "none", "--format", format, "--input", path, "--output", output)
-    assert result.code == code and message in result.err and str(path) in result.err
+    assert_refused(result, code, message, str(path))
     assert not output.exists()
 
 
@@ -655,8 +656,7 @@ def test_a_missing_package_is_named_with_what_to_install(format, module, tmp_pat
     ],
 )
 def test_options_that_do_not_go_with_a_document_are_refused(flags, message, call):
-    result = call("translate", "--model=none", *flags)
-    assert result.code == 2 and message in result.err
+    assert_refused(call("translate", "--model=none", *flags), 2, message)
 
 
 @pytest.fixture(scope="module")
@@ -704,8 +704,7 @@ def test_ranks_translate_a_document_alike(model, tmp_path, call):
 )
 def test_options_that_no_document_has_are_refused(flags, message, model, tmp_path, call):
     (tmp_path / "a.po").write_text('msgid "ban"\nmsgstr ""\n')
-    result = call("translate", "--model", model, tmp_path / "a.po", *flags)
-    assert result.code == 2 and message in result.err
+    assert_refused(call("translate", "--model", model, tmp_path / "a.po", *flags), 2, message)
 
 
 def test_a_document_whose_output_cannot_be_written_is_not_translated(model, tmp_path, call):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import random_models
 from conftest import NMT, WORDS, small_disk, small_model, wait_for
+from forks import forked_nmt
 from random_models import make_model
 
 import nmt.extensions.ctranslate2.cached as cached_module
@@ -73,7 +74,7 @@ def model(tmp_path_factory):
     folder = make_model(tmp_path_factory.mktemp("engines") / "model", norm_position="pre", tie="none")
     line = tmp_path_factory.mktemp("line") / "line"
     line.write_text("ban\n")
-    command = [*NMT, "translate", "--engine=ctranslate2", "--model", folder, "--input", line]
+    command = [forked_nmt(), "translate", "--engine=ctranslate2", "--model", folder, "--input", line]
     assert subprocess.run(command, capture_output=True).returncode == 0
     return folder
 
@@ -368,7 +369,7 @@ def test_a_full_disk_leaves_the_work_to_our_own_engine(nmt, model, tmp_path):
 
 
 def test_two_processes_that_export_at_once_and_one_that_is_killed(copied, translate, tmp_path):
-    command = [*NMT, "translate", "--engine=ctranslate2", "--model", str(copied), "--quiet"]
+    command = [forked_nmt(), "translate", "--engine=ctranslate2", "--model", str(copied), "--quiet"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     killed = subprocess.Popen(command, **pipes)
     wait_for(lambda: [*(tmp_path / "caches").glob("nmt/.*.partial")], killed, 60)
@@ -389,10 +390,9 @@ def test_a_signal_ends_a_long_search(model):
     process.stdin.write((" ".join(WORDS) + "\n").encode() * 400)
     process.stdin.flush()
     assert process.stdout.readline().endswith(b"\n")
-    began = time.monotonic()
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM and time.monotonic() - began < 10
+    rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM and rest.count(b"\n") < 399
 
 
 # A folder for CTranslate2 as the model
@@ -443,7 +443,7 @@ def test_without_a_folder_for_the_export_our_own_engine_translates(tmp_path):
     pytest.importorskip("ctranslate2")
     model = make_model(tmp_path / "model")
     environment = {**os.environ, "XDG_CACHE_HOME": "/proc/none"}
-    command = [*NMT, "translate", "--model", model, "--quiet"]
+    command = [forked_nmt(), "translate", "--model", model, "--quiet"]
     done = [
         subprocess.run([*command, f"--engine={engine}"], input=b"ban kit\n", capture_output=True, env=environment)
         for engine in ("auto", "own", "ctranslate2")

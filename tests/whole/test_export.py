@@ -15,6 +15,7 @@ import torch
 from conftest import WORDS
 from extras import EXTRAS, named_packages
 from random_models import make_model
+from refusals import assert_refused
 
 import nmt.extensions.ctranslate2.export
 from nmt import registry
@@ -240,15 +241,15 @@ WRONG = [
 def test_whatever_is_wrong_with_an_export_is_found_out_and_nothing_is_left(spoil, model, export, tmp_path, monkeypatch):
     alter(monkeypatch, spoil)
     refused = export(model)
-    assert refused.code == 4 and refused.out == "" and refused.err.count("\n") == 1
-    assert "CTranslate2's log-probabilities differ by" in refused.err
+    assert_refused(refused, 4, "CTranslate2's log-probabilities differ by")
+    assert refused.out == "" and refused.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_export_of_fewer_bits_that_gives_nan_is_refused(model, export, tmp_path, monkeypatch):
     alter(monkeypatch, forget_a_vector)
-    refused = export(model, "--quantization=bfloat16")
-    assert refused.code == 4 and "differ by nan nats" in refused.err and list(tmp_path.iterdir()) == []
+    assert_refused(export(model, "--quantization=bfloat16"), 4, "differ by nan nats")
+    assert list(tmp_path.iterdir()) == []
 
 
 def prefer_odd_ids(spec):
@@ -350,8 +351,7 @@ def test_what_is_asked_wrongly_or_is_not_there_is_told_with_its_code(model, expo
 
 
 def test_a_model_is_not_replaced_by_its_export(export, tmp_path):
-    refused = export(make_model(tmp_path / "out"), "--overwrite")
-    assert refused.code == 2 and "must be that of kind ctranslate2" in refused.err
+    assert_refused(export(make_model(tmp_path / "out"), "--overwrite"), 2, "must be that of kind ctranslate2")
     assert (tmp_path / "out/model.safetensors").exists()
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from conftest import train_arguments, write_corpus
+from refusals import assert_refused
 from safetensors.torch import load_file
 
 from nmt.artefact import Artefact
@@ -95,16 +96,14 @@ def test_what_cannot_be_extended_is_refused_and_says_what_to_do(trained, data, n
         (3, vocabulary, f"--extend-with={tmp_path / 'words'}", "words:1: 'one word' cannot be an entry"),
         (3, vocabulary, f"--extend-with={tmp_path / 'blanks'}", "blanks:2: ' a' cannot be an entry"),
     ]:
-        refused = call(*prepare(new_text, *given, output))
-        assert refused.code == code and message in refused.err, refused.err
+        assert_refused(call(*prepare(new_text, *given, output)), code, message)
         assert not (tmp_path / "data").exists()
     valid = ["prepare", "--source-lang=en", "--target-lang=de", f"--valid={new_text / 'new'}", vocabulary, output]
     assert "--extend 8 learns from training text" in call(*valid, "--extend=8").err
 
     assert call(*prepare(new_text, vocabulary, "--extend=8", output)).code == 0
     run = train_arguments(tmp_path / "data", tmp_path / "run", 10, f"--init-from={trained}")
-    refused = call(*run, "--init-state=optimizer")
-    assert refused.code == 2 and "has new entries, without a state" in refused.err
+    assert_refused(call(*run, "--init-state=optimizer"), 2, "has new entries, without a state")
     assert call(*run).code == 0
     smaller = call(*train_arguments(data, tmp_path / "other", 10, f"--init-from={tmp_path / 'run'}"))
-    assert smaller.code == 4 and "--extend adds entries" in smaller.err
+    assert_refused(smaller, 4, "--extend")

@@ -10,6 +10,7 @@ import signal
 import pytest
 import torch
 from conftest import records_of, reseal, train_arguments, write_corpus
+from refusals import assert_refused
 from safetensors.numpy import load_file
 
 from nmt.batch import dummy_batch
@@ -48,8 +49,7 @@ def test_a_run_goes_on_bit_for_bit_without_the_model_that_it_began_from(data, mo
     assert call(*train_arguments(data, whole, 20, *given)).code == 0
     assert call(*train_arguments(data, cut, 10, *given)).code == 0
     shutil.rmtree(model)
-    refused = call(*train_arguments(data, cut, 20))
-    assert refused.code == 2 and f"init_from: {model} -> None" in refused.err
+    assert_refused(call(*train_arguments(data, cut, 20)), 2, f"init_from: {model} -> None")
     written_otherwise = f"--init-from={model.parent / 'cut' / '..' / model.name}/"
     assert call(*train_arguments(data, cut, 10, written_otherwise, "--valid-every=10u")).code == 0
     assert call("train", "--config", cut / "settings.toml", "--max-updates=20", "--quiet").code == 0
@@ -59,12 +59,12 @@ def test_a_run_goes_on_bit_for_bit_without_the_model_that_it_began_from(data, mo
 
 def test_another_architecture_is_4_and_the_differences_are_listed(data, model, tmp_path, call):
     refused = call(*train_arguments(data, tmp_path / "run", 1, f"--init-from={model}", "--d-ff=128", "--heads=4"))
-    assert refused.code == 4 and "(d_ff: 64 -> 128; heads: 2 -> 4; give the same" in refused.err
+    assert_refused(refused, 4, "(d_ff: 64 -> 128; heads: 2 -> 4; give the same")
     assert not (tmp_path / "run").exists()
     own = ("--model=language-model", "--layers=1", "--heads=2", "--d-model=32", "--d-ff=64", "--valid-metrics=none")
     paths = (f"--data={data}", f"--output={tmp_path / 'run'}", f"--init-from={model}")
     other = call("train", *paths, *own, "--max-updates=1", "--threads=1", "--quiet")
-    assert other.code == 4 and "model: transformer -> language-model" in other.err
+    assert_refused(other, 4, "model: transformer -> language-model")
     assert not (tmp_path / "run/checkpoints/update-1").exists()
 
 
@@ -74,7 +74,7 @@ def test_another_vocabulary_is_4_and_prepared_with_the_models_own_it_is_taken(da
     assert call(*prepare, "--subword=bpe", "--vocab-size=60", f"--output={tmp_path / 'other'}").code == 0
     arguments = [f"--init-from={model}", *STILL, "--valid-metrics=none"]
     refused = call(*train_arguments(tmp_path / "other", tmp_path / "run", 1, *arguments))
-    assert refused.code == 4 and f"nmt prepare --vocabulary {model}" in refused.err
+    assert_refused(refused, 4, model, "--vocabulary")
     assert call(*prepare, f"--vocabulary={model}", f"--output={tmp_path / 'same'}").code == 0
     taken = call(*train_arguments(tmp_path / "same", tmp_path / "run", 1, *arguments))
     assert taken.code == 0, taken.err
@@ -195,12 +195,10 @@ def test_a_state_that_is_not_there_or_does_not_fit_is_2_and_says_what_to_do(data
         (data, "--init-state=all", "--init-state needs --init-from"),
         (data, given, "--init-state=schedule", "--max-updates=40", "where this run ends: --max-updates 40 is reached"),
     ]:
-        refused = call(*train_arguments(of_data, tmp_path / "run", 50, *more))
-        assert refused.code == 2 and message in refused.err, refused.err
+        assert_refused(call(*train_arguments(of_data, tmp_path / "run", 50, *more)), 2, message)
     assert call(*train_arguments(data, tmp_path / "sgd", 10, "--optimizer=sgd")).code == 0
     more = "--optimizer=sgd", "--momentum=0.9", f"--init-from={tmp_path / 'sgd'}", "--init-state=optimizer"
-    refused = call(*train_arguments(data, tmp_path / "run", 50, *more))
-    assert refused.code == 2 and "(momentum: 0.0 -> 0.9; give the same" in refused.err, refused.err
+    assert_refused(call(*train_arguments(data, tmp_path / "run", 50, *more)), 2, "(momentum: 0.0 -> 0.9; give the same")
     taken = call(*train_arguments(tmp_path / "other", tmp_path / "run", 45, given, "--init-state=schedule"))
     assert taken.code == 0, taken.err
 
@@ -243,7 +241,7 @@ def test_a_state_that_is_none_of_the_schedule_is_4_with_its_file(data, tmp_path,
     for output, begin, falls in ((first, (), "many"), (first, (), -100_000), (tmp_path / "run", given, "many")):
         reseal(checkpoint, "training.json", json.dumps({**state, "schedule": {"falls": falls}}).encode())
         refused = call(*train_arguments(data, output, 20, *plateau, *begin))
-        assert refused.code == 4 and f"{checkpoint}/training.json: not a state of this schedule" in refused.err
+        assert_refused(refused, 4, f"{checkpoint}/training.json: not a state of this schedule")
 
 
 DEEPER = {
@@ -309,14 +307,12 @@ def test_what_cannot_be_deepened_is_refused_with_what_to_do(data, model, tmp_pat
         (2, "--encoder-layers=2", "--deepen", "--init-state=all", "--deepen and --init-state cannot be combined"),
         (4, "--encoder-layers=2", "--deepen", "--d-ff=128", "d_ff: 64 -> 128; give the same"),
     ]:
-        refused = call(*train_arguments(data, tmp_path / "run", 1, f"--init-from={model}", *more))
-        assert refused.code == code and message in refused.err, refused.err
+        assert_refused(call(*train_arguments(data, tmp_path / "run", 1, f"--init-from={model}", *more)), code, message)
     pre = (*STILL, "--norm-position=pre")
     assert call(*train_arguments(data, tmp_path / "pre", 1, *pre)).code == 0
     refused = call(*train_arguments(data, tmp_path / "run", 1, *pre, "--deepen", f"--init-from={tmp_path / 'pre'}"))
-    assert refused.code == 2 and "does not have fewer layers" in refused.err
-    refused = call(*train_arguments(data, tmp_path / "run", 1, *pre, "--deepen"))
-    assert refused.code == 2 and "--deepen needs --init-from" in refused.err
+    assert_refused(refused, 2, "does not have fewer layers")
+    assert_refused(call(*train_arguments(data, tmp_path / "run", 1, *pre, "--deepen")), 2, "--deepen", "--init-from")
 
 
 def test_a_run_takes_the_options_of_the_model_and_flags_and_files_win_over_them(data, model, tmp_path, call):
@@ -341,8 +337,8 @@ def test_a_run_takes_the_options_of_the_model_and_flags_and_files_win_over_them(
     ended = call(*bare, "--quiet")  # the options are those of its own checkpoint
     assert ended.code == 0, ended.err
     shutil.rmtree(run)
-    gone = call(*bare, "--quiet")
-    assert gone.code == 4 and f"{model}: no such folder" in gone.err and not run.exists()
+    assert_refused(call(*bare, "--quiet"), 4, model)
+    assert not run.exists()
 
 
 def test_a_preset_of_another_model_leaves_the_model_as_it_is(data, model, tmp_path, call):

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from conftest import records_of, updates_of
 from extras import EXTRAS, named_packages
+from refusals import assert_refused
 
 from nmt.extensions.watch.pictures import figures
 
@@ -68,8 +69,7 @@ def test_values_are_chosen_by_name(trained, call, tmp_path):
         "Training gradient_norm (gradient_norm) by updates, to 40",
         "Learning rate (learning rate) by updates, to 40",
     ]
-    wrong = call("plot", trained, "--values", "valid_blue")
-    assert wrong.code == 2 and "did you mean 'valid_bleu'?" in wrong.err
+    assert_refused(call("plot", trained, "--values", "valid_blue"), 2, "'valid_bleu'")
 
 
 @needs_matplotlib
@@ -122,8 +122,7 @@ def test_svg_and_png_are_one_figure_of_all_charts(trained, copy, tmp_path, call)
 
 
 def test_wrong_outputs_are_refused_before_anything_is_read(tmp_path, trained, data, call, monkeypatch):
-    told = call("plot", tmp_path / "no-run", "--output", tmp_path / "curves.pdf")
-    assert told.code == 2 and ".svg, .png, .html" in told.err
+    assert_refused(call("plot", tmp_path / "no-run", "--output", tmp_path / "curves.pdf"), 2, ".svg, .png, .html")
     monkeypatch.setattr(figures, "find_spec", lambda name: None)
     told = call("plot", tmp_path / "no-run", "--output", tmp_path / "page.html")
     assert (told.code, told.out) == (2, "") and named_packages(told.err) == EXTRAS["plots"]
@@ -134,8 +133,6 @@ def test_wrong_outputs_are_refused_before_anything_is_read(tmp_path, trained, da
 
 def test_a_run_without_updates_yet_and_a_damaged_record(copy, call):
     (copy / "metrics.jsonl").write_bytes(b"")
-    told = call("plot", copy)
-    assert told.code == 2 and "no update to draw yet" in told.err
+    assert_refused(call("plot", copy), 2, "no update to draw yet")
     (copy / "metrics.jsonl").write_bytes(b"not json\n")
-    told = call("plot", copy)
-    assert told.code == 4 and "metrics.jsonl:1:" in told.err
+    assert_refused(call("plot", copy), 4, "metrics.jsonl:1")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ENVIRONMENT, TINY, records_of, train_arguments, write_corpus
+from refusals import assert_refused
 
 from nmt import registry
 from nmt.cli.main import run
@@ -184,9 +185,7 @@ def test_a_model_of_outside_parts_is_trained_and_translates(plugin, data, tmp_pa
     scored = nmt("evaluate", "--plugin", plugin, *texts, "--metrics=length", "--json")
     assert scored.returncode == 0, scored.stderr
     assert b"250" in scored.stdout and b"words:spaces" in scored.stdout
-    without = nmt("translate", "--model", run, input=b"ban kis\n")
-    assert without.returncode == 4
-    assert b"--plugin" in without.stderr
+    assert_refused(nmt("translate", "--model", run, input=b"ban kis\n"), 4, "--plugin")
 
 
 TINY_FLAGS = {
@@ -204,9 +203,7 @@ def test_outside_parts_are_listed_described_and_have_flags(plugin, nmt):
 def test_a_part_of_a_name_that_is_taken_is_refused_with_both_places(tmp_path, nmt):
     path = tmp_path / "thief.py"
     path.write_text(PLUGIN.replace('"bag"', '"transformer"'))
-    refused = nmt("list", "--plugin", path)
-    assert refused.returncode == 2
-    assert b"registered twice" in refused.stderr and b"nmt.models.transformer" in refused.stderr
+    assert_refused(nmt("list", "--plugin", path), 2, "registered twice", "nmt.models.transformer")
 
 
 @pytest.fixture
@@ -259,15 +256,14 @@ def test_the_criteria_and_the_metric_of_the_page_train(criterion, page_plugin, w
 
 def test_minimum_risk_with_one_candidate_is_refused(page_plugin, data, tmp_path, call):
     refused = call(*train_arguments(data, tmp_path / "run", 2), f"--plugin={page_plugin}", "--criterion=minimum-risk")
-    assert refused.code == 2 and "--criterion.decoder.n-best 4" in refused.err
+    assert_refused(refused, 2, "--criterion.decoder.n-best")
 
 
 def test_a_plug_in_that_fails_or_is_not_there_is_a_clear_error(tmp_path, nmt):
     path = tmp_path / "broken.py"
     path.write_text("1 / 0")
     for given, told in ((path, b"could not be loaded: ZeroDivisionError"), (tmp_path / "nowhere.py", b"no such file")):
-        failed = nmt("list", "--plugin", given)
-        assert failed.returncode == 2 and told in failed.stderr
+        assert_refused(nmt("list", "--plugin", given), 2, told)
 
 
 def test_an_installed_plug_in_is_found_by_its_entry_point(tmp_path, nmt):
@@ -414,7 +410,7 @@ def test_a_package_that_is_laid_out_as_an_extension_and_installed_by_pip_is_one(
     assert float(mean[0]) == pytest.approx(sum(map(float, each)) / 2, abs=1e-5)
 
 
-def test_files_beside_parts_and_files_of_several_parts_are_understood(tmp_path, nmt):
+def test_files_beside_parts_and_files_of_several_parts_are_understood(tmp_path, new_nmt):
     package = tmp_path / "nmt"
     shutil.copytree(Path(registry.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "schedules" / "helper.py").write_text("raise RuntimeError('not a part')\n")
@@ -423,23 +419,23 @@ def test_files_beside_parts_and_files_of_several_parts_are_understood(tmp_path, 
     options = "@options_class\nclass NoOptions:\n    pass\n"
     (package / "schedules" / "pair.py").write_text(imports + options + part.format("First") + part.format("Second"))
     path = {"PYTHONPATH": str(tmp_path)}
-    listed = nmt("list", "schedule", env=path, cwd=tmp_path)
+    listed = new_nmt("list", "schedule", env=path, cwd=tmp_path)
     assert listed.returncode == 0, listed.stderr
     rows = dict(line.split(maxsplit=1) for line in listed.stdout.decode().splitlines()[1:])
     assert rows["First"] == "The First schedule." and rows["Second"] == "The Second schedule."
     assert "noam" in rows and not {"helper", "base", "pair"} & set(rows)
-    described = nmt("describe", "schedule", "Second", env=path, cwd=tmp_path)
+    described = new_nmt("describe", "schedule", "Second", env=path, cwd=tmp_path)
     assert b"(nmt.schedules.pair)" in described.stdout, described.stderr
 
 
-def test_the_command_of_the_development_page_works_as_it_is_printed(trained, tmp_path, nmt):
+def test_the_command_of_the_development_page_works_as_it_is_printed(trained, tmp_path, new_nmt):
     text = (PAGE.parent / "development.md").read_text()
     package = tmp_path / "nmt"
     shutil.copytree(Path(registry.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "cli" / "pieces.py").write_text(re.findall(r"```python\n(.*?)```", text, re.S)[0])
-    listed = nmt("--help", env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path).stdout.decode()
+    listed = new_nmt("--help", env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path).stdout.decode()
     assert re.search(r"pieces +Print the target tokens of a model", listed)
-    shown = nmt("pieces", trained, "--limit", "4", env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
+    shown = new_nmt("pieces", trained, "--limit", "4", env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.split() == [b"<pad>", b"<s>", b"</s>", b"<unk>"]
 
@@ -457,8 +453,7 @@ def test_the_whole_settings_files_of_the_page_are_read(page_plugin, tmp_path, ca
 @pytest.mark.parametrize("how", ["sys.exit(0)", "raise SystemExit('bye')", "sys.exit(3)"])
 def test_a_plugin_that_exits_when_it_is_imported_is_2(how, call, tmp_path):
     (tmp_path / "leaves.py").write_text(f"import sys\n{how}\n")
-    refused = call("list", "model", f"--plugin={tmp_path / 'leaves.py'}")
-    assert refused.code == 2 and "leaves.py could not be loaded: SystemExit" in refused.err
+    assert_refused(call("list", "model", f"--plugin={tmp_path / 'leaves.py'}"), 2, "leaves.py")
 
 
 def test_a_plugin_that_exits_in_the_middle_is_2_and_named_with_its_line(call, data, tmp_path):
@@ -475,15 +470,13 @@ class Leaves(CrossEntropy):
         sys.exit(0)
 ''')
     more = ["--criterion=leaves", f"--plugin={tmp_path / 'leaves.py'}"]
-    refused = call(*train_arguments(data, tmp_path / "run", 2, *more))
-    assert refused.code == 2 and "leaves.py:11 ended the command" in refused.err
+    assert_refused(call(*train_arguments(data, tmp_path / "run", 2, *more)), 2, "leaves.py:11")
 
 
 @pytest.mark.parametrize("command", [["list", "model"], ["list", "model", "--json"]])
 def test_a_plugin_that_closes_stdout_is_2(command, nmt, tmp_path):
     (tmp_path / "closes.py").write_text("import sys\nsys.stdout.close()\n")
-    refused = nmt(*command, f"--plugin={tmp_path / 'closes.py'}")
-    assert refused.returncode == 2 and b"plug-in has closed stdout" in refused.stderr
+    assert_refused(nmt(*command, f"--plugin={tmp_path / 'closes.py'}"), 2, "plug-in has closed stdout")
 
 
 def test_a_plugin_whose_model_needs_real_tensors_is_trained(call, data, tmp_path):

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from refusals import assert_refused
 
 from nmt.cli.main import run
 
@@ -61,17 +62,16 @@ def test_what_8_bits_cannot_do_is_refused(trained, int8, call, tmp_path):
         ),
         (["export", "--format=int8", "--model", int8, f"--output={int8}", "--overwrite"], "is the model to export"),
     ):
-        refused = call(*words)
-        assert refused.code == 2 and told in refused.err
+        assert_refused(call(*words), 2, told)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-def test_compiled_steps_translate_alike_however_long_and_how_many_the_lines_are(trained, nmt, tmp_path):
+def test_compiled_steps_translate_alike_however_long_and_how_many_the_lines_are(trained, new_nmt, tmp_path):
     (tmp_path / "source").write_bytes(TEXT)
     asked = "translate", f"--model={trained}", f"--input={tmp_path / 'source'}", "--threads=1", "--json", "--quiet"
-    plain = nmt(*asked)
-    done = nmt(*asked, "--compile", env={"PYTHONWARNINGS": "default", "TORCH_LOGS": "graph_breaks,graph_code"})
+    plain = new_nmt(*asked)
+    done = new_nmt(*asked, "--compile", env={"PYTHONWARNINGS": "default", "TORCH_LOGS": "graph_breaks,graph_code"})
     assert (plain.returncode, done.returncode) == (0, 0), done.stderr
     assert b"TRACED GRAPH" in done.stderr and b"Graph break" not in done.stderr
     for compiled, written in zip(done.stdout.splitlines(), plain.stdout.splitlines(), strict=True):

@@ -557,7 +557,7 @@ def outside_loopback(pids: list[int]) -> list[str]:
 def test_a_checkpoint_of_several_ranks_goes_on_over_one(alone, data, tmp_path):
     output = tmp_path / "run"
     assert ended(start(train_arguments(data, output, 10, *DRY)))[0] == 0
-    assert subprocess.run([*NMT, *train_arguments(data, output, 20, *DRY)], env=ENVIRONMENT).returncode == 0
+    assert subprocess.run([forked_nmt(), *train_arguments(data, output, 20, *DRY)], env=ENVIRONMENT).returncode == 0
     assert losses(output) == pytest.approx(losses(alone), rel=1e-5)
 
 

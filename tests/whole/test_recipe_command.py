@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from pages import ROOT
+from refusals import assert_refused
 
 from nmt import installation
 
@@ -65,8 +66,8 @@ def test_a_folder_is_replaced_only_if_a_recipe_was_written_to_it_and_only_when_a
     changed.write_text("max_updates = 1\n")
     (output / "runs").mkdir()
     (output / "runs" / "kept").write_text("a result")
-    refused = call("recipes", "toy", "--output", output)
-    assert refused.code == 2 and str(output) in refused.err and changed.read_text() == "max_updates = 1\n"
+    assert_refused(call("recipes", "toy", "--output", output), 2, str(output))
+    assert changed.read_text() == "max_updates = 1\n"
     assert call("recipes", "toy", "--output", output, "--overwrite").code == 0
     assert changed.read_bytes() == (RECIPES / "toy" / "settings.toml").read_bytes()
     assert (output / "runs" / "kept").read_text() == "a result"
@@ -92,11 +93,9 @@ def test_what_is_asked_wrongly_is_told(words, named, call, tmp_path, monkeypatch
 def test_a_recipe_that_cannot_be_written_or_read_is_told_with_its_place(call, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     assert call("recipes", "toy", "--output", tmp_path / "file").code == 2
-    refused = call("recipes", "toy", "--output", tmp_path / "file" / "in")
-    assert refused.code == 5 and str(tmp_path / "file") in refused.err
+    assert_refused(call("recipes", "toy", "--output", tmp_path / "file" / "in"), 5, str(tmp_path / "file"))
     monkeypatch.setattr(installation, "_PACKAGE", tmp_path / "nmt")
-    absent = call("recipes")
-    assert absent.code == 5 and str(tmp_path / "nmt" / "recipes") in absent.err
+    assert_refused(call("recipes"), 5, str(tmp_path / "nmt" / "recipes"))
 
 
 def test_a_written_recipe_is_as_readable_as_its_reader_wants(call, tmp_path):

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from conftest import train_arguments, write_corpus
+from refusals import assert_refused
 
 from nmt.checkpoint import load_model
 from nmt.cli.main import run
@@ -114,13 +115,12 @@ def test_a_model_from_right_to_left_takes_no_prefix_and_no_texts_to_avoid(models
     source = tmp_path / "source"
     source.write_text("ban ||| BAN\n" if form == "prefix" else '{"text": "ban", "avoid": ["BAN"]}\n')
     result = call("translate", f"--model={models / 'right-to-left'}", f"--input={source}", f"--input-form={form}")
-    assert result.code == 5
-    assert "source:1: not translated: the model writes from right to left" in result.err
+    assert_refused(result, 5, "source:1")
     (tmp_path / "avoid").write_text("BAN\n")
     result = call(
         "translate", f"--model={models / 'right-to-left'}", f"--input={source}", f"--avoid={tmp_path / 'avoid'}"
     )
-    assert result.code == 2 and "--avoid: the model writes from right to left" in result.err
+    assert_refused(result, 2, "--avoid")
 
 
 JUDGES = {"right-to-left": "forward", "language-model": "forward", "channel": "backward"}
@@ -226,5 +226,4 @@ def test_a_language_model_is_refused_as_a_translator(data, tmp_path, call):
     result = call(
         "train", f"--data={data}", f"--output={tmp_path / 'run'}", *LANGUAGE_MODEL[1:], "--model=language-model"
     )
-    assert result.code == 2
-    assert "language-model translates nothing (give --valid-metrics none)" in result.err
+    assert_refused(result, 2, "--valid-metrics")

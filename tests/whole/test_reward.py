@@ -4,6 +4,7 @@ import json
 
 import pytest
 from conftest import train_arguments
+from refusals import assert_refused
 
 REWARD = ("--criterion=reward", "--criterion.decoder.n-best=4", "--criterion.decoder.max-len-b=2", "--no-valid-bleu")
 
@@ -11,8 +12,7 @@ REWARD = ("--criterion=reward", "--criterion.decoder.n-best=4", "--criterion.dec
 def test_a_run_by_reward_begins_with_a_trained_model_or_not_at_all(data, trained, tmp_path, call):
     for more in ([], ["--dry-run"]):
         refused = call(*train_arguments(data, tmp_path / "run", 2, *REWARD, *more))
-        assert refused.code == 2 and "--criterion reward: needs a trained model" in refused.err
-        assert "(give --init-from MODEL)" in refused.err
+        assert_refused(refused, 2, "--criterion", "--init-from", "MODEL")
     assert not list(tmp_path.glob("run/checkpoints/*"))
     dry = call(*train_arguments(data, tmp_path / "run", 2, *REWARD, f"--init-from={trained}", "--dry-run", "--json"))
     assert dry.code == 0 and dry.json["first"] == 1
@@ -37,10 +37,8 @@ def test_a_reward_by_options_and_what_does_not_belong_together_is_refused(data, 
     def run(*more):
         return call(*train_arguments(data, tmp_path / "run", 1, *REWARD, f"--init-from={trained}", *more))
 
-    refused = run("--with-reference")
-    assert refused.code == 2 and "--objective risk" in refused.err
-    refused = run("--reward=bleu", "--reward.tokenize=14a")
-    assert refused.code == 2 and "unknown tokenizer of BLEU '14a'" in refused.err
+    assert_refused(run("--with-reference"), 2, "--objective")
+    assert_refused(run("--reward=bleu", "--reward.tokenize=14a"), 2, "BLEU", "'14a'")
     taken = run(
         "--reward=chrf", "--reward.lowercase", "--likelihood-weight=0.3", "--objective=risk", "--with-reference"
     )

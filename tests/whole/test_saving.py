@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import small_disk, train_arguments
+from refusals import assert_refused
 from safetensors.torch import load_file, save
 
 from nmt.artefact import MANIFEST, new_folder
@@ -113,7 +114,7 @@ def test_a_run_that_was_moved_is_told_and_no_other_takes_its_name(data, tmp_path
 
     monkeypatch.setattr(saving, "_write", write)
     done = call(*train_arguments(data, tmp_path / "run", 100))
-    assert done.code == 5 and f"{tmp_path}/run/checkpoints: was moved or removed while the run goes on" in done.err
+    assert_refused(done, 5, f"{tmp_path}/run/checkpoints: was moved or removed while the run goes on")
     assert not (tmp_path / "run/checkpoints").exists()
     monkeypatch.undo()
     call(*train_arguments(data, tmp_path / "whole", 30))
@@ -198,8 +199,7 @@ def test_a_damaged_development_set_is_found_at_the_start(data, tmp_path, call):
     copy = tmp_path / "data"
     shutil.copytree(data, copy)
     flipped(next(copy.glob("valid*.target.bin")))
-    refused = call(*train_arguments(copy, tmp_path / "run", 40, *PLAIN))
-    assert refused.code == 4 and "target.bin: damaged" in refused.err
+    assert_refused(call(*train_arguments(copy, tmp_path / "run", 40, *PLAIN)), 4, "target.bin")
     assert not (tmp_path / "run").exists()
 
 
@@ -210,7 +210,7 @@ def test_an_error_of_a_validation_keeps_the_updates_before_it(data, tmp_path, ca
     with monkeypatch.context() as patch:
         patch.setattr("nmt.train.validating.validate", fail)
         failed = call(*train_arguments(data, tmp_path / "run", 40, "--save-every=1000u", "--valid-every=15u"))
-        assert failed.code == 5 and "valid.source.bin" in failed.err
+        assert_refused(failed, 5, "valid.source.bin")
     assert [update_of(path) for path in Checkpoints(tmp_path / "run").all()] == [15]
     assert call(*train_arguments(data, tmp_path / "run", 40, "--save-every=1000u", "--valid-every=15u")).code == 0
     assert call(*train_arguments(data, tmp_path / "plain", 40, "--save-every=1000u", "--valid-every=15u")).code == 0
@@ -227,8 +227,7 @@ def test_a_pair_that_does_not_fit_is_named(data, tmp_path, call, monkeypatch):
 
     monkeypatch.setattr(update.Updater, "_backward", without_memory)
     failed = call(*train_arguments(data, tmp_path / "run", 40, *PLAIN))
-    assert failed.code == 5
-    assert "which is a single pair, of " in failed.err and " source tokens: '" in failed.err
+    assert_refused(failed, 5, "which is a single pair, of ", " source tokens: '")
     words = failed.err.split("source tokens: '")[1].split("'")[0].split()
     assert words and all(word.isalpha() or word.isdigit() for word in words)
 
@@ -252,9 +251,7 @@ def test_weights_that_are_not_finite_are_named_with_file_and_tensor(not_finite, 
         [*train_arguments(data, tmp_path / "run", 40), f"--init-from={not_finite}"],
     ]
     for arguments in asked:
-        refused = call(*arguments)
-        assert refused.code == 4, refused.err
-        assert f"model.safetensors: '{name}' has values that are not finite" in refused.err
+        assert_refused(call(*arguments), 4, name, "model.safetensors")
     assert not (tmp_path / "mean").exists()
 
 
@@ -268,7 +265,7 @@ def test_averaging_names_the_tensor_whose_shape_differs(trained, tmp_path, call)
         (folder / MANIFEST).unlink()
         (folder / "model.safetensors").write_bytes(save(weights))
     refused = call("average", "--checkpoint", first, tmp_path / "other", "--output", tmp_path / "mean")
-    assert refused.code == 4 and f"other/model.safetensors: '{name}' is (" in refused.err, refused.err
+    assert_refused(refused, 4, name, "other/model.safetensors")
 
 
 def test_averaging_chooses_again_when_the_run_deletes_a_checkpoint_meanwhile(trained, tmp_path, call, monkeypatch):

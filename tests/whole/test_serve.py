@@ -16,8 +16,10 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import pytest
-from conftest import ENVIRONMENT, NMT, WORDS, reseal, small_model
+from conftest import ENVIRONMENT, WORDS, reseal, small_model
 from exchange import events_of
+from forks import forked_nmt
+from refusals import assert_refused
 from servers import Server, serving, wait_until
 from starlette.datastructures import Headers
 
@@ -82,7 +84,7 @@ def server(folder, model):
 def expected(model, folder):
     """The translation of each of LINES by `nmt translate`."""
     done = subprocess.run(
-        [*NMT, "translate", "--model", model, "--engine=own"],
+        [forked_nmt(), "translate", "--model", model, "--engine=own"],
         input="".join(f"{line}\n" for line in LINES).encode(),
         capture_output=True,
         env=ENVIRONMENT,
@@ -674,10 +676,9 @@ def test_a_model_that_cannot_be_preloaded_ends_the_server_with_its_error(model, 
 def test_what_cannot_be_served_is_told_at_once(model, nmt, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = nmt("serve", "--model", model, "--port", taken.getsockname()[1])
-    assert result.returncode == 5 and b"cannot listen there: Address already in use" in result.stderr
+    assert_refused(result, 5, "cannot listen there: Address already in use")
     assert nmt("serve", "--model", tmp_path / "none", "--port=0").returncode in (2, 4, 5)
-    result = nmt("serve", "--model", model, "--model", model, "--port=0")
-    assert result.returncode == 2 and b"another model has this name" in result.stderr
+    assert_refused(nmt("serve", "--model", model, "--model", model, "--port=0"), 2, "another model has this name")
     (tmp_path / "keys").write_text("# none\n  # at all\n")
     assert nmt("serve", "--model", model, "--port=0", "--keys", tmp_path / "keys").returncode == 2
     assert nmt("serve", "--model", model, "--port=0", "--host=nowhere.invalid").returncode == 5

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import ENVIRONMENT, TINY, reseal, updates_of
+from refusals import assert_refused
 from small_models import SMALL
 
 from nmt import registry
@@ -198,8 +199,7 @@ def test_captured_passes_train_as_others_do(model, more, gpu, on_the_cpu, data_o
 )
 def test_what_changes_with_the_data_is_not_captured(more, gpu, data, tmp_path):
     arguments = [f"--data={data}", f"--output={tmp_path / 'run'}", "--max-updates=3", "--device=cuda", "--capture"]
-    found = gpu("train", *arguments, *SETTINGS, *PERIODS, *more)
-    assert found.code == 2 and f"--capture: not for {more[0].replace('=', ' ')}" in found.err
+    assert_refused(gpu("train", *arguments, *SETTINGS, *PERIODS, *more), 2, more[0].replace("=", " "), "--capture")
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -272,7 +272,7 @@ def test_memory_that_runs_out_cuts_the_micro_batches(gpu, data, tmp_path):
     assert "tokens, found by trial" in (tmp_path / "auto/train.log").read_text()
     none = gpu("train", *arguments[:1], f"--output={tmp_path / 'none'}", *arguments[2:], *SETTINGS, *PERIODS, *more,
                memory_limit=100_000)  # fmt: skip
-    assert none.code == 5 and "out of memory" in none.err
+    assert_refused(none, 5, "out of memory")
 
 
 @pytest.fixture(scope="module")
@@ -342,8 +342,7 @@ def test_captured_steps_translate_as_others_do(search, gpu, trained, text, tmp_p
 
 
 def test_captured_steps_need_a_gpu(trained, nmt):
-    done = nmt("translate", f"--model={trained}", "--capture", input=b"ban\n")
-    assert done.returncode == 2 and b"--capture: CUDA graphs need a GPU, and this is cpu" in done.stderr
+    assert_refused(nmt("translate", f"--model={trained}", "--capture", input=b"ban\n"), 2, "--capture", "CUDA", "GPU")
 
 
 def test_scoring_on_a_gpu_is_that_of_the_cpu(gpu, data, trained, tmp_path):

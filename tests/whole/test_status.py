@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import CLIFF, ENVIRONMENT, NMT, records_of, small_disk, train_arguments, updates_of, wait_for
+from refusals import assert_refused
 
 from nmt.extensions.watch.cli.status import LATE_LINES
 from nmt.runs import Checkpoints
@@ -214,15 +215,13 @@ def test_older_runs_and_folders_that_are_no_runs(data, trained, tmp_path, call):
     assert (values["state"], values["reason"], values["update"], values["total"]) == ("unknown", None, 40, None)
     (run / "status.json").write_text('{"end": 3}')
     assert call("status", run).code == 4
-    told = call("status", data)
-    assert told.code == 2 and "is not a run" in told.err
+    assert_refused(call("status", data), 2, "is not a run")
     assert call("status", tmp_path / "nowhere").code == 2
 
 
 def test_several_runs_are_a_table_and_are_found_in_a_folder(trained, data, tmp_path, call, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    nothing = call("status")
-    assert nothing.code == 2 and "nmt status RUN" in nothing.err
+    assert_refused(call("status"), 2, "RUN")
     for name in ("one", "runs/two", "runs/three"):
         shutil.copytree(trained, name)
     shutil.copytree(data, "data")
@@ -251,5 +250,4 @@ def test_a_look_at_a_lock_does_not_hold_it(long_run, tmp_path, call, nmt, data):
     for _ in range(3):
         call("status", tmp_path / "run")
     assert long_run.poll() is None
-    second = nmt(*train_arguments(data, tmp_path / "run", 20))
-    assert second.returncode == 6 and f"pid {long_run.pid}".encode() in second.stderr
+    assert_refused(nmt(*train_arguments(data, tmp_path / "run", 20)), 6, f"pid {long_run.pid}".encode())

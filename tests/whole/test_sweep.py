@@ -11,7 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ENVIRONMENT, NMT, TINY, records_of, train_arguments, wait_for, write_corpus
+from conftest import ENVIRONMENT, TINY, records_of, train_arguments, wait_for, write_corpus
+from forks import forked_nmt
+from refusals import assert_refused
 
 from nmt.artefact import Artefact, set_fact
 from nmt.data.shards import DATA_KIND
@@ -51,7 +53,7 @@ def test_a_sweep_that_was_killed_goes_on_and_gives_what_single_trainings_give(da
     planned = call(*arguments, "--dry-run")
     assert planned.out.splitlines() == ["4 runs", *names] and not output.exists()
 
-    process = subprocess.Popen([*NMT, *arguments], env=ENVIRONMENT, stderr=subprocess.PIPE)
+    process = subprocess.Popen([forked_nmt(), *arguments], env=ENVIRONMENT, stderr=subprocess.PIPE)
     wait_for(lambda: (output / names[0] / "checkpoints/update-10/manifest.json").exists(), process, 120)
     process.kill()
     process.communicate()
@@ -88,8 +90,7 @@ def test_a_run_that_fails_is_told_and_stops_no_other(data, tmp_path, call):
     file = write_sweep(tmp_path / "sweep.toml", data, 1, f'data = ["{nowhere}", "{data}"]\nvalid_every = "1u"')
     arguments = ["sweep", file, f"--output={tmp_path / 'out'}", "--score=valid_loss"]
     failed = call(*arguments, "--json")
-    assert failed.code == 5
-    assert f"nmt train ended with code 4: {nowhere}" in failed.err and "commands.log" in failed.err
+    assert_refused(failed, 5, nowhere, "commands.log")
     good, bad = failed.json["settings"]
     assert good["values"]["data"] == str(data) and "valid_loss" in good["scores"]
     assert bad["scores"] == {} and "code 4" in bad["runs"][0]["error"]
@@ -97,8 +98,7 @@ def test_a_run_that_fails_is_told_and_stops_no_other(data, tmp_path, call):
     state = Path(good["runs"][0]["run"]) / "sweep.json"
     content = state.read_bytes()
     state.write_text('{"done": 3}')
-    refused = call(*arguments)
-    assert refused.code == 4 and "sweep.json: not the state of a sweep" in refused.err
+    assert_refused(call(*arguments), 4, "sweep.json")
     state.write_bytes(content)
     mended = call(*arguments)
     assert mended.code == 0 and "failed" not in mended.out + mended.err
@@ -129,7 +129,7 @@ def test_a_signal_ends_the_sweep_and_its_trainings(data, tmp_path):
     file = write_sweep(tmp_path / "sweep.toml", data, 100_000, "lr = [0.005, 0.02]")
     output = tmp_path / "out"
     process = subprocess.Popen(
-        [*NMT, "sweep", str(file), f"--output={output}"],
+        [forked_nmt(), "sweep", str(file), f"--output={output}"],
         env=ENVIRONMENT,
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -195,10 +195,9 @@ def test_options_of_the_metrics_reach_them(trained, tmp_path, texts, call, monke
         assert row["scores"]["comet"]["mean"] == pytest.approx(statistics.fmean(lengths))
         assert "tok:char" in (folder / "scores.json").read_text()
     for command in ("report", "plot"):
-        refused = call(command, output)
-        assert refused.code == 2 and "is a sweep (the same `nmt sweep` prints its table" in refused.err
+        assert_refused(call(command, output), 2, "`nmt sweep`")
     refused = call("sweep", file, f"--output={output}", *texts, "--metrics=comet", "--dry-run")
-    assert refused.code == 2 and "give --comet-model" in refused.err
+    assert_refused(refused, 2, "--comet-model")
 
 
 def test_texts_that_have_grown_are_translated_and_scored_again(trained, tmp_path, texts, call):
@@ -289,37 +288,32 @@ def test_a_run_whose_data_was_prepared_again_is_not_done(data, tmp_path, call):
 def test_options_that_do_not_fit_the_file_are_refused(trained, data, tmp_path, texts, call):
     file = tmp_path / "sweep.toml"
     file.write_text(f'[translate]\nmodel = "{trained}"\nalpha = [0.0, 1.0]\n')
-    refused = call("sweep", file, f"--output={tmp_path / 'out'}")
-    assert refused.code == 2 and "has no [train], so translations are scored (give --source" in refused.err
+    assert_refused(call("sweep", file, f"--output={tmp_path / 'out'}"), 2, "--source")
     refused = call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--metrics=paper-bleu", "--dry-run")
-    assert refused.code == 2 and "metric paper-bleu: needs the target language" in refused.err
+    assert_refused(refused, 2, "metric paper-bleu: needs the target language")
     refused = call("sweep", file, f"--output={tmp_path / 'out'}", "--comet-model=m.ckpt")
-    assert refused.code == 2 and "--comet-model: belongs to --metrics of translations" in refused.err
+    assert_refused(refused, 2, "--comet-model", "--metrics")
     nowhere = f"--source={tmp_path / 'nowhere'}", f"--reference={tmp_path / 'nowhere'}"
-    refused = call("sweep", file, f"--output={tmp_path / 'out'}", *nowhere, "--dry-run")
-    assert refused.code == 2 and "nowhere: not a file" in refused.err
-    refused = call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--average=2")
-    assert refused.code == 2 and "leave --average out" in refused.err
-    refused = call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--score=belu")
-    assert refused.code == 2 and "unknown score 'belu' (did you mean 'bleu'?)" in refused.err
+    assert_refused(call("sweep", file, f"--output={tmp_path / 'out'}", *nowhere, "--dry-run"), 2, "nowhere: not a file")
+    assert_refused(call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--average=2"), 2, "--average")
+    assert_refused(call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--score=belu"), 2, "'belu'", "'bleu'")
     (tmp_path / "longer").write_text("a\n" * 1000)
     refused = call("sweep", file, f"--output={tmp_path / 'out'}", *texts, f"--reference={tmp_path / 'longer'}")
-    assert refused.code == 3 and "longer has 1,000 (line i" in refused.err
+    assert_refused(refused, 3, "longer has 1,000 (line i")
     refused = call("sweep", write_sweep(file, data, 1, ""), f"--output={tmp_path / 'out'}", "--score=bleu")
-    assert refused.code == 2 and "--score bleu: is a score of translations" in refused.err
+    assert_refused(refused, 2, "--score")
     write_corpus(tmp_path / "corpus", 20, 7)
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'corpus'}", "--subword=none"]
     assert call(*prepare, f"--output={tmp_path / 'no-dev'}", "--quiet").code == 0
     refused = call("sweep", write_sweep(file, tmp_path / "no-dev", 1, ""), f"--output={tmp_path / 'out'}")
-    assert refused.code == 2 and "has no development set for the score valid_bleu" in refused.err
+    assert_refused(refused, 2, "valid_bleu")
     refused = call("sweep", write_sweep(file, data, 1, "devices = 2"), f"--output={tmp_path / 'out'}", "--jobs=2")
-    assert refused.code == 2 and "each run has several devices" in refused.err
+    assert_refused(refused, 2, "each run has several devices")
     kept = write_sweep(file, data, 1, "keep_last = 1")
-    refused = call("sweep", kept, f"--output={tmp_path / 'out'}", *texts, "--average=3")
-    assert refused.code == 2 and "--average 3: a run keeps 1 checkpoints" in refused.err
+    assert_refused(call("sweep", kept, f"--output={tmp_path / 'out'}", *texts, "--average=3"), 2, "--average")
     assert not (tmp_path / "out").exists()
     refused = call("sweep", kept, f"--output={tmp_path / 'out'}", f"--html={tmp_path / 'missing/x.html'}")
-    assert refused.code == 5 and "missing: cannot be written" in refused.err
+    assert_refused(refused, 5, "missing: cannot be written")
     assert not list((tmp_path / "out").glob("*"))
 
 
@@ -328,7 +322,7 @@ def test_a_folder_with_other_files_is_refused_and_keeps_them(data, tmp_path, cal
     output.mkdir()
     (output / "best.toml").write_text("mine")
     refused = call("sweep", file, f"--output={output}", "--quiet")
-    assert refused.code == 2 and "has files, and is not the folder of a sweep" in refused.err
+    assert_refused(refused, 2, "has files, and is not the folder of a sweep")
     assert [path.name for path in output.iterdir()] == ["best.toml"] and (output / "best.toml").read_text() == "mine"
 
 

@@ -28,6 +28,8 @@ from conftest import (
     write_corpus,
 )
 from extras import EXTRAS, named_packages
+from forks import forked_nmt
+from refusals import assert_refused
 from safetensors.numpy import load_file
 from safetensors.torch import load, save
 
@@ -54,7 +56,7 @@ def assert_same_run(left: Path, right: Path, update: int) -> None:
 
 
 def start(arguments: list[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*NMT, *arguments], env=ENVIRONMENT, stderr=subprocess.PIPE)
+    return subprocess.Popen([forked_nmt(), *arguments], env=ENVIRONMENT, stderr=subprocess.PIPE)
 
 
 @pytest.fixture(scope="module")
@@ -205,19 +207,15 @@ def test_checkpoints_that_are_all_damaged_are_never_a_start_from_zero(data, undi
     shutil.copytree(undisturbed, output)
     for checkpoint in Checkpoints(output).all():
         (checkpoint / "training.json").write_text("{}")
-    again = call(*train_arguments(data, output, 30))
-    assert again.code == 4
-    assert "none of them whole" in again.err
+    assert_refused(call(*train_arguments(data, output, 30)), 4, "none of them whole")
 
 
 def test_a_second_run_in_the_folder_is_refused(data, tmp_path, call):
     output = tmp_path / "run"
-    first = start(train_arguments(data, output, 100_000))
+    first = subprocess.Popen([*NMT, *train_arguments(data, output, 100_000)], env=ENVIRONMENT)
     try:
         wait_for(lambda: (output / "metrics.jsonl").exists(), first, 120)
-        second = call(*train_arguments(data, output, 20))
-        assert second.code == 6
-        assert f"pid {first.pid}" in second.err
+        assert_refused(call(*train_arguments(data, output, 20)), 6, first.pid)
     finally:
         first.kill()
         first.communicate()
@@ -227,8 +225,7 @@ def test_other_mathematics_are_refused_with_old_and_new(data, undisturbed, tmp_p
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     other = call(*train_arguments(data, output, 30), "--lr=0.001", "--d-ff=128")
-    assert other.code == 2
-    assert "d_ff: 64 -> 128; lr: 0.005 -> 0.001" in other.err
+    assert_refused(other, 2, "d_ff: 64 -> 128; lr: 0.005 -> 0.001")
     assert call(*train_arguments(data, output, 22), "--max-tokens=100", "--keep-last=3").code == 0
 
 
@@ -248,8 +245,7 @@ def test_numbers_that_are_no_longer_finite_end_the_run_with_7_and_keep_the_check
     plugin = tmp_path / "cliff.py"
     plugin.write_text(CLIFF)
     diverged = call(*train_arguments(data, output, 1000), f"--plugin={plugin}", "--schedule=cliff")
-    assert diverged.code == 7, diverged.err
-    assert "10 times in a row" in diverged.err and "start again in another --output" in diverged.err
+    assert_refused(diverged, 7, "10 times in a row", "--output")
     Artefact(output / "checkpoints/update-10", "checkpoint").check()
     lines = records_of(output)
     assert lines[-1]["skipped"] == 10 and lines[-1]["loss"] is None
@@ -259,9 +255,7 @@ def test_a_full_disk_keeps_the_older_checkpoint_and_ends_with_5_when_the_last_sa
     disk = tmp_path / "disk"
     disk.mkdir()
     with small_disk(disk, 600 << 10):
-        full = nmt(*train_arguments(data, disk / "run", 40))
-        assert full.returncode == 5, full.stderr
-        assert b"free; make room" in full.stderr
+        assert_refused(nmt(*train_arguments(data, disk / "run", 40)), 5, "free; make room")
         kept = Checkpoints(disk / "run").newest_valid()
         assert kept is not None and kept.folder.name == "update-10"
 
@@ -406,8 +400,8 @@ def test_a_newest_checkpoint_without_manifest_is_told_and_kept_and_one_of_anothe
     facts = json.loads(manifest.read_text())
     for other in ({}, {"files": []}, {"kind": "state"}):  # which another format may change
         manifest.write_text(json.dumps({**facts, "format": 99, **other}))
-        again = call(*train_arguments(data, output, 30))
-        assert again.code == 4 and "update-30: has format 99" in again.err and manifest.exists()
+        assert_refused(call(*train_arguments(data, output, 30)), 4, "update-30: has format 99")
+        assert manifest.exists()
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_the_first_update(data, tmp_path, capfd):
@@ -520,7 +514,7 @@ def test_a_run_of_before_goes_on_judged_as_it_was(data, undisturbed, tmp_path, c
     after = json.loads((output / "checkpoints/update-30/training.json").read_bytes())
     assert (after["progress"]["judged_by"], after["settings"]["best_by"]) == ("bleu", "bleu")
     again = call(*train_arguments(data, output, 30, "--no-valid-bleu"))
-    assert again.code == 2 and "judged by bleu, which these settings do not compute" in again.err
+    assert_refused(again, 2, "judged by bleu, which these settings do not compute")
 
 
 def test_without_bleu_the_loss_decides(data, tmp_path, capfd):
@@ -849,10 +843,7 @@ def test_a_gpu_trains_default_sizes(call, tmp_path, monkeypatch):
 def test_default_sizes_in_a_sweep_are_refused_before_any_run(data, call, tmp_path):
     (tmp_path / "sweep.toml").write_text(f'[train]\ndata = "{data}"\ndevice = "cpu"\ndropout = [0.1, 0.2]\n')
     sweep = ["sweep", tmp_path / "sweep.toml", f"--output={tmp_path / 'out'}", "--dry-run"]
-    refused = call(*sweep)
-    assert (
-        refused.code == 2 and "--preset transformer-mini" in refused.err and str(tmp_path / "sweep.toml") in refused.err
-    )
+    assert_refused(call(*sweep), 2, "--preset", str(tmp_path / "sweep.toml"))
     with (tmp_path / "sweep.toml").open("a") as file:
         file.write('preset = "transformer-mini"\n')
     assert call(*sweep).code == 0

@@ -126,9 +126,11 @@ def test_every_command_works_from_the_wheel_in_an_empty_folder(nmt: Wheel, tmp_p
     rows = [f"{name} = {value!r}\n" for name, value in {**TINY, "data": str(data), "lr": [1.0]}.items()]
     Path("sweep.toml").write_text(f"[train]\n{''.join(rows)}")
     assert len(nmt("sweep", "sweep.toml", "--output", "sweep", "--score", "valid_ppl").splitlines()) >= 2
-    for kind, names in json.loads(nmt("list", "--json")).items():
-        for name in names:
-            assert name in nmt("describe", kind, name)
+    assert "noam" in nmt("describe", "schedule", "noam")
+    listed = json.loads(nmt("list", "--json"))
+    found = f"from nmt import registry\nfor kind, names in {listed}.items():\n    for name in names:\n"
+    presets = "registry.presets()[name] if kind == 'preset' else registry.find(kind, name)"
+    nmt.run([nmt.python, "-c", f"{found}        {presets}"])
 
     with serving(tmp_path, "--model", model, environment=ENVIRONMENT, program=[nmt.program]) as server:
         for name in ("", "page.css", "page.js"):

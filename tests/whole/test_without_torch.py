@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ENVIRONMENT, WORDS, small_model
+from conftest import ENVIRONMENT, NMT, WORDS, small_model
 from servers import serving
 
 from nmt import registry
@@ -60,9 +60,9 @@ def caches(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def without(nmt, caches) -> Callable[..., "subprocess.CompletedProcess[bytes]"]:
+def without(new_nmt, caches) -> Callable[..., "subprocess.CompletedProcess[bytes]"]:
     """`without(arguments, input=b"")` runs a command where torch is not installed."""
-    return lambda *arguments, **given: nmt(*arguments, env={**caches, **WITHOUT_TORCH}, **given)
+    return lambda *arguments, **given: new_nmt(*arguments, env={**caches, **WITHOUT_TORCH}, **given)
 
 
 def filled(flags: list[str], **paths: Path) -> list[str]:
@@ -195,7 +195,7 @@ def test_a_server_answers_what_translate_prints_and_refuses_what_needs_torch(mod
     expected = nmt("translate", "--model", export, input=f"{line}\n".encode()).stdout.decode().strip()
     variables = {**caches, **WITHOUT_TORCH}
     models = ["--preload", "--model", f"export={export}"]
-    with serving(tmp_path, *models, engine="auto", environment=variables) as server:
+    with serving(tmp_path, *models, engine="auto", environment=variables, program=NMT) as server:
         assert server.translate(text=line)["translations"][0]["translation"] == expected
         asked = [{"alignment": True}, {"n_best": 2}, {"markup": "xml"}, {"word_scores": True}]
         for fields in asked:
@@ -203,7 +203,7 @@ def test_a_server_answers_what_translate_prints_and_refuses_what_needs_torch(mod
             assert status == 400, (fields, content)
         status, content, _ = server.ask("POST", "/v1/translate", {"text": line, "repair": True})
         assert status == 200 and content["translations"][0]["translation"] == expected
-    with serving(tmp_path, "--model", model, engine="auto", environment=variables) as server:
+    with serving(tmp_path, "--model", model, engine="auto", environment=variables, program=NMT) as server:
         status, _, _ = server.ask("POST", "/v1/translate", {"text": line})
         assert status == 503 and "nmt export --format ctranslate2" in server.log.read_text()
 

@@ -16,6 +16,7 @@ import pytest
 from conftest import ENVIRONMENT, small_disk
 from forks import forked_nmt
 from mirror_server import Server
+from refusals import assert_refused
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 TINY = ["--encoder-layers=1", "--decoder-layers=1", "--d-model=16", "--d-ff=16", "--heads=2", "--batch-tokens=600"]
@@ -190,7 +191,7 @@ def test_when_the_disk_is_full_at_any_step_the_recipe_goes_on_to_the_very_same_r
             resize(size)
             full = recipe(lang, mirror, work)
             steps = [line for line in full.stderr.splitlines() if line.startswith("== after")]
-            assert full.returncode == 5 and "bytes needed" in full.stderr, full.stderr
+            assert_refused(full, 5, "bytes needed")
             assert (step in steps[-1]) if steps else (step == "fetch.py"), full.stderr
         resize(64 << 20)
         done = recipe(lang, mirror, work)
