@@ -31,7 +31,7 @@ PartClass = TypeVar("PartClass", bound=Callable[..., Any])
 FOLDERS: Final = {
     "model": "models",
     "criterion": "criteria",
-    "loss-kernel": "loss_kernels",
+    "kernel": "kernels",
     "optimizer": "optimizers",
     "schedule": "schedules",
     "decoder": "decoders",

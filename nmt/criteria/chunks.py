@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from nmt.loss_kernels.base import fastest
+from nmt.kernels.base import fastest
 
 # Logits of a chunk, of which several copies exist: they fit a CPU's cache, and fill a GPU.
 CHUNK_LOGITS: Final = {"cpu": 2**22, "cuda": 2**26}

@@ -12,7 +12,7 @@ from nmt.criteria.base import Criterion, CriterionContext, Loss
 from nmt.criteria.chunks import sums_of_logits
 from nmt.criteria.options import CrossEntropyOptions
 from nmt.errors import UserError, quoted
-from nmt.loss_kernels.base import has_kernel
+from nmt.kernels.base import has_kernel
 from nmt.models.base import Model
 from nmt.symbols import PAD
 

@@ -10,17 +10,19 @@ from scorers import random_sources
 from torch import nn
 
 from nmt import registry
-from nmt.checkpoint import check_tensors, weights_of
+from nmt.checkpoint import check_tensors, load_model, read_tensors, weights_of
 from nmt.decoders.beam import Beam
 from nmt.decoders.options import BeamOptions
 from nmt.extensions.fast.captured_steps import capture_steps
 from nmt.extensions.fast.compiled_steps import compile_steps
 from nmt.extensions.fast.nn import products
+from nmt.extensions.toolkits.model_folder import export_model
 from nmt.models.base import Vocabularies
 from nmt.models.options import TransformerOptions
 from nmt.models.transformer import Transformer
 from nmt.nn.linear import Linear
 from nmt.nn.matmul import Products, using
+from nmt.runs import WEIGHTS, find_model
 from nmt.weight_formats.base import weight_format
 
 V = 20
@@ -162,3 +164,59 @@ def test_speedups_of_one_file_compute_what_a_training_and_a_search_do(data, tmp_
     translate = ["translate", plugin, "--model", tmp_path / "plain", "--input", tmp_path / "text", "--engine=own"]
     assert call(*translate, "--batch-tokens=1").code == 0
     assert_refused(call(*translate, "--batch-tokens=1", "--count-products"), 2, "prepared for many: Counted")
+
+
+FORMAT = '''
+"""A format of weights in one file: halves of those of layers with a bias, which are doubled when they are used."""
+from nmt import UserError, register
+from nmt.nn.linear import Linear
+from nmt.options import NoOptions
+from nmt.weight_formats.base import WeightFormat
+
+
+class Halved(Linear):
+    def forward(self, states):
+        return super().forward(states) * 2
+
+    def prepared(self):
+        return self.forward
+
+
+@register("weight-format", "halved", NoOptions)
+class HalvedFormat(WeightFormat):
+    """Weights that are half as large, but not those of the embeddings."""
+
+    def check(self, device):
+        if device.type != "cpu":
+            raise UserError(f"--device {device}: such weights are for CPUs")
+
+    def convert(self, model):
+        for module in self.make_room(model):
+            module.weight.data /= 2
+            module.bias.data /= 2
+
+    def make_room(self, model):
+        layers = [module for module in model.modules() if type(module) is Linear and module.bias is not None]
+        for layer in layers:
+            layer.__class__ = Halved
+        return layers
+'''
+
+
+def test_a_format_of_weights_of_one_file_is_saved_and_translates(data, tmp_path, call):
+    (tmp_path / "halved.py").write_text(FORMAT)
+    plugin = f"--plugin={tmp_path / 'halved.py'}"
+    try:
+        assert call(*train_arguments(data, tmp_path / "run", 20)).code == 0
+        (tmp_path / "text").write_text("ban\nden\n")
+        translate = ["translate", plugin, "--input", tmp_path / "text", "--engine=own", "--model"]
+        plain = call(*translate, tmp_path / "run")
+        assert plain.code == 0
+        assert call(*translate, tmp_path / "run", "--precision=halved").out == plain.out
+        export_model(load_model(tmp_path / "run", torch.device("cpu")), tmp_path / "halved", "halved")
+        assert call(*translate, tmp_path / "halved").out == plain.out
+        assert call(*translate, tmp_path / "halved", "--precision=int8").code == 2
+        weights = [read_tensors(find_model(tmp_path / name) / WEIGHTS) for name in ("run", "halved")]
+        assert any(not weights[0][name].equal(weights[1][name]) for name in weights[0])
+    finally:
+        del registry._shelf.parts["weight-format", "halved"]

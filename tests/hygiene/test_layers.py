@@ -18,7 +18,7 @@ LAYERS = {
     "noises": 4.8, "preparations": 4.8, "data": 5, "plans": 5.1, "metrics": 5, "mixers": 5, "feed_forwards": 5, "positions": 5,
     "models": 6, "evaluations": 6,
     "filters": 6.5, "weight_formats": 6.5, "search_speedups": 6.6, "training_speedups": 6.6,
-    "checkpoint": 7, "loss_kernels": 7, "criteria": 8, "optimizers": 8, "schedules": 8, "decoders": 8,
+    "checkpoint": 7, "kernels": 7, "criteria": 8, "optimizers": 8, "schedules": 8, "decoders": 8,
     "translate": 10,
     "engines": 11, "passes": 11, "formats": 11, "scorings": 11, "viewers": 11, "report": 11, "reporters": 11.5, "previews": 11.5,
     "translators": 12, "train": 12, "starts": 13, "cli": 14, "__main__": 15,

@@ -15,6 +15,7 @@ from nmt.registry import extension_of
 CORE = [file for file in FILES if extension_of(module_of(file)) is None]
 COMMON = {  # names of components and flags that are words of the core too
     "--check-lines": "a function of the translator",
+    "--kernel": "a kind of component",
     "extension": "a part of this package",
     "gnmt": "a length penalty of beam search",
     "matmul": "the matrix products of a run, in its checkpoints",

@@ -161,4 +161,4 @@ class _ByKernel(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, scale: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, None, None, *ctx.gradients  # scale is 1, see LossKernel
+        return None, None, None, None, *ctx.gradients  # scale is 1, see Kernel

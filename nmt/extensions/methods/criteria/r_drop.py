@@ -14,7 +14,7 @@ from nmt.criteria.base import CriterionContext, Loss
 from nmt.criteria.chunks import sums_of_logits
 from nmt.criteria.cross_entropy import CrossEntropy
 from nmt.extensions.methods.criteria.options import RDropOptions
-from nmt.loss_kernels.base import has_kernel
+from nmt.kernels.base import has_kernel
 from nmt.models.base import Model
 from nmt.symbols import PAD
 

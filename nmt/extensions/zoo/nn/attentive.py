@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from nmt.extensions.zoo.nn.additive import AdditiveAttention
 from nmt.extensions.zoo.nn.lstm import LstmCell, LstmForm, LstmState, product_with
+from nmt.kernels.base import fastest, has_kernel
 from nmt.nn.linear import Linear
 
 
@@ -43,6 +44,14 @@ class AttentiveLstm(nn.Module):
         gates: (T, B, 4 H) `inputs` of the tokens; keys, values: of the memory; mask: (B, S), False at padding
         returns: the outputs (T, B, R), and the attention weights (B, T, S)
         """
+        states: tuple[Tensor, Tensor] = fastest(self.all_steps, gates)(gates, keys, values, mask, clip)
+        return states
+
+    @has_kernel("attentive-lstm")
+    def all_steps(
+        self, gates: Tensor, keys: Tensor, values: Tensor, mask: Tensor, clip: float
+    ) -> tuple[Tensor, Tensor]:
+        """See `forward`."""
         query = product_with(self.attention.query, keys.dtype)
         of_cell, state = self.cell.weights(gates.dtype), self.cell.initial(gates.shape[1], gates)
         outputs, weights = [], []

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from nmt.kernels.base import fastest, has_kernel
 from nmt.nn.linear import Linear, Projection
 from nmt.nn.matmul import product
 
@@ -63,6 +64,12 @@ class LstmCell(nn.Module):
 
         clip: greatest size of a number of the cell; reverse: from the last position to the first
         """
+        outputs: Tensor = fastest(self.all_steps, gates)(gates, clip, reverse)
+        return outputs
+
+    @has_kernel("lstm")
+    def all_steps(self, gates: Tensor, clip: float, reverse: bool) -> Tensor:
+        """See `forward`."""
         weights, state, outputs = self.weights(gates.dtype), self.initial(gates.shape[1], gates), []
         with torch.autocast(gates.device.type, enabled=False):
             for own in reversed(gates.unbind(0)) if reverse else gates.unbind(0):

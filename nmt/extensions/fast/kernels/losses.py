@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nmt import register
-from nmt.loss_kernels.base import LossKernel
+from nmt.kernels.base import Kernel
 from nmt.options import NoOptions
 from nmt.symbols import PAD
 
@@ -18,18 +18,18 @@ def triton_fits(features: Tensor) -> bool:
     return features.is_cuda and type(features) is Tensor and find_spec("triton") is not None
 
 
-@register("loss-kernel", "cross-entropy", NoOptions)
-class FastCrossEntropy(LossKernel):
+@register("kernel", "cross-entropy", NoOptions)
+class FastCrossEntropy(Kernel):
     """Cross entropy with label smoothing in fewer passes over the logits, with at most two copies of them."""
 
-    def fits(self, features: Tensor) -> bool:
-        """See LossKernel."""
-        return not features.is_cuda or triton_fits(features)
+    def fits(self, owner: Any, inputs: Tensor) -> bool:
+        """See Kernel."""
+        return not inputs.is_cuda or triton_fits(inputs)
 
-    def sums(self, criterion: Any, *tensors: Tensor) -> Sequence[Tensor]:
-        """See LossKernel. tensors: logits (n, V), targets and factors (n,)"""
-        logits, targets, factors = tensors
-        weights = (*criterion.weights(logits.shape[1]), criterion.options.z_loss)
+    def compute(self, owner: Any, *given: Tensor) -> Sequence[Tensor]:
+        """See Kernel. given: logits (n, V), targets and factors (n,)"""
+        logits, targets, factors = given
+        weights = (*owner.weights(logits.shape[1]), owner.options.z_loss)
         if not logits.is_cuda:
             sums: Sequence[Tensor] = _CrossEntropyInPlace.apply(logits, targets, factors, *weights)  # type: ignore[no-untyped-call]
             return sums
@@ -61,21 +61,21 @@ class _CrossEntropyInPlace(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, scale: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.gradient, None, None, None, None, None  # scale is 1, see LossKernel
+        return ctx.gradient, None, None, None, None, None  # scale is 1, see Kernel
 
 
-@register("loss-kernel", "r-drop", NoOptions)
-class FastRDrop(LossKernel):
+@register("kernel", "r-drop", NoOptions)
+class FastRDrop(Kernel):
     """R-Drop on a GPU: the logits of both passes are read twice, their gradients are written once."""
 
-    def fits(self, features: Tensor) -> bool:
-        """See LossKernel."""
-        return triton_fits(features)
+    def fits(self, owner: Any, inputs: Tensor) -> bool:
+        """See Kernel."""
+        return triton_fits(inputs)
 
-    def sums(self, criterion: Any, *tensors: Tensor) -> Sequence[Tensor]:
-        """See LossKernel. tensors: logits (n, V) of both passes, targets and factors (n,)"""
+    def compute(self, owner: Any, *given: Tensor) -> Sequence[Tensor]:
+        """See Kernel. given: logits (n, V) of both passes, targets and factors (n,)"""
         from nmt.extensions.fast.nn import triton_losses
 
-        first, second, targets, factors = tensors
-        weights = (*criterion.weights(first.shape[1]), criterion.options.z_loss, criterion.divergence_weight / 4)
+        first, second, targets, factors = given
+        weights = (*owner.weights(first.shape[1]), owner.options.z_loss, owner.divergence_weight / 4)
         return triton_losses.r_drop(first, second, targets, factors, *weights)

@@ -1,1 +1,0 @@
-"""Kernels of losses: one file each."""

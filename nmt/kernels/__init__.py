@@ -1,0 +1,1 @@
+"""Kernels: a method computes by torch's operations where no kernel fits."""
