@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, cast
 
 import torch
@@ -132,7 +132,8 @@ class Model(nn.Module, Scorer):
     watched: whether the next pass has to give `Output.attention`
     temperature: divides logits for calibrated probabilities (nmt score --calibrate); None if it is not calibrated
     can_be_captured: whether the work of a pass depends on the sizes of its batch alone, so that a CUDA graph can repeat it
-    depths: layers of encoder and decoder, of which any first ones are a network too, see `sub_network`; None if they are not
+    depths: how many layers of encoder and decoder a pass goes through, of which any first ones are a network too; None if they
+        are not
     residual_outputs: patterns of the names of weights that end the branch of a residual connection. A layer in which these
         are zero changes nothing, so that one can be added to a trained model; none if that is not so
     """
@@ -154,8 +155,8 @@ class Model(nn.Module, Scorer):
 
     def __init__(self) -> None:
         super().__init__()
-        if type(self).step is Model.step and type(self).prepared is Model.prepared:
-            raise TypeError(f"{type(self).__name__} defines neither `step` nor `prepared`, of which a model needs one")
+        if all(getattr(type(self), name) is getattr(Model, name) for name in ("step", "prepared", "predict")):
+            raise TypeError(f"{type(self).__name__} defines none of `step`, `prepared` and `predict`")
 
     @abstractmethod
     def forward(self, batch: Batch) -> Output:
@@ -172,26 +173,23 @@ class Model(nn.Module, Scorer):
             raise UserError("the model has no attention weights to train (choose another model, or do not compile it)")
         return output
 
-    @contextmanager
-    def sub_network(self, encoder: int, decoder: int) -> Iterator[None]:
-        """Passes in this context are through the first layers of each stack alone. For a model that has `depths`."""
-        whole, self.depths = self.depths, (encoder, decoder)
-        try:
-            yield
-        finally:
-            self.depths = whole
-
     def prepared(self, output: Projection | None = None) -> Scorer:
-        """The model as the Scorer of one search, with its weights looked up once; by default the model itself.
+        """The model as the Scorer of one search, with its weights looked up once.
 
-        output: projection in place of the model's own, (N, D) -> (N, V'), without gradient; a model that ignores it
-            predicts the whole vocabulary
+        output: projection in place of the model's own, (N, D) -> (N, V'), without gradient; a model that defines `step`
+            ignores it and predicts the whole vocabulary
         """
-        return self
+        if type(self).step is not Model.step:
+            return self
+        return PreparedScorer(self.start, partial(self.predict, output=output or self.prepared_output()))
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer; looks up all weights again. A search calls `prepared` first. A model defines one of the two."""
+        """See Scorer; looks up all weights again. A search calls `prepared` first."""
         return self.prepared().step(tokens, state)
+
+    def predict(self, tokens: Tensor, state: State, output: Projection) -> tuple[Tensor, State]:
+        """See Scorer.step. output: the projection; a model defines this, `prepared` or `step`"""
+        raise NotImplementedError
 
     def extra_counts(self, batch: Batch) -> dict[str, Tensor]:
         """The counts of `Output.extra_losses` by name, (), from the batch alone; by default target tokens."""

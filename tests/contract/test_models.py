@@ -424,7 +424,7 @@ def test_a_pass_that_is_computed_again_for_its_gradient_has_the_same_gradient(na
 
 
 class Unfinished(Model):
-    """A model that defines neither `step` nor `prepared`."""
+    """A model that defines none of `step`, `prepared` and `predict`."""
 
     def forward(self, batch):
         raise NotImplementedError
@@ -434,7 +434,7 @@ class Unfinished(Model):
 
 
 def test_a_model_without_a_step_is_refused_when_it_is_built():
-    with pytest.raises(TypeError, match="Unfinished defines neither"):
+    with pytest.raises(TypeError, match="Unfinished defines none of"):
         Unfinished()
 
 

@@ -9,7 +9,7 @@ from gradients import OPTIONS, PIPELINE, VOCABULARIES, sentences, transformer
 from nmt import UserError, registry
 from nmt.checkpoint import LoadedModel
 from nmt.criteria.base import CriterionContext
-from nmt.extensions.methods.criteria.in_place_distillation import InPlaceDistillation
+from nmt.extensions.methods.criteria.in_place_distillation import InPlaceDistillation, sub_network
 from nmt.extensions.methods.criteria.options import InPlaceDistillationOptions, RDropOptions
 from nmt.extensions.methods.criteria.r_drop import RDrop
 from nmt.extensions.toolkits.model_folder import first_layers
@@ -33,7 +33,7 @@ def shallow(model, encoder, decoder, options=DEEP):
 def test_a_sub_network_is_the_exported_model_of_its_first_layers(depths, more):
     options = replace(DEEP, **more)
     model, batch = transformer(options).eval(), sentences(4, 6)
-    with model.sub_network(*depths):
+    with sub_network(model, *depths):
         inside = model(batch).features
     exported = shallow(model, *depths, options)
     torch.testing.assert_close(inside, exported(batch).features, rtol=0, atol=0)
@@ -59,7 +59,7 @@ def test_the_loss_is_that_of_r_drop_with_the_shallower_network_as_second_pass():
     model, batch = transformer(DEEP), sentences(4, 6)
     loss = criterion(divergence_weight=2.0)
     depths = loss._depths(model)
-    with model.sub_network(*depths):
+    with sub_network(model, *depths):
         second = model(batch).features
     both = torch.cat([model(batch).features, second]).flatten(0, 1)
     targets = batch.target_output.flatten()

@@ -4,6 +4,8 @@ After Miao et al. (2023), "Exploring All-In-One Knowledge Distillation Framework
 student an update and the symmetric divergence of R-Drop.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import product
 from typing import ClassVar
 
@@ -17,6 +19,16 @@ from nmt.criteria.base import CriterionContext
 from nmt.extensions.methods.criteria.options import InPlaceDistillationOptions
 from nmt.extensions.methods.criteria.r_drop import RDrop
 from nmt.models.base import Model
+
+
+@contextmanager
+def sub_network(model: Model, encoder: int, decoder: int) -> Iterator[None]:
+    """Passes in this context are through the first layers of each stack alone. For a model that has `depths`."""
+    whole, model.depths = model.depths, (encoder, decoder)
+    try:
+        yield
+    finally:
+        model.depths = whole
 
 
 @register("criterion", "in-place-distillation", InPlaceDistillationOptions)
@@ -33,13 +45,13 @@ class InPlaceDistillation(RDrop):
         """See RDrop. The second pass is through a shallower network, another one at each update."""
         depths = self._depths(model)
         first = model(batch).features
-        with model.sub_network(*depths):
+        with sub_network(model, *depths):
             return torch.cat([first, model(batch).features])
 
     def training_flops(self, model: Model, source: Tensor, target: Tensor) -> int:
         """See Criterion: those of the whole network and of the shallower one."""
         whole = model.training_flops(source, target)
-        with model.sub_network(*self._depths(model)):
+        with sub_network(model, *self._depths(model)):
             return whole + model.training_flops(source, target)
 
     def _depths(self, model: Model) -> tuple[int, int]:

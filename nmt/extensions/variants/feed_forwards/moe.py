@@ -2,8 +2,7 @@
 
 from nmt import register
 from nmt.extensions.variants.feed_forwards.options import ExpertOptions
-from nmt.extensions.variants.nn.experts import expert_shape
-from nmt.extensions.variants.nn.moe import MixtureOfExperts
+from nmt.extensions.variants.nn.moe import ExpertShape, MixtureOfExperts
 from nmt.feed_forwards.base import FeedForward, FeedForwardShape
 from nmt.feed_forwards.dense import DenseFeedForward
 
@@ -15,7 +14,7 @@ class ExpertFeedForward(MixtureOfExperts):
     training_options = frozenset({"importance_weight", "load_weight"})
 
     def __init__(self, options: ExpertOptions, shape: FeedForwardShape) -> None:
-        super().__init__(expert_shape(options, shape.width, shape.inner, shape.dropout))
+        super().__init__(ExpertShape.of(options, shape.width, shape.inner, shape.dropout))
 
     @classmethod
     def for_layer(cls, options: ExpertOptions, shape: FeedForwardShape, number: int) -> FeedForward:

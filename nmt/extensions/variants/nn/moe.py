@@ -52,6 +52,12 @@ class ExpertShape:
     load_weight: float
     dropout: float
 
+    @classmethod
+    def of(cls, o: Any, width: int, inner: int, dropout: float) -> "ExpertShape":
+        """The sizes by the options of a model with experts."""
+        gates = o.experts, o.active_experts, o.expert_groups, o.gates, o.importance_weight, o.load_weight
+        return cls(width, inner, *gates, dropout)
+
     @property
     def active_experts(self) -> int:
         """Experts of a token, over all its groups."""

@@ -21,8 +21,6 @@ from nmt.models.base import (
     Model,
     Output,
     ParameterGroup,
-    PreparedScorer,
-    Scorer,
     State,
     Vocabularies,
     embeddings,
@@ -183,11 +181,8 @@ class DeepAtt(Model):
         first = self.first.cell.initial(len(source), next(iter(memory.values())))  # all layers have one width
         return State(memory, pack_states({str(i): first for i in range(self.options.decoder_layers)}))
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
-        return PreparedScorer(self.start, partial(self.step, output=output or self.prepared_output()))
-
-    def step(self, tokens: Tensor, state: State, output: Projection | None = None) -> tuple[Tensor, State]:
-        """See Scorer. output: in place of the model's own"""
+    def predict(self, tokens: Tensor, state: State, output: Projection) -> tuple[Tensor, State]:
+        """See Model."""
         memory, past, weights = state.sentences, state.hypotheses, None
         rows = len(next(iter(memory.values()))), -1  # B W
         words = self.target_embedding(tokens)  # N E

@@ -17,7 +17,7 @@ from nmt.extensions.zoo.models.options import GnmtOptions
 from nmt.extensions.zoo.nn.additive import AdditiveAttention
 from nmt.extensions.zoo.nn.attentive import AttentiveLstm
 from nmt.extensions.zoo.nn.lstm import Lstm, LstmForm, pack_states, unpack_state
-from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies, embeddings
+from nmt.models.base import Model, Output, State, Vocabularies, embeddings
 from nmt.nn.cost import linear_flops
 from nmt.nn.linear import ClippedLinear, Linear, Projection
 from nmt.symbols import PAD
@@ -125,11 +125,8 @@ class Gnmt(Model):
         first = self.first.cell.initial(len(source), memory["memory"])  # all layers have one width
         return State(memory, pack_states({str(i): first for i in range(self.options.decoder_layers)}))
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
-        return PreparedScorer(self.start, partial(self.step, output=output or self.prepared_output()))
-
-    def step(self, tokens: Tensor, state: State, output: Projection | None = None) -> tuple[Tensor, State]:
-        """See Scorer. output: in place of the model's own"""
+    def predict(self, tokens: Tensor, state: State, output: Projection) -> tuple[Tensor, State]:
+        """See Model."""
         memory, past, clip = state.sentences, state.hypotheses, self.clip
         words = self._embed(tokens)  # N D
         gates = self.first.inputs(words)  # N 4D

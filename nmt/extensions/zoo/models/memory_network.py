@@ -5,7 +5,6 @@ Dimensions: B sentences, T tokens, Q queries, M tokens of a memory, D width.
 """
 
 import math
-from functools import partial
 from typing import Final
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from nmt import register
 from nmt.batch import Batch
 from nmt.extensions.zoo.models.options import MemoryNetworkOptions
-from nmt.models.base import INT64_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.base import INT64_BYTES, Model, Output, State, Vocabularies
 from nmt.nn.cost import linear_flops
 from nmt.nn.linear import Linear, Projection
 
@@ -85,11 +84,8 @@ class MemoryNetwork(Model):
         """See Scorer. Per sentence: an empty tensor, which only counts them. Per hypothesis: the tokens of its memory."""
         return State({"nothing": source[:, :0]}, {"tokens": source[:, :0]})
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
-        return PreparedScorer(self.start, partial(self.step, output=output or self.prepared_output()))
-
-    def step(self, tokens: Tensor, state: State, output: Projection | None = None) -> tuple[Tensor, State]:
-        """See Scorer. output: in place of the model's own"""
+    def predict(self, tokens: Tensor, state: State, output: Projection) -> tuple[Tensor, State]:
+        """See Model."""
         memory = torch.cat([state.hypotheses["tokens"], tokens[:, None]], 1)[:, -self.options.memory_size :]
         features = self._last_states(memory, 1).squeeze(1)
         return self.log_probs(features, output), state.after(state.sentences, {"tokens": memory}, None)

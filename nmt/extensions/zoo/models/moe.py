@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from nmt import register
 from nmt.batch import Batch, predicting_positions, token_positions
-from nmt.extensions.variants.nn.experts import expert_shape
-from nmt.extensions.variants.nn.moe import LOSS_NAMES, MixtureOfExperts
+from nmt.extensions.variants.nn.moe import LOSS_NAMES, ExpertShape, MixtureOfExperts
 from nmt.extensions.zoo.models.options import MoeOptions
 from nmt.extensions.zoo.nn.additive import AdditiveAttention
 from nmt.extensions.zoo.nn.attentive import AttentiveLstm
@@ -45,7 +44,7 @@ class Moe(Model):
         attention = AdditiveAttention(D, D, o.attention_size, "product")
         self.attentive_lstm = AttentiveLstm(D, D, o.hidden_size, form, attention)
         self.decoder_lstm = Lstm(D, o.hidden_size, form)
-        shape = expert_shape(o, D, o.expert_size, 0.0)
+        shape = ExpertShape.of(o, D, o.expert_size, 0.0)
         # Layers of a list are sharded one by one: the experts are nearly all there is.
         self.experts = nn.ModuleList(MixtureOfExperts(shape) for _ in ("encoder", "decoder"))
         self.read_out_context = Linear(D, D, bias=False) if o.read_out_context else None

@@ -6,8 +6,6 @@ Dimensions: B sentences, S source and T target positions, H width of a state, L 
 D of the features, W hypotheses per sentence, N = B * W.
 """
 
-from functools import partial
-
 import torch
 from torch import Tensor, nn
 
@@ -15,7 +13,7 @@ from nmt import register
 from nmt.batch import Batch
 from nmt.extensions.zoo.models.options import RnnSearchOptions
 from nmt.extensions.zoo.nn.recurrent import AttentiveGruCell, BidirectionalGru
-from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.base import Model, Output, State, Vocabularies
 from nmt.nn.cost import linear_flops
 from nmt.nn.linear import Linear, Projection
 from nmt.symbols import PAD
@@ -106,10 +104,7 @@ class RnnSearch(Model):
         state, memory = self._encode(source)
         return State(sentences=memory, hypotheses={"state": state})
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
-        return PreparedScorer(self.start, partial(self.step, output=output or self.prepared_output()))
-
-    def step(self, tokens: Tensor, state: State, output: Projection | None = None) -> tuple[Tensor, State]:
+    def predict(self, tokens: Tensor, state: State, output: Projection) -> tuple[Tensor, State]:
         """See Scorer. Per hypothesis: the state of the GRU. output: in place of the model's own"""
         previous, memory = state.hypotheses["state"], state.sentences
         recurrent, read_out = self._read(tokens)
