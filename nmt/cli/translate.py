@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import combinations
 from os.path import realpath
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 
 from nmt import registry, signals
 from nmt.cli.command import Command, Parts, start_is_over
@@ -31,9 +31,7 @@ from nmt.translate.windows import STDIN_NAME, LineEstimate, open_source, place_o
 from nmt.viewers.base import Viewer, open_viewers, written_files
 
 if TYPE_CHECKING:  # torch is imported when the command runs
-    from nmt.cli.translations import Show
     from nmt.translate.distributed import SharedTranslator
-    from nmt.translate.requests import Request
     from nmt.translate.results import Translation
     from nmt.translate.translator import Translator
 
@@ -168,6 +166,7 @@ def _open(options: TranslateOptions, parts: Parts, world: World, viewers: Sequen
 
 
 def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
+    from nmt.cli.translations import Printer
     from nmt.translate.line_warnings import LineWarnings
     from nmt.translate.stream import translate_stream
 
@@ -178,8 +177,10 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
         return _lead_document(options, parts, world)
     viewers = open_viewers(options)
     translator = _open(options, parts, world, viewers)
-    show = _show(options, translator, viewers)
-    if not options.json and options.input_form != "json" and translator.engine.n_best == 1:
+    is_json = options.json or options.input_form == "json"
+    form: Any = "json" if is_json else "n-best" if translator.engine.n_best > 1 else "text"
+    printer = Printer(translator.pipeline.target, form, options.raw_tokens, viewers)
+    if form == "text":
         translator.engine.without_scores()
     for viewer in viewers:
         viewer.begin(translator)
@@ -199,7 +200,7 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
         for name in names:
             warnings = LineWarnings(place_of(name))
             with nullcontext(Prompt(mark)) if mark else open_source(name, estimate) as source:
-                settings = options.input_form, show, options.buffer_size, warnings, options.strict, bar, number
+                settings = options.input_form, printer.lines, options.buffer_size, warnings, options.strict, bar, number
                 number = translate_stream(line_translator, source, output, *settings)
             warnings.log_counts()
             num_failed += warnings.num_failed
@@ -281,23 +282,6 @@ def _check_text(name: str) -> None:
         given, output = os.fstat(0) if name == STDIN_NAME else Path(name).stat(), os.fstat(1)
         if stat.S_ISREG(given.st_mode) and os.path.samestat(given, output):
             raise UserError(f"{place_of(name)}: stdout is appended to it, and would be read again (name another)")
-
-
-def _show(options: TranslateOptions, translator: "Translator", viewers: Sequence[Viewer]) -> "Show":
-    """The function that gives the output lines of a translation, after viewers have seen it."""
-    from nmt.cli.translations import Printer
-
-    printer = Printer(translator.pipeline.target, options.raw_tokens, viewers)
-    as_line: Show = printer.as_n_best if translator.engine.n_best > 1 else printer.as_text
-    if options.json or options.input_form == "json":
-        as_line = printer.as_json
-
-    def show(number: int, request: "Request", translation: "Translation") -> str:
-        for viewer in viewers:
-            viewer.see(number, request, translation)
-        return as_line(number, request, translation)
-
-    return show
 
 
 COMMAND = Command(

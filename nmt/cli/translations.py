@@ -1,8 +1,8 @@
 """Print a translation: its line, an n-best list in Moses' form, or JSON."""
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, Literal
 
 from nmt.text.corpus import NOT_TEXT, clean
 from nmt.text.pipeline import Side
@@ -12,32 +12,33 @@ from nmt.viewers.base import Viewer
 
 FAILED: Final = Candidate("", [], 0.0, 0.0)
 
-Show = Callable[[int, Request, Translation], str]
-
 
 class Printer:
-    """Formats translations.
+    """Formats translations, after viewers have seen them.
 
+    form: text, n-best (a list as in Moses) or json
     raw_tokens: print the model's tokens instead of the text
-    viewers: which add to what is printed of a candidate
+    viewers: which also add to what is printed of a candidate
     """
 
-    def __init__(self, target: Side, raw_tokens: bool, viewers: Sequence[Viewer]) -> None:
-        self.target, self.raw_tokens, self.viewers = target, raw_tokens, viewers
+    def __init__(
+        self, target: Side, form: Literal["text", "n-best", "json"], raw_tokens: bool, viewers: Sequence[Viewer]
+    ) -> None:
+        self.target, self.form, self.raw_tokens, self.viewers = target, form, raw_tokens, viewers
 
-    def as_text(self, number: int, request: Request, translation: Translation) -> str:
-        """The best translation, then its requested details, each after `|||`."""
-        return " ||| ".join(self._columns((translation.shown or [FAILED])[0])) + "\n"
+    def lines(self, number: int, request: Request, translation: Translation) -> str:
+        """The output lines of a translation: its columns are separated by `|||`."""
+        for viewer in self.viewers:
+            viewer.see(number, request, translation)
+        if self.form == "json":
+            return self._as_json(request, translation)
+        candidates = translation.shown or [FAILED]
+        if self.form == "text":
+            return " ||| ".join(self._columns(candidates[0])) + "\n"
+        rows = ([str(number), *self._columns(each), _features(each), f"{each.score:.6f}"] for each in candidates)
+        return "".join(" ||| ".join(row) + "\n" for row in rows)
 
-    def as_n_best(self, number: int, request: Request, translation: Translation) -> str:
-        """`number ||| translation ||| LogProb= nats ||| score` for each candidate, as in Moses."""
-        lines = [
-            " ||| ".join([str(number), *self._columns(candidate), _features(candidate), f"{candidate.score:.6f}"])
-            for candidate in translation.shown or [FAILED]
-        ]
-        return "".join(f"{line}\n" for line in lines)
-
-    def as_json(self, number: int, request: Request, translation: Translation) -> str:
+    def _as_json(self, request: Request, translation: Translation) -> str:
         """An object with the further fields of the request, its source, the translation, and all candidates."""
         candidates = [self._fields(candidate) for candidate in translation.candidates]
         error = {"error": translation.error} if translation.error else {}
