@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
-from torch.nn.functional import pad
 
 from nmt.columns.base import column_kind
 from nmt.errors import UserError, quoted
@@ -116,36 +115,6 @@ class Batch:
         noise = (None if of is None else change(of) for of in (self.noisy_target_input, self.clean_source))
         return Batch(change(self.source), change(self.target), columns, *noise)
 
-    def sizes(self) -> tuple[object, ...]:
-        """The shape of each tensor, with the names of the columns."""
-        return *(values.shape for values in self._tensors()), *self.columns
-
-    def copy_to(self, other: "Batch") -> None:
-        """Copy all numbers into a batch of the same sizes; from pinned memory without waiting."""
-        for values, place in zip(self._tensors(), other._tensors(), strict=True):
-            place.copy_(values, non_blocking=True)
-
-    def _tensors(self) -> list[Tensor]:
-        noise = [of for of in (self.noisy_target_input, self.clean_source) if of is not None]
-        return [self.source, self.target, *noise, *(column.values for column in self.columns.values())]
-
-    def padded(self, rows: int, source: int, target: int) -> "Batch":
-        """The batch with further rows and positions, which count in no loss; without `clean_source`.
-
-        rows, source, target: B, S and T, at least those of the batch
-        """
-        more = rows - len(self)
-        padded_source = _extended(self.source, rows, source, PAD)
-        if more:
-            padded_source[-more:, 0] = EOS  # no row is without a position to attend to
-        columns = {}
-        for name, column in self.columns.items():
-            kind = column_kind(column.kind)
-            values = _extended(column.values, rows, kind.positions(source, target), kind.filler)
-            columns[name] = Column(values, column.kind)
-        noisy = None if self.noisy_target_input is None else _extended(self.noisy_target_input, rows, target, PAD)
-        return Batch(padded_source, _extended(self.target, rows, target + 1, PAD), columns, noisy)
-
     def rows(self, rows: slice) -> "Batch":
         """Some of the pairs, without padding that none of them needs."""
         source, target = _trimmed(self.source[rows], PAD), _trimmed(self.target[rows], PAD)
@@ -164,14 +133,6 @@ class Batch:
         half = len(self) // 2
         halves = self.rows(slice(0, half)), self.rows(slice(half, len(self)))
         return [part for batch in halves for part in batch.split(max_tokens)]
-
-
-def _extended(values: Tensor, rows: int, length: int | None, fill: int) -> Tensor:
-    """values: (B, ...) or (B, L, ...), with rows, and with positions unless length is None, to these numbers"""
-    more = [0, rows - len(values)]  # before and after, from the last dimension to the first
-    if length is not None:
-        more = [0, max(0, length - values.shape[1]), *more]
-    return pad(values, [0] * (2 * values.dim() - len(more)) + more, value=fill)
 
 
 def _trimmed(values: Tensor, padding: int) -> Tensor:
