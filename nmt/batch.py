@@ -17,8 +17,6 @@ from nmt.errors import UserError, quoted
 from nmt.rows import Rows
 from nmt.symbols import BOS, EOS, PAD, UNK
 
-Flat = tuple[NDArray[Any], NDArray[Any]]  # the values of all rows, one row after the other, and (B,) the length of each
-
 
 @dataclass(frozen=True)
 class Column:
@@ -140,27 +138,27 @@ def _trimmed(values: Tensor, padding: int) -> Tensor:
     return values[:, : int((values != padding).sum(1).max())]
 
 
-def make_batch(source: Flat, target: Flat, columns: Mapping[str, tuple[str, Flat]] | None = None) -> Batch:
+def make_batch(source: Rows, target: Rows, columns: Mapping[str, tuple[str, Rows]] | None = None) -> Batch:
     """Pad sentence pairs into a batch on the CPU. source, target: ids without control symbols."""
     padded = {}
-    for name, (kind, flat) in (columns or {}).items():
-        padded[name] = Column(torch.from_numpy(column_kind(kind).of_batch(Rows(*flat))), kind)
+    for name, (kind, rows) in (columns or {}).items():
+        padded[name] = Column(torch.from_numpy(column_kind(kind).of_batch(rows)), kind)
     return Batch(pad_flat(*source), pad_flat(*target, [BOS]), padded)
 
 
 def dummy_batch(rows: int, source_length: int, target_length: int, kinds: Mapping[str, str] | None = None) -> Batch:
     """Pairs of unknown words, to measure or to try with. Lengths count EOS; columns are of ones."""
     source, target = (
-        (np.full(rows * (length - 1), UNK), np.full(rows, length - 1)) for length in (source_length, target_length)
+        Rows(np.full(rows * (length - 1), UNK), np.full(rows, length - 1)) for length in (source_length, target_length)
     )
     columns = {name: (kind, column_kind(kind).ones(rows, target_length)) for name, kind in (kinds or {}).items()}
     return make_batch(source, target, columns)
 
 
-def flatten(rows: Sequence[ArrayLike]) -> Flat:
-    """Ids of one array or list a row as `Flat`."""
+def flatten(rows: Sequence[ArrayLike]) -> Rows:
+    """Ids of one array or list per row as `Rows`."""
     arrays = [np.asarray(row, dtype=np.int64) for row in rows]
-    return np.concatenate(arrays), np.array([len(row) for row in arrays])
+    return Rows(np.concatenate(arrays), np.array([len(row) for row in arrays]))
 
 
 def pad_rows(rows: Sequence[ArrayLike], first: Sequence[int] = ()) -> Tensor:
