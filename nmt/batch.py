@@ -11,14 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
-from torch.nn.functional import pad
 
 from nmt.columns.base import column_kind
 from nmt.errors import UserError, quoted
 from nmt.rows import Rows
 from nmt.symbols import BOS, EOS, PAD, UNK
-
-Flat = tuple[NDArray[Any], NDArray[Any]]  # the values of all rows, one row after the other, and (B,) the length of each
 
 
 @dataclass(frozen=True)
@@ -116,36 +113,6 @@ class Batch:
         noise = (None if of is None else change(of) for of in (self.noisy_target_input, self.clean_source))
         return Batch(change(self.source), change(self.target), columns, *noise)
 
-    def sizes(self) -> tuple[object, ...]:
-        """The shape of each tensor, with the names of the columns."""
-        return *(values.shape for values in self._tensors()), *self.columns
-
-    def copy_to(self, other: "Batch") -> None:
-        """Copy all numbers into a batch of the same sizes; from pinned memory without waiting."""
-        for values, place in zip(self._tensors(), other._tensors(), strict=True):
-            place.copy_(values, non_blocking=True)
-
-    def _tensors(self) -> list[Tensor]:
-        noise = [of for of in (self.noisy_target_input, self.clean_source) if of is not None]
-        return [self.source, self.target, *noise, *(column.values for column in self.columns.values())]
-
-    def padded(self, rows: int, source: int, target: int) -> "Batch":
-        """The batch with further rows and positions, which count in no loss; without `clean_source`.
-
-        rows, source, target: B, S and T, at least those of the batch
-        """
-        more = rows - len(self)
-        padded_source = _extended(self.source, rows, source, PAD)
-        if more:
-            padded_source[-more:, 0] = EOS  # no row is without a position to attend to
-        columns = {}
-        for name, column in self.columns.items():
-            kind = column_kind(column.kind)
-            values = _extended(column.values, rows, kind.positions(source, target), kind.filler)
-            columns[name] = Column(values, column.kind)
-        noisy = None if self.noisy_target_input is None else _extended(self.noisy_target_input, rows, target, PAD)
-        return Batch(padded_source, _extended(self.target, rows, target + 1, PAD), columns, noisy)
-
     def rows(self, rows: slice) -> "Batch":
         """Some of the pairs, without padding that none of them needs."""
         source, target = _trimmed(self.source[rows], PAD), _trimmed(self.target[rows], PAD)
@@ -166,40 +133,32 @@ class Batch:
         return [part for batch in halves for part in batch.split(max_tokens)]
 
 
-def _extended(values: Tensor, rows: int, length: int | None, fill: int) -> Tensor:
-    """values: (B, ...) or (B, L, ...), with rows, and with positions unless length is None, to these numbers"""
-    more = [0, rows - len(values)]  # before and after, from the last dimension to the first
-    if length is not None:
-        more = [0, max(0, length - values.shape[1]), *more]
-    return pad(values, [0] * (2 * values.dim() - len(more)) + more, value=fill)
-
-
 def _trimmed(values: Tensor, padding: int) -> Tensor:
     """values: (B, L); without the positions at the end that are padding in all rows."""
     return values[:, : int((values != padding).sum(1).max())]
 
 
-def make_batch(source: Flat, target: Flat, columns: Mapping[str, tuple[str, Flat]] | None = None) -> Batch:
+def make_batch(source: Rows, target: Rows, columns: Mapping[str, tuple[str, Rows]] | None = None) -> Batch:
     """Pad sentence pairs into a batch on the CPU. source, target: ids without control symbols."""
     padded = {}
-    for name, (kind, flat) in (columns or {}).items():
-        padded[name] = Column(torch.from_numpy(column_kind(kind).of_batch(Rows(*flat))), kind)
+    for name, (kind, rows) in (columns or {}).items():
+        padded[name] = Column(torch.from_numpy(column_kind(kind).of_batch(rows)), kind)
     return Batch(pad_flat(*source), pad_flat(*target, [BOS]), padded)
 
 
 def dummy_batch(rows: int, source_length: int, target_length: int, kinds: Mapping[str, str] | None = None) -> Batch:
     """Pairs of unknown words, to measure or to try with. Lengths count EOS; columns are of ones."""
     source, target = (
-        (np.full(rows * (length - 1), UNK), np.full(rows, length - 1)) for length in (source_length, target_length)
+        Rows(np.full(rows * (length - 1), UNK), np.full(rows, length - 1)) for length in (source_length, target_length)
     )
     columns = {name: (kind, column_kind(kind).ones(rows, target_length)) for name, kind in (kinds or {}).items()}
     return make_batch(source, target, columns)
 
 
-def flatten(rows: Sequence[ArrayLike]) -> Flat:
-    """Ids of one array or list a row as `Flat`."""
+def flatten(rows: Sequence[ArrayLike]) -> Rows:
+    """Ids of one array or list per row as `Rows`."""
     arrays = [np.asarray(row, dtype=np.int64) for row in rows]
-    return np.concatenate(arrays), np.array([len(row) for row in arrays])
+    return Rows(np.concatenate(arrays), np.array([len(row) for row in arrays]))
 
 
 def pad_rows(rows: Sequence[ArrayLike], first: Sequence[int] = ()) -> Tensor:

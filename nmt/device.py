@@ -5,7 +5,6 @@ import os
 import re
 import resource
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from functools import cache
@@ -37,15 +36,6 @@ def use_threads(number: int | None) -> None:
     default_threads()
     if number is not None:
         torch.set_num_threads(number)
-
-
-def processor_seconds() -> tuple[float, float] | None:
-    """CPU seconds so far of all programs of this machine, and of this process; None where Linux' /proc does not tell."""
-    try:
-        user, nice, system, _, _, *others = map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9])
-    except (OSError, ValueError, IndexError):
-        return None
-    return sum((user, nice, system, *others)) / os.sysconf("SC_CLK_TCK"), time.process_time()
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:

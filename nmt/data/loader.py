@@ -38,16 +38,16 @@ class UpdateBatches:
     ends_epoch: bool
 
 
-def to_batch(corpus: Corpus, indices: Indices) -> Batch:
-    """The pairs of these indices as one padded batch on the CPU."""
-    source = corpus.sources(indices), corpus.source_lengths[indices]
-    target = corpus.targets(indices), corpus.target_lengths[indices]
-    return make_batch(source, target, _columns(corpus, indices))
+def sentences(corpus: Corpus, pairs: Indices) -> tuple[Rows, Rows]:
+    """The ids of the sources and of the targets of pairs (N,), without EOS."""
+    source = Rows(corpus.sources(pairs), corpus.source_lengths[pairs].astype(np.int64))
+    return source, Rows(corpus.targets(pairs), corpus.target_lengths[pairs].astype(np.int64))
 
 
-def _columns(corpus: Corpus, indices: Indices) -> dict[str, tuple[str, Rows]]:
-    """The kind of each column and its rows for the pairs of these indices."""
-    return {name: (column.kind, column.take(indices)) for name, column in corpus.columns.items()}
+def to_batch(corpus: Corpus, pairs: Indices, changed: tuple[Rows, Rows] | None = None) -> Batch:
+    """Pairs (B,) as one padded batch on the CPU. changed: their sources and targets where these are not the corpus's"""
+    columns = {name: (column.kind, column.take(pairs)) for name, column in corpus.columns.items()}
+    return make_batch(*(changed or sentences(corpus, pairs)), columns)
 
 
 _Item = TypeVar("_Item")
@@ -126,28 +126,25 @@ class Loader:
 
     def _share(self, groups: list[Indices], epoch: int, after: Position, last: bool) -> UpdateBatches:
         """This rank's share of an update. groups: pairs of nearly one length, numbered as in `PartPlan.order`"""
-        draws = np.concatenate(groups)
-        pairs = draws % len(self.corpus)
-        rows = np.arange(len(draws))  # positions in `draws`
+        draws = np.concatenate(groups)  # N
+        pairs = draws % len(self.corpus)  # N
         changed = self._changed_sentences(pairs, draws, epoch)
         if changed is None:
-            lengths = self.corpus.source_lengths[pairs], self.corpus.target_lengths[pairs]
-            groups = np.split(rows, np.cumsum([len(group) for group in groups])[:-1])
+            lengths = self.corpus.source_lengths[pairs], self.corpus.target_lengths[pairs]  # N, N
+            groups = np.split(np.arange(len(draws)), _ends(groups))
         else:
-            lengths = changed[0].lengths, changed[1].lengths
+            lengths = changed[0].lengths, changed[1].lengths  # N, N
             groups = grouped_anew(groups, *lengths)
-            rows = np.concatenate(groups)
-        source, target = (side[rows].astype(np.int64) + 1 for side in lengths)
-        owner = np.split(owners(target, self.ranks), np.cumsum([len(group) for group in groups])[:-1])
+        rows = np.concatenate(groups)  # N positions in `draws`
+        source, target = (side[rows].astype(np.int64) + 1 for side in lengths)  # N, N
+        owner = np.split(owners(target, self.ranks), _ends(groups))  # of each group: the rank of each of its pairs
         cuts = []
         for rank in range(self.ranks):
             shares = [group[of == rank] for group, of in zip(groups, owner, strict=True)]
             cuts.append(list(micro_batches(shares, *lengths, self.max_tokens, self.device)))
         idle = max(map(len, cuts)) - len(cuts[self.rank])
-        batches = [
-            self._with_noise(self._read(changed, pairs, of_batch), draws[of_batch], epoch)
-            for of_batch in [*cuts[self.rank], *[rows[:1]] * idle]
-        ]
+        own = [*cuts[self.rank], *[rows[:1]] * idle]
+        batches = [self._batch(of_batch, pairs, draws, changed, epoch) for of_batch in own]
         if self.device == "cuda":
             batches = [batch.pin() for batch in batches]
         return UpdateBatches(batches, idle, int(target.sum()), source, target, after, last)
@@ -157,29 +154,32 @@ class Loader:
         changing = [noise for noise in self.noises if noise.changes_sentences]
         if not changing:
             return None
-        corpus = self.corpus
-        source = Rows(corpus.sources(pairs), corpus.source_lengths[pairs].astype(np.int64))
-        target = Rows(corpus.targets(pairs), corpus.target_lengths[pairs].astype(np.int64))
+        source, target = sentences(self.corpus, pairs)
         for noise in changing:
             source, target = noise.sentences(source, target, draws, epoch)
         return source, target
 
-    def _read(self, changed: tuple[Rows, Rows] | None, pairs: Indices, rows: Indices) -> Batch:
-        """The batch of some rows of an update, before noise in what is read of it. changed, pairs: of all rows"""
+    def _batch(
+        self, rows: Indices, pairs: Indices, draws: Indices, changed: tuple[Rows, Rows] | None, epoch: int
+    ) -> Batch:
+        """The batch of rows (B,) of an update as the model reads it. pairs, draws, changed: of all rows of the update"""
+        pairs = pairs[rows]  # B
         if changed is None:
-            return to_batch(self.corpus, pairs[rows])
-        source, target = ((side.take(rows), side.lengths[rows]) for side in changed)
-        batch = make_batch(source, target, _columns(self.corpus, pairs[rows]))
-        if all(noise.keeps_text for noise in self.noises if noise.changes_sentences):
-            return batch
-        sources = self.corpus.sources(pairs[rows]), self.corpus.source_lengths[pairs[rows]]
-        return replace(batch, clean_source=pad_flat(*sources))
-
-    def _with_noise(self, batch: Batch, draws: Indices, epoch: int) -> Batch:
-        """The batch as the model reads it in an epoch. draws: (B,) its pairs, numbered as in `PartPlan.order`"""
+            batch = to_batch(self.corpus, pairs)
+        else:
+            source, target = (Rows(side.take(rows), side.lengths[rows]) for side in changed)
+            batch = to_batch(self.corpus, pairs, (source, target))
+            if not all(noise.keeps_text for noise in self.noises if noise.changes_sentences):
+                clean = pad_flat(self.corpus.sources(pairs), self.corpus.source_lengths[pairs])  # B S'
+                batch = replace(batch, clean_source=clean)
         for noise in self.noises:
-            batch = noise.read(batch, draws, epoch)
+            batch = noise.read(batch, draws[rows], epoch)
         return batch
+
+
+def _ends(groups: list[Indices]) -> Indices:
+    """The place after each group but the last in an array of all of them."""
+    return np.cumsum([len(group) for group in groups])[:-1]
 
 
 def grouped_anew(groups: list[Indices], source_lengths: Indices, target_lengths: Indices) -> list[Indices]:

@@ -160,10 +160,11 @@ def parse_columns(given: Sequence[str], num_files: int) -> tuple[dict[str, str],
 def training_files(options: TrainingFiles, stdin: Path | None = None) -> list[FilePair]:
     """The training files that the options name. stdin: the file with its content, for `--train-tsv -`"""
     languages = options.languages
-    files = [_of_corpus(text, languages) for text in options.train]
+    prefixes = (_split_prefix(text, languages) for text in options.train)
+    files = [_of_corpus(_of_prefix(prefix, languages), name, Path(prefix).name) for name, prefix in prefixes]
     files += [
-        FilePair(Path(s), Path(t), corpus=_corpus_name(_set_name(s, languages[0])))
-        for s, t in zip(options.source, options.target, strict=True)
+        _of_corpus(FilePair(Path(source), Path(target)), "", _set_name(source, languages[0]))
+        for source, target in zip(options.source, options.target, strict=True)
     ]
     return [*files, *(_of_tsv(text, stdin) for text in options.train_tsv)]
 
@@ -187,27 +188,20 @@ def _set_name(source: str, language: str) -> str:
     return text_name(Path(source)).removesuffix(f".{language}")
 
 
-def _corpus_name(name: str) -> str:
-    """The name of a file as a corpus name, which is one word."""
-    return re.sub(r"[^\w.-]+", "_", name)
+def _of_corpus(files: FilePair, name: str, default: str) -> FilePair:
+    """The files with the name of their corpus, which is one word. name: as the user gave it, or ""; default: of the file"""
+    return replace(files, corpus=name or re.sub(r"[^\w.-]+", "_", default), is_named=bool(name))
 
 
 def _of_tsv(text: str, stdin: Path | None) -> FilePair:
     """The file of a word of `--train-tsv`, NAME=FILE or FILE. stdin: the file with its content, for `-`"""
     name, file = split_name(text, [""])
     if file == "-" and stdin is not None:
-        return FilePair(stdin, stdin, corpus=name or "stdin", is_named=bool(name), is_tsv=True, label="stdin")
+        return _of_corpus(FilePair(stdin, stdin, is_tsv=True, label="stdin"), name, "stdin")
     path = Path(file)
     if not text_exists(path):
         raise UserError(f"--train-tsv {quoted(file)}: no such file")
-    return FilePair(path, path, corpus=name or _corpus_name(_set_name(file, "tsv")), is_named=bool(name), is_tsv=True)
-
-
-def _of_corpus(text: str, languages: tuple[str, str]) -> FilePair:
-    """The files of a word of `--train`, NAME=PREFIX or PREFIX."""
-    name, prefix = _split_prefix(text, languages)
-    files = _of_prefix(prefix, languages)
-    return replace(files, corpus=name or _corpus_name(Path(prefix).name), is_named=bool(name))
+    return _of_corpus(FilePair(path, path, is_tsv=True), name, _set_name(file, "tsv"))
 
 
 def _split_prefix(text: str, languages: tuple[str, str]) -> tuple[str, str]:
@@ -216,8 +210,7 @@ def _split_prefix(text: str, languages: tuple[str, str]) -> tuple[str, str]:
 
 
 def _of_prefix(prefix: str, languages: tuple[str, str]) -> FilePair:
-    source, target = (_of_language(prefix, language) for language in languages)
-    return FilePair(source, target)
+    return FilePair(_of_language(prefix, languages[0]), _of_language(prefix, languages[1]))
 
 
 def _of_language(prefix: str, language: str) -> Path:

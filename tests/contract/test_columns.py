@@ -21,6 +21,7 @@ from nmt.data.plan import Position
 from nmt.data.prepare import PrepareOptions, prepare
 from nmt.data.shards import Corpus, PreparedData
 from nmt.errors import ArtefactError, InputError, UserError
+from nmt.extensions.fast.captured_passes import padded_to
 from nmt.extensions.methods.columns.words import SideWords
 from nmt.symbols import EOS, PAD, UNK
 
@@ -350,7 +351,7 @@ def test_a_kind_of_column_of_one_file_is_read_stored_and_batched(tmp_path, capfd
         assert run(asked) == 0
         data = PreparedData(tmp_path / "data")
         [batch] = next(Loader(plan_of(data.train, 10**6, 1), 10**6).updates(Position())).batches
-        for row in (batch, batch.padded(2200, 9, 9), batch.rows(slice(5, 9))):
+        for row in (batch, padded_to(batch, 2200, 9, 9), batch.rows(slice(5, 9))):
             real = (row.source != PAD) & (row.source != EOS)
             lengths = [[len(data.pipeline.source.piece(int(token))) for token in ids] for ids in row.source]
             sizes = row["size"][:, : real.shape[1] - 1]
@@ -371,5 +372,5 @@ def test_values_to_try_with_are_those_of_such_pairs(name):
     assert kind.fits(rows, lengths) and (kind.stores_counts or (kind.counts(lengths) == rows.lengths).all())
     values = torch.from_numpy(kind.of_batch(rows))
     batch = Batch(torch.full((3, 5), UNK), torch.full((3, 6), UNK), {"c": Column(values, name)})
-    again = batch.padded(4, 7, 9).rows(slice(0, 3))["c"]
+    again = padded_to(batch, 4, 7, 9).rows(slice(0, 3))["c"]
     assert torch.equal(kind.narrowed(again, 5), values)

@@ -7,6 +7,7 @@ import torch
 from nmt.batch import Batch, Column, dummy_batch, flatten, make_batch, pad_rows
 from nmt.errors import UserError
 from nmt.extensions.methods.columns.links import NO_LINK
+from nmt.rows import Rows
 from nmt.symbols import BOS, EOS, PAD
 
 SOURCES = [[4, 5, 6, 7], [8], [], [9, 10]]
@@ -22,9 +23,9 @@ def whole() -> Batch:
         flatten(SOURCES),
         flatten(TARGETS),
         {
-            "weight": ("pair", (np.array(WEIGHTS), np.ones(4, np.int64))),
-            "token-weight": ("target", (np.concatenate(TOKEN_WEIGHTS), np.array([2, 4, 3, 1]))),
-            "alignment": ("links", (np.array(links), np.array([2, 0, 1, 3]))),
+            "weight": ("pair", Rows(np.array(WEIGHTS), np.ones(4, np.int64))),
+            "token-weight": ("target", Rows(np.concatenate(TOKEN_WEIGHTS), np.array([2, 4, 3, 1]))),
+            "alignment": ("links", Rows(np.array(links), np.array([2, 0, 1, 3]))),
         },
     )
 

@@ -9,7 +9,7 @@ from nmt.batch import Batch, Column
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy
 from nmt.criteria.options import CrossEntropyOptions
-from nmt.extensions.fast.captured_passes import LENGTH_MULTIPLE, padded, rounded_rows
+from nmt.extensions.fast.captured_passes import LENGTH_MULTIPLE, padded, rounded_rows, sizes
 from nmt.extensions.methods.columns.links import NO_LINK
 from nmt.extensions.methods.criteria.options import RDropOptions
 from nmt.extensions.methods.criteria.r_drop import RDrop
@@ -31,7 +31,7 @@ def test_a_padded_batch_has_the_same_gradient(criterion, options):
     columns = {"weight": Column(torch.rand(5), "pair"), "token": Column(tokens, "target")}
     batch = Batch(batch.source, batch.target, columns, batch.target_input.clone())
     larger = padded(batch)
-    assert larger.sizes() != batch.sizes() and larger.num_target_tokens == batch.num_target_tokens
+    assert sizes(larger) != sizes(batch) and larger.num_target_tokens == batch.num_target_tokens
     (plain, wanted), (ours, found) = (
         gradient(objective(criterion, options), data_of(each)) for each in (batch, larger)
     )
@@ -53,7 +53,7 @@ def test_the_grid_of_sizes(rows):
     more = rounded_rows(rows)
     assert rows <= more <= max(rows + 7, rows * 9 / 8) and rounded_rows(more) == more
     batch = padded(sentences(3, 10))
-    assert padded(batch).sizes() == batch.sizes()
+    assert sizes(padded(batch)) == sizes(batch)
     assert batch.source.shape[1] % LENGTH_MULTIPLE == (batch.target.shape[1] - 1) % LENGTH_MULTIPLE == 0
 
 

@@ -21,11 +21,10 @@ from nmt import registry
 from nmt.data.loader import Loader
 from nmt.data.plan import Position
 from nmt.data.shards import PreparedData
-from nmt.device import processor_seconds
 from nmt.errors import UserError
 from nmt.extensions.fast.nn import products
 from nmt.extensions.watch.previews import dry_run
-from nmt.extensions.watch.reporters.estimate import Estimate, estimate_lines
+from nmt.extensions.watch.reporters.estimate import Estimate, estimate_lines, processor_seconds
 from nmt.models.base import Vocabularies
 from nmt.nn import matmul
 from nmt.train.trainer import make_update

@@ -11,10 +11,13 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
-from nmt.batch import Batch
+from nmt.batch import Batch, Column
+from nmt.columns.base import column_kind
 from nmt.criteria.base import Loss
 from nmt.device import Precision, autocast
+from nmt.symbols import EOS, PAD
 from nmt.train.update import PartNames, Passes, flattened
 
 # Multi30k in updates of 4,096 tokens has 120 shapes, 39 % of whose cells are padding; by a multiple of 4, 240 and 34 %.
@@ -32,7 +35,44 @@ def padded(batch: Batch) -> Batch:
     """The batch with sizes of the grid; the further rows and positions count in no loss."""
     source, target = batch.source.shape[1], batch.target.shape[1] - 1
     lengths = (-(-length // LENGTH_MULTIPLE) * LENGTH_MULTIPLE for length in (source, target))
-    return batch.padded(rounded_rows(len(batch)), *lengths)
+    return padded_to(batch, rounded_rows(len(batch)), *lengths)
+
+
+def padded_to(batch: Batch, rows: int, source: int, target: int) -> Batch:
+    """The batch with further rows and positions, which count in no loss; without `clean_source`.
+
+    rows, source, target: B, S and T, at least those of the batch
+    """
+    more = rows - len(batch)
+    padded_source = _extended(batch.source, rows, source, PAD)
+    if more:
+        padded_source[-more:, 0] = EOS  # no row is without a position to attend to
+    columns = {}
+    for name, column in batch.columns.items():
+        kind = column_kind(column.kind)
+        values = _extended(column.values, rows, kind.positions(source, target), kind.filler)
+        columns[name] = Column(values, column.kind)
+    noisy = None if batch.noisy_target_input is None else _extended(batch.noisy_target_input, rows, target, PAD)
+    return Batch(padded_source, _extended(batch.target, rows, target + 1, PAD), columns, noisy)
+
+
+def _extended(values: Tensor, rows: int, length: int | None, fill: int) -> Tensor:
+    """values: (B, ...) or (B, L, ...), with rows, and with positions unless length is None, to these numbers"""
+    more = [0, rows - len(values)]  # before and after, from the last dimension to the first
+    if length is not None:
+        more = [0, max(0, length - values.shape[1]), *more]
+    return pad(values, [0] * (2 * values.dim() - len(more)) + more, value=fill)
+
+
+def tensors_of(batch: Batch) -> list[Tensor]:
+    """The tensors of a padded batch."""
+    noisy = [] if batch.noisy_target_input is None else [batch.noisy_target_input]
+    return [batch.source, batch.target, *noisy, *(column.values for column in batch.columns.values())]
+
+
+def sizes(batch: Batch) -> tuple[object, ...]:
+    """The shape of each tensor of a padded batch, with the names of the columns."""
+    return *(values.shape for values in tensors_of(batch)), *batch.columns
 
 
 @dataclass
@@ -80,7 +120,7 @@ class CapturedPasses(Passes):
         self._keep_addresses()
         batch = padded(batch).pin()
         on_cpu = torch.tensor(list(factors.values()), dtype=torch.float32).pin_memory()
-        key = (tuple(factors), *batch.sizes())
+        key = (tuple(factors), *sizes(batch))
         captured = self._passes.pop(key, None)
         caller_stream = torch.cuda.current_stream(self.device)
         self._stream.wait_stream(caller_stream)
@@ -90,7 +130,8 @@ class CapturedPasses(Passes):
                     inputs = batch.to(self.device), on_cpu.to(self.device)
                     captured = _Pass(*inputs, *self._gradient(inputs[0], factors, inputs[1]))
                 else:
-                    batch.copy_to(captured.batch)
+                    for place, values in zip(tensors_of(captured.batch), tensors_of(batch), strict=True):
+                        place.copy_(values, non_blocking=True)
                     captured.factors.copy_(on_cpu, non_blocking=True)
                     self._replay(captured, factors)
         except Exception:  # out of memory, perhaps

@@ -11,7 +11,7 @@ import torch
 
 from nmt import register, registry
 from nmt.data.loader import UpdateBatches
-from nmt.device import Memory, processor_seconds
+from nmt.device import Memory
 from nmt.errors import UserError
 from nmt.extensions.watch.reporters.options import EstimateOptions
 from nmt.models.base import Model
@@ -55,6 +55,15 @@ class OtherPrograms:
                 f"for each other. --threads {max(1, int(cores - others))} can be ten times as fast: press Ctrl-C, then resume "
                 "with the same command and this flag"
             )
+
+
+def processor_seconds() -> tuple[float, float] | None:
+    """CPU seconds so far of all programs of this machine, and of this process; None where Linux' /proc does not tell."""
+    try:
+        user, nice, system, _, _, *others = map(int, Path("/proc/stat").read_text().partition("\n")[0].split()[1:9])
+    except (OSError, ValueError, IndexError):
+        return None
+    return sum((user, nice, system, *others)) / os.sysconf("SC_CLK_TCK"), time.process_time()
 
 
 @register("reporter", "estimate", EstimateOptions)
