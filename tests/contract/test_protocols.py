@@ -5,7 +5,6 @@ from servers import serving
 
 WHISPER = '''
 from starlette.responses import Response
-from starlette.routing import Route
 from nmt import opt, options_class, register
 from nmt.extensions.serve.protocol import ClientProtocol
 
@@ -20,8 +19,10 @@ class Whisper(ClientProtocol):
     """The text of the body is translated, and the answer is plain text."""
 
     def routes(self):
-        endpoint = self.service.endpoint("whisper", self.answer, lambda status, message: f"no: {message}")
-        return [Route("/whisper", endpoint, methods=["POST"])]
+        return [self.route("/whisper", self.answer, "POST")]
+
+    def error(self, status, message):
+        return f"no: {message}"
 
     async def answer(self, call, fields):
         model = self.service.models.find(None)

@@ -187,7 +187,7 @@ def test_a_trained_model_is_the_same_in_the_folder_of_hugging_face(positions, pi
         ({"model_type": "bart"}, "model_type"),
         ({"scale_embedding": False}, "scale_embedding"),
         ({"activation_function": "tanh"}, "activation_function"),
-        ({"decoder_ffn_dim": 7}, "other sizes"),
+        ({"decoder_ffn_dim": 7}, "differ in size"),
         ({"d_model": "x"}, "config.json"),
         ({"d_model": 1 << 40}, "config.json"),
         ({"encoder_layers": 9}, "encoder.layers.2"),

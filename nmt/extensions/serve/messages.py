@@ -89,12 +89,17 @@ class TranslationRow(Struct):
     ] = UNSET
 
 
-class TranslateAnswer(Struct):
-    """The translations of a request."""
+class _Answer(Struct):
+    """What translated."""
 
     model: Annotated[str, Meta(description="name of the model that translated")]
     source: Annotated[str, Meta(description="code of its source language")]
     target: Annotated[str, Meta(description="code of its target language")]
+
+
+class TranslateAnswer(_Answer):
+    """The translations of a request."""
+
     translations: Annotated[list[TranslationRow], Meta(description="one for each line, in their order")]
 
 
@@ -104,12 +109,9 @@ class TranslationEvent(TranslationRow, kw_only=True):
     index: Annotated[int, Meta(ge=0, description="number of the line in the request, from 0")]
 
 
-class EndEvent(Struct):
+class EndEvent(_Answer):
     """The end of a stream whose lines are all translated."""
 
-    model: Annotated[str, Meta(description="name of the model that translated")]
-    source: Annotated[str, Meta(description="code of its source language")]
-    target: Annotated[str, Meta(description="code of its target language")]
     lines: Annotated[int, Meta(ge=0, description="number of lines that were sent")]
 
 

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -253,23 +254,17 @@ def _named(given: str) -> tuple[str, Path]:
 
 async def in_thread(work: Callable[[], _T]) -> _T:
     """The result of some work in a thread of its own, for which the end of the process does not wait."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[_T] = loop.create_future()
-
-    def settle(give: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(lambda: None if answer.done() else give())
+    result = Future[_T]()
+    result.set_running_or_notify_cancel()  # whoever waits may be cancelled, but not the work
 
     def run() -> None:
         try:
-            result = work()
+            result.set_result(work())
         except BaseException as error:
-            settle(partial(answer.set_exception, error))
-        else:
-            settle(partial(answer.set_result, result))
+            result.set_exception(error)
 
     threading.Thread(target=run, name=LOADER, daemon=True).start()
-    return await answer
+    return await asyncio.wrap_future(result)
 
 
 def resident_bytes() -> int:

@@ -65,7 +65,7 @@ class MarianConfig(msgspec.Struct):
         if self.model_type != "marian" or not self.scale_embedding:
             raise ValueError("its model_type must be marian, and its scale_embedding true")
         if (self.encoder_ffn_dim, self.encoder_attention_heads) != (self.decoder_ffn_dim, self.decoder_attention_heads):
-            raise ValueError("the layers of encoder and decoder have other sizes; ours have the same")
+            raise ValueError("the layers of encoder and decoder differ in size; nmt supports only equal sizes")
         if self.activation_function not in HUGGINGFACE_ACTIVATIONS:
             raise ValueError(f"its activation_function must be one of {', '.join(HUGGINGFACE_ACTIVATIONS)}")
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from nmt import register
 from nmt.extensions.serve.calls import Call, Fields
@@ -22,23 +22,17 @@ REFUSED_FIELDS: Final = ("glossary_id", "style_id", "ignore_tags")  # fields tha
 TAGS: Final[dict[object, MarkupName]] = {None: "none", "": "none", "html": "html", "xml": "xml"}
 
 
-def _shape(status: int, message: str) -> dict[str, str]:
-    return {"message": message}
-
-
 @register("protocol", "deepl", NoOptions)
 class DeepL(ClientProtocol):
     """DeepL's protocol, version 2: texts in JSON or a form."""
 
     def routes(self) -> list[BaseRoute]:
         """/v2/translate, /v2/languages and /v2/usage."""
-        endpoint = self.service.endpoint
-        both = ["GET", "POST"]
-        return [
-            Route("/v2/translate", endpoint("deepl", self.translate, _shape), methods=both),
-            Route("/v2/languages", endpoint("deepl", self.languages, _shape), methods=both),
-            Route("/v2/usage", endpoint("deepl", self.usage, _shape), methods=both),
-        ]
+        handlers = {"translate": self.translate, "languages": self.languages, "usage": self.usage}
+        return [self.route(f"/v2/{name}", handler) for name, handler in handlers.items()]
+
+    def error(self, status: int, message: str) -> dict[str, str]:
+        return {"message": message}
 
     async def translate(self, _: Call, fields: Fields) -> dict[str, Any]:
         texts = fields.get("text")

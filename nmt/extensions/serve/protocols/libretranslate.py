@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from nmt import register
 from nmt.extensions.serve.calls import Call, Fields
@@ -20,23 +20,20 @@ PERCENT: Final = 100
 FORMS: Final[dict[str, MarkupName]] = {"text": "none", "html": "html"}
 
 
-def _shape(status: int, message: str) -> dict[str, str]:
-    return {"error": message}
-
-
 @register("protocol", "libretranslate", NoOptions)
 class LibreTranslate(ClientProtocol):
     """LibreTranslate's protocol: fields in the URL, a form or JSON."""
 
     def routes(self) -> list[BaseRoute]:
         """/translate, /detect and /languages."""
-        endpoint = self.service.endpoint
-        both = ["GET", "POST"]
         return [
-            Route("/translate", endpoint("libretranslate", self.translate, _shape), methods=both),
-            Route("/detect", endpoint("libretranslate", self.detect, _shape), methods=both),
-            Route("/languages", endpoint("libretranslate", self.languages, _shape, is_open=True), methods=both),
+            self.route("/translate", self.translate),
+            self.route("/detect", self.detect),
+            self.route("/languages", self.languages, is_open=True),
         ]
+
+    def error(self, status: int, message: str) -> dict[str, str]:
+        return {"error": message}
 
     async def translate(self, _: Call, fields: Fields) -> dict[str, Any]:
         texts, is_list = _texts(fields)

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 import msgspec
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from nmt import register
 from nmt.extensions.serve.calls import Call, Fields
@@ -46,22 +46,20 @@ class Conversation(msgspec.Struct):
     stream: bool | None = False
 
 
-def _shape(status: int, message: str) -> dict[str, Any]:
-    kind = "server_error" if status >= 500 else "invalid_request_error"
-    return {"error": {"message": message, "type": kind, "param": None, "code": None}}
-
-
 @register("protocol", "openai", NoOptions)
 class OpenAI(ClientProtocol):
     """The part of OpenAI's protocol that chat programs need."""
 
     def routes(self) -> list[BaseRoute]:
         """/v1/chat/completions and /v1/models."""
-        endpoint = self.service.endpoint
         return [
-            Route("/v1/chat/completions", endpoint("openai", self.complete, _shape), methods=["POST"]),
-            Route("/v1/models", endpoint("openai", self.models, _shape), methods=["GET"]),
+            self.route("/v1/chat/completions", self.complete, "POST"),
+            self.route("/v1/models", self.models, "GET"),
         ]
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        kind = "server_error" if status >= 500 else "invalid_request_error"
+        return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
     async def complete(self, call: Call, _: Fields) -> EventStream | dict[str, Any]:
         asked: Conversation = call.json(Conversation)

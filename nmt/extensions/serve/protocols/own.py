@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from msgspec import UNSET, structs
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from nmt import register
-from nmt.extensions.serve.calls import Call, Fields, Handler
+from nmt.extensions.serve.calls import Call, Fields
 from nmt.extensions.serve.events import EventStream, json_event
 from nmt.extensions.serve.messages import (
     CandidateRow,
@@ -25,7 +25,6 @@ from nmt.extensions.serve.messages import (
     TranslateRequest,
     TranslationEvent,
     TranslationRow,
-    error_answer,
 )
 from nmt.extensions.serve.models import Details, ServedModel
 from nmt.extensions.serve.options import ServeOptions
@@ -55,16 +54,12 @@ class NmtProtocol(ClientProtocol):
 
     def routes(self) -> list[BaseRoute]:
         """POST /v1/translate, GET /v1/directions, /health, /metrics, and /openapi.json, which describes them."""
-
-        def route(method: str, path: str, name: str, handler: Handler, is_open: bool = True) -> Route:
-            return Route(path, self.service.endpoint(name, handler, error_answer, is_open), methods=[method])
-
         return [
-            route("POST", "/v1/translate", "nmt", self.translate, is_open=False),
-            route("GET", "/v1/directions", "nmt", self.directions, is_open=False),
-            route("GET", "/health", "health", self.health),
-            route("GET", "/metrics", "metrics", self.metrics),
-            route("GET", "/openapi.json", "openapi", self.description),
+            self.route("/v1/translate", self.translate, "POST"),
+            self.route("/v1/directions", self.directions, "GET"),
+            self.route("/health", self.health, "GET", is_open=True, name="health"),
+            self.route("/metrics", self.metrics, "GET", is_open=True, name="metrics"),
+            self.route("/openapi.json", self.description, "GET", is_open=True, name="openapi"),
         ]
 
     async def translate(self, call: Call, _: Fields) -> TranslateAnswer | EventStream:

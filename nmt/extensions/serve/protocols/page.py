@@ -8,7 +8,6 @@ from starlette.routing import BaseRoute, Route
 
 from nmt import register
 from nmt.extensions.serve.calls import Call, Fields
-from nmt.extensions.serve.messages import error_answer
 from nmt.extensions.serve.protocol import ClientProtocol
 from nmt.extensions.serve.protocols.options import PageOptions
 
@@ -39,4 +38,4 @@ class Page(ClientProtocol):
         async def answer(_: Call, __: Fields) -> Response:
             return Response(content, media_type=kind, headers=PAGE_HEADERS)
 
-        return Route(path, self.service.endpoint("page", answer, error_answer, is_open=True), methods=["GET"])
+        return self.route(path, answer, "GET", is_open=True)

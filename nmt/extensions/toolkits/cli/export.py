@@ -25,13 +25,15 @@ class ExportOptions:
         able="writes",
     )
     encoder_layers: int | None = opt(
-        None, "keep the first layers of the encoder only, of a model of --criterion in-place-distillation", minimum=1
+        None,
+        "keep only the first layers of the encoder; for a model trained by --criterion in-place-distillation",
+        minimum=1,
     )
-    decoder_layers: int | None = opt(None, "keep the first layers of the decoder only", minimum=1)
+    decoder_layers: int | None = opt(None, "keep only the first layers of the decoder", minimum=1)
     threads: int | None = opt(
         None, "threads for CPU work; none leaves it to torch and to the engine", minimum=1, maximum=MAX_THREADS
     )
-    overwrite: bool = opt(False, "replace an export that is there")
+    overwrite: bool = opt(False, "replace an existing export")
 
     def __post_init__(self) -> None:
         if len(self.model) > 1:

@@ -27,15 +27,15 @@ class ImportOptions:
         "auto looks at the names of files",
         able="reads",
     )
-    vocab: tuple[str, ...] = opt((), f"vocabularies, {ONE_OR_TWO}; none: those next to the model")
+    vocab: tuple[str, ...] = opt((), f"vocabularies, {ONE_OR_TWO}; none uses those next to the model")
     segmenter: tuple[str, ...] = opt(
         (),
-        f"models of sentencepiece or merges of subword-nmt, {ONE_OR_TWO}; none: those next to the model, if there are any",
+        f"models of sentencepiece or merges of subword-nmt, {ONE_OR_TWO}; none uses those next to the model, if any",
     )
-    tokenizer: TokenizerName = opt("none", "of the text before the segmenter, which the model does not name")
-    source_lang: str | None = opt(None, "source language, a two-letter code; none: as the model says")
-    target_lang: str | None = opt(None, "target language, a two-letter code; none: as the model says")
-    overwrite: bool = opt(False, "replace a model that is there")
+    tokenizer: TokenizerName = opt("none", "tokenizer of the text before the segmenter; the model does not name it")
+    source_lang: str | None = opt(None, "source language, a two-letter code; none takes it from the model")
+    target_lang: str | None = opt(None, "target language, a two-letter code; none takes it from the model")
+    overwrite: bool = opt(False, "replace an existing model")
 
     def __post_init__(self) -> None:
         for flag, files in (("--vocab", self.vocab), ("--segmenter", self.segmenter)):

@@ -150,7 +150,7 @@ def _options(arguments: Mapping[str, Any], is_joint: bool, file: Path) -> Transf
             raise ValueError(f"its arguments have no encoder_{key}")
     for key in EQUAL_ARGUMENTS:
         if arguments.get(f"encoder_{key}") != arguments.get(f"decoder_{key}"):
-            raise UserError(f"{quoted(file)}: encoder_{key} and decoder_{key} differ; ours are the same")
+            raise UserError(f"{quoted(file)}: encoder_{key} and decoder_{key} differ; nmt supports only equal values")
     shares_all, shares_output = (
         arguments.get(f"share_{what}") for what in ("all_embeddings", "decoder_input_output_embed")
     )
