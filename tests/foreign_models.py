@@ -155,7 +155,6 @@ def reference(
     return log_probs[np.arange(len(target)), target]
 
 
-PROJECTIONS = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
 LINEARS = {
     "self": {
         "q": ("self_attn", "q_proj"),

@@ -22,7 +22,6 @@ SHAPES = {
     "balanced": replace(FLAT, gates="balanced"),
     "balanced hierarchical": replace(FLAT, experts=16, groups=4, active=2, gates="balanced"),
 }
-NOISY = [name for name, shape in SHAPES.items() if shape.gates == "noisy-top-k"]
 BALANCED = [name for name, shape in SHAPES.items() if shape.gates == "balanced"]
 
 

@@ -153,9 +153,3 @@ def test_invisible_lines_are_blank_to_doctor_and_in_json(trained, tmp_path, nmt)
     line = json.dumps({"source": "\u200b"}).encode() + b"\n"
     done = nmt("translate", f"--model={trained}", "--input-form=json", input=line)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("line", ["raise GeneratorExit", "class Own(BaseException): pass\nraise Own('no')"])
-def test_what_no_error_is_in_a_plug_in_is_2_with_its_place(tmp_path, call, line):
-    (tmp_path / "plug.py").write_text(f"{line}\n")
-    assert_refused(call("list", "model", f"--plugin={tmp_path / 'plug.py'}"), 2, "plug.py")

@@ -18,7 +18,6 @@ from nmt.artefact import MANIFEST, new_folder
 from nmt.checkpoint import load_model, weights_of, write_model
 from nmt.errors import ResourceError
 from nmt.files import write_file
-from nmt.models.saved import ModelFacts
 from nmt.runs import Checkpoints, update_of
 from nmt.train import saving, trainer, update
 from nmt.train.report import Report
@@ -266,24 +265,6 @@ def test_averaging_names_the_tensor_whose_shape_differs(trained, tmp_path, call)
         (folder / "model.safetensors").write_bytes(save(weights))
     refused = call("average", "--checkpoint", first, tmp_path / "other", "--output", tmp_path / "mean")
     assert_refused(refused, 4, name, "other/model.safetensors")
-
-
-def test_averaging_chooses_again_when_the_run_deletes_a_checkpoint_meanwhile(trained, tmp_path, call, monkeypatch):
-    run = tmp_path / "run"
-    shutil.copytree(trained, run)
-    read = ModelFacts.read
-
-    def read_late(artefact):
-        shutil.rmtree(run / "checkpoints/update-10", ignore_errors=True)
-        return read(artefact)
-
-    monkeypatch.setattr(ModelFacts, "read", read_late)
-    made = call("average", "--run", run, "--last=3", "--output", tmp_path / "mean", "--json")
-    assert made.code == 0  # of the newest three, none was deleted
-    shutil.copytree(trained / "checkpoints/update-10", run / "checkpoints/update-10")
-    fewer = call("average", "--run", run, "--last=4", "--output", tmp_path / "four", "--json")
-    assert fewer.code == 0 and "choosing again" in fewer.err and "--last 4" in fewer.err
-    assert fewer.json["averaged"] == list(map(str, Checkpoints(run).all())) and len(fewer.json["averaged"]) == 3
 
 
 class FullDisk:
