@@ -15,10 +15,11 @@ from nmt.data.loader import Position, UpdateBatches
 from nmt.dist import World
 from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
+from nmt.report.losses import Stats
 from nmt.text.pipeline import Pipeline, Side, SideSettings
 from nmt.text.vocabulary import WordVocabulary
 from nmt.train.parallel import Objective, part_counts
-from nmt.train.update import LossScale, Stats, Updater
+from nmt.train.update import LossScale, Updater
 
 OPTIONS = TransformerOptions(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, heads=2, dropout=0.0)
 _SIDE = Side(SideSettings("en", "nfc", False, False, "none", "none"), WordVocabulary([f"w{i}" for i in range(26)]))

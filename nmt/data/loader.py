@@ -38,7 +38,7 @@ class UpdateBatches:
     ends_epoch: bool
 
 
-def sentences(corpus: Corpus, pairs: Indices) -> tuple[Rows, Rows]:
+def rows_of(corpus: Corpus, pairs: Indices) -> tuple[Rows, Rows]:
     """The ids of the sources and of the targets of pairs (N,), without EOS."""
     source = Rows(corpus.sources(pairs), corpus.source_lengths[pairs].astype(np.int64))
     return source, Rows(corpus.targets(pairs), corpus.target_lengths[pairs].astype(np.int64))
@@ -47,7 +47,7 @@ def sentences(corpus: Corpus, pairs: Indices) -> tuple[Rows, Rows]:
 def to_batch(corpus: Corpus, pairs: Indices, changed: tuple[Rows, Rows] | None = None) -> Batch:
     """Pairs (B,) as one padded batch on the CPU. changed: their sources and targets where these are not the corpus's"""
     columns = {name: (column.kind, column.take(pairs)) for name, column in corpus.columns.items()}
-    return make_batch(*(changed or sentences(corpus, pairs)), columns)
+    return make_batch(*(changed or rows_of(corpus, pairs)), columns)
 
 
 _Item = TypeVar("_Item")
@@ -154,7 +154,7 @@ class Loader:
         changing = [noise for noise in self.noises if noise.changes_sentences]
         if not changing:
             return None
-        source, target = sentences(self.corpus, pairs)
+        source, target = rows_of(self.corpus, pairs)
         for noise in changing:
             source, target = noise.sentences(source, target, draws, epoch)
         return source, target

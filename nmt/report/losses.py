@@ -1,4 +1,4 @@
-"""The parts of a loss over many batches: sums, and the means that are logged."""
+"""What updates report: sums of the parts of a loss, statistics of an update, and their sums over several updates."""
 
 from dataclasses import dataclass, field
 
@@ -45,3 +45,75 @@ class LossSums:
         """`loss`, then each part by name; a part named `loss` is `main_loss` beside other trained parts."""
         parts = {name: self.mean(name) for name in self.totals if self.trained != ("loss",) or name != "loss"}
         return {"loss": self.loss, **{"main_loss" if name == "loss" else name: mean for name, mean in parts.items()}}
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Statistics of an update.
+
+    losses: parts of the loss, of all ranks; tokens: target tokens, of all ranks
+    real, cells: tokens of both sides of this rank's share, without and with padding
+    gradient_norm: 2-norm before clipping
+    applied: False if loss or gradient were not finite, and the weights are unchanged
+    max_micro_batch_tokens: tokens of a micro-batch that the device holds, padding counted
+    """
+
+    losses: LossSums
+    tokens: int
+    real: int
+    cells: int
+    gradient_norm: float
+    applied: bool
+    max_micro_batch_tokens: int
+
+
+@dataclass
+class LogWindow:
+    """Sums over several updates: those since the last log line.
+
+    skipped: updates that were not applied; they count in neither losses nor target_tokens
+    real_tokens, cells: tokens of both sides, without and with padding
+    flops: floating-point operations, padding not counted
+    seconds: of training, without validation and saving
+    """
+
+    updates: int = 0
+    skipped: int = 0
+    losses: LossSums = field(default_factory=LossSums)
+    target_tokens: int = 0
+    real_tokens: int = 0
+    cells: int = 0
+    flops: int = 0
+    seconds: float = 0.0
+
+    @property
+    def means(self) -> dict[str, float]:
+        """The loss and its parts, by name; empty if all updates were skipped."""
+        return self.losses.means() if self.losses.totals else {}
+
+    @property
+    def speed(self) -> float:
+        """Target tokens per second, padding not counted."""
+        return self.target_tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def flops_per_second(self) -> float:
+        """Floating-point operations per second."""
+        return self.flops / self.seconds if self.seconds else 0.0
+
+    @property
+    def padding(self) -> float:
+        """The share of the cells that hold no token."""
+        return 1 - self.real_tokens / self.cells if self.cells else 0.0
+
+    def add(self, stats: Stats, flops: int, seconds: float) -> None:
+        """Add an update."""
+        self.updates += 1
+        self.seconds += seconds
+        self.real_tokens += stats.real
+        self.cells += stats.cells
+        self.flops += flops
+        self.skipped += not stats.applied
+        if stats.applied:
+            self.target_tokens += stats.tokens
+            self.losses.add(stats.losses)

@@ -12,6 +12,7 @@ import msgspec
 from nmt.errors import ResourceError, expecting
 from nmt.files import read_bytes, write_file
 from nmt.quantities import clock, operations, size
+from nmt.report.losses import LogWindow
 
 METRICS_FILE: Final = "metrics.jsonl"
 TRAIN_LOG: Final = "train.log"
@@ -25,14 +26,11 @@ EndReason = Literal["finished", "patience", "signal", "diverged", "full disk", "
 
 @dataclass(frozen=True)
 class RunStatus:
-    """The status of a run after an update. Means, speeds and padding are over the updates since the last log line.
+    """The status of a run after an update.
 
     total: updates of the whole run, an estimate where epochs or minutes end it; None when the run has no end set
     epoch, epochs: number of the last update's epoch, and epochs read so far
-    losses: the loss and its parts, by name; empty if all updates were skipped
-    tokens_per_second: target tokens, padding not counted; flops_per_second: the same of floating-point operations
-    padding: the share of the cells that hold no token
-    skipped: updates that were not applied; they count in neither losses nor tokens
+    window: the updates since the last log line
     gradient_norm, learning_rate: of the last update
     flops: of all updates
     memory: peak of this process, in bytes: on a GPU its tensors, on a CPU its resident memory
@@ -45,11 +43,7 @@ class RunStatus:
     total: int | None
     epoch: int
     epochs: float
-    losses: Mapping[str, float]
-    tokens_per_second: float
-    flops_per_second: float
-    padding: float
-    skipped: int
+    window: LogWindow
     gradient_norm: float
     learning_rate: float
     flops: int
@@ -60,30 +54,33 @@ class RunStatus:
 
     def loss_text(self) -> str:
         """The loss with its perplexity."""
-        return loss_text(self.losses.get("loss", 0.0), self.losses.get("nll"), digits=2)
+        means = self.window.means
+        return loss_text(means["loss"], means.get("nll"), digits=2) if means else "no loss"
 
     def line(self) -> str:
         """The log line."""
         total = "" if self.total is None else f"/{self.total}"
         left = "unknown" if self.seconds_left is None else clock(self.seconds_left)
         return (
-            f"Ep. {self.epoch} : Up. {self.update}{total} : {self.loss_text() if self.losses else 'no loss'} "
-            f": tokens/s {self.tokens_per_second:.0f} : ETA {left} : memory {size(self.memory)} "
-            f": padding {100 * self.padding:.1f} % "
+            f"Ep. {self.epoch} : Up. {self.update}{total} : {self.loss_text()} "
+            f": tokens/s {self.window.speed:.0f} : ETA {left} : memory {size(self.memory)} "
+            f": padding {100 * self.window.padding:.1f} % "
             f": gNorm {self.gradient_norm:.3f} : L.r. {self.learning_rate:.4e} : cost {operations(self.flops)}"
-            + "".join(f" : {name} {mean:.4f}" for name, mean in self.losses.items() if name not in LOSS_TEXT_PARTS)
-            + (f" : skipped {self.skipped}" if self.skipped else "")
+            + "".join(
+                f" : {name} {mean:.4f}" for name, mean in self.window.means.items() if name not in LOSS_TEXT_PARTS
+            )
+            + (f" : skipped {self.window.skipped}" if self.window.skipped else "")
         )
 
     def numbers(self) -> dict[str, float]:
         """What a log line gives to reporters that keep numbers, by name."""
-        return {**self.losses, "speed": self.tokens_per_second, "lr": self.learning_rate}
+        return {**self.window.means, "speed": self.window.speed, "lr": self.learning_rate}
 
     def saved(self) -> "SavedStatus":
         """What status.json has of it."""
         return SavedStatus(
             total=self.total,
-            tokens_per_second=round(self.tokens_per_second, 1),
+            tokens_per_second=round(self.window.speed, 1),
             seconds_left=self.seconds_left,
             memory=self.memory,
             line_seconds=round(self.events["log line"], 1),

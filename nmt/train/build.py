@@ -26,13 +26,13 @@ from nmt.options import as_dict
 from nmt.quantities import size
 from nmt.schedules.base import Schedule
 from nmt.train.options import AUTO, TrainOptions, lasting
-from nmt.train.parallel import part_counts, recompute, spread
+from nmt.train.parallel import part_counts, spread
 from nmt.train.periods import without_minutes
 from nmt.train.progress import Progress
 from nmt.train.report import NoReport, Report
 from nmt.train.run import Run
 from nmt.train.setup import RunSetup, try_criterion
-from nmt.train.update import LossScale, Updater
+from nmt.train.update import LossScale, SignalWatch, Updater
 from nmt.train.validation import Validation
 from nmt.train.weight_average import WeightAverage
 from nmt.training_speedups.base import TrainingSpeedup, training_speedups
@@ -51,7 +51,7 @@ def build_run(setup: RunSetup, parts: Any, report: NoReport | None = None) -> Ru
     1. Threads and the seed come before the first tensor and the first random number.
     2. Starts change the model before anything takes its parameters: adapters are added, layers are frozen.
     3. The criterion is built with that model and tried on two pairs, so errors are found before long work.
-    4. Layers are set to be recomputed, changed by speedups, and spread over the ranks. This may wrap and shard the parameters,
+    4. Layers are changed by speedups, and spread over the ranks. This may wrap and shard the parameters,
        so the optimizer and the average of the weights take them only afterwards.
     5. The report opens the files of the run last: a run that is refused leaves none.
     """
@@ -72,7 +72,9 @@ def build_run(setup: RunSetup, parts: Any, report: NoReport | None = None) -> Ru
     pairs = to_batch(setup.data.train, np.arange(min(TRIED_PAIRS, len(setup.data.train)))).to(device)
     scores = _scores(setup, model, criterion, pairs)
     speedups = training_speedups(options)
-    objective = _objective(setup, speedups, model, criterion, pairs)
+    for speedup in speedups:
+        speedup.change_layers(model)
+    objective = spread(model, criterion, setup.world, options.engine, pairs)
     optimizer: torch.optim.Optimizer = parts.build("optimizer", parameter_groups(model))
     average = _new_average(starts, model, optimizer, parts.by_kind["optimizer"].name)
     updater = _new_updater(setup, speedups, model, criterion, objective, optimizer)
@@ -161,17 +163,6 @@ def _scores(setup: RunSetup, model: Model, criterion: Criterion, pairs: Batch) -
     return scores
 
 
-def _objective(
-    setup: RunSetup, speedups: Sequence[TrainingSpeedup], model: Model, criterion: Criterion, pairs: Batch
-) -> nn.Module:
-    """The model with its criterion: layers recomputed if asked for, changed by speedups, and spread over the ranks."""
-    if setup.options.activation_checkpointing:
-        recompute(model)
-    for speedup in speedups:
-        speedup.change_layers(model)
-    return spread(model, criterion, setup.world, setup.options.engine, pairs)
-
-
 def _new_average(
     starts: Sequence[Any], model: Model, optimizer: torch.optim.Optimizer, name: str
 ) -> WeightAverage | None:
@@ -195,7 +186,8 @@ def _new_updater(
 ) -> Updater:
     """The object that makes updates."""
     options, counts = setup.options, part_counts(model, criterion)
-    updater = Updater(objective, optimizer, setup.world, options.precision, options.clip_norm, counts)
+    watch = SignalWatch(setup.world)
+    updater = Updater(objective, optimizer, setup.world, options.precision, options.clip_norm, counts, watch)
     for speedup in speedups:
         updater = speedup.updater(updater, model, criterion)
     return updater

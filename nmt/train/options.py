@@ -92,11 +92,6 @@ class TrainOptions:
         "fp32, or bf16 or fp16 products with fp32 weights, or tf32 products (GPUs)",
         must_stay=True,
     )
-    activation_checkpointing: bool = opt(
-        False,
-        "keep only the input of each layer and recompute the rest: less memory, a third more work",
-        aliases=("checkpoint-activations",),
-    )
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
     devices: int = opt(
         1,

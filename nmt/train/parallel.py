@@ -1,4 +1,4 @@
-"""Wrapping a model for training: activation checkpointing, and PyTorch's engines for many devices.
+"""Wrapping a model for training by PyTorch's engines for many devices.
 
 A layer is an item of an nn.ModuleList that is called as a module. The engines are DDP, and FSDP2 for a model that does not
 fit one device. Both average the gradients of all ranks; the loss of each rank is multiplied by their number, which gives the
@@ -6,23 +6,19 @@ sum.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from contextlib import contextmanager, nullcontext
 from inspect import signature
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
-from torch.utils.checkpoint import checkpoint
 
 from nmt.batch import Batch
 from nmt.criteria.base import Criterion, Loss
 from nmt.dist import World
 from nmt.errors import UserError
 from nmt.models.base import Model, Output, Term
-from nmt.nn.attention import recompute_contexts
-from nmt.nn.extra_losses import at_tokens, token_rows
 
 ParallelEngine = Literal["ddp", "fsdp"]
 
@@ -118,40 +114,6 @@ def layers_of(module: nn.Module) -> list[nn.Module]:
             continue
         layers += list(child) if isinstance(child, nn.ModuleList) else layers_of(child)
     return list(dict.fromkeys(layers))
-
-
-def recompute(model: nn.Module) -> None:
-    """Keep only the input of each layer and recompute the rest for the gradient; UserError if the model has no layers."""
-    layer: Any
-    for layer in required_layers(model, "--activation-checkpointing"):
-        layer.forward = partial(_checkpointed, layer.forward)
-
-
-def _checkpointed(forward: Any, *inputs: Any, **named: Any) -> Any:
-    if not torch.is_grad_enabled():
-        return forward(*inputs, **named)
-    if torch.compiler.is_compiling():  # which records nothing, and takes no other contexts
-        return checkpoint(forward, *inputs, use_reentrant=False, **named)
-    return checkpoint(forward, *inputs, use_reentrant=False, context_fn=partial(_contexts, token_rows()), **named)
-
-
-def _contexts(tokens: Tensor | None) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """The contexts of a layer's pass and of its recomputation. tokens: `token_rows` of the pass"""
-    plain, again = recompute_contexts()
-    return plain, _with_tokens(again, tokens)
-
-
-@contextmanager
-def _with_tokens(context: AbstractContextManager[Any], tokens: Tensor | None) -> Iterator[None]:
-    with context, at_tokens(tokens):
-        yield
-
-
-def required_layers(model: nn.Module, flag: str) -> list[nn.Module]:
-    """`layers_of` a model. Raises UserError if it has none. flag: what needs them"""
-    if not (layers := layers_of(model)):
-        raise UserError(f"{flag}: needs a model whose layers are in an nn.ModuleList (leave it out)")
-    return layers
 
 
 def spread(model: Model, criterion: Criterion, world: World, engine: ParallelEngine, batch: Batch) -> nn.Module:

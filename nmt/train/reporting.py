@@ -12,7 +12,7 @@ from nmt import registry
 from nmt.errors import DivergedError, Interrupted, UserError, is_out_of_memory, one_line
 from nmt.files import write_file
 from nmt.options import as_dict, flag_of, toml_line
-from nmt.report.run_status import LOSS_TEXT_PARTS, EndReason, loss_text
+from nmt.report.run_status import EndReason, loss_text
 from nmt.schedules.base import Schedule, rises_at
 from nmt.train.options import AUTO, MIN_BLEU, last_update
 from nmt.train.run import Run
@@ -28,38 +28,15 @@ def certain_end(run: Run) -> int | None:
     return last_update(options, *so_far, seconds=None, seconds_so_far=0.0)
 
 
-def report_validation(run: Run, result: ValidationResult, better: bool, sign: float) -> None:
-    """Record and log a validation. better: whether it is the best so far; sign: of the score that is compared"""
-    progress = run.progress
-    metrics = {"bleu": None, **{name: score.value for name, score in result.metrics.items()}}
-    nll = {"nll": result.losses["nll"]} if "nll" in result.losses else {}
-    values = {"loss": result.losses["loss"], "ppl": result.perplexity, **metrics, **nll, **_other_parts(result)}
-    run.report.record({"update": progress.update, **{f"valid_{name}": value for name, value in values.items()}})
-    best = "none" if progress.best is None else f"{sign * progress.best:.4f}"
-    times = f" for {progress.stalled} in a row" if progress.stalled else ""
-    state = "new best" if better else f"not the best{times} (best {progress.judged_by}: {best})"
-    _log_validation(run, result, state)
-
-
-def report_look(run: Run, result: ValidationResult) -> None:
-    """Log a validation that is due by the clock alone. metrics.jsonl, which has no times, does not get it."""
-    _log_validation(run, result, "between the regular validations, and without effect on them")
-
-
-def _log_validation(run: Run, result: ValidationResult, state: str) -> None:
+def report_validation(run: Run, result: ValidationResult, state: str) -> None:
     """Log a validation. state: what follows from it"""
     progress, scores = run.progress, result.metrics.items()
     text = loss_text(result.losses["loss"], result.losses.get("nll"), digits=3)
-    text += "".join(f" : {name} {mean:.4f}" for name, mean in _other_parts(result).items())
+    text += "".join(f" : {name} {mean:.4f}" for name, mean in result.other_parts().items())
     text += "".join(f" : {name.upper()} {score.value:.2f} ({score.signature})" for name, score in scores)
     text = f"[valid] Ep. {progress.epoch} : Up. {progress.update} : {text} : {state}"
     numbers = {**result.losses, "ppl": result.perplexity, **{name: score.value for name, score in scores}}
     run.report.validation(progress.update, text, numbers, result.examples)
-
-
-def _other_parts(result: ValidationResult) -> dict[str, float]:
-    """The parts of a loss that `loss_text` leaves out."""
-    return {name: mean for name, mean in result.losses.items() if name not in LOSS_TEXT_PARTS}
 
 
 def _doubts(run: Run) -> Iterator[str]:

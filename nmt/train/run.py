@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from nmt import signals
 from nmt.checkpoint import AdapterBase, NoRandomWeights, build_model, weights_of
 from nmt.criteria.base import Criterion, CriterionContext
 from nmt.data.loader import Loader
@@ -142,12 +143,9 @@ class Run:
         """Whether the update that was made is the last of this process: the run is finished, or a signal asks to stop."""
         return self.finished or self.signal is not None
 
-    def agree(self, signal: int | None) -> None:
-        """Set the clock and the signal alike on all ranks, so that they stop, save and log at the same update.
-
-        signal: that this rank received
-        """
-        limit = self.progress.limit
+    def agree(self) -> None:
+        """Set the clock and the signal alike on all ranks, so that they stop, save and log at the same update."""
+        limit, signal = self.progress.limit, signals.innermost().received
         seconds = time.monotonic() - self.started if self.world.leads else 0.0
         self.seconds, number, tokens = self.world.maximum(seconds, signal or 0, -limit.max_micro_batch_tokens)
         limit.max_micro_batch_tokens = -int(tokens)

@@ -19,10 +19,10 @@ class Timers:
         self._seconds = 0.0  # when that was
 
     def due(self, run: Run, data: UpdateBatches) -> set[str]:
-        """What is due after the update just made on this data: "log line", "validation" or "look"; all at the run's end.
+        """What is due after the update just made on this data, "log line" or "validation"; all at the run's end.
 
-        A look is a validation that is due only by the clock, so nothing else may depend on it. What remains to be done at
-        this update is noted in the run's progress, because a checkpoint that a signal forces has to keep it.
+        What remains to be done at this update is noted in the run's progress, because a checkpoint that a signal forces has to
+        keep it. A validation that is due by the clock alone is not, since nothing else may depend on it.
         """
         progress, validations = run.progress, self.by_name["validation"]
         now = progress.update, progress.epoch if data.ends_epoch else None
@@ -31,10 +31,8 @@ class Timers:
         progress.validation_counts = "validation" in self._passed and validations.is_regular(*now)
         progress.validation_due = run.validation is not None and (progress.validation_counts or run.finished)
         progress.save_due = "checkpoint" in self._passed or run.finished
-        due = {"log line"} if run.ends else self._passed & {"log line"}
-        if progress.validation_due:
-            return due | {"validation"}
-        return due | ({"look"} if run.validation is not None and "validation" in self._passed else set())
+        due = self._passed - {"checkpoint"}
+        return due | ({"log line"} if run.ends else set()) | ({"validation"} if progress.validation_due else set())
 
     def restart(self, seconds: float) -> None:
         """Start a new period of minutes for everything that was due and is done now. seconds: the run's clock"""

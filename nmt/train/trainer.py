@@ -1,7 +1,6 @@
 """The training loop."""
 
 from contextlib import closing, nullcontext, suppress
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
@@ -10,6 +9,7 @@ from nmt import signals
 from nmt.data.loader import UpdateBatches, ahead
 from nmt.errors import Interrupted, ResourceError, quoted
 from nmt.locks import Lock
+from nmt.report.losses import Stats
 from nmt.report.run_status import METRICS_FILE, TRAIN_LOG
 from nmt.train.build import build_run
 from nmt.train.checkpointing import resume
@@ -21,9 +21,9 @@ from nmt.train.run import Run
 from nmt.train.saving import save, saves_finished
 from nmt.train.setup import RunSetup
 from nmt.train.timers import Timers
-from nmt.train.update import MAX_PASS_SECONDS, PairTooLongError, SignalWatch, Stats, UpdateGivenUp
+from nmt.train.update import MAX_PASS_SECONDS, PairTooLongError, UpdateGivenUp
 from nmt.train.update_log import UpdateLog
-from nmt.train.validating import look, validate_or_save, validate_run
+from nmt.train.validating import validate_run
 
 
 def train(options: TrainOptions, parts: Any) -> Run:
@@ -39,7 +39,6 @@ def train(options: TrainOptions, parts: Any) -> Run:
     ):
         run = build_run(setup, parts)
         with closing(run.report):
-            run.updater = replace(run.updater, watch=SignalWatch(run.world))
             _begin(run)
             with recorded_end(run), saves_finished(run):
                 choose_kernels(run)
@@ -47,7 +46,7 @@ def train(options: TrainOptions, parts: Any) -> Run:
                 save_settings(run, parts)
                 if run.progress.validation_due:  # a signal cut it short in an earlier process
                     run.progress.save_due |= run.finished
-                    validate_or_save(run, validate_run)
+                    validate_run(run)
                     save(run, last=True)
                 try:
                     if not run.ends:
@@ -90,7 +89,7 @@ def _make_updates(run: Run) -> None:
     with closing(ahead(run.loader.updates(run.progress.position))) as updates:
         for data in updates:  # endless; this rank's micro-batches of one update
             stats = make_update(run, data)
-            run.agree(signals.innermost().received)
+            run.agree()
             run.seconds_at_update = run.seconds
             update_log.add(stats, data)
             if why := divergence(run):
@@ -105,9 +104,7 @@ def _make_updates(run: Run) -> None:
             if "log line" in due or update_log.is_early:
                 update_log.write(stats)
             if "validation" in due:
-                validate_or_save(run, validate_run)
-            if "look" in due:
-                validate_or_save(run, look)
+                validate_run(run)
             if run.progress.save_due or run.ends:
                 save(run, last=run.ends)
             update_log.see_checkpoint()
@@ -119,7 +116,7 @@ def _make_updates(run: Run) -> None:
 
 def _leave(run: Run) -> NoReturn:
     """Save the last complete update, after one that was given up, and stop."""
-    run.agree(signals.innermost().received)
+    run.agree()
     assert run.signal is not None
     if run.progress.update:
         save(run, last=True)
@@ -131,7 +128,7 @@ def _stop(run: Run, signal: int, given_up: str) -> NoReturn:
     state = what_is_saved(run.progress.update)
     how = f"the same command, or --config {run.folder / SETTINGS}, goes on"
     run.report.line(f"stopped by signal {signal} {state}{given_up}; {how}")
-    run.agree(signal)
+    run.agree()
     raise Interrupted(signal)
 
 

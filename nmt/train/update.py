@@ -18,7 +18,7 @@ from nmt.device import Precision, autocast, release_memory
 from nmt.dist import World, full_tensor
 from nmt.errors import ResourceError, UserError, is_out_of_memory
 from nmt.files import Count
-from nmt.report.losses import LossSums
+from nmt.report.losses import LossSums, Stats
 from nmt.symbols import PAD
 from nmt.train.parallel import copied_buffers, gradients_shared, in_step, put_buffers
 
@@ -51,26 +51,6 @@ class LossScale:
             self.factor = max(self.factor / 2, 1.0)
         elif self.good == SCALE_GROWTH_UPDATES:
             self.factor, self.good = min(2 * self.factor, MAX_SCALE), 0
-
-
-@dataclass(frozen=True)
-class Stats:
-    """Statistics of an update.
-
-    losses: parts of the loss, of all ranks; tokens: target tokens, of all ranks
-    real, cells: tokens of both sides of this rank's share, without and with padding
-    gradient_norm: 2-norm before clipping
-    applied: False if loss or gradient were not finite, and the weights are unchanged
-    max_micro_batch_tokens: tokens of a micro-batch that the device holds, padding counted
-    """
-
-    losses: LossSums
-    tokens: int
-    real: int
-    cells: int
-    gradient_norm: float
-    applied: bool
-    max_micro_batch_tokens: int
 
 
 class UpdateGivenUp(Exception):

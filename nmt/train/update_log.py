@@ -1,7 +1,7 @@
 """The log of a run's updates: a record of each, and a status of the run with each log line."""
 
 import time
-from dataclasses import dataclass, field
+from copy import deepcopy
 from typing import Final
 
 import torch
@@ -9,64 +9,16 @@ import torch
 from nmt.data.loader import UpdateBatches
 from nmt.device import Memory
 from nmt.models.base import Model
-from nmt.report.losses import LossSums
+from nmt.report.losses import LogWindow, Stats
 from nmt.report.run_status import RunStatus
 from nmt.train.options import last_update
 from nmt.train.periods import Timer
 from nmt.train.reporting import best_checkpoint
 from nmt.train.run import Run
 from nmt.train.saving import save_has_ended
-from nmt.train.update import Stats
 
 EARLY_UPDATES: Final = (1, 2, 5, 10)  # of this process, each with a log line: a slow machine shows soon that it works
 MIN_SHOWN_UPDATES: Final = 5  # fewer have no steady loss and speed: the display then has those of the last log line
-
-
-@dataclass
-class LogWindow:
-    """Sums since the last log line.
-
-    skipped: updates that were not applied; they count in neither losses nor target_tokens
-    real_tokens, cells: tokens of both sides, without and with padding
-    flops: floating-point operations, padding not counted
-    seconds: of training, without validation and saving
-    """
-
-    updates: int = 0
-    skipped: int = 0
-    losses: LossSums = field(default_factory=LossSums)
-    target_tokens: int = 0
-    real_tokens: int = 0
-    cells: int = 0
-    flops: int = 0
-    seconds: float = 0.0
-
-    @property
-    def speed(self) -> float:
-        """Target tokens per second, padding not counted."""
-        return self.target_tokens / self.seconds if self.seconds else 0.0
-
-    @property
-    def flops_per_second(self) -> float:
-        """Floating-point operations per second."""
-        return self.flops / self.seconds if self.seconds else 0.0
-
-    @property
-    def padding(self) -> float:
-        """The share of the cells that hold no token."""
-        return 1 - self.real_tokens / self.cells if self.cells else 0.0
-
-    def add(self, stats: Stats, flops: int, seconds: float) -> None:
-        """Add an update."""
-        self.updates += 1
-        self.seconds += seconds
-        self.real_tokens += stats.real
-        self.cells += stats.cells
-        self.flops += flops
-        self.skipped += not stats.applied
-        if stats.applied:
-            self.target_tokens += stats.tokens
-            self.losses.add(stats.losses)
 
 
 class UpdateLog:
@@ -148,7 +100,7 @@ class UpdateLog:
 
     def _status(self, stats: Stats) -> RunStatus:
         """How the run stands. stats: of the last update"""
-        run, progress, shown = self.run, self.run.progress, self.shown
+        run, progress = self.run, self.run.progress
         total, seconds_left = self._end()
         per_update = self.window.seconds / self.window.updates  # of the last updates
         speeds = per_update, per_update * self.updates_per_epoch
@@ -158,11 +110,7 @@ class UpdateLog:
             total=total,
             epoch=progress.epoch,
             epochs=run.epochs,
-            losses=shown.losses.means() if shown.losses.totals else {},
-            tokens_per_second=shown.speed,
-            flops_per_second=shown.flops_per_second,
-            padding=shown.padding,
-            skipped=shown.skipped,
+            window=deepcopy(self.shown),
             gradient_norm=stats.gradient_norm,
             learning_rate=run.learning_rate(progress.update),
             flops=progress.flops,

@@ -19,6 +19,7 @@ from nmt.metrics.base import Metric, Score
 from nmt.models.base import Model
 from nmt.nn import matmul
 from nmt.report.losses import LossSums
+from nmt.report.run_status import LOSS_TEXT_PARTS
 from nmt.train.parallel import Objective
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.own_engine import OwnEngine
@@ -60,6 +61,16 @@ class ValidationResult:
     def value(self, name: str) -> float:
         """The value of a metric, or of the loss or a part of it."""
         return self.metrics[name].value if name in self.metrics else self.losses[name]
+
+    def other_parts(self) -> dict[str, float]:
+        """The parts of the loss that `loss_text` leaves out."""
+        return {name: mean for name, mean in self.losses.items() if name not in LOSS_TEXT_PARTS}
+
+    def numbers(self) -> dict[str, float | None]:
+        """What metrics.jsonl has of it, by name."""
+        nll = {name: self.losses[name] for name in ("nll",) if name in self.losses}
+        scores = {"bleu": None, **{name: score.value for name, score in self.metrics.items()}}
+        return {"loss": self.losses["loss"], "ppl": self.perplexity, **scores, **nll, **self.other_parts()}
 
 
 def validate(

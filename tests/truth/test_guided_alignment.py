@@ -9,11 +9,11 @@ from gradients import PIPELINE, sentences, transformer
 from nmt import UserError
 from nmt.batch import Column
 from nmt.criteria.base import CriterionContext
+from nmt.extensions.fast.training_speedups.recompute import recompute
 from nmt.extensions.methods.columns.links import NO_LINK
 from nmt.extensions.methods.criteria.guided_alignment import GuidedAlignment
 from nmt.extensions.methods.criteria.options import GuidedAlignmentOptions
 from nmt.symbols import PAD
-from nmt.train.parallel import recompute
 
 LINKS = [[(0, 0), (2, 0), (2, 0), (1, 3)], [(4, 1)], []]  # (source, target) of each row; one link is there twice
 

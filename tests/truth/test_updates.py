@@ -24,8 +24,9 @@ from nmt.criteria.base import Loss, Term
 from nmt.dist import World
 from nmt.errors import ResourceError, UserError
 from nmt.extensions.fast.training_speedups.compile import compile_layers
+from nmt.extensions.fast.training_speedups.recompute import recompute
 from nmt.extensions.zoo.models.rnnsearch import RnnSearch, RnnSearchOptions
-from nmt.train.parallel import layers_of, recompute
+from nmt.train.parallel import layers_of
 from nmt.train.update import SCALE_GROWTH_UPDATES, LossScale, Updater, flattened
 
 

@@ -593,8 +593,8 @@ def test_a_validation_by_the_clock_changes_nothing_but_the_log(data, tmp_path, c
     """Not the weights, the records, the best checkpoint, the learning rate, or when patience ends the run."""
     agree = Run.agree
 
-    def a_minute_for_each_update(run, signal):
-        agree(run, signal)
+    def a_minute_for_each_update(run):
+        agree(run)
         run.seconds = 60.0 * run.progress.update
 
     monkeypatch.setattr(Run, "agree", a_minute_for_each_update)

@@ -63,8 +63,8 @@ def clock_of(monkeypatch, seconds):
     """Let the clock of a run show `seconds(update)` after each update, however long that took."""
     agree = Run.agree
 
-    def agree_by_updates(run, signal):
-        agree(run, signal)
+    def agree_by_updates(run):
+        agree(run)
         run.seconds = seconds(run.progress.update)
 
     monkeypatch.setattr(Run, "agree", agree_by_updates)

@@ -107,8 +107,8 @@ class TrainingDisplay:
             grid.add_row(Text(name.replace("_", " ")), sparkline(curve.points, cells), Text(text))
         events = status.events.items()
         rows = {
-            "speed": f"{status.tokens_per_second:,.0f} tokens/s, {100 * status.padding:.1f} % padding, "
-            f"{operations(status.flops_per_second)}/s",
+            "speed": f"{status.window.speed:,.0f} tokens/s, {100 * status.window.padding:.1f} % padding, "
+            f"{operations(status.window.flops_per_second)}/s",
             "memory": f"{size(status.memory)} at the peak",
             "next": ", ".join(f"{name} in {clock(max(0.0, seconds - passed))}" for name, seconds in events),
             "best": status.best or "no checkpoint yet",

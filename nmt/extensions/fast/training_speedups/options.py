@@ -17,6 +17,15 @@ class TrainingMatmulOptions:
 
 
 @options_class
+class RecomputedTrainingOptions:
+    activation_checkpointing: bool = opt(
+        False,
+        "keep only the input of each layer and recompute the rest: less memory, a third more work",
+        aliases=("checkpoint-activations",),
+    )
+
+
+@options_class
 class CompiledTrainingOptions:
     compile: bool = opt(
         False, "fuse each layer's kernels by torch.compile; needs a C++ compiler, and a minute at first"

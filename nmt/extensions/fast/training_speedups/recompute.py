@@ -1,0 +1,62 @@
+"""Activation checkpointing: less memory for more work (Chen et al., 2016)."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from nmt import UserError, register
+from nmt.extensions.fast.training_speedups.options import RecomputedTrainingOptions
+from nmt.nn.attention import recompute_contexts
+from nmt.nn.extra_losses import at_tokens, token_rows
+from nmt.train.parallel import layers_of
+from nmt.training_speedups.base import TrainingSpeedup
+
+
+@register("training-speedup", "activation-checkpointing", RecomputedTrainingOptions)
+class RecomputedTraining(TrainingSpeedup):
+    """Layers of which only the input is kept, and the rest recomputed for the gradient."""
+
+    order: ClassVar[int] = -1  # torch.compile takes the layers as they are then
+
+    def change_layers(self, model: nn.Module) -> None:
+        """See TrainingSpeedup."""
+        recompute(model)
+
+
+def recompute(model: nn.Module) -> None:
+    """Keep only the input of each layer and recompute the rest for the gradient; UserError if the model has no layers."""
+    layer: Any
+    for layer in required_layers(model, "--activation-checkpointing"):
+        layer.forward = partial(_checkpointed, layer.forward)
+
+
+def _checkpointed(forward: Any, *inputs: Any, **named: Any) -> Any:
+    if not torch.is_grad_enabled():
+        return forward(*inputs, **named)
+    if torch.compiler.is_compiling():  # which records nothing, and takes no other contexts
+        return checkpoint(forward, *inputs, use_reentrant=False, **named)
+    return checkpoint(forward, *inputs, use_reentrant=False, context_fn=partial(_contexts, token_rows()), **named)
+
+
+def _contexts(tokens: Tensor | None) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    """The contexts of a layer's pass and of its recomputation. tokens: `token_rows` of the pass"""
+    plain, again = recompute_contexts()
+    return plain, _with_tokens(again, tokens)
+
+
+@contextmanager
+def _with_tokens(context: AbstractContextManager[Any], tokens: Tensor | None) -> Iterator[None]:
+    with context, at_tokens(tokens):
+        yield
+
+
+def required_layers(model: nn.Module, flag: str) -> list[nn.Module]:
+    """`layers_of` a model. Raises UserError if it has none. flag: what needs them"""
+    if not (layers := layers_of(model)):
+        raise UserError(f"{flag}: needs a model whose layers are in an nn.ModuleList (leave it out)")
+    return layers
