@@ -32,14 +32,9 @@ class LossSums:
         return sum(map(self.mean, self.trained))
 
     @property
-    def nll(self) -> float | None:
-        """The negative log-likelihood in nats a target token, which gives a perplexity; None without that part."""
-        return self.mean("nll") if "nll" in self.totals else None
-
-    @property
     def mean_nll(self) -> float:
-        """Nats a target token: the part `nll`, or the loss where there is none."""
-        return self.loss if self.nll is None else self.nll
+        """Nats per target token: the part `nll`, or the loss where there is none."""
+        return self.mean("nll") if "nll" in self.totals else self.loss
 
     def means(self) -> dict[str, float]:
         """`loss`, then each part by name; a part named `loss` is `main_loss` beside other trained parts."""

@@ -22,10 +22,10 @@ from nmt.models.base import FLOAT32_BYTES, Model
 from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.noises.base import Noise, NoiseContext
 from nmt.optimizers.base import parameter_groups
-from nmt.options import as_dict
+from nmt.options import as_dict, options_of
 from nmt.quantities import size
 from nmt.schedules.base import Schedule
-from nmt.train.options import AUTO, TrainOptions, lasting
+from nmt.train.options import AUTO, TrainOptions
 from nmt.train.parallel import part_counts, spread
 from nmt.train.periods import without_minutes
 from nmt.train.progress import Progress
@@ -211,8 +211,9 @@ def _new_noises(options: TrainOptions, data: PreparedData) -> list[Noise]:
 def _settings(setup: RunSetup, parts: Any, criterion: Criterion, schedule: Schedule, loader: Loader) -> dict[str, Any]:
     """Everything that decides the mathematics of the run, by key, including digests of files."""
     values = as_dict(setup.options)
+    lasting = [option.name for option in options_of(type(setup.options)) if option.must_stay]
     values["valid_every"] = without_minutes(values["valid_every"])
-    settings = {key: values[key] for key in (*lasting(setup.options), *schedule.depends_on)}
+    settings = {key: values[key] for key in (*lasting, *schedule.depends_on)}
     settings |= parts.as_dict("model", "criterion", "optimizer", "schedule")
     settings |= {f"criterion.{name}": digest for name, digest in criterion.files.items()}
     if setup.validation is not None:

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from nmt import opt, options_class, registry
 from nmt.dist import MAX_WAIT_MINUTES
-from nmt.options import MAX_PROCESSES, MAX_THREADS, REQUIRED, flag_of, names_of, options_of
+from nmt.options import MAX_PROCESSES, MAX_THREADS, REQUIRED, flag_of, names_of
 from nmt.train.periods import parse_periods
 
 AUTO: Final = "auto"
@@ -151,11 +151,6 @@ def last_update(
             return None
         by_minutes = done + math.ceil(max(60 * options.max_minutes - seconds_so_far, 0.0) / seconds)
     return min((end for end in (options.max_updates, by_epochs, by_minutes) if end is not None), default=None)
-
-
-def lasting(options: TrainOptions) -> list[str]:
-    """The names of the options that a run that is resumed must keep."""
-    return [option.name for option in options_of(type(options)) if option.must_stay]
 
 
 @options_class

@@ -20,8 +20,6 @@ from nmt.dist import World
 from nmt.errors import UserError
 from nmt.models.base import Model, Output, Term
 
-ParallelEngine = Literal["ddp", "fsdp"]
-
 
 class Objective(nn.Module):
     """The loss of a micro-batch as one module: every use of a weight happens in its forward pass, where an engine sees it."""
@@ -116,7 +114,7 @@ def layers_of(module: nn.Module) -> list[nn.Module]:
     return list(dict.fromkeys(layers))
 
 
-def spread(model: Model, criterion: Criterion, world: World, engine: ParallelEngine, batch: Batch) -> nn.Module:
+def spread(model: Model, criterion: Criterion, world: World, engine: Literal["ddp", "fsdp"], batch: Batch) -> nn.Module:
     """Wrap the objective for all ranks. FSDP2 replaces the model's parameters, so build the optimizer after it.
 
     batch: for a first pass, whose gradients are dropped

@@ -22,7 +22,7 @@ from nmt.train.saving import save, saves_finished
 from nmt.train.setup import RunSetup
 from nmt.train.timers import Timers
 from nmt.train.update import MAX_PASS_SECONDS, PairTooLongError, UpdateGivenUp
-from nmt.train.update_log import UpdateLog
+from nmt.train.update_log import EARLY_UPDATES, UpdateLog
 from nmt.train.validating import validate_run
 
 
@@ -52,9 +52,9 @@ def train(options: TrainOptions, parts: Any) -> Run:
                     if not run.ends:
                         _make_updates(run)
                 except UpdateGivenUp:
-                    _leave(run)
+                    _stop(run, given_up=True)
                 if run.signal is not None:
-                    _stop(run, run.signal, "")
+                    _stop(run, given_up=False)
                 conclude(run)
         return run
 
@@ -101,7 +101,7 @@ def _make_updates(run: Run) -> None:
                 break
             run.report.update(run, data)
             due = timers.due(run, data)
-            if "log line" in due or update_log.is_early:
+            if "log line" in due or update_log.made in EARLY_UPDATES:
                 update_log.write(stats)
             if "validation" in due:
                 validate_run(run)
@@ -114,20 +114,21 @@ def _make_updates(run: Run) -> None:
             update_log.go_on()
 
 
-def _leave(run: Run) -> NoReturn:
-    """Save the last complete update, after one that was given up, and stop."""
-    run.agree()
-    assert run.signal is not None
-    if run.progress.update:
+def _stop(run: Run, given_up: bool) -> NoReturn:
+    """Say where the run stopped, and raise Interrupted on all ranks together, after the save.
+
+    given_up: whether an update was not finished; the one before it is then still to be saved
+    """
+    update, again = run.progress.update, ""
+    if given_up:
+        run.agree()
+        again = f"; update {update + 1} was given up, and is made again from its beginning"
+    if given_up and update:
         save(run, last=True)
-    _stop(run, run.signal, f"; update {run.progress.update + 1} was given up, and is made again from its beginning")
-
-
-def _stop(run: Run, signal: int, given_up: str) -> NoReturn:
-    """Say where the run stopped, and raise Interrupted on all ranks together, after the save."""
-    state = what_is_saved(run.progress.update)
+    signal = run.signal
+    assert signal is not None
     how = f"the same command, or --config {run.folder / SETTINGS}, goes on"
-    run.report.line(f"stopped by signal {signal} {state}{given_up}; {how}")
+    run.report.line(f"stopped by signal {signal} {what_is_saved(update)}{again}; {how}")
     run.agree()
     raise Interrupted(signal)
 

@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Protocol
 
@@ -134,6 +135,17 @@ class _OutOfMemory(Exception):
         self.batch, self.largest, self.alone = batch, largest, alone
 
 
+@contextmanager
+def _out_of_memory_of(batch: Batch, largest: int, alone: bool) -> Iterator[None]:
+    """Raise _OutOfMemory in place of the error of a device without memory."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise _OutOfMemory(batch, largest, alone) from None
+
+
 def flattened(loss: Loss) -> tuple[PartNames, Tensor]:
     """The names of the parts of a loss, and one float64 vector: the totals of all parts, then the counts of the reported."""
     terms = *loss.trained.values(), *loss.reported.values()
@@ -253,60 +265,63 @@ class Updater:
         self, data: UpdateBatches, seed: int, max_micro_batch_tokens: int, factors: Mapping[str, float]
     ) -> tuple[_DeviceSums, list[Batch], int]:
         """Compute the gradient: (sums of the parts of the loss, micro-batches that count, tokens that a micro-batch may have)."""
-        first_idle, buffers = len(data.batches) - data.idle, copied_buffers(self.objective)
+        first_idle = len(data.batches) - data.idle
         gave_back = False  # memory was given back once: more memory than that is not to be had
         while True:
             counted = [part for batch in data.batches[:first_idle] for part in batch.split(max_micro_batch_tokens)]
             torch.manual_seed(seed)
             try:
-                return self._backward(counted, data.batches[first_idle:], factors), counted, max_micro_batch_tokens
-            except UpdateGivenUp:
-                self._undo(buffers)
-                raise
+                with self._undone_unless_complete():
+                    return self._backward(counted, data.batches[first_idle:], factors), counted, max_micro_batch_tokens
             except _OutOfMemory as error:
                 if gave_back or self.passes is None or not self.passes.gave_memory_back():
                     max_micro_batch_tokens = self._smaller(error)
                 else:
                     gave_back = True
-            self._undo(buffers)
             release_memory()
 
-    def _undo(self, buffers: Sequence[Tensor]) -> None:
-        """Undo what the passes of an update have changed. buffers: copies from before them"""
-        self.clear_gradients()
-        put_buffers(self.objective, buffers)
+    @contextmanager
+    def _undone_unless_complete(self) -> Iterator[None]:
+        """Undo what the passes of an update have changed, where a signal or the lack of memory ends them."""
+        buffers = copied_buffers(self.objective)
+        try:
+            yield
+        except (UpdateGivenUp, _OutOfMemory):
+            self.clear_gradients()
+            put_buffers(self.objective, buffers)
+            raise
 
     def _backward(self, counted: Sequence[Batch], idle: Sequence[Batch], factors: Mapping[str, float]) -> _DeviceSums:
         """Sum the gradients of micro-batches; idle ones do not count."""
-        device = next(self.objective.parameters()).device
-        sums = _DeviceSums(list(factors), device)
+        sums = _DeviceSums(list(factors), next(self.objective.parameters()).device)
         passes = [*((batch, 1.0) for batch in counted), *((batch, 0.0) for batch in idle)]
         cells = [batch.cells for batch, _ in passes]
         for number, (batch, share) in enumerate(passes):
-            left = len(passes) - 1 - number
-            together = left == 0 or in_step(self.objective)
-            self.watch.check(sum(cells[:number]), sum(cells[number:]), together, left == 0)
-            alone = True  # no other rank waits for this pass
-            try:
-                if self.passes is not None:
+            is_last = number == len(passes) - 1
+            self.watch.check(sum(cells[:number]), sum(cells[number:]), is_last or in_step(self.objective), is_last)
+            largest = max((done.cells for done, _ in passes[: number + 1] if len(done) > 1), default=batch.cells)
+            if self.passes is None:
+                self._pass(batch, share, factors, sums, largest, is_last)
+            else:
+                with _out_of_memory_of(batch, largest, alone=True):
                     sums.add(*self.passes(batch, factors), share)
-                    continue
-                with gradients_shared(self.objective, last=left == 0):
-                    with autocast(device, self.precision):
-                        loss = self.objective(batch.to(device))
-                    alone = self.world.size == 1 or left > 0
-                    sums.add(*flattened(loss), share)
-                    # A factor is 1 / the count of all ranks; over these gradients are averaged, hence the number of ranks.
-                    first, *others = (
-                        term.total * (share * self.world.size * factors[name]) for name, term in loss.trained.items()
-                    )
-                    sum(others, first).backward()
-            except Exception as error:
-                if not is_out_of_memory(error):
-                    raise
-                divisible = [done.cells for done, _ in passes[: number + 1] if len(done) > 1]
-                raise _OutOfMemory(batch, max(divisible, default=batch.cells), alone) from None
         return sums
+
+    def _pass(
+        self, batch: Batch, share: float, factors: Mapping[str, float], sums: _DeviceSums, largest: int, is_last: bool
+    ) -> None:
+        """Add `share` times the gradient and the losses of a micro-batch. largest: see `_OutOfMemory`"""
+        with gradients_shared(self.objective, is_last):
+            with _out_of_memory_of(batch, largest, alone=True), autocast(sums.device, self.precision):
+                loss = self.objective(batch.to(sums.device))
+            # In its last pass the other ranks wait for this one's gradient.
+            with _out_of_memory_of(batch, largest, alone=self.world.size == 1 or not is_last):
+                sums.add(*flattened(loss), share)
+                # A factor is 1 / the count of all ranks; over these gradients are averaged, hence the number of ranks.
+                first, *others = (
+                    term.total * (share * self.world.size * factors[name]) for name, term in loss.trained.items()
+                )
+                sum(others, first).backward()
 
     def _smaller(self, error: _OutOfMemory) -> int:
         """Tokens of a micro-batch after memory ran out. Raises ResourceError if smaller micro-batches cannot help."""

@@ -41,11 +41,6 @@ class UpdateLog:
         """Updates since this log began."""
         return self.run.progress.update - self.first
 
-    @property
-    def is_early(self) -> bool:
-        """Whether this update gets a log line in any case."""
-        return self.made in EARLY_UPDATES
-
     def add(self, stats: Stats, data: UpdateBatches) -> None:
         """Record an update."""
         run, progress = self.run, self.run.progress
