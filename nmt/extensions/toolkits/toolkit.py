@@ -7,9 +7,8 @@ flags to `nmt export`; `reads = False` or `writes = False` in it means that nmt 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
-from nmt import registry
 from nmt.checkpoint import LoadedModel
 from nmt.errors import UserError
 from nmt.extensions.toolkits.transformer import ImportedModel, TextFiles
@@ -66,10 +65,3 @@ class Toolkit:
     def scores(self, imported: ImportedModel) -> Iterator[ScoredPair]:
         """Random pairs, scored by the toolkit's own program."""
         return iter(())
-
-
-def toolkit_of(path: Path) -> type[Toolkit] | None:
-    """The first toolkit that recognizes a file or folder; None if none does."""
-    classes = [cast(type[Toolkit], registry.find("toolkit", name).cls) for name in registry.names("toolkit")]
-    found = [cls for cls in classes if cls.recognizes(path)]
-    return min(found, key=lambda cls: (cls.order, cls.part_name), default=None)

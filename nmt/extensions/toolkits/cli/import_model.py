@@ -1,7 +1,7 @@
 """`nmt import`: make a model folder of a model of another toolkit."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from nmt import registry
 from nmt.cli.command import Command
@@ -67,14 +67,14 @@ def _toolkit(options: ImportOptions) -> "Toolkit":
     """The toolkit of --format, or the one that recognizes the files. Raises OSError or UserError if there is none."""
     if options.format != "auto":
         return registry.find("toolkit", options.format).cls(options)  # type: ignore[no-any-return]
-    from nmt.extensions.toolkits.toolkit import toolkit_of
-
-    path = Path(options.model)
+    path, names = Path(options.model), registry.choosable("toolkit", "reads")
     path.stat()
-    if (found := toolkit_of(path)) is None:
-        names = " or ".join(registry.choosable("toolkit", "reads"))
-        raise UserError(f"{quoted(path)}: no model of a toolkit that is known (--format {names} names one)")
-    return found(options)
+    classes = [cast("type[Toolkit]", registry.find("toolkit", name).cls) for name in names]
+    if not (found := [cls for cls in classes if cls.recognizes(path)]):
+        raise UserError(
+            f"{quoted(path)}: no model of a toolkit that is known (--format {' or '.join(names)} names one)"
+        )
+    return min(found, key=lambda cls: (cls.order, cls.part_name))(options)
 
 
 COMMAND = Command("import", ImportOptions, run, positional=("model",), group="models")
