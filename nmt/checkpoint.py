@@ -1,8 +1,8 @@
 """Model folders and checkpoints: reading and writing weights, optimizer state and what builds the model again.
 
 A model folder holds `model.safetensors`, `options.json` and `pipeline/`; a checkpoint is a model folder with
-`training.safetensors` and `training.json` next to them. That of adapters has `adapter.safetensors` in place of the weights,
-and names the model that they belong to in `adapter.json`. Nothing is pickled ("Files and folders" in docs/reference/contract.md).
+`training.safetensors` and `training.json` next to them. A weight format may have another file in place of the
+weights. Nothing is pickled ("Files and folders" in docs/reference/contract.md).
 """
 
 import contextlib
@@ -23,18 +23,16 @@ from torch.overrides import TorchFunctionMode
 from nmt import registry, signals
 from nmt.artefact import REPAIR, Artefact, new_folder
 from nmt.dist import shard_like
-from nmt.errors import ArtefactError, DivergedError, ResourceError, UserError, expecting, is_utf8, naming, quoted
+from nmt.errors import ArtefactError, DivergedError, ResourceError, UserError, is_utf8, naming, quoted
 from nmt.files import to_json
 from nmt.log import log
 from nmt.models.base import Model
 from nmt.models.saved import OPTIONS, ModelFacts, Vocabularies
-from nmt.nn.lora import merged
-from nmt.runs import ADAPTER, WEIGHTS, find_model, weights_file
+from nmt.runs import WEIGHTS, find_model, weights_file
 from nmt.text.pipeline import Pipeline
-from nmt.weight_formats.base import weight_format
+from nmt.weight_formats.base import format_of_file, weight_format
 
 TEMPERATURE: Final = "temperature"  # in the manifest of a model that is calibrated
-ADAPTER_BASE: Final = "adapter.json"
 TRAINING_TENSORS: Final = "training.safetensors"
 TRAINED_WEIGHTS: Final = "weights."  # prefix in that file: of a run with --ema, whose model has the averaged weights
 
@@ -62,57 +60,11 @@ SAFETENSORS_TYPES: Final = {  # in the order in which that format's own library 
 WRITE_BUFFER_BYTES: Final = 1 << 20  # small tensors are written together
 
 
-@dataclass(frozen=True)
-class AdapterBase:
-    """The content of adapter.json: the model that an adapter is added to.
-
-    folder: where it was when the run began; sha256: of its weights
-    scale: of the product of the adapter's matrices, alpha / r
-    """
-
-    folder: str
-    sha256: str
-    scale: float
-
-    @classmethod
-    def of(cls, artefact: Artefact, scale: float) -> "AdapterBase":
-        """Raises UserError for a model that is an adapter itself."""
-        if ADAPTER in artefact.manifest["files"]:
-            merge = f"merge it first: nmt average --checkpoint {quoted(artefact.folder)}"
-            raise UserError(f"{quoted(artefact.folder)}: is an adapter, and cannot have another one ({merge})")
-        artefact.unchecked_path(WEIGHTS)  # raises where there is none
-        return cls(str(artefact.folder.absolute()), artefact.manifest["files"][WEIGHTS]["sha256"], scale)
-
-    @classmethod
-    def read(cls, artefact: Artefact) -> "AdapterBase":
-        content = artefact.json(ADAPTER_BASE)
-        with expecting("the base of an adapter", artefact.folder / ADAPTER_BASE):
-            return msgspec.convert(content, cls)
-
-    def weights(self, adapter: Path) -> dict[str, Tensor]:
-        """The weights of the model. adapter: whose it is. Raises ArtefactError if another model is there, or none."""
-        mend = f"put the model that {quoted(adapter)} was trained on there, or a link to it"
-        try:
-            artefact = Artefact(Path(self.folder), "model", "checkpoint")
-        except ArtefactError as error:
-            raise ArtefactError(f"{error} ({mend})") from None
-        found = artefact.manifest["files"].get(WEIGHTS, {}).get("sha256")
-        if found != self.sha256:
-            wrong = f"is another model than the adapter's: its sha256 is {quoted(found)}, expected {self.sha256}"
-            raise ArtefactError(f"{quoted(artefact.folder / WEIGHTS)}: {wrong} ({mend})")
-        return read_tensors(artefact.path(WEIGHTS))
-
-
 def read_weights(artefact: Artefact, mapped: bool = False) -> dict[str, Tensor]:
-    """The weights of a model folder or checkpoint; an adapter is added to those of its base. mapped: see read_tensors"""
-    if ADAPTER not in artefact.manifest["files"]:
-        return read_tensors(artefact.path(WEIGHTS), mapped)
-    base, path = AdapterBase.read(artefact), artefact.path(ADAPTER)
-    weights, adapter = base.weights(artefact.folder), read_tensors(path)
-    try:
-        return merged(weights, adapter, base.scale)
-    except (ValueError, RuntimeError) as error:  # of torch, for other number formats
-        raise ArtefactError(f"{quoted(path)}: does not fit the model {quoted(base.folder)}: {quoted(error)}") from None
+    """The weights of a model folder or checkpoint, whatever the format of their file. mapped: see read_tensors"""
+    if (name := weights_file(artefact).name) != WEIGHTS:
+        return format_of_file(name).read(artefact)
+    return read_tensors(artefact.path(WEIGHTS), mapped)
 
 
 @dataclass(frozen=True)
@@ -227,12 +179,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 
 def write_model(
-    folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, pipeline: Pipeline, base: AdapterBase | None = None
+    folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, pipeline: Pipeline, file: str = WEIGHTS
 ) -> None:
-    """Write weights, options and pipeline into a folder that is being made. base: of weights that are an adapter"""
-    write_tensors(folder / (ADAPTER if base else WEIGHTS), weights)
-    if base is not None:
-        (folder / ADAPTER_BASE).write_bytes(to_json(asdict(base)))
+    """Write weights, options and pipeline into a folder that is being made. file: the name of that of the weights"""
+    write_tensors(folder / file, weights)
     (folder / OPTIONS).write_bytes(to_json(asdict(facts)))
     (folder / "pipeline").mkdir()
     pipeline.save(folder / "pipeline")

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from nmt import registry
 from nmt.artefact import MANIFEST, Artefact, remove_artefact, removing
 from nmt.errors import ArtefactError, OtherFormatError, quoted
 from nmt.files import read_json
 from nmt.log import log
 
 WEIGHTS: Final = "model.safetensors"
-ADAPTER: Final = "adapter.safetensors"  # in its place, of a run with --lora-rank
 TRAINING: Final = "training.json"
 CHECKPOINTS_FOLDER: Final = "checkpoints"
 PREFIX: Final = "update-"
@@ -131,8 +131,11 @@ def _state(folder: Path) -> dict[str, Any]:
 
 
 def weights_file(artefact: Artefact) -> Path:
-    """The file of a model folder or checkpoint that has its weights, or those of its adapters."""
-    return artefact.folder / (ADAPTER if ADAPTER in artefact.manifest["files"] else WEIGHTS)
+    """The file of a model folder or checkpoint that has its weights. The options class of a weight format may declare one."""
+    names: list[str] = [
+        name for name in registry.declared("weight-format", "file") if name in artefact.manifest["files"]
+    ]
+    return artefact.folder / (names or [WEIGHTS])[0]
 
 
 def update_of(folder: Path) -> int:

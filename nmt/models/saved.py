@@ -52,7 +52,7 @@ class ModelFacts:
             facts = msgspec.convert(content, cls)
         if asdict(facts.vocabularies) != (given := content["vocabularies"]):  # which has further entries
             raise ArtefactError(f"{quoted(artefact.folder / OPTIONS)}: not a model's vocabularies: {quoted(given)}")
-        if facts.weights not in (known := [FLOAT32, *registry.names("weight-format")]):
+        if facts.weights not in (known := [FLOAT32, *registry.choosable("weight-format", "converts")]):
             found = f"has weights of '{quoted(facts.weights)}', this nmt reads {' and '.join(known)}"
             raise ArtefactError(f"{quoted(artefact.folder)}: {found} (use the nmt that wrote it)")
         return replace(facts, options=registry.completed("model", facts.model, facts.options))

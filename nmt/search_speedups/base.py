@@ -8,8 +8,6 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from nmt import registry
-
 
 class SearchSpeedup:
     """A faster way to compute a search. A registered speedup is built as `cls(options)`, with the options of a Translator.
@@ -32,8 +30,3 @@ class SearchSpeedup:
 
     def prepare(self, engine: Any, model: nn.Module) -> None:
         """Prepare a model on a CPU for many searches; may take as long as a few. Called before the second batch."""
-
-
-def search_speedups(options: Any) -> list[SearchSpeedup]:
-    """The active speedups in their order, built with the options of a Translator."""
-    return [entry.cls(options) for entry in registry.active("search-speedup", options)]

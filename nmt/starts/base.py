@@ -16,6 +16,7 @@ from nmt.checkpoint import NoRandomWeights, build_model, weights_of
 from nmt.models.base import Model
 from nmt.models.saved import ModelFacts
 from nmt.text.pipeline import Pipeline
+from nmt.train.kept_weights import KeptWeights
 from nmt.train.weight_average import WeightAverage
 
 
@@ -41,7 +42,7 @@ class Start:
     Its options class may tell in `fitting_data` how to prepare data whose text pipeline it makes the weights fit.
     order: starts follow each other from the lowest order to the highest
     gives_weights: whether the model has trained weights afterwards
-    adapter_scale: of the adapters that it trains in place of the model; None if it adds none
+    kept: what checkpoints keep in place of all weights; None for those
     free_options: options of the model in which that of --init-from may differ from it
     parameter_options: its own options that decide which parameters are trained; the state of an optimizer depends on them
     note: the end of the log line about the weights of --init-from
@@ -49,7 +50,7 @@ class Start:
 
     order: ClassVar[int] = 0
     gives_weights: ClassVar[bool] = False
-    adapter_scale: float | None = None
+    kept: KeptWeights | None = None
     free_options: ClassVar[Sequence[str]] = ()
     parameter_options: ClassVar[Sequence[str]] = ()
     note: ClassVar[str] = ""

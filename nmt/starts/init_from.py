@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nmt import register, registry
 from nmt.artefact import Artefact
-from nmt.checkpoint import TRAINING_TENSORS, AdapterBase, put_weights, read_tensors, read_weights, weights_of
+from nmt.checkpoint import TRAINING_TENSORS, put_weights, read_tensors, read_weights, weights_of
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.models.saved import ModelFacts
 from nmt.options import flag_of, options_of
@@ -52,8 +52,7 @@ class InitFrom(Start):
         _check_architecture(run, artefact)
         pipeline = Pipeline.load(artefact)
         starts = [*_fitting_starts(run, artefact, pipeline), *run.starts]
-        if run.adapter_scale is not None:
-            run.adapter_base = AdapterBase.of(artefact, run.adapter_scale)
+        run.kept.begin(artefact)
         weights: Mapping[str, Tensor] = read_weights(artefact)
         if self.options.init_state != "none":
             _take_state(run, artefact, weights)

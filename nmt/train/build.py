@@ -25,6 +25,7 @@ from nmt.optimizers.base import parameter_groups
 from nmt.options import as_dict, options_of
 from nmt.quantities import size
 from nmt.schedules.base import Schedule
+from nmt.train.kept_weights import KeptWeights
 from nmt.train.options import AUTO, TrainOptions
 from nmt.train.parallel import part_counts, spread
 from nmt.train.periods import without_minutes
@@ -35,7 +36,7 @@ from nmt.train.setup import RunSetup, try_criterion
 from nmt.train.update import LossScale, SignalWatch, Updater
 from nmt.train.validation import Validation
 from nmt.train.weight_average import WeightAverage
-from nmt.training_speedups.base import TrainingSpeedup, training_speedups
+from nmt.training_speedups.base import TrainingSpeedup
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.own_engine import OwnEngine
 from nmt.translate.translator import Translator
@@ -49,7 +50,7 @@ def build_run(setup: RunSetup, parts: Any, report: NoReport | None = None) -> Ru
     The order of the steps matters:
 
     1. Threads and the seed come before the first tensor and the first random number.
-    2. Starts change the model before anything takes its parameters: adapters are added, layers are frozen.
+    2. Starts change the model before anything takes its parameters: layers are added or frozen.
     3. The criterion is built with that model and tried on two pairs, so errors are found before long work.
     4. Layers are changed by speedups, and spread over the ranks. This may wrap and shard the parameters,
        so the optimizer and the average of the weights take them only afterwards.
@@ -71,7 +72,7 @@ def build_run(setup: RunSetup, parts: Any, report: NoReport | None = None) -> Ru
     criterion = _new_criterion(parts, context, is_new)
     pairs = to_batch(setup.data.train, np.arange(min(TRIED_PAIRS, len(setup.data.train)))).to(device)
     scores = _scores(setup, model, criterion, pairs)
-    speedups = training_speedups(options)
+    speedups: list[TrainingSpeedup] = [entry.cls(options) for entry in registry.active("training-speedup", options)]
     for speedup in speedups:
         speedup.change_layers(model)
     objective = spread(model, criterion, setup.world, options.engine, pairs)
@@ -91,7 +92,7 @@ def build_run(setup: RunSetup, parts: Any, report: NoReport | None = None) -> Ru
         starts=starts,
         speedups=speedups,
         is_new=is_new,
-        adapter_scale=next((start.adapter_scale for start in starts if start.adapter_scale is not None), None),
+        kept=next((start.kept for start in starts if start.kept is not None), KeptWeights()),
         context=context,
         criterion=criterion,
         scores=scores,

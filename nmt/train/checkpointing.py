@@ -16,7 +16,6 @@ from nmt.artefact import Artefact, remove_leftovers
 from nmt.checkpoint import (
     TRAINED_WEIGHTS,
     TRAINING_TENSORS,
-    AdapterBase,
     create_optimizer_state,
     put_optimizer,
     put_weights,
@@ -25,7 +24,7 @@ from nmt.checkpoint import (
 from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import Count, check_writable
 from nmt.options import options_of
-from nmt.runs import ADAPTER, TRAINING, WEIGHTS, update_of
+from nmt.runs import TRAINING, update_of
 from nmt.train.options import AUTO, TrainOptions
 from nmt.train.progress import Progress
 from nmt.train.run import Run
@@ -94,11 +93,7 @@ def put_state(run: Run, checkpoint: Artefact, state: SavedState) -> None:
     tensors = read_tensors(checkpoint.path(TRAINING_TENSORS))
     trained = trained_weights(tensors) if run.average is not None else {}
     put_optimizer_state(run, tensors, state, checkpoint.folder / TRAINING_TENSORS)
-    file = WEIGHTS
-    if run.adapter_scale is not None:
-        file, run.adapter_base = ADAPTER, AdapterBase.read(checkpoint)
-        put_weights(run.base_weights(), run.adapter_base.weights(checkpoint.folder), run.adapter_base.folder)
-    put_weights(run.evaluated_weights(), read_tensors(checkpoint.path(file)), checkpoint.folder / file)
+    run.kept.restore(run.model, run.evaluated_weights(), checkpoint)
     if run.average is not None:
         put_weights(run.average.parameters, trained, checkpoint.folder / TRAINING_TENSORS)
     put_schedule_state(run, state, checkpoint.folder / TRAINING)

@@ -10,17 +10,17 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from nmt import signals
-from nmt.checkpoint import AdapterBase, NoRandomWeights, build_model, weights_of
+from nmt.checkpoint import NoRandomWeights, build_model, weights_of
 from nmt.criteria.base import Criterion, CriterionContext
 from nmt.data.loader import Loader
 from nmt.data.shards import PreparedData
 from nmt.dist import World, full_tensor, is_sharded
 from nmt.models.base import Model
 from nmt.models.saved import ModelFacts
-from nmt.nn.lora import merged, plain_name
 from nmt.options import flag_of
 from nmt.runs import Checkpoints
 from nmt.schedules.base import Schedule
+from nmt.train.kept_weights import KeptWeights
 from nmt.train.options import TrainOptions
 from nmt.train.progress import Progress
 from nmt.train.report import NoReport, Report
@@ -55,7 +55,7 @@ class Run:
     starts: what changes the newly built model, those in use (nmt.starts.base.Start)
     is_new: whether it starts with random weights
     scores: names of what a validation computes
-    adapter_scale: of the adapters that are trained; None without; adapter_base: the model that they are added to, once it is read
+    kept: what its checkpoints keep of the model
     saved: the progress in the newest checkpoint; failed_saves: in a row
     saving: the checkpoint that is being written; None if there is none
     started: when training began in this process, by the monotonic clock
@@ -75,7 +75,7 @@ class Run:
     starts: list[Any]
     speedups: list[TrainingSpeedup]
     is_new: bool
-    adapter_scale: float | None
+    kept: KeptWeights
     context: CriterionContext
     criterion: Criterion
     scores: list[str]
@@ -87,7 +87,6 @@ class Run:
     settings: dict[str, Any]
     report: Report | NoReport
     progress: Progress
-    adapter_base: AdapterBase | None = None
     saved: dict[str, Any] | None = None
     saving: Saving | None = None
     failed_saves: int = 0
@@ -152,31 +151,20 @@ class Run:
         self.signal = int(number) or None
 
     def evaluated_weights(self) -> dict[str, torch.Tensor]:
-        """The weights that a checkpoint has and a validation measures, by name; an average, if there is one.
-
-        With adapters they are those of the adapters, and buffers; the rest is in the model that they are added to.
-        """
+        """The weights that a checkpoint has and a validation measures, by name; an average, if there is one."""
         weights = weights_of(self.model) | (self.average.weights if self.average is not None else {})
-        if self.adapter_scale is None:
-            return weights
-        frozen = {name for name, parameter in self.model.named_parameters() if not parameter.requires_grad}
-        return {plain_name(name): weight for name, weight in weights.items() if name not in frozen}
+        return self.kept.own(self.model, weights)
 
     def base_weights(self) -> dict[str, torch.Tensor]:
-        """The weights of the model without adapters, by its names."""
-        adapters = {name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
-        left_out = adapters if self.adapter_scale is not None else set()
-        return {plain_name(name): weight for name, weight in weights_of(self.model).items() if name not in left_out}
+        """The weights that the model of --init-from gives, by its names."""
+        return self.kept.base(self.model)
 
     def evaluated_model(self) -> Model:
         """The model with `evaluated_weights`, all on each rank: itself, or a temporary copy if averaged or sharded."""
         weights = self.evaluated_weights()
         if self.average is None and not any(map(is_sharded, weights.values())):
             return self.model
-        if self.adapter_scale is not None:
-            both = self.base_weights(), weights
-            base, adapter = ({name: full_tensor(weight) for name, weight in each.items()} for each in both)
-            weights = merged(base, adapter, self.adapter_scale)
+        weights = self.kept.whole(self.model, weights)
         with NoRandomWeights():
             copy = build_model(self.facts, self.folder)
         copy = copy.to(self.device).train()

@@ -164,7 +164,8 @@ def _write(
         raise ResourceError(f"{quoted(path.parent)}: was moved or removed while the run goes on (move it back)")
     run.report.sync()
     with new_folder(path, "checkpoint", facts, size_of(weights) + size_of(tensors)) as folder:
-        write_model(folder, weights, run.facts, run.data.pipeline, run.adapter_base)
+        write_model(folder, weights, run.facts, run.data.pipeline, run.kept.file)
+        run.kept.write(folder)
         write_tensors(folder / TRAINING_TENSORS, tensors)
         (folder / TRAINING).write_bytes(to_json(state))
     run.checkpoints.prune(run.options.keep_last, run.options.keep_best)

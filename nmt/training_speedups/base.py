@@ -8,8 +8,6 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from nmt import registry
-
 
 class TrainingSpeedup:
     """A faster way to train. A registered speedup is built as `cls(options)`, with the options of `nmt train`.
@@ -37,8 +35,3 @@ class TrainingSpeedup:
 
     def after_updates(self, run: Any) -> None:
         """Log a summary at the end of a run."""
-
-
-def training_speedups(options: Any) -> list[TrainingSpeedup]:
-    """The active speedups in their order, built with the options of a training."""
-    return [entry.cls(options) for entry in registry.active("training-speedup", options)]

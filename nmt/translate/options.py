@@ -53,6 +53,7 @@ class TranslatorOptions:
         "fp32",
         "fp32; bf16 products by autocast; or a format of weights that `nmt list weight-format` describes",
         also=("bf16",),
+        able="converts",
     )
     threads: int | None = opt(None, "threads for CPU work; none: torch's default", minimum=1, maximum=MAX_THREADS)
 

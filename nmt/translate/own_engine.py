@@ -12,7 +12,7 @@ from nmt.device import CAST_TO, Memory, Precision, autocast, default_threads, de
 from nmt.log import log
 from nmt.models.base import Model
 from nmt.nn.matmul import Products, using
-from nmt.search_speedups.base import search_speedups
+from nmt.search_speedups.base import SearchSpeedup
 from nmt.text.pipeline import Pipeline
 from nmt.translate.batch_size import auto_batch_tokens
 from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
@@ -43,7 +43,8 @@ class OwnEngine(SearchEngine):
         self.pipeline, self.scorer, device = pipeline, scorer, device_of(scorer)
         self.device, self.max_source_length = str(device), options.max_source_length
         self.precision: Precision = cast(Precision, options.precision if options.precision in CAST_TO else "fp32")
-        self.products, self.speedups = Products(), search_speedups(options)
+        self.products = Products()
+        self.speedups: list[SearchSpeedup] = [e.cls(options) for e in registry.active("search-speedup", options)]
         for speedup in self.speedups:
             speedup.begin(self, decoder)
         self.decoder = copy(decoder)  # which gets these languages

@@ -21,7 +21,7 @@ from nmt.data.plan import Position
 from nmt.data.prepare import PrepareOptions, prepare
 from nmt.data.shards import Corpus, PreparedData
 from nmt.errors import ArtefactError, InputError, UserError
-from nmt.extensions.fast.captured_passes import padded_to
+from nmt.extensions.fast.training_speedups.capture import padded_to
 from nmt.extensions.methods.columns.words import SideWords
 from nmt.symbols import EOS, PAD, UNK
 

@@ -13,9 +13,9 @@ from nmt import registry
 from nmt.checkpoint import check_tensors, load_model, read_tensors, weights_of
 from nmt.decoders.beam import Beam
 from nmt.decoders.options import BeamOptions
-from nmt.extensions.fast.captured_steps import capture_steps
-from nmt.extensions.fast.compiled_steps import compile_steps
 from nmt.extensions.fast.nn import products
+from nmt.extensions.fast.search_speedups.capture import capture_steps
+from nmt.extensions.fast.search_speedups.compile import compile_steps
 from nmt.extensions.toolkits.model_folder import export_model
 from nmt.models.base import Vocabularies
 from nmt.models.options import TransformerOptions
@@ -77,7 +77,7 @@ def test_each_implementation_of_products_computes_what_that_of_the_core_does(imp
         torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", registry.names("weight-format"))
+@pytest.mark.parametrize("name", registry.choosable("weight-format", "converts"))
 def test_a_format_of_weights_computes_nearly_the_same_and_makes_room_for_what_it_converts(name):
     plain = new_model()
     converted, room = copy.deepcopy(plain), copy.deepcopy(plain)

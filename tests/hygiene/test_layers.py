@@ -32,9 +32,10 @@ FREE_OF_TORCH = [
 UNUSED = [  # what a translation by beam search has no use for, each slow to import or a sign of it
     "matplotlib", "pydantic", "rich", "sacrebleu", "sacremoses", "tensorboard", "tomllib", "torch._dynamo", "torch._inductor",
     "torch.utils.flop_counter", "nmt.criteria", "nmt.optimizers", "nmt.schedules", "nmt.train", "nmt.metrics",
-    *(f"nmt.extensions.{name}" for name in ("ctranslate2.export", "doctor", "methods", "scores", "searches.decoders")),
+    *(f"nmt.extensions.{name}" for name in ("ctranslate2.export", "doctor", "scores", "searches.decoders")),
     *(f"nmt.extensions.searches.{name}" for name in ("filters.avoid", "wrappers.rerank", "wrappers.shortlist")),
     "nmt.extensions.watch.viewers.drawings", "nmt.extensions.watch.pictures",
+    *(f"nmt.extensions.methods.{name}" for name in ("criteria", "optimizers", "starts", "low_rank")),
     "nmt.extensions.zoo", "nmt.extensions.variants.nn",
 ]  # fmt: skip
 

@@ -10,7 +10,7 @@ from torch.nn.functional import gelu, silu
 from nmt import registry
 from nmt.batch import flatten, make_batch
 from nmt.errors import UserError
-from nmt.extensions.fast.captured_steps import capture_steps
+from nmt.extensions.fast.search_speedups.capture import capture_steps
 from nmt.extensions.variants.feed_forwards.glu import GatedFeedForward
 from nmt.extensions.variants.mixers.attention_variants import VariedSelfAttention
 from nmt.extensions.variants.nn.rotary import rotated, rotations

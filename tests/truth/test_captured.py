@@ -13,7 +13,7 @@ from small_models import SMALL
 
 from nmt.decoders.beam import Beam, BeamOptions
 from nmt.errors import UserError
-from nmt.extensions.fast.captured_steps import CapturedLayers, capture_steps, rounded_up
+from nmt.extensions.fast.search_speedups.capture import CapturedLayers, capture_steps, rounded_up
 from nmt.extensions.searches.decoders.sampling import Sampling, SamplingOptions
 from nmt.models.base import Vocabularies, prepared_scorer
 from nmt.models.options import TransformerOptions

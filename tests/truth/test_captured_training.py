@@ -9,7 +9,7 @@ from nmt.batch import Batch, Column
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy
 from nmt.criteria.options import CrossEntropyOptions
-from nmt.extensions.fast.captured_passes import LENGTH_MULTIPLE, padded, rounded_rows, sizes
+from nmt.extensions.fast.training_speedups.capture import LENGTH_MULTIPLE, padded, rounded_rows, sizes
 from nmt.extensions.methods.columns.links import NO_LINK
 from nmt.extensions.methods.criteria.options import RDropOptions
 from nmt.extensions.methods.criteria.r_drop import RDrop

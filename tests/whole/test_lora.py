@@ -14,9 +14,9 @@ from nmt import registry
 from nmt.batch import dummy_batch
 from nmt.checkpoint import load_model, weights_of
 from nmt.errors import ArtefactError
+from nmt.extensions.methods.low_rank import merged, plain_name
 from nmt.extensions.methods.starts.lora import adapt
 from nmt.models.base import Vocabularies
-from nmt.nn.lora import merged, plain_name
 from nmt.options import make
 from nmt.train.parallel import layers_of
 

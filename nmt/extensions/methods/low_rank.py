@@ -1,13 +1,21 @@
-"""Training low-rank adapters of linear layers (Hu et al., 2021, section 4.1); nmt.nn.lora adds them to a model.
+"""Low-rank adapters of linear layers (Hu et al., 2021, section 4.1): their training, names in files, and sums with a model.
 
+A layer with the weight W computes with W + alpha / r * B A, of which only A and B are trained.
 Dimensions: D inputs, E outputs, r rank.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Final
 
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+
+# How torch's parametrization ends the name of each matrix. PLAIN_ENDINGS has the endings in model folders and adapters.
+BASE: Final = ".parametrizations.weight.original"  # W
+DOWN: Final = ".parametrizations.weight.0.down"  # A
+UP: Final = ".parametrizations.weight.0.up"  # B
+PLAIN_ENDINGS: Final = {BASE: ".weight", DOWN: ".weight.down", UP: ".weight.up"}
 
 
 class LowRank(nn.Module):
@@ -40,9 +48,34 @@ def adaptable(model: nn.Module) -> dict[str, nn.Linear]:
     }
 
 
-def add_adapters(model: nn.Module, layers: Iterable[nn.Linear], rank: int, scale: float) -> None:
-    """Give layers an adapter each, and freeze all else of the model."""
-    model.requires_grad_(False)
-    for layer in layers:
-        adapter = LowRank(layer.weight, rank, scale)
-        parametrize.register_parametrization(layer, "weight", adapter)
+def plain_name(name: str) -> str:
+    """The name of a parameter in the model without adapters, or in an adapter."""
+    for ending, plain in PLAIN_ENDINGS.items():
+        if name.endswith(ending):
+            return name.removesuffix(ending) + plain
+    return name
+
+
+def merged(weights: Mapping[str, Tensor], adapter: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
+    """The weights of a model with an adapter added, by the names of the model.
+
+    adapter: matrices up (E, r) and down (r, D) of weights (E, D), and buffers in place of the model's
+    Raises ValueError for an adapter whose names or shapes do not fit the model.
+    """
+    ups, downs = (
+        {name.removesuffix(end): tensor for name, tensor in adapter.items() if name.endswith(f".weight{end}")}
+        for end in (".up", ".down")
+    )
+    buffers = {name: tensor for name, tensor in adapter.items() if not name.endswith((".weight.up", ".weight.down"))}
+    for name in sorted((ups.keys() | downs.keys() | buffers.keys()) - weights.keys()):
+        raise ValueError(f"the model has no '{name}'")
+    for name in sorted(ups.keys() ^ downs.keys()):
+        raise ValueError(f"'{name}' has one of the two matrices")
+    for name in ups:
+        weight, up, down = (tuple(tensor.shape) for tensor in (weights[name], ups[name], downs[name]))
+        if not (len(up) == len(down) == 2 and up[1] == down[0] and (up[0], down[1]) == weight):
+            raise ValueError(f"'{name}' is {weight} in the model, and its matrices {up} and {down}")
+    for name, tensor in buffers.items():
+        if tensor.shape != weights[name].shape:
+            raise ValueError(f"'{name}' is {tuple(tensor.shape)}, expected {tuple(weights[name].shape)}")
+    return {**weights, **buffers} | {name: weights[name] + scale * (up @ downs[name]) for name, up in ups.items()}

@@ -5,9 +5,8 @@ Dimensions: T positions, B sentences, S source positions, H of a cell, R of an o
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,63 +15,46 @@ from torch.autograd.function import once_differentiable
 
 from nmt import register
 from nmt.kernels.base import Kernel
-from nmt.nn.linear import Projection
 from nmt.nn.matmul import product
 from nmt.options import NoOptions
 
 
-@register("kernel", "lstm", NoOptions)
-class FastLstm(Kernel):
-    """The gradient of an LSTM over a sequence, with one product for the recurrent weights in place of one for each step."""
+class _OfFloatWeights(Kernel):
+    """A kernel for training: weights of other formats, such as int8, have no gradient."""
 
     def fits(self, owner: Any, inputs: Tensor) -> bool:
-        """See Kernel. Weights of other formats, such as int8, have no gradient."""
-        return torch.is_grad_enabled() and isinstance(owner.recurrent, nn.Linear)
+        """See Kernel."""
+        return torch.is_grad_enabled() and isinstance(getattr(owner, "cell", owner).recurrent, nn.Linear)
 
-    def compute(self, owner: Any, *given: Any) -> Tensor:
+
+@register("kernel", "lstm", NoOptions)
+class FastLstm(_OfFloatWeights):
+    """The gradient of an LSTM over a sequence, with one product for the recurrent weights in place of one for each step."""
+
+    def compute(self, owner: Any, *given: Any) -> Any:
         """See Kernel. given: gates (T, B, 4 H), clip, reverse; returns the outputs (T, B, R)"""
         gates, clip, reverse = given
-        weights = owner.recurrent.weight, owner.peepholes, weight_of(owner.projection)
-        outputs: Tensor = _Unrolled.apply(gates, *weights, owner.form, clip, reverse)  # type: ignore[no-untyped-call]
-        return outputs
+        weights = owner.recurrent.weight, owner.peepholes, getattr(owner.projection, "weight", None)
+        return _Unrolled.apply(gates, *weights, owner.form, clip, reverse)  # type: ignore[no-untyped-call]
 
 
 @register("kernel", "attentive-lstm", NoOptions)
-class FastAttentiveLstm(Kernel):
+class FastAttentiveLstm(_OfFloatWeights):
     """The gradient of an LSTM with attention inside, with one product for each weight in place of one for each step."""
-
-    def fits(self, owner: Any, inputs: Tensor) -> bool:
-        """See Kernel. Weights of other formats, such as int8, have no gradient."""
-        return torch.is_grad_enabled() and isinstance(owner.cell.recurrent, nn.Linear)
 
     def compute(self, owner: Any, *given: Any) -> tuple[Tensor, Tensor]:
         """See Kernel. given: gates (T, B, 4 H), keys, values, mask, clip; returns outputs (T, B, R), weights (B, T, S)"""
         (gates, keys, values, mask, clip), cell, attention = given, owner.cell, owner.attention
         recurrent = torch.cat([attention.query.weight, cell.recurrent.weight])  # A+4H R
-        tensors = recurrent, attention.direction, ~mask, cell.peepholes, weight_of(cell.projection)
+        tensors = recurrent, attention.direction, ~mask, cell.peepholes, getattr(cell.projection, "weight", None)
         settings = cell.form, attention.form == "sum", clip
         outputs, weights = _AttentiveUnrolled.apply(gates, keys, values, *tensors, *settings)  # type: ignore[no-untyped-call]
         return outputs, weights.transpose(0, 1)
 
 
-def weight_of(layer: nn.Linear | None) -> Tensor | None:
-    """The weight of a layer; None for no layer."""
-    return None if layer is None else layer.weight
-
-
-def multiplication_by(weight: Tensor | None, like: Tensor) -> Projection | None:
-    """The product with a weight (Y, X) in the type of `like`; None for no weight."""
-    return None if weight is None else partial(product, weight=weight.to(like.dtype))
-
-
 def of_weight(gradients: Tensor, inputs: Tensor, weight: Tensor) -> Tensor:
     """The gradient of a weight (Y, X) of all steps. gradients: (T, B, Y) of its products; inputs: (T, B, X)"""
     return gradients.flatten(0, 1).to(weight.dtype).t() @ inputs.flatten(0, 1).to(weight.dtype)
-
-
-def steps(length: int, reverse: bool) -> Sequence[int]:
-    """The positions in the order in which they are read."""
-    return range(length - 1, -1, -1) if reverse else range(length)
 
 
 def previous(states: Tensor, reverse: bool) -> Tensor:
@@ -106,11 +88,15 @@ class Tape:
         outputs = gates.new_empty(T, B, form.projection or H)
         return cls(torch.empty_like(gates), cells, outputs, peepholes, projection, form, clip)
 
+    @cached_property
+    def _cast_projection(self) -> Tensor | None:
+        return None if self.projection is None else self.projection.to(self.outputs.dtype)
+
     def zeros(self) -> tuple[Tensor, Tensor]:
         """Output and cell before the first step."""
         return torch.zeros_like(self.outputs[0]), torch.zeros_like(self.cells[0])
 
-    def update(self, t: int, cell: Tensor, project: Projection | None) -> tuple[Tensor, Tensor]:
+    def update(self, t: int, cell: Tensor) -> tuple[Tensor, Tensor]:
         """Make step t, whose gates are there but not activated. cell: (B, H) before it; returns output and cell after it"""
         gates, after, H = self.gates[t], self.cells[t], cell.shape[1]
         o, i, f, candidate = gates.chunk(4, dim=-1)
@@ -125,9 +111,9 @@ class Tape:
         if self.peepholes is not None:
             o.addcmul_(self.peepholes[0], after).sigmoid_()
         squashed = after.tanh() if self.form.output_tanh else after
-        if project is None:
+        if self._cast_projection is None:
             return torch.mul(o, squashed, out=self.outputs[t]), after
-        self.outputs[t] = project((o * squashed).to(self.outputs.dtype))
+        self.outputs[t] = product((o * squashed).to(self.outputs.dtype), self._cast_projection)
         return self.outputs[t], after
 
 
@@ -199,10 +185,10 @@ class _Unrolled(torch.autograd.Function):
     ) -> Tensor:
         with torch.autocast(gates.device.type, enabled=False):
             tape, weight = Tape.empty(gates, peepholes, projection, form, clip), recurrent.to(gates.dtype)
-            (state, cell), project = tape.zeros(), multiplication_by(projection, gates)
-            for t in steps(len(gates), reverse):
+            state, cell = tape.zeros()
+            for t in range(len(gates))[:: -1 if reverse else 1]:
                 torch.add(product(state, weight), gates[t], out=tape.gates[t])
-                state, cell = tape.update(t, cell, project)
+                state, cell = tape.update(t, cell)
         ctx.save_for_backward(recurrent, peepholes, projection, tape.gates, tape.cells, tape.outputs)
         ctx.settings = form, clip, reverse
         return tape.outputs
@@ -216,7 +202,7 @@ class _Unrolled(torch.autograd.Function):
             tape, weight = Tape(gates, cells, outputs, peepholes, projection, form, clip), recurrent.to(gradient.dtype)
             back = TapeGradient(tape, torch.empty_like(gates), reverse)
             of_state: Tensor | None = None
-            for t in steps(len(gradient), not reverse):
+            for t in range(len(gradient))[:: 1 if reverse else -1]:
                 total = gradient[t] if of_state is None else of_state.add_(gradient[t])
                 of_state = back.step(t, total) @ weight
             of_recurrent = of_weight(back.gates, previous(outputs, reverse), recurrent)
@@ -246,7 +232,7 @@ class _AttentiveUnrolled(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         (T, B, _), (_, S, A) = gates.shape, keys.shape
         with torch.autocast(gates.device.type, enabled=False):
-            weight, v, project = recurrent.to(gates.dtype), energy.to(keys.dtype), multiplication_by(projection, gates)
+            weight, v = recurrent.to(gates.dtype), energy.to(keys.dtype)
             tape = Tape.empty(gates, peepholes, projection, form, clip)
             state, cell = tape.zeros()
             weights = tape.cells.new_empty(T, B, S)
@@ -262,7 +248,7 @@ class _AttentiveUnrolled(torch.autograd.Function):
                 torch.softmax(energies, 1, out=weights[t])
                 context = weights[t].to(values.dtype)[:, None] @ values  # B 1 4H
                 torch.add(own, gates[t], out=tape.gates[t]).add_(context[:, 0])
-                state, cell = tape.update(t, cell, project)
+                state, cell = tape.update(t, cell)
         saved = keys, values, recurrent, energy, peepholes, projection, weights, hidden
         ctx.save_for_backward(*saved, tape.gates, tape.cells, tape.outputs)
         ctx.settings = form, is_sum, clip
@@ -281,7 +267,7 @@ class _AttentiveUnrolled(torch.autograd.Function):
             back = TapeGradient(tape, products[:, :, A:], reverse=False)
             attention = (_SumGradient if is_sum else _ProductGradient)(keys, energy, hidden)
             of_state: Tensor | None = None
-            for t in steps(len(gates), reverse=True):
+            for t in reversed(range(len(gates))):
                 of_gates = back.step(t, gradient[t] if of_state is None else of_state.add_(gradient[t]))  # B 4H
                 of_context = of_weights[t] + (values @ of_gates[:, :, None])[:, :, 0]  # B S
                 of_energies = weights[t] * (of_context - (weights[t] * of_context).sum(1, keepdim=True))

@@ -1,13 +1,20 @@
-"""The steps of a search by torch.compile."""
+"""The decoder layers of a search by torch.compile."""
 
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, Final
+
+import torch
+from torch import Tensor
 
 from nmt import UserError, register
 from nmt.device import autocast, device_of
+from nmt.extensions.fast.nn.quantized import Int8Linear
 from nmt.extensions.fast.search_speedups.options import CompiledSearchOptions
-from nmt.models.base import models_in
-from nmt.models.transformer import Transformer
+from nmt.models.base import State, models_in
+from nmt.models.transformer import Transformer, TransformerSearch
 from nmt.search_speedups.base import SearchSpeedup
+
+MAX_COMPILED_GRAPHS: Final = 64  # per function
 
 
 @register("search-speedup", "compile", CompiledSearchOptions)
@@ -18,16 +25,47 @@ class CompiledSearch(SearchSpeedup):
         """See SearchSpeedup."""
         with autocast(device_of(engine.scorer), engine.precision):
             for model in models_in(engine.scorer):
-                _compile(model)
+                of_plugin: Any = getattr(model, "compile_steps", None)
+                if isinstance(model, Transformer):
+                    compile_steps(model)
+                elif of_plugin is not None:
+                    of_plugin()
+                else:
+                    raise UserError(
+                        "--compile: only the layers of a Transformer can be compiled for a search (leave it out)"
+                    )
 
 
-def _compile(model: Any) -> None:
-    """Compile the steps of a model: a Transformer, or one of a plug-in that has `compile_steps`."""
-    from nmt.extensions.fast.compiled_steps import compile_steps
+def allow_graphs() -> None:
+    """Raise torch.compile's limit of 8 graphs per function, after which it silently falls back to uncompiled code."""
+    from torch._dynamo import config
 
-    if isinstance(model, Transformer):
-        compile_steps(model)
-    elif hasattr(model, "compile_steps"):
-        model.compile_steps()
-    else:
-        raise UserError("--compile: only the layers of a Transformer can be compiled for a search (leave it out)")
+    config.recompile_limit = MAX_COMPILED_GRAPHS
+
+
+def compile_steps(model: Transformer) -> None:
+    """Compile the layers' search steps. One graph serves all lengths and batch sizes, but a batch of one, which has its own.
+
+    Raises UserError for a model whose steps cannot be compiled.
+    """
+    if any(isinstance(module, Int8Linear) for module in model.modules()):
+        raise UserError("--compile: torch cannot compile products of 8-bit weights (leave it out)")
+    if any(not layer.feed_forward.can_be_captured for layer in model.decoder_layers):
+        raise UserError(
+            f"--compile: the sizes of products with --ffn {model.options.ffn} depend on the text (leave it out)"
+        )
+    allow_graphs()
+    layers = [torch.compile(step, dynamic=True) for step in model.prepared_layers()]
+    model.new_search = partial(SearchOfCompiledSteps, layers=layers)
+
+
+class SearchOfCompiledSteps(TransformerSearch):
+    """A search whose steps are compiled, but for those whose attention is watched, which compiled layers do not record."""
+
+    @cached_property
+    def _recording(self) -> TransformerSearch:
+        return TransformerSearch(self.model, self.output)
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """See Scorer."""
+        return self._recording.step(tokens, state) if state.watched else super().step(tokens, state)

@@ -5,7 +5,7 @@ from typing import Any
 from torch import nn
 
 from nmt import UserError, register
-from nmt.extensions.fast.compiled_steps import allow_graphs
+from nmt.extensions.fast.search_speedups.compile import allow_graphs
 from nmt.extensions.fast.training_speedups.options import CompiledTrainingOptions
 from nmt.extensions.fast.training_speedups.recompute import required_layers
 from nmt.feed_forwards.base import FeedForward

@@ -1,14 +1,26 @@
 """Training adapters: a model is frozen, and layers get low-rank adapters (Hu et al., 2021)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, ClassVar
 
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
 from nmt import UserError, register
-from nmt.extensions.methods.low_rank import adaptable, add_adapters
+from nmt.artefact import Artefact
+from nmt.checkpoint import put_weights, weights_of
+from nmt.dist import full_tensor
+from nmt.extensions.methods.low_rank import LowRank, adaptable, merged, plain_name
 from nmt.extensions.methods.starts.options import LoraOptions
 from nmt.extensions.methods.starts.patterns import matching
+from nmt.extensions.methods.weight_formats.low_rank import ADAPTER_BASE, AdapterBase
+from nmt.extensions.methods.weight_formats.options import LowRankOptions
+from nmt.files import to_json
 from nmt.models.base import Model
 from nmt.starts.base import Start
+from nmt.train.kept_weights import KeptWeights
 
 
 @register("start", "lora", LoraOptions)
@@ -16,15 +28,62 @@ class Lora(Start):
     """Low-rank adapters of linear layers are trained, and nothing else (Hu et al., 2021)."""
 
     parameter_options: ClassVar[Sequence[str]] = ("lora_rank",)
+    kept: "Adapters | None"
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self.adapter_scale = options.lora_alpha / options.lora_rank if options.lora_rank else None
+        self.kept = Adapters(options.lora_alpha / options.lora_rank) if options.lora_rank else None
 
     def change(self, model: Model) -> None:
         """See Start."""
-        if self.adapter_scale is not None:
-            adapt(model, self.options.lora_rank, self.adapter_scale, self.options.lora_targets)
+        if self.kept is not None:
+            adapt(model, self.options.lora_rank, self.kept.scale, self.options.lora_targets)
+
+
+class Adapters(KeptWeights):
+    """Adapters and buffers are kept; the rest is in the model that they are added to.
+
+    scale: of the product of an adapter's matrices, alpha / r
+    """
+
+    file = LowRankOptions.file
+    is_whole = False
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+        self.added_to: AdapterBase | None = None  # once it is read
+
+    def begin(self, artefact: Artefact) -> None:
+        """See KeptWeights. Raises UserError for a model that is an adapter itself."""
+        self.added_to = AdapterBase.of(artefact, self.scale)
+
+    def base(self, model: nn.Module) -> dict[str, Tensor]:
+        """See KeptWeights."""
+        adapters = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        return {plain_name(name): weight for name, weight in weights_of(model).items() if name not in adapters}
+
+    def own(self, model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """See KeptWeights."""
+        frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+        return {plain_name(name): weight for name, weight in weights.items() if name not in frozen}
+
+    def whole(self, model: nn.Module, own: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See KeptWeights."""
+        base, adapter = (
+            {name: full_tensor(weight) for name, weight in each.items()} for each in (self.base(model), own)
+        )
+        return merged(base, adapter, self.scale)
+
+    def restore(self, model: nn.Module, own: Mapping[str, Tensor], checkpoint: Artefact) -> None:
+        """See KeptWeights."""
+        self.added_to = AdapterBase.read(checkpoint)
+        put_weights(self.base(model), self.added_to.weights(checkpoint.folder), self.added_to.folder)
+        super().restore(model, own, checkpoint)
+
+    def write(self, folder: Path) -> None:
+        """See KeptWeights."""
+        assert self.added_to is not None
+        (folder / ADAPTER_BASE).write_bytes(to_json(asdict(self.added_to)))
 
 
 def adapt(model: Model, rank: int, scale: float, patterns: Sequence[str]) -> None:
@@ -41,4 +100,6 @@ def adapt(model: Model, rank: int, scale: float, patterns: Sequence[str]) -> Non
         raise UserError(
             f"--lora-rank: {type(model).__name__} has no linear layers that can have adapters (give --freeze)"
         )
-    add_adapters(model, [layers[name] for name in targets], rank, scale)
+    model.requires_grad_(False)
+    for layer in [layers[name] for name in targets]:
+        parametrize.register_parametrization(layer, "weight", LowRank(layer.weight, rank, scale))

@@ -35,7 +35,7 @@ class VocabularyExtension(Start):
         new = run.data.pipeline
         if new.sizes == trained.pipeline.sizes:  # it reads another number of sentences as context
             return
-        if run.adapter_scale is not None:
+        if not run.kept.is_whole:
             data = quoted(run.options.data)
             raise UserError(
                 f"--lora-rank: the vocabulary of {data} has new entries, which adapters cannot learn (leave it out)"

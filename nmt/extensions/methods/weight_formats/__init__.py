@@ -1,0 +1,1 @@
+"""Formats of weights that methods of training save."""

@@ -1,0 +1,76 @@
+"""Low-rank adapters in checkpoints (Hu et al., 2021): `adapter.safetensors`, and `adapter.json` with the model of the weights."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from torch import Tensor
+
+from nmt import UserError, register
+from nmt.artefact import Artefact
+from nmt.checkpoint import read_tensors
+from nmt.errors import ArtefactError, expecting, quoted
+from nmt.extensions.methods.low_rank import merged
+from nmt.extensions.methods.weight_formats.options import LowRankOptions
+from nmt.runs import WEIGHTS
+from nmt.weight_formats.base import StoredFormat
+
+ADAPTER_BASE: Final = "adapter.json"
+
+
+@register("weight-format", "low-rank", LowRankOptions)
+class LowRankWeights(StoredFormat):
+    """The weights of another model plus low-rank adapters (Hu et al., 2021), which a run with --lora-rank saves."""
+
+    def read(self, artefact: Artefact) -> dict[str, Tensor]:
+        """See StoredFormat."""
+        base, path = AdapterBase.read(artefact), artefact.path(LowRankOptions.file)
+        weights, adapter = base.weights(artefact.folder), read_tensors(path)
+        try:
+            return merged(weights, adapter, base.scale)
+        except (ValueError, RuntimeError) as error:  # of torch, for other number formats
+            raise ArtefactError(
+                f"{quoted(path)}: does not fit the model {quoted(base.folder)}: {quoted(error)}"
+            ) from None
+
+
+@dataclass(frozen=True)
+class AdapterBase:
+    """The content of adapter.json: the model that an adapter is added to.
+
+    folder: where it was when the run began; sha256: of its weights
+    scale: of the product of the adapter's matrices, alpha / r
+    """
+
+    folder: str
+    sha256: str
+    scale: float
+
+    @classmethod
+    def of(cls, artefact: Artefact, scale: float) -> "AdapterBase":
+        """Raises UserError for a model that is an adapter itself."""
+        if LowRankOptions.file in artefact.manifest["files"]:
+            merge = f"merge it first: nmt average --checkpoint {quoted(artefact.folder)}"
+            raise UserError(f"{quoted(artefact.folder)}: is an adapter, and cannot have another one ({merge})")
+        artefact.unchecked_path(WEIGHTS)  # raises where there is none
+        return cls(str(artefact.folder.absolute()), artefact.manifest["files"][WEIGHTS]["sha256"], scale)
+
+    @classmethod
+    def read(cls, artefact: Artefact) -> "AdapterBase":
+        content = artefact.json(ADAPTER_BASE)
+        with expecting("the base of an adapter", artefact.folder / ADAPTER_BASE):
+            return msgspec.convert(content, cls)
+
+    def weights(self, adapter: Path) -> dict[str, Tensor]:
+        """The weights of the model. adapter: whose it is. Raises ArtefactError if another model is there, or none."""
+        mend = f"put the model that {quoted(adapter)} was trained on there, or a link to it"
+        try:
+            artefact = Artefact(Path(self.folder), "model", "checkpoint")
+        except ArtefactError as error:
+            raise ArtefactError(f"{error} ({mend})") from None
+        found = artefact.manifest["files"].get(WEIGHTS, {}).get("sha256")
+        if found != self.sha256:
+            wrong = f"is another model than the adapter's: its sha256 is {quoted(found)}, expected {self.sha256}"
+            raise ArtefactError(f"{quoted(artefact.folder / WEIGHTS)}: {wrong} ({mend})")
+        return read_tensors(artefact.path(WEIGHTS))
