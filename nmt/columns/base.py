@@ -123,7 +123,7 @@ def column_kind(name: str) -> ColumnKind:
 
 def padded_rows(rows: Rows, filler: int, number: type) -> NDArray[Any]:
     """(B, L, ...) the values of pairs, padded to the largest number of values, L. filler: what pads; number: the type"""
-    lengths = rows.lengths.astype(np.int64)
-    table = np.full((len(lengths), int(lengths.max()), *rows.values.shape[1:]), filler, number)
-    table[np.arange(table.shape[1]) < lengths[:, None]] = rows.values
+    lengths = rows.lengths.astype(np.int64)  # B
+    table = np.full((len(lengths), int(lengths.max()), *rows.values.shape[1:]), filler, number)  # B L ...
+    table[np.arange(table.shape[1]) < lengths[:, None]] = rows.values  # the mask: B L
     return table

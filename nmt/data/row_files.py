@@ -31,9 +31,7 @@ STRIDE_ROWS: Final = 64  # rows between two whose place in the file is kept in m
 COUNTED_ROWS: Final = 1 << 20  # at once, a multiple of STRIDE_ROWS
 
 IdArray = NDArray[np.unsignedinteger[Any]]
-Counts = Callable[
-    [Indices], NDArray[Any]
-]  # indices of rows -> values of each, from a file that is checked at each call
+Counts = Callable[[Indices], NDArray[Any]]  # rows -> the number of values of each; raises ArtefactError for a cut file
 
 
 def id_type(size: int) -> np.dtype[Any]:
@@ -151,10 +149,10 @@ class RowFile:
 
     def take(self, rows: Indices) -> NDArray[Any]:
         """The values of rows (N,), one after the other; ArtefactError for a number that may not be in the file."""
-        stride, step = np.divmod(rows, STRIDE_ROWS)
+        stride, step = np.divmod(rows, STRIDE_ROWS)  # N, N
         steps = np.arange(STRIDE_ROWS)
         near = np.minimum(stride[:, None] * STRIDE_ROWS + steps, self._rows - 1)  # N STRIDE_ROWS
-        before = np.where(steps < step[:, None], self._counts(near), 0).sum(1, dtype=np.int64)
+        before = np.where(steps < step[:, None], self._counts(near), 0).sum(1, dtype=np.int64)  # N
         values: NDArray[Any] = self._file.numbers[expand_ranges(self._starts[stride] + before, self.lengths(rows))]
         low, high = self._bounds
         if values.size and not low <= values.min() <= values.max() <= high:
@@ -170,9 +168,9 @@ class StoredColumn:
 
         Raises ArtefactError for damaged files, and when they do not fit the lengths.
         """
-        self.kind, self._kind, self._name, self._pair_lengths = kind, column_kind(kind), name, pair_lengths
-        self._stored = open_lengths(artefact, f"{name}.counts.bin", pairs) if self._kind.stores_counts else None
-        of = self._kind
+        of = column_kind(kind)
+        self.kind, self._kind, self._name, self._pair_lengths = kind, of, name, pair_lengths
+        self._stored = open_lengths(artefact, f"{name}.counts.bin", pairs) if of.stores_counts else None
         self._file = RowFile(artefact, name, of.number, pairs, self._counts, of.bounds, of.width)
 
     def _counts(self, pairs: Indices) -> NDArray[Any]:

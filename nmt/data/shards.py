@@ -29,12 +29,7 @@ DATA_KIND: Final = "prepared-data"
 SETS_FILE: Final = "data.json"
 REPORT_FILE: Final = "report.json"
 CHECKED_PAIRS: Final = 4096  # at once
-ENDINGS: Final = (
-    ".bin",
-    ".sums",
-    ".txt",
-    ".counts.bin",
-)  # of the files of a set; .sums: of format 1, which is read too
+ENDINGS: Final = (".bin", ".sums", ".txt", ".counts.bin")  # of a set's files; format 1, which is read too, has .sums
 
 
 def named_pipeline(folder: Path, languages: tuple[str, str]) -> Pipeline:

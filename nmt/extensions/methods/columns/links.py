@@ -33,13 +33,13 @@ class LinksColumn(ColumnKind):
     stores_counts: ClassVar[bool] = True
 
     def read(self, items: ColumnItems) -> Rows:
-        """(links, 2) between all tokens of linked words."""
+        """(L, 2) links between all tokens of linked words. Below, K links between words become L links between tokens."""
         sentences, pairs = items.sentences, items.pairs
         source = SideWords(sentences.pipeline.source, sentences.prepared[0])
         target = SideWords(sentences.pipeline.target, sentences.prepared[1])
         matches = [LINK.fullmatch(item) for item in items.items]
-        links = np.array([match.groups() if match else (-1, -1) for match in matches], np.int64).reshape(-1, 2)
-        limits = np.stack([source.num_words[pairs], target.num_words[pairs]], axis=1)
+        links = np.array([match.groups() if match else (-1, -1) for match in matches], np.int64).reshape(-1, 2)  # K 2
+        limits = np.stack([source.num_words[pairs], target.num_words[pairs]], axis=1)  # K 2
         for i in np.flatnonzero(((links < 0) | (links >= limits)).any(axis=1)).tolist():
             pair = int(pairs[i])
             raise items.error(
@@ -49,16 +49,18 @@ class LinksColumn(ColumnKind):
             )
         # One number for each word of all pairs, so that equal links of a pair are one, in their order.
         size = max(1, len(target.tokens))
-        keys = np.unique((source.offsets[pairs] + links[:, 0]) * size + target.offsets[pairs] + links[:, 1])
-        one, other = keys // size, keys % size
-        widths = target.tokens[other]
-        counts = source.tokens[one] * widths
-        step = expand_ranges(np.zeros_like(counts), counts)
-        widths = np.repeat(widths, counts)
-        first = np.stack([np.repeat(source.starts[one], counts), np.repeat(target.starts[other], counts)], axis=1)
-        values = first + np.stack([step // widths, step % widths], axis=1)
-        pair_of_word = np.repeat(np.arange(len(items.counts)), source.num_words)
-        lengths = np.bincount(pair_of_word[one], counts, len(items.counts))
+        keys = np.unique((source.offsets[pairs] + links[:, 0]) * size + target.offsets[pairs] + links[:, 1])  # K
+        one, other = keys // size, keys % size  # K, K: source and target words
+        widths = target.tokens[other]  # K
+        counts = source.tokens[one] * widths  # K: tokens of one by those of the other
+        step = expand_ranges(np.zeros_like(counts), counts)  # L: 0, 1, ... within each link of words
+        widths = np.repeat(widths, counts)  # L
+        first = np.stack(
+            [np.repeat(source.starts[one], counts), np.repeat(target.starts[other], counts)], axis=1
+        )  # L 2
+        values = first + np.stack([step // widths, step % widths], axis=1)  # L 2
+        pair_of_word = np.repeat(np.arange(len(items.counts)), source.num_words)  # all source words
+        lengths = np.bincount(pair_of_word[one], counts, len(items.counts))  # N
         return Rows(values.astype(self.number), lengths.astype(np.uint32))
 
     def fits(self, rows: Rows, lengths: NDArray[Any]) -> bool:
