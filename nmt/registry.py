@@ -1,8 +1,8 @@
-"""The registry of parts: kind of part = folder = flag = saved key.
+"""The registry of components: kind of component = folder = flag = saved key.
 
-Parts come from the folders of nmt, from its extensions (`nmt/extensions/`), from pip entry points of the group `nmt.plugins`,
-and from `--plugin`. An extension is laid out as nmt is: `models/gnmt.py`, with its options class in `models/options.py`. So may
-the package of a plug-in be. Nothing is imported before it is looked up. Presets are named sets of options for parts and for
+Components come from the folders of nmt, from its extensions (`nmt/extensions/`), from pip entry points (`nmt.plugins`), and
+from `--plugin`. An extension is laid out as nmt is: `models/gnmt.py`, with its options class in `models/options.py`. So may
+the package of a plug-in be. Nothing is imported before it is looked up. Presets are named sets of options for components and for
 the trainer.
 """
 
@@ -10,22 +10,21 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
-import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, TypeVar, dataclass_transform, get_type_hints
+from typing import Any, Final, Literal, TypeVar, dataclass_transform
 
+from nmt.component_files import ComponentFile, Preset, Root, component_files, own_roots, preset_files
 from nmt.errors import UserError, needing_torch, quoted, unknown
 from nmt.log import log
-from nmt.options import REQUIRED, NoOptions, Option, Part, flat, make, opened, options_class, options_of
+from nmt.open_options import AnyOptions, opened_class, shared_class
+from nmt.options import REQUIRED, NoOptions, Option, Part, make, opened, options_class, options_of
 
-AnyOptions = TypeVar("AnyOptions")
 PartClass = TypeVar("PartClass", bound=Callable[..., Any])
 
 FOLDERS: Final = {
@@ -62,54 +61,18 @@ FOLDERS: Final = {
     "toolkit": "toolkits",
     "protocol": "protocols",
 }
-PACKAGE: Final = Path(__file__).parent
-PRESETS_FILE: Final = "presets.toml"
 NO_VALUES: Final[Mapping[str, Any]] = MappingProxyType({})
-_PART: Final = re.compile(  # kind, name, options class, and the class's docstring if it has one
-    r'''^@(?:nmt\.)?register\(\s*["']([\w-]+)["'],\s*["']([^"'\n]+)["'],\s*(\w+).*?^class .*?:\n(?:    r?"""(.*?)""")?''',
-    re.MULTILINE | re.DOTALL,
-)
-
-
-class Root(NamedTuple):
-    """A folder that has parts in folders of their kinds: that of nmt, or of an extension. package: its name for imports"""
-
-    package: str
-    folder: Path
-
-
-class _PartFile(NamedTuple):
-    """What the file of a part says of it. options: the name of its options class; docstring: of its class"""
-
-    module: str
-    file: Path
-    options: str
-    docstring: str
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered part: its class, its options class and the module that defines them."""
+    """A registered component: its class, its options class and the module that defines them."""
 
     kind: str
     name: str
     cls: Callable[..., Any]
     options: type
     place: str
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A named set of options for any parts and for the trainer, by key.
-
-    on_cpu: what it is good for without a GPU; empty if a CPU is too slow for it
-    """
-
-    name: str
-    help: str
-    values: Mapping[str, Any]
-    place: str
-    on_cpu: str = ""
 
 
 @dataclass
@@ -138,7 +101,7 @@ _shelf = _Shelf()
 
 
 def register(kind: str, name: str, options: type) -> Callable[[PartClass], PartClass]:
-    """Class decorator that registers a part under a kind and a name.
+    """Class decorator that registers a component under a kind and a name.
 
     Raises UserError where the kind is unknown, the name is taken, or a field of `options` is written without `opt()`.
     """
@@ -160,12 +123,12 @@ def register(kind: str, name: str, options: type) -> Callable[[PartClass], PartC
 
 
 def preset(name: str, help: str, *, on_cpu: str = "", **values: Any) -> None:
-    """Register a preset for `--preset`. Keys of options of inner parts have dots: `**{"criterion.decoder": "beam"}`.
+    """Register a preset for `--preset`. Keys of options of inner components have dots: `**{"criterion.decoder": "beam"}`.
 
     on_cpu: what it is good for without a GPU, such as "an hour, thousands of pairs"; empty if a CPU is too slow for it
     """
     place = sys._getframe(1).f_globals["__name__"]
-    other = _shelf.presets.get(name) or _preset_files(roots()).get(name)
+    other = _shelf.presets.get(name) or preset_files(roots()).get(name)
     if other:
         raise UserError(f"preset '{name}' is registered twice: in {other.place} and in {place} (rename one of them)")
     _shelf.presets[name] = Preset(name, help, values, place, on_cpu)
@@ -175,14 +138,14 @@ def preset(name: str, help: str, *, on_cpu: str = "", **values: Any) -> None:
 
 
 def names(kind: str) -> list[str]:
-    """The names of all parts of a kind, sorted. Imports none but plug-ins."""
+    """The names of all components of a kind, sorted. Imports none but plug-ins."""
     _check_kind(kind)
     load_installed()
     return sorted({*_part_files(kind), *(name for k, name in _shelf.parts if k == kind)})
 
 
 def find(kind: str, name: str) -> Entry:
-    """The part of that kind and name; UserError with the nearest name if there is none."""
+    """The component of that kind and name; UserError with the nearest name if there is none."""
     _check_kind(kind)
     if (kind, name) not in _shelf.parts and name not in _part_files(kind):
         load_installed()
@@ -196,9 +159,9 @@ def find(kind: str, name: str) -> Entry:
 
 
 def options_class_of(kind: str, name: str) -> type:
-    """The options class of a part; UserError if there is no such part.
+    """The options class of a component; UserError if there is no such component.
 
-    Where the folder of a part has an `options.py`, the class is there, so that the part, which may need torch, is not imported.
+    Where the component's folder has an `options.py`, the class is there: the component, which may need torch, is not imported.
     """
     found = _part_files(kind).get(name) if kind in FOLDERS and (kind, name) not in _shelf.parts else None
     if found and found.options == NoOptions.__name__:
@@ -211,16 +174,16 @@ def options_class_of(kind: str, name: str) -> type:
 
 
 def summaries(kind: str) -> dict[str, str]:
-    """The first line of the docstring of each part of a kind, or the help of each preset, by name. Imports only plug-ins."""
+    """The first line of the docstring of each component of a kind, or the help of each preset, by name. Imports only plug-ins."""
     if kind == "preset":
         return {name: preset.help for name, preset in presets().items()}
     return {name: documentation(kind, name)[0].split("\n")[0] for name in names(kind)}
 
 
 def documentation(kind: str, name: str) -> tuple[str, str]:
-    """The docstring of a part's class, and the name of its module. Imports only plug-ins.
+    """The docstring of a component's class, and the name of its module. Imports only plug-ins.
 
-    Raises UserError if there is no such part.
+    Raises UserError if there is no such component.
     """
     if (kind, name) in _shelf.parts or name not in _part_files(kind):
         entry = find(kind, name)
@@ -232,7 +195,7 @@ def documentation(kind: str, name: str) -> tuple[str, str]:
 def presets() -> dict[str, Preset]:
     """All presets by name, sorted."""
     load_installed()
-    return dict(sorted((_preset_files(roots()) | _shelf.presets).items()))
+    return dict(sorted((preset_files(roots()) | _shelf.presets).items()))
 
 
 def find_preset(name: str) -> Preset:
@@ -245,90 +208,39 @@ def find_preset(name: str) -> Preset:
 
 def _check_kind(kind: str) -> None:
     if kind not in FOLDERS:
-        raise unknown("kind of part", kind, FOLDERS)
+        raise unknown("kind of component", kind, FOLDERS)
 
 
 def roots() -> tuple[Root, ...]:
-    """The folders that have parts: that of nmt, those of its extensions by name, those of plug-ins."""
-    return (*_own_roots(), *_shelf.roots)
+    """The folders that have components: that of nmt, those of its extensions by name, those of plug-ins."""
+    return (*own_roots(), *_shelf.roots)
 
 
-@cache
-def _own_roots() -> tuple[Root, ...]:
-    extensions = sorted(file.parent for file in (PACKAGE / "extensions").glob("*/__init__.py"))
-    return Root("nmt", PACKAGE), *(Root(f"nmt.extensions.{folder.name}", folder) for folder in extensions)
+def _part_files(kind: str) -> dict[str, ComponentFile]:
+    return component_files(kind, FOLDERS[kind], roots())
 
 
-def extension_of(place: str) -> str | None:
-    """The name of the extension that a module or file belongs to; None for those of nmt itself and of plug-ins.
-
-    place: `nmt.extensions.zoo.models.gnmt`, or `nmt/extensions/zoo/presets.toml`
-    """
-    found = re.match(r"nmt[./]extensions[./](\w+)", place)
-    return found[1] if found else None
-
-
-def _part_files(kind: str) -> dict[str, _PartFile]:
-    return _files_of(kind, roots())
-
-
-@cache
-def _files_of(kind: str, roots: tuple[Root, ...]) -> dict[str, _PartFile]:
-    """The parts of a kind by name: read from the files, which are not imported."""
-    return {
-        name: _PartFile(f"{root.package}.{FOLDERS[kind]}.{file.stem}", file, options, docstring)
-        for root in reversed(roots)  # the first that has a name keeps it
-        for file in sorted((root.folder / FOLDERS[kind]).glob("*.py"))
-        for registered, name, options, docstring in _PART.findall(file.read_text(encoding="utf-8"))
-        if registered == kind
-    }
-
-
-@cache
-def _preset_files(roots: tuple[Root, ...]) -> dict[str, Preset]:
-    """The presets of the folders' presets.toml. One may extend another, of any folder."""
-    import tomllib
-
-    tables: dict[str, dict[str, Any]] = {}
-    places: dict[str, str] = {}
-    for root in reversed(roots):  # the first that has a name keeps it
-        if (file := root.folder / PRESETS_FILE).exists():
-            of_file = tomllib.loads(file.read_text(encoding="utf-8"))
-            tables |= of_file
-            places |= dict.fromkeys(of_file, f"{root.package.replace('.', '/')}/{PRESETS_FILE}")
-
-    def values_of(name: str) -> dict[str, Any]:
-        table = {key: tuple(value) if isinstance(value, list) else value for key, value in flat(tables[name]).items()}
-        inherited = values_of(str(table["extends"])) if "extends" in table else {}
-        return inherited | {key: value for key, value in table.items() if key not in ("help", "extends", "on_cpu")}
-
-    return {
-        name: Preset(name, table["help"], values_of(name), places[name], table.get("on_cpu", ""))
-        for name, table in tables.items()
-    }
-
-
-# Options classes that are open to parts
+# Options classes that are open to components
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
 def open_options_class(
     *kinds: str, shared: Sequence[str] = (), declaring: str = ""
 ) -> Callable[[type[AnyOptions]], type[AnyOptions]]:
-    """Class decorator: an options class whose objects also have the options of every part of some kinds.
+    """Class decorator: an options class whose objects also have the options of every component of some kinds.
 
-    The options of such a part are a class of their own in its file or `options.py`; the object is an instance of it too, and
-    the part is built with it. So a part brings its flags, and no other file changes. A field declared by `choice` takes the
-    names of the parts of its kind. A class that inherits from an open one is open too.
+    The options of such a component are a class of their own in its file or `options.py`; the object is an instance of it too, and
+    the component is built with it. So a component brings its flags, and no other file changes. A field declared by `choice`
+    takes the names of the components of its kind. A class that inherits from an open one is open too.
 
-    shared: kinds whose parts are built from the values of their options instead (`shared_values`). All parts with an option of
-        one name share the flag; a name that the class has itself is no flag of theirs
-    declaring: of these kinds, leaves out the parts whose options class does not have this class attribute
+    shared: kinds whose components are built from the values of their options instead (`shared_values`). All components with an
+        option of one name share the flag; a name that the class has itself is no flag of theirs
+    declaring: of these kinds, leaves out the components whose options class does not have this class attribute
     """
 
     def decorated(cls: type[AnyOptions]) -> type[AnyOptions]:
         own = options_class(cls)
-        own.opened = classmethod(lambda cls: _opened(cls, _parts_of(cls, kinds, shared, declaring), _choices(cls)))  # type: ignore
+        own.opened = classmethod(lambda cls: opened_class(cls, _parts_of(cls, kinds, shared, declaring), _choices(cls)))  # type: ignore
         own.__new__ = lambda given, *_, **__: object.__new__(opened(given))  # type: ignore
         return own
 
@@ -337,160 +249,101 @@ def open_options_class(
 
 def _parts_of(own: type, kinds: Sequence[str], shared: Sequence[str], declaring: str) -> tuple[type, ...]:
     """The options classes that an open class has as its bases."""
-    found = _options_classes(kinds)
+    classes = dict.fromkeys(cls for kind in kinds for cls in options_classes(kind).values())
+    found = [cls for cls in classes if dataclasses.fields(cls)]
     for kind in shared:
         taken = frozenset(option.name for cls in (own, *found) for option in dataclasses.fields(cls))
-        sharing = [cls for cls in _options_classes([kind]) if not declaring or hasattr(cls, declaring)]
-        found.append(_shared_options(kind, tuple(sharing), taken))
+        sharing = [cls for cls in options_classes(kind).values() if not declaring or hasattr(cls, declaring)]
+        found.append(shared_class(kind, tuple(sharing), taken))
     return tuple(found)
 
 
-@cache
-def _shared_options(kind: str, classes: Sequence[type], taken: frozenset[str]) -> type:
-    """An options class with each option of several classes once, but for names that are taken."""
-    fields: dict[str, Any] = {}
-    types: dict[str, Any] = {}
-    for cls in classes:
-        for own in dataclasses.fields(cls):
-            if own.name not in {*fields, *taken}:
-                fields[own.name] = dataclasses.field(default=own.default, metadata=own.metadata)
-                types[own.name] = get_type_hints(cls)[own.name]
-    return options_class(type("SharedOptions", (), {**fields, "__annotations__": types, "shared_by": kind}))
-
-
 def shared_values(kind: str, options: object) -> dict[str, Any]:
-    """The values that an object of an open class has for the options that the parts of a kind share, but for defaults."""
+    """The values that an object of an open class has for the options that the components of a kind share, but for defaults."""
     [shared] = (cls for cls in type(options).__mro__ if vars(cls).get("shared_by") == kind)
-    values = {option.name: getattr(options, option.name) for option in options_of(shared)}
-    return {option.name: values[option.name] for option in options_of(shared) if values[option.name] != option.default}
+    given = ((option, getattr(options, option.name)) for option in options_of(shared))
+    return {option.name: value for option, value in given if value != option.default}
 
 
-def _classes_by_name(kind: str) -> dict[str, Any]:
-    """The options class of each part of a kind. Imports no part."""
+def options_classes(kind: str) -> dict[str, Any]:
+    """The options class of each component of a kind. Imports no component."""
     return {name: options_class_of(kind, name) for name in names(kind)}
 
 
-def _options_classes(kinds: Sequence[str]) -> list[type]:
-    """The options classes of all parts of some kinds, each once, in the order of kinds and names."""
-    classes = dict.fromkeys(cls for kind in kinds for cls in _classes_by_name(kind).values())
-    return [cls for cls in classes if dataclasses.fields(cls)]
-
-
-def _choices(own: type) -> tuple[tuple[str, ...], ...]:
-    """The values that each field of a class which is declared by `choice` takes."""
-    return tuple(
-        tuple(dict.fromkeys([field.default, *data["also"], *choosable(data["choice_of"], data["able"])]))
-        for field in _choosing(own)
-        for data in [field.metadata]
-    )
-
-
-def _choosing(own: type) -> list[Any]:
-    return [field for field in dataclasses.fields(own) if "choice_of" in field.metadata]
+def _choices(own: type) -> tuple[tuple[str, Any], ...]:
+    """The fields of a class that are declared by `choice`, each with the type of the values that it takes."""
+    choosing = ((field, *field.metadata["chooses"]) for field in dataclasses.fields(own) if "chooses" in field.metadata)
+    return tuple((f.name, Literal[f.default, *also, *choosable(kind, able)]) for f, kind, also, able in choosing)
 
 
 def choosable(kind: str, able: str = "") -> list[str]:
-    """The names of the parts of a kind, but for those that stand in for another, see `selected`.
+    """The names of the components of a kind, but for those that stand in for another, see `selected`.
 
     able: see `nmt.options.choice`
     """
     return [
         name
-        for name, cls in _classes_by_name(kind).items()
+        for name, cls in options_classes(kind).items()
         if not hasattr(cls, "stands_for") and (not able or getattr(cls, able, True))
     ]
 
 
-@cache
-def _opened(own: type, parts: tuple[type, ...], values: tuple[tuple[str, ...], ...]) -> type:
-    """A class with the fields of several options classes, which all of them are bases of. values: see `_choices`"""
-    choosing = _choosing(own)
-    choices = {field.name: names for field, names in zip(choosing, values, strict=True)}
-    owners: dict[str, type] = {}
-    for cls in (own, *parts):
-        for name in (option.name for option in dataclasses.fields(cls)):
-            if (other := owners.setdefault(name, cls)) is not cls:
-                raise UserError(f"option '{name}' is in {other.__name__} and in {cls.__name__} (rename one of them)")
-
-    def post_init(self: Any) -> None:
-        for cls in (own, *parts):
-            cls.__post_init__(self)  # type: ignore[attr-defined]
-
-    def reduced(self: Any) -> tuple[Any, ...]:  # pickle finds `own` by its name, not this class
-        return _remade, (own, vars(self))
-
-    body: dict[str, Any] = {
-        "__module__": own.__module__,
-        "__post_init__": post_init,
-        "__reduce__": reduced,
-        "is_opened": True,
-    }
-    body["__annotations__"] = {name: Literal[values] for name, values in choices.items()}
-    body |= {f.name: dataclasses.field(default=f.default, metadata=f.metadata) for f in choosing}
-    return options_class(type(own.__name__, (*reversed(parts), own), body))
-
-
-def _remade(own: type[AnyOptions], values: Mapping[str, Any]) -> AnyOptions:
-    return own(**values)
-
-
 def selected(kind: str, name: str, options: object) -> Entry:
-    """The part of that kind and name, or the one that stands in for it with these options of an open class.
+    """The component of that kind and name, or the one that stands in for it with these options of an open class.
 
-    The options class of such a stand-in has `stands_for`, the name of the other part; it takes the other's place when it is
+    The options class of such a stand-in has `stands_for`, the name of the other component; it takes the other's place when it is
     active (see `active_names`), and cannot be chosen by name.
     """
-    for other, cls in _classes_by_name(kind).items():
+    for other, cls in options_classes(kind).items():
         if getattr(cls, "stands_for", None) == name and _is_active(cls, options):
             return find(kind, other)
     return find(kind, name)
 
 
 def option_names(kind: str) -> list[str]:
-    """The names of the options of all parts of a kind."""
-    return [option.name for cls in _classes_by_name(kind).values() for option in options_of(cls)]
+    """The names of the options of all components of a kind."""
+    return [option.name for cls in options_classes(kind).values() for option in options_of(cls)]
 
 
 def having(kind: str, option: str) -> list[str]:
-    """The names of the parts of a kind that have an option."""
-    return [name for name, cls in _classes_by_name(kind).items() if option in (own.name for own in options_of(cls))]
+    """The names of the components of a kind that have an option."""
+    return [name for name, cls in options_classes(kind).items() if option in (own.name for own in options_of(cls))]
 
 
 def declared(kind: str, attribute: str) -> list[Any]:
-    """What the options classes of a kind's parts declare by a class attribute, of those that have it, by the parts' names."""
-    classes = _classes_by_name(kind).values()
+    """The values of a class attribute in the options classes of a kind's components, where they have it."""
+    classes = options_classes(kind).values()
     return [getattr(cls, attribute) for cls in classes if hasattr(cls, attribute)]
 
 
 def active_names(kind: str, options: object) -> list[str]:
-    """The names of the parts of a kind that an object of an open options class makes use of, sorted. Imports none.
+    """The names of the components of a kind that an object of an open options class makes use of, sorted. Imports none.
 
-    A part is active if one of its own options differs from its default. An `is_active` method of its options class decides
+    A component is active if one of its own options differs from its default. An `is_active` method of its options class decides
     in place of that.
     """
-    return [name for name, cls in _classes_by_name(kind).items() if _is_active(cls, options)]
+    return [name for name, cls in options_classes(kind).items() if _is_active(cls, options)]
 
 
 def _is_active(cls: Any, options: object) -> bool:
-    """Whether the part of an options class is made use of."""
+    """Whether the component of an options class is made use of."""
     if hasattr(cls, "is_active"):
         return bool(cls.is_active(options))
     return any(getattr(options, option.name) != option.default for option in options_of(cls))
 
 
 def active(kind: str, options: object) -> list[Entry]:
-    """The parts of a kind that an object of an open options class makes use of, in their `order` and by name."""
-    found = [find(kind, name) for name in active_names(kind, options)]
-    return _in_order(found)
+    """The components of a kind that an object of an open options class makes use of, in their `order` and by name."""
+    return _in_order(kind, active_names(kind, options))
 
 
 def every(kind: str) -> list[Entry]:
-    """All parts of a kind whose parts are always asked, in their `order` and by name."""
-    return _in_order([find(kind, name) for name in names(kind)])
+    """All components of a kind whose components are always asked, in their `order` and by name."""
+    return _in_order(kind, names(kind))
 
 
-def _in_order(entries: list[Entry]) -> list[Entry]:
-    return sorted(entries, key=lambda entry: (getattr(entry.cls, "order", 0), entry.name))
+def _in_order(kind: str, names: Sequence[str]) -> list[Entry]:
+    return sorted((find(kind, name) for name in names), key=lambda entry: (getattr(entry.cls, "order", 0), entry.name))
 
 
 # Building
@@ -499,10 +352,10 @@ def _in_order(entries: list[Entry]) -> list[Entry]:
 def options_within(
     kind: str, name: str, choice: Callable[[Option], str], path: str = "", defaults: Mapping[str, Any] = NO_VALUES
 ) -> list[Option]:
-    """The options of a part, each followed by those of the part that it holds, if it holds one.
+    """The options of a component, each followed by those of the component that it holds, if it holds one.
 
-    choice: the name of the part that such an option chooses
-    path: where the part stands, `criterion.decoder`: the options have it before their names
+    choice: the name of the component that such an option chooses
+    path: where the component stands, `criterion.decoder`: the options have it before their names
     defaults: by name, in place of the options' own
     Raises UserError for a default that no option has.
     """
@@ -532,9 +385,9 @@ def choice_from(values: Mapping[str, Any] = NO_VALUES) -> Callable[[Option], str
 
 
 def completed(kind: str, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Saved options of a part with the options that it has got since, at their defaults, which keep what was before.
+    """Saved options of a component with the options that it has got since, at their defaults, which keep what was before.
 
-    values: by key below the part, as in a saved file; they stay as they are where nothing is known of the part
+    values: by key below the component, as in a saved file; they stay as they are where nothing is known of the component
     """
     try:
         options = options_within(kind, name, choice_from(values))
@@ -545,9 +398,9 @@ def completed(kind: str, name: str, values: Mapping[str, Any]) -> dict[str, Any]
 
 
 def choose(kind: str, name: str, values: Mapping[str, Any] = NO_VALUES) -> Part:
-    """A part with its options, and those of the parts within it, made from text or typed values.
+    """A component with its options, and those of the components within it, made from text or typed values.
 
-    values: by key below the part: `beam_size`, `decoder`, `decoder.beam_size`; other keys are ignored
+    values: by key below the component: `beam_size`, `decoder`, `decoder.beam_size`; other keys are ignored
     Raises UserError for an unknown name and for a value that does not fit.
     """
     cls = options_class_of(kind, name)
@@ -567,7 +420,7 @@ def values_below(path: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build(part: Part, *context: Any) -> Any:
-    """The object of a part. context: what its kind is built from besides the options (see the kind's base.py)."""
+    """The object of a component. context: what its kind is built from besides the options (see the kind's base.py)."""
     options = choose(part.kind, part.name, part.values).options if part.options is None else part.options
     return find(part.kind, part.name).cls(options, *context)
 
@@ -586,24 +439,14 @@ def load_plugin(given: str) -> None:
     if key in _shelf.plugins:
         return
     try:
-        if target.exists():
-            name = f"nmt_plugin_{len(_shelf.plugins)}_{path.stem}"
-            spec = importlib.util.spec_from_file_location(name, target)
-            if spec is None or spec.loader is None:
-                raise UserError(f"plug-in {given}: not a Python file (its name must end with .py)")
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[name] = module  # dataclasses look up their module here
-            _shelf.plugin_modules.add(name)
-            with needing_torch(f"plug-in {given}"):
-                spec.loader.exec_module(module)
-            if target != path:
-                _shelf.roots += (Root(name, path),)
-        else:
-            _shelf.plugin_modules.add(given)
-            with needing_torch(f"plug-in {given}"):
+        with needing_torch(f"plug-in {given}"):
+            if target.exists():
+                _import_file(given, path, target)
+            else:
+                _shelf.plugin_modules.add(given)
                 module = importlib.import_module(given)
-            if module.__spec__ is not None and module.__spec__.origin is None:  # any folder can be imported
-                raise UserError(f"plug-in {quoted(given)}: a folder without an __init__.py")
+                if module.__spec__ is not None and module.__spec__.origin is None:  # any folder can be imported
+                    raise UserError(f"plug-in {quoted(given)}: a folder without an __init__.py")
     except UserError:
         raise
     except (Exception, SystemExit) as error:
@@ -612,6 +455,20 @@ def load_plugin(given: str) -> None:
             raise UserError(message) from None
         raise UserError(f"plug-in {given} could not be loaded: {type(error).__name__}: {error}") from error
     _shelf.plugins[key] = given
+
+
+def _import_file(given: str, path: Path, target: Path) -> None:
+    """Import the file of a plug-in, `target`, which is in the folder `path` if that is a package."""
+    name = f"nmt_plugin_{len(_shelf.plugins)}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, target)
+    if spec is None or spec.loader is None:
+        raise UserError(f"plug-in {given}: not a Python file (its name must end with .py)")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look up their module here
+    _shelf.plugin_modules.add(name)
+    spec.loader.exec_module(module)
+    if target != path:
+        _shelf.roots += (Root(name, path),)
 
 
 def loaded_plugins() -> list[str]:
@@ -626,9 +483,9 @@ def _is_missing(given: str, error: BaseException) -> bool:
 
 
 def load_installed() -> None:
-    """Import the installed plug-ins, once. A broken one is named in a warning, and its parts are left out.
+    """Import the installed plug-ins, once. A broken one is named in a warning, and its components are left out.
 
-    One that is a package may be laid out as nmt is; its parts are then imported when they are looked up.
+    One that is a package may be laid out as nmt is; its components are then imported when they are looked up.
     """
     if _shelf.entry_points_loaded:
         return

@@ -9,6 +9,7 @@ import pytest
 
 import nmt
 from nmt import registry
+from nmt.component_files import REGISTERED
 
 ROOT = Path(nmt.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
@@ -70,7 +71,7 @@ def test_the_first_line_of_a_docstring_is_one_short_sentence(file):
 )
 def test_the_scan_sees_each_way_of_writing_the_decorator(decorator, name):
     text = f'{decorator}\nclass Flat(Schedule):\n    """A flat schedule."""\n'
-    assert registry._PART.findall(text) == [("schedule", name, "FlatOptions", "A flat schedule.")]
+    assert REGISTERED.findall(text) == [("schedule", name, "FlatOptions", "A flat schedule.")]
 
 
 @pytest.mark.parametrize("folder", registry.FOLDERS.values())
