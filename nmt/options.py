@@ -99,8 +99,8 @@ def choice(
     also: values that name no component, such as "auto"
     able: leaves out the components whose options class has this class attribute, and has it False: `reads = False`
     """
-    names = {"choice_of": kind, "also": tuple(also), "able": able}
-    return dataclasses.field(default=default, metadata={"help": help, "aliases": tuple(aliases), **names})
+    metadata = {"help": help, "aliases": tuple(aliases), "chooses": (kind, tuple(also), able)}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def part(
@@ -166,7 +166,7 @@ class Option:
     bounds: see BOUND_CHECKS
     is_size, must_stay, needs, excludes: see `opt`
     kind: of the component that the option chooses, if it chooses one with options of its own
-    choice_of, also, able: see `choice`
+    chooses: kind, also and able of `choice`
     path: where the component stands that has the option, `criterion.decoder`; empty for a command's own
     key: its key in settings and saved files; its flag has the same spelling
     words: how many words without a flag may give its value: 0, 1, or None for all that remain
@@ -183,9 +183,7 @@ class Option:
     needs: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     kind: str = ""
-    choice_of: str = ""
-    also: tuple[str, ...] = ()
-    able: str = ""
+    chooses: tuple[str, tuple[str, ...], str] | None = None
     path: str = ""
     key: str = ""
     words: int | None = 0

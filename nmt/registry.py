@@ -10,22 +10,21 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
-import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, TypeVar, dataclass_transform, get_type_hints
+from typing import Any, Final, Literal, TypeVar, dataclass_transform
 
+from nmt.component_files import ComponentFile, Preset, Root, component_files, own_roots, preset_files
 from nmt.errors import UserError, needing_torch, quoted, unknown
 from nmt.log import log
-from nmt.options import REQUIRED, NoOptions, Option, Part, flat, make, opened, options_class, options_of
+from nmt.open_options import AnyOptions, opened_class, shared_class
+from nmt.options import REQUIRED, NoOptions, Option, Part, make, opened, options_class, options_of
 
-AnyOptions = TypeVar("AnyOptions")
 PartClass = TypeVar("PartClass", bound=Callable[..., Any])
 
 FOLDERS: Final = {
@@ -62,29 +61,7 @@ FOLDERS: Final = {
     "toolkit": "toolkits",
     "protocol": "protocols",
 }
-PACKAGE: Final = Path(__file__).parent
-PRESETS_FILE: Final = "presets.toml"
 NO_VALUES: Final[Mapping[str, Any]] = MappingProxyType({})
-_PART: Final = re.compile(  # kind, name, options class, and the class's docstring if it has one
-    r'''^@(?:nmt\.)?register\(\s*["']([\w-]+)["'],\s*["']([^"'\n]+)["'],\s*(\w+).*?^class .*?:\n(?:    r?"""(.*?)""")?''',
-    re.MULTILINE | re.DOTALL,
-)
-
-
-class Root(NamedTuple):
-    """A folder that has components in folders of their kinds: that of nmt, or of an extension. package: its name for imports"""
-
-    package: str
-    folder: Path
-
-
-class _PartFile(NamedTuple):
-    """What the file of a component says of it. options: the name of its options class; docstring: of its class"""
-
-    module: str
-    file: Path
-    options: str
-    docstring: str
 
 
 @dataclass(frozen=True)
@@ -96,20 +73,6 @@ class Entry:
     cls: Callable[..., Any]
     options: type
     place: str
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A named set of options for any components and for the trainer, by key.
-
-    on_cpu: what it is good for without a GPU; empty if a CPU is too slow for it
-    """
-
-    name: str
-    help: str
-    values: Mapping[str, Any]
-    place: str
-    on_cpu: str = ""
 
 
 @dataclass
@@ -165,7 +128,7 @@ def preset(name: str, help: str, *, on_cpu: str = "", **values: Any) -> None:
     on_cpu: what it is good for without a GPU, such as "an hour, thousands of pairs"; empty if a CPU is too slow for it
     """
     place = sys._getframe(1).f_globals["__name__"]
-    other = _shelf.presets.get(name) or _preset_files(roots()).get(name)
+    other = _shelf.presets.get(name) or preset_files(roots()).get(name)
     if other:
         raise UserError(f"preset '{name}' is registered twice: in {other.place} and in {place} (rename one of them)")
     _shelf.presets[name] = Preset(name, help, values, place, on_cpu)
@@ -232,7 +195,7 @@ def documentation(kind: str, name: str) -> tuple[str, str]:
 def presets() -> dict[str, Preset]:
     """All presets by name, sorted."""
     load_installed()
-    return dict(sorted((_preset_files(roots()) | _shelf.presets).items()))
+    return dict(sorted((preset_files(roots()) | _shelf.presets).items()))
 
 
 def find_preset(name: str) -> Preset:
@@ -250,62 +213,11 @@ def _check_kind(kind: str) -> None:
 
 def roots() -> tuple[Root, ...]:
     """The folders that have components: that of nmt, those of its extensions by name, those of plug-ins."""
-    return (*_own_roots(), *_shelf.roots)
+    return (*own_roots(), *_shelf.roots)
 
 
-@cache
-def _own_roots() -> tuple[Root, ...]:
-    extensions = sorted(file.parent for file in (PACKAGE / "extensions").glob("*/__init__.py"))
-    return Root("nmt", PACKAGE), *(Root(f"nmt.extensions.{folder.name}", folder) for folder in extensions)
-
-
-def extension_of(place: str) -> str | None:
-    """The name of the extension that a module or file belongs to; None for those of nmt itself and of plug-ins.
-
-    place: `nmt.extensions.zoo.models.gnmt`, or `nmt/extensions/zoo/presets.toml`
-    """
-    found = re.match(r"nmt[./]extensions[./](\w+)", place)
-    return found[1] if found else None
-
-
-def _part_files(kind: str) -> dict[str, _PartFile]:
-    return _files_of(kind, roots())
-
-
-@cache
-def _files_of(kind: str, roots: tuple[Root, ...]) -> dict[str, _PartFile]:
-    """The components of a kind by name: read from the files, which are not imported."""
-    return {
-        name: _PartFile(f"{root.package}.{FOLDERS[kind]}.{file.stem}", file, options, docstring)
-        for root in reversed(roots)  # the first that has a name keeps it
-        for file in sorted((root.folder / FOLDERS[kind]).glob("*.py"))
-        for registered, name, options, docstring in _PART.findall(file.read_text(encoding="utf-8"))
-        if registered == kind
-    }
-
-
-@cache
-def _preset_files(roots: tuple[Root, ...]) -> dict[str, Preset]:
-    """The presets of the folders' presets.toml. One may extend another, of any folder."""
-    import tomllib
-
-    tables: dict[str, dict[str, Any]] = {}
-    places: dict[str, str] = {}
-    for root in reversed(roots):  # the first that has a name keeps it
-        if (file := root.folder / PRESETS_FILE).exists():
-            of_file = tomllib.loads(file.read_text(encoding="utf-8"))
-            tables |= of_file
-            places |= dict.fromkeys(of_file, f"{root.package.replace('.', '/')}/{PRESETS_FILE}")
-
-    def values_of(name: str) -> dict[str, Any]:
-        table = {key: tuple(value) if isinstance(value, list) else value for key, value in flat(tables[name]).items()}
-        inherited = values_of(str(table["extends"])) if "extends" in table else {}
-        return inherited | {key: value for key, value in table.items() if key not in ("help", "extends", "on_cpu")}
-
-    return {
-        name: Preset(name, table["help"], values_of(name), places[name], table.get("on_cpu", ""))
-        for name, table in tables.items()
-    }
+def _part_files(kind: str) -> dict[str, ComponentFile]:
+    return component_files(kind, FOLDERS[kind], roots())
 
 
 # Options classes that are open to components
@@ -328,7 +240,7 @@ def open_options_class(
 
     def decorated(cls: type[AnyOptions]) -> type[AnyOptions]:
         own = options_class(cls)
-        own.opened = classmethod(lambda cls: _opened(cls, _parts_of(cls, kinds, shared, declaring), _choices(cls)))  # type: ignore
+        own.opened = classmethod(lambda cls: opened_class(cls, _parts_of(cls, kinds, shared, declaring), _choices(cls)))  # type: ignore
         own.__new__ = lambda given, *_, **__: object.__new__(opened(given))  # type: ignore
         return own
 
@@ -337,56 +249,31 @@ def open_options_class(
 
 def _parts_of(own: type, kinds: Sequence[str], shared: Sequence[str], declaring: str) -> tuple[type, ...]:
     """The options classes that an open class has as its bases."""
-    found = _options_classes(kinds)
+    classes = dict.fromkeys(cls for kind in kinds for cls in options_classes(kind).values())
+    found = [cls for cls in classes if dataclasses.fields(cls)]
     for kind in shared:
         taken = frozenset(option.name for cls in (own, *found) for option in dataclasses.fields(cls))
-        sharing = [cls for cls in _options_classes([kind]) if not declaring or hasattr(cls, declaring)]
-        found.append(_shared_options(kind, tuple(sharing), taken))
+        sharing = [cls for cls in options_classes(kind).values() if not declaring or hasattr(cls, declaring)]
+        found.append(shared_class(kind, tuple(sharing), taken))
     return tuple(found)
-
-
-@cache
-def _shared_options(kind: str, classes: Sequence[type], taken: frozenset[str]) -> type:
-    """An options class with each option of several classes once, but for names that are taken."""
-    fields: dict[str, Any] = {}
-    types: dict[str, Any] = {}
-    for cls in classes:
-        for own in dataclasses.fields(cls):
-            if own.name not in {*fields, *taken}:
-                fields[own.name] = dataclasses.field(default=own.default, metadata=own.metadata)
-                types[own.name] = get_type_hints(cls)[own.name]
-    return options_class(type("SharedOptions", (), {**fields, "__annotations__": types, "shared_by": kind}))
 
 
 def shared_values(kind: str, options: object) -> dict[str, Any]:
     """The values that an object of an open class has for the options that the components of a kind share, but for defaults."""
     [shared] = (cls for cls in type(options).__mro__ if vars(cls).get("shared_by") == kind)
-    values = {option.name: getattr(options, option.name) for option in options_of(shared)}
-    return {option.name: values[option.name] for option in options_of(shared) if values[option.name] != option.default}
+    given = ((option, getattr(options, option.name)) for option in options_of(shared))
+    return {option.name: value for option, value in given if value != option.default}
 
 
-def _classes_by_name(kind: str) -> dict[str, Any]:
+def options_classes(kind: str) -> dict[str, Any]:
     """The options class of each component of a kind. Imports no component."""
     return {name: options_class_of(kind, name) for name in names(kind)}
 
 
-def _options_classes(kinds: Sequence[str]) -> list[type]:
-    """The options classes of all components of some kinds, each once, in the order of kinds and names."""
-    classes = dict.fromkeys(cls for kind in kinds for cls in _classes_by_name(kind).values())
-    return [cls for cls in classes if dataclasses.fields(cls)]
-
-
-def _choices(own: type) -> tuple[tuple[str, ...], ...]:
-    """The values that each field of a class which is declared by `choice` takes."""
-    return tuple(
-        tuple(dict.fromkeys([field.default, *data["also"], *choosable(data["choice_of"], data["able"])]))
-        for field in _choosing(own)
-        for data in [field.metadata]
-    )
-
-
-def _choosing(own: type) -> list[Any]:
-    return [field for field in dataclasses.fields(own) if "choice_of" in field.metadata]
+def _choices(own: type) -> tuple[tuple[str, Any], ...]:
+    """The fields of a class that are declared by `choice`, each with the type of the values that it takes."""
+    choosing = ((field, *field.metadata["chooses"]) for field in dataclasses.fields(own) if "chooses" in field.metadata)
+    return tuple((f.name, Literal[f.default, *also, *choosable(kind, able)]) for f, kind, also, able in choosing)
 
 
 def choosable(kind: str, able: str = "") -> list[str]:
@@ -396,42 +283,9 @@ def choosable(kind: str, able: str = "") -> list[str]:
     """
     return [
         name
-        for name, cls in _classes_by_name(kind).items()
+        for name, cls in options_classes(kind).items()
         if not hasattr(cls, "stands_for") and (not able or getattr(cls, able, True))
     ]
-
-
-@cache
-def _opened(own: type, parts: tuple[type, ...], values: tuple[tuple[str, ...], ...]) -> type:
-    """A class with the fields of several options classes, which all of them are bases of. values: see `_choices`"""
-    choosing = _choosing(own)
-    choices = {field.name: names for field, names in zip(choosing, values, strict=True)}
-    owners: dict[str, type] = {}
-    for cls in (own, *parts):
-        for name in (option.name for option in dataclasses.fields(cls)):
-            if (other := owners.setdefault(name, cls)) is not cls:
-                raise UserError(f"option '{name}' is in {other.__name__} and in {cls.__name__} (rename one of them)")
-
-    def post_init(self: Any) -> None:
-        for cls in (own, *parts):
-            cls.__post_init__(self)  # type: ignore[attr-defined]
-
-    def reduced(self: Any) -> tuple[Any, ...]:  # pickle finds `own` by its name, not this class
-        return _remade, (own, vars(self))
-
-    body: dict[str, Any] = {
-        "__module__": own.__module__,
-        "__post_init__": post_init,
-        "__reduce__": reduced,
-        "is_opened": True,
-    }
-    body["__annotations__"] = {name: Literal[values] for name, values in choices.items()}
-    body |= {f.name: dataclasses.field(default=f.default, metadata=f.metadata) for f in choosing}
-    return options_class(type(own.__name__, (*reversed(parts), own), body))
-
-
-def _remade(own: type[AnyOptions], values: Mapping[str, Any]) -> AnyOptions:
-    return own(**values)
 
 
 def selected(kind: str, name: str, options: object) -> Entry:
@@ -440,7 +294,7 @@ def selected(kind: str, name: str, options: object) -> Entry:
     The options class of such a stand-in has `stands_for`, the name of the other component; it takes the other's place when it is
     active (see `active_names`), and cannot be chosen by name.
     """
-    for other, cls in _classes_by_name(kind).items():
+    for other, cls in options_classes(kind).items():
         if getattr(cls, "stands_for", None) == name and _is_active(cls, options):
             return find(kind, other)
     return find(kind, name)
@@ -448,17 +302,17 @@ def selected(kind: str, name: str, options: object) -> Entry:
 
 def option_names(kind: str) -> list[str]:
     """The names of the options of all components of a kind."""
-    return [option.name for cls in _classes_by_name(kind).values() for option in options_of(cls)]
+    return [option.name for cls in options_classes(kind).values() for option in options_of(cls)]
 
 
 def having(kind: str, option: str) -> list[str]:
     """The names of the components of a kind that have an option."""
-    return [name for name, cls in _classes_by_name(kind).items() if option in (own.name for own in options_of(cls))]
+    return [name for name, cls in options_classes(kind).items() if option in (own.name for own in options_of(cls))]
 
 
 def declared(kind: str, attribute: str) -> list[Any]:
     """The values of a class attribute in the options classes of a kind's components, where they have it."""
-    classes = _classes_by_name(kind).values()
+    classes = options_classes(kind).values()
     return [getattr(cls, attribute) for cls in classes if hasattr(cls, attribute)]
 
 
@@ -468,11 +322,11 @@ def active_names(kind: str, options: object) -> list[str]:
     A component is active if one of its own options differs from its default. An `is_active` method of its options class decides
     in place of that.
     """
-    return [name for name, cls in _classes_by_name(kind).items() if _is_active(cls, options)]
+    return [name for name, cls in options_classes(kind).items() if _is_active(cls, options)]
 
 
 def given_flags(kind: str, name: str, options: object) -> list[str]:
-    """The flags of a part whose values in an object of an open options class are not at their defaults."""
+    """The flags of a component whose values in an object of an open options class are not at their defaults."""
     own = options_of(options_class_of(kind, name))
     return [option.flag for option in own if getattr(options, option.name) != option.default]
 
@@ -486,17 +340,16 @@ def _is_active(cls: Any, options: object) -> bool:
 
 def active(kind: str, options: object) -> list[Entry]:
     """The components of a kind that an object of an open options class makes use of, in their `order` and by name."""
-    found = [find(kind, name) for name in active_names(kind, options)]
-    return _in_order(found)
+    return _in_order(kind, active_names(kind, options))
 
 
 def every(kind: str) -> list[Entry]:
     """All components of a kind whose components are always asked, in their `order` and by name."""
-    return _in_order([find(kind, name) for name in names(kind)])
+    return _in_order(kind, names(kind))
 
 
-def _in_order(entries: list[Entry]) -> list[Entry]:
-    return sorted(entries, key=lambda entry: (getattr(entry.cls, "order", 0), entry.name))
+def _in_order(kind: str, names: Sequence[str]) -> list[Entry]:
+    return sorted((find(kind, name) for name in names), key=lambda entry: (getattr(entry.cls, "order", 0), entry.name))
 
 
 # Building
@@ -592,24 +445,14 @@ def load_plugin(given: str) -> None:
     if key in _shelf.plugins:
         return
     try:
-        if target.exists():
-            name = f"nmt_plugin_{len(_shelf.plugins)}_{path.stem}"
-            spec = importlib.util.spec_from_file_location(name, target)
-            if spec is None or spec.loader is None:
-                raise UserError(f"plug-in {given}: not a Python file (its name must end with .py)")
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[name] = module  # dataclasses look up their module here
-            _shelf.plugin_modules.add(name)
-            with needing_torch(f"plug-in {given}"):
-                spec.loader.exec_module(module)
-            if target != path:
-                _shelf.roots += (Root(name, path),)
-        else:
-            _shelf.plugin_modules.add(given)
-            with needing_torch(f"plug-in {given}"):
+        with needing_torch(f"plug-in {given}"):
+            if target.exists():
+                _import_file(given, path, target)
+            else:
+                _shelf.plugin_modules.add(given)
                 module = importlib.import_module(given)
-            if module.__spec__ is not None and module.__spec__.origin is None:  # any folder can be imported
-                raise UserError(f"plug-in {quoted(given)}: a folder without an __init__.py")
+                if module.__spec__ is not None and module.__spec__.origin is None:  # any folder can be imported
+                    raise UserError(f"plug-in {quoted(given)}: a folder without an __init__.py")
     except UserError:
         raise
     except (Exception, SystemExit) as error:
@@ -618,6 +461,20 @@ def load_plugin(given: str) -> None:
             raise UserError(message) from None
         raise UserError(f"plug-in {given} could not be loaded: {type(error).__name__}: {error}") from error
     _shelf.plugins[key] = given
+
+
+def _import_file(given: str, path: Path, target: Path) -> None:
+    """Import the file of a plug-in, `target`, which is in the folder `path` if that is a package."""
+    name = f"nmt_plugin_{len(_shelf.plugins)}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, target)
+    if spec is None or spec.loader is None:
+        raise UserError(f"plug-in {given}: not a Python file (its name must end with .py)")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look up their module here
+    _shelf.plugin_modules.add(name)
+    spec.loader.exec_module(module)
+    if target != path:
+        _shelf.roots += (Root(name, path),)
 
 
 def loaded_plugins() -> list[str]:

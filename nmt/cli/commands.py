@@ -4,7 +4,8 @@ import re
 from functools import cache
 from typing import Final, NamedTuple
 
-from nmt.registry import Root, load_installed, roots
+from nmt.component_files import Root
+from nmt.registry import load_installed, roots
 
 GROUPS: Final = {  # of `nmt --help`, in its order
     "text": "Text",

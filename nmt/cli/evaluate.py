@@ -13,7 +13,7 @@ from nmt.errors import InputError, UserError, quoted, unknown
 from nmt.evaluations.base import Evaluation, System
 from nmt.log import log
 from nmt.metrics.base import Lines, Metric, References
-from nmt.metrics.checks import line_count_error, newstest2014_warning, refuse_subwords
+from nmt.metrics.checks import line_count_error, refuse_subwords, warn_of_newstest2014
 from nmt.options import flag_of, names_of, opt
 from nmt.text.corpus import checked_line, read_lines
 from nmt.translate.options import AUTO_ENGINE, engine_name
@@ -147,7 +147,7 @@ def _lines_of_files(names: Sequence[str], references: Sequence[str]) -> tuple[li
                 raise line_count_error(system.name, len(system.lines), path, len(lines))
         if not system.lines:
             raise InputError(f"{quoted(system.name)}: has no lines to score")
-    _warn_of_newstest2014([*names, *references], len(reference_lines[0]))
+    warn_of_newstest2014([*names, *references], len(reference_lines[0]))
     return systems, reference_lines
 
 
@@ -177,13 +177,8 @@ def _source(options: EvaluateOptions) -> tuple[System, list[Lines]]:
         raise unknown("set", name, sets)
     if not sets[name].source_lines:
         raise InputError(f"{quoted(name)}: has no lines to score")
-    _warn_of_newstest2014([folder, name], len(sets[name].source_lines))
+    warn_of_newstest2014([folder, name], len(sets[name].source_lines))
     return System(name, sets[name].source_lines), [sets[name].target_lines]
-
-
-def _warn_of_newstest2014(names: Sequence[str], num_lines: int) -> None:
-    if warning := newstest2014_warning(names, num_lines):
-        log.warn(warning)
 
 
 def _translate(options: EvaluateOptions, parts: Parts, model: str, source: System, evaluation: Evaluation) -> System:

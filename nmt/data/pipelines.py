@@ -15,7 +15,7 @@ from nmt.data.shards import named_pipeline
 from nmt.data.workers import in_order
 from nmt.errors import UserError, quoted
 from nmt.log import log
-from nmt.options import flag_of, options_of
+from nmt.options import flag_of
 from nmt.subwords.base import Subword
 from nmt.text.context import SEPARATOR
 from nmt.text.pipeline import Pipeline, Side, TextPreparer
@@ -52,8 +52,7 @@ def learnt_pipeline(options: PrepareOptions, train: TextSet, scratch: Path) -> P
 def reused_pipeline(options: PrepareOptions, name: str) -> Pipeline:
     """The pipeline of a model, run or prepared data; UserError if text options are given too."""
     pipeline = named_pipeline(Path(name), options.languages)
-    of_subwords = (options_of(registry.options_class_of("subword", name)) for name in registry.names("subword"))
-    settings = *TEXT_SETTINGS, *(option.name for own in of_subwords for option in own)
+    settings = *TEXT_SETTINGS, *registry.option_names("subword")
     given = [key for key in settings if getattr(options, key) != getattr(type(options), key)]
     known = pipeline.source.settings.user_symbols
     for symbol in options.symbols:

@@ -17,7 +17,7 @@ def search_signature(name: str, options: Any) -> str:
 
 def phrase_decoders() -> list[str]:
     """The decoders that take phrases, by name. Imports none."""
-    classes = {name: registry.options_class_of("decoder", name) for name in registry.names("decoder")}
+    classes = registry.options_classes("decoder")
     return [name for name, cls in classes.items() if getattr(cls, "takes_phrases", False)]
 
 

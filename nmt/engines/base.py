@@ -80,8 +80,7 @@ class Engine(ABC):
 
 def engines() -> dict[str, Engine]:
     """All engines by name, in the order in which `auto` asks them."""
-    built = {name: registry.build(registry.choose("engine", name)) for name in registry.names("engine")}
-    return dict(sorted(built.items(), key=lambda item: item[1].order))
+    return {entry.name: entry.cls(NoOptions()) for entry in registry.every("engine")}
 
 
 def kind_of_folder(folder: Path) -> str:

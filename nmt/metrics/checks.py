@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from nmt.errors import InputError, quoted
+from nmt.log import log
 
 SUBWORD: Final = re.compile(r"\S@@(?:\s|$)|(?:^|\s)\u2581")  # as subword-nmt and as SentencePiece write them
 MAX_SUBWORD_LINES: Final = 0.1  # share of the lines: more are no accident
@@ -41,11 +42,10 @@ def line_count_error(hypothesis: str, num_lines: int, reference: str, num_refere
     )
 
 
-def newstest2014_warning(names: Sequence[str], num_lines: int) -> str | None:
-    """The warning for a test set that is the filtered newstest2014 by its length and one of its names, else None."""
-    if num_lines != FILTERED_LINES or not any(NEWSTEST2014.search(name) for name in names):
-        return None
-    return (
-        f"{FILTERED_LINES:,} lines are newstest2014 as it was filtered for the campaign (sacreBLEU's wmt14); the paper's "
-        f"figures are of all {FULL_LINES:,} (wmt14/full), and the two cannot be compared"
-    )
+def warn_of_newstest2014(names: Sequence[str], num_lines: int) -> None:
+    """Warn if a test set is the filtered newstest2014 by its length and one of its names."""
+    if num_lines == FILTERED_LINES and any(NEWSTEST2014.search(name) for name in names):
+        log.warn(
+            f"{FILTERED_LINES:,} lines are newstest2014 as it was filtered for the campaign (sacreBLEU's wmt14); the "
+            f"paper's figures are of all {FULL_LINES:,} (wmt14/full), and the two cannot be compared"
+        )

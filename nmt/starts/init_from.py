@@ -12,7 +12,7 @@ from nmt.artefact import Artefact
 from nmt.checkpoint import TRAINING_TENSORS, put_weights, read_tensors, read_weights, weights_of
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.models.saved import ModelFacts
-from nmt.options import flag_of, options_of
+from nmt.options import flag_of
 from nmt.runs import TRAINING, find_model, weights_file
 from nmt.starts.base import Start, TrainedModel
 from nmt.starts.options import InitFromOptions
@@ -103,8 +103,7 @@ def _take_state(run: Run, artefact: Artefact, weights: Mapping[str, Tensor]) -> 
 
 def _position_options() -> list[str]:
     """The settings that give a position in the data its meaning."""
-    of_plans = (options_of(registry.options_class_of("plan", name)) for name in registry.names("plan"))
-    return [*OF_POSITION, *(option.name for options in of_plans for option in options)]
+    return [*OF_POSITION, *registry.option_names("plan")]
 
 
 def _put_optimizer(run: Run, tensors: Mapping[str, Tensor], state: SavedState, folder: Path) -> None:
@@ -150,8 +149,7 @@ def _fitting_starts(run: Run, artefact: Artefact, pipeline: Pipeline) -> list[St
     new, data = run.data.pipeline, quoted(run.options.data)
     if pipeline.hash == new.hash:
         return []
-    classes = [registry.find("start", name).cls for name in registry.names("start")]
-    fitting = [cls for cls in classes if cls.fits_pipeline(new, pipeline)]  # type: ignore[attr-defined]
+    fitting: list[Any] = [e.cls for e in registry.every("start") if e.cls.fits_pipeline(new, pipeline)]  # type: ignore
     if not fitting:
         folder = quoted(artefact.folder)
         ways = [
@@ -175,8 +173,7 @@ def _options(run: Run) -> InitFromOptions:
 
 def _parameter_options() -> list[str]:
     """The options of all starts that decide which parameters are trained."""
-    classes: list[Any] = [registry.find("start", name).cls for name in registry.names("start")]
-    return [option for cls in classes for option in cls.parameter_options]
+    return [option for entry in registry.every("start") for option in entry.cls.parameter_options]  # type: ignore
 
 
 def _fitting_state(run: Run, artefact: Artefact) -> SavedState:

@@ -12,8 +12,8 @@ from modules import FILES, ROOT, imported_modules, module_of, tree_of
 
 LAYERS = {
     "errors": 0, "symbols": 0, "version": 0, "quantities": 0,
-    "installation": 1,
-    "options": 1, "signals": 1, "log": 1, "locks": 1, "files": 2, "dist": 2, "registry": 2, "artefact": 3, "runs": 4,
+    "installation": 1, "component_files": 2, "open_options": 2,
+    "options": 1, "signals": 1, "log": 1, "locks": 1, "files": 2, "dist": 2, "registry": 2.5, "artefact": 3, "runs": 4,
     "storages": 3, "__init__": 3, "text": 4, "nn": 4, "device": 4, "rows": 4.5, "subwords": 4.5, "columns": 4.6, "batch": 4.7,
     "noises": 4.8, "preparations": 4.8, "data": 5, "plans": 5.1, "metrics": 5, "mixers": 5, "feed_forwards": 5, "positions": 5,
     "models": 6, "evaluations": 6,

@@ -9,8 +9,8 @@ from modules import FILES, ROOT, imported_modules, module_of, tree_of
 
 from nmt import registry
 from nmt.cli.commands import commands
+from nmt.component_files import extension_of
 from nmt.options import flag_of, options_of
-from nmt.registry import extension_of
 
 CORE = [file for file in FILES if extension_of(module_of(file)) is None]
 COMMON = {  # names of components and flags that are words of the core too

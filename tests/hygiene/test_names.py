@@ -9,6 +9,7 @@ import pytest
 from modules import FILES, ROOT, tree_of
 
 from nmt import registry
+from nmt.component_files import REGISTERED
 
 MAX_FIRST_LINE_WORDS = 25
 SHARED = {  # one meaning, several modules
@@ -67,7 +68,7 @@ def test_the_first_line_of_a_docstring_is_one_short_sentence():
 )
 def test_the_scan_sees_each_way_of_writing_the_decorator(decorator, name):
     text = f'{decorator}\nclass Flat(Schedule):\n    """A flat schedule."""\n'
-    assert registry._PART.findall(text) == [("schedule", name, "FlatOptions", "A flat schedule.")]
+    assert REGISTERED.findall(text) == [("schedule", name, "FlatOptions", "A flat schedule.")]
 
 
 def test_every_registered_class_is_seen_without_an_import():

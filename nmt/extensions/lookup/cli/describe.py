@@ -7,6 +7,7 @@ from typing import Any
 
 from nmt import registry
 from nmt.cli.command import Command, print_json
+from nmt.component_files import extension_of
 from nmt.errors import UserError, one_line, quoted, unknown
 from nmt.options import REQUIRED, opt, options_class, toml_line
 
@@ -33,7 +34,7 @@ def run(options: DescribeOptions) -> None:
         help, place, rows = _folder(Path(name))
     else:
         (help, place), rows = registry.documentation(kind, name), _rows(kind, name, {})
-    extension = registry.extension_of(place)
+    extension = extension_of(place)
     if options.json:
         description = {"kind": kind, "name": name, "place": place, "extension": extension, "help": help}
         print_json({**description, "options": rows})

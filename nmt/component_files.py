@@ -1,0 +1,98 @@
+"""Components and presets as the files in the folders of nmt, of its extensions and of plug-ins say; none is imported."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from nmt.options import flat
+
+PACKAGE: Final = Path(__file__).parent
+PRESETS_FILE: Final = "presets.toml"
+REGISTERED: Final = re.compile(  # kind, name, options class, and the class's docstring if it has one
+    r'''^@(?:nmt\.)?register\(\s*["']([\w-]+)["'],\s*["']([^"'\n]+)["'],\s*(\w+).*?^class .*?:\n(?:    r?"""(.*?)""")?''',
+    re.MULTILINE | re.DOTALL,
+)
+
+
+class Root(NamedTuple):
+    """A folder that has components in folders of their kinds: that of nmt, or of an extension. package: its name for imports"""
+
+    package: str
+    folder: Path
+
+
+class ComponentFile(NamedTuple):
+    """What the file of a component says of it. options: the name of its options class; docstring: of its class"""
+
+    module: str
+    file: Path
+    options: str
+    docstring: str
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named set of options for any components and for the trainer, by key.
+
+    on_cpu: what it is good for without a GPU; empty if a CPU is too slow for it
+    """
+
+    name: str
+    help: str
+    values: Mapping[str, Any]
+    place: str
+    on_cpu: str = ""
+
+
+@cache
+def own_roots() -> tuple[Root, ...]:
+    """The folders of nmt itself and of its extensions, these by name."""
+    extensions = sorted(file.parent for file in (PACKAGE / "extensions").glob("*/__init__.py"))
+    return Root("nmt", PACKAGE), *(Root(f"nmt.extensions.{folder.name}", folder) for folder in extensions)
+
+
+def extension_of(place: str) -> str | None:
+    """The name of the extension that a module or file belongs to; None for those of nmt itself and of plug-ins.
+
+    place: `nmt.extensions.zoo.models.gnmt`, or `nmt/extensions/zoo/presets.toml`
+    """
+    found = re.match(r"nmt[./]extensions[./](\w+)", place)
+    return found[1] if found else None
+
+
+@cache
+def component_files(kind: str, folder: str, roots: tuple[Root, ...]) -> dict[str, ComponentFile]:
+    """The components of a kind by name. folder: of the kind, below each root"""
+    return {
+        name: ComponentFile(f"{root.package}.{folder}.{file.stem}", file, options, docstring)
+        for root in reversed(roots)  # the first that has a name keeps it
+        for file in sorted((root.folder / folder).glob("*.py"))
+        for registered, name, options, docstring in REGISTERED.findall(file.read_text(encoding="utf-8"))
+        if registered == kind
+    }
+
+
+@cache
+def preset_files(roots: tuple[Root, ...]) -> dict[str, Preset]:
+    """The presets of the folders' presets.toml. One may extend another, of any folder."""
+    import tomllib
+
+    tables, places = dict[str, dict[str, Any]](), dict[str, str]()
+    for root in reversed(roots):  # the first that has a name keeps it
+        if (file := root.folder / PRESETS_FILE).exists():
+            of_file = tomllib.loads(file.read_text(encoding="utf-8"))
+            tables |= of_file
+            places |= dict.fromkeys(of_file, f"{root.package.replace('.', '/')}/{PRESETS_FILE}")
+
+    def values_of(name: str) -> dict[str, Any]:
+        table = {key: tuple(value) if isinstance(value, list) else value for key, value in flat(tables[name]).items()}
+        inherited = values_of(str(table["extends"])) if "extends" in table else {}
+        return inherited | {key: value for key, value in table.items() if key not in ("help", "extends", "on_cpu")}
+
+    return {
+        name: Preset(name, table["help"], values_of(name), places[name], table.get("on_cpu", ""))
+        for name, table in tables.items()
+    }

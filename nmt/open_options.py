@@ -1,0 +1,58 @@
+"""Options classes that are made of several: what `registry.open_options_class` opens one with."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
+
+from nmt.errors import UserError
+from nmt.options import options_class
+
+AnyOptions = TypeVar("AnyOptions")
+
+
+@cache
+def opened_class(own: type, others: tuple[type, ...], choices: tuple[tuple[str, Any], ...]) -> type:
+    """A class with the fields of several options classes, which all of them are bases of.
+
+    choices: names of fields of the first, each with the type that it has instead
+    """
+    owners: dict[str, type] = {}
+    for cls in (own, *others):
+        for name in (option.name for option in dataclasses.fields(cls)):
+            if (other := owners.setdefault(name, cls)) is not cls:
+                raise UserError(f"option '{name}' is in {other.__name__} and in {cls.__name__} (rename one of them)")
+
+    def post_init(self: Any) -> None:
+        for cls in (own, *others):
+            cls.__post_init__(self)  # type: ignore[attr-defined]
+
+    def reduced(self: Any) -> tuple[Any, ...]:  # pickle finds `own` by its name, not this class
+        return _remade, (own, vars(self))
+
+    types = dict(choices)
+    body: dict[str, Any] = {
+        field.name: dataclasses.field(default=field.default, metadata=field.metadata)
+        for field in dataclasses.fields(own)
+        if field.name in types
+    }
+    body |= {"__module__": own.__module__, "__annotations__": types, "is_opened": True}
+    body |= {"__post_init__": post_init, "__reduce__": reduced}
+    return options_class(type(own.__name__, (*reversed(others), own), body))
+
+
+def _remade(own: type[AnyOptions], values: Mapping[str, Any]) -> AnyOptions:
+    return own(**values)
+
+
+@cache
+def shared_class(kind: str, classes: Sequence[type], taken: frozenset[str]) -> type:
+    """An options class with each option of several classes once, but for names that are taken."""
+    fields: dict[str, Any] = {}
+    types: dict[str, Any] = {}
+    for cls in classes:
+        for own in dataclasses.fields(cls):
+            if own.name not in {*fields, *taken}:
+                fields[own.name] = dataclasses.field(default=own.default, metadata=own.metadata)
+                types[own.name] = get_type_hints(cls)[own.name]
+    return options_class(type("SharedOptions", (), {**fields, "__annotations__": types, "shared_by": kind}))
