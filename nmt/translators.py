@@ -64,7 +64,7 @@ def load(
     known = {option.key for option in registry.options_within("decoder", decoder, registry.choice_from(given))}
     for key in given:
         if key not in known:
-            hint = unknown(f"option of decoder {decoder}", key, known, f"nmt describe decoder {decoder}")
+            hint = unknown(f"option of decoder {decoder}", key, known, f"nmt translate --decoder {decoder} --help")
             raise UserError(f"decoder_options: {hint}")
     return open_translator([model, *more], options, registry.choose("decoder", decoder, given))
 

@@ -26,7 +26,6 @@ COMMON = {  # names of components and flags that are words of the core too
     "texts": "the texts of a stream",
 }
 NAMED = {  # what the core names all the same; the list may only shrink
-    "nmt describe": "as `nmt list`",
     "nmt list": "helps and messages about a choice say where to look for more components; it lists those of the core too",
 }
 ALLOWED = {  # between extensions, by the tree of docs/explanation/design.md
