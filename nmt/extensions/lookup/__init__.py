@@ -1,1 +1,1 @@
-"""Commands that list and describe components, presets, models and recipes."""
+"""Commands that describe components, presets, models and recipes."""
