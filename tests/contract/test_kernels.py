@@ -17,7 +17,7 @@ from nmt.kernels.base import _kernel, fastest
 from nmt.nn.linear import ClippedLinear, Linear
 from nmt.symbols import PAD
 
-OF_LAYERS = ("lstm", "attentive-lstm")
+OF_LAYERS = ("lstm-steps", "attentive-lstm-steps")
 KERNELS = [*(name for name in registry.names("kernel") if name not in OF_LAYERS), "cross-entropy by Triton"]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 triton_losses = pytest.importorskip("nmt.extensions.fast.nn.triton_losses")

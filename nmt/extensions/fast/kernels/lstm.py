@@ -27,7 +27,7 @@ class _OfFloatWeights(Kernel):
         return torch.is_grad_enabled() and isinstance(getattr(owner, "cell", owner).recurrent, nn.Linear)
 
 
-@register("kernel", "lstm", NoOptions)
+@register("kernel", "lstm-steps", NoOptions)
 class FastLstm(_OfFloatWeights):
     """The gradient of an LSTM over a sequence, with one product for the recurrent weights in place of one for each step."""
 
@@ -38,7 +38,7 @@ class FastLstm(_OfFloatWeights):
         return _Unrolled.apply(gates, *weights, owner.form, clip, reverse)  # type: ignore[no-untyped-call]
 
 
-@register("kernel", "attentive-lstm", NoOptions)
+@register("kernel", "attentive-lstm-steps", NoOptions)
 class FastAttentiveLstm(_OfFloatWeights):
     """The gradient of an LSTM with attention inside, with one product for each weight in place of one for each step."""
 

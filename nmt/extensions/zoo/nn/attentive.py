@@ -47,7 +47,7 @@ class AttentiveLstm(nn.Module):
         states: tuple[Tensor, Tensor] = fastest(self.all_steps, gates)(gates, keys, values, mask, clip)
         return states
 
-    @has_kernel("attentive-lstm")
+    @has_kernel("attentive-lstm-steps")
     def all_steps(
         self, gates: Tensor, keys: Tensor, values: Tensor, mask: Tensor, clip: float
     ) -> tuple[Tensor, Tensor]:

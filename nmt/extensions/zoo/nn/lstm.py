@@ -67,7 +67,7 @@ class LstmCell(nn.Module):
         outputs: Tensor = fastest(self.all_steps, gates)(gates, clip, reverse)
         return outputs
 
-    @has_kernel("lstm")
+    @has_kernel("lstm-steps")
     def all_steps(self, gates: Tensor, clip: float, reverse: bool) -> Tensor:
         """See `forward`."""
         weights, state, outputs = self.weights(gates.dtype), self.initial(gates.shape[1], gates), []
