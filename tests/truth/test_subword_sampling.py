@@ -336,7 +336,7 @@ def test_a_target_that_is_read_from_right_to_left_is_cut_as_its_text(bpe, corpus
 
 def test_a_column_of_pairs_stays_with_its_pair(corpus):
     values = np.arange(300, dtype=np.float32)
-    column = SimpleNamespace(kind="pair", take=lambda indices: (values[indices], np.ones(len(indices))))
+    column = SimpleNamespace(kind="pair", take=lambda indices: Rows(values[indices], np.ones(len(indices))))
     pairs = Corpus(corpus.pipeline, corpus.texts, {"weight": column})
     found = next(loader(SimpleNamespace(pairs=pairs, pipeline=corpus.pipeline)).updates(Position()))
     for batch in found.batches:

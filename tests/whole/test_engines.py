@@ -23,6 +23,7 @@ from nmt.artefact import Artefact
 from nmt.errors import Interrupted
 from nmt.extensions.ctranslate2.engine import CTranslate2Model
 from nmt.extensions.searches.shortlist_file import Shortlist
+from nmt.signals import Signals
 from nmt.text.pipeline import Pipeline
 
 pytest.importorskip("ctranslate2")
@@ -464,8 +465,8 @@ def test_batches_that_nobody_waits_for_do_not_hold_up_the_end(monkeypatch):
     def interrupted():
         raise Interrupted(15)
 
-    with pytest.raises(Interrupted):
-        next(engine.search([[], []], interrupted))
+    with pytest.raises(Interrupted), Signals(None, interrupted):
+        next(engine.search([[], []]))
     assert engine_of.is_searching() and engine_of._GIVEN_UP[0][0] is engine._model
     is_done = True
     assert not engine_of.is_searching() and not engine_of._GIVEN_UP
