@@ -153,19 +153,19 @@ class Mine(Metric):
 '''
 
 
-def test_a_metric_of_a_plug_in_is_used_by_its_name(nmt, tmp_path):
+def test_a_metric_of_a_plug_in_is_used_by_its_name(new_nmt, tmp_path):
     (tmp_path / "mine.py").write_text(PLUGIN)
     for name, lines in (("out", WORSE), ("ref", REFERENCE)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     missing = sum(len(set(r.split()) - set(h.split())) for h, r in zip(WORSE, REFERENCE, strict=True))
     files = ["--plugin", tmp_path / "mine.py", "--hypothesis", tmp_path / "out", "--reference", tmp_path / "ref"]
-    rows = nmt("evaluate", *files, "--metrics", "mine", "bleu", "--json")
+    rows = new_nmt("evaluate", *files, "--metrics", "mine", "bleu", "--json")
     assert rows.returncode == 0, rows.stderr
     mine, bleu = json.loads(rows.stdout)
     assert (mine["metric"], mine["value"], bleu["metric"]) == ("mine", 100 - 2 * missing, "bleu")
-    line = nmt("evaluate", *files, "--metrics", "mine").stdout.decode()
+    line = new_nmt("evaluate", *files, "--metrics", "mine").stdout.decode()
     assert line == f"mine = {100 - 2 * missing:.2f}  cost:2|version:1\n"
-    line = nmt("evaluate", *files, "--metrics", "mine", "--error-cost=3").stdout.decode()
+    line = new_nmt("evaluate", *files, "--metrics", "mine", "--error-cost=3").stdout.decode()
     assert line.startswith(f"mine = {100 - 3 * missing:.2f} ")
-    assert_refused(nmt("evaluate", *files, "--metrics", "bleu", "--error-cost=3"), 2, "--error-cost")
-    assert b"mine" in nmt("list", "metric", "--plugin", tmp_path / "mine.py").stdout
+    assert_refused(new_nmt("evaluate", *files, "--metrics", "bleu", "--error-cost=3"), 2, "--error-cost")
+    assert b"mine" in new_nmt("list", "metric", "--plugin", tmp_path / "mine.py").stdout

@@ -5,6 +5,7 @@ and waits of the devices; per_update: waits within each update that was made; pe
 """
 
 import contextlib
+import gc
 import io
 import json
 import os
@@ -54,6 +55,7 @@ def counted(function: Any, totals: list[dict[str, int]]) -> Any:
 def answer(command: dict[str, Any], totals: dict[str, list[dict[str, int]]]) -> dict[str, Any]:
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
     os.environ["MASTER_PORT"] = str(command["port"])
+    gc.collect()  # what the command before left takes memory of the device until then
     world.memory_limit = command.get("memory_limit", BYTES)
     for rows in (world.operations, world.waits, *totals.values()):
         rows.clear()
