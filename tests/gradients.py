@@ -127,10 +127,11 @@ def gradient(
     scale: LossScale | None = None,
     precision: str = "fp32",
     world: World | None = None,
+    clip_norm: float = 0.0,
 ) -> tuple[Stats, list[torch.Tensor]]:
     """The statistics of an update that changes no weight, and the gradient of each parameter; none if it was skipped."""
     counts = part_counts(objective.model, objective.criterion) if isinstance(objective, Objective) else None
-    updater = Updater(objective, recorder := Recorder(objective), world or World(), precision, 0.0, counts)
+    updater = Updater(objective, recorder := Recorder(objective), world or World(), precision, clip_norm, counts)
     return updater(data, 3, max_micro_batch_tokens, scale), recorder.gradients
 
 

@@ -517,6 +517,7 @@ def test_a_presets_options_leave_with_the_part_they_belong_to(call, dumped, tmp_
     config.write_text('preset = "transformer-big"\n')
     assert dumped(f"--config={config}")["d_model"] == 1024
     assert dumped(f"--config={config}", "--preset=none")["d_model"] == dumped()["d_model"]
+    assert dumped(f"--config={config}", "--preset=transformer-base")["d_model"] == 512
 
 
 def test_words_without_a_flag_are_named_as_they_are_given(call):
@@ -543,6 +544,11 @@ def optimizer_with(tmp_path: Path, *fields: str) -> tuple[str, ...]:
 def test_two_options_of_one_part_with_one_flag_are_refused(call, tmp_path):
     fields = ("pace: float = opt(0.0, 'any')", "speed: float = opt(0.0, 'any', aliases=('pace',))")
     assert_refused(call("train", *RUN, *optimizer_with(tmp_path, *fields)), 2, "'--optimizer.pace'")
+
+
+def test_a_plugin_that_is_named_in_two_ways_is_loaded_once(dumped, tmp_path):
+    plugin, optimizer = optimizer_with(tmp_path, "pace: float = opt(0.0, 'any')")
+    assert dumped(plugin, f"--plugin={tmp_path}/../{tmp_path.name}/clash.py", optimizer)["pace"] == 0
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,12 @@ def test_the_kind_may_be_left_out_where_no_option_of_the_command_begins_the_key(
     assert_refused(call("train", *RUN, plugin, "--criterion=risk", "--decoder.temperature=0.3"), 2, "--decoder")
 
 
+def test_a_flag_that_the_command_has_chooses_no_part_within_a_part(dumped, tmp_path):
+    (tmp_path / "inner.py").write_text(PLUGIN.replace('aliases=("sampler",)', 'aliases=("type",)'))
+    settings = dumped("--type=rnnsearch")  # another word for --model
+    assert (settings["model"], settings["criterion.decoder"]) == ("rnnsearch", "sampling")
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -192,6 +198,7 @@ def test_a_part_may_have_defaults_of_its_own_for_the_part_that_it_holds(call, tm
     for given, expected in (({}, (4, 0.6)), ({"decoder": "sampling", "decoder.n_best": 2}, (2, 0.6))):
         options = registry.choose("criterion", "risk", given).options.decoder.options
         assert (options.n_best, options.temperature) == expected
+    assert registry.choose("criterion", "risk", {"decoder": "beam"}).options.decoder.options.n_best == 1
     held = registry.find("criterion", "risk").options().decoder
     assert registry.build(held).options.n_best == 4
 

@@ -59,6 +59,20 @@ def test_a_signal_after_the_first_is_quiet():
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
+def test_a_signal_that_is_ignored_stays_ignored():
+    """As nohup has SIGHUP, so that a training goes on when its terminal is closed."""
+    send = "os.kill(os.getpid(), signal.SIGHUP)"
+    work = f"signal.signal(signal.SIGHUP, signal.SIG_IGN)\nwith Signals() as signals:\n    {send}\n    signals.check()"
+    done = ended(f"{work}\n{send}\nprint('done')")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_of_several_signals_the_first_is_the_reason():
+    both = f"{SEND}\n    os.kill(os.getpid(), signal.SIGHUP)"
+    done = ended(f"with Signals() as signals:\n    {both}\n    print(signals.received)")
+    assert done.stdout == f"{signal.SIGTERM:d}\n", done.stderr
+
+
 def test_a_block_that_is_held_is_completed_first():
     work = "with signals.held:\n        time.sleep(1.5)\n        print('saved', flush=True)\n    time.sleep(50)"
     done = ended(f"with Signals() as signals:\n    {SEND}\n    {work}\n")

@@ -1,11 +1,15 @@
 """Toolkits: each comes by one file, which `nmt import` and `nmt export` find by its name or by the names of its files."""
 
+import numpy as np
 import pytest
 from conftest import WORDS, small_model
 
 from nmt import registry
 from nmt.checkpoint import load_model, weights_of
 from nmt.cli.main import run
+from nmt.extensions.toolkits.comparison import compare_with_toolkit
+from nmt.extensions.toolkits.toolkit import ScoredPair, Toolkit
+from nmt.translate.forced_decoding import force_decode
 
 BOX = '''
 import json
@@ -72,6 +76,23 @@ def test_a_toolkit_of_one_file_is_written_recognized_and_read(plugin, tmp_path, 
     assert read.pipeline.source.encode(line) == written.pipeline.source.encode(line)
     refused = ["export", f"--model={model}", "--format=model", "--box-title=mine", f"--output={box}2", plugin]
     assert run(refused) == 2 and "--box-title" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("nats", "is_warned"), [(0.0, False), (0.01, True), (float("nan"), True)])
+def test_a_difference_from_the_toolkit_that_is_no_small_number_is_a_warning(nats, is_warned, tmp_path, capfd):
+    model = small_model(tmp_path / "m", d_model=16, d_ff=32, heads=2, encoder_layers=1, decoder_layers=1)
+    own, source, target = load_model(model, "cpu").model, [5, 6], [7]
+    [decoding] = force_decode(own, [np.array(source)], [target])
+
+    class Compared(Toolkit):
+        package = "numpy"
+
+        def scores(self, imported):
+            yield ScoredPair(source, target, [decoding.log_probs[0] + nats, decoding.log_probs[1]])
+
+    compare_with_toolkit(Compared(None), None, own)
+    told = capfd.readouterr().err
+    assert "largest difference of log-probabilities" in told and ("nmt: warning: " in told) == is_warned
 
 
 def test_only_toolkits_that_can_are_values_of_the_flag(capfd):

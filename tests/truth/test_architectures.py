@@ -45,6 +45,12 @@ def test_an_rms_norm_divides_by_the_root_of_the_mean_square():
         torch.testing.assert_close(found, row / root * norm.weight)
 
 
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+def test_every_norm_of_a_model_has_the_epsilon_that_is_given(norm):
+    modules = build(norm=norm, norm_position="pre", norm_epsilon=0.1).modules()
+    assert {module.eps for module in modules if hasattr(module, "eps")} == {0.1}
+
+
 @pytest.mark.parametrize(("activation", "function"), [("swish", silu), ("gelu", gelu), ("relu", torch.relu)])
 def test_gated_units_are_a_product_of_two_projections_without_biases(activation, function):
     layer, states = GatedFeedForward(None, FeedForwardShape(4, 6, 0.0, activation)).double(), random(3, 4)

@@ -12,7 +12,7 @@ from nmt.models.base import prepared_scorer
 from nmt.models.options import TransformerOptions
 from nmt.nn.attention import AttentionShape
 from nmt.nn.cost import count_flops
-from nmt.symbols import BOS
+from nmt.symbols import BOS, EOS
 
 CPU = torch.device("cpu")
 SIZES = {"d_model": 16, "d_ff": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 2}
@@ -125,3 +125,6 @@ def test_without_the_end_symbol_of_the_source_nothing_depends_on_it(tmp_path):
     with torch.no_grad():
         model.source_embedding.weight[7] += 1
     assert not torch.allclose(model(batch).features[:, :3], before)
+    with torch.inference_mode():  # a source without words still has a position to look at
+        log_probs, _ = model.step(torch.tensor([BOS]), model.start(torch.tensor([[EOS]])))
+    assert log_probs.isfinite().all()

@@ -137,6 +137,9 @@ def test_an_epoch_in_parts_reads_every_pair_once_and_goes_on_from_any_update(mon
         ]
     again = next(loader.updates(Position(2, 0)))
     assert again.batches[0].source.tolist() != updates[0].batches[0].source.tolist()
+    parts = [plan_part(SOURCE, TARGET, 2000, 3, epoch, 0).order for epoch in (1, 1, 2)]
+    first, same, other = (set(part.tolist()) for part in parts)
+    assert len(first) == 700 and first == same and len(first & other) < 200  # another part of the corpus in each epoch
     with pytest.raises(ArtefactError, match="no update begins after 701 pairs"):
         next(loader.updates(Position(1, 701)))
     with pytest.raises(ArtefactError, match="it has 5,000 pairs"):

@@ -269,6 +269,13 @@ def test_a_vocabulary_too_small_for_the_characters_is_refused_with_the_size_that
         pipeline_of("char", SENTENCES, vocab_size=99, byte_fallback=True)
 
 
+def test_the_rarest_characters_have_no_entry_if_the_coverage_leaves_them_out():
+    texts = [*SENTENCES * 10, "ein ☃"]
+    for coverage, is_known in ((1.0, True), (0.999, False)):
+        side = pipeline_of("bpe", texts, character_coverage=coverage).source
+        assert (UNK not in side.encode("☃")) == is_known and UNK not in side.encode(SENTENCES[0])
+
+
 def test_counts_beyond_the_limit_lose_the_rarest_words_and_room_is_left(monkeypatch):
     monkeypatch.setattr(learn, "MAX_COUNTED_WORDS", 100)
     singles, pairs, often = ([f"{kind}{i}" for i in range(95)] for kind in "abc")

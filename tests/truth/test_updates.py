@@ -57,6 +57,13 @@ def test_where_memory_runs_out_the_update_is_made_of_smaller_batches_with_the_sa
     assert max(small.tried) <= 40  # what is known is not tried again
 
 
+def test_the_tokens_of_both_sides_are_counted_without_and_with_padding():
+    stats, _ = gradient(objective_of(), data_of(sentences(12, 9), sentences(4, 5)))
+    words = sum(max(1, longest * (rows - i) // rows) for rows, longest in ((12, 9), (4, 5)) for i in range(rows))
+    assert stats.real == 2 * (words + 12 + 4)  # EOS is read and predicted
+    assert stats.cells == 2 * (12 * 10 + 4 * 6)
+
+
 @pytest.mark.parametrize("behind", [False, True])
 def test_passes_that_are_made_again_leave_nothing_in_the_buffers(behind):
     data, counting = data_of(sentences(12, 9), sentences(4, 5)), Counting(objective_of(), 40, behind)
@@ -226,6 +233,9 @@ def test_a_loss_scale_changes_no_bit_and_learns_from_overflow():
     _, plain = gradient(objective_of(), data)
     stats, scaled = gradient(objective_of(), data, scale=scale)
     assert all(map(torch.equal, plain, scaled)) and stats.applied and scale.good == 1
+    assert stats.gradient_norm == gradient(objective_of(), data)[0].gradient_norm
+    clipped, scaled = (gradient(objective_of(), data, scale=one, clip_norm=0.01)[1] for one in (None, LossScale()))
+    assert all(map(torch.equal, clipped, scaled)) and not torch.equal(clipped[0], plain[0])
     scale = LossScale(factor=2.0**24)
     stats, none = gradient(objective_of(), data_of(sentences(1, 1)), scale=scale, precision="fp16")
     assert not stats.applied and none == [] and scale == LossScale(2.0**23, 0)

@@ -290,6 +290,12 @@ def test_bytenet_translates_characters_and_refuses_data_of_subwords(data, corpus
     assert_refused(alignment, 2, "the model has no attention, which they need")
     arguments = [argument for argument in train_arguments(data, tmp_path / "other", 10) if argument not in TINY]
     assert_refused(call(*arguments, *sizes), 2, "model bytenet reads characters", "prepare it with char")
+    apart = ["--subword=char", "--no-joint-vocabulary", "--target-subword=bpe", "--vocab-size=60"]
+    assert call("prepare", *prepared, *apart, "--output", tmp_path / "apart").code == 0
+    arguments = [
+        argument for argument in train_arguments(tmp_path / "apart", tmp_path / "other", 10) if argument not in TINY
+    ]
+    assert_refused(call(*arguments, *sizes), 2, "--subword bpe", "prepare it with char")
 
 
 def test_new_data_takes_the_vocabulary_of_a_run_a_model_or_prepared_data(data, trained, corpus, tmp_path, call):

@@ -303,6 +303,15 @@ def test_a_target_stands_after_the_segmented_source_also_if_that_has_no_segment(
     assert re.findall(r"<(source|seg-source|target)\b", content.decode()) == ["source", "seg-source", "target"]
 
 
+def test_an_approved_target_stays_whatever_its_state_is(tmp_path):
+    target = "<source>One.</source><target state='new'>Eins.</target>"
+    units = "".join(f"<trans-unit id='{i}' approved='{i}'>{target}</trans-unit>" for i in ("yes", "no"))
+    head = "<xliff version='1.2'><file source-language='en' target-language='de'><body>"
+    (tmp_path / "document").write_text(f"{head}{units}</body></file></xliff>")
+    content, _ = translated(tmp_path / "document", "xliff")
+    assert re.findall(r">([^<>]+)</target>", content.decode()) == ["Eins.", "ONE."]
+
+
 @pytest.mark.parametrize("name", ["po", "xliff", "xliff2", "tmx"])
 def test_a_translated_document_stays_byte_for_byte(name, tmp_path):
     path = tmp_path / "document"
@@ -385,6 +394,11 @@ def test_a_failed_text_is_counted_and_leaves_its_unit_as_it_was(tmp_path, capsys
     content, warnings = translated(path, "srt", lambda texts: [Translation([], "no finite probability") for _ in texts])
     assert content == path.read_bytes() and warnings.num_failed == 2
     assert "document:3: not translated: no finite probability" in capsys.readouterr().err
+    content, warnings = translated(
+        path, "srt", lambda texts: [Translation([Candidate("", [], 0.0, 0.0)]) for _ in texts]
+    )
+    assert content == path.read_bytes() and warnings.num_failed == 2
+    assert "document:3: not translated: the translation is empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,16 @@ def test_fewer_layers_are_a_model_that_translates(deep, tmp_path, call):
     assert rounded.code == 0, rounded.err
 
 
+def test_a_calibration_is_that_of_all_layers(deep, tmp_path, call):
+    whole = tmp_path / "whole"
+    assert call("export", "--model", deep, "--format=model", "--output", whole).code == 0
+    manifest = json.loads((whole / "manifest.json").read_bytes())
+    (whole / "manifest.json").write_text(json.dumps(manifest | {"temperature": 1.5}))
+    for name, flags, kept in (("same", [], 1.5), ("small", ["--decoder-layers=1"], None)):
+        assert call("export", "--model", whole, "--format=model", "--output", tmp_path / name, *flags).code == 0
+        assert json.loads((tmp_path / name / "manifest.json").read_bytes()).get("temperature") == kept
+
+
 def test_depths_that_are_not_there_are_refused_and_nothing_is_written(deep, tmp_path, call):
     refused = call("export", "--model", deep, "--format=model", "--encoder-layers=3", "--output", tmp_path / "out")
     assert_refused(refused, 2, "has 2 (give fewer)")

@@ -97,6 +97,13 @@ def test_a_model_with_its_adapters_added_computes_what_they_compute(name):
     assert trained and all(key.endswith((".up", ".down")) for key in trained)
 
 
+def test_the_buffers_of_an_adapter_take_the_place_of_the_models():
+    weights = {"inner.weight": torch.ones(3, 2), "passes": torch.zeros(())}
+    adapter = {"inner.weight.up": torch.ones(3, 1), "inner.weight.down": torch.ones(1, 2), "passes": torch.tensor(7.0)}
+    result = merged(weights, adapter, 0.5)
+    assert result["passes"] == 7 and (result["inner.weight"] == 1.5).all()
+
+
 def test_adapters_go_on_bit_for_bit_and_need_their_model(adapted, base, data, tmp_path, call):
     cut = shutil.copytree(adapted, tmp_path / "cut")
     shutil.rmtree(cut / "checkpoints/update-20")

@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -30,6 +31,7 @@ from nmt.extensions.serve.models import Details, Models, ServedModel
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.protocols import deepl
+from nmt.extensions.serve.service import Service
 from nmt.translate import open_own
 from nmt.translate.requests import Request
 
@@ -234,6 +236,14 @@ def test_texts_of_one_request_go_to_the_models_of_their_own_languages(folder, mo
         assert content["translatedText"] == alone
         status, content, _ = server.ask("POST", "/translate", fields | {"target": "fr"})
         assert status == 400 and "direction en-fr is not known" in content["error"]
+
+
+def test_the_language_of_a_text_is_one_that_has_a_model_into_the_target():
+    pairs = ("en", "de"), ("de", "en"), ("fr", "en")
+    models = {number: SimpleNamespace(source_lang=one, target_lang=other) for number, (one, other) in enumerate(pairs)}
+    service, german = SimpleNamespace(models=SimpleNamespace(by_name=models)), "der Mann ist in dem Haus und nicht da"
+    found = [Service.detect(service, german, target)[0] for target in ("de-AT", "en", "it", None)]
+    assert found == ["en", "de", "de", "de"]
 
 
 def raw(server: Server) -> socket.socket:
@@ -522,6 +532,19 @@ def test_a_client_that_asks_too_often_gets_all_the_same_what_it_may(monkeypatch)
 )
 def test_deepls_codes_are_those_of_the_models_with_their_regions(given, found):
     assert deepl._code({"target_lang": given}, "target_lang", ["pt-PT", "pt_BR", "de"]) == found
+
+
+def test_a_client_that_was_silent_may_ask_no_more_than_at_first(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(calls.time, "monotonic", lambda: now)
+    gate = calls.Gate(ServeOptions(model=("m",), requests_per_minute=3))
+    gate.check("", "client")
+    now = 3600.0
+    for _ in range(3):
+        gate.check("", "client")
+    with pytest.raises(ProblemError) as problem:
+        gate.check("", "client")
+    assert problem.value.status == 429
 
 
 def test_a_model_of_a_sweep_has_an_equals_sign_in_its_name(model, tmp_path, monkeypatch):

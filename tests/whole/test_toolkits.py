@@ -291,6 +291,14 @@ def test_a_checkpoint_of_fairseq_is_imported_with_its_merges(network, in_config,
         assert log_probs(tmp_path / "out", source, target) == pytest.approx(own.tolist(), abs=1e-4)
 
 
+def test_a_checkpoint_of_fairseq_has_positions_for_the_longer_side(importing, tmp_path):
+    write_fairseq(tmp_path / "fs", {**POST, **ALL, **RELU}, max_source_positions=7, max_target_positions=12)
+    result = importing(tmp_path / "fs")
+    assert result.code == 0, result.err
+    model = load_model(tmp_path / "out", torch.device("cpu")).model
+    assert len(model.source_positions.weight) == len(model.target_positions.weight) == 12
+
+
 def test_code_in_a_checkpoint_is_not_executed(importing, tmp_path):
     class Hostile:
         def __reduce__(self):

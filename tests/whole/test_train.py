@@ -37,6 +37,7 @@ from nmt import registry
 from nmt.artefact import Artefact
 from nmt.cli.main import run as run_in_process
 from nmt.cli.train import TRAIN_OPTIONS
+from nmt.decoders.greedy import Greedy
 from nmt.runs import Checkpoints, update_of
 from nmt.train.periods import parse_periods
 from nmt.train.run import Run
@@ -202,6 +203,27 @@ def test_a_run_of_before_an_option_goes_on_bit_for_bit_and_is_translated_with(da
     assert changed.code == 2 and "attention_window: none -> 3" in changed.err.replace("None", "none")
 
 
+def test_each_update_has_draws_of_its_own(tmp_path, call):
+    """The only pair of the data has the same loss in each update of weights that stay, but for dropout."""
+    write_corpus(tmp_path / "one", 1, 1)
+    languages = ["--source-lang=en", "--target-lang=de", "--subword=none"]
+    assert call("prepare", *languages, f"--train={tmp_path / 'one'}", f"--output={tmp_path / 'data'}").code == 0
+    for dropout, different in ((0, 1), (0.5, 4)):
+        output, still = tmp_path / f"run-{dropout}", ("--optimizer=sgd", "--lr=1e-30", f"--dropout={dropout}")
+        assert call(*train_arguments(tmp_path / "data", output, 4, *still, "--log-every=1u")).code == 0
+        assert len({record["loss"] for record in records_of(output)}) == different
+
+
+def test_the_minutes_of_a_run_are_those_of_all_its_processes(data, undisturbed, tmp_path, call):
+    output = tmp_path / "run"
+    shutil.copytree(undisturbed, output)
+    newest = output / "checkpoints/update-20"
+    state = json.loads((newest / "training.json").read_bytes())
+    reseal(newest, "training.json", json.dumps(state | {"minutes": 50.0}).encode())
+    assert call(*train_arguments(data, output, 30)).code == 0
+    assert json.loads((output / "checkpoints/update-30/manifest.json").read_bytes())["minutes"] >= 50
+
+
 def test_checkpoints_that_are_all_damaged_are_never_a_start_from_zero(data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
@@ -304,6 +326,19 @@ def test_a_signal_during_validation_ends_at_once_and_the_validation_is_done_on_g
         Checkpoints(tmp_path / name).score(tmp_path / name / "checkpoints/update-10") for name in ("cut", "whole")
     ]
     assert scores[0] == scores[1] is not None
+
+
+def test_a_validation_translates_as_many_tokens_at_once_as_it_may(data, tmp_path, call, monkeypatch):
+    rows, decode = [], Greedy.decode
+
+    def counted(self, scorer, source, constraints):
+        rows.append(len(source))
+        return decode(self, scorer, source, constraints)
+
+    monkeypatch.setattr(Greedy, "decode", counted)
+    arguments = train_arguments(data, tmp_path / "run", 1, "--valid-every=1u", "--decoder=greedy")
+    assert call(*arguments, "--valid-batch-tokens=1").code == 0
+    assert rows == [1] * 20  # of the development set
 
 
 STATE_EDITS = {

@@ -763,7 +763,7 @@ def test_constraints_that_cannot_be_met_cost_their_own_line_only(translate, caps
 
 
 def test_unknown_words_are_replaced_and_words_are_counted_as_blanks_divide_them(translate, tmp_path):
-    (tmp_path / "words").write_text("qux QUUX\n")
+    (tmp_path / "words").write_text("qux QUUX\nqux LATER\n")  # the first counts
     lines = ["ban qux des", "a\u20acb ban", "\u20ac", "kit\u2581des \u3000 lora"]
     content = "\n".join(lines).encode()
     _, plain = translate(content)
