@@ -51,9 +51,7 @@ KIND_NAMES: Final = {  # in messages
     "recipe": "a recipe",
 }
 METRICS: Final = "metrics.jsonl"  # which only a run has
-CHECKED: Final = (
-    "NMT_CHECKED"  # variable with the digest of an artefact whose files the launcher of this rank has checked
-)
+CHECKED: Final = "NMT_CHECKED"  # variable of a rank: the digest of an artefact whose files its launcher has checked
 MAX_NAME_BYTES: Final = 255  # of a file, with its folder
 REPAIR: Final = "make the folder again, or copy it again"
 REPLACED_ENDING: Final = ".replaced.partial"  # of a folder's name while its successor takes its place

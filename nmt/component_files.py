@@ -1,6 +1,5 @@
 """Components and presets as the files in the folders of nmt, of its extensions and of plug-ins say; none is imported."""
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,17 +69,10 @@ def component_files(kind: str, folder: str, roots: tuple[Root, ...]) -> dict[str
     return {
         name: ComponentFile(f"{root.package}.{folder}.{file.stem}", file, options, docstring)
         for root in reversed(roots)  # the first that has a name keeps it
-        if folder in _folders_of(root)
         for file in sorted((root.folder / folder).glob("*.py"))
         for registered, name, options, docstring in REGISTERED.findall(file.read_text(encoding="utf-8"))
         if registered == kind
     }
-
-
-@cache
-def _folders_of(root: Root) -> frozenset[str]:
-    """The names of the folders below a root: few extensions have components of a kind."""
-    return frozenset(os.listdir(root.folder))
 
 
 @cache

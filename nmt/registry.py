@@ -426,7 +426,7 @@ def values_below(path: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build(part: Part, *context: Any) -> Any:
-    """The object of a component. context: what its kind is built from besides the options (see the kind's base.py)."""
+    """The object of a component. context: what its kind is built from in addition to the options (see the kind's base.py)."""
     options = choose(part.kind, part.name, part.values).options if part.options is None else part.options
     return find(part.kind, part.name).cls(options, *context)
 

@@ -213,10 +213,10 @@ class Command:
         flags: the values of the command line for the command's own options
         argv: the command line after the command's name, whose flags choose components
         """
-        bases = self.bases([*files, Layer(COMMAND_LINE, flags)])
-        table, settings = option_table(self.name, self.own_groups(), [*bases, *files], argv), Settings()
+        bases, own = self.bases([*files, Layer(COMMAND_LINE, flags)]), self.own_groups()
+        table, settings = option_table(self.name, own, [*bases, *files], argv), Settings()
         for base in bases:
-            of_base = option_table(self.name, self.own_groups(), [Layer("the chosen components", table.chosen), base])
+            of_base = option_table(self.name, own, [Layer("the chosen components", table.chosen), base])
             settings.overlay_base(base, of_base, table.chosen)
         for file in files:
             settings.overlay(file, table)

@@ -26,16 +26,24 @@ REPORTED_CODES: Final = range(1, 8)  # exit codes of a rank that has printed its
 STOPPED_CODES: Final = (0, *(128 + number for number in STOP_SIGNALS))
 
 
-def launch(devices: int, device: str, threads: int | None, arguments: Sequence[str], after: str) -> int:
+def launch(
+    devices: int,
+    device: str,
+    threads: int | None,
+    arguments: Sequence[str],
+    after: str,
+    variables: Mapping[str, str] | None = None,
+) -> int:
     """Run `nmt ARGUMENTS` in `devices` processes, and return the exit code. This process only waits.
 
     device, threads: as given; without `--threads`, ranks on CPUs share the threads
     after: advice in the message about a lost rank
+    variables: further ones of the environment of each rank
 
     Stop signals are passed on, also to ranks that are stopped. Nothing listens outside the loopback address.
     Raises ResourceError with the number of a lost rank, and UserError for more ranks than GPUs.
     """
-    further = _variables_of_each(devices, device, threads)
+    further = {**_variables_of_each(devices, device, threads), **(variables or {})}
     ranks: list[Popen[bytes]] = []
     with signals.Signals(seconds=None) as received:
         try:

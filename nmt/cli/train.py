@@ -1,7 +1,6 @@
 """`nmt train`: train a model on prepared data, or resume a run."""
 
 import contextlib
-import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,9 +33,9 @@ def run(options: TrainOptions, parts: Parts) -> int:
         from nmt.cli.launch import launch
 
         data, _ = open_data(options)  # errors of the data are printed once
-        os.environ[CHECKED] = data.artefact.digest  # ranks need not hash the same files
+        checked = {CHECKED: data.artefact.digest}  # ranks need not hash the same files
         after = "the same command goes on from the newest checkpoint"
-        return launch(options.devices, options.device, options.threads, ["train", *parts.argv], after)
+        return launch(options.devices, options.device, options.threads, ["train", *parts.argv], after, checked)
     log.quiet |= not world.leads
     if previews:
         preview: Any = previews[0].cls(options, parts)

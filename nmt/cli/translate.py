@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import combinations
 from os.path import realpath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
+from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 
 from nmt import registry, signals
 from nmt.cli.command import Command, Parts, start_is_over
@@ -31,6 +31,7 @@ from nmt.translate.windows import STDIN_NAME, LineEstimate, open_source, place_o
 from nmt.viewers.base import Viewer, open_viewers, written_files
 
 if TYPE_CHECKING:  # torch is imported when the command runs
+    from nmt.cli.translations import OutputForm
     from nmt.translate.distributed import SharedTranslator
     from nmt.translate.results import Translation
     from nmt.translate.translator import Translator
@@ -118,9 +119,9 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         """Raise ValueError for what does not go with a document."""
         if len(self.input) != 1 or self.input[0] == STDIN_NAME:
             raise ValueError(f"--format {self.format}: translates one document (name one file, with --input)")
-        given = [flag_of(name) for name in ("json", "raw_tokens", "strict") if getattr(self, name)]
-        if given or self.input_form != "text":
-            given += ["--input-form"] if self.input_form != "text" else []
+        flags = {name: getattr(self, name) for name in ("json", "raw_tokens", "strict")}
+        flags["input_form"] = self.input_form != "text"
+        if given := [flag_of(name) for name, is_given in flags.items() if is_given]:
             raise ValueError(
                 f"{', '.join(given)}: only for lines of text, not with --format {self.format} (drop one of them)"
             )
@@ -178,7 +179,7 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
     viewers = open_viewers(options)
     translator = _open(options, parts, world, viewers)
     is_json = options.json or options.input_form == "json"
-    form: Any = "json" if is_json else "n-best" if translator.engine.n_best > 1 else "text"
+    form: OutputForm = "json" if is_json else "n-best" if translator.engine.n_best > 1 else "text"
     printer = Printer(translator.pipeline.target, form, options.raw_tokens, viewers)
     if form == "text":
         translator.engine.without_scores()

@@ -10,6 +10,8 @@ from nmt.translate.requests import Request
 from nmt.translate.results import Candidate, Translation
 from nmt.viewers.base import Viewer
 
+OutputForm = Literal["text", "n-best", "json"]
+
 FAILED: Final = Candidate("", [], 0.0, 0.0)
 
 
@@ -21,9 +23,7 @@ class Printer:
     viewers: which also add to what is printed of a candidate
     """
 
-    def __init__(
-        self, target: Side, form: Literal["text", "n-best", "json"], raw_tokens: bool, viewers: Sequence[Viewer]
-    ) -> None:
+    def __init__(self, target: Side, form: OutputForm, raw_tokens: bool, viewers: Sequence[Viewer]) -> None:
         self.target, self.form, self.raw_tokens, self.viewers = target, form, raw_tokens, viewers
 
     def lines(self, number: int, request: Request, translation: Translation) -> str:

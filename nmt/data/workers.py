@@ -23,7 +23,9 @@ WAITING_PER_WORKER: Final = 3
 LOOK_SECONDS: Final = 0.2  # between checks whether the work shall stop
 MAX_IDLE_SECONDS: Final = 600.0  # of processes that have work
 MAX_LOST_SECONDS: Final = 5.0  # of a process that has ended, in which its pool or parent finds out itself
-LOST_WORKER_MESSAGE: Final = "a worker process was lost, perhaps for lack of memory (fewer --workers or --replicas)"
+LOST_WORKER_MESSAGE: Final = (
+    "a worker process was lost, perhaps for lack of memory (give fewer --workers or --replicas)"
+)
 
 
 def in_order(task: Callable[[_Item], _Result], items: Iterable[_Item], workers: int) -> Generator[_Result, None, None]:

@@ -14,7 +14,7 @@ class InitFromOptions:
     )
     init_state: Literal["none", "optimizer", "schedule", "all"] = opt(
         "none",
-        "what to load from the run of --init-from besides its weights: optimizer (its state), schedule (that, and the "
+        "what to load from the run of --init-from in addition to its weights: optimizer (its state), schedule (that, and the "
         "number of the update) or all (also the position in the same data); the rest starts from scratch",
         must_stay=True,
         needs=("init_from",),

@@ -34,7 +34,7 @@ MAX_LISTED_SETTINGS: Final = 5  # of those that differ from a checkpoint's
 
 @dataclass(frozen=True, kw_only=True)
 class SavedState:
-    """The content of training.json: what a checkpoint keeps besides tensors."""
+    """The content of training.json: what a checkpoint keeps in addition to tensors."""
 
     progress: Progress
     minutes: float

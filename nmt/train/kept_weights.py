@@ -41,4 +41,4 @@ class KeptWeights:
         put_weights(own, read_tensors(checkpoint.path(self.file)), checkpoint.folder / self.file)
 
     def write(self, folder: Path) -> None:
-        """Write what a checkpoint needs besides the weights that are kept."""
+        """Write what a checkpoint needs in addition to the weights that are kept."""

@@ -74,7 +74,7 @@ class Rollback:
 
 @dataclass
 class Progress:
-    """What changes in a run from update to update, besides weights, optimizer and schedule; a checkpoint has all of it."""
+    """What changes in a run from update to update, apart from weights, optimizer and schedule; a checkpoint has all of it."""
 
     update: Ordinal = 0  # before the first, which no checkpoint is
     position: Position = Position()

@@ -295,11 +295,12 @@ class Updater:
         """Sum the gradients of micro-batches; idle ones do not count."""
         sums = _DeviceSums(list(factors), next(self.objective.parameters()).device)
         passes = [*((batch, 1.0) for batch in counted), *((batch, 0.0) for batch in idle)]
-        cells = [batch.cells for batch, _ in passes]
+        cells, divisible = [batch.cells for batch, _ in passes], 0  # the latter: of the largest so far that can be cut
         for number, (batch, share) in enumerate(passes):
             is_last = number == len(passes) - 1
             self.watch.check(sum(cells[:number]), sum(cells[number:]), is_last or in_step(self.objective), is_last)
-            largest = max((done.cells for done, _ in passes[: number + 1] if len(done) > 1), default=batch.cells)
+            divisible = max(divisible, cells[number] if len(batch) > 1 else 0)
+            largest = divisible or cells[number]
             if self.passes is None:
                 self._pass(batch, share, factors, sums, largest, is_last)
             else:

@@ -43,8 +43,8 @@ class StoredFormat(ABC):
 
 def format_of_file(file: str) -> StoredFormat:
     """The format whose options class declares a file of that name."""
-    options = {name: registry.options_class_of("weight-format", name) for name in registry.names("weight-format")}
-    [found] = (name for name, cls in options.items() if getattr(cls, "file", None) == file)
+    classes = registry.options_classes("weight-format")
+    [found] = (name for name, cls in classes.items() if getattr(cls, "file", None) == file)
     return registry.find("weight-format", found).cls()  # type: ignore[no-any-return]
 
 

@@ -33,7 +33,7 @@ COPY_BIAS: Final = -20.0  # of an unknown piece, added to the bias of the unknow
 
 @dataclass(frozen=True)
 class TextFiles:
-    """What a model is read with, besides its own files.
+    """What a model is read with, in addition to its own files.
 
     languages: source and target; None for those that the model names
     vocabularies, segmenters: files of source and target, one for both, or none; a segmenter is a model of sentencepiece
