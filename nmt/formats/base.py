@@ -33,8 +33,11 @@ class Document(Protocol):
         """The texts to translate."""
         ...
 
-    def write(self, translations: "Sequence[Translation]", warnings: "LineWarnings") -> None:
-        """Put the translations of `texts` into the document. warnings: receives what is not as it should be"""
+    def write(self, translations: "Sequence[Translation]", warnings: "LineWarnings") -> object:
+        """Put the translations of `texts` into the document. warnings: receives what is not as it should be
+
+        returns: how many texts were translated and why others were not, in words for the user; nothing if it does not count them
+        """
         ...
 
     def content(self) -> bytes:

@@ -8,7 +8,7 @@ from nmt import register
 from nmt.errors import InputError
 from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged
 from nmt.extensions.documents.formats.options import DocumentOptions
-from nmt.extensions.documents.markers import WRITTEN_TAG, Markers, has_words
+from nmt.extensions.documents.markers import WRITTEN_TAG, Markers
 from nmt.formats.base import Languages
 from nmt.text.corpus import BOM
 
@@ -40,9 +40,8 @@ class SrtDocument(UnitDocument):
         self._blocks = [[line] for line in lines]  # a translation stands at the first line of its cue
 
     def units(self, languages: Languages) -> list[Unit]:
-        """Every cue with words, since subtitles hold one language."""
-        units = [self._unit(first, end) for first, end in self._cues if first < end]
-        return [unit for unit in units if has_words(unit.text)]
+        """Every cue with text, since subtitles hold one language."""
+        return [self._unit(first, end) for first, end in self._cues if first < end]
 
     def _unit(self, first: int, end: int) -> Unit:
         """A cue: its lines are one sentence, unless a dash begins what another person says."""

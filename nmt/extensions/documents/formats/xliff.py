@@ -11,7 +11,7 @@ from typing import Any, Final
 from lxml import etree
 
 from nmt import register
-from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged, warn_of_language
+from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, UnitState, damaged, warn_of_language
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import Markers
 from nmt.extensions.documents.safe_xml import (
@@ -51,30 +51,36 @@ class XliffDocument(XmlFile, UnitDocument):
             self._language_attributes = [(f, "source-language", "target-language") for f in children(root, "file")]
 
     def units(self, languages: Languages) -> list[Unit]:
-        """The translatable units, or the segments of those in 2.0, without a target."""
+        """The units, or the segments of those in 2.0."""
         for element, source, target in self._language_attributes:
             warn_of_language(self._place, "source", element.get(source), languages.source)
             warn_of_language(self._place, "target", element.get(target), languages.target)
         name = "trans-unit" if self._is_first else "segment"
         elements = self.root.iter("{*}" + name)
-        units = [self._unit(element) for element in elements if self._is_open(element)]
-        for element, _, target in self._language_attributes if units else ():
-            if not element.get(target):
-                element.set(target, languages.target.replace("_", "-"))
-        return units
+        self._target = languages.target.replace("_", "-")
+        return [
+            self._unit(element, self._state(element)) for element in elements if child(element, "source") is not None
+        ]
 
-    def _is_open(self, element: Any) -> bool:
+    def content(self) -> bytes:
+        """The document. It names the target language if it has a new translation."""
+        for element, _, target in self._language_attributes if self.changed else ():
+            if not element.get(target):
+                element.set(target, self._target)
+        return super().content()
+
+    def _state(self, element: Any) -> UnitState:
         """Whether a unit or segment is to be translated."""
-        if child(element, "source") is None or inherited(element, "translate", "yes") == "no":
-            return False
+        if inherited(element, "translate", "yes") == "no":
+            return "not to be translated"
         target = child(element, "target")
         if target is None or is_empty(target):
-            return True
+            return "open"
         if self._is_first and element.get("approved") != "yes" and target.get("state") in UNTRANSLATED:
-            return True
-        return self.retranslate
+            return "open"
+        return "already translated"
 
-    def _unit(self, element: Any) -> Unit:
+    def _unit(self, element: Any, state: UnitState) -> Unit:
         """The unit of an element. The segments of a 1.2 unit that a tool has cut are its lines."""
         source, markers = child(element, "source"), Markers()
         cut = child(element, "seg-source")
@@ -83,7 +89,7 @@ class XliffDocument(XmlFile, UnitDocument):
         texts = [inline_text(part, markers, XLIFF_PAIRS, keep_lines) for part in segments or [source]]
         write = partial(self._write, element, source if cut is None else cut, markers)
         suggest = partial(self._suggest, element) if self._is_first else None
-        return Unit(source.sourceline, "\n".join(texts), write, markers, suggest)
+        return Unit(source.sourceline, "\n".join(texts), write, markers, suggest, state)
 
     def _write(self, element: Any, source: Any, markers: Markers, translation: str) -> None:
         """Write a target. source: the `seg-source` if there is one, after which it stands"""
@@ -115,7 +121,7 @@ class XliffDocument(XmlFile, UnitDocument):
         alternative.set("origin", "machine translation")
         target = etree.SubElement(alternative, qualified(element, "target"))
         target.set("state-qualifier", "mt-suggestion")
-        target.set(XML_LANG, inherited(element, "target-language", ""))
+        target.set(XML_LANG, inherited(element, "target-language", self._target))
         target.text = text
         self.changed = True
 
