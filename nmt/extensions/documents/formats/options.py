@@ -15,3 +15,12 @@ class DocumentOptions:
             raise ValueError("--retranslate works only on documents (add --format, or drop --retranslate)")
         if options.format == "docx" and options.output == "-":
             raise ValueError("--format docx: is no text that stdout could show (give --output FILE.docx)")
+
+
+@options_class
+class TableOptions:
+    columns: tuple[str, ...] = opt(
+        (),
+        "with --format csv: the columns of texts, by the names in the first row (or by numbers from 1, if there are none): NAME, which is "
+        "replaced, or SOURCE:TARGET; by default those of the model's languages, or source and target",
+    )
