@@ -1,5 +1,6 @@
 """Documents of translators: what is untranslated gets a translation, and everything else stays as it is."""
 
+import gzip
 import io
 import re
 import sys
@@ -17,7 +18,7 @@ from nmt.cli.translate import TranslateOptions
 from nmt.errors import ArtefactError, InputError
 from nmt.extensions.documents.document import UnitDocument
 from nmt.extensions.documents.formats.srt import wrap
-from nmt.extensions.documents.markers import PLACEHOLDER, Markers, from_xml, peel, to_xml
+from nmt.extensions.documents.markers import PLACEHOLDER, TEXT_BREAK, Markers, from_xml, peel, to_xml
 from nmt.formats.base import Languages, open_format
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.results import Candidate, Translation
@@ -190,6 +191,7 @@ DOCUMENTS = {
     "tmx": (TMX, TMX_TRANSLATED),
     "srt": (SRT, SRT_TRANSLATED),
 }
+MESSAGES = [("one", ""), ("two", ""), ("%d of", ""), ("done", "ERLEDIGT"), ("%d", "")]
 KEPT = re.compile(rf'<g\ id="\d+">|</g>|<x\ id="\d+"/>|{PLACEHOLDER.pattern}', re.VERBOSE)
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 PARAGRAPH = (
@@ -662,6 +664,8 @@ def test_a_missing_package_is_named_with_what_to_install(format, module, tmp_pat
     ("flags", "message"),
     [
         (["--format=po"], "name one file"),
+        (["a.txt", "b.SRT"], "name one file"),
+        (["a.po.gz", "--json"], "--format text"),
         (["--format=po", "-"], "name one file"),
         (["--format=po", "a.po", "b.po"], "name one file"),
         (["--format=docx", "a.docx"], "give --output FILE.docx"),
@@ -713,7 +717,7 @@ def test_ranks_translate_a_document_alike(model, tmp_path, call):
     [
         (["--format=po", "--replace-unk"], "--replace-unk: only for lines of text"),
         (["--format=po", "--markup=html"], "--markup and --format cannot be combined"),
-        (["--retranslate"], "--retranslate works only on documents"),
+        (["--retranslate", "--format=text"], "--retranslate works only on documents"),
     ],
 )
 def test_options_that_no_document_has_are_refused(flags, message, model, tmp_path, call):
@@ -725,3 +729,46 @@ def test_a_document_whose_output_cannot_be_written_is_not_translated(model, tmp_
     (tmp_path / "a.po").write_text('msgid "ban"\nmsgstr ""\n')
     result = call("translate", "--model", "none", "--format=po", tmp_path / "a.po", "--output", tmp_path / "b" / "c.po")
     assert result.code != 0 and "b" in result.err and "none" not in result.err
+
+
+def test_a_documents_name_says_its_format(model, tmp_path, call):
+    cue = "1\n00:00:01,000 --> 00:00:02,000\nban kit\n"
+    for name in ("a.SRT", "a.txt"):
+        (tmp_path / name).write_text(cue)
+    (tmp_path / "a.srt.gz").write_bytes(gzip.compress(cue.encode()))
+    flags = ["translate", "--model", model, "--engine=own"]
+    named, packed, lines = (call(*flags, tmp_path / name) for name in ("a.SRT", "a.srt.gz", "a.txt"))
+    assert named.out == packed.out and named.out.splitlines()[:2] == cue.splitlines()[:2]
+    assert "srt: translated 1 of 1 texts" in named.err
+    assert lines.out.splitlines()[0] != "1" and "--format srt" in lines.err
+    assert call(*flags, tmp_path / "a.SRT", "--format=text").out == lines.out
+    (tmp_path / "a.bin").write_bytes(b"%PDF-1.4\n")
+    assert_refused(call(*flags, tmp_path / "a.bin"), 2, "PDF")
+
+
+def test_each_text_of_a_document_is_counted(tmp_path, capsys):
+    path = tmp_path / "a.po"
+    path.write_text("\n".join(f'msgid "{i} {text}"\nmsgstr "{target}"\n' for i, (text, target) in enumerate(MESSAGES)))
+    document = read_document(path, "po")
+    texts = document.texts(Languages("en", "de"))
+    report = document.write(lossy(texts), LineWarnings("document"))
+    assert "translated 2 of 5 texts; 3 kept unchanged" in report
+    for reason in ("1 already translated", "1 without words", "1 whose translation lost"):
+        assert reason in report
+
+
+BREAKS = ["<br>", "<br/><BR />", "</li><li>", "\n", "\t", "\\n", "</p>\n<p>", "<hr/>"]
+
+
+@pytest.mark.parametrize("between", BREAKS)
+def test_a_break_ends_a_sentence_and_stays(between, tmp_path):
+    markers = Markers()
+    text = markers.mark_tags(f"<p>The <b>first</b>{between}The second</p>")
+    texts = [peel(piece).text for piece in TEXT_BREAK.split(text)[::2]]
+    assert list(filter(None, texts)) == ['The <g id="2">first</g>', "The second"]
+    assert markers.restore(text) == f"<p>The <b>first</b>{between}The second</p>"
+
+
+@pytest.mark.parametrize("text", ["C:\\new\\table", "\\textbf{a}", "<option> of it", "a <title>"])
+def test_what_only_looks_like_a_break_is_none(text):
+    assert len(TEXT_BREAK.split(Markers().mark_tags(text))) == 1

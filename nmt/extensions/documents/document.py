@@ -26,9 +26,9 @@ from msgspec import structs
 
 from nmt.errors import InputError, UserError, quoted
 from nmt.extensions.documents.markers import TEXT_BREAK, Markers, PeeledLine, from_xml, has_words, peel, to_xml
-from nmt.files import read_bytes
 from nmt.formats.base import Format, Languages
 from nmt.log import log
+from nmt.storages.streams import open_decompressed
 from nmt.text.corpus import clean
 from nmt.text.languages import base_language
 from nmt.translate.line_warnings import LOST_MARKUP, NOT_TRANSLATED, LineWarnings
@@ -122,10 +122,13 @@ class UnitFormat(Format):
     document: ClassVar[type[UnitDocument]]
 
     def read(self, path: Path) -> UnitDocument:
-        size = path.stat().st_size
-        if size > MAX_DOCUMENT_BYTES:
-            raise InputError(f"{quoted(path)}: {size:,} bytes; a document may have {MAX_DOCUMENT_BYTES:,} (split it)")
-        document = self.document(read_bytes(path), quoted(path))
+        if not path.is_file():
+            raise UserError(f"{quoted(path)}: a document must be a file (unpack the archive)")
+        with open_decompressed(path) as file:
+            content = file.read(MAX_DOCUMENT_BYTES + 1)
+        if len(content) > MAX_DOCUMENT_BYTES:
+            raise InputError(f"{quoted(path)}: a document may have {MAX_DOCUMENT_BYTES:,} bytes (split it)")
+        document = self.document(content, quoted(path))
         document.retranslate = self.options.retranslate
         return document
 

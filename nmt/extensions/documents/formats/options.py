@@ -1,12 +1,21 @@
 """The options of documents. Without torch, so that `--help` answers at once."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from nmt import opt, options_class
 
 
 @options_class
 class DocumentOptions:
+    endings: ClassVar[Mapping[str, Sequence[str]]] = {
+        "docx": (".docx", ".docm", ".dotx", ".dotm"),
+        "po": (".po", ".pot"),
+        "srt": (".srt",),
+        "tmx": (".tmx",),
+        "xliff": (".xlf", ".xliff", ".mxliff", ".mqxliff", ".sdlxliff", ".txlf"),
+    }
+
     retranslate: bool = opt(False, "with --format: also translate what has a translation, which is replaced")
 
     def __post_init__(self) -> None:
