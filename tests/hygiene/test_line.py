@@ -18,6 +18,7 @@ COMMON = {  # names of components and flags that are words of the core too
     "--kernel": "a kind of component",
     "extension": "a part of this package",
     "gnmt": "a length penalty of beam search",
+    "json": "a module of Python, and a form of input and output",
     "matmul": "the matrix products of a run, in its checkpoints",
     "model": "a kind of component, and of a folder",
     "nmt": "this package, and its program",

@@ -20,8 +20,13 @@ def in_capitals(format, content, folder, columns=(), change=str.upper):
     options = SimpleNamespace(retranslate=False, columns=columns, format=format)
     document = registry.find("format", format).cls(options).read(path)
     texts = document.texts(Languages("en", "de"))
-    capitals = [re.sub(r"(<[^<>]*>|&\w+;|\{\{\w+\}\})|([^<&{]+|.)", lambda found: found[1] or change(found[2]), text) for text in texts]
-    report = document.write([Translation([Candidate(text, [], 0.0, 0.0)]) for text in capitals], LineWarnings("document"))
+    capitals = [
+        re.sub(r"(<[^<>]*>|&\w+;|\{\{\w+\}\})|([^<&{]+|.)", lambda found: found[1] or change(found[2]), text)
+        for text in texts
+    ]
+    report = document.write(
+        [Translation([Candidate(text, [], 0.0, 0.0)]) for text in capitals], LineWarnings("document")
+    )
     return document.content().decode(), report
 
 
@@ -100,7 +105,9 @@ def test_a_document_without_new_texts_stays_byte_for_byte(name, tmp_path):
     assert document.content() == content.encode()
 
 
-@pytest.mark.parametrize("translation", ["1. a", "- a", "# a", "a *b* c", "a `b` c", "a [b](c)", "a __b__", "a | b", "<b>"])
+@pytest.mark.parametrize(
+    "translation", ["1. a", "- a", "# a", "a *b* c", "a `b` c", "a [b](c)", "a __b__", "a | b", "<b>"]
+)
 @pytest.mark.parametrize("source", ["x\n", "> x\n", "- x\n", "| x |\n|---|\n", "# x\n"])
 def test_signs_of_a_translation_do_not_become_markup(source, translation, tmp_path):
     from markdown_it import MarkdownIt

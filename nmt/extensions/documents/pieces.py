@@ -1,6 +1,6 @@
 """Documents whose tags are written into their text, HTML and Markdown: what is no text stays as it was written."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from nmt.extensions.documents.markers import Markers, Tag
 

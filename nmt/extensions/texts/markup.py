@@ -166,7 +166,7 @@ def parse(text: str, markup: MarkupName) -> list[str | Passage]:
     """The passages of a text, and as they are written the tags between them."""
     if markup == "none":
         return [Passage(text)]
-    block, parts = list[Piece](), list[str | Passage]()
+    block, parts = list[TextPiece](), list[str | Passage]()
     for piece in pieces_of(text, markup):
         if piece.kind == "block":
             parts += [_passage(block, markup), piece.raw]
@@ -199,7 +199,7 @@ def has_letters(text: str) -> bool:
     return any(map(str.isalpha, PLACEHOLDER.sub("", text)))
 
 
-class Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """kind: text, open, close, marker or block (which ends a passage); raw: as it is written"""
 
     kind: str
@@ -207,7 +207,7 @@ class Piece(NamedTuple):
     name: str = ""
 
 
-def pieces_of(text: str, markup: MarkupName) -> Iterator[Piece]:
+def pieces_of(text: str, markup: MarkupName) -> Iterator[TextPiece]:
     """The tags of a text and what stands between them. An element that is not to be translated is a marker."""
     start, hidden, names = 0, "", list[str]()  # of an element that is not to be translated: its text, and open elements
     for found, end in _tags(text, markup):
@@ -217,9 +217,9 @@ def pieces_of(text: str, markup: MarkupName) -> Iterator[Piece]:
         if names:
             hidden += between
         elif between:
-            yield Piece("text", between)
+            yield TextPiece("text", between)
         if not names and not (kind == "open" and _is_hidden(name, found["attributes"], markup)):
-            yield Piece("block" if markup == "html" and BLOCK.fullmatch(name) else kind, raw, name)
+            yield TextPiece("block" if markup == "html" and BLOCK.fullmatch(name) else kind, raw, name)
             continue
         hidden += raw
         if kind == "open" and len(names) < MAX_NESTED_ELEMENTS:
@@ -228,12 +228,12 @@ def pieces_of(text: str, markup: MarkupName) -> Iterator[Piece]:
             while names.pop() != name:
                 pass
         if not names:
-            yield Piece("marker", hidden)
+            yield TextPiece("marker", hidden)
             hidden = ""
     if hidden:
-        yield Piece("marker", hidden)
+        yield TextPiece("marker", hidden)
     if start < len(text):
-        yield Piece("text", text[start:])
+        yield TextPiece("text", text[start:])
 
 
 def _tags(text: str, markup: MarkupName) -> Iterator[tuple[re.Match[str], int]]:
@@ -264,7 +264,7 @@ def _kind(found: re.Match[str], markup: MarkupName) -> str:
     return "marker" if is_single else "open"
 
 
-def _passage(pieces: Sequence[Piece], markup: MarkupName) -> str | Passage:
+def _passage(pieces: Sequence[TextPiece], markup: MarkupName) -> str | Passage:
     """The passage of the pieces between two blocks; text as it is written if there is nothing to translate.
 
     A tag without its end, or without its beginning, is a marker; so is an element without words.
@@ -297,7 +297,7 @@ def _passage(pieces: Sequence[Piece], markup: MarkupName) -> str | Passage:
     return Passage(text, tuple(elements), tuple(_marker(text, *marker) for marker in markers))
 
 
-def ends_of_elements(pieces: Sequence[Piece]) -> dict[int, int]:
+def ends_of_elements(pieces: Sequence[TextPiece]) -> dict[int, int]:
     """The place of the second tag of each element by that of its first. Elements that it leaves open inside have none."""
     opened: list[int] = []
     ends: dict[int, int] = {}
@@ -311,7 +311,7 @@ def ends_of_elements(pieces: Sequence[Piece]) -> dict[int, int]:
     return ends
 
 
-def _raw(pieces: Sequence[Piece]) -> str:
+def _raw(pieces: Sequence[TextPiece]) -> str:
     return "".join(piece.raw for piece in pieces)
 
 

@@ -5,12 +5,11 @@ A record in which nothing changes stays as it was written.
 
 import csv
 import io
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from nmt import register
 from nmt.errors import InputError, UserError, quoted
@@ -20,8 +19,9 @@ from nmt.extensions.documents.markers import Markers
 from nmt.formats.base import Languages
 from nmt.text.corpus import BOM
 
-DELIMITERS: Final = ",;\t|"
-NAMED_COLUMNS: Final = (("source", "target"), ("original", "translation"))  # of tables for translators
+Quoting = Literal[0, 1, 2, 3]  # of the csv module
+_DELIMITERS: Final = ",;\t|"
+_NAMED_COLUMNS: Final = (("source", "target"), ("original", "translation"))  # of tables for translators
 
 
 class _Columns(NamedTuple):
@@ -47,10 +47,10 @@ class TableDocument(UnitDocument):
             line = content.count(b"\n", 0, error.start) + 1
             raise InputError(f"{place}:{line}: not UTF-8 (convert the table to UTF-8)") from None
         self._lines = list(io.StringIO(text, newline=""))  # each with its end
-        self._delimiter = max(DELIMITERS, key=text.partition("\n")[0].count)
+        self._delimiter = max(_DELIMITERS, key=text.partition("\n")[0].count)
         self._has_quotes = self._delimiter != "\t" or _is_quoted(self._lines)
         self._rows = list[_Row]()
-        quoting = csv.QUOTE_MINIMAL if self._has_quotes else csv.QUOTE_NONE
+        quoting: Quoting = csv.QUOTE_MINIMAL if self._has_quotes else csv.QUOTE_NONE
         reader = csv.reader(self._lines, delimiter=self._delimiter, quoting=quoting, strict=True)
         first = 0
         try:
@@ -65,7 +65,11 @@ class TableDocument(UnitDocument):
         header = [name.strip() for name in self._rows[0].cells] if self._rows else []
         columns = self._named(header) if self.columns else [_of_languages(header, languages, self._place)]
         names = {name for column in columns for name in header[column.source : column.source + 1]}
-        rows = self._rows[1:] if not self.columns or names & {name for column in self.columns for name in _ends(column)} else self._rows
+        rows = (
+            self._rows[1:]
+            if not self.columns or names & {name for column in self.columns for name in _ends(column)}
+            else self._rows
+        )
         return [self._unit(row, column) for row in rows for column in columns if column.source < len(row.cells)]
 
     def _named(self, header: Sequence[str]) -> list[_Columns]:
@@ -77,12 +81,16 @@ class TableDocument(UnitDocument):
             return header.index(name)
         if name.isdigit() and 1 <= int(name) <= max(len(header), 1) + 1:
             return int(name) - 1
-        raise UserError(f"{self._place}: no column '{quoted(name)}' (it has {quoted(', '.join(header))}, or numbers from 1)")
+        raise UserError(
+            f"{self._place}: no column '{quoted(name)}' (it has {quoted(', '.join(header))}, or numbers from 1)"
+        )
 
     def _unit(self, row: "_Row", column: _Columns) -> Unit:
         markers = Markers()
         text = markers.mark_tags(row.cells[column.source])
-        is_done = column.target != column.source and any(cell.strip() for cell in row.cells[column.target : column.target + 1])
+        is_done = column.target != column.source and any(
+            cell.strip() for cell in row.cells[column.target : column.target + 1]
+        )
         write = partial(self._write, row, column.target, markers)
         return Unit(row.first + 1, text, write, markers, state="already translated" if is_done else "open")
 
@@ -103,7 +111,7 @@ class TableDocument(UnitDocument):
         if not self._has_quotes:
             return self._delimiter.join(row.cells) + ending
         is_all_quoted = raw.startswith('"') and raw.rstrip("\r\n").endswith('"')
-        quoting = csv.QUOTE_ALL if is_all_quoted else csv.QUOTE_MINIMAL
+        quoting: Quoting = csv.QUOTE_ALL if is_all_quoted else csv.QUOTE_MINIMAL
         output = io.StringIO(newline="")
         csv.writer(output, delimiter=self._delimiter, quoting=quoting, lineterminator=ending).writerow(row.cells)
         return output.getvalue()
@@ -122,7 +130,9 @@ class _Row:
 def _is_quoted(lines: Sequence[str]) -> bool:
     """Whether cells between tabs have quotation marks around them, which are not of the text, as in files of spreadsheets."""
     try:
-        return any('"' in line[:1] or '\t"' in line for line in lines) and all(csv.reader(lines, delimiter="\t", strict=True))
+        return any('"' in line[:1] or '\t"' in line for line in lines) and all(
+            csv.reader(lines, delimiter="\t", strict=True)
+        )
     except csv.Error:
         return False
 
@@ -136,7 +146,7 @@ def _ends(column: str) -> tuple[str, str]:
 def _of_languages(header: Sequence[str], languages: Languages, place: str) -> _Columns:
     """The columns that are called like the model's languages, or as in tables for translators. Raises UserError."""
     names = [name.casefold() for name in header]
-    for pair in NAMED_COLUMNS:
+    for pair in _NAMED_COLUMNS:
         if set(pair) <= set(names):
             return _Columns(*map(names.index, pair))
     of = [next((i for i, name in enumerate(header) if is_language(name, [code])), None) for code in languages]
@@ -144,7 +154,7 @@ def _of_languages(header: Sequence[str], languages: Languages, place: str) -> _C
         return _Columns(of[0], of[1])
     raise UserError(
         f"{place}: no columns {languages.source} and {languages.target}, nor source and target (name those of the texts: "
-        f"`--columns NAME` or `--columns SOURCE:TARGET`; it has {quoted(', '.join(header))})"
+        f"`--columns NAME` or `--columns SOURCE:TARGET`; it has {quoted(', '.join(header))}; lines of text are --format text)"
     )
 
 

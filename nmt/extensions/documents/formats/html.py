@@ -1,6 +1,5 @@
 """HTML pages: the text of each block, and of the attributes that a reader sees; scripts, styles and comments are kept."""
 
-import codecs
 import html
 import re
 from collections.abc import Iterator
@@ -13,18 +12,23 @@ from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, is
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import Tag, TagKind, has_words
 from nmt.extensions.documents.pieces import Block, Written
-from nmt.extensions.texts.markup import ELEMENT_TAG, HTML_ENTITY, KEPT_AS_IT_IS, Piece, escaped, pieces_of
+from nmt.extensions.texts.markup import ELEMENT_TAG, HTML_ENTITY, KEPT_AS_IT_IS, TextPiece, escaped, pieces_of
 from nmt.formats.base import Languages
+from nmt.text.corpus import BOM
 
-SPACES: Final = re.compile(r"[ \t\r\n\f]+")
-CHARSET: Final = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w:.-]{1,40})|<\?xml[^>]{0,100}encoding=["']([\w:.-]{1,40})""", re.I)
-CHARSET_BYTES: Final = 1024  # at the beginning of a page, in which its encoding must be named
-MARKS: Final = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-ATTRIBUTE: Final = re.compile(r"""\s([A-Za-z][\w:-]*)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
-SEEN: Final = {"alt", "title", "placeholder", "aria-label", "aria-description", "label"}  # attributes with text
-SEEN_META: Final = {"description", "keywords", "og:title", "og:description", "twitter:title", "twitter:description"}
-NO_WORD: Final = re.compile(r"<(?:!--|(?:area|br|col|embed|hr|img|input|link|meta|script|source|style|track|wbr)\b)", re.IGNORECASE)
-BUTTONS: Final = {"submit", "button", "reset"}  # inputs whose value is text
+_SPACES: Final = re.compile(r"[ \t\r\n\f]+")
+_CHARSET: Final = re.compile(
+    rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w:.-]{1,40})|<\?xml[^>]{0,100}encoding=["']([\w:.-]{1,40})""", re.I
+)
+_CHARSET_BYTES: Final = 1024  # at the beginning of a page, in which its encoding must be named
+_MARKS: Final = ((BOM, "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+_ATTRIBUTE: Final = re.compile(r"""\s([A-Za-z][\w:-]*)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+_SEEN: Final = {"alt", "title", "placeholder", "aria-label", "aria-description", "label"}  # attributes with text
+_SEEN_META: Final = {"description", "keywords", "og:title", "og:description", "twitter:title", "twitter:description"}
+_NO_WORD: Final = re.compile(
+    r"<(?:!--|(?:area|br|col|embed|hr|img|input|link|meta|script|source|style|track|wbr)\b)", re.IGNORECASE
+)
+_BUTTONS: Final = {"submit", "button", "reset"}  # inputs whose value is text
 
 
 class HtmlDocument(UnitDocument):
@@ -35,7 +39,9 @@ class HtmlDocument(UnitDocument):
         try:
             text = content.decode(self._encoding)
         except (UnicodeDecodeError, LookupError) as error:
-            raise InputError(f"{place}: not {self._encoding}: {error} (convert the page, or mend its charset)") from None
+            raise InputError(
+                f"{place}: not {self._encoding}: {error} (convert the page, or mend its charset)"
+            ) from None
         self.parts: list[Written | Block] = html_parts(text)
 
     def units(self, languages: Languages) -> list[Unit]:
@@ -48,16 +54,16 @@ class HtmlDocument(UnitDocument):
 
 
 def _encoding(content: bytes) -> str:
-    for mark, name in MARKS:
+    for mark, name in _MARKS:
         if content.startswith(mark):
             return name
-    named = CHARSET.search(content[:CHARSET_BYTES])
+    named = _CHARSET.search(content[:_CHARSET_BYTES])
     return (named[1] or named[2]).decode().lower() if named else "utf-8"
 
 
 def html_parts(text: str) -> list[Written | Block]:
     """The blocks of a page, and the tags between them."""
-    parts, block = list[Written | Block](), list[Piece]()
+    parts, block = list[Written | Block](), list[TextPiece]()
 
     def end_block() -> None:
         first, last = _space_around(block)
@@ -74,16 +80,16 @@ def html_parts(text: str) -> list[Written | Block]:
     return parts
 
 
-def _tag(piece: Piece) -> str | Tag:
+def _tag(piece: TextPiece) -> str | Tag:
     """A piece of a block. Code and what else stays as it is stands for a word."""
     if piece.kind == "text":
         return piece.raw
     kinds: dict[str, TagKind] = {"open": "open", "close": "close"}
-    kind = kinds.get(piece.kind, "alone" if NO_WORD.match(piece.raw) else "word")
+    kind = kinds.get(piece.kind, "alone" if _NO_WORD.match(piece.raw) else "word")
     return Tag(Written(piece.raw), kind, piece.name)
 
 
-def _space_around(block: list[Piece]) -> tuple[str, str]:
+def _space_around(block: list[TextPiece]) -> tuple[str, str]:
     """Take the white space off both ends of a block."""
     first = last = ""
     if block and block[0].kind == "text":
@@ -115,7 +121,7 @@ def _written(text: str) -> str:
 
 def _plain(raw: str) -> str:
     """The text that some of a page shows: entities are characters, and white space of any length is a space."""
-    return HTML_ENTITY.sub(lambda found: html.unescape(found[0]), SPACES.sub(" ", raw))
+    return HTML_ENTITY.sub(lambda found: html.unescape(found[0]), _SPACES.sub(" ", raw))
 
 
 def _attributes(tag: Written, languages: Languages, line: int) -> Iterator[Unit]:
@@ -124,13 +130,13 @@ def _attributes(tag: Written, languages: Languages, line: int) -> Iterator[Unit]
     if found is None or KEPT_AS_IT_IS.search(found["attributes"]):
         return
     name, values = found["name"].lower(), dict[str, tuple[str, re.Match[str]]]()
-    for attribute in ATTRIBUTE.finditer(tag.raw, *found.span("attributes")):
+    for attribute in _ATTRIBUTE.finditer(tag.raw, *found.span("attributes")):
         values[attribute[1].lower()] = attribute[2] if attribute[2] is not None else attribute[3], attribute
     kind = {key: values[key][0].lower() for key in ("name", "property", "type") if key in values}
-    seen = set(SEEN)
-    if name == "meta" and SEEN_META & {kind.get("name"), kind.get("property")}:
+    seen = set(_SEEN)
+    if name == "meta" and _SEEN_META & {kind.get("name"), kind.get("property")}:
         seen.add("content")
-    if name == "input" and kind.get("type") in BUTTONS:
+    if name == "input" and kind.get("type") in _BUTTONS:
         seen.add("value")
     for key, (value, attribute) in values.items():
         group = 2 if attribute[2] is not None else 3

@@ -19,9 +19,9 @@ from nmt.extensions.documents.pieces import Written
 from nmt.formats.base import Languages
 from nmt.text.corpus import BOM
 
-TOKEN: Final = re.compile(r'(?P<string>"(?:[^"\\]|\\.)*")|[{}\[\],:]|[^\s{}\[\],:"]+')
-MAX_LEVELS: Final = 200  # of objects and lists in one another
-LOCALE: Final = "@@locale"  # names the language of an ARB file
+_TOKEN: Final = re.compile(r'(?P<string>"(?:[^"\\]|\\.)*")|[{}\[\],:]|[^\s{}\[\],:"]+')
+_MAX_LEVELS: Final = 200  # of objects and lists in one another
+_LOCALE: Final = "@@locale"  # names the language of an ARB file
 
 
 class _Value(NamedTuple):
@@ -55,7 +55,7 @@ class JsonDocument(UnitDocument):
         """Each string that is a value; keys, numbers and what describes a text are kept."""
         values = list(_values(self._text))
         for value in values:
-            if value.keys == (LOCALE,) and is_language(json.loads(value.raw), [languages.source]):
+            if value.keys == (_LOCALE,) and is_language(json.loads(value.raw), [languages.source]):
                 self._replace(value, languages.target)
         return [self._unit(value) for value in values if self._is_text(value.keys)]
 
@@ -91,7 +91,7 @@ def _is_messages(value: Any) -> bool:
 def _values(text: str) -> Iterator[_Value]:
     """The strings of well-formed JSON that are no keys."""
     keys: list[str | None] = []  # of each object or list around a place, the current one
-    tokens = list(TOKEN.finditer(text))
+    tokens = list(_TOKEN.finditer(text))
     for number, token in enumerate(tokens):
         sign = token[0]
         if sign in ("{", "["):

@@ -27,24 +27,33 @@ from nmt.errors import InputError
 from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat
 from nmt.extensions.documents.formats.html import html_parts, html_units
 from nmt.extensions.documents.formats.options import DocumentOptions
-from nmt.extensions.documents.markdown_inline import NO_TEXT, PlaceNotFound, hidden_texts, inline_pieces, plain_markdown
+from nmt.extensions.documents.markdown_inline import (
+    PARTS_WITHOUT_TEXT,
+    PlaceNotFound,
+    hidden_texts,
+    inline_pieces,
+    plain_markdown,
+)
 from nmt.extensions.documents.markers import has_words
 from nmt.extensions.documents.pieces import Block, Written
 from nmt.formats.base import Languages
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 
-SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~$^!&])")  # what may be more than text
-LINE_START: Final = re.compile(r"^(?=[-+=:])|(?<=^\d)(?=[.)])|(?<=^\d\d)(?=[.)])", re.MULTILINE)  # an escape there makes it text
-ESCAPED: Final = re.compile(r"\\([!-/:-@\[-`{-~])")
-CELL: Final = re.compile(r"(?:[^|\\]|\\.)+")
-ROW_START: Final = re.compile(r"[\s>]*(?:[-+*]\s+)?\|?")
-FRONT_TEXT: Final = re.compile(
-    r"^(?:title|description|summary|subtitle|excerpt):[ \t]+(?:\"([^\"\\\n]+)\"|'([^'\n]+)'|([^\s\"'\[{&*!|>%@`#][^\n#]*?))[ \t\r]*$",
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~$^!&])")  # what may be more than text
+_LINE_START: Final = re.compile(
+    r"^(?=[-+=:])|(?<=^\d)(?=[.)])|(?<=^\d\d)(?=[.)])", re.MULTILINE
+)  # an escape there makes it text
+_ESCAPED: Final = re.compile(r"\\([!-/:-@\[-`{-~])")
+_CELL: Final = re.compile(r"(?:[^|\\]|\\.)+")
+_ROW_START: Final = re.compile(r"[\s>]*(?:[-+*]\s+)?\|?")
+_FRONT_TEXT: Final = re.compile(
+    r"^(?:title|description|summary|subtitle|excerpt):[ \t]+"
+    r"(?:\"([^\"\\\n]+)\"|'([^'\n]+)'|([^\s\"'\[{&*!|>%@`#][^\n#]*?))[ \t\r]*$",
     re.MULTILINE,
 )
-MIN_WIDTH: Final = 60  # of the lines of a paragraph
-NO_SPACE: Final = "\x1f"  # stands for a space at which no line may end
-TEXT_TOKENS: Final = {"text", "text_special", "softbreak"}
+_MIN_WIDTH: Final = 60  # of the lines of a paragraph
+_NO_SPACE: Final = "\x1f"  # stands for a space at which no line may end
+_TEXT_TOKENS: Final = {"text", "text_special", "softbreak"}
 
 
 class MarkdownDocument(UnitDocument):
@@ -96,9 +105,11 @@ class _Parser:
         shown = [
             " " if token.type == "softbreak" else token.content
             for token, markup in zip(inline, before, strict=False)
-            if token.type in TEXT_TOKENS and markup != "autolink"
+            if token.type in _TEXT_TOKENS and markup != "autolink"
         ]
-        return sorted(token.type for token in [*blocks, *inline] if token.type not in TEXT_TOKENS), _words("".join(shown))
+        return sorted(token.type for token in [*blocks, *inline] if token.type not in _TEXT_TOKENS), _words(
+            "".join(shown)
+        )
 
     def has_reference(self, label: str) -> bool:
         return normalizeReference(label) in self.found.get("references", {})
@@ -117,10 +128,10 @@ class _Flow:
         self._is_paragraph, self._is_cell = context == "paragraph_open", context in ("td_open", "th_open")
         source = str(block)
         self._structure, _ = parser.read(source, self._is_paragraph)
-        self._escapes = set(ESCAPED.findall(source))
+        self._escapes = set(_ESCAPED.findall(source))
         rows = source.split("\n")
         is_filled = any(not row.endswith(("  ", "\\")) for row in rows[:-1])  # and not divided by breaks alone
-        self._width = max(MIN_WIDTH, *map(len, rows)) if is_filled else None
+        self._width = max(_MIN_WIDTH, *map(len, rows)) if is_filled else None
         self._lines: list[str] | None = None  # of the translation
 
     def problem(self, translation: str) -> str:
@@ -141,19 +152,25 @@ class _Flow:
 
     def _like_source(self, text: str) -> str:
         """A text in which those signs are escaped that are so in the source."""
-        return "".join("\\" + sign if sign in self._escapes or (self._is_cell and sign == "|") else sign for sign in text)
+        return "".join(
+            "\\" + sign if sign in self._escapes or (self._is_cell and sign == "|") else sign for sign in text
+        )
 
     def _escaped(self, text: str) -> str:
-        return LINE_START.sub(r"\\", SPECIAL.sub(r"\\\1", text))
+        return _LINE_START.sub(r"\\", _SPECIAL.sub(r"\\\1", text))
 
     def _laid_out(self, parts: Sequence[str | Written]) -> list[str]:
         """The lines of a text: as long as those of its source, if that has several."""
-        raw = "".join(part if isinstance(part, str) else str(part).replace(" ", NO_SPACE) for part in parts)
+        raw = "".join(part if isinstance(part, str) else str(part).replace(" ", _NO_SPACE) for part in parts)
         lines = []
         for row in raw.split("\n"):
-            fitting = textwrap.wrap(row, self._width, break_long_words=False, break_on_hyphens=False) if self._width else [row]
+            fitting = (
+                textwrap.wrap(row, self._width, break_long_words=False, break_on_hyphens=False)
+                if self._width
+                else [row]
+            )
             lines += fitting or [row]
-        return [line.replace(NO_SPACE, " ") for line in lines]
+        return [line.replace(_NO_SPACE, " ") for line in lines]
 
     def __str__(self) -> str:
         lines = str(self.block).split("\n") if self._lines is None else self._lines
@@ -205,7 +222,7 @@ class _Reader:
 
     def _front_matter(self, first: int, end: int) -> Iterator[Unit]:
         """The title and the like before a text, which are values of YAML."""
-        for found in FRONT_TEXT.finditer(self._text, self._starts[first], self._starts[end]):
+        for found in _FRONT_TEXT.finditer(self._text, self._starts[first], self._starts[end]):
             group = next(number for number in (1, 2, 3) if found[number])
             value = Written(found[group])
             self._edits.append((*found.span(group), value))
@@ -245,8 +262,8 @@ class _Reader:
     def _cell(self, row: int) -> tuple[str, tuple[int, int], list[str]]:
         """The same of the next cell of a row of a table."""
         number = self._num_cells[row] = self._num_cells.get(row, -1) + 1
-        begin = ROW_START.match(self._rows[row])
-        found = list(CELL.finditer(self._rows[row], begin.end() if begin else 0))
+        begin = _ROW_START.match(self._rows[row])
+        found = list(_CELL.finditer(self._rows[row], begin.end() if begin else 0))
         if number >= len(found):
             raise PlaceNotFound
         raw = found[number][0]
@@ -255,7 +272,7 @@ class _Reader:
 
 
 def _words(text: str) -> str:
-    return "".join(NO_TEXT.sub("", text).split())
+    return "".join(PARTS_WITHOUT_TEXT.sub("", text).split())
 
 
 def _kept(row: int, text: str, reason: str) -> Unit:

@@ -10,9 +10,13 @@ from nmt import opt, options_class
 class DocumentOptions:
     endings: ClassVar[Mapping[str, Sequence[str]]] = {
         "docx": (".docx", ".docm", ".dotx", ".dotm"),
+        "html": (".html", ".htm", ".xhtml"),
+        "json": (".json", ".arb"),
+        "markdown": (".md", ".markdown"),
         "po": (".po", ".pot"),
         "srt": (".srt",),
         "tmx": (".tmx",),
+        "vtt": (".vtt",),
         "xliff": (".xlf", ".xliff", ".mxliff", ".mqxliff", ".sdlxliff", ".txlf"),
     }
 
@@ -28,8 +32,11 @@ class DocumentOptions:
 
 @options_class
 class TableOptions:
+    endings: ClassVar[Mapping[str, Sequence[str]]] = {"csv": (".csv", ".tsv")}
+
     columns: tuple[str, ...] = opt(
         (),
-        "with --format csv: the columns of texts, by the names in the first row (or by numbers from 1, if there are none): NAME, which is "
-        "replaced, or SOURCE:TARGET; by default those of the model's languages, or source and target",
+        "with --format csv: the columns to translate, by their names in the first row, or by numbers from 1 if that is text "
+        "too; NAME is replaced, SOURCE:TARGET fills another column; by default those named like the model's languages, or source "
+        "and target",
     )

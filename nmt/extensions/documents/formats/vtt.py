@@ -5,25 +5,24 @@ import re
 from typing import Final
 
 from nmt import register
-from nmt.errors import InputError
 from nmt.extensions.documents.document import UnitFormat, damaged
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.formats.srt import SrtDocument
-from nmt.extensions.documents.markers import Markers, Tag
+from nmt.extensions.documents.markers import Markers, Tag, TagKind
 from nmt.extensions.documents.pieces import Written
 from nmt.extensions.texts.markup import escaped
 from nmt.text.corpus import BOM
 
-VTT_TIME: Final = r"(?:\d{2,}:)?\d\d:\d\d\.\d{3}"
-VTT_TAG: Final = re.compile(r"<(?P<close>/?)(?P<name>[a-z]*)(?:[.\s][^<>]*)?>|<[\d:.]+>")
-ENTITY: Final = re.compile(r"&(?:amp|lt|gt|lrm|rlm|nbsp|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
+_VTT_TIME: Final = r"(?:\d{2,}:)?\d\d:\d\d\.\d{3}"
+_VTT_TAG: Final = re.compile(r"<(?P<close>/?)(?P<name>[a-z]*)(?:[.\s][^<>]*)?>|<[\d:.]+>")
+_ENTITY: Final = re.compile(r"&(?:amp|lt|gt|lrm|rlm|nbsp|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
 
 
 class VttDocument(SrtDocument):
     """Subtitles of the web."""
 
     name = "WebVTT"
-    timing = re.compile(rf"\s*{VTT_TIME}\s*-->\s*{VTT_TIME}(?=\s|$)")
+    timing = re.compile(rf"\s*{_VTT_TIME}\s*-->\s*{_VTT_TIME}(?=\s|$)")
 
     def __init__(self, content: bytes, place: str) -> None:
         if not re.match(rb"WEBVTT(?=\s|$)", content.removeprefix(BOM)):
@@ -40,8 +39,8 @@ class VttDocument(SrtDocument):
     def _marked(self, text: str, markers: Markers) -> str:
         pieces: list[str | Tag] = []
         at = 0
-        for found in VTT_TAG.finditer(text):
-            kind = "alone" if found["name"] is None else "close" if found["close"] else "open"
+        for found in _VTT_TAG.finditer(text):
+            kind: TagKind = "alone" if found["name"] is None else "close" if found["close"] else "open"
             pieces += [_shown(text[at : found.start()]), Tag(Written(found[0]), kind, found["name"] or "")]
             at = found.end()
         return markers.mark([*pieces, _shown(text[at:])])
@@ -51,7 +50,7 @@ class VttDocument(SrtDocument):
 
 
 def _shown(raw: str) -> str:
-    return ENTITY.sub(lambda found: html.unescape(found[0]), raw)
+    return _ENTITY.sub(lambda found: html.unescape(found[0]), raw)
 
 
 @register("format", "vtt", DocumentOptions)
