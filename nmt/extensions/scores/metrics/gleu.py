@@ -16,16 +16,19 @@ CACHED_COUNTS: Final = 1024  # a reference meets many hypotheses
 
 
 class _Matches(NamedTuple):
-    """Counts of n-grams. common: in both, each as often as in the side that has it less often"""
+    """Counts of n-grams.
+
+    common: in both sides, each as often as in the side that has it less often
+    most: of the side that has more of them
+    """
 
     common: int
-    hypothesis: int
-    reference: int
+    most: int
 
     @property
     def gleu(self) -> float:
         """The smaller of precision and recall, 0 to 100; 0 without n-grams."""
-        return 100 * self.common / max(self.hypothesis, self.reference, 1)
+        return 100 * self.common / max(self.most, 1)
 
 
 @register("metric", "gleu", GleuOptions)
@@ -42,7 +45,10 @@ class Gleu(Metric):
         self._bleu.check()
 
     def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
-        """Score a test set by the sums of its lines' counts, each against the reference that gives it the most."""
+        """Score a test set as NLTK's `corpus_gleu`: the sum of common n-grams over the sum of each line's larger side.
+
+        Of several references, the one that gives a line the most counts, and of equal ones the first.
+        """
         lines = [self._best_match(*line) for line in zip(hypotheses, *references, strict=True)]
         value = _Matches(*map(sum, zip(*lines, strict=True))).gleu
         case = "lc" if self.options.lowercase else "mixed"
@@ -57,10 +63,10 @@ class Gleu(Metric):
     def _best_match(self, hypothesis: str, *references: str) -> _Matches:
         counts = self._counts(hypothesis)
         matches = [
-            _Matches((counts & of_reference).total(), counts.total(), of_reference.total())
+            _Matches((counts & of_reference).total(), max(counts.total(), of_reference.total()))
             for of_reference in map(self._counts, references)
         ]
-        return max(matches, key=lambda match: (match.gleu, -match.reference))
+        return max(matches, key=lambda match: match.gleu)
 
     def _count(self, line: str) -> Counter[tuple[str, ...]]:
         """How often each n-gram of 1 to 4 tokens is in a line."""
