@@ -8,6 +8,7 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_spm
 
 from nmt import registry
 from nmt.errors import InputError, ResourceError, UserError
+from nmt.extensions.scores.metrics.chrf_plus import ChrfPlus, ChrfPlusOptions
 from nmt.extensions.scores.metrics.paper_bleu import PaperBleu, PaperBleuOptions
 from nmt.extensions.scores.significance import check_seed, compare
 from nmt.metrics.bleu import Bleu, BleuOptions
@@ -76,6 +77,22 @@ def test_ter_is_sacrebleus_own_without_case_unless_case_is_asked_for():
     assert Ter(TerOptions())(lines, references).value == TER().corpus_score(lines, references).score
     with_case = Ter(TerOptions(case_sensitive=True))(lines, references)
     assert with_case.value == pytest.approx(100 * 3 / 5) and "|case:mixed|" in with_case.signature
+
+
+def test_chrf_with_words_is_sacrebleus_of_word_order_two():
+    lines, references = ["the cat sat", "a dog"], [["the cat sat down", "a dog"], ["one cat sat", ""]]
+    expected = CHRF(word_order=2).corpus_score(lines, [references[0], ["one cat sat", None]])
+    assert ChrfPlus(ChrfPlusOptions())(lines, references).value == expected.score
+    assert "|nw:2|" in ChrfPlus(ChrfPlusOptions())(lines, references).signature
+
+
+@pytest.mark.parametrize("test", ["bootstrap", "randomization"])
+def test_a_blank_line_of_a_second_reference_is_no_reference_in_a_test_of_significance(test):
+    blank = ["" if i % 2 else line for i, line in enumerate(REFERENCES[0])]
+    metrics = [("bleu", bleu("13a")), ("ter", Ter(TerOptions()))]
+    found = compare(SYSTEMS, [REFERENCES[0], blank], metrics, test, 20)
+    assert [one.value for one in found] == [one.value for one in compare(SYSTEMS, REFERENCES, metrics, test, 20)]
+    assert all(one.signature.startswith("nrefs:var|") for one in found)
 
 
 @pytest.mark.parametrize("line", ["Wirt@@ schaft", "die Wirt@@", "▁die ▁Wirt schaft", "a ▁b"])

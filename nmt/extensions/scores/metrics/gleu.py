@@ -1,13 +1,14 @@
 """GLEU (Wu et al., 2016, section 4.3): the smaller of precision and recall over all n-grams of 1 to 4 tokens together."""
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Final, NamedTuple
 
 from nmt import register
 from nmt.extensions.scores.metrics.options import GleuOptions
-from nmt.metrics.base import Lines, Metric, References, Score
+from nmt.metrics.base import Lines, Metric, References, Score, given_references
 from nmt.metrics.bleu import Bleu
 from nmt.version import __version__
 
@@ -49,18 +50,21 @@ class Gleu(Metric):
 
         Of several references, the one that gives a line the most counts, and of equal ones the first.
         """
-        lines = [self._best_match(*line) for line in zip(hypotheses, *references, strict=True)]
-        value = _Matches(*map(sum, zip(*lines, strict=True))).gleu
-        case = "lc" if self.options.lowercase else "mixed"
+        value = _Matches(*map(sum, zip(*self._matches(hypotheses, references), strict=True))).gleu
+        is_variable = any(None in lines for lines in given_references(references))
+        count, case = "var" if is_variable else len(references), "lc" if self.options.lowercase else "mixed"
         tokens = f"tok:{self.options.tokenize}|ngrams:1-{MAX_NGRAM_TOKENS}|sacrebleu:{version('sacrebleu')}"
-        return Score(
-            value, f"nrefs:{len(references)}|case:{case}|{tokens}|version:{__version__}", f"GLEU = {value:.2f}"
-        )
+        return Score(value, f"nrefs:{count}|case:{case}|{tokens}|version:{__version__}", f"GLEU = {value:.2f}")
 
     def sentence_scores(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> list[float]:
-        return [self._best_match(*line).gleu for line in zip(hypotheses, *references, strict=True)]
+        return [match.gleu for match in self._matches(hypotheses, references)]
 
-    def _best_match(self, hypothesis: str, *references: str) -> _Matches:
+    def _matches(self, hypotheses: Lines, references: References) -> list[_Matches]:
+        """The matches of each line with the reference that matches it best."""
+        lines = zip(hypotheses, *given_references(references), strict=True)
+        return [self._best_match(line, [text for text in of_line if text is not None]) for line, *of_line in lines]
+
+    def _best_match(self, hypothesis: str, references: Sequence[str]) -> _Matches:
         counts = self._counts(hypothesis)
         matches = [
             _Matches((counts & of_reference).total(), max(counts.total(), of_reference.total()))
