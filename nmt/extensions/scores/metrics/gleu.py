@@ -1,7 +1,7 @@
 """GLEU (Wu et al., 2016, section 4.3): the smaller of precision and recall over all n-grams of 1 to 4 tokens together."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Final, NamedTuple
@@ -9,10 +9,9 @@ from typing import Final, NamedTuple
 from nmt import register
 from nmt.extensions.scores.metrics.options import GleuOptions
 from nmt.metrics.base import Lines, Metric, References, Score, given_references
-from nmt.metrics.bleu import Bleu
+from nmt.metrics.bleu import MAX_NGRAM_TOKENS, Bleu
 from nmt.version import __version__
 
-MAX_NGRAM_TOKENS: Final = 4
 CACHED_COUNTS: Final = 1024  # a reference meets many hypotheses
 
 
@@ -41,6 +40,12 @@ class Gleu(Metric):
         self._bleu = Bleu(options)
         self._counts = lru_cache(CACHED_COUNTS)(self._count)
 
+    def use_language(self, language: str) -> None:
+        self._bleu.use_language(language)
+
+    def doubts(self, hypotheses: Lines, references: References) -> Iterator[str]:
+        return self._bleu.tokenizer_doubts(references)
+
     def check(self) -> None:
         """See Bleu, whose tokenizers these are."""
         self._bleu.check()
@@ -53,7 +58,7 @@ class Gleu(Metric):
         value = _Matches(*map(sum, zip(*self._matches(hypotheses, references), strict=True))).gleu
         is_variable = any(None in lines for lines in given_references(references))
         count, case = "var" if is_variable else len(references), "lc" if self.options.lowercase else "mixed"
-        tokens = f"tok:{self.options.tokenize}|ngrams:1-{MAX_NGRAM_TOKENS}|sacrebleu:{version('sacrebleu')}"
+        tokens = f"tok:{self._bleu.tokenizer}|ngrams:1-{MAX_NGRAM_TOKENS}|sacrebleu:{version('sacrebleu')}"
         return Score(value, f"nrefs:{count}|case:{case}|{tokens}|version:{__version__}", f"GLEU = {value:.2f}")
 
     def sentence_scores(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> list[float]:
