@@ -21,8 +21,9 @@ from nmt.symbols import UNK
 from nmt.text.context import SEPARATOR, context_text, encode_with_contexts
 from nmt.text.corpus import clean, is_invisible
 from nmt.text.languages import base_language
-from nmt.text.steps import NOT_TEXT_BUT_LF, TOKENIZERS, UNICODE_FORMS, Truecaser, UnicodeForm
+from nmt.text.steps import NOT_TEXT_BUT_LF, UNICODE_FORMS, Truecaser, UnicodeForm
 from nmt.text.vocabulary import SPACE_MARK, EncodedTexts, SentencepieceVocabulary, Vocabulary
+from nmt.tokenizers.base import Tokenizer
 
 PIPELINE_FOLDER: Final = "pipeline"  # of a model, checkpoint or prepared-data folder
 PIPELINE_FILE: Final = "pipeline.json"
@@ -41,11 +42,12 @@ class SideSettings:
     normalization: the Unicode form, a name in UNICODE_FORMS
     normalize_punctuation: whether Moses' rules for punctuation are applied (sacremoses)
     lowercase: whether all text is lower-cased
-    tokenizer: a name in TOKENIZERS
+    tokenizer: the name of a part of the kind `tokenizer`
     subword: the name of a part of the kind `subword`, which has the class of the vocabulary
     right_to_left: whether a model reads the tokens from the last to the first
     user_symbols: words that are never altered nor split, such as tags of languages
     context: sentences before a line that are read with it, at most (nmt.text.context); of the source
+    reversible: whether the tokenizer is the one that gives all text back, which pipelines before version 0.2 did not have
     """
 
     language: str
@@ -58,6 +60,7 @@ class SideSettings:
     right_to_left: bool = False
     user_symbols: tuple[str, ...] = ()
     context: int = 0
+    reversible: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The saved settings, without fields at their default, so that a new field changes no hash of older pipelines."""
@@ -70,7 +73,8 @@ class TextPreparer:
 
     def __init__(self, settings: SideSettings, truecaser: Truecaser | None = None) -> None:
         self.truecaser, self._settings = truecaser, settings
-        self._tokenizer = TOKENIZERS[settings.tokenizer](settings.language)
+        tokenizer: Tokenizer = registry.find("tokenizer", settings.tokenizer).cls(settings.language)
+        self._tokenizer = tokenizer.reversible() if settings.reversible else tokenizer
         symbols = "|".join(map(re.escape, settings.user_symbols))
         self._symbols = re.compile(rf"(?<!\S)({symbols})(?!\S)") if symbols else None
 
@@ -315,13 +319,10 @@ class Pipeline:
             raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: a joint vocabulary of two kinds")
         sides: list[Side] = []
         for name, side in (("source", settings.source), ("target", settings.target)):
-            if side.tokenizer not in TOKENIZERS:
-                missing = f"tokenizer '{quoted(side.tokenizer)}' is not in this nmt (known: {', '.join(TOKENIZERS)})"
-                raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: {missing}")
-            if side.subword not in registry.names("subword"):
-                known = ", ".join(registry.names("subword"))
-                missing = f"subword '{quoted(side.subword)}' is not in this nmt (known: {known})"
-                raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: {missing}")
+            for part in ("tokenizer", "subword"):
+                if (given := getattr(side, part)) not in (known := registry.names(part)):
+                    missing = f"{part} '{quoted(given)}' is not in this nmt (known: {', '.join(known)})"
+                    raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: {missing}")
             kind: type[Vocabulary] = registry.find("subword", side.subword).cls.vocabulary  # type: ignore[attr-defined]
             file, cases = ("joint" if settings.joint else name) + kind.suffix, name + Truecaser.suffix
             shared = settings.joint and sides

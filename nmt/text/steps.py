@@ -1,19 +1,17 @@
-"""The text steps before subwords: Unicode forms, tokenizers, and truecasing as in Moses.
+"""The text steps around a tokenizer: Unicode forms, and truecasing as in Moses.
 
-To add a Unicode form, write a function and name it in `UNICODE_FORMS`; to add a tokenizer, write a class with the methods of
-`Tokenizer` and name it in `TOKENIZERS`. sentencepiece's own normalisation is switched off, so that no other file alters text.
+To add a Unicode form, write a function and name it in `UNICODE_FORMS`. sentencepiece's own normalisation is switched off, so that
+no other file but those of tokenizers alters text.
 """
 
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal
 
 from nmt.errors import expecting
-from nmt.text.languages import base_language
 
 NOT_TEXT_BUT_LF: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # nmt.text.corpus.NOT_TEXT without LF
 SENTENCE_ENDS: Final = frozenset(".:?!")  # the next word begins a sentence
@@ -29,66 +27,6 @@ if TYPE_CHECKING:
     UnicodeForm = str
 else:
     UnicodeForm = Literal[tuple(UNICODE_FORMS)]  # the choices of `--normalization`
-
-
-class Tokenizer(Protocol):
-    """A tokenizer of one language. It is pickled for worker processes."""
-
-    def tokenize(self, text: str) -> str:
-        """A line of text with one space between its words."""
-
-    def detokenize(self, text: str) -> str:
-        """The line as it is written, of one that was tokenised."""
-
-
-@dataclass(frozen=True)
-class NoTokenizer:
-    """Words are what stands between spaces."""
-
-    language: str
-
-    def tokenize(self, text: str) -> str:
-        return text
-
-    def detokenize(self, text: str) -> str:
-        return text
-
-
-@dataclass(frozen=True)
-class MosesTokenizer:
-    """The Moses tokenizer (sacremoses).
-
-    is_aggressive: whether hyphens inside words are split off as @-@, and characters with a meaning in HTML are escaped, as
-        by `tokenizer.perl -a`, and in data that fairseq's scripts prepare
-    """
-
-    language: str
-    is_aggressive: bool = False
-
-    def tokenize(self, text: str) -> str:
-        more = self.is_aggressive
-        return str(self._moses[0].tokenize(text, aggressive_dash_splits=more, escape=more, return_str=True))
-
-    def detokenize(self, text: str) -> str:
-        return str(self._moses[1].detokenize(text.split(" "), unescape=self.is_aggressive))
-
-    @cached_property
-    def _moses(self) -> tuple[Any, Any]:
-        import sacremoses  # imported when used: it takes a second
-
-        language = base_language(self.language)  # it knows no code with a region
-        return sacremoses.MosesTokenizer(lang=language), sacremoses.MosesDetokenizer(lang=language)
-
-
-TOKENIZERS: Final[Mapping[str, Callable[[str], Tokenizer]]] = {
-    "none": NoTokenizer,
-    "moses": MosesTokenizer,
-    "moses-aggressive": partial(MosesTokenizer, is_aggressive=True),
-}
-if TYPE_CHECKING:
-    TokenizerName = str
-else:
-    TokenizerName = Literal[tuple(TOKENIZERS)]  # the choices of `--tokenizer`
 
 
 def _words_with_starts(text: str, start: bool = True) -> Iterator[tuple[str, bool]]:
