@@ -14,13 +14,16 @@ from nmt.options import MAX_PROCESSES, REQUIRED, as_dict, choice, flag_of
 from nmt.storages.base import text_exists
 from nmt.symbols import SYMBOLS
 from nmt.text.context import SEPARATOR
+from nmt.text.languages import base_language
 from nmt.text.pipeline import SideSettings
-from nmt.text.steps import UnicodeForm
+from nmt.text.steps import DOTTED_I, UnicodeForm
 from nmt.text.vocabulary import PIECE_MARK, SPACE_MARK
 
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
 SIDE_OPTIONS: Final = tuple(  # the options of both sides' text
-    field.name for field in fields(SideSettings) if field.name not in ("language", "right_to_left", "context")
+    field.name
+    for field in fields(SideSettings)
+    if field.name not in ("language", "right_to_left", "context", "language_case")
 )
 
 MAX_VOCABULARY: Final = 10_000_000
@@ -243,6 +246,7 @@ class PrepareOptions(CorpusOptions):
         values = {name: getattr(self, name) for name in SIDE_OPTIONS}
         values |= {"subword": self.subwords[number], "user_symbols": self.symbols}
         values["reversible"] &= self.tokenizer != "none"
+        values["language_case"] = self.lowercase and base_language(self.languages[number]) in DOTTED_I
         if self.normalization == "auto":
             values["normalization"] = "none" if values["subword"] == "none" else "nfkc"
         return SideSettings(self.languages[number], **values)

@@ -21,7 +21,7 @@ from nmt.symbols import UNK
 from nmt.text.context import SEPARATOR, context_text, encode_with_contexts
 from nmt.text.corpus import clean, is_invisible
 from nmt.text.languages import base_language
-from nmt.text.steps import NOT_TEXT_BUT_LF, UNICODE_FORMS, Truecaser, UnicodeForm
+from nmt.text.steps import NOT_TEXT_BUT_LF, UNICODE_FORMS, Truecaser, UnicodeForm, lowered
 from nmt.text.vocabulary import SPACE_MARK, EncodedTexts, SentencepieceVocabulary, Vocabulary
 from nmt.tokenizers.base import Tokenizer
 
@@ -47,7 +47,8 @@ class SideSettings:
     right_to_left: whether a model reads the tokens from the last to the first
     user_symbols: words that are never altered nor split, such as tags of languages
     context: sentences before a line that are read with it, at most (nmt.text.context); of the source
-    reversible: whether the tokenizer is the one that gives all text back, which pipelines before version 0.2 did not have
+    reversible: whether the tokenizer is the one that gives all text back, which earlier pipelines did not have
+    language_case: whether lower case is that of the language, which earlier pipelines did not know
     """
 
     language: str
@@ -61,6 +62,7 @@ class SideSettings:
     user_symbols: tuple[str, ...] = ()
     context: int = 0
     reversible: bool = False
+    language_case: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The saved settings, without fields at their default, so that a new field changes no hash of older pipelines."""
@@ -110,7 +112,8 @@ class TextPreparer:
         if self._settings.normalize_punctuation:
             lines = list(map(self._moses.normalize, lines))
         lines = ["" if is_invisible(line) else line for line in lines]
-        return list(map(str.lower, lines)) if self._settings.lowercase else lines
+        language = self._settings.language if self._settings.language_case else ""
+        return [lowered(line, language) for line in lines] if self._settings.lowercase else lines
 
     @cached_property
     def _moses(self) -> Any:
@@ -131,7 +134,9 @@ class TextPreparer:
         return _joined(self._undone(part.strip(" ")) if i % 2 == 0 else part for i, part in enumerate(parts))
 
     def _undone(self, text: str) -> str:
-        return self._tokenizer.detokenize(text if self.truecaser is None else self.truecaser.undo(text))
+        if self.truecaser is not None:
+            text = self.truecaser.undo(text, self._settings.language)
+        return self._tokenizer.detokenize(text)
 
 
 def _joined(parts: Iterable[str]) -> str:

@@ -12,11 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from nmt.errors import expecting
+from nmt.text.languages import base_language
 
 NOT_TEXT_BUT_LF: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # nmt.text.corpus.NOT_TEXT without LF
 SENTENCE_ENDS: Final = frozenset(".:?!")  # the next word begins a sentence
 # A sentence begins after these.
 OPENING_MARKS: Final = frozenset(("(", "[", '"', "'", "&apos;", "&quot;", "&#91;", "&#93;"))
+
+DOTTED_I: Final = ("az", "crh", "gag", "tr")  # languages in which \u0130 is the capital of i, and I that of \u0131
+CAPITALS: Final = dict.fromkeys(DOTTED_I, ("i", "\u0130")) | {"nl": ("ij", "IJ"), "hy": ("\u0587", "\u0535\u057e")}
 
 UNICODE_FORMS: Final[Mapping[str, Callable[[str], str]]] = {
     "nfc": partial(unicodedata.normalize, "NFC"),  # `e` and a combining accent become one character
@@ -27,6 +31,19 @@ if TYPE_CHECKING:
     UnicodeForm = str
 else:
     UnicodeForm = Literal[tuple(UNICODE_FORMS)]  # the choices of `--normalization`
+
+
+def lowered(text: str, language: str) -> str:
+    """A text in lower case by the rules of its language."""
+    if base_language(language) in DOTTED_I:
+        text = text.replace("I\u0307", "i").replace("\u0130", "i").replace("I", "\u0131")
+    return text.lower()
+
+
+def capitalized(word: str, language: str) -> str:
+    """A word with a capital at its start, that of a title, by the rules of its language."""
+    small, capital = CAPITALS.get(base_language(language), ("", ""))
+    return capital + word[len(small) :] if small and word.startswith(small) else word[:1].title() + word[1:]
 
 
 def _words_with_starts(text: str, start: bool = True) -> Iterator[tuple[str, bool]]:
@@ -78,9 +95,9 @@ class Truecaser:
         )
 
     @staticmethod
-    def undo(text: str) -> str:
+    def undo(text: str, language: str = "") -> str:
         """A tokenised text with a capital at the start of each sentence."""
-        return " ".join(word[:1].title() + word[1:] if start else word for word, start in _words_with_starts(text))
+        return " ".join(capitalized(word, language) if start else word for word, start in _words_with_starts(text))
 
     @classmethod
     def from_bytes(cls, content: bytes, place: object) -> "Truecaser":

@@ -366,6 +366,21 @@ def test_truecased_text_gets_its_capitals_back_at_the_start_of_sentences():
 def test_a_capital_is_that_of_a_title():
     assert Truecaser.undo("საქართველო არის") == "საქართველო არის"
     assert Truecaser.undo("ǆungla") == "ǅungla" and Truecaser.undo("über uns") == "Über uns"
+    cased = {
+        ("tr", "iki . ısı"): "İki . Isı",
+        ("az-AZ", "ilk"): "İlk",
+        ("nl", "ijs . het"): "IJs . Het",
+        ("hy", "և նա"): "Եվ նա",
+    }
+    assert all(Truecaser.undo(text, language) == wanted for (language, text), wanted in cased.items())
+
+
+def test_lower_case_is_that_of_the_language_in_new_data_alone():
+    for language, ours in {"tr": "ısı ikİ", "en": "isi ikİ"}.items():
+        new = PrepareOptions(source_lang=language, target_lang="de", output="d", train=("t",), lowercase=True).side(0)
+        wanted = ours.replace("İ", "i" if language == "tr" else "i\u0307")
+        assert TextPreparer(new)(["ISI İKİ".replace("İK", "iK")]) == [wanted]
+        assert TextPreparer(SideSettings(language, "nfc", False, True, "none", "none"))(["ISI"]) == ["isi"]
 
 
 def test_a_text_that_begins_no_sentence_keeps_its_casing():
