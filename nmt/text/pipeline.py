@@ -21,8 +21,9 @@ from nmt.symbols import UNK
 from nmt.text.context import SEPARATOR, context_text, encode_with_contexts
 from nmt.text.corpus import clean, is_invisible
 from nmt.text.languages import base_language
-from nmt.text.steps import NOT_TEXT_BUT_LF, TOKENIZERS, UNICODE_FORMS, Truecaser, UnicodeForm
+from nmt.text.steps import NOT_TEXT_BUT_LF, UNICODE_FORMS, Truecaser, UnicodeForm, lowered
 from nmt.text.vocabulary import SPACE_MARK, EncodedTexts, SentencepieceVocabulary, Vocabulary
+from nmt.tokenizers.base import Tokenizer
 
 PIPELINE_FOLDER: Final = "pipeline"  # of a model, checkpoint or prepared-data folder
 PIPELINE_FILE: Final = "pipeline.json"
@@ -41,11 +42,13 @@ class SideSettings:
     normalization: the Unicode form, a name in UNICODE_FORMS
     normalize_punctuation: whether Moses' rules for punctuation are applied (sacremoses)
     lowercase: whether all text is lower-cased
-    tokenizer: a name in TOKENIZERS
+    tokenizer: the name of a part of the kind `tokenizer`
     subword: the name of a part of the kind `subword`, which has the class of the vocabulary
     right_to_left: whether a model reads the tokens from the last to the first
     user_symbols: words that are never altered nor split, such as tags of languages
     context: sentences before a line that are read with it, at most (nmt.text.context); of the source
+    reversible: whether the tokenizer is the one that gives all text back, which earlier pipelines did not have
+    language_case: whether lower case is that of the language, which earlier pipelines did not know
     """
 
     language: str
@@ -58,6 +61,8 @@ class SideSettings:
     right_to_left: bool = False
     user_symbols: tuple[str, ...] = ()
     context: int = 0
+    reversible: bool = False
+    language_case: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The saved settings, without fields at their default, so that a new field changes no hash of older pipelines."""
@@ -70,7 +75,8 @@ class TextPreparer:
 
     def __init__(self, settings: SideSettings, truecaser: Truecaser | None = None) -> None:
         self.truecaser, self._settings = truecaser, settings
-        self._tokenizer = TOKENIZERS[settings.tokenizer](settings.language)
+        tokenizer: Tokenizer = registry.find("tokenizer", settings.tokenizer).cls(settings.language)
+        self._tokenizer = tokenizer.reversible() if settings.reversible else tokenizer
         symbols = "|".join(map(re.escape, settings.user_symbols))
         self._symbols = re.compile(rf"(?<!\S)({symbols})(?!\S)") if symbols else None
 
@@ -106,7 +112,8 @@ class TextPreparer:
         if self._settings.normalize_punctuation:
             lines = list(map(self._moses.normalize, lines))
         lines = ["" if is_invisible(line) else line for line in lines]
-        return list(map(str.lower, lines)) if self._settings.lowercase else lines
+        language = self._settings.language if self._settings.language_case else ""
+        return [lowered(line, language) for line in lines] if self._settings.lowercase else lines
 
     @cached_property
     def _moses(self) -> Any:
@@ -127,7 +134,9 @@ class TextPreparer:
         return _joined(self._undone(part.strip(" ")) if i % 2 == 0 else part for i, part in enumerate(parts))
 
     def _undone(self, text: str) -> str:
-        return self._tokenizer.detokenize(text if self.truecaser is None else self.truecaser.undo(text))
+        if self.truecaser is not None:
+            text = self.truecaser.undo(text, self._settings.language)
+        return self._tokenizer.detokenize(text)
 
 
 def _joined(parts: Iterable[str]) -> str:
@@ -315,13 +324,10 @@ class Pipeline:
             raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: a joint vocabulary of two kinds")
         sides: list[Side] = []
         for name, side in (("source", settings.source), ("target", settings.target)):
-            if side.tokenizer not in TOKENIZERS:
-                missing = f"tokenizer '{quoted(side.tokenizer)}' is not in this nmt (known: {', '.join(TOKENIZERS)})"
-                raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: {missing}")
-            if side.subword not in registry.names("subword"):
-                known = ", ".join(registry.names("subword"))
-                missing = f"subword '{quoted(side.subword)}' is not in this nmt (known: {known})"
-                raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: {missing}")
+            for part in ("tokenizer", "subword"):
+                if (given := getattr(side, part)) not in (known := registry.names(part)):
+                    missing = f"{part} '{quoted(given)}' is not in this nmt (known: {', '.join(known)})"
+                    raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: {missing}")
             kind: type[Vocabulary] = registry.find("subword", side.subword).cls.vocabulary  # type: ignore[attr-defined]
             file, cases = ("joint" if settings.joint else name) + kind.suffix, name + Truecaser.suffix
             shared = settings.joint and sides

@@ -35,8 +35,8 @@ fi
 news=(--valid-source "$news-src.en.sgm" --valid-target "$news-ref.$lang.sgm")
 case $recipe in
 paper) text=("${news[@]}") ;;
-fairseq) vocabulary=40000 text=(--hold-out "$hold_out" --normalize-punctuation --tokenizer moses --max-length 250 --max-ratio 1.5) ;;
-marian) vocabulary=36000 text=("${news[@]}" --normalize-punctuation --tokenizer moses --truecase --max-length 100) ;;
+fairseq) vocabulary=40000 text=(--hold-out "$hold_out" --normalize-punctuation --tokenizer moses --no-reversible --max-length 250 --max-ratio 1.5) ;;
+marian) vocabulary=36000 text=("${news[@]}" --normalize-punctuation --tokenizer moses --no-reversible --truecase --max-length 100) ;;
 *) echo "RECIPE is '$recipe'; wanted paper, fairseq or marian" >&2 && exit 2 ;;
 esac
 

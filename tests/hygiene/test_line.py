@@ -21,6 +21,7 @@ COMMON = {  # names of components and flags that are words of the core too
     "json": "a module of Python, and a form of input and output",
     "matmul": "the matrix products of a run, in its checkpoints",
     "model": "a kind of component, and of a folder",
+    "moses": "its rules for punctuation, another step",
     "nmt": "this package, and its program",
     "relative": "a path within a folder",
     "target": "a side of a pair",
