@@ -17,8 +17,9 @@ from nmt.extensions.serve.app import application
 from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.service import Service
+from nmt.text.corpus import visible_line
 from nmt.text.pipeline import Pipeline
-from nmt.translate.results import Candidate, Translation
+from nmt.translate.results import CUT, Candidate, Translation
 
 LIBRE, DEEPL, OPENAI, OWN = "/translate", "/v2/translate", "/v1/chat/completions", "/v1/translate"
 ENGLISH = "The man walks into the house, and the children are there."
@@ -27,12 +28,16 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
 class Echo(FakeTranslator):
-    """Gives a text back, in brackets if it has letters."""
+    """Gives a text back, or puts marks around it; warns of a text with the word `lost`, and cuts one with `cut`."""
 
     def translate(self, requests):
         texts = [request.text for request in requests]
         self.batches.append(texts)
-        return [Translation([Candidate(f"«{text}»" if self.marks else text, [], 0.0, 0.0)]) for text in texts]
+        return [self.answer(text) for text in texts]
+
+    def answer(self, text):
+        warnings = {kind: f"{kind} something" for kind in ("lost", CUT) if kind in text}
+        return Translation([Candidate(f"«{text}»" if self.marks else text, [], 0.0, 0.0)], warnings=warnings)
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +201,29 @@ def test_a_text_without_letters_comes_back_as_it_is(serve, text):
     assert ask(OWN, {"text": text, "split": True})[1]["translations"] == [{"translation": text}]
 
 
+def test_what_a_translation_lost_is_told_in_each_protocol_and_what_is_cut_is_an_error(serve):
+    ask = serve({"m": ("en", "de")})
+
+    def message(text, **options):
+        return ask(OPENAI, {"model": "m", "messages": [{"role": "user", "content": text}], **options})[1]
+
+    text, told = "All is well.\nOne lost.", ["lost something"]
+    assert ask(LIBRE, {"q": text, "source": "en", "target": "de"})[1]["warnings"] == told
+    assert ask(LIBRE, {"q": ["a", text], "source": "en", "target": "de"})[1]["warnings"] == [[], told]
+    rows = ask(DEEPL, {"text": ["a", text], "target_lang": "DE"})[1]["translations"]
+    assert [row.get("warnings") for row in rows] == [None, told]
+    assert ask(OWN, {"text": text, "split": True})[1]["translations"][0]["warnings"] == told
+    assert message(text)["warnings"] == told and "warnings" not in message("a")
+    chunks = [chunk for _, chunk in events_of(message(text, stream=True))[:-1]]
+    assert [chunk.get("warnings") for chunk in chunks] == [None, None, told]
+    for path, body in (
+        (LIBRE, {"q": "a cut text", "source": "en", "target": "de"}),
+        (DEEPL, {"text": ["a cut text"], "target_lang": "DE"}),
+        (OPENAI, {"model": "m", "messages": [{"role": "user", "content": "a cut text"}]}),
+    ):
+        assert ask(path, body)[0] == 413
+
+
 # Requests of programs that are in use: what they send, and what they read.
 
 
@@ -282,3 +310,54 @@ def test_openais_clients_are_understood(serve):
             else [content["choices"][0]["message"]]
         )
         assert "".join(chunk.get("content", "") for chunk in chunks) == "«One.»\n==PART==\n«==OTHER==»\n==PART=="
+
+
+# Texts that a perfect model gives back: two sentences and what stands around them, in twenty scripts.
+SCRIPTS = {
+    "latin": "Čekám „dnes“ večer – u\u00a0domu. Nesl 10\u202f000\u00a0Kč, že?",
+    "vietnamese": "Tôi đang đọc sách. Ne\u0302\u0301u trời mưa thì sao?",  # one letter of combining marks
+    "turkish": "İstanbul'da ılık bir gün. Iğdır da öyle…",
+    "cyrillic": "Ёлка стоит во дворе. «Привет»\u00a0— сказал он!",
+    "greek": "Ο άνθρωπος μπαίνει στο σπίτι. Τι κάνεις;",
+    "armenian": "Մարդը մտնում է տուն։ Ինչպե՞ս ես։",
+    "georgian": "კაცი სახლში შედის. როგორ ხარ?",
+    "hebrew": "הָאִישׁ נִכְנָס\u200f לַבַּיִת. מה שלומך?",
+    "arabic": "\u202bدخل الرجل\u202c إلى البيت. كيف حالك؟",
+    "persian": "مرد به خانه می\u200cرود. حال شما چطور است؟",
+    "urdu": "آدمی گھر میں داخل ہوتا ہے۔ آپ کیسے ہیں؟",
+    "devanagari": "आदमी घर में क\u094d\u200dष जाता है। आप कैसे हैं?",
+    "bengali": "লোকটি ঘরে যায়। আপনি কেমন আছেন?",
+    "tamil": "மனிதன் வீட்டிற்குள் செல்கிறான். எப்படி இருக்கிறீர்கள்?",
+    "telugu": "మనిషి ఇంట్లోకి వెళ్తాడు. మీరు ఎలా ఉన్నారు?",
+    "malayalam": "മനുഷ്യൻ വീട്ടിലേക്ക് പോകുന്നു. അവന\u0d4d\u200d വരും.",
+    "sinhala": "මිනිසා ශ\u0dca\u200dරී නිවසට යයි. ඔබට කොහොමද?",
+    "thai": "ผู้ชายเดินเข้าบ้าน สบายดีไหม",
+    "khmer": "បុរស\u200bចូល\u200bផ្ទះ។ សុខសប្បាយទេ?",
+    "burmese": "လူသည် အိမ်ထဲသို့ ဝင်သည်။ နေကောင်းလား။",
+    "tibetan": "མི་དེ་ཁང་པར་འགྲོ། ཁྱེད་ག་འདྲ་འདུག",
+    "amharic": "ሰውየው ወደ ቤት ገባ። እንዴት ነህ?",
+    "chinese": "男人走进了房子。你好吗？“很好”，他说。",
+    "japanese": "男の人が家に入る。は\u3099か、元気ですか？",
+    "korean": "남자가 집에 들어간다. 잘 지내세요?",
+    "emoji": "Hallo 👨\u200d👩\u200d👧\u200d👦! Wie geht's ❤\ufe0f?",
+    "mathematical": "𝑎² + 𝑏² ≤ ½·𝑐. H₂O ﬁts 5 µm²!",
+}
+AROUND = ("{}", "\n{}\n", "  {}\t\n\n\n{}  ", "{}\r\n\t{}", "\u3000{}\u00a0")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_texts_of_each_script_come_back_from_a_perfect_model_letter_by_letter(serve, script):
+    target = {"chinese": "zh", "japanese": "ja"}.get(script, "de")  # into others a space divides the sentences
+    ask = serve({"m": ("en", target)}, marks=False)
+    texts = [form.format(SCRIPTS[script], SCRIPTS[script]) for form in AROUND]
+    _, content = ask(LIBRE, {"q": texts, "source": "en", "target": target})
+    assert content["translatedText"] == texts
+    _, content = ask(DEEPL, {"text": texts, "source_lang": "EN", "target_lang": target})
+    assert [row["text"] for row in content["translations"]] == texts
+    _, content = ask(OWN, {"text": texts, "split": True})
+    assert [row["translation"] for row in content["translations"]] == texts
+    for text in texts:
+        _, content = ask(OPENAI, {"model": "m", "messages": [{"role": "user", "content": text}]})
+        assert content["choices"][0]["message"]["content"] == text
+    _, content = ask(OWN, {"text": texts})
+    assert [row["translation"] for row in content["translations"]] == list(map(visible_line, texts))

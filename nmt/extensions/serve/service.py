@@ -182,8 +182,8 @@ class Service:
         text: str,
         kept: Collection[str] = (),
         max_batch_lines: int = STREAM_BATCH_LINES,
-    ) -> AsyncGenerator[str, None]:
-        """The translations of a text's lines, in their order and with the line breaks.
+    ) -> AsyncGenerator[tuple[str, list[str]], None]:
+        """The translations of a text's lines, in their order and with the line breaks, and the warnings of each.
 
         Close the iterator, as that of `stream_texts`. Raises ProblemError if a line cannot be translated.
         kept: lines that stay as they are
@@ -191,14 +191,15 @@ class Service:
         """
         lines = text.split("\n")
         numbers = [number for number, line in enumerate(lines) if line.strip() not in kept]
-        ready = {number: line for number, line in enumerate(lines) if line.strip() in kept}
+        ready = {number: (line, list[str]()) for number, line in enumerate(lines) if line.strip() in kept}
         requests = [Request(lines[number]) for number in numbers]
         async with aclosing(self.stream_texts(model, requests, SENTENCES, PLAIN, max_batch_lines)) as translations:
             for next_line in range(len(lines)):
                 while next_line not in ready:
                     i, translation = await anext(translations)
-                    ready[numbers[i]] = self.text_of(translation)
-                yield ready.pop(next_line) + ("\n" if next_line < len(lines) - 1 else "")
+                    ready[numbers[i]] = self.text_of(translation), list(translation.warnings.values())
+                line, warnings = ready.pop(next_line)
+                yield line + ("\n" if next_line < len(lines) - 1 else ""), warnings
 
     def _check(self, requests: Sequence[Request], contexts: bool = True) -> None:
         """Raise ProblemError for requests with more characters or lines than one may have.

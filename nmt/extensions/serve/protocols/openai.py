@@ -4,7 +4,7 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
 from typing import Any, Final
 
@@ -99,9 +99,17 @@ class OpenAI(ClientProtocol):
             has_usage = bool(asked.stream_options and asked.stream_options.include_usage)
             return EventStream(_chunks(head, text, lines, has_usage))
         async with aclosing(lines):
-            translation = "".join([line async for line in lines])
+            rows = [row async for row in lines]
+        translation = "".join(line for line, _ in rows)
         choice = {"index": 0, "message": {"role": "assistant", "content": translation}, "finish_reason": "stop"}
-        return {**head, "object": "chat.completion", "choices": [choice], "usage": _usage(text, translation)}
+        warnings = _warnings(warning for _, own in rows for warning in own)
+        return {
+            **head,
+            "object": "chat.completion",
+            "choices": [choice],
+            "usage": _usage(text, translation),
+            **warnings,
+        }
 
     async def models(self, _: Call, __: Fields) -> dict[str, Any]:
         return {"object": "list", "data": list(map(_described, self.service.models.by_name))}
@@ -126,6 +134,11 @@ def _described(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "nmt"}
 
 
+def _warnings(warnings: Iterable[str]) -> dict[str, Any]:
+    """A field of an answer, which OpenAI's own lack: each warning once."""
+    return {"warnings": found} if (found := list(dict.fromkeys(warnings))) else {}
+
+
 def _usage(text: str, translation: str) -> dict[str, int]:
     """Words, since models differ in their tokens."""
     sizes = {"prompt_tokens": len(text.split()), "completion_tokens": len(translation.split())}
@@ -133,24 +146,23 @@ def _usage(text: str, translation: str) -> dict[str, int]:
 
 
 async def _chunks(
-    head: dict[str, Any], text: str, lines: AsyncGenerator[str, None], has_usage: bool
+    head: dict[str, Any], text: str, lines: AsyncGenerator[tuple[str, list[str]], None], has_usage: bool
 ) -> AsyncGenerator[bytes, None]:
-    """Events of a translation, a line each. head: fields of each event; text: its source; lines: with their line breaks"""
-    empty: dict[str, Any] = {"usage": None} if has_usage else {}
+    """Events of a translation, a line each. head: fields of each event; text: the source; lines: see `Service.stream_text`"""
+    head = {**head, "object": "chat.completion.chunk", **({"usage": None} if has_usage else {})}
 
-    def chunk(delta: dict[str, str], reason: str | None) -> bytes:
-        choice = {"index": 0, "delta": delta, "finish_reason": reason}
-        return json_event({**head, "object": "chat.completion.chunk", "choices": [choice], **empty})
+    def chunk(delta: dict[str, str], reason: str | None, **more: Any) -> bytes:
+        return json_event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}], **more})
 
     role = {"role": "assistant"}  # of the first event
-    translation = ""
+    translation, warnings = "", list[str]()
     async with aclosing(lines):
-        async for line in lines:
+        async for line, own in lines:
             yield chunk({**role, "content": line}, None)
             role = {}
             translation += line
-    yield chunk({}, "stop")
+            warnings += own
+    yield chunk({}, "stop", **_warnings(warnings))
     if has_usage:
-        usage = _usage(text, translation)
-        yield json_event({**head, "object": "chat.completion.chunk", "choices": [], "usage": usage})
+        yield json_event({**head, "choices": [], "usage": _usage(text, translation)})
     yield b"data: [DONE]\n\n"
