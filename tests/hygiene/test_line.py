@@ -35,7 +35,6 @@ ALLOWED = {  # between extensions, by the tree of docs/explanation/design.md
     ("methods", "fast"),
     ("methods", "vocabularies"),
     ("searches", "methods"),
-    ("serve", "doctor"),
     ("serve", "texts"),
     ("sweep", "watch"),
     ("toolkits", "vocabularies"),
