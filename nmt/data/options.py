@@ -198,7 +198,9 @@ class PrepareOptions(CorpusOptions):
     )
     deduplicate: bool = opt(False, "leave out a training pair that equals an earlier one")
     on_bad_line: BadLine = opt(
-        "error", "bytes that are not UTF-8: error, skip (the pair; evaluation sets replace) or replace (by U+FFFD)"
+        "error",
+        "bytes that are not UTF-8: error, skip (the pair; evaluation sets replace) or replace (by U+FFFD); skip leaves out pairs "
+        "with a wrong line in a column too",
     )
     seed: int = opt(1, "seed of the choice of the pairs that subwords are learnt from", minimum=0)
     overwrite: bool = opt(False, "replace prepared data that is there")
