@@ -37,8 +37,8 @@ class TrainingFiles:
     target_lang: str | None = opt(None, "target language, and the ending of the files of a prefix: de")
     train: tuple[str, ...] = opt(
         (),
-        "prefixes of training files: PREFIX.en and PREFIX.de, or PREFIX.en.gz; NAME=PREFIX names the corpus, whose default "
-        "name is that of its file",
+        "prefixes of training files: PREFIX.en and PREFIX.de, or compressed, PREFIX.en.gz; NAME=PREFIX names the corpus, whose "
+        "default name is that of its file",
         aliases=("trainpref",),
     )
     train_tsv: tuple[str, ...] = opt(
