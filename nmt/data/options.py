@@ -39,8 +39,8 @@ class TrainingFiles:
     target_lang: str | None = opt(None, "target language, and the ending of the files of a prefix: de")
     train: tuple[str, ...] = opt(
         (),
-        "prefixes of training files: PREFIX.en and PREFIX.de, or PREFIX.en.gz; NAME=PREFIX names the corpus, whose default "
-        "name is that of its file",
+        "prefixes of training files: PREFIX.en and PREFIX.de, or compressed, PREFIX.en.gz; NAME=PREFIX names the corpus, whose "
+        "default name is that of its file",
         aliases=("trainpref",),
     )
     train_tsv: tuple[str, ...] = opt(
@@ -202,7 +202,9 @@ class PrepareOptions(CorpusOptions):
     )
     deduplicate: bool = opt(False, "leave out a training pair that equals an earlier one")
     on_bad_line: BadLine = opt(
-        "error", "bytes that are not UTF-8: error, skip (the pair; evaluation sets replace) or replace (by U+FFFD)"
+        "error",
+        "bytes that are not UTF-8: error, skip (the pair; evaluation sets replace) or replace (by U+FFFD); skip leaves out pairs "
+        "with a wrong line in a column too",
     )
     seed: int = opt(1, "seed of the choice of the pairs that subwords are learnt from", minimum=0)
     overwrite: bool = opt(False, "replace prepared data that is there")

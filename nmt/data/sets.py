@@ -22,7 +22,7 @@ from nmt.text.corpus import text_name
 HELD_OUT: Final = "held-out"
 COLUMN: Final = re.compile(r"([a-z][a-z0-9_-]*)(?::([\w-]+))?=(.+)", re.DOTALL)  # of --column
 RESERVED_NAMES: Final = ("source", "target", "lengths")  # of the files of a set
-STORAGE: Final = ("", ".gz")  # endings of the files of a prefix, after the language
+STORAGE: Final = ("", ".gz", ".xz", ".bz2", ".zst")  # endings of the files of a prefix, after the language
 
 Kind = Literal["train", "valid", "test"]
 
@@ -219,7 +219,9 @@ def _of_language(prefix: str, language: str) -> Path:
         if text_exists(path := Path(f"{prefix}.{language}{storage}")):
             return path
     several = "; several prefixes are several words" if "," in prefix else ""
-    raise UserError(f"{quoted(f'{prefix}.{language}')}: no such file, nor the same name with .gz{several}")
+    raise UserError(
+        f"{quoted(f'{prefix}.{language}')}: no such file, nor the same name with {', '.join(STORAGE[1:])}{several}"
+    )
 
 
 def with_counts(text_set: TextSet, counts: dict[FilePair, int]) -> TextSet:

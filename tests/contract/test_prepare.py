@@ -1,9 +1,11 @@
 """`nmt prepare` keeps both sides together, is a function of its inputs, and leaves nothing half made (contract: "Text")."""
 
+import bz2
 import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import random
 import signal
@@ -161,6 +163,18 @@ def test_files_gzip_and_prefixes_are_one_corpus_in_the_order_given(tmp_path):
     files = {"source": (f"{one}.en",), "target": (f"{one}.de",)}
     prepare(options(tmp_path, train=(one, str(tmp_path / "two")), **files))
     assert texts(PreparedData(tmp_path / "data")) == [("a", "A"), ("b", "B"), ("c", "C"), ("a", "A"), ("b", "B")]
+
+
+@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)])
+def test_a_corpus_is_found_by_its_prefix_however_it_is_compressed(tmp_path, ending, pack):
+    prepare(options(tmp_path, train=(corpus(tmp_path / "c", 20),)))
+    plain = hashes(tmp_path / "data")
+    for language in ("en", "de"):
+        path = tmp_path / f"c.{language}"
+        path.with_name(path.name + ending).write_bytes(pack(path.read_bytes()))
+        path.unlink()
+    prepare(options(tmp_path, train=(str(tmp_path / "c"),), overwrite=True))
+    assert hashes(tmp_path / "data") == plain
 
 
 def test_separators_inside_a_line_shift_nothing(tmp_path):
