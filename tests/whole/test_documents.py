@@ -135,7 +135,7 @@ XLIFF2_TRANSLATED = [
         " word </source>\n",
         ' word </source>\n    <target>A <pc id="1" dataRefStart="d">BOLD</pc> WORD </target>\n',
     ),
-    ('<segment id="s1">', '<segment id="s1" state="initial">'),
+    ('<segment id="s1">', '<segment id="s1" state="translated">'),
     ('srcLang="en"', 'srcLang="en" trgLang="de"'),
 ]
 TMX = """<?xml version="1.0" encoding="UTF-8"?>
@@ -772,3 +772,86 @@ def test_a_break_ends_a_sentence_and_stays(between, tmp_path):
 @pytest.mark.parametrize("text", ["C:\\new\\table", "\\textbf{a}", "<option> of it", "a <title>"])
 def test_what_only_looks_like_a_break_is_none(text):
     assert len(TEXT_BREAK.split(Markers().mark_tags(text))) == 1
+
+
+PAIRS = {
+    "bpt, ept": ('<bpt id="1">&lt;b&gt;</bpt>', '<ept id="1">&lt;/b&gt;</ept>'),
+    "bpt, ept by rid": ('<bpt id="1" rid="7"/>', '<ept id="2" rid="7"/>'),
+    "bx, ex": ('<bx id="1"/>', '<ex id="2" rid="1"/>'),
+    "it": ('<it id="1" pos="open"/>', '<it id="2" pos="close"/>'),
+    "codes": ('<ph id="1">&lt;b&gt;</ph>', '<ph id="2">&lt;/b&gt;</ph>'),
+    "Angular": ('<x id="START_TAG_SPAN"/>', '<x id="CLOSE_TAG_SPAN"/>'),
+    "equivalents": ('<x id="1" equiv-text="&lt;i&gt;"/>', '<x id="2" equiv-text="&lt;/i&gt;"/>'),
+    "sc, ec": ('<sc id="1"/>', '<ec startRef="1"/>'),
+    "sm, em": ('<sm id="m"/>', '<em startRef="m"/>'),
+    "written": ("&lt;b class='x'&gt;", "&lt;/b&gt;"),
+}
+LINE_BREAKS = [
+    '<x id="1" ctype="lb"/>',
+    "<ph>&lt;br/&gt;</ph>",
+    '<ph id="1" subType="xlf:lb"/>',
+    '<x id="1" equiv-text="&lt;br&gt;"/>',
+]
+
+
+def of_xliff(units: str, version: str = "1.2") -> str:
+    return f'<xliff version="{version}"><file source-language="en" target-language="de"><body>{units}</body></file></xliff>'
+
+
+def source_text(inline: str, tmp_path: Path) -> str:
+    """The text with markers of an XLIFF source."""
+    (tmp_path / "a.xlf").write_text(of_xliff(f'<trans-unit id="1"><source>{inline}</source></trans-unit>'))
+    [unit] = read_document(tmp_path / "a.xlf", "xliff").units(Languages("en", "de"))
+    return unit.text
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_single_tags_that_are_a_pair_are_translated_as_one(name, tmp_path):
+    opening, closing = PAIRS[name]
+    inline = f"press {opening}the <x id='9'/> button{closing} now"
+    text = source_text(inline, tmp_path)
+    assert re.sub(r"\d+", "N", text) == 'press <g id="N">the <x id="N"/> button</g> now'
+    content = translated(tmp_path / "a.xlf", "xliff")[0].decode()
+    target = content.partition("<target")[2]
+    assert "BUTTON" in target and [target.count(tag) for tag in ("bpt>", "&lt;/b&gt;")] == [
+        inline.count(tag) for tag in ("bpt>", "&lt;/b&gt;")
+    ]
+
+
+@pytest.mark.parametrize("tag", LINE_BREAKS)
+def test_an_element_that_stands_for_a_break_ends_a_sentence(tag, tmp_path):
+    pieces = TEXT_BREAK.split(source_text(f"One line {tag}another", tmp_path))
+    assert pieces[::2] == ["One line ", "another"]
+
+
+def test_a_half_translated_unit_gets_what_it_lacks(tmp_path):
+    cut = '<mrk mtype="seg" mid="1">One.</mrk> <g id="5"><mrk mtype="seg" mid="2">Two.</mrk></g>'
+    done = cut.replace("One.", "EINS.").replace("Two.", "")
+    locked = '<sdl:seg-defs xmlns:sdl="s"><sdl:seg id="1" locked="true"/><sdl:seg id="2"/></sdl:seg-defs>'
+    units = [
+        f"<trans-unit id='1'><source>x</source><seg-source>{cut}</seg-source><target>{done}</target></trans-unit>",
+        f"<trans-unit id='2'><source>x</source><seg-source>{cut}</seg-source>{locked}</trans-unit>",
+    ]
+    (tmp_path / "a.xlf").write_text(of_xliff("".join(units)))
+    content = translated(tmp_path / "a.xlf", "xliff")[0].decode()
+    first, second = re.findall("<target.*?</target>", content)
+    assert ">EINS.<" in first and ">TWO.<" in first and ">TWO.<" in second and "O" not in second.replace("TWO", "")
+    assert 'conf="Draft"' in content and not TEXT_BREAK.search(content)
+    assert "EINS." in translated(tmp_path / "a.xlf", "xliff")[0].decode()
+
+
+@pytest.mark.parametrize(
+    ("format", "document"),
+    [
+        (
+            "xliff",
+            of_xliff('<trans-unit id="1"><source><g id="1">One</g></source><target><g id="1"/></target></trans-unit>'),
+        ),
+        ("xliff", of_xliff('<segment state="initial"><source>One</source><target>One</target></segment>', "2.0")),
+        ("tmx", TMX.replace("en-US", "eng")),
+        ("tmx", TMX.replace("done", "one").replace('"de-DE"><seg>ERLEDIGT', '"deu"><seg><ph>x</ph>')),
+    ],
+)
+def test_what_has_no_translation_yet_gets_one(format, document, tmp_path):
+    (tmp_path / "document").write_text(document)
+    assert re.search("ONE|BOLD", translated(tmp_path / "document", format)[0].decode())

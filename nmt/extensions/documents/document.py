@@ -25,12 +25,12 @@ from typing import ClassVar, Final, Literal
 from msgspec import structs
 
 from nmt.errors import InputError, UserError, quoted
+from nmt.extensions.documents.language_codes import two_letter_code
 from nmt.extensions.documents.markers import TEXT_BREAK, Markers, PeeledLine, from_xml, has_words, peel, to_xml
 from nmt.formats.base import Format, Languages
 from nmt.log import log
 from nmt.storages.streams import open_decompressed
 from nmt.text.corpus import clean
-from nmt.text.languages import base_language
 from nmt.translate.line_warnings import LOST_MARKUP, NOT_TRANSLATED, LineWarnings
 from nmt.translate.results import Translation
 
@@ -180,8 +180,8 @@ def warn_of_language(place: str, noun: str, declared: str | None, model: str) ->
 
 
 def is_language(code: str, wanted: Sequence[str]) -> bool:
-    """Whether a code is of one of the languages, without regard to country and script: en-GB is en."""
-    return base_language(code) in map(base_language, wanted)
+    """Whether a code is of one of the languages, without regard to country and script: en-GB and eng are en."""
+    return two_letter_code(code) in map(two_letter_code, wanted)
 
 
 def damaged(place: str, format: str, reason: object, line: int | None = None) -> UserError:

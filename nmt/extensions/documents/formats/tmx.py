@@ -55,7 +55,7 @@ class TmxDocument(XmlFile, UnitDocument):
             variants = list(_variants(element))
             source = next((variant for code, variant in variants if is_language(code, [languages.source])), None)
             target = next((variant for code, variant in variants if is_language(code, [languages.target])), None)
-            is_translated = target is not None and not is_empty(child(target, "seg"))
+            is_translated = target is not None and not is_empty(child(target, "seg"), TMX_PAIRS)
             if source is None or source is target:
                 continue
             segment, markers = child(source, "seg"), Markers()
