@@ -14,8 +14,9 @@ from nmt.options import MAX_PROCESSES, REQUIRED, as_dict, choice, flag_of
 from nmt.storages.base import text_exists
 from nmt.symbols import SYMBOLS
 from nmt.text.context import SEPARATOR
+from nmt.text.forms import UnicodeForm
 from nmt.text.pipeline import SideSettings
-from nmt.text.steps import TOKENIZERS, TokenizerName, UnicodeForm
+from nmt.text.steps import TOKENIZERS, TokenizerName
 from nmt.text.vocabulary import PIECE_MARK, SPACE_MARK
 
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
@@ -172,7 +173,13 @@ class PrepareOptions(CorpusOptions):
         1_000_000, "pairs, evenly spaced, that subwords and casings are learnt from at most; 0 takes all", minimum=0
     )
     normalization: Literal["auto"] | UnicodeForm = opt(
-        "auto", "Unicode form of text: nfc, nfkc or none; auto is nfkc, and none with --subword none"
+        "auto",
+        "Unicode form of both sides; auto is folded for the source, which has plain characters for variants, and exact for the "
+        "target; with --subword none it is none",
+    )
+    target_normalization: Literal["auto"] | UnicodeForm = opt(
+        "auto",
+        "Unicode form of the target, if it differs: nfc where the target mixes composed and decomposed characters",
     )
     normalize_punctuation: bool = opt(False, "Moses' normalisation of punctuation (sacremoses)")
     lowercase: bool = opt(False, "lower-case all text")
@@ -240,8 +247,10 @@ class PrepareOptions(CorpusOptions):
         """The settings of the text of the source, 0, or of the target, 1."""
         values = {name: getattr(self, name) for name in SIDE_OPTIONS}
         values |= {"subword": self.subwords[number], "user_symbols": self.symbols}
-        if self.normalization == "auto":
-            values["normalization"] = "none" if values["subword"] == "none" else "nfkc"
+        if number and self.target_normalization != "auto":
+            values["normalization"] = self.target_normalization
+        elif self.normalization == "auto":
+            values["normalization"] = "none" if values["subword"] == "none" else ("folded", "exact")[number]
         return SideSettings(self.languages[number], **values)
 
     @property

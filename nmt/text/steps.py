@@ -1,11 +1,10 @@
-"""The text steps before subwords: Unicode forms, tokenizers, and truecasing as in Moses.
+"""The text steps between Unicode forms (nmt.text.forms) and subwords: tokenizers, and truecasing as in Moses.
 
-To add a Unicode form, write a function and name it in `UNICODE_FORMS`; to add a tokenizer, write a class with the methods of
-`Tokenizer` and name it in `TOKENIZERS`. sentencepiece's own normalisation is switched off, so that no other file alters text.
+To add a tokenizer, write a class with the methods of `Tokenizer` and name it in `TOKENIZERS`. sentencepiece's own normalisation
+is switched off, so that no other file alters text.
 """
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,16 +18,6 @@ NOT_TEXT_BUT_LF: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 SENTENCE_ENDS: Final = frozenset(".:?!")  # the next word begins a sentence
 # A sentence begins after these.
 OPENING_MARKS: Final = frozenset(("(", "[", '"', "'", "&apos;", "&quot;", "&#91;", "&#93;"))
-
-UNICODE_FORMS: Final[Mapping[str, Callable[[str], str]]] = {
-    "nfc": partial(unicodedata.normalize, "NFC"),  # `e` and a combining accent become one character
-    "nfkc": partial(unicodedata.normalize, "NFKC"),  # and ligatures, full-width and circled characters plain ones
-    "none": str,
-}
-if TYPE_CHECKING:
-    UnicodeForm = str
-else:
-    UnicodeForm = Literal[tuple(UNICODE_FORMS)]  # the choices of `--normalization`
 
 
 class Tokenizer(Protocol):
