@@ -14,7 +14,7 @@ from nmt.extensions.serve.models import Details, Models, ServedModel, in_thread
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.scheduler import NumberedTranslation
-from nmt.extensions.texts.markup import has_letters
+from nmt.extensions.texts.placeholders import has_letters
 from nmt.extensions.texts.text_steps import Round, TextSettings, advance, next_rounds, text_steps
 from nmt.text.context import DocumentLines
 from nmt.text.corpus import visible_line
