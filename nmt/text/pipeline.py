@@ -20,7 +20,7 @@ from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import to_json
 from nmt.symbols import UNK
 from nmt.text.context import SEPARATOR, context_text, encode_with_contexts
-from nmt.text.corpus import clean, is_invisible
+from nmt.text.corpus import NO_WIDTH, clean, is_invisible
 from nmt.text.forms import SIGNED_FORMS, SIGNS, UNICODE_FORMS, UnicodeForm, as_written
 from nmt.text.languages import base_language
 from nmt.text.steps import NOT_TEXT_BUT_LF, Truecaser, lowered
@@ -224,7 +224,13 @@ class Side:
         for sign, text in self._missing_signs:
             texts = list(map(str.replace, texts, repeat(sign), repeat(text)))
         encoded = self.vocabulary.encode_batch(texts)
+        if any(NO_WIDTH.search(texts[row]) for row in np.flatnonzero(encoded.unknown).tolist()):
+            encoded = self.vocabulary.encode_batch([NO_WIDTH.sub(self._if_known, text) for text in texts])
         return encoded.reversed() if self.settings.right_to_left else encoded
+
+    def _if_known(self, found: re.Match[str]) -> str:
+        """A character without a width, if the vocabulary has it, else nothing: an unknown token would change the translation."""
+        return "" if self.vocabulary.encode_batch([found[0]]).unknown.any() else found[0]
 
     def in_reading_order(self, items: Sequence[_Item]) -> list[_Item]:
         """A text's tokens, or values of its tokens, from the model's order into that of reading, or back."""

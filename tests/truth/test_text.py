@@ -365,6 +365,16 @@ def test_an_exact_target_comes_back_character_by_character(subword, byte_fallbac
         assert other.encode("Two  men\u2581are") == other.encode("Two men are")
 
 
+@pytest.mark.parametrize("subword", ["bpe", "none"])
+@pytest.mark.parametrize("form", ["nfkc", "none", "folded"])
+def test_characters_without_a_width_are_read_only_if_the_vocabulary_has_them(form, subword):
+    side = pipeline_of(subword, [*SENTENCES, "a\u200bb \u200b"], normalization=form).source
+    plain = side.encode("Two men are standing next to a red car.")
+    assert side.encode("Tw\u00ado men\ufeff ar\u2060e standing\u200e next to a \u202ared\u202c car.") == plain
+    assert UNK in side.encode("Two m\u0394n") and UNK not in side.encode("a\u200bb")
+    assert (side.encode("a\u200bb") == side.encode("ab")) == (form == "folded")
+
+
 @pytest.mark.parametrize(
     ("option", "table"),
     [
