@@ -546,10 +546,12 @@ def pieces_of(text: str, markup: MarkupName) -> Iterator[TextPiece]:
     at, hidden, first, names = 0, -1, ("", ""), list[str]()
     for start, end, piece, attributes in _tags(text, markup):
         kind, name = piece.kind, piece.name
+        if kind == "break" and name and f"</{name}" in text:  # a block that may be hidden
+            kind = "close" if piece.raw.startswith("</") else "open"
         if hidden < 0:
             if start > at:
                 yield TextPiece("text", text[at:start])
-            if kind != "open" or not _is_hidden(name, attributes, markup):
+            if kind != "open" or attributes.endswith("/") or not _is_hidden(name, attributes, markup):
                 yield piece
                 at = end
                 continue
@@ -638,7 +640,7 @@ def _tag_piece(found: re.Match[str], raw: str, markup: MarkupName) -> TextPiece:
     if found["style"] is not None:
         return TextPiece("close" if found["value"] in ("", "0") else "open", raw, f"\\{found['style']}")
     if (XML_BLOCK if markup == "xml" else BLOCK).fullmatch(local):
-        return TextPiece("break", raw)
+        return TextPiece("break", raw, name.lower() if markup == "html" else name)
     if markup == "xml" and (pair := _single_of_pair(local, attributes)):
         return TextPiece(pair[0], raw, pair[1])
     name = name.lower() if markup == "html" else name
