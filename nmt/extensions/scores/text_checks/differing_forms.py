@@ -11,7 +11,7 @@ from nmt.evaluations.base import System, TextCheck
 from nmt.extensions.scores.text_checks.options import UnicodeFormOptions
 from nmt.log import log
 from nmt.metrics.base import Lines
-from nmt.text.steps import UNICODE_FORMS
+from nmt.text.forms import UNICODE_FORMS
 
 MIN_COMPATIBLE_LINES: Final = (
     0.01  # share of the lines: of newstest2013 up to 0.2 % differ by chance, as in an ellipsis
