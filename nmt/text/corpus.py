@@ -126,8 +126,8 @@ def read_lines(path: Path) -> list[str]:
 def misaligned(source: Path, target: Path, source_lines: int, target_lines: int) -> InputError:
     """The error for two files with different numbers of lines."""
     return InputError(
-        f"{quoted(source)} has {source_lines:,} lines, {quoted(target)} has {target_lines:,} (line i of one must translate "
-        "line i of the other)"
+        f"{quoted(source)} has {source_lines:,} lines, {quoted(target)} has {target_lines:,} (line i of one belongs to line "
+        "i of the other)"
     )
 
 
