@@ -785,3 +785,24 @@ def test_every_text_step_has_an_option_that_reaches_the_pipeline_and_not_beside_
         )  # fmt: skip
         with pytest.raises(UserError, match="and --vocabulary"):
             prepare(reused)
+
+
+@pytest.mark.parametrize("deduplicate", [False, True])
+def test_no_training_pair_has_a_held_out_sentence_nor_one_that_differs_in_marks_only(tmp_path, deduplicate):
+    """Sources repeat with other targets, long targets with other sources; short targets may repeat."""
+    chance = random.Random(1)
+    marks = [str, str.upper, "{}!".format, " {}".format, lambda text: text.replace(" ", "\u00a0"), "„{}“".format]
+    sources, targets = sentences(60, 3), [f"{text} und noch etwas mehr" for text in sentences(60, 4)]
+    targets[:10] = ["ja"] * 10
+    rows = [(chance.choice(sources), chance.choice(targets)) for _ in range(900)]
+    texts = [[chance.choice(marks)(text) for text in side] for side in zip(*rows, strict=True)]
+    given = {"train": (write(tmp_path / "c", *texts),), "hold_out": 100, "deduplicate": deduplicate}
+    train, held_out = prepare(options(tmp_path, **given))["sets"]
+    held = {side: {rows[i][side] for i in range(99, 900, 100)} for side in (0, 1)}
+    leaks = [row for i, row in enumerate(rows) if i % 100 != 99 if row[0] in held[0] or row[1] in held[1] - {"ja"}]
+    assert train["dropped"]["equals held-out"] == len(leaks) > 100
+    assert train["read"] == train["kept"] + sum(train["dropped"].values()) and held_out["kept"] == 9
+    kept = [row for i, row in enumerate(rows) if i % 100 != 99 if row not in leaks]
+    assert deduplicate or train["kept"] == len(kept)
+    prepare(options(tmp_path, **given, workers=2, overwrite=True))
+    assert len(PreparedData(tmp_path / "data").train) == train["kept"]
