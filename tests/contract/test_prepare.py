@@ -806,3 +806,29 @@ def test_no_training_pair_has_a_held_out_sentence_nor_one_that_differs_in_marks_
     assert deduplicate or train["kept"] == len(kept)
     prepare(options(tmp_path, **given, workers=2, overwrite=True))
     assert len(PreparedData(tmp_path / "data").train) == train["kept"]
+
+
+@pytest.mark.parametrize("subword", ["bpe", "unigram", "char"])
+@pytest.mark.parametrize(
+    ("gap", "letters"), [(" ", "abcdefgh"), (" ▅ ", "abcdefgh"), (" ", "गघचछजटडत"), ("", "日本語学校川先生")]
+)
+def test_subwords_are_learnt_from_long_lines_too(tmp_path, subword, gap, letters):
+    """One line gives the characters that its words give in a line each."""
+    chance = random.Random(1)
+    words = ["".join(chance.choices(letters, k=chance.randint(1, 5))) for _ in range(3000)]
+    given = {"subword": subword, "vocab_size": 40, "joint_vocabulary": False, "max_length": 0}
+    for name, lines in (("long", [gap.join(words)] * 2), ("short", words * 2)):
+        train = write(tmp_path / name, ["a b c"] * len(lines), lines)
+        prepare(options(tmp_path, **given, train=(train,), output=str(tmp_path / f"{name}-data")))
+    found = [PreparedData(tmp_path / f"{name}-data").pipeline.target for name in ("long", "short")]
+    pieces = [{side.piece(token) for token in range(side.size)} for side in found]
+    assert set(letters) <= {letter for piece in pieces[0] for letter in piece}
+    assert UNK not in found[0].encode(" ".join(words))
+    assert gap == "" or subword == "unigram" or pieces[0] == pieces[1]
+
+
+def test_the_file_that_gives_no_text_is_named(tmp_path):
+    train = write(tmp_path / "t", ["one", "two"], ["\u200b", " "])
+    assert "t.de" in prepare_fails(
+        options(tmp_path, train=(train,), subword="bpe", vocab_size=9, joint_vocabulary=False)
+    )
