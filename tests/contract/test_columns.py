@@ -1,6 +1,7 @@
 """Columns of prepared data stay with their pairs and tokens, from `nmt prepare --column` into the batches of every rank."""
 
 import gzip
+import html
 import random
 import unicodedata
 from dataclasses import replace
