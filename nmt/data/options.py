@@ -141,7 +141,10 @@ class PrepareOptions(CorpusOptions):
         "NAME:KIND=FILE: other data per pair, such as a number per target word (nmt list column)",
     )
     hold_out: int = opt(
-        0, "every Nth training pair becomes a development set, 'held-out'; 0 is none (fairseq: 100)", minimum=0
+        0,
+        "every Nth training pair becomes a development set, 'held-out', and no other pair with its sentences is trained on; "
+        "0 is none (fairseq: 100)",
+        minimum=0,
     )
     vocabulary: str | None = opt(None, "a model, run or prepared data whose text pipeline is used; nothing is learnt")
     subword: str = choice("subword", "bpe", "what the tokens are: subwords, characters or words (nmt list subword)")
