@@ -30,6 +30,16 @@ is_invisible: Final = re.compile(
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]*"
 ).fullmatch
 
+# Letters that are no words: addresses, and the marks of lists such as `b)`.
+_IS_NAME: Final = re.compile(
+    r"(?:\s*(?:\w+://\S+|www\.\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+))+\s*|\s*\(?(?:[^\W\d_]|[ivxIVX]{2,5})[.)]\s*"
+).fullmatch
+
+
+def is_translatable(text: str) -> bool:
+    """Whether there are letters in a text, besides those of addresses and of the marks of lists."""
+    return any(map(str.isalpha, text)) and not _IS_NAME(text)
+
 
 def clean(text: str) -> str:
     """One line: each control character, line separator and paragraph separator becomes a space."""
