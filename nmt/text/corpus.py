@@ -32,6 +32,16 @@ _NO_WIDTH: Final = (
 NO_WIDTH: Final = re.compile(f"[{_NO_WIDTH}]")
 is_invisible: Final = re.compile(f"[\\s{_NO_WIDTH}]*").fullmatch
 
+# Letters that are no words: addresses, and the marks of lists such as `b)`.
+_IS_NAME: Final = re.compile(
+    r"(?:\s*(?:\w+://\S+|www\.\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+))+\s*|\s*\(?(?:[^\W\d_]|[ivxIVX]{2,5})[.)]\s*"
+).fullmatch
+
+
+def is_translatable(text: str) -> bool:
+    """Whether there are letters in a text, besides those of addresses and of the marks of lists."""
+    return any(map(str.isalpha, text)) and not _IS_NAME(text)
+
 
 def clean(text: str) -> str:
     """One line: each control character, line separator and paragraph separator becomes a space."""

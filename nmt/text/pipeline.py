@@ -197,6 +197,11 @@ class Side:
         return word if len(ids) > 1 or ids == [UNK] else ""
 
     @cached_property
+    def spells_words(self) -> bool:
+        """Whether an entry of the vocabulary has a letter: a model of numbers, say, has none."""
+        return any(any(map(str.isalpha, self.surface(token))) for token in range(UNK + 1, self.size))
+
+    @cached_property
     def _tag_ends(self) -> set[tuple[str, str]]:
         """The first and the last character of the tags: `<` and `>`."""
         return {(tag[0], tag[-1]) for tag in self.prepare.tags if not tag[0].isalnum()}

@@ -23,7 +23,7 @@ from nmt.extensions.texts.markup import Kept, Passage, escaped, parse, plain_pas
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.projection import Weights, projected, source_units, unit_weights, units
 from nmt.extensions.texts.sentences import MAX_CHARACTERS, Span, clauses, sentences
-from nmt.text.corpus import is_invisible
+from nmt.text.corpus import is_invisible, is_translatable
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 from nmt.text.pipeline import Pipeline
 from nmt.translate.requests import Request
@@ -362,9 +362,13 @@ def _pieces(passage: Passage, markup: MarkupName, pipeline: Pipeline, split: boo
 
 def _between(passage: Passage, spans: Sequence[Span], language: str) -> list[str | Passage]:
     """The parts of a passage, with the white space around them. language: of the translation, which may need none between"""
-    gaps = [passage.text[end:start] for (_, end), (start, _) in pairwise(spans)]
-    usual = "" if base_language(language) in UNSPACED_LANGUAGES else " "
-    between = [passage.text[: spans[0][0]], *(usual if gap in ("", " ") else gap for gap in gaps)]
+    text, usual = passage.text, "" if base_language(language) in UNSPACED_LANGUAGES else " "
+    between = [text[: spans[0][0]]]
+    for (begin, end), (next_begin, _) in pairwise(spans):
+        gap = text[end:next_begin]
+        between.append(
+            usual if gap in ("", " ") and is_translatable(text[begin:end]) else gap
+        )  # that of a list mark stays
     layout: list[str | Passage] = []
     for gap, part in zip(between, passage.parts(spans), strict=True):
         layout += [gap, part]
