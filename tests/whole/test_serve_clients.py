@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 from urllib.parse import urlencode
 
@@ -272,6 +273,42 @@ def test_deepls_clients_are_understood(serve):
     ):
         status, content = ask(DEEPL, {**own_client, name: value})
         assert status == 400 and name in content["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "sent"),
+    [
+        # Weblate's: what is in the tag stays as it is
+        ('Hi &amp; <x id="7">%s Menu</x> there.', {"ignore_tags": ["x"]}, ["Menu"]),
+        ("A <b>bold</b> <code>Word</code>.", {"ignore_tags": "code, kbd"}, ["Word"]),
+        ("A <b>bold</b> <i>Word</i>.", {"ignore_tags": ["i", "u"], "outline_detection": "0"}, ["Word"]),
+        ("A <n0.x>bold</n0.x> <x>W</x>.", {"ignore_tags": ["x"]}, ["W"]),
+    ],
+)
+def test_tags_that_deepl_is_to_ignore_keep_their_text(serve, text, fields, sent):
+    ask = serve({"m": ("en", "de")}, marks=False)
+    for tags in ("xml", "html"):
+        body = {"text": [text], "target_lang": "DE", "tag_handling": tags, **fields}
+        found = ask(DEEPL, body)[1]["translations"][0]["text"]
+        assert re.sub(" +", " ", found) == text  # a model writes no two spaces in a row
+        assert not any(word in line for echo in ask.opened for batch in echo.batches for line in batch for word in sent)
+        ask.opened.clear()
+
+
+def test_deepls_sentences_end_at_the_tags_that_it_names(serve):
+    ask = serve({"m": ("en", "de")}, marks=False)
+    text = "<doc><par>The man <em>sleeps</em></par> <par>the dog</par></doc>"
+
+    def lines(**fields):
+        ask.opened.clear()
+        body = {"text": [text], "target_lang": "DE", "tag_handling": "xml", **fields}
+        found = ask(DEEPL, body)[1]["translations"][0]["text"]
+        assert sorted(re.findall("<[^<>]*>", found)) == sorted(re.findall("<[^<>]*>", text))
+        return [line for echo in ask.opened for batch in echo.batches for line in batch]
+
+    assert lines(splitting_tags=["par"]) == ["The man sleeps", "the dog"]
+    assert lines(splitting_tags="par,em", outline_detection=False) == ["The man", "sleeps", "the dog"]
+    assert lines(outline_detection=False) == lines(non_splitting_tags=["par", "doc"]) == ["The man sleeps the dog"]
 
 
 def test_openais_clients_are_understood(serve):
