@@ -284,6 +284,7 @@ class Encoded:
     unknown_tags: "FILE:LINE: '<2fr>'" of each source that begins with a tag that the vocabulary lacks
     raw: the source and target lines of evaluation sets, cleaned
     corpus: the name of the corpus that the pairs are of
+    altered: counts by side, 0 or 1, file, and what TextPreparer.alterations counts
     """
 
     lengths: Numbers
@@ -299,6 +300,7 @@ class Encoded:
     unknown_tags: list[str] = field(default_factory=list)
     raw: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
     corpus: str = ""
+    altered: Counter[tuple[int, str, str]] = field(default_factory=Counter)
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
         """Leave out the pairs that are not kept. kept: (N,)"""
@@ -340,6 +342,11 @@ class EncodeTask:
         )
         target = self.pipeline.target.encode_prepared(prepared[1])
         sentences = Sentences(chunk.numbers, used.copy(), (chunk.source, chunk.target), prepared, self.pipeline)
+        altered = (
+            ((side, chunk.files.label or quoted(chunk.files.paths[side]), key), count)
+            for side, prepare in enumerate((self.pipeline.source.prepare, self.pipeline.target.prepare))
+            for key, count in prepare.alterations((texts.source, texts.target)[side]).items()
+        )
         columns = [
             _read_column(column_kind(kind), path, lines, sentences, self.on_bad_line == "skip")
             for kind, path, lines in zip(self.columns, chunk.files.columns, chunk.columns, strict=True)
@@ -355,6 +362,7 @@ class EncodeTask:
             num_replaced=texts.num_replaced,
             unknown_tags=unknown_tags,
             corpus=chunk.files.corpus,
+            altered=Counter(dict(altered)),
         )
         reasons = np.full(len(used), KEPT, np.int8)
         if self.lengths is not None:

@@ -14,9 +14,10 @@ from nmt.options import MAX_PROCESSES, REQUIRED, as_dict, choice, flag_of
 from nmt.storages.base import text_exists
 from nmt.symbols import SYMBOLS
 from nmt.text.context import SEPARATOR
+from nmt.text.forms import UnicodeForm
 from nmt.text.languages import base_language
 from nmt.text.pipeline import SideSettings
-from nmt.text.steps import DOTTED_I, UnicodeForm
+from nmt.text.steps import DOTTED_I
 from nmt.text.vocabulary import PIECE_MARK, SPACE_MARK
 
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
@@ -174,7 +175,13 @@ class PrepareOptions(CorpusOptions):
         1_000_000, "pairs, evenly spaced, that subwords and casings are learnt from at most; 0 takes all", minimum=0
     )
     normalization: Literal["auto"] | UnicodeForm = opt(
-        "auto", "Unicode form of text: nfc, nfkc or none; auto is nfkc, and none with --subword none"
+        "auto",
+        "Unicode form of both sides; auto is folded for the source, which has plain characters for variants, and exact for the "
+        "target; with --subword none it is none",
+    )
+    target_normalization: Literal["auto"] | UnicodeForm = opt(
+        "auto",
+        "Unicode form of the target, if it differs: nfc where the target mixes composed and decomposed characters",
     )
     normalize_punctuation: bool = opt(False, "Moses' normalisation of punctuation (sacremoses)")
     lowercase: bool = opt(False, "lower-case all text")
@@ -249,8 +256,10 @@ class PrepareOptions(CorpusOptions):
         values |= {"subword": self.subwords[number], "user_symbols": self.symbols}
         values["reversible"] &= self.tokenizer != "none"
         values["language_case"] = self.lowercase and base_language(self.languages[number]) in DOTTED_I
-        if self.normalization == "auto":
-            values["normalization"] = "none" if values["subword"] == "none" else "nfkc"
+        if number and self.target_normalization != "auto":
+            values["normalization"] = self.target_normalization
+        elif self.normalization == "auto":
+            values["normalization"] = "none" if values["subword"] == "none" else ("folded", "exact")[number]
         return SideSettings(self.languages[number], **values)
 
     @property

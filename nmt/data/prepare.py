@@ -67,6 +67,7 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         report = {
             "vocabulary": {"joint": pipeline.joint, **sizes, "sha256": pipeline.hash},
             "sets": reports,
+            "alters": {"source": pipeline.source.prepare.alters, "target": pipeline.target.prepare.alters},
             "settings": options.settings,
         }
         stdin.unlink(missing_ok=True)

@@ -71,7 +71,7 @@ def html_parts(text: str) -> list[Written | Block]:
         block.clear()
 
     for piece in pieces_of(text, "html"):
-        if piece.kind == "block":
+        if piece.kind == "break":
             end_block()
             parts.append(Written(piece.raw))
         else:
@@ -82,7 +82,7 @@ def html_parts(text: str) -> list[Written | Block]:
 
 def _tag(piece: TextPiece) -> str | Tag:
     """A piece of a block. Code and what else stays as it is stands for a word."""
-    if piece.kind == "text":
+    if piece.kind in ("text", "message", "problem"):
         return piece.raw
     kinds: dict[str, TagKind] = {"open": "open", "close": "close"}
     kind = kinds.get(piece.kind, "alone" if _NO_WORD.match(piece.raw) else "word")
