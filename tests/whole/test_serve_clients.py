@@ -276,23 +276,23 @@ def test_deepls_clients_are_understood(serve):
 
 
 @pytest.mark.parametrize(
-    ("text", "fields", "sent"),
+    ("text", "kept", "fields"),
     [
-        # Weblate's: what is in the tag stays as it is
-        ('Hi &amp; <x id="7">%s Menu</x> there.', {"ignore_tags": ["x"]}, ["Menu"]),
-        ("A <b>bold</b> <code>Word</code>.", {"ignore_tags": "code, kbd"}, ["Word"]),
-        ("A <b>bold</b> <i>Word</i>.", {"ignore_tags": ["i", "u"], "outline_detection": "0"}, ["Word"]),
-        ("A <n0.x>bold</n0.x> <x>W</x>.", {"ignore_tags": ["x"]}, ["W"]),
+        ('Hi &amp; <x id="7">%s Menu</x> there.', '<x id="7">%s Menu</x>', {"ignore_tags": ["x"]}),  # Weblate's
+        ("A <b>bold</b> <code>Menu</code>.", "<code>Menu</code>", {"ignore_tags": "code, kbd"}),
+        ("A <b>bold</b> <i>Menu</i>.", "<i>Menu</i>", {"ignore_tags": ["i", "u"], "outline_detection": "0"}),
+        ("A <n0.x>bold</n0.x> <x><b>Menu</b></x>.", "<x><b>Menu</b></x>", {"ignore_tags": ["x"]}),
     ],
 )
-def test_tags_that_deepl_is_to_ignore_keep_their_text(serve, text, fields, sent):
+def test_tags_that_deepl_is_to_ignore_keep_their_text(serve, text, kept, fields):
     ask = serve({"m": ("en", "de")}, marks=False)
     for tags in ("xml", "html"):
+        ask.opened.clear()
         body = {"text": [text], "target_lang": "DE", "tag_handling": tags, **fields}
         found = ask(DEEPL, body)[1]["translations"][0]["text"]
-        assert re.sub(" +", " ", found) == text  # a model writes no two spaces in a row
-        assert not any(word in line for echo in ask.opened for batch in echo.batches for line in batch for word in sent)
-        ask.opened.clear()
+        # A model without attention puts tags anywhere.
+        assert kept in found and sorted(found.replace(" ", "")) == sorted(text.replace(" ", ""))
+        assert "Menu" not in str([echo.batches for echo in ask.opened])
 
 
 def test_deepls_sentences_end_at_the_tags_that_it_names(serve):
