@@ -12,7 +12,7 @@ from nmt.extensions.serve.models import known_languages
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.protocol import ClientProtocol
 from nmt.extensions.serve.service import Choice
-from nmt.extensions.serve.tag_rules import TagRules, free_prefix, original_names
+from nmt.extensions.serve.tag_rules import Disguise, TagRules
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.text_steps import TextSettings
 from nmt.options import NoOptions
@@ -53,18 +53,18 @@ class DeepL(ClientProtocol):
         settings = _settings(fields)
         choices = await self._choices(texts, _code(fields, "source_lang"), _code(fields, "target_lang"))
         has_breaks = fields.get("split_sentences") != NO_NEWLINES
-        rules, prefix = _rules(fields), free_prefix(texts)
+        disguise = Disguise(_rules(fields), texts)
         lines = [
-            rules.renamed(text if has_breaks or choice.model is None else text.replace("\n", " "), prefix)
+            disguise.put_on(text if has_breaks or choice.model is None else text.replace("\n", " "))
             for text, choice in zip(texts, choices, strict=True)
         ]
         translated = await self.service.translated([choice.model for choice in choices], lines, settings, context)
         rows = [
             {
                 "detected_source_language": choice.language.upper(),
-                "text": original_names(translation.text, prefix),
+                "text": disguise.taken_off(translation.text),
                 "billed_characters": len(text),
-                **_warnings(translation, prefix),
+                **_warnings(translation, disguise),
             }
             for text, choice, translation in zip(texts, choices, translated, strict=True)
         ]
@@ -116,9 +116,9 @@ def _settings(fields: Fields) -> TextSettings:
     return TextSettings(split=split not in ("0", 0), markup=TAGS[tags])
 
 
-def _warnings(translation: Translation, prefix: str) -> dict[str, Any]:
+def _warnings(translation: Translation, disguise: Disguise) -> dict[str, Any]:
     """A field that DeepL's own answers lack."""
-    warnings = [original_names(warning, prefix) for warning in translation.warnings.values()]
+    warnings = [disguise.taken_off(warning) for warning in translation.warnings.values()]
     return {"warnings": warnings} if warnings else {}
 
 
