@@ -233,6 +233,7 @@ class Service:
         source: None, to detect the language of each text
         """
         self.check_count(texts)
+        self._check(list(map(Request, texts)))
         if source is not None:
             model = self._model_between(source, target)
             return [Choice(model, standard_code(source), 1.0) for _ in texts]

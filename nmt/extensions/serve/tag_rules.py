@@ -35,22 +35,21 @@ class Disguise:
 
     def __init__(self, rules: TagRules, texts: Iterable[str]) -> None:
         used = {number for text in texts for number in re.findall(r"n(\d+)\.", text)}
-        self._rules, self._elements = rules, list[str]()
+        self._rules, self._elements = rules, dict[str, str]()
         self._prefix = next(f"n{i}." for i in count() if str(i) not in used)
 
     def put_on(self, text: str) -> str:
         parts, at = list[str](), 0
         for start, end in self._ignored(text):
-            parts += [self._renamed(text[at:start]), f"{{{self._prefix}{len(self._elements)}}}"]
-            self._elements.append(text[start:end])
+            parts += [self._renamed(text[at:start]), placeholder := f"{{{self._prefix}{len(self._elements)}}}"]
+            self._elements[placeholder] = text[start:end]
             at = end
         return "".join([*parts, self._renamed(text[at:])])
 
     def taken_off(self, text: str) -> str:
         prefix = re.escape(self._prefix)
         text = re.sub(rf"(?<=[</]){prefix}([\w:.-]*?):[pg](?=[\s/>])", r"\1", text)
-        elements = {str(i): element for i, element in enumerate(self._elements)}
-        return re.sub(rf"\{{{prefix}(\d+)\}}", lambda found: elements.get(found[1], found[0]), text)
+        return re.sub(rf"\{{{prefix}\d+\}}", lambda found: self._elements.get(found[0], found[0]), text)
 
     def _ignored(self, text: str) -> Iterator[tuple[int, int]]:
         """The outermost elements with text that stays."""
