@@ -23,7 +23,7 @@ from nmt.errors import ArtefactError
 from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged, is_language
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.language_codes import two_letter_code
-from nmt.extensions.documents.markers import CLOSING, MARKER, TEXT_BREAK, Markers, TagPair
+from nmt.extensions.documents.markers import CLOSING, MARKER, TEXT_BREAK, Markers, Tag, TagPair, written_tags
 from nmt.extensions.documents.safe_xml import XML_SPACE, XmlFile
 from nmt.formats.base import Languages
 from nmt.log import log
@@ -67,7 +67,6 @@ FIXED_CONTROLS: Final = {
 DROPPED: Final = _word_names("proofErr lastRenderedPageBreak softHyphen")  # of the source's text
 BREAKS: Final = _word_names("tab br cr ptab")
 PROOFING: Final = _word_names("lang noProof")  # properties of a run that do not show
-UNFINISHED_TAG: Final = re.compile(r"<[^<>]*$")  # which the next run may end
 
 
 class RunFormat(NamedTuple):
@@ -89,6 +88,15 @@ class Container(NamedTuple):
 
     element: Any
     base: RunFormat
+
+
+class MarkedText(NamedTuple):
+    """A part of a paragraph that has markers already, since it is a container."""
+
+    text: str
+
+
+Piece = str | Tag | MarkedText  # a str is as the document has it
 
 
 class DocxDocument(UnitDocument):
@@ -237,7 +245,7 @@ def _nodes(parent: Any) -> Iterator[Any]:
 
 def _text(nodes: Sequence[Any], base: RunFormat, markers: Markers, depth: int = 0) -> str:
     """The content of a paragraph or container as a text with markers. nodes: see `_nodes`; depth: fields around them"""
-    pieces: list[tuple[RunFormat, str]] = []
+    pieces: list[tuple[RunFormat, Piece]] = []
     ends = _field_ends(nodes)
     place = 0
     while place < len(nodes):
@@ -246,16 +254,17 @@ def _text(nodes: Sequence[Any], base: RunFormat, markers: Markers, depth: int = 
         if end > place:
             pieces.append((base, _field(nodes[place : end + 1], base, markers, depth)))
         elif isinstance(node, Item):
-            pieces.append((node.format, _run_item(node, markers)))
+            pieces.append((node.format, _run_item(node)))
         elif (content := _content(node)) is not None:
             inner_base = _base_format(content)
             marker = markers.opening(Container(node, inner_base))
-            pieces.append((base, marker + _text(list(_nodes(content)), inner_base, markers, depth) + CLOSING))
+            inner = _text(list(_nodes(content)), inner_base, markers, depth)
+            pieces.append((base, MarkedText(marker + inner + CLOSING)))
         else:
             is_shown = node.tag == f"{WORD_XML}fldSimple" or str(node.tag).endswith("}oMath")
-            pieces.append((base, markers.alone((node,), "word" if is_shown else "alone")))
+            pieces.append((base, Tag((node,), "word" if is_shown else "alone")))
         place = end + 1
-    return _joined([piece for piece in pieces if piece[1]], base, markers)
+    return _joined(pieces, base, markers)
 
 
 def _field_ends(nodes: Sequence[Any]) -> dict[int, int]:
@@ -270,8 +279,8 @@ def _field_ends(nodes: Sequence[Any]) -> dict[int, int]:
     return ends
 
 
-def _field(nodes: Sequence[Any], base: RunFormat, markers: Markers, depth: int) -> str:
-    """A field as a text with markers. nodes: from its beginning to its end"""
+def _field(nodes: Sequence[Any], base: RunFormat, markers: Markers, depth: int) -> Tag | MarkedText:
+    """A field. nodes: from its beginning to its end"""
     level, separator, code = 0, 0, ""
     for place, node in enumerate(nodes):
         kind = _field_type(node)
@@ -283,9 +292,9 @@ def _field(nodes: Sequence[Any], base: RunFormat, markers: Markers, depth: int) 
             code += node.element.text or ""
     name = _field_name(code)
     if name not in TEXT_FIELDS or not separator or depth == MAX_NESTED_FIELDS:
-        return markers.alone(tuple(nodes), "alone" if name in UNSEEN_FIELDS else "word")
+        return Tag(tuple(nodes), "alone" if name in UNSEEN_FIELDS else "word")
     opening = markers.opening(TagPair(tuple(nodes[: separator + 1]), (nodes[-1],)))
-    return opening + _text(nodes[separator + 1 : -1], base, markers, depth + 1) + CLOSING
+    return MarkedText(opening + _text(nodes[separator + 1 : -1], base, markers, depth + 1) + CLOSING)
 
 
 def _field_name(code: str) -> str:
@@ -317,37 +326,44 @@ def _field_type(node: Any) -> str:
     return str(node.element.get(f"{WORD_XML}fldCharType", "")) if is_part else ""
 
 
-def _run_item(item: Item, markers: Markers) -> str:
-    """An item of a run: its text, a break, or a marker for a run of this item alone."""
+def _run_item(item: Item) -> str | Tag:
+    """An item of a run: its text, or a tag for a run of this item alone."""
     element = item.element
     if element.tag == f"{WORD_XML}t":
-        text = markers.mark_tags((element.text or "").replace("\n", " "))
-        return UNFINISHED_TAG.sub(lambda found: markers.alone(found[0]), text)
+        return (element.text or "").replace("\n", " ")
     if element.tag == f"{WORD_XML}noBreakHyphen":
         return "\N{NON-BREAKING HYPHEN}"
-    return markers.alone((item,), "break" if element.tag in BREAKS else "alone")
+    return Tag((item,), "break" if element.tag in BREAKS else "alone")
 
 
-def _joined(pieces: list[tuple[RunFormat, str]], base: RunFormat, markers: Markers) -> str:
+def _joined(pieces: list[tuple[RunFormat, Piece]], base: RunFormat, markers: Markers) -> str:
     """Pieces of one format as one text; those of another one than the base in a pair of markers."""
-    merged: list[tuple[RunFormat, list[str]]] = []
+    groups: list[tuple[RunFormat, list[Piece]]] = []
     for format, piece in pieces:
-        is_blank = not piece.strip() or piece.startswith(
-            ("<x", "<ph", "<br")
-        )  # its formatting does not show, or is its own
-        if merged and (is_blank or merged[-1][0].as_text == format.as_text):
-            merged[-1][1].append(piece)
+        is_blank = isinstance(piece, Tag) or (isinstance(piece, str) and not piece.strip())  # its format does not show
+        if not groups or not (is_blank or groups[-1][0].as_text == format.as_text):
+            groups.append((base if is_blank else format, []))
+        group = groups[-1][1]
+        if isinstance(piece, str) and group and isinstance(group[-1], str):
+            group[-1] += piece
         else:
-            merged.append((base if is_blank else format, [piece]))
-    texts = [(format, "".join(parts)) for format, parts in merged]
+            group.append(piece)
+    texts = [(format, markers.mark([part for piece in group for part in _parts(piece)])) for format, group in groups]
     return "".join(
         text if format.as_text == base.as_text else _in_pairs(text, format, markers) for format, text in texts
     )
 
 
-def _in_pairs(piece: str, format: RunFormat, markers: Markers) -> str:
+def _parts(piece: Piece) -> Sequence[str | Tag]:
+    """A piece with the tags that its text spells out."""
+    if isinstance(piece, MarkedText):
+        return [piece.text]
+    return written_tags(piece) if isinstance(piece, str) else [piece]
+
+
+def _in_pairs(text: str, format: RunFormat, markers: Markers) -> str:
     """A pair of markers around what stands between the breaks of a text."""
-    parts = enumerate(TEXT_BREAK.split(piece))
+    parts = enumerate(TEXT_BREAK.split(text))
     return "".join(part if i % 2 or not part else markers.opening(format) + part + CLOSING for i, part in parts)
 
 
