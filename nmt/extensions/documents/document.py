@@ -50,6 +50,7 @@ class Unit:
     write: puts a translation, with the same markers and breaks, into the document
     suggest: puts a text next to the unit that may not be its translation, with the reason; None: the format has no place
     state: why the unit is not open to a translation; --retranslate opens what is already translated
+    problem: what keeps a translation with all its markers from being written; empty if nothing
     """
 
     position: object
@@ -58,6 +59,7 @@ class Unit:
     markers: Markers = field(default_factory=Markers)
     suggest: Callable[[str, str], None] | None = None
     state: UnitState = "open"
+    problem: Callable[[str], str] = lambda _: ""
 
 
 class UnitDocument(ABC):
@@ -160,7 +162,7 @@ def _write_unit(
         else piece.before + (piece.text if result is None else clean(result.text).strip()) + piece.after
         for piece, result in zip(pieces, results, strict=True)
     )
-    problem = unit.markers.problem(unit.text, translation)
+    problem = unit.markers.problem(unit.text, translation) or unit.problem(translation)
     if not problem:
         unit.write(translation)
         return IN_PLACE

@@ -13,7 +13,7 @@ from nmt.errors import InputError
 from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged, warn_of_language
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import WRITTEN_TAG, Markers
-from nmt.extensions.texts.markup import PLACEHOLDER
+from nmt.extensions.texts.placeholders import PLACEHOLDER
 from nmt.formats.base import Languages
 from nmt.text.corpus import BOM
 
