@@ -26,7 +26,7 @@ from nmt.cli.tables import table_text
 from nmt.errors import UserError
 from nmt.extensions.documents.document import UnitDocument
 from nmt.extensions.documents.markers import MARKER, from_xml, to_xml
-from nmt.extensions.texts.markup import PLACEHOLDER
+from nmt.extensions.texts.placeholders import PLACEHOLDER
 from nmt.formats.base import Languages, format_of, open_format
 from nmt.log import log
 from nmt.translate.line_warnings import LineWarnings
