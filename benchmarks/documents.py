@@ -3,14 +3,16 @@
     python benchmarks/documents.py [FOLDER ...] [--model MODEL]
 
 Reads the documents in some folders, such as unpacked source distributions with sample files, and 40 generated structures in
-each of five formats. Without a model the translation is the text in capitals, which shows what was left out; a model shows
+each of ten formats. Without a model the translation is the text in capitals, which shows what was left out; a model shows
 what its search, and the tags placed by its attention, lose. Prints a row per format: documents and texts, texts translated,
 kept by reason, and documents with a loss, which are named. A document that `nmt` refuses with a message is counted as refused.
 """
 
 import argparse
 import contextlib
+import csv
 import io
+import json
 import re
 import sys
 import tempfile
@@ -62,6 +64,11 @@ CODES: Final = {
         "ph": "<ph>%s</ph>",
     },
     "srt": {"b": "{\\i1}", "/b": "{\\i0}", "x": "{\\an8}", "br": "\n", "tab": "\t", "ph": "{name}"},
+    "vtt": {"b": "<i>", "/b": "</i>", "x": "<00:01.500>", "br": "\n", "tab": "\t", "ph": "{name}"},
+    "html": {"b": "<b>", "/b": "</b>", "x": '<img src="a">', "br": "<br>", "tab": "</p><p>", "ph": "{{ name }}"},
+    "markdown": {"b": "**", "/b": "**", "x": "![](a.png)", "br": "\n\n- ", "tab": "\n\n# ", "ph": "`code`"},
+    "json": {"b": "<b>", "/b": "</b>", "x": "<br/>", "br": "\\n", "tab": "\\t", "ph": "{{name}}"},
+    "csv": {"b": "<b>", "/b": "</b>", "x": "<br/>", "br": "\n", "tab": "\t", "ph": "{name}"},
     "docx": {
         "b": '</w:t></w:r><w:hyperlink w:anchor="a"><w:r><w:t xml:space="preserve">',
         "/b": '</w:t></w:r></w:hyperlink><w:r><w:t xml:space="preserve">',
@@ -71,6 +78,7 @@ CODES: Final = {
         "ph": '</w:t></w:r><w:fldSimple w:instr="DATE"><w:r><w:t>1</w:t></w:r></w:fldSimple><w:r><w:t xml:space="preserve">',
     },
 }
+ENDINGS: Final = {"xliff": "xlf", "markdown": "md"}
 WRAPPERS: Final = {
     "po": 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "{}"\nmsgstr ""\n',
     "xliff": '<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file source-language="en" '
@@ -79,9 +87,15 @@ WRAPPERS: Final = {
     "tmx": '<tmx version="1.4"><header srclang="en" creationtool="x" creationtoolversion="1" segtype="block" datatype="x" '
     'o-tmf="x" adminlang="en"/><body><tu><tuv xml:lang="en"><seg xml:space="preserve">{}</seg></tuv></tu></body></tmx>',
     "srt": "1\n00:00:01,000 --> 00:00:02,000\n{}\n",
+    "vtt": "WEBVTT\n\n00:01.000 --> 00:02.000\n{}\n",
+    "html": "<!DOCTYPE html>\n<html><head><title>The old dog</title></head><body><p>{}</p></body></html>\n",
+    "markdown": "# The old dog\n\n{}\n",
+    "json": '{"key": {"inner": "{}"}}\n',
+    "csv": 'id,en,de\n1,"{}",\n',
     "docx": '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body><w:p><w:r>'
     '<w:t xml:space="preserve">{}</w:t></w:r></w:p></w:body></w:document>',
 }
+BILINGUAL: Final = {"po", "xliff", "tmx", "csv"}  # their texts stay, and get translations next to them
 Translate = Callable[[Sequence[str]], list[Translation]]
 
 
@@ -91,7 +105,7 @@ def generated(folder: Path) -> Iterator[Path]:
         for number, template in enumerate(TEMPLATES):
             text = re.sub("[ABC]", lambda found: SENTENCES["ABC".index(found[0])], template)
             text = re.sub(r"\[([^\]]*)\]", lambda found, codes=codes: codes[found[1]], text)
-            path = folder / f"{number}.{format if format != 'xliff' else 'xlf'}"
+            path = folder / f"{number}.{ENDINGS.get(format, format)}"
             content = WRAPPERS[format].replace("{}", text).encode()
             if format == "docx":
                 from docx import Document
@@ -120,15 +134,16 @@ def capitals(texts: Sequence[str]) -> list[Translation]:
     return [Translation([Candidate(to_xml(text), [], 0.0, 0.0)]) for text in made]
 
 
-def units_of(path: Path, format: str) -> tuple[UnitDocument, list[str]]:
-    """A document, and the texts of its units."""
-    document: Any = open_format(format, SimpleNamespace(retranslate=True)).read(path)
-    return document, [unit.text for unit in document.units(LANGUAGES)]
+def read(path: Path, format: str) -> UnitDocument:
+    options: Any = SimpleNamespace(retranslate=True, columns=())
+    document: Any = open_format(format, options).read(path)
+    return document
 
 
 def losses(path: Path, format: str, translate: Translate, counts: Counter[str]) -> list[str]:
     """What a document has lost on its way through a translator. counts: of texts"""
-    document, before = units_of(path, format)
+    before = [unit.text for unit in read(path, format).units(LANGUAGES)]
+    document = read(path, format)
     texts = document.texts(LANGUAGES)
     report = str(document.write(translate(texts), LineWarnings(path.name)))
     counts["texts"] += len(before)
@@ -138,7 +153,7 @@ def losses(path: Path, format: str, translate: Translate, counts: Counter[str]) 
     output.write_bytes(document.content())
     found = []
     try:
-        _, after = units_of(output, format)
+        after = [unit.text for unit in read(output, format).units(LANGUAGES)]
         foreign(output, format)
     except Exception as error:
         return [f"does not open again: {type(error).__name__}: {error}"]
@@ -148,7 +163,7 @@ def losses(path: Path, format: str, translate: Translate, counts: Counter[str]) 
         if sorted(MARKER.findall(old)) != sorted(MARKER.findall(new)):
             found.append(f"tags of '{old}' became those of '{new}'")
         same = " ".join(old.upper().split()) == " ".join(new.upper().split())
-        if translate is capitals and format in ("docx", "srt") and not same:
+        if translate is capitals and format not in BILINGUAL and not same:
             found.append(f"'{old}' became '{new}'")
     if structure(path, format) != structure(output, format):
         found.append("another structure")
@@ -167,7 +182,11 @@ def structure(path: Path, format: str) -> object:
         return Counter(re.findall(rb"<(trans-unit|segment|source|tu|file|note|prop)\b", content))
     if format == "srt":
         return re.findall(rb"[^\n]*-->[^\n]*", content)
-    return len(re.findall(rb"^msgid ", content, re.MULTILINE))
+    if format == "html":
+        return re.findall(rb"</?\w+", content)
+    if format == "csv":
+        return [row[:-1] for row in csv.reader(content.decode().splitlines(keepends=True))]
+    return len(re.findall(rb"^msgid ", content, re.MULTILINE)) if format == "po" else None
 
 
 def foreign(path: Path, format: str) -> None:
@@ -176,7 +195,9 @@ def foreign(path: Path, format: str) -> None:
         from docx import Document
 
         [paragraph.text for paragraph in Document(str(path)).paragraphs]
-    elif format != "srt":
+    elif format == "json":
+        json.loads(path.read_bytes())
+    elif format in ("po", "xliff", "tmx"):
         from translate.storage import factory, xliff2
 
         is_second = format == "xliff" and b'version="2' in path.read_bytes()
