@@ -22,6 +22,7 @@ MAX_ATTRIBUTE_PARTS: Final = 1000  # of a tag: values, and single characters out
 MAX_TEXTS_OF_MESSAGE: Final = 64  # sentences that the branches of one sentence's messages are written out to
 MAX_BROKEN_MESSAGES: Final = 10  # of a text, whose ends are looked for; the others count as broken too
 BLOCK_SIGN: Final = "\x1e"  # stands in a plain text for the tag of a block
+STAND_IN: Final = "Xxxxx"  # stands in a plain text for code
 SOFT_HYPHEN: Final = "\u00ad"
 # What ends at its own mark, whatever is in it: comments, code and templates, which may have tags inside and stand inside tags.
 ENDS: Final = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>", "<%": "%>", "{%": "%}", "{{": "}}", "{#": "#}"}
@@ -147,11 +148,15 @@ class Passage:
         """Whether there is anything to translate: letters, or a message that has some."""
         return any(map(str.isalpha, self.masked(" "))) or any(item.kind in ("message", "problem") for item in self.kept)
 
-    def masked(self, sign: str = "X") -> str:
-        """The text with one sign in place of each character that is kept."""
+    def masked(self, sign: str = "") -> str:
+        """The text with something of the same length in place of what is kept.
+
+        sign: of which that is; by default a word that no splitter of sentences takes for an abbreviation
+        """
         parts, at = list[str](), 0
         for item in self.kept:
-            parts += [self.text[at : item.start], sign * (item.end - item.start)]
+            length = item.end - item.start
+            parts += [self.text[at : item.start], sign * length or ("A" + "a" * (length - 1) if length > 1 else "0")]
             at = item.end
         return "".join([*parts, self.text[at:]])
 
@@ -409,7 +414,7 @@ def escaped(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-class _Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """kind: text, open, close, marker, break (which ends a passage), or what is kept; raw: as it is written"""
 
     kind: str
@@ -422,7 +427,7 @@ def _read(text: str, markup: MarkupName, in_plural: bool = False) -> tuple[Passa
 
     A tag without its end, or without its beginning, is a marker; so is an element without words, and a number as a superscript.
     """
-    pieces = list(_pieces(text, markup))
+    pieces = list(pieces_of(text, markup))
     pieces = _with_breaks(pieces, markup)
     entity = HTML_ENTITY if markup == "html" else XML_ENTITY
     ends, closing = _ends(pieces), set[int]()
@@ -446,8 +451,8 @@ def _read(text: str, markup: MarkupName, in_plural: bool = False) -> tuple[Passa
             texts.append((len(plain), piece.raw, origins))
             plain += own
         elif piece.kind in ("code", "message", "problem"):
-            kept.append(Kept(len(plain), len(plain) + 1, piece.raw, piece.kind))  # type: ignore[arg-type]
-            plain += "X"
+            kept.append(Kept(len(plain), len(plain) + len(STAND_IN), piece.raw, piece.kind))  # type: ignore[arg-type]
+            plain += STAND_IN
         elif not is_element and place not in closing:
             end = place if num_breaks[end] > num_breaks[place] else end
             markers.append(Marker(len(plain), _raw(pieces[place : end + 1]), inside[-1], "", ""))
@@ -465,7 +470,7 @@ def _read(text: str, markup: MarkupName, in_plural: bool = False) -> tuple[Passa
     return _with_neighbours(passage), breaks
 
 
-def _is_text(piece: _Piece) -> bool:
+def _is_text(piece: TextPiece) -> bool:
     return piece.kind in ("code", "message", "problem") or (piece.kind == "text" and not piece.raw.isspace())
 
 
@@ -550,16 +555,19 @@ def _merged(markers: Sequence[Marker]) -> tuple[Marker, ...]:
     return tuple(merged)
 
 
-def _pieces(text: str, markup: MarkupName) -> Iterator[_Piece]:
+def pieces_of(text: str, markup: MarkupName) -> Iterator[TextPiece]:
     """The tags of a text and what stands between them. An element that is not to be translated is a marker."""
     # Of an element that is not to be translated: where it begins, its first tag, its open elements.
     at, hidden, first, names = 0, -1, ("", ""), list[str]()
+    closed = {found[1].lower() for found in re.finditer(r"</([\w:.-]+)", text)}
     for start, end, piece, attributes in _tags(text, markup):
         kind, name = piece.kind, piece.name
+        if kind == "break" and name.lower() in closed:  # a block that may be hidden
+            kind = "close" if piece.raw.startswith("</") else "open"
         if hidden < 0:
             if start > at:
-                yield _Piece("text", text[at:start])
-            if kind != "open" or not _is_hidden(name, attributes, markup):
+                yield TextPiece("text", text[at:start])
+            if kind != "open" or attributes.endswith("/") or not _is_hidden(name, attributes, markup):
                 yield piece
                 at = end
                 continue
@@ -572,15 +580,15 @@ def _pieces(text: str, markup: MarkupName) -> Iterator[_Piece]:
                 pass
         if not names:
             kind, name = (markup == "xml" and _single_of_pair(*first)) or ("marker", "")
-            yield _Piece(kind, text[hidden:end], name)
+            yield TextPiece(kind, text[hidden:end], name)
             hidden = -1
     if hidden >= 0:
-        yield _Piece("marker", text[hidden:])
+        yield TextPiece("marker", text[hidden:])
     elif at < len(text):
-        yield _Piece("text", text[at:])
+        yield TextPiece("text", text[at:])
 
 
-def _tags(text: str, markup: MarkupName) -> Iterator[tuple[int, int, _Piece, str]]:
+def _tags(text: str, markup: MarkupName) -> Iterator[tuple[int, int, TextPiece, str]]:
     """The tags of a text and other code in it: where each starts and ends, and its attributes."""
     code = list(_closed_code(text))
     blank, at = list[str](), 0
@@ -588,7 +596,7 @@ def _tags(text: str, markup: MarkupName) -> Iterator[tuple[int, int, _Piece, str
         blank += [text[at:start], "X" * (end - start)]
         at = end
     tags = TAG_PATTERNS[markup].finditer("".join([*blank, text[at:]]))
-    rows = [(start, end, _Piece(kind, text[start:end]), "") for start, end, kind in code]
+    rows = [(start, end, TextPiece(kind, text[start:end]), "") for start, end, kind in code]
     rows += [(*tag.span(), _tag_piece(tag, text[slice(*tag.span())], markup), tag["attributes"] or "") for tag in tags]
     at = 0
     for row in sorted(rows, key=lambda row: row[:2]):
@@ -631,34 +639,34 @@ def _code_kind(raw: str) -> str:
     return "code" if re.search("[<>&]", raw) else "text"
 
 
-def _tag_piece(found: re.Match[str], raw: str, markup: MarkupName) -> _Piece:
+def _tag_piece(found: re.Match[str], raw: str, markup: MarkupName) -> TextPiece:
     """A tag as a piece. found: in a text in which other code is blank"""
     name, attributes = (found["name"] or ""), found["attributes"] or ""
     local = name.lower().rpartition(":")[2]
     if found["code"] is not None:
-        return _Piece("marker", raw)
+        return TextPiece("marker", raw)
     if found["cut"] is not None:
-        return _Piece("break", raw)
+        return TextPiece("break", raw)
     if found["bold"]:
-        return _Piece(
+        return TextPiece(
             "open" if re.match(r"\*\*\S", found.string[found.start() : found.end() + 1]) else "close", raw, "**"
         )
     if found["link"] or found["link_end"]:
-        return _Piece("open" if found["link"] else "close", raw, "[")
+        return TextPiece("open" if found["link"] else "close", raw, "[")
     if found["bb"]:
-        return _Piece("close" if found["bb_close"] else "open", raw, f"[{found['bb']}")
+        return TextPiece("close" if found["bb_close"] else "open", raw, f"[{found['bb']}")
     if found["style"] is not None:
-        return _Piece("close" if found["value"] in ("", "0") else "open", raw, f"\\{found['style']}")
+        return TextPiece("close" if found["value"] in ("", "0") else "open", raw, f"\\{found['style']}")
     if (XML_BLOCK if markup == "xml" else BLOCK).fullmatch(local):
-        return _Piece("break", raw)
+        return TextPiece("break", raw, name.lower() if markup == "html" else name)
     if markup == "xml" and (pair := _single_of_pair(local, attributes)):
-        return _Piece(pair[0], raw, pair[1])
+        return TextPiece(pair[0], raw, pair[1])
     name = name.lower() if markup == "html" else name
     if found["close"]:
-        return _Piece("close", raw, name)
+        return TextPiece("close", raw, name)
     if attributes.endswith("/") or (markup == "html" and VOID.fullmatch(name)):
-        return _Piece("code" if markup == "xml" and local == "ph" else "marker", raw, name)
-    return _Piece("open", raw, name)
+        return TextPiece("code" if markup == "xml" and local == "ph" else "marker", raw, name)
+    return TextPiece("open", raw, name)
 
 
 def _single_of_pair(name: str, attributes: str) -> tuple[str, str] | None:
@@ -674,14 +682,14 @@ def _single_of_pair(name: str, attributes: str) -> tuple[str, str] | None:
     return None
 
 
-def _with_breaks(pieces: Sequence[_Piece], markup: MarkupName) -> list[_Piece]:
+def _with_breaks(pieces: Sequence[TextPiece], markup: MarkupName) -> list[TextPiece]:
     """Pieces with a break where tags divide texts that no space divides.
 
     They do at a tag between a sentence's end and a capital letter; in XML with an unknown vocabulary also at a line break
     between two tags, and where one element ends and another begins.
     """
-    result = list[_Piece]()
-    run = list[_Piece]()  # the tags since the last text
+    result = list[TextPiece]()
+    run = list[TextPiece]()  # the tags since the last text
     text = ""
     for piece in pieces:
         if piece.kind == "text" and not piece.raw.isspace():
@@ -696,7 +704,7 @@ def _with_breaks(pieces: Sequence[_Piece], markup: MarkupName) -> list[_Piece]:
     return [*result, *run]
 
 
-def _divided(before: str, run: Sequence[_Piece], after: str, markup: MarkupName) -> list[_Piece]:
+def _divided(before: str, run: Sequence[TextPiece], after: str, markup: MarkupName) -> list[TextPiece]:
     """Tags between two texts, with a break if one divides them."""
     tags = [i for i, piece in enumerate(run) if piece.kind in ("open", "close")]
     names = [run[i].name.lower().rpartition(":")[2] for i in tags]
@@ -712,7 +720,7 @@ def _divided(before: str, run: Sequence[_Piece], after: str, markup: MarkupName)
     if not is_sentence and not (markup == "xml" and any(is_unknown) and closes and opens):
         return list(run)
     place = opens[0] if opens else closes[-1] + 1
-    return [*run[:place], _Piece("break", ""), *run[place:]]
+    return [*run[:place], TextPiece("break", ""), *run[place:]]
 
 
 def _is_hidden(name: str, attributes: str, markup: MarkupName) -> bool:
@@ -722,13 +730,13 @@ def _is_hidden(name: str, attributes: str, markup: MarkupName) -> bool:
     return bool(NO_TEXT.fullmatch(name) if markup == "html" else name in ("bpt", "ept", "it"))
 
 
-def _is_note(pieces: Sequence[_Piece]) -> bool:
+def _is_note(pieces: Sequence[TextPiece]) -> bool:
     """Whether an element is a raised or lowered number or sign, such as that of a footnote."""
     is_raised = re.fullmatch("su[bp]|su(?:per|b)script", pieces[0].name.lower())
     return bool(is_raised) and not any(map(str.isalpha, "".join(piece.raw for piece in pieces if piece.kind == "text")))
 
 
-def _ends(pieces: Sequence[_Piece]) -> dict[int, int]:
+def _ends(pieces: Sequence[TextPiece]) -> dict[int, int]:
     """The place of the second tag of each element by that of its first. Elements that it leaves open inside have none."""
     opened: list[int] = []
     ends: dict[int, int] = {}
@@ -742,5 +750,5 @@ def _ends(pieces: Sequence[_Piece]) -> dict[int, int]:
     return ends
 
 
-def _raw(pieces: Sequence[_Piece]) -> str:
+def _raw(pieces: Sequence[TextPiece]) -> str:
     return "".join(piece.raw for piece in pieces)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-SIGNS: Final = "¹²³⁰⁴-⁹†‡®™©℠"
+RAISED_SIGNS: Final = "¹²³⁰⁴-⁹†‡®™©℠"
 EMOJI: Final = "\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff"
 # A translation must have each of them letter by letter. At one place the first family that fits counts.
 FAMILIES: Final[Mapping[str, str]] = {
@@ -42,14 +42,14 @@ FAMILIES: Final[Mapping[str, str]] = {
         (?:\s{1,5}[\w:-]{1,60}=(?:"[^"<>]{0,500}"|'[^'<>]{0,500}'|[^\s"'<>]{1,200})){0,20}\s?/?>""",
     "entity &x;": r"&(?:[A-Za-z]\w{0,31}|\#\d{1,7}|\#x[0-9A-Fa-f]{1,6});",
     "power 10², m³": r"(?<!\w)(?:\d{1,9}|[a-zA-Zµ]{1,2})[¹²³⁰⁴-⁹⁻]{1,4}(?!\w)",
-    "sign behind a word": rf"(?<=[^\W_])[{SIGNS}]{{1,5}}",
+    "sign behind a word": rf"(?<=[^\W_])[{RAISED_SIGNS}]{{1,5}}",
     "emoji": rf"[{EMOJI}][{EMOJI}\u200d\ufe0f\U000e0020-\U000e007f]{{0,20}}",
 }
 EMOJI_SIGN: Final = re.compile(f"[{EMOJI}]")
 PLACEHOLDER: Final = re.compile("|".join(f"(?:{pattern})" for pattern in FAMILIES.values()), re.VERBOSE | re.DOTALL)
 # Those that stand for no word: statements, tags and signs.
 # Signs and notes, which may stand anywhere in a sentence.
-LOOSE: Final = re.compile(rf"[{SIGNS}]+ | [{EMOJI}].* | \[\^?\d+\] | \[\^.*", re.VERBOSE)
+LOOSE: Final = re.compile(rf"[{RAISED_SIGNS}]+ | [{EMOJI}].* | \[\^?\d+\] | \[\^.*", re.VERBOSE)
 STATEMENTS: Final = (
     "if|elif|else|elsif|unless|for|block|set|with|include|extends|import|case|when|assign|load|end|plural|raw"
 )

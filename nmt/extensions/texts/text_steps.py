@@ -166,7 +166,7 @@ class _TextJob:
         contexts = self._contexts(passages, self._earlier())
         found = yield from self._search(passages, contexts)
         written = list(map(self._written, found))
-        short = {i for i, row in enumerate(found) if self._lacks_sentences(row)}
+        short = {i for i, row in enumerate(found) if self._lacks_sentences(passages[i], row.translation)}
         for i, parts in (yield from self._in_parts(passages, short, contexts)).items():
             if self._num_sentences(_plain(parts)) > self._num_sentences(found[i].translation):
                 written[i] = self._written_parts(parts)
@@ -196,12 +196,12 @@ class _TextJob:
             i: [part if isinstance(part, str) else next(others) for part in layout] for i, layout in layouts.items()
         }
 
-    def _lacks_sentences(self, found: _PassageTranslation) -> bool:
+    def _lacks_sentences(self, passage: Passage, translation: Translation | None) -> bool:
         """Whether a translation has fewer sentences than its passage."""
-        if not self.settings.checks or self.request.prefix or self.request.phrases or not found.translation:
+        if not self.settings.checks or self.request.prefix or self.request.phrases or not translation:
             return False
-        wanted = len(sentences(found.passage.masked(), self.languages[0]))
-        return wanted > 1 and bool(found.translation.text) and wanted > self._num_sentences(found.translation)
+        wanted = len(sentences(passage.masked(), self.languages[0]))
+        return wanted > 1 and bool(translation.text) and wanted > self._num_sentences(translation)
 
     def _num_sentences(self, translation: Translation | None) -> int:
         return len(sentences(translation.text, self.languages[1])) if translation else 0
