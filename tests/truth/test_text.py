@@ -319,7 +319,7 @@ def test_each_text_of_a_batch_is_cleaned_then_brought_into_its_form_and_case(for
     [
         ("normalization", UNICODE_FORMS),
         ("tokenizer", registry.names("tokenizer")),
-        ("subword", registry.names("subword")),
+        ("subword", registry.choosable("subword", "can_learn")),
     ],
 )
 def test_the_choices_of_an_option_and_of_saved_settings_are_the_names_in_its_table(option, table):
@@ -485,7 +485,10 @@ def test_a_tokenizer_that_gives_a_line_break_is_named():
     ("name", "known"),
     [
         ("tokenizer", r"tokenizer 'joiner' is not in this nmt \(known: moses, moses-aggressive, none\)"),
-        ("subword", r"subword 'joiner' is not in this nmt \(known: bpe, char, none, subword-nmt, unigram\)"),
+        (
+            "subword",
+            r"subword 'joiner' is not in this nmt \(known: bpe, char, foreign-pieces, none, subword-nmt, unigram\)",
+        ),
     ],
 )
 def test_a_text_step_that_this_nmt_does_not_have_is_named(name, known):
