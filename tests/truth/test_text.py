@@ -380,7 +380,7 @@ def test_characters_without_a_width_are_read_only_if_the_vocabulary_has_them(for
     [
         ("normalization", UNICODE_FORMS),
         ("tokenizer", registry.names("tokenizer")),
-        ("subword", registry.names("subword")),
+        ("subword", registry.choosable("subword", "can_learn")),
     ],
 )
 def test_the_choices_of_an_option_and_of_saved_settings_are_the_names_in_its_table(option, table):
@@ -546,7 +546,10 @@ def test_a_tokenizer_that_gives_a_line_break_is_named():
     ("name", "known"),
     [
         ("tokenizer", r"tokenizer 'joiner' is not in this nmt \(known: moses, moses-aggressive, none\)"),
-        ("subword", r"subword 'joiner' is not in this nmt \(known: bpe, char, none, subword-nmt, unigram\)"),
+        (
+            "subword",
+            r"subword 'joiner' is not in this nmt \(known: bpe, char, foreign-pieces, none, subword-nmt, unigram\)",
+        ),
     ],
 )
 def test_a_text_step_that_this_nmt_does_not_have_is_named(name, known):
