@@ -96,7 +96,7 @@ class MarkedText(NamedTuple):
     text: str
 
 
-Piece = str | Tag | MarkedText  # a str is as the document has it
+RunPiece = str | Tag | MarkedText  # a str is as the document has it
 
 
 class DocxDocument(UnitDocument):
@@ -245,7 +245,7 @@ def _nodes(parent: Any) -> Iterator[Any]:
 
 def _text(nodes: Sequence[Any], base: RunFormat, markers: Markers, depth: int = 0) -> str:
     """The content of a paragraph or container as a text with markers. nodes: see `_nodes`; depth: fields around them"""
-    pieces: list[tuple[RunFormat, Piece]] = []
+    pieces: list[tuple[RunFormat, RunPiece]] = []
     ends = _field_ends(nodes)
     place = 0
     while place < len(nodes):
@@ -336,9 +336,9 @@ def _run_item(item: Item) -> str | Tag:
     return Tag((item,), "break" if element.tag in BREAKS else "alone")
 
 
-def _joined(pieces: list[tuple[RunFormat, Piece]], base: RunFormat, markers: Markers) -> str:
+def _joined(pieces: list[tuple[RunFormat, RunPiece]], base: RunFormat, markers: Markers) -> str:
     """Pieces of one format as one text; those of another one than the base in a pair of markers."""
-    groups: list[tuple[RunFormat, list[Piece]]] = []
+    groups: list[tuple[RunFormat, list[RunPiece]]] = []
     for format, piece in pieces:
         is_blank = isinstance(piece, Tag) or (isinstance(piece, str) and not piece.strip())  # its format does not show
         if not groups or not (is_blank or groups[-1][0].as_text == format.as_text):
@@ -354,7 +354,7 @@ def _joined(pieces: list[tuple[RunFormat, Piece]], base: RunFormat, markers: Mar
     )
 
 
-def _parts(piece: Piece) -> Sequence[str | Tag]:
+def _parts(piece: RunPiece) -> Sequence[str | Tag]:
     """A piece with the tags that its text spells out."""
     if isinstance(piece, MarkedText):
         return [piece.text]
