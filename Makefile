@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-updates bench-layers bench-architectures bench-methods bench-serve bench-markup bench-sentences bench-clean faults fuzz soak pins bits docs recording format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-updates bench-layers bench-architectures bench-methods bench-serve bench-markup bench-sentences bench-scripts bench-clean faults fuzz soak pins bits docs recording format clean
 
 setup: $(VENV)/ready
 
@@ -94,6 +94,10 @@ bench-markup: setup
 # pip install --target FOLDER sentencex pysbd sentence-splitter
 bench-sentences: setup
 	$(BIN)/python benchmarks/sentences.py $(if $(DATA),--data $(DATA)) $(FLAGS)
+
+# make bench-scripts [FLAGS="--only ko th --updates 400"]
+bench-scripts: setup
+	$(BIN)/python benchmarks/scripts.py $(FLAGS)
 
 # make bench-clean CORPUS=tatoeba/en-de/train WRONG=tatoeba/en-fr/train [WORK=FOLDER] [FLAGS="--share 0.04"]
 # with FLAGS="--train clean noisy cleaned --valid PREFIX --test PREFIX" it also trains a small model on each corpus

@@ -25,12 +25,11 @@ COMPRESSED_NAME: Final = r"(\.(gz|bz2|xz|zst))?$"  # how the name of a file ends
 NOT_TEXT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # categories Cc, Zl and Zp
 MAX_RAW_LINE_BYTES: Final = 1 << 24  # a line takes ten times its size in memory
 # What has no width: soft hyphen, joiners, fillers, marks of direction, variation selectors, tags.
-_NO_WIDTH: Final = (
+NO_WIDTH: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-NO_WIDTH: Final = re.compile(f"[{_NO_WIDTH}]")
-is_invisible: Final = re.compile(f"[\\s{_NO_WIDTH}]*").fullmatch
+is_invisible: Final = re.compile(f"[\\s{NO_WIDTH}]*").fullmatch
 
 # Letters that are no words: addresses, and the marks of lists such as `b)`.
 _IS_NAME: Final = re.compile(

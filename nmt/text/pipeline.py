@@ -33,6 +33,8 @@ CHARACTERS_PER_TOKEN: Final = 64  # far more than tokens of text have; texts wit
 ALWAYS_SAVED: Final = {"truecase"}  # fields of SideSettings that every pipeline has had in its file, and so in its hash
 BYTE_PIECE: Final = re.compile(r"<0x([0-9A-F]{2})>")  # of a byte, for characters without an entry
 
+NOT_SEEN: Final = re.compile(f"[{NO_WIDTH}{''.join(SIGNS)}]")
+
 _Item = TypeVar("_Item")
 
 
@@ -167,10 +169,6 @@ class Side:
         self.settings, self.vocabulary = settings, vocabulary
         self.prepare = TextPreparer(settings, truecaser)
         self.size, self.piece = vocabulary.size, vocabulary.piece
-        unknown = vocabulary.encode_batch(list(SIGNS)).unknown
-        self._missing_signs = [
-            (sign, text) for (sign, (_, text)), count in zip(SIGNS.items(), unknown, strict=True) if count
-        ]
 
     def surface(self, token: int) -> str:
         """The text that an id adds to a prepared text, with a space before it if it begins a word."""
@@ -226,16 +224,15 @@ class Side:
 
     def encode_prepared(self, texts: Sequence[str]) -> EncodedTexts:
         """The ids of texts that the TextPreparer gave."""
-        for sign, text in self._missing_signs:
-            texts = list(map(str.replace, texts, repeat(sign), repeat(text)))
         encoded = self.vocabulary.encode_batch(texts)
-        if any(NO_WIDTH.search(texts[row]) for row in np.flatnonzero(encoded.unknown).tolist()):
-            encoded = self.vocabulary.encode_batch([NO_WIDTH.sub(self._if_known, text) for text in texts])
+        if any(NOT_SEEN.search(texts[row]) for row in np.flatnonzero(encoded.unknown).tolist()):
+            encoded = self.vocabulary.encode_batch([NOT_SEEN.sub(self._if_known, text) for text in texts])
         return encoded.reversed() if self.settings.right_to_left else encoded
 
     def _if_known(self, found: re.Match[str]) -> str:
-        """A character without a width, if the vocabulary has it, else nothing: an unknown token would change the translation."""
-        return "" if self.vocabulary.encode_batch([found[0]]).unknown.any() else found[0]
+        """A sign or a character without a width, if the vocabulary has it: an unknown token would change a whole translation."""
+        is_unknown = self.vocabulary.encode_batch([found[0]]).unknown.any()
+        return SIGNS.get(found[0], ("", ""))[1] if is_unknown else found[0]
 
     def in_reading_order(self, items: Sequence[_Item]) -> list[_Item]:
         """A text's tokens, or values of its tokens, from the model's order into that of reading, or back."""
