@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from nmt.errors import UserError
 from nmt.text.corpus import is_invisible
 
 Lines = Sequence[str]
@@ -64,13 +63,6 @@ class Metric(ABC):
             self([line], [[lines[i]] for lines in references], None if sources is None else [sources[i]]).value
             for i, line in enumerate(hypotheses)
         ]
-
-
-def only_reference(metric: str, references: References) -> Lines:
-    """The one list of references that a metric takes. Raises UserError for several. metric: its name"""
-    if len(references) != 1:
-        raise UserError(f"metric {metric}: takes one reference, and {len(references)} are given (give one --reference)")
-    return references[0]
 
 
 def given_references(references: References) -> list[list[str | None]]:
