@@ -6,7 +6,7 @@ from nmt import options_class
 
 
 @options_class
-class TableOptions:
+class TableColumnsOptions:
     """The name of a text says it all."""
 
     chooses_columns: ClassVar[str] = "choose two by number or name: FILE:1,2"

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from nmt import register
 from nmt.errors import InputError, UserError, quoted
-from nmt.extensions.archives.storages.options import TableOptions
+from nmt.extensions.archives.storages.options import TableColumnsOptions
 from nmt.log import log
 from nmt.storages.base import Storage, open_text, text_exists
 from nmt.storages.streams import ChunkReader, Stream, open_decompressed
@@ -20,14 +20,14 @@ COLUMNS: Final = re.compile(r"(.+):([^:/,]+(?:,[^:/,]+)*)", re.DOTALL)
 CSV_NAME: Final = re.compile(rf"\.csv{COMPRESSED_NAME}", re.IGNORECASE)
 TSV_NAME: Final = re.compile(rf"\.tsv{COMPRESSED_NAME}", re.IGNORECASE)
 DELIMITERS: Final = ",;\t"  # of CSV files; the most frequent in the first line counts
-NAMES: Final = re.compile(  # of columns in a first line
+HEADINGS: Final = re.compile(  # of columns in a first line
     r"((source|target|src|tgt|trg|original|translation|sentence)[_ -]?(text|lang|language|sentence|[12])?|text|score|id|"
     r"en|de|fr|es|it|pt|nl|ru|zh|ja|ko|ar|hi|tr|pl|cs|sv)"
 )
 
 
-@register("storage", "table", TableOptions)
-class TableStorage(Storage):
+@register("storage", "table-columns", TableColumnsOptions)
+class TableColumns(Storage):
     """Columns of a file, cells between tabs or, in a file named `.csv`, as CSV files have them."""
 
     def holds(self, path: Path) -> bool:
@@ -46,8 +46,7 @@ class TableStorage(Storage):
 
     def text_of(self, content: Stream, path: Path) -> Stream:
         if TSV_NAME.search(path.name):
-            lines = content.peek().decode(errors="replace").splitlines()
-            _warn_of_cells(path, lines[0] if lines else "")
+            _warn_of_cells(path, content.peek().partition(b"\n")[0].decode(errors="replace").removesuffix("\r"))
         return content
 
 
@@ -102,7 +101,7 @@ def _warn_of_cells(path: Path, first: str) -> None:
         log.warn(
             f"{name}: its cells have quotes, as in CSV files, which are read as text (name it FILE.csv, and read FILE.csv:1,2)"
         )
-    elif len(cells) > 1 and all(NAMES.fullmatch(cell.strip().lower()) for cell in cells):
+    elif len(cells) > 1 and all(HEADINGS.fullmatch(cell.strip().lower()) for cell in cells):
         columns = ",".join(cell.strip() for cell in cells[:2])
         log.warn(
             f"{name}: its first line names columns, and is read as text (choose columns by name: {name}:{columns})"
