@@ -88,7 +88,7 @@ def extended(vocabulary: Vocabulary, given: Sequence[str], counts: Mapping[str, 
         named = {piece.text for piece in read_pieces(vocabulary.to_bytes())}
         changed = [piece.text.removeprefix(SPACE_MARK) for piece in pieces if piece.text in named]
         if not changed:
-            with_given = SentencepieceVocabulary(with_more_pieces(vocabulary.to_bytes(), pieces))
+            with_given = type(vocabulary)(with_more_pieces(vocabulary.to_bytes(), pieces))
             changed = _without_entry(with_given, given)
         if changed:
             raise UserError(
