@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt import registry
 from nmt.columns.base import ColumnItems, ColumnKind, Sentences, column_kind
 from nmt.data.held_out import pair_keys, repeats
 from nmt.errors import InputError, quoted
@@ -127,7 +128,8 @@ def _tsv_rows(pair: FilePair) -> Iterator[tuple[bytes, bytes]]:
         if len(sides) != 2:
             columns = f"{len(sides)} column{'s' if len(sides) > 1 else ''}"
             message = f"{columns}; must be 2, the source and the target with a tab between them"
-            raise InputError(f"{pair.name}:{number}: {message} (fix the line)")
+            ways = "; ".join(["fix the line", *registry.declared("storage", "chooses_columns")])
+            raise InputError(f"{pair.name}:{number}: {message} ({ways})")
         yield sides[0] + b"\n", sides[1] + b"\n"
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from nmt import registry, signals
 from nmt.artefact import check_output, new_folder
-from nmt.columns.base import column_kind
+from nmt.columns.base import FLOAT, column_kind
 from nmt.data.duplicates import without_duplicates
 from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, EncodeTask, FilePair, TextTask, count_words
 from nmt.data.held_out import pair_keys
@@ -230,6 +230,11 @@ def _write_set(
     if training and not statistics.kept:
         dropped = ", ".join(f"{count:,} {reason}" for reason, count in statistics.dropped.items()) or "none dropped"
         raise InputError(f"{text_set.files[0].name}: no training pair is left ({dropped})")
+    for path, (name, kind) in zip(text_set.files[0].columns, kinds.items(), strict=True) if training else ():
+        if column_kind(kind).are_weights and not np.memmap(folder / f"{text_set.stem}.{name}.bin", FLOAT, "r").any():
+            raise InputError(
+                f"{quoted(path)}: all weights of the column {name} are 0 (give positive ones to what shall count)"
+            )
     corpora = statistics.corpora_of(text_set) if training else []
     facts = SetFacts(text_set.kind, text_set.name, text_set.stem, writer.pairs, kinds, corpora)
     return facts, statistics.to_json(text_set)
