@@ -51,6 +51,7 @@ FOLDERS: Final = {
     "training-speedup": "training_speedups",
     "storage": "storages",
     "subword": "subwords",
+    "tokenizer": "tokenizers",
     "filter": "filters",
     "wrapper": "wrappers",
     "viewer": "viewers",

@@ -13,9 +13,11 @@ from nmt.errors import InputError, UserError, quoted, unknown
 from nmt.evaluations.base import Evaluation, System
 from nmt.log import log
 from nmt.metrics.base import Lines, Metric, References
+from nmt.metrics.bleu import language_tokenizer
 from nmt.metrics.checks import line_count_error, refuse_subwords, warn_of_newstest2014
 from nmt.options import flag_of, names_of, opt
-from nmt.text.corpus import checked_line, read_lines
+from nmt.runs import find_model, saved_setting
+from nmt.text.corpus import checked_line, read_lines, text_name
 from nmt.translate.options import AUTO_ENGINE, engine_name
 from nmt.translate.windows import STDIN_NAME, LineEstimate, open_source, place_of
 
@@ -79,11 +81,7 @@ class EvaluateOptions:
 def run(options: EvaluateOptions, parts: Parts) -> int:
     """BLEU, chrF and TER by sacreBLEU, with their signatures."""
     evaluation = _evaluation(options)
-    metrics = (
-        build_metrics(options.metric_names, registry.shared_values("metric", options))
-        if evaluation.uses_metrics
-        else []
-    )
+    metrics = _metrics(options) if evaluation.uses_metrics else []
     sources: Lines | None
     name = ""
     if options.model is None:
@@ -92,6 +90,10 @@ def run(options: EvaluateOptions, parts: Parts) -> int:
         source, references = _source(options)
         systems, sources = [_translate(options, parts, options.model, source, evaluation)], source.lines
         name = source.name
+    for doubt in dict.fromkeys(
+        doubt for _, metric in metrics for system in systems for doubt in metric.doubts(system.lines, references)
+    ):
+        log.warn(doubt)
     with log.progress(evaluation.task):
         text = evaluation.text(systems, references, sources, metrics)
     sys.stdout.write(text)
@@ -101,10 +103,35 @@ def run(options: EvaluateOptions, parts: Parts) -> int:
     return 5 if num_failed else 0
 
 
-def build_metrics(names: Sequence[str], values: Mapping[str, object]) -> list[tuple[str, Metric]]:
+def _metrics(options: EvaluateOptions) -> list[tuple[str, Metric]]:
+    """The metrics, for the language of the model or of the files, with BLEU's tokenizer of the run if the model is one."""
+    values = registry.shared_values("metric", options)
+    if options.model is not None:
+        from nmt.artefact import Artefact
+        from nmt.engines.base import kind_of_folder
+        from nmt.text.pipeline import Pipeline
+
+        folder = find_model(Path(options.model))
+        tokenizer = saved_setting(folder, "bleu_tokenize")
+        values = ({"tokenize": tokenizer} if tokenizer else {}) | values
+        language = Pipeline.load(Artefact(folder, kind_of_folder(folder))).target_lang
+    elif language := language_of_names([*options.reference, *options.hypothesis]):
+        log.info(f"language {language}, by the ending of a file (--target-lang and --tokenize choose the tokens)")
+    return build_metrics(options.metric_names, values, language)
+
+
+def language_of_names(names: Sequence[str]) -> str:
+    """The language that names of files end with, as ref.zh does, if it has a tokenizer of its own; empty unless there is one."""
+    endings = {Path(text_name(Path(name))).suffix.removeprefix(".") for name in names}
+    languages = [ending for ending in endings if language_tokenizer(ending) != language_tokenizer("")]
+    return languages[0] if len(languages) == 1 else ""
+
+
+def build_metrics(names: Sequence[str], values: Mapping[str, object], language: str = "") -> list[tuple[str, Metric]]:
     """The metrics by name, ready to be used. UserError for an unknown name, and for an option of one other metric alone.
 
     values: of their options by name, see `registry.shared_values`
+    language: of the texts, where it is known
     """
     parts = [registry.choose("metric", name, values) for name in names]
     for key in values:
@@ -114,6 +141,7 @@ def build_metrics(names: Sequence[str], values: Mapping[str, object]) -> list[tu
             raise UserError(f"{flag}: has no effect with --metrics {','.join(names)} (give --metrics {owners[0]})")
     metrics: list[tuple[str, Metric]] = [(part.name, registry.build(part)) for part in parts]
     for _, metric in metrics:
+        metric.use_language(language)
         metric.check()
     return metrics
 

@@ -14,15 +14,18 @@ from nmt.options import MAX_PROCESSES, REQUIRED, as_dict, choice, flag_of
 from nmt.storages.base import text_exists
 from nmt.symbols import SYMBOLS
 from nmt.text.context import SEPARATOR
+from nmt.text.forms import UnicodeForm
+from nmt.text.languages import base_language
 from nmt.text.pipeline import SideSettings
-from nmt.text.steps import TOKENIZERS, TokenizerName, UnicodeForm
+from nmt.text.steps import DOTTED_I
 from nmt.text.vocabulary import PIECE_MARK, SPACE_MARK
 
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
 SIDE_OPTIONS: Final = tuple(  # the options of both sides' text
-    field.name for field in fields(SideSettings) if field.name not in ("language", "right_to_left", "context")
+    field.name
+    for field in fields(SideSettings)
+    if field.name not in ("language", "right_to_left", "context", "language_case")
 )
-REAL_TOKENIZERS: Final = " or ".join(name for name in TOKENIZERS if name != "none")
 
 MAX_VOCABULARY: Final = 10_000_000
 MAX_CONTEXT: Final = 100  # sentences
@@ -37,8 +40,8 @@ class TrainingFiles:
     target_lang: str | None = opt(None, "target language, and the ending of the files of a prefix: de")
     train: tuple[str, ...] = opt(
         (),
-        "prefixes of training files: PREFIX.en and PREFIX.de, or PREFIX.en.gz; NAME=PREFIX names the corpus, whose default "
-        "name is that of its file",
+        "prefixes of training files: PREFIX.en and PREFIX.de, or compressed, PREFIX.en.gz; NAME=PREFIX names the corpus, whose "
+        "default name is that of its file",
         aliases=("trainpref",),
     )
     train_tsv: tuple[str, ...] = opt(
@@ -125,9 +128,9 @@ class CorpusOptions(TrainingFiles):
         return LengthFilter(self.min_length, self.max_length, self.max_ratio)
 
 
-@registry.open_options_class("preparation", "subword")
+@registry.open_options_class("preparation", "subword", "tokenizer")
 class PrepareOptions(CorpusOptions):
-    """What to prepare and how, with the options of preparations and subwords."""
+    """What to prepare and how, with the options of preparations, subwords and tokenizers."""
 
     source_lang: str = opt(REQUIRED, "source language, and the ending of the files of a prefix: en")
     target_lang: str = opt(REQUIRED, "target language, and the ending of the files of a prefix: de")
@@ -172,17 +175,25 @@ class PrepareOptions(CorpusOptions):
         1_000_000, "pairs, evenly spaced, that subwords and casings are learnt from at most; 0 takes all", minimum=0
     )
     normalization: Literal["auto"] | UnicodeForm = opt(
-        "auto", "Unicode form of text: nfc, nfkc or none; auto is nfkc, and none with --subword none"
+        "auto",
+        "Unicode form of both sides; auto is folded for the source, which has plain characters for variants, and exact for the "
+        "target; with --subword none it is none",
+    )
+    target_normalization: Literal["auto"] | UnicodeForm = opt(
+        "auto",
+        "Unicode form of the target, if it differs: nfc where the target mixes composed and decomposed characters",
     )
     normalize_punctuation: bool = opt(False, "Moses' normalisation of punctuation (sacremoses)")
     lowercase: bool = opt(False, "lower-case all text")
-    tokenizer: TokenizerName = opt(
-        "none", f"{' or '.join(TOKENIZERS)} (sacremoses); what comes out of the model is detokenised"
+    tokenizer: str = choice(
+        "tokenizer", "none", "what parts the words of text (nmt list tokenizer); translations are detokenised"
+    )
+    reversible: bool = opt(
+        True, "with a --tokenizer: keep words whole that it would not give back, such as times, tags and addresses"
     )
     truecase: bool = opt(
         False,
-        "write the first word of a sentence as it is mostly written inside one (Moses); "
-        f"with --tokenizer {REAL_TOKENIZERS}",
+        "write the first word of a sentence as it is mostly written inside one (Moses); with a --tokenizer",
     )
     right_to_left: bool = opt(
         False,
@@ -198,7 +209,9 @@ class PrepareOptions(CorpusOptions):
     )
     deduplicate: bool = opt(False, "leave out a training pair that equals an earlier one")
     on_bad_line: BadLine = opt(
-        "error", "bytes that are not UTF-8: error, skip (the pair; evaluation sets replace) or replace (by U+FFFD)"
+        "error",
+        "bytes that are not UTF-8: error, skip (the pair; evaluation sets replace) or replace (by U+FFFD); skip leaves out pairs "
+        "with a wrong line in a column too",
     )
     seed: int = opt(1, "seed of the choice of the pairs that subwords are learnt from", minimum=0)
     overwrite: bool = opt(False, "replace prepared data that is there")
@@ -219,7 +232,8 @@ class PrepareOptions(CorpusOptions):
         if len(set(self.subwords)) > 1 and self.joint_vocabulary:
             raise ValueError(f"--target-subword {self.target_subword}: needs --no-joint-vocabulary")
         if self.truecase and (self.tokenizer == "none" or self.lowercase):
-            raise ValueError(f"--truecase needs words: give --tokenizer {REAL_TOKENIZERS}, and not --lowercase")
+            known = " or ".join(name for name in registry.names("tokenizer") if name != "none")
+            raise ValueError(f"--truecase needs words: give --tokenizer {known}, and not --lowercase")
         if listed := next((symbol for symbol in self.symbols if ">,<" in symbol), None):
             raise ValueError(f"--user-symbols {quoted(listed)}: has a comma between tags (put spaces between several)")
         if not self.names_training and not (self.vocabulary and self.names_evaluation):
@@ -240,8 +254,12 @@ class PrepareOptions(CorpusOptions):
         """The settings of the text of the source, 0, or of the target, 1."""
         values = {name: getattr(self, name) for name in SIDE_OPTIONS}
         values |= {"subword": self.subwords[number], "user_symbols": self.symbols}
-        if self.normalization == "auto":
-            values["normalization"] = "none" if values["subword"] == "none" else "nfkc"
+        values["reversible"] &= self.tokenizer != "none"
+        values["language_case"] = self.lowercase and base_language(self.languages[number]) in DOTTED_I
+        if number and self.target_normalization != "auto":
+            values["normalization"] = self.target_normalization
+        elif self.normalization == "auto":
+            values["normalization"] = "none" if values["subword"] == "none" else ("folded", "exact")[number]
         return SideSettings(self.languages[number], **values)
 
     @property

@@ -24,8 +24,8 @@ from nmt.text.vocabulary import SentencepieceVocabulary
 
 TEXT_SETTINGS: Final = (  # options that --vocabulary decides
     *(name for name in SIDE_OPTIONS if name != "user_symbols"),
-    "target_subword", "vocab_size", "min_frequency", "joint_vocabulary", "character_coverage", "byte_fallback",
-    "subword_sample",
+    "target_subword", "target_normalization", "vocab_size", "min_frequency", "joint_vocabulary", "character_coverage",
+    "byte_fallback", "subword_sample",
 )  # fmt: skip
 
 

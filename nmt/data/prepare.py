@@ -67,6 +67,7 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         report = {
             "vocabulary": {"joint": pipeline.joint, **sizes, "sha256": pipeline.hash},
             "sets": reports,
+            "alters": {"source": pipeline.source.prepare.alters, "target": pipeline.target.prepare.alters},
             "settings": options.settings,
         }
         stdin.unlink(missing_ok=True)
@@ -198,7 +199,8 @@ def _write_set(
     """Write a set's ids and columns and, of evaluation sets, its raw text; its facts, and its counts for the report."""
     training, kinds = text_set.kind == "train", text_set.columns
     lengths = options.length_filter if training else None
-    on_bad_line: BadLine = options.on_bad_line if training or options.on_bad_line == "error" else "replace"
+    drawn = training or text_set.hold_out > 0  # no file needs a line for each of its pairs
+    on_bad_line: BadLine = options.on_bad_line if drawn or options.on_bad_line == "error" else "replace"
     task = EncodeTask(pipeline, lengths, training and options.deduplicate, on_bad_line, tuple(kinds.values()))
     writer = SetWriter(folder, text_set.stem, pipeline.sizes, kinds)
     statistics = SetStatistics()

@@ -21,7 +21,7 @@ WIDE_ENCODINGS: Final = (
     ("UTF-16", (b"\xff\xfe", b"\xfe\xff"), 2, 0.4),
 )
 COUNT_BLOCK_BYTES: Final = 1 << 20
-COMPRESSED_NAME: Final = r"(\.(gz|bz2|xz))?$"  # how the name of a file ends that may be compressed
+COMPRESSED_NAME: Final = r"(\.(gz|bz2|xz|zst))?$"  # how the name of a file ends that may be compressed
 NOT_TEXT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # categories Cc, Zl and Zp
 MAX_RAW_LINE_BYTES: Final = 1 << 24  # a line takes ten times its size in memory
 # White space and what has no width: soft hyphen, joiners, fillers, marks of direction, variation selectors, tags.

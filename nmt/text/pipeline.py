@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -20,9 +21,11 @@ from nmt.files import to_json
 from nmt.symbols import UNK
 from nmt.text.context import SEPARATOR, context_text, encode_with_contexts
 from nmt.text.corpus import clean, is_invisible
+from nmt.text.forms import SIGNED_FORMS, SIGNS, UNICODE_FORMS, UnicodeForm, as_written
 from nmt.text.languages import base_language
-from nmt.text.steps import NOT_TEXT_BUT_LF, TOKENIZERS, UNICODE_FORMS, Truecaser, UnicodeForm
+from nmt.text.steps import NOT_TEXT_BUT_LF, Truecaser, lowered
 from nmt.text.vocabulary import SPACE_MARK, EncodedTexts, SentencepieceVocabulary, Vocabulary
+from nmt.tokenizers.base import Tokenizer
 
 PIPELINE_FOLDER: Final = "pipeline"  # of a model, checkpoint or prepared-data folder
 PIPELINE_FILE: Final = "pipeline.json"
@@ -41,11 +44,13 @@ class SideSettings:
     normalization: the Unicode form, a name in UNICODE_FORMS
     normalize_punctuation: whether Moses' rules for punctuation are applied (sacremoses)
     lowercase: whether all text is lower-cased
-    tokenizer: a name in TOKENIZERS
+    tokenizer: the name of a part of the kind `tokenizer`
     subword: the name of a part of the kind `subword`, which has the class of the vocabulary
     right_to_left: whether a model reads the tokens from the last to the first
     user_symbols: words that are never altered nor split, such as tags of languages
     context: sentences before a line that are read with it, at most (nmt.text.context); of the source
+    reversible: whether the tokenizer is the one that gives all text back, which earlier pipelines did not have
+    language_case: whether lower case is that of the language, which earlier pipelines did not know
     """
 
     language: str
@@ -58,6 +63,8 @@ class SideSettings:
     right_to_left: bool = False
     user_symbols: tuple[str, ...] = ()
     context: int = 0
+    reversible: bool = False
+    language_case: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The saved settings, without fields at their default, so that a new field changes no hash of older pipelines."""
@@ -70,7 +77,11 @@ class TextPreparer:
 
     def __init__(self, settings: SideSettings, truecaser: Truecaser | None = None) -> None:
         self.truecaser, self._settings = truecaser, settings
-        self._tokenizer = TOKENIZERS[settings.tokenizer](settings.language)
+        tokenizer: Tokenizer = registry.find("tokenizer", settings.tokenizer).cls(settings.language)
+        self._tokenizer = tokenizer.reversible() if settings.reversible else tokenizer
+        self.as_written = as_written if settings.normalization in SIGNED_FORMS else str
+        keeps = settings.normalization in ("exact", "none")
+        self.alters = not keeps or settings.lowercase or settings.normalize_punctuation
         symbols = "|".join(map(re.escape, settings.user_symbols))
         self._symbols = re.compile(rf"(?<!\S)({symbols})(?!\S)") if symbols else None
 
@@ -106,7 +117,8 @@ class TextPreparer:
         if self._settings.normalize_punctuation:
             lines = list(map(self._moses.normalize, lines))
         lines = ["" if is_invisible(line) else line for line in lines]
-        return list(map(str.lower, lines)) if self._settings.lowercase else lines
+        language = self._settings.language if self._settings.language_case else ""
+        return [lowered(line, language) for line in lines] if self._settings.lowercase else lines
 
     @cached_property
     def _moses(self) -> Any:
@@ -119,6 +131,14 @@ class TextPreparer:
         """The user symbols that stand in texts, such as tags of languages."""
         return tuple(symbol for symbol in self._settings.user_symbols if symbol != SEPARATOR)
 
+    def alterations(self, texts: Sequence[str]) -> Counter[str]:
+        """Counts of the lines that `normalize` alters, or NFC would where text is kept, and of the characters that they lose."""
+        after = map(self.as_written, self.normalize(texts)) if self.alters else map(UNICODE_FORMS["nfc"], texts)
+        pairs = [(old, new) for old, new in zip(texts, after, strict=True) if old != new]
+        lost = Counter("".join(old for old, _ in pairs)) - Counter("".join(new for _, new in pairs))
+        named = {f"U+{ord(key):04X} {key * key.isprintable()}".strip(): lost[key] for key in lost if not key.isascii()}
+        return +Counter({"lines": len(pairs), **named})
+
     def undo(self, text: str) -> str:
         """The text before truecasing and tokenising; normalisation stays."""
         if self._symbols is None:
@@ -127,7 +147,9 @@ class TextPreparer:
         return _joined(self._undone(part.strip(" ")) if i % 2 == 0 else part for i, part in enumerate(parts))
 
     def _undone(self, text: str) -> str:
-        return self._tokenizer.detokenize(text if self.truecaser is None else self.truecaser.undo(text))
+        if self.truecaser is not None:
+            text = self.truecaser.undo(text, self._settings.language)
+        return self.as_written(self._tokenizer.detokenize(text))
 
 
 def _joined(parts: Iterable[str]) -> str:
@@ -139,13 +161,20 @@ class Side:
 
     size: entries of the vocabulary, control symbols counted
     piece: id -> its name, for people
-    surface: id -> the text that it adds to a prepared text, with a space before it if it begins a word
     """
 
     def __init__(self, settings: SideSettings, vocabulary: Vocabulary, truecaser: Truecaser | None = None) -> None:
         self.settings, self.vocabulary = settings, vocabulary
         self.prepare = TextPreparer(settings, truecaser)
-        self.size, self.piece, self.surface = vocabulary.size, vocabulary.piece, vocabulary.surface
+        self.size, self.piece = vocabulary.size, vocabulary.piece
+        unknown = vocabulary.encode_batch(list(SIGNS)).unknown
+        self._missing_signs = [
+            (sign, text) for (sign, (_, text)), count in zip(SIGNS.items(), unknown, strict=True) if count
+        ]
+
+    def surface(self, token: int) -> str:
+        """The text that an id adds to a prepared text, with a space before it if it begins a word."""
+        return self.prepare.as_written(self.vocabulary.surface(token))
 
     def spelling(self, token: int) -> bytes:
         """The text that an id adds, in UTF-8; a byte alone is that byte."""
@@ -197,6 +226,8 @@ class Side:
 
     def encode_prepared(self, texts: Sequence[str]) -> EncodedTexts:
         """The ids of texts that the TextPreparer gave."""
+        for sign, text in self._missing_signs:
+            texts = list(map(str.replace, texts, repeat(sign), repeat(text)))
         encoded = self.vocabulary.encode_batch(texts)
         return encoded.reversed() if self.settings.right_to_left else encoded
 
@@ -320,13 +351,10 @@ class Pipeline:
             raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: a joint vocabulary of two kinds")
         sides: list[Side] = []
         for name, side in (("source", settings.source), ("target", settings.target)):
-            if side.tokenizer not in TOKENIZERS:
-                missing = f"tokenizer '{quoted(side.tokenizer)}' is not in this nmt (known: {', '.join(TOKENIZERS)})"
-                raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: {missing}")
-            if side.subword not in registry.names("subword"):
-                known = ", ".join(registry.names("subword"))
-                missing = f"subword '{quoted(side.subword)}' is not in this nmt (known: {known})"
-                raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: {missing}")
+            for part in ("tokenizer", "subword"):
+                if (given := getattr(side, part)) not in (known := registry.names(part)):
+                    missing = f"{part} '{quoted(given)}' is not in this nmt (known: {', '.join(known)})"
+                    raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: {missing}")
             kind: type[Vocabulary] = registry.find("subword", side.subword).cls.vocabulary  # type: ignore[attr-defined]
             file, cases = ("joint" if settings.joint else name) + kind.suffix, name + Truecaser.suffix
             shared = settings.joint and sides

@@ -1,16 +1,12 @@
-"""The text steps before subwords: Unicode forms, tokenizers, and truecasing as in Moses.
+"""The text steps around a tokenizer that are no Unicode form (nmt.text.forms): casing, and truecasing as in Moses.
 
-To add a Unicode form, write a function and name it in `UNICODE_FORMS`; to add a tokenizer, write a class with the methods of
-`Tokenizer` and name it in `TOKENIZERS`. sentencepiece's own normalisation is switched off, so that no other file alters text.
+sentencepiece's own normalisation is switched off, so that no other file but those of forms and tokenizers alters text.
 """
 
 import re
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from nmt.errors import expecting
 from nmt.text.languages import base_language
@@ -20,75 +16,21 @@ SENTENCE_ENDS: Final = frozenset(".:?!")  # the next word begins a sentence
 # A sentence begins after these.
 OPENING_MARKS: Final = frozenset(("(", "[", '"', "'", "&apos;", "&quot;", "&#91;", "&#93;"))
 
-UNICODE_FORMS: Final[Mapping[str, Callable[[str], str]]] = {
-    "nfc": partial(unicodedata.normalize, "NFC"),  # `e` and a combining accent become one character
-    "nfkc": partial(unicodedata.normalize, "NFKC"),  # and ligatures, full-width and circled characters plain ones
-    "none": str,
-}
-if TYPE_CHECKING:
-    UnicodeForm = str
-else:
-    UnicodeForm = Literal[tuple(UNICODE_FORMS)]  # the choices of `--normalization`
+DOTTED_I: Final = ("az", "crh", "gag", "tr")  # languages in which \u0130 is the capital of i, and I that of \u0131
+CAPITALS: Final = dict.fromkeys(DOTTED_I, ("i", "\u0130")) | {"nl": ("ij", "IJ"), "hy": ("\u0587", "\u0535\u057e")}
 
 
-class Tokenizer(Protocol):
-    """A tokenizer of one language. It is pickled for worker processes."""
-
-    def tokenize(self, text: str) -> str:
-        """A line of text with one space between its words."""
-
-    def detokenize(self, text: str) -> str:
-        """The line as it is written, of one that was tokenised."""
+def lowered(text: str, language: str) -> str:
+    """A text in lower case by the rules of its language."""
+    if base_language(language) in DOTTED_I:
+        text = text.replace("I\u0307", "i").replace("\u0130", "i").replace("I", "\u0131")
+    return text.lower()
 
 
-@dataclass(frozen=True)
-class NoTokenizer:
-    """Words are what stands between spaces."""
-
-    language: str
-
-    def tokenize(self, text: str) -> str:
-        return text
-
-    def detokenize(self, text: str) -> str:
-        return text
-
-
-@dataclass(frozen=True)
-class MosesTokenizer:
-    """The Moses tokenizer (sacremoses).
-
-    is_aggressive: whether hyphens inside words are split off as @-@, and characters with a meaning in HTML are escaped, as
-        by `tokenizer.perl -a`, and in data that fairseq's scripts prepare
-    """
-
-    language: str
-    is_aggressive: bool = False
-
-    def tokenize(self, text: str) -> str:
-        more = self.is_aggressive
-        return str(self._moses[0].tokenize(text, aggressive_dash_splits=more, escape=more, return_str=True))
-
-    def detokenize(self, text: str) -> str:
-        return str(self._moses[1].detokenize(text.split(" "), unescape=self.is_aggressive))
-
-    @cached_property
-    def _moses(self) -> tuple[Any, Any]:
-        import sacremoses  # imported when used: it takes a second
-
-        language = base_language(self.language)  # it knows no code with a region
-        return sacremoses.MosesTokenizer(lang=language), sacremoses.MosesDetokenizer(lang=language)
-
-
-TOKENIZERS: Final[Mapping[str, Callable[[str], Tokenizer]]] = {
-    "none": NoTokenizer,
-    "moses": MosesTokenizer,
-    "moses-aggressive": partial(MosesTokenizer, is_aggressive=True),
-}
-if TYPE_CHECKING:
-    TokenizerName = str
-else:
-    TokenizerName = Literal[tuple(TOKENIZERS)]  # the choices of `--tokenizer`
+def capitalized(word: str, language: str) -> str:
+    """A word with a capital at its start, that of a title, by the rules of its language."""
+    small, capital = CAPITALS.get(base_language(language), ("", ""))
+    return capital + word[len(small) :] if small and word.startswith(small) else word[:1].title() + word[1:]
 
 
 def _words_with_starts(text: str, start: bool = True) -> Iterator[tuple[str, bool]]:
@@ -140,9 +82,9 @@ class Truecaser:
         )
 
     @staticmethod
-    def undo(text: str) -> str:
+    def undo(text: str, language: str = "") -> str:
         """A tokenised text with a capital at the start of each sentence."""
-        return " ".join(word[:1].title() + word[1:] if start else word for word, start in _words_with_starts(text))
+        return " ".join(capitalized(word, language) if start else word for word, start in _words_with_starts(text))
 
     @classmethod
     def from_bytes(cls, content: bytes, place: object) -> "Truecaser":

@@ -49,6 +49,9 @@ def _doubts(run: Run) -> Iterator[str]:
         yield f"the learning rate still rises at update {last:,}, where the run ends: the warm-up is too long for it"
     if run.validation is None and type(run.schedule).see is not Schedule.see:
         yield f"--schedule {schedule}: looks at validations, and there are none (nmt prepare --valid)"
+    if run.validation is not None:
+        lines = run.validation.dev.target_lines
+        yield from (doubt for metric in run.validation.metrics.values() for doubt in metric.doubts(lines, [lines]))
 
 
 def announce(run: Run) -> None:

@@ -35,8 +35,8 @@ fi
 news=(--valid-source "$news-src.en.sgm" --valid-target "$news-ref.$lang.sgm")
 case $recipe in
 paper) text=("${news[@]}") ;;
-fairseq) vocabulary=40000 text=(--hold-out "$hold_out" --normalize-punctuation --tokenizer moses --max-length 250 --max-ratio 1.5) ;;
-marian) vocabulary=36000 text=("${news[@]}" --normalize-punctuation --tokenizer moses --truecase --max-length 100) ;;
+fairseq) vocabulary=40000 text=(--hold-out "$hold_out" --normalize-punctuation --tokenizer moses --no-reversible --max-length 250 --max-ratio 1.5) ;;
+marian) vocabulary=36000 text=("${news[@]}" --normalize-punctuation --tokenizer moses --no-reversible --truecase --max-length 100) ;;
 *) echo "RECIPE is '$recipe'; wanted paper, fairseq or marian" >&2 && exit 2 ;;
 esac
 
@@ -44,7 +44,7 @@ read -ra fetch <<<"${FETCH:-}"
 "$python" "$here/../fetch.py" --to "$get" --lock "${LOCK:-$here/data.lock}" --learned "$work/data.lock" \
     ${MIRROR:+--mirror "$MIRROR"} --mirror https://www.statmt.org "${fetch[@]}" "${archives[@]}"
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --output "$data" --train "${train[@]/#/"$get"/}" \
-    --vocab-size "${VOCAB_SIZE:-$vocabulary}" --workers "${WORKERS:-$(nproc)}" "${text[@]}" "${prepare_flags[@]}"
+    --vocab-size "${VOCAB_SIZE:-$vocabulary}" --workers "${WORKERS:-$(nproc)}" --normalization nfkc "${text[@]}" "${prepare_flags[@]}"
 [[ -z ${ONLY_DATA:-} ]] || exit 0
 step "$model" "${nmt[@]}" train --data "$data" --output "$run" --preset "$preset" --config "$here/settings.toml" "$@"
 step "$model" "${nmt[@]}" average --run "$run" --last "${LAST:-$([[ $size == base ]] && echo 5 || echo 20)}" \

@@ -7,9 +7,10 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from refusals import assert_refused
 
-from nmt import registry
+from nmt import UserError, registry
 
 ALL = registry.names("metric")
+OF_ONE_REFERENCE = {"bracket-f1", "comet"}
 REFERENCE = [
     "Die Kommission hat den EU-Haushalt am Montag vorgelegt.",
     "Ein kleines Mädchen spielt mit dem Hund im Garten hinter dem Haus.",
@@ -119,6 +120,27 @@ def test_lines_without_text_are_scored(name, build):
     for hypotheses, references in ((["", ""], reference[:2]), (worse[:2], ["", reference[1]]), (["", ""], ["", ""])):
         assert isinstance(metric(hypotheses, [references], SOURCE[:2]).value, float)
         assert len(metric.sentence_scores(hypotheses, [references], SOURCE[:2])) == 2
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\u200b\ufeff"])
+@pytest.mark.parametrize("name", sorted({*ALL} - OF_ONE_REFERENCE))
+def test_a_blank_line_of_one_of_several_references_is_no_reference(name, blank, build):
+    metric, (reference, worse, _) = build(name), texts(name)
+    alone, of_lines = metric(worse, [reference], SOURCE), metric.sentence_scores(worse, [reference], SOURCE)
+    for other in ([blank] * 4, [blank, *reference[1:]]):
+        for references in ([reference, other], [other, reference]):
+            assert metric(worse, references, SOURCE).value == pytest.approx(alone.value)
+            assert metric.sentence_scores(worse, references, SOURCE) == pytest.approx(of_lines)
+    mixed = metric(worse, [[*reference[:2], blank, blank], [blank, blank, *reference[2:]]], SOURCE)
+    assert mixed.value == pytest.approx(alone.value)
+    assert "nrefs:var|" in metric(worse, [reference, [blank, *reference[1:]]], SOURCE).signature
+    assert metric(["", ""], [[blank, reference[0]], [blank, blank]], SOURCE[:2]).signature
+
+
+@pytest.mark.parametrize("name", sorted(OF_ONE_REFERENCE))
+def test_a_metric_of_one_reference_refuses_a_second_one(name, build):
+    with pytest.raises(UserError):
+        build(name)(texts(name)[1], [texts(name)[0]] * 2, SOURCE)
 
 
 @pytest.mark.parametrize("name", ALL)

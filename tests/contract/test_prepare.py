@@ -1,9 +1,11 @@
 """`nmt prepare` keeps both sides together, is a function of its inputs, and leaves nothing half made (contract: "Text")."""
 
+import bz2
 import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import random
 import signal
@@ -163,6 +165,18 @@ def test_files_gzip_and_prefixes_are_one_corpus_in_the_order_given(tmp_path):
     assert texts(PreparedData(tmp_path / "data")) == [("a", "A"), ("b", "B"), ("c", "C"), ("a", "A"), ("b", "B")]
 
 
+@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)])
+def test_a_corpus_is_found_by_its_prefix_however_it_is_compressed(tmp_path, ending, pack):
+    prepare(options(tmp_path, train=(corpus(tmp_path / "c", 20),)))
+    plain = hashes(tmp_path / "data")
+    for language in ("en", "de"):
+        path = tmp_path / f"c.{language}"
+        path.with_name(path.name + ending).write_bytes(pack(path.read_bytes()))
+        path.unlink()
+    prepare(options(tmp_path, train=(str(tmp_path / "c"),), overwrite=True))
+    assert hashes(tmp_path / "data") == plain
+
+
 def test_separators_inside_a_line_shift_nothing(tmp_path):
     odd = ["one\u2028two", "three\x85four", "five\rsix", "seven\x0ceight\x0bnine", "ten\x00\x1celeven", "last"]
     (tmp_path / "t.en").write_bytes(b"\xef\xbb\xbf" + "".join(line + "\r\n" for line in odd).encode())
@@ -195,9 +209,9 @@ def test_the_target_may_have_subwords_of_another_kind(tmp_path, source, target):
     )
     prepare(given)
     pipeline = PreparedData(tmp_path / "data").pipeline
-    for side, kind in ((pipeline.source, source), (pipeline.target, target)):
+    for side, kind, form in ((pipeline.source, source, "folded"), (pipeline.target, target, "exact")):
         assert side.settings.subword == kind
-        assert side.settings.normalization == ("none" if kind == "none" else "nfkc")
+        assert side.settings.normalization == ("none" if kind == "none" else form)
     if target == "none":
         assert pipeline.target.size == 4 + 7 and pipeline.target.pieces(labels[1]) == labels[1].split()
 
@@ -314,16 +328,16 @@ def test_pairs_are_held_out_of_training_pairs_only(tmp_path):
 
 def test_truecased_data_gives_its_capitals_back_and_needs_words(tmp_path):
     lines = [
-        "The house sees the river .",
-        "In the house is Anna .",
-        "The river finds Anna .",
-        "Anna loves the house .",
+        "The house sees the river.",
+        "In the house is Anna.",
+        "The river finds Anna.",
+        "Anna loves the house.",
     ] * 5
     train = write(tmp_path / "train", lines, lines)
     prepare(options(tmp_path, train=(train,), tokenizer="moses", truecase=True))
     pipeline = PreparedData(tmp_path / "data").pipeline
     words = ["the", "river", ".", "Anna", "sees", "the", "house", "."]
-    assert pipeline.source.pieces("The river . Anna sees the house .") == words
+    assert pipeline.source.pieces("The river. Anna sees the house.") == words
     assert pipeline.target.decode(pipeline.target.encode("The river finds Anna.")) == "The river finds Anna."
     for wrong in ({"truecase": True}, {"truecase": True, "tokenizer": "moses", "lowercase": True}):
         with pytest.raises(ValueError, match="--truecase needs words"):
@@ -749,19 +763,25 @@ def test_the_report_is_told_on_stderr_and_as_json_on_stdout(tmp_path):
     assert b"20 pairs read, 20 kept" in told.stderr
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(SideSettings) if field.name != "language"])
+@pytest.mark.parametrize(
+    "name", [field.name for field in fields(SideSettings) if field.name not in ("language", "language_case")]
+)
 def test_every_text_step_has_an_option_that_reaches_the_pipeline_and_not_beside_a_vocabulary(name, tmp_path):
     train = write(tmp_path / "t", sentences(60, 1), sentences(60, 2))
     values = {
         "normalization": "nfc", "normalize_punctuation": True, "lowercase": True, "tokenizer": "moses", "subword": "bpe",
         "truecase": True, "right_to_left": True, "user_symbols": ["<2de>"], "context": 2,
+        "reversible": False,
     }  # fmt: skip
-    given = {name: values[name], **({"tokenizer": "moses"} if name == "truecase" else {})}
+    given = {name: values[name], **({"tokenizer": "moses"} if name in ("truecase", "reversible") else {})}
     size = {"vocab_size": 60} if name == "subword" else {}
     prepare(options(tmp_path, train=(train,), **size, **given))
     saved = json.loads((tmp_path / "data/pipeline/pipeline.json").read_text())
-    assert saved["target"].get(name) == (None if name == "context" else values[name])
-    assert saved["source"].get(name) == (None if name == "right_to_left" else values[name])
+    of_side = {"source": "right_to_left", "target": "context"}
+    assert all(
+        saved[side].get(name, False) == (values[name] if name != without else False)
+        for side, without in of_side.items()
+    )
     if name not in ("right_to_left", "context", "user_symbols"):  # tags that the vocabulary has may be named
         changed = "unigram" if name == "subword" else values[name]
         extra = {**given, name: changed}

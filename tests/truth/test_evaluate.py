@@ -4,10 +4,12 @@ import pytest
 import sentencepiece
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest
-from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_spm
+from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab, tokenizer_spm
 
 from nmt import registry
 from nmt.errors import InputError, ResourceError, UserError
+from nmt.extensions.scores.metrics.chrf_plus import ChrfPlus, ChrfPlusOptions
+from nmt.extensions.scores.metrics.gleu import Gleu, GleuOptions
 from nmt.extensions.scores.metrics.paper_bleu import PaperBleu, PaperBleuOptions
 from nmt.extensions.scores.significance import check_seed, compare
 from nmt.metrics.bleu import Bleu, BleuOptions
@@ -27,6 +29,91 @@ ALONE = ["13a", "char", "intl", "none", "zh"]  # they need neither a package nor
 def test_a_tokenizer_that_needs_nothing_is_there_and_is_named_in_the_signature(name):
     bleu(name).check()
     assert f"|tok:{name}|" in bleu(name)(["a b"], [["a b"]]).signature
+
+
+def in_language(metric, language):
+    metric.use_language(language)
+    return metric
+
+
+@pytest.mark.parametrize(
+    ("languages", "tokenizer"),
+    [
+        (["zh", "zh_TW", "zh-Hans", "zho_Hans", "yue"], "zh"),
+        (["th", "lo", "khm_Khmr", "my", "bo"], "char"),
+        (["", "de", "en-GB", "vi", "hi"], "13a"),
+    ],
+)
+def test_the_tokenizer_follows_the_language_unless_one_is_given(languages, tokenizer):
+    for language in languages:
+        assert f"|tok:{tokenizer}|" in in_language(bleu("auto"), language)(["a b"], [["a b"]]).signature
+        assert "|tok:intl|" in in_language(bleu("intl"), language)(["a b"], [["a b"]]).signature
+        gleu = in_language(Gleu(GleuOptions()), language)
+        assert f"|tok:{tokenizer}|" in gleu(["a b"], [["a b"]]).signature
+        given = Bleu(BleuOptions(target_lang=language))
+        assert f"|tok:{tokenizer}|" in in_language(given, "de" if language else "")(["a"], [["a"]]).signature
+
+
+@pytest.mark.parametrize(("language", "module"), [("ja", tokenizer_ja_mecab), ("ko", tokenizer_ko_mecab)])
+def test_a_language_whose_tokenizer_is_not_installed_is_compared_by_characters_with_a_doubt(
+    language, module, monkeypatch
+):
+    monkeypatch.setattr(module, "MeCab", None)
+    metric, lines = in_language(bleu("auto"), language), ["私は良い米を知っています", "좋은 쌀을 안다"]
+    assert "|tok:char|" in metric(lines, [lines]).signature
+    assert len(list(metric.doubts(lines, [lines]))) == 1
+    assert not list(in_language(bleu("char"), language).doubts(lines, [lines]))
+    monkeypatch.setattr(module, "MeCab", object())
+    assert metric.tokenizer == f"{language}-mecab"
+
+
+UNSPACED = {
+    "zh": ["他们明天早晨要去北京开会。", "这条河的水很干净，可以喝。"],
+    "ja": ["私たちは新しい木を見ます。", "カタカナコンピューター"],
+    "th": ["ฉันชอบอ่านหนังสือ", "วันนี้ฝนตกหนักมาก"],
+    "km": ["ខ្ញុំចូលចិត្តអានសៀវភៅ", "ថ្ងៃនេះភ្លៀងខ្លាំង"],
+    "my": ["ကျွန်တော်စာဖတ်ရတာကြိုက်တယ်", "ဒီနေ့မိုးရွာတယ်"],
+    "lo": ["ຂ້ອຍມັກອ່ານປຶ້ມ", "ມື້ນີ້ຝົນຕົກແຮງ"],
+    "bo": ["ང་ལ་དཔེ་ཆ་ཀློག་པར་དགའ།", "དེ་རིང་ཆར་པ་ཆེན་པོ་འབབ།"],
+}
+SPACED = {
+    "de": ["Das ist ein langer deutscher Satz.", "Donaudampfschifffahrtsgesellschaft ist ein Wort."],
+    "ko": ["나는 책을 읽는 것을 좋아한다", "오늘은 비가 많이 온다"],
+    "zh": ["我 昨天 在 商店 买 了 三 本 书 。", "他们 明天 早晨 要 去 北京 开会 。"],
+    "hi": ["मुझे किताबें पढ़ना पसंद है", "आज बहुत बारिश हो रही है"],
+}
+
+
+@pytest.mark.parametrize("language", UNSPACED)
+def test_a_script_without_spaces_and_without_its_language_is_a_doubt_of_metrics_of_words(language):
+    lines = UNSPACED[language]
+    for metric in (bleu("auto"), bleu("13a"), bleu("intl"), Gleu(GleuOptions())):
+        assert list(metric.doubts(lines, [lines]))
+    assert list(Ter(TerOptions()).doubts(lines, [lines]))
+    assert not list(in_language(Gleu(GleuOptions(tokenize="char")), language).doubts(lines, [lines]))
+    assert not list(Chrf(ChrfOptions()).doubts(lines, [lines]))
+
+
+@pytest.mark.parametrize("language", SPACED)
+def test_text_with_spaces_between_words_is_no_doubt(language):
+    lines = SPACED[language]
+    for metric in (bleu("auto"), Gleu(GleuOptions()), Ter(TerOptions()), bleu("none")):
+        assert not list(metric.doubts(lines, [lines]))
+
+
+def test_lines_of_fewer_than_four_words_are_a_doubt_of_bleu():
+    short, longer = ["Open file", "Save as", "Close"], ["Open the file now", "Save", "Close"]
+    assert bleu("13a")(short, [short]).value == 0
+    assert list(bleu("13a").doubts(short, [short])) and list(bleu("13a").doubts(longer, [short]))
+    assert not list(bleu("13a").doubts(short, [longer])) and not list(bleu("char").doubts(short, [short]))
+
+
+@pytest.mark.parametrize("language", ["zh", "ja", "de"])
+def test_ter_of_chinese_and_japanese_is_sacrebleus_of_characters(language):
+    lines, reference = ["我买了三本书。"], ["我买了三本新书。"]
+    splits = language != "de"
+    expected = TER(normalized=splits, asian_support=splits).corpus_score(lines, [reference])
+    assert in_language(Ter(TerOptions()), language)(lines, [reference]).value == expected.score
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_or_with_all_that_there_are():
@@ -76,6 +163,22 @@ def test_ter_is_sacrebleus_own_without_case_unless_case_is_asked_for():
     assert Ter(TerOptions())(lines, references).value == TER().corpus_score(lines, references).score
     with_case = Ter(TerOptions(case_sensitive=True))(lines, references)
     assert with_case.value == pytest.approx(100 * 3 / 5) and "|case:mixed|" in with_case.signature
+
+
+def test_chrf_with_words_is_sacrebleus_of_word_order_two():
+    lines, references = ["the cat sat", "a dog"], [["the cat sat down", "a dog"], ["one cat sat", ""]]
+    expected = CHRF(word_order=2).corpus_score(lines, [references[0], ["one cat sat", None]])
+    assert ChrfPlus(ChrfPlusOptions())(lines, references).value == expected.score
+    assert "|nw:2|" in ChrfPlus(ChrfPlusOptions())(lines, references).signature
+
+
+@pytest.mark.parametrize("test", ["bootstrap", "randomization"])
+def test_a_blank_line_of_a_second_reference_is_no_reference_in_a_test_of_significance(test):
+    blank = ["" if i % 2 else line for i, line in enumerate(REFERENCES[0])]
+    metrics = [("bleu", bleu("13a")), ("ter", Ter(TerOptions()))]
+    found = compare(SYSTEMS, [REFERENCES[0], blank], metrics, test, 20)
+    assert [one.value for one in found] == [one.value for one in compare(SYSTEMS, REFERENCES, metrics, test, 20)]
+    assert all(one.signature.startswith("nrefs:var|") for one in found)
 
 
 @pytest.mark.parametrize("line", ["Wirt@@ schaft", "die Wirt@@", "▁die ▁Wirt schaft", "a ▁b"])

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.extensions.texts.markup import MAX_NESTED_ELEMENTS, Passage, escaped, parse, placeholders
+from nmt.extensions.texts.markup import MAX_NESTED_ELEMENTS, Passage, escaped, parse
+from nmt.extensions.texts.placeholders import placeholders
 from nmt.extensions.texts.projection import _shares, projected, source_units, unit_weights, units
 
 
@@ -34,7 +35,7 @@ def copied(part) -> str:
         ("html", "<style>p {x: y}</style>Text <!-- not <b> this --> <code>x = 1</code> end", ["Text   end"]),
         ("html", '<p>Buy <span translate="no">My <b>Name</b></span> now <i class="a notranslate">x</i>!</p>', ["Buy  now !"]),
         ("xml", "a < b and <c/> x<y <![CDATA[<no>]]> <?pi?>", ["a < b and  x<y  "]),
-        ("xml", "<p>One</p><p>Two</p>", ["OneTwo"]),
+        ("xml", "<p>One</p><p>Two</p>", ["One", "Two"]),
         ("none", "a <b>c</b> &amp;", ["a <b>c</b> &amp;"]),
         ("html", "<br><hr> <img src=x> <!-- y -->", []),
         ("html", "", []),
@@ -98,16 +99,16 @@ def test_hostile_tags_are_read_in_bounded_time_and_depth():
             assert "".join(part if isinstance(part, str) else part.text for part in parse(text, markup)).startswith(
                 text[:2]
             )
-        assert placeholders(text) == []
+        assert set(placeholders(text)) <= {"<code>"}
     for text in ("<" + "a" * 50000, "%" + "0" * 50000, "a" * 50000 + "@", "&" * 50000, "<a/>" * 20000 + "x"):
-        assert parse(text, "html") and len(placeholders(text)) < 2
+        assert parse(text, "html") and len(set(placeholders(text))) < 2
     assert texts("Hi &#" + "9" * 5000 + "; &#65; &eacute", "html") == ["Hi &#" + "9" * 5000 + "; A é"]
     deep = "<a>" * 3000 + "x" + "</b>" * 3000 + "</a>" * 3000
     [passage] = parse(deep, "xml")
     assert passage.text == "x" and len(passage.elements) == MAX_NESTED_ELEMENTS and copied(passage).count("<") == 9000
     hidden = "<code>" * (MAX_NESTED_ELEMENTS + 50) + "<a>" * 3000 + "</b>" * 3000 + "</code>" * MAX_NESTED_ELEMENTS
     [passage] = parse(f"x {hidden}</code> y", "html")  # the last tag is no longer in what is hidden
-    assert passage.text == "x  y" and [marker.raw for marker in passage.markers] == [hidden, "</code>"]
+    assert passage.text == "x  y" and [marker.raw for marker in passage.markers] == [f"{hidden}</code>"]
 
 
 def weights(pairs: dict[int, list[int]], shape: tuple[int, int]) -> np.ndarray:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from sacremoses import MosesTokenizer
 
+from nmt import registry
 from nmt.errors import UserError
 from nmt.extensions.scores.metrics.paper_bleu import (
     PaperBleu,
@@ -22,7 +23,6 @@ from nmt.extensions.scores.metrics.paper_bleu import (
     replace_punctuation,
     split_compounds,
 )
-from nmt.text.steps import TOKENIZERS
 
 SCORING = Path(__file__).parents[3] / "shared/data/scoring"
 LINES = 200  # of each real output
@@ -146,13 +146,13 @@ def test_marks_beside_each_other_are_replaced_as_one_script_line_after_the_other
     ],
 )
 def test_text_becomes_the_tokens_that_moses_gives(language, text, tokens):
-    assert TOKENIZERS["moses"](language).tokenize(replace_punctuation(text)) == tokens
+    assert registry.find("tokenizer", "moses").cls(language).tokenize(replace_punctuation(text)) == tokens
 
 
 def test_a_stop_that_ends_a_line_stays_with_an_abbreviation():
     # Where sacremoses is tokenizer.perl 1.1 as it was: later ones cut the stop off every last word (docs/explanation/bleu.md).
-    assert TOKENIZERS["moses"]("de").tokenize("Sport usw.") == "Sport usw."
-    assert TOKENIZERS["moses"]("de").tokenize("Sport usw. und Musik.") == "Sport usw. und Musik ."
+    assert registry.find("tokenizer", "moses").cls("de").tokenize("Sport usw.") == "Sport usw."
+    assert registry.find("tokenizer", "moses").cls("de").tokenize("Sport usw. und Musik.") == "Sport usw. und Musik ."
 
 
 def test_compounds_are_split_as_a_match_after_the_other_finds_them():

@@ -16,20 +16,20 @@ import pytest
 import sentencepiece
 from sacremoses import MosesTruecaser
 
-from nmt import registry
+from nmt import register, registry
 from nmt.artefact import Artefact, new_folder
 from nmt.data import learn
 from nmt.data.encode import KEPT, REASONS, LengthFilter
 from nmt.data.learn import SubwordSettings, learn_subwords, sum_counts
 from nmt.data.prepare import PrepareOptions
 from nmt.errors import ArtefactError, InputError, UserError
-from nmt.options import options_of
+from nmt.options import NoOptions, options_of
 from nmt.symbols import SYMBOLS, UNK
 from nmt.text import corpus as corpus_module
-from nmt.text import pipeline as pipeline_module
-from nmt.text.corpus import clean, decode_line, read_lines
+from nmt.text.corpus import clean, decode_line, is_invisible, read_lines
+from nmt.text.forms import UNICODE_FORMS
 from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
-from nmt.text.steps import TOKENIZERS, UNICODE_FORMS, NoTokenizer, Truecaser, count_casings
+from nmt.text.steps import Truecaser, count_casings
 from nmt.text.vocabulary import SentencepieceVocabulary, WordVocabulary
 
 SENTENCES = [
@@ -174,10 +174,9 @@ def test_apostrophes_survive_moses_in_their_own_language():
 
 @pytest.mark.parametrize(("code", "text"), [("en_GB", "I don't know; it's John's."), ("fr-CA", "L'eau n'est pas là.")])
 def test_moses_has_the_rules_of_a_language_with_any_region(code, text):
-    tokens = TOKENIZERS["moses"](code).tokenize(text)
-    assert (
-        tokens == TOKENIZERS["moses"](code[:2]).tokenize(text) and TOKENIZERS["moses"](code).detokenize(tokens) == text
-    )
+    moses = registry.find("tokenizer", "moses").cls
+    tokens = moses(code).tokenize(text)
+    assert tokens == moses(code[:2]).tokenize(text) and moses(code).detokenize(tokens) == text
     settings = [SideSettings(language, "none", True, False, "none", "none") for language in (code, code[:2])]
     marks = ["„ja“, «non»; 5 %"]
     assert TextPreparer(settings[0])(marks) == TextPreparer(settings[1])(marks)
@@ -317,12 +316,66 @@ def test_each_text_of_a_batch_is_cleaned_then_brought_into_its_form_and_case(for
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # Variants become plain, invisible characters go, and joiners stay where they matter.
+        ("ＡＢＣ１２ ﬁne … ㎏ ｶﾞ ﻻ", "ABC12 fine ... kg ガ لا"),
+        ("sm\u00adall\u200b \u200edog\u2060s\u202c \ufeffx\ufeff", "small dogs x"),
+        ("dog\u200d sees Auf\u200clage", "dog sees Auflage"),
+        ("می\u200cخواهم क\u094d\u200dष 👨\u200d👩\u200d👧 ❤\ufe0f\u200d🔥", None),
+        ("10 000\u00a0€\u202f\u3000x", "10 000 €  x"),
+        # The meaning of a number, and letters of daily use, stay.
+        ("10⁶ m² 2½ ① Ⅷ x₁ 5㏠ ªº ™ ´ ℕ ㎡".replace("㎡", "m²"), None),
+        ("คำ ຄຳ ㅋㅋ და և", None),
+        ("\u0915\u093c \u1100\u1161 A\u030a e\u00ad\u0301", "\u0915\u093c 가 Å é"),
+    ],
+)
+def test_a_folded_source_keeps_its_meaning(text, expected):
+    folded = UNICODE_FORMS["folded"]
+    assert folded(text) == (text if expected is None else expected)
+    assert folded(folded(text)) == folded(text)
+    assert unicodedata.is_normalized("NFC", folded(text))
+
+
+def test_what_a_folded_source_loses_has_no_meaning_and_no_width():
+    """Each character becomes itself, what Unicode calls compatible with it, a space, or nothing if it has no width."""
+    for character in map(chr, (*range(0x80, 0xD800), *range(0xE000, 0x2FA20))):
+        before, after = unicodedata.normalize("NFKD", character), UNICODE_FORMS["folded"](character)
+        if unicodedata.category(character) in ("No", "Nl"):
+            assert after == unicodedata.normalize("NFC", character)
+        if not after:
+            assert is_invisible(character)
+        elif after not in (" ", "-", "\x02"):
+            assert unicodedata.normalize("NFKD", after) == before
+            assert sum(map(str.isdecimal, after)) == character.isdecimal()
+
+
+@pytest.mark.parametrize(
+    ("subword", "byte_fallback"), [("bpe", False), ("unigram", False), ("char", False), ("bpe", True)]
+)
+def test_an_exact_target_comes_back_character_by_character(subword, byte_fallback):
+    texts = ["a\u2581b \u2581", "one.  Two   three", "x\u3000 \u00a0\u200by", "e\u0301 é ﬁ ½ ｶﾞ", "</s>  <unk> \u2581"]
+    settings = {"normalization": "exact", "byte_fallback": byte_fallback}
+    side = pipeline_of(subword, [*SENTENCES, *texts], vocab_size=600, **settings).target
+    for text in [*SENTENCES, *texts]:
+        assert side.decode(side.encode(f" {text} ")) == text
+        assert "".join(map(side.surface, side.encode(text))).removeprefix(" ") == text
+    if not byte_fallback:  # a vocabulary without the signs reads a space
+        other = pipeline_of(subword, SENTENCES, **settings).target
+        assert other.encode("Two  men\u2581are") == other.encode("Two men are")
+
+
+@pytest.mark.parametrize(
     ("option", "table"),
-    [("normalization", UNICODE_FORMS), ("tokenizer", TOKENIZERS), ("subword", registry.names("subword"))],
+    [
+        ("normalization", UNICODE_FORMS),
+        ("tokenizer", registry.names("tokenizer")),
+        ("subword", registry.names("subword")),
+    ],
 )
 def test_the_choices_of_an_option_and_of_saved_settings_are_the_names_in_its_table(option, table):
     types = {field.name: field.type_name for field in options_of(PrepareOptions)}
-    assert types[option].removeprefix("auto|") == "|".join(table)
+    assert sorted(types[option].removeprefix("auto|").split("|")) == sorted(table)
     side = {"language": "en", "normalize_punctuation": False, "lowercase": False}
     side |= {"normalization": "none", "tokenizer": "none", "subword": "none"}
     for name in table:
@@ -364,6 +417,21 @@ def test_truecased_text_gets_its_capitals_back_at_the_start_of_sentences():
 def test_a_capital_is_that_of_a_title():
     assert Truecaser.undo("საქართველო არის") == "საქართველო არის"
     assert Truecaser.undo("ǆungla") == "ǅungla" and Truecaser.undo("über uns") == "Über uns"
+    cased = {
+        ("tr", "iki . ısı"): "İki . Isı",
+        ("az-AZ", "ilk"): "İlk",
+        ("nl", "ijs . het"): "IJs . Het",
+        ("hy", "և նա"): "Եվ նա",
+    }
+    assert all(Truecaser.undo(text, language) == wanted for (language, text), wanted in cased.items())
+
+
+def test_lower_case_is_that_of_the_language_in_new_data_alone():
+    for language, ours in {"tr": "ısı ikİ", "en": "isi ikİ"}.items():
+        new = PrepareOptions(source_lang=language, target_lang="de", output="d", train=("t",), lowercase=True).side(0)
+        wanted = ours.replace("İ", "i" if language == "tr" else "i\u0307")
+        assert TextPreparer(new)(["ISI İKİ".replace("İK", "iK")]) == [wanted]
+        assert TextPreparer(SideSettings(language, "nfc", False, True, "none", "none"))(["ISI"]) == ["isi"]
 
 
 def test_a_text_that_begins_no_sentence_keeps_its_casing():
@@ -449,15 +517,16 @@ def test_the_hash_of_a_pipeline_is_that_of_version_0_1():
     assert pipeline.right_to_left().hash == "2eebee56575446389747ab40116f9392416305f197470db69d7453f2b4ceaf45"
 
 
-def test_a_tokenizer_that_gives_a_line_break_is_named(monkeypatch):
-    class Breaking(NoTokenizer):
+def test_a_tokenizer_that_gives_a_line_break_is_named():
+    @register("tokenizer", "breaking", NoOptions)
+    class Breaking(registry.find("tokenizer", "none").cls):
         """Puts each word on a line."""
 
         def tokenize(self, text):
             return text.replace(" ", "\n")
 
-    monkeypatch.setattr(pipeline_module, "TOKENIZERS", {**TOKENIZERS, "breaking": Breaking})
     preparer = TextPreparer(SideSettings("en", "nfkc", False, False, "breaking", "none"))
+    del registry._shelf.parts["tokenizer", "breaking"]
     assert preparer(["one", "two"]) == ["one", "two"]
     with pytest.raises(UserError, match="tokenizer 'breaking' gave a line break"):
         preparer(["one", "two words"])
@@ -466,7 +535,7 @@ def test_a_tokenizer_that_gives_a_line_break_is_named(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "known"),
     [
-        ("tokenizer", r"tokenizer 'joiner' is not in this nmt \(known: none, moses, moses-aggressive\)"),
+        ("tokenizer", r"tokenizer 'joiner' is not in this nmt \(known: moses, moses-aggressive, none\)"),
         ("subword", r"subword 'joiner' is not in this nmt \(known: bpe, char, none, subword-nmt, unigram\)"),
     ],
 )

@@ -13,6 +13,7 @@ from nmt.data.learn import SubwordSettings, learn_subwords
 from nmt.data.loader import Loader
 from nmt.data.plan import Position
 from nmt.errors import UserError
+from nmt.extensions.methods.noises.capitals import in_capitals
 from nmt.extensions.methods.noises.text_noise import with_typo
 from nmt.extensions.vocabularies.extension import extended
 from nmt.extensions.vocabularies.subwords.subword_nmt import CodesVocabulary
@@ -180,3 +181,23 @@ def test_columns_of_links_and_case_that_is_undone_are_refused():
     with pytest.raises(UserError, match="prepared with --lowercase"):
         text_noise(lower, 0.1, 0.0)
     text_noise(lower, 0.0, 0.1)
+
+
+@pytest.mark.parametrize(("language", "word", "capitals"), [
+    ("tr", "iki", "İKİ"), ("az_AZ", "ısı", "ISI"), ("en", "iki", "IKI"), ("de", "straße", "STRASSE"), ("nl", "ijs", "IJS"),
+    ("el", "Μάιος", "ΜΑΪΟΣ"), ("el", "άυλος", "ΑΫΛΟΣ"), ("el", "προϊόν", "ΠΡΟΪΟΝ"), ("el", "ΐδιος", "ΪΔΙΟΣ"), ("el", "ή", "Ή"),
+    ("el", "café", "CAFÉ"),
+    ("ka", "წიგნს", "წიგნს"), ("en", "a-წიგნს", "A-წიგნს"), ("hy", "և", "ԵՎ"), ("lt", "i\u0307\u0301", "Í"), ("th", "น้ำ", "น้ำ"),
+    ("he", "שלום", "שלום"),
+    ("ru", "ещё", "ЕЩЁ"), ("hi", "क्या", "क्या"), ("ar", "كتاب", "كتاب"),
+])  # fmt: skip
+def test_capitals_are_those_that_people_write(language, word, capitals):
+    assert in_capitals(word, language) == capitals
+
+
+@pytest.mark.parametrize(("language", "word"), [("ka", "წიგნს"), ("ru", "книга"), ("el", "βιβλίο")])
+def test_no_word_becomes_bytes(language, word):
+    texts = [f"{word} {word}"] * 50
+    learnt = learn_subwords(iter(texts), SubwordSettings("bpe", 300, 1.0, True))
+    side = Side(SideSettings(language, "nfc", False, False, "none", "bpe"), learnt)
+    assert noisy(side, texts, case=1.0)[0] == texts

@@ -1,5 +1,6 @@
 """Documents of translators: what is untranslated gets a translation, and everything else stays as it is."""
 
+import gzip
 import io
 import re
 import sys
@@ -17,7 +18,7 @@ from nmt.cli.translate import TranslateOptions
 from nmt.errors import ArtefactError, InputError
 from nmt.extensions.documents.document import UnitDocument
 from nmt.extensions.documents.formats.srt import wrap
-from nmt.extensions.documents.markers import PLACEHOLDER, LiteralTag, Markers, from_xml, peel, to_xml
+from nmt.extensions.documents.markers import PLACEHOLDER, TEXT_BREAK, Markers, from_xml, peel, to_xml
 from nmt.formats.base import Languages, open_format
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.results import Candidate, Translation
@@ -67,7 +68,7 @@ PO_TRANSLATED = [
     (
         '#, c-format\nmsgctxt "menu"\nmsgid "open \\"%s\\"\\n"\n"at <b>once</b>, or\\tlater"\nmsgstr ""\n',
         '#, c-format, fuzzy\nmsgctxt "menu"\nmsgid "open \\"%s\\"\\n"\n"at <b>once</b>, or\\tlater"\n'
-        'msgstr ""\n"OPEN \\"%s\\"\\n"\n"AT <b>ONCE</b>, OR LATER"\n',
+        'msgstr ""\n"OPEN \\"%s\\"\\n"\n"AT <b>ONCE</b>, OR\\tLATER"\n',
     ),
     (
         '#, python-format\nmsgid "one file"\nmsgid_plural "%(count)d files"\nmsgstr[0] ""\nmsgstr[1] ""\nmsgstr[2] ""\n',
@@ -134,7 +135,7 @@ XLIFF2_TRANSLATED = [
         " word </source>\n",
         ' word </source>\n    <target>A <pc id="1" dataRefStart="d">BOLD</pc> WORD </target>\n',
     ),
-    ('<segment id="s1">', '<segment id="s1" state="initial">'),
+    ('<segment id="s1">', '<segment id="s1" state="translated">'),
     ('srcLang="en"', 'srcLang="en" trgLang="de"'),
 ]
 TMX = """<?xml version="1.0" encoding="UTF-8"?>
@@ -190,6 +191,7 @@ DOCUMENTS = {
     "tmx": (TMX, TMX_TRANSLATED),
     "srt": (SRT, SRT_TRANSLATED),
 }
+MESSAGES = [("one", ""), ("two", ""), ("%d of", ""), ("done", "ERLEDIGT"), ("%d", "")]
 KEPT = re.compile(rf'<g\ id="\d+">|</g>|<x\ id="\d+"/>|{PLACEHOLDER.pattern}', re.VERBOSE)
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 PARAGRAPH = (
@@ -346,8 +348,8 @@ def test_texts_have_markers_for_elements_and_plain_placeholders(tmp_path):
     texts.clear()
     path.write_text(PO)
     translated(path, "po", record)
-    assert texts[:2] == ['open "%s"', 'at <g id="1">once</g>, or\tlater']
-    assert texts[2:] == ["one file", "%(count)d files", "%(count)d files", "Exit"]
+    assert texts[:3] == ['open "%s"', 'at <g id="1">once</g>, or', "later"]
+    assert texts[3:] == ["one file", "%(count)d files", "%(count)d files", "Exit"]
 
 
 def lossy(texts: list[str]) -> list[Translation]:
@@ -418,7 +420,7 @@ def test_a_failed_text_is_counted_and_leaves_its_unit_as_it_was(tmp_path, capsys
 )
 def test_a_problem_names_the_placeholder(source, translation, words):
     markers = Markers()
-    markers.alone(LiteralTag("<br>", ""))
+    markers.alone("<br>")
     problem = markers.problem(source, translation)
     assert words in problem if words else not problem
 
@@ -442,7 +444,7 @@ def test_markers_around_a_line_are_not_translated_with_it(line, text):
 def test_unbalanced_tags_are_kept_in_their_order():
     markers, text = Markers(), "a <b>b <i>c</b> d</i> <br/> e < f"
     marked = markers.mark_tags(text)
-    assert marked == 'a <g id="1">b <x id="2"/>c</g> d<x id="3"/> <x id="4"/> e < f'
+    assert marked == 'a <g id="1">b <x id="2"/>c</g> d<x id="3"/> <br id="4"/> e < f'
     assert markers.restore(marked) == text
 
 
@@ -662,6 +664,8 @@ def test_a_missing_package_is_named_with_what_to_install(format, module, tmp_pat
     ("flags", "message"),
     [
         (["--format=po"], "name one file"),
+        (["a.txt", "b.SRT"], "name one file"),
+        (["a.po.gz", "--json"], "--format text"),
         (["--format=po", "-"], "name one file"),
         (["--format=po", "a.po", "b.po"], "name one file"),
         (["--format=docx", "a.docx"], "give --output FILE.docx"),
@@ -713,7 +717,7 @@ def test_ranks_translate_a_document_alike(model, tmp_path, call):
     [
         (["--format=po", "--replace-unk"], "--replace-unk: only for lines of text"),
         (["--format=po", "--markup=html"], "--markup and --format cannot be combined"),
-        (["--retranslate"], "--retranslate works only on documents"),
+        (["--retranslate", "--format=text"], "--retranslate works only on documents"),
     ],
 )
 def test_options_that_no_document_has_are_refused(flags, message, model, tmp_path, call):
@@ -725,3 +729,129 @@ def test_a_document_whose_output_cannot_be_written_is_not_translated(model, tmp_
     (tmp_path / "a.po").write_text('msgid "ban"\nmsgstr ""\n')
     result = call("translate", "--model", "none", "--format=po", tmp_path / "a.po", "--output", tmp_path / "b" / "c.po")
     assert result.code != 0 and "b" in result.err and "none" not in result.err
+
+
+def test_a_documents_name_says_its_format(model, tmp_path, call):
+    cue = "1\n00:00:01,000 --> 00:00:02,000\nban kit\n"
+    for name in ("a.SRT", "a.txt"):
+        (tmp_path / name).write_text(cue)
+    (tmp_path / "a.srt.gz").write_bytes(gzip.compress(cue.encode()))
+    flags = ["translate", "--model", model, "--engine=own"]
+    named, packed, lines = (call(*flags, tmp_path / name) for name in ("a.SRT", "a.srt.gz", "a.txt"))
+    assert named.out == packed.out and named.out.splitlines()[:2] == cue.splitlines()[:2]
+    assert "srt: translated 1 of 1 texts" in named.err
+    assert lines.out.splitlines()[0] != "1" and "--format srt" in lines.err
+    assert call(*flags, tmp_path / "a.SRT", "--format=text").out == lines.out
+    (tmp_path / "a.bin").write_bytes(b"%PDF-1.4\n")
+    assert_refused(call(*flags, tmp_path / "a.bin"), 2, "PDF")
+
+
+def test_each_text_of_a_document_is_counted(tmp_path, capsys):
+    path = tmp_path / "a.po"
+    path.write_text("\n".join(f'msgid "{i} {text}"\nmsgstr "{target}"\n' for i, (text, target) in enumerate(MESSAGES)))
+    document = read_document(path, "po")
+    texts = document.texts(Languages("en", "de"))
+    report = document.write(lossy(texts), LineWarnings("document"))
+    assert "translated 2 of 5 texts; 3 kept unchanged" in report
+    for reason in ("1 already translated", "1 without words", "1 whose translation lost"):
+        assert reason in report
+
+
+BREAKS = ["<br>", "<br/><BR />", "</li><li>", "\n", "\t", "\\n", "</p>\n<p>", "<hr/>"]
+
+
+@pytest.mark.parametrize("between", BREAKS)
+def test_a_break_ends_a_sentence_and_stays(between, tmp_path):
+    markers = Markers()
+    text = markers.mark_tags(f"<p>The <b>first</b>{between}The second</p>")
+    texts = [peel(piece).text for piece in TEXT_BREAK.split(text)[::2]]
+    assert list(filter(None, texts)) == ['The <g id="2">first</g>', "The second"]
+    assert markers.restore(text) == f"<p>The <b>first</b>{between}The second</p>"
+
+
+@pytest.mark.parametrize("text", ["C:\\new\\table", "\\textbf{a}", "<option> of it", "a <title>"])
+def test_what_only_looks_like_a_break_is_none(text):
+    assert len(TEXT_BREAK.split(Markers().mark_tags(text))) == 1
+
+
+PAIRS = {
+    "bpt, ept": ('<bpt id="1">&lt;b&gt;</bpt>', '<ept id="1">&lt;/b&gt;</ept>'),
+    "bpt, ept by rid": ('<bpt id="1" rid="7"/>', '<ept id="2" rid="7"/>'),
+    "bx, ex": ('<bx id="1"/>', '<ex id="2" rid="1"/>'),
+    "it": ('<it id="1" pos="open"/>', '<it id="2" pos="close"/>'),
+    "codes": ('<ph id="1">&lt;b&gt;</ph>', '<ph id="2">&lt;/b&gt;</ph>'),
+    "Angular": ('<x id="START_TAG_SPAN"/>', '<x id="CLOSE_TAG_SPAN"/>'),
+    "equivalents": ('<x id="1" equiv-text="&lt;i&gt;"/>', '<x id="2" equiv-text="&lt;/i&gt;"/>'),
+    "sc, ec": ('<sc id="1"/>', '<ec startRef="1"/>'),
+    "sm, em": ('<sm id="m"/>', '<em startRef="m"/>'),
+    "written": ("&lt;b class='x'&gt;", "&lt;/b&gt;"),
+}
+LINE_BREAKS = [
+    '<x id="1" ctype="lb"/>',
+    "<ph>&lt;br/&gt;</ph>",
+    '<ph id="1" subType="xlf:lb"/>',
+    '<x id="1" equiv-text="&lt;br&gt;"/>',
+]
+
+
+def of_xliff(units: str, version: str = "1.2") -> str:
+    return f'<xliff version="{version}"><file source-language="en" target-language="de"><body>{units}</body></file></xliff>'
+
+
+def source_text(inline: str, tmp_path: Path) -> str:
+    """The text with markers of an XLIFF source."""
+    (tmp_path / "a.xlf").write_text(of_xliff(f'<trans-unit id="1"><source>{inline}</source></trans-unit>'))
+    [unit] = read_document(tmp_path / "a.xlf", "xliff").units(Languages("en", "de"))
+    return unit.text
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_single_tags_that_are_a_pair_are_translated_as_one(name, tmp_path):
+    opening, closing = PAIRS[name]
+    inline = f"press {opening}the <x id='9'/> button{closing} now"
+    text = source_text(inline, tmp_path)
+    assert re.sub(r"\d+", "N", text) == 'press <g id="N">the <x id="N"/> button</g> now'
+    content = translated(tmp_path / "a.xlf", "xliff")[0].decode()
+    target = content.partition("<target")[2]
+    assert "BUTTON" in target and [target.count(tag) for tag in ("bpt>", "&lt;/b&gt;")] == [
+        inline.count(tag) for tag in ("bpt>", "&lt;/b&gt;")
+    ]
+
+
+@pytest.mark.parametrize("tag", LINE_BREAKS)
+def test_an_element_that_stands_for_a_break_ends_a_sentence(tag, tmp_path):
+    pieces = TEXT_BREAK.split(source_text(f"One line {tag}another", tmp_path))
+    assert pieces[::2] == ["One line ", "another"]
+
+
+def test_a_half_translated_unit_gets_what_it_lacks(tmp_path):
+    cut = '<mrk mtype="seg" mid="1">One.</mrk> <g id="5"><mrk mtype="seg" mid="2">Two.</mrk></g>'
+    done = cut.replace("One.", "EINS.").replace("Two.", "")
+    locked = '<sdl:seg-defs xmlns:sdl="s"><sdl:seg id="1" locked="true"/><sdl:seg id="2"/></sdl:seg-defs>'
+    units = [
+        f"<trans-unit id='1'><source>x</source><seg-source>{cut}</seg-source><target>{done}</target></trans-unit>",
+        f"<trans-unit id='2'><source>x</source><seg-source>{cut}</seg-source>{locked}</trans-unit>",
+    ]
+    (tmp_path / "a.xlf").write_text(of_xliff("".join(units)))
+    content = translated(tmp_path / "a.xlf", "xliff")[0].decode()
+    first, second = re.findall("<target.*?</target>", content)
+    assert ">EINS.<" in first and ">TWO.<" in first and ">TWO.<" in second and "O" not in second.replace("TWO", "")
+    assert 'conf="Draft"' in content and not TEXT_BREAK.search(content)
+    assert "EINS." in translated(tmp_path / "a.xlf", "xliff")[0].decode()
+
+
+@pytest.mark.parametrize(
+    ("format", "document"),
+    [
+        (
+            "xliff",
+            of_xliff('<trans-unit id="1"><source><g id="1">One</g></source><target><g id="1"/></target></trans-unit>'),
+        ),
+        ("xliff", of_xliff('<segment state="initial"><source>One</source><target>One</target></segment>', "2.0")),
+        ("tmx", TMX.replace("en-US", "eng")),
+        ("tmx", TMX.replace("done", "one").replace('"de-DE"><seg>ERLEDIGT', '"deu"><seg><ph>x</ph>')),
+    ],
+)
+def test_what_has_no_translation_yet_gets_one(format, document, tmp_path):
+    (tmp_path / "document").write_text(document)
+    assert re.search("ONE|BOLD", translated(tmp_path / "document", format)[0].decode())

@@ -17,7 +17,7 @@ from nmt.extensions.texts.text_steps import TextSettings, text_steps
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.requests import Request
-from nmt.translate.results import Candidate, Translation
+from nmt.translate.results import UNCHANGED, Candidate, Translation
 from nmt.translators import load
 
 PARAGRAPH = "  Ban des kit.  Lora mus!\n\nBas den"
@@ -241,12 +241,12 @@ def test_texts_to_avoid_come_from_a_pipe_too_and_are_those_of_a_repair(trained):
     os.close(reader)
 
 
-def test_what_stands_between_sentences_without_a_translation_stays(trained):
+def test_sentences_without_a_translation_stay_and_are_reported(trained):
     rounds = text_steps(Request("Ban kit.\n\nMus lora."), TextSettings(split=True), load(trained).pipeline)
     assert len(next(rounds).requests) == 2
     with pytest.raises(StopIteration) as stop:
         rounds.send([Translation(), Translation()])
-    assert stop.value.value == Translation([Candidate("\n\n", [], 0.0, 0.0)])
+    assert stop.value.value.text == "Ban kit.\n\nMus lora." and list(stop.value.value.warnings) == [UNCHANGED]
 
 
 def test_a_constrained_text_is_repaired_as_a_whole(trained):

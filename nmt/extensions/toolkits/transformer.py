@@ -38,7 +38,7 @@ class TextFiles:
     languages: source and target; None for those that the model names
     vocabularies, segmenters: files of source and target, one for both, or none; a segmenter is a model of sentencepiece
         or merges of subword-nmt
-    tokenizer: a name in TOKENIZERS, of the text before the segmenter
+    tokenizer: the name of that of the text before the segmenter
     """
 
     languages: tuple[str | None, str | None]

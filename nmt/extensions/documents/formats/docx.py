@@ -20,7 +20,7 @@ from nmt import register
 from nmt.errors import ArtefactError
 from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged
 from nmt.extensions.documents.formats.options import DocumentOptions
-from nmt.extensions.documents.markers import CLOSING, LiteralTag, Markers, has_words
+from nmt.extensions.documents.markers import CLOSING, Markers
 from nmt.extensions.documents.safe_xml import XML_SPACE, XmlFile
 from nmt.formats.base import Languages
 
@@ -106,7 +106,7 @@ class DocxDocument(UnitDocument):
                 yield info.filename, XmlFile(archive.read(info), "DOCX", part)
 
     def units(self, languages: Languages) -> list[Unit]:
-        """Every paragraph with words, since a document holds one language."""
+        """Every paragraph with text, since a document holds one language."""
         units, number = [], 0
         for file in self._parts.values():
             for paragraph in file.root.iter(f"{WORD_XML}p"):
@@ -114,7 +114,7 @@ class DocxDocument(UnitDocument):
                 markers = Markers()
                 base = _base_format(paragraph)
                 text = _text(paragraph, base, markers)
-                if has_words(text):
+                if text:
                     write = partial(self._write, file, paragraph, base, markers)
                     units.append(Unit(f"paragraph {number}", text, write, markers))
         return units
@@ -210,7 +210,7 @@ def _run_item(run: Any, item: Any, in_field: bool, markers: Markers) -> str:
     if not in_field:
         if item.tag == f"{WORD_XML}t":
             text = markers.mark_tags((item.text or "").replace("\n", " "))
-            return UNFINISHED_TAG.sub(lambda found: markers.alone(LiteralTag(found[0], "")), text)
+            return UNFINISHED_TAG.sub(lambda found: markers.alone(found[0]), text)
         if item.tag == f"{WORD_XML}br" and not item.attrib:
             return "\n"
         if item.tag == f"{WORD_XML}noBreakHyphen":

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 
 from nmt import UserError, register
 from nmt.data.batching import Indices, hashed, mixed, uniform
+from nmt.extensions.methods.noises.capitals import in_capitals
 from nmt.extensions.methods.noises.options import TextNoiseOptions
 from nmt.extensions.methods.noises.sentences import in_order_of_text, refuse_columns, word_starts
 from nmt.extensions.vocabularies.user_symbols import user_symbol_ids
 from nmt.noises.base import Noise, NoiseContext
 from nmt.rows import Rows
 from nmt.symbols import UNK
+from nmt.text.pipeline import BYTE_PIECE
+from nmt.text.steps import capitalized
 from nmt.text.vocabulary import expand_ranges
 
 ESCAPE: Final = re.compile(r"(&\w+;|&#\w+;)")  # of a Moses tokenizer
@@ -27,7 +30,8 @@ ESCAPE: Final = re.compile(r"(&\w+;|&#\w+;)")  # of a Moses tokenizer
 class TextNoise(Noise):
     """Other casing and typing errors in the words of the source.
 
-    A word that would have an unknown token stays as it is, and so do unknown words, user symbols and escapes (`&apos;`).
+    A word that would have an unknown token, or be spelled in bytes, stays as it is, and so do unknown words, user symbols and
+    escapes (`&apos;`).
     """
 
     order: ClassVar[int] = 1
@@ -45,6 +49,8 @@ class TextNoise(Noise):
         surfaces = list(map(side.surface, range(side.size)))
         self._begins_word = np.array([surface.startswith(" ") for surface in surfaces])
         self._ends_word = np.array([surface.endswith(" ") for surface in surfaces]) & ~self._begins_word
+        self._language = side.settings.language
+        self._is_byte = np.array([BYTE_PIECE.fullmatch(side.piece(token)) is not None for token in range(side.size)])
         self._stays = np.zeros(side.size, dtype=bool)
         self._stays[[UNK, *user_symbol_ids(side)]] = True
 
@@ -78,7 +84,10 @@ class TextNoise(Noise):
         ]
         encoded = self._vocabulary.encode_batch(texts)
         starts_of_texts = len(ids) + np.cumsum(encoded.lengths, dtype=np.int64) - encoded.lengths
-        good = (encoded.unknown == 0) & (encoded.lengths > 0) & (encoded.words == 1)
+        text_of_token = np.repeat(np.arange(len(texts)), encoded.lengths)
+        has_byte = np.bincount(text_of_token, self._is_byte[encoded.ids], len(texts)) > 0
+        has_byte &= ~np.logical_or.reduceat(self._is_byte[ids], words)[changed]  # it may have had one before
+        good = ~has_byte & (encoded.unknown == 0) & (encoded.lengths > 0) & (encoded.words == 1)
         starts, sizes = words.copy(), counts.copy()
         starts[changed[good]], sizes[changed[good]] = starts_of_texts[good], encoded.lengths[good]
         too_long = (np.bincount(sentence, sizes, len(lengths)) > longest)[sentence]
@@ -91,9 +100,9 @@ class TextNoise(Noise):
         text = self._vocabulary.decode(tokens.tolist())
         parts = ESCAPE.split(text)  # escapes are at odd places
         if of_sentence < self._case / 2:
-            parts[::2] = map(str.upper, parts[::2])
+            parts[::2] = [in_capitals(part, self._language) for part in parts[::2]]
         elif of_sentence < self._case:
-            parts[0] = parts[0][:1].upper() + parts[0][1:]
+            parts[0] = capitalized(parts[0], self._language)
         return with_typo(parts[0], number) if typed and len(parts) == 1 else "".join(parts)
 
 

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from nmt import UserError, register
+from nmt import UserError, register, registry
 from nmt.errors import unknown
 from nmt.extensions.scores.metrics.options import PaperBleuOptions
 from nmt.metrics.base import Lines, Metric, References, Score
@@ -18,7 +18,6 @@ from nmt.metrics.bleu import Bleu
 from nmt.metrics.options import BleuOptions
 from nmt.metrics.sacrebleu import corpus_score
 from nmt.text.corpus import text_name
-from nmt.text.steps import TOKENIZERS
 
 COMPOUND_LANGUAGES: Final = ("de",)  # the published BLEU of these languages is that of split compounds
 CACHED_LINES: Final = 65536  # references and hypotheses are tokenised once for several scores
@@ -63,7 +62,7 @@ class PaperBleu(Metric):
 
     def __init__(self, options: PaperBleuOptions) -> None:
         self._language = options.target_lang
-        tokenizer = TOKENIZERS["moses"](options.target_lang or "")
+        tokenizer = registry.find("tokenizer", "moses").cls(options.target_lang or "")
         self._tokenize = lru_cache(CACHED_LINES)(lambda line: tokenizer.tokenize(replace_punctuation(line)))
 
     def check(self) -> None:

@@ -19,6 +19,7 @@ from nmt.extensions.searches.decoders.options import MbrOptions
 from nmt.extensions.searches.decoders.sampling import Sampling
 from nmt.metrics.base import Metric
 from nmt.models.base import Scorer
+from nmt.text.pipeline import Pipeline
 
 
 @register("decoder", "mbr", MbrOptions)
@@ -38,6 +39,11 @@ class Mbr(Decoder):
     @property
     def takes_phrases(self) -> bool:
         return self._inner.takes_phrases
+
+    def use_pipeline(self, pipeline: Pipeline) -> None:
+        super().use_pipeline(pipeline)
+        self._utility = registry.build(self.options.utility)
+        self._utility.use_language(pipeline.target_lang)
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder; the score is the expected utility."""

@@ -8,7 +8,6 @@ from nmt.cli.command import Command
 from nmt.errors import UserError, quoted
 from nmt.log import log
 from nmt.options import REQUIRED, choice, opt
-from nmt.text.steps import TokenizerName
 
 if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.extensions.toolkits.toolkit import Toolkit
@@ -32,7 +31,9 @@ class ImportOptions:
         (),
         f"models of sentencepiece or merges of subword-nmt, {ONE_OR_TWO}; none uses those next to the model, if any",
     )
-    tokenizer: TokenizerName = opt("none", "tokenizer of the text before the segmenter; the model does not name it")
+    tokenizer: str = choice(
+        "tokenizer", "none", "tokenizer of the text before the segmenter; the model does not name it"
+    )
     source_lang: str | None = opt(None, "source language, a two-letter code; none takes it from the model")
     target_lang: str | None = opt(None, "target language, a two-letter code; none takes it from the model")
     overwrite: bool = opt(False, "replace an existing model")

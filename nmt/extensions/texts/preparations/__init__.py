@@ -1,0 +1,1 @@
+"""What `nmt prepare` says of text steps."""

@@ -1,0 +1,80 @@
+"""A report of the lines that a tokenizer or truecasing does not give back as they were, which no translation can give then."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from nmt import register, registry
+from nmt.errors import quoted
+from nmt.extensions.texts.preparations.options import LostTextOptions
+from nmt.extensions.texts.tokenizers.moses import MosesTokenizer, missing_rules
+from nmt.log import log
+from nmt.preparations.base import CountWords, Preparation
+from nmt.text.pipeline import Pipeline, Side, TextPreparer
+
+LINE: Final = "line"  # a word of each line
+HARD_SPACE, ARROW = "\u00a0", "\u2192"  # in a word that shows a line: for a space, and before its parts
+MAX_EXAMPLE: Final = 200  # characters
+
+
+@register("preparation", "lost-text", LostTextOptions)
+class LostText(Preparation):
+    """Counts the lines that the tokenizer and truecasing of a pipeline do not give back, and warns of them."""
+
+    def change(self, pipeline: Pipeline, count_words: CountWords) -> Pipeline:
+        """See Preparation. The pipeline stays as it is."""
+        for number, side in enumerate((pipeline.source, pipeline.target)):
+            settings = side.settings
+            if settings.tokenizer != "none":
+                steps = {"--tokenizer": TextPreparer(replace(settings, truecase=False))}
+                if settings.truecase and number == 1:  # of the source nobody reads the casing again
+                    steps["--truecase"] = TextPreparer(settings, side.prepare.truecaser)
+                self._report(side, count_words({number: LostLines(steps)}))
+        return pipeline
+
+    def _report(self, side: Side, counts: Mapping[str, int]) -> None:
+        """Warn of the lost lines of a side. counts: of the words that LostLines gives"""
+        language, name = side.settings.language, side.settings.tokenizer
+        tokenizer = registry.find("tokenizer", name).cls(language)
+        if isinstance(tokenizer, MosesTokenizer) and (missing := missing_rules(language)):
+            log.warn(f"--tokenizer {name}: {missing} (subwords need no words: leave --tokenizer out)")
+        can_reverse = not side.settings.reversible and tokenizer.reversible() is not tokenizer
+        ways = {
+            "--tokenizer": "leave --no-reversible out" if can_reverse else "leave --tokenizer out",
+            "--truecase": "a sentence gets a capital at its start; leave --truecase out",
+        }
+        if (vocabulary := self.options.vocabulary) is not None:
+            ways = dict.fromkeys(ways, f"that is how {quoted(vocabulary)} treats text")
+        for option, way in ways.items():
+            if count := counts.get(option, 0):
+                share = f"{count:,} of {counts[LINE]:,} lines ({count / counts[LINE]:.1%}) of language {language}"
+                shown = next(word for word in counts if word.startswith(option + ARROW))
+                text, given = map(quoted, shown.replace(HARD_SPACE, " ").split(ARROW)[1:])
+                log.warn(f"{option}: {share} do not come back as they were, such as '{text}': '{given}' ({way})")
+
+
+@dataclass(frozen=True)
+class LostLines:
+    """Texts -> for each the word LINE and the first option that alters it, which the first such text comes with.
+
+    steps: the text steps up to each option
+    """
+
+    steps: Mapping[str, TextPreparer]
+
+    def __call__(self, texts: Sequence[str]) -> list[str]:
+        words = [LINE] * len(texts)
+        for option, prepare in self.steps.items():
+            given = map(prepare.undo, prepare(texts))
+            pairs = zip(map(_with_single_spaces, prepare.normalize(texts)), given, strict=True)
+            lost = [(i, *pair) for i, pair in enumerate(pairs) if pair[0] != pair[1] and words[i] == LINE]
+            for i, *pair in lost:
+                words[i] += f" {option}"
+                if i == lost[0][0]:
+                    shown = (text[:MAX_EXAMPLE].replace(" ", HARD_SPACE).replace(ARROW, "") for text in pair)
+                    words[i] += f" {option}{ARROW}{ARROW.join(shown)}"
+        return words
+
+
+def _with_single_spaces(text: str) -> str:
+    return " ".join(filter(None, text.split(" ")))

@@ -1,0 +1,16 @@
+"""Text without a tokenizer."""
+
+from nmt import register
+from nmt.options import NoOptions
+from nmt.tokenizers.base import Tokenizer
+
+
+@register("tokenizer", "none", NoOptions)
+class NoTokenizer(Tokenizer):
+    """Words are what stands between spaces."""
+
+    def tokenize(self, text: str) -> str:
+        return text
+
+    def detokenize(self, text: str) -> str:
+        return text
