@@ -82,6 +82,10 @@ bench-methods: setup
 bench-serve: setup
 	$(BIN)/python benchmarks/serve.py --model $(MODEL) --source $(SOURCE) $(FLAGS)
 
+# make bench-documents [FOLDERS="unpacked source distributions"] [MODEL=model]; needs python-docx too
+bench-documents: setup
+	$(BIN)/python benchmarks/documents.py $(FOLDERS) $(if $(MODEL),--model $(MODEL))
+
 # make bench-markup MODEL=model SOURCE=test.en [FLAGS="--lines 500 --gold pairs.tsv"]
 bench-markup: setup
 	$(BIN)/python benchmarks/markup.py --model $(MODEL) --source $(SOURCE) $(FLAGS)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.columns.base import ColumnItems, ColumnKind, Sentences, column_kind
+from nmt.data.held_out import pair_keys, repeats
 from nmt.errors import InputError, quoted
 from nmt.rows import Rows
 from nmt.text.context import DocumentLines, context_text, encode_with_contexts
@@ -23,7 +24,7 @@ from nmt.text.vocabulary import Numbers
 
 CHUNK_PAIRS: Final = 2000
 # A pair is counted under the first reason that holds for it; too many characters come first.
-REASONS: Final = ("bad bytes", "bad column", "empty", "too short", "too long", "ratio", "held out", "duplicate")
+REASONS: Final = ("bad bytes", "bad column", "empty", "too short", "too long", "ratio", "equals held-out", "duplicate")
 MAX_WORD_CHARACTERS: Final = 1000  # of a word that gets an entry
 KEPT: Final = -1  # in place of the index of a reason
 
@@ -318,6 +319,7 @@ class EncodeTask:
 
     lengths: the filter of training data; None keeps every pair and its raw text, for evaluation sets
     columns: the kind of each column of the chunks
+    held_out: keys of the held-out pairs, none of which a training pair may repeat (nmt.data.held_out)
     """
 
     pipeline: Pipeline
@@ -325,6 +327,7 @@ class EncodeTask:
     digests: bool
     on_bad_line: BadLine
     columns: tuple[str, ...] = ()
+    held_out: NDArray[np.uint64] | None = None
 
     def __call__(self, chunk: Chunk) -> Encoded:
         texts = decode(chunk, self.on_bad_line)
@@ -368,6 +371,9 @@ class EncodeTask:
         if self.lengths is not None:
             lengths = np.stack([source.lengths - num_context, target.lengths], axis=1)
             reasons = self.lengths.reasons(lengths, characters)
+        if self.held_out is not None:
+            repeated = repeats(pair_keys(texts.source, texts.target), self.held_out)
+            reasons[(reasons == KEPT) & repeated] = REASONS.index("equals held-out")
         reasons[used & ~sentences.good] = REASONS.index("bad column")
         reasons[~texts.good] = REASONS.index("bad bytes")
         encoded.dropped.update(REASONS[reason] for reason in reasons[reasons != KEPT].tolist())

@@ -20,7 +20,7 @@ from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import to_json
 from nmt.symbols import UNK
 from nmt.text.context import SEPARATOR, context_text, encode_with_contexts
-from nmt.text.corpus import clean, is_invisible
+from nmt.text.corpus import NO_WIDTH, clean, is_invisible
 from nmt.text.forms import SIGNED_FORMS, SIGNS, UNICODE_FORMS, UnicodeForm, as_written
 from nmt.text.languages import base_language
 from nmt.text.steps import NOT_TEXT_BUT_LF, Truecaser, lowered
@@ -197,6 +197,11 @@ class Side:
         return word if len(ids) > 1 or ids == [UNK] else ""
 
     @cached_property
+    def spells_words(self) -> bool:
+        """Whether an entry of the vocabulary has a letter: a model of numbers, say, has none."""
+        return any(any(map(str.isalpha, self.surface(token))) for token in range(UNK + 1, self.size))
+
+    @cached_property
     def _tag_ends(self) -> set[tuple[str, str]]:
         """The first and the last character of the tags: `<` and `>`."""
         return {(tag[0], tag[-1]) for tag in self.prepare.tags if not tag[0].isalnum()}
@@ -224,7 +229,13 @@ class Side:
         for sign, text in self._missing_signs:
             texts = list(map(str.replace, texts, repeat(sign), repeat(text)))
         encoded = self.vocabulary.encode_batch(texts)
+        if any(NO_WIDTH.search(texts[row]) for row in np.flatnonzero(encoded.unknown).tolist()):
+            encoded = self.vocabulary.encode_batch([NO_WIDTH.sub(self._if_known, text) for text in texts])
         return encoded.reversed() if self.settings.right_to_left else encoded
+
+    def _if_known(self, found: re.Match[str]) -> str:
+        """A character without a width, if the vocabulary has it, else nothing: an unknown token would change the translation."""
+        return "" if self.vocabulary.encode_batch([found[0]]).unknown.any() else found[0]
 
     def in_reading_order(self, items: Sequence[_Item]) -> list[_Item]:
         """A text's tokens, or values of its tokens, from the model's order into that of reading, or back."""

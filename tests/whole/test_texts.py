@@ -131,7 +131,10 @@ def work(trained):
     def call(text, settings, search):
         rounds = text_steps(Request(text), settings, pipeline)
         seen = []
-        wanted = next(rounds)
+        try:
+            wanted = next(rounds)
+        except StopIteration as stop:
+            return stop.value, seen
         while True:
             seen.append((wanted.is_repair, [request.text for request in wanted.requests]))
             answers = [
@@ -172,6 +175,33 @@ def test_a_placeholder_that_got_lost_is_put_back(work):
     settings = TextSettings(markup="xml")
     translation, seen = work("a {x} b", settings, lambda text, again: text)
     assert translation.text == "a {x} b" and len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "text", "answers", "wanted"),
+    [
+        (TextSettings(markup="xml"), "See {x}. Go {y}.", {"See {x}.": "Siehe {x}.", "Go X1.": "Geh X1."}, "Siehe {x}. Geh {y}."),
+        (TextSettings(markup="xml"), "<a>See</a> {x} now", {"See Anna now": "Siehe Anna"}, "<a>Siehe</a> {x}"),
+        (TextSettings(check=True), " See {x} now ", {"See X1 now": "Jetzt X1 sehen"}, " Jetzt {x} sehen "),
+        (TextSettings(check=True), "One is. Two is.", {"One is.": "Eins.", "Two is.": "Zwei."}, "Eins. Zwei."),
+        (TextSettings(split=True), "1) One is.\tTwo 🐶 is.", {" One is.": "Eins.", "Two  is.": "Zwei."}, "1) Eins.\tZwei 🐶."),
+        (TextSettings(split=True), "{n, plural, other {# dogs}}", {"X1 dogs": "X1 Hunde"}, "{n, plural, other {# Hunde}}"),
+    ],
+)  # fmt: skip
+def test_what_a_translation_lost_is_asked_for_in_other_ways(work, settings, text, answers, wanted):
+    translation, _ = work(text, settings, lambda asked, again: answers.get(asked, "Ja."))
+    assert translation.text == wanted and not translation.warnings
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [TextSettings(split=True), TextSettings(check=True), TextSettings(markup="html"), TextSettings(markup="xml")],
+)
+@pytest.mark.parametrize("answer", ["", "Ja."])
+def test_a_text_that_stays_incomplete_is_left_as_it_is_and_reported(work, settings, answer):
+    text = "See {x} now and <a>{n, plural, other {"
+    translation, _ = work(text, settings, lambda asked, again: answer)
+    assert translation.text == text and list(translation.warnings) == [UNCHANGED]
 
 
 def test_texts_of_one_call_are_translated_together(trained):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from nmt.extensions.texts.markup import Kept, Passage
-from nmt.extensions.texts.placeholders import PLACEHOLDER
+from nmt.extensions.texts.placeholders import LOOSE, PLACEHOLDER
 from nmt.extensions.texts.projection import NO_SPACE_BEFORE, NO_SPACE_BEHIND, needs_space
 
 COPIED_CODES: Final = tuple(f"X{number}" for number in range(1, 10))
@@ -32,9 +32,10 @@ def ways_to_ask(passage: Passage, can_place: bool) -> list[Passage]:
 
 
 def _is_placed(passage: Passage) -> bool:
-    """Whether all markers stand at the ends."""
+    """Whether all markers stand at the ends, or may stand anywhere."""
     return all(
-        not passage.text[: m.position].strip() or not passage.text[m.position :].strip() for m in passage.markers
+        LOOSE.fullmatch(m.raw) or not passage.text[: m.position].strip() or not passage.text[m.position :].strip()
+        for m in passage.markers
     )
 
 

@@ -14,13 +14,15 @@ from typing import Final, Literal, NamedTuple
 
 from nmt.extensions.texts.messages import CHOICE_START, MESSAGE_START, closing_brace, message_at
 from nmt.extensions.texts.passes.options import MarkupName
-from nmt.extensions.texts.placeholders import PLACEHOLDER, WIDTHLESS
+from nmt.extensions.texts.placeholders import EMOJI_SIGN, PLACEHOLDER, WIDTHLESS
 
 NO_ELEMENT: Final = -1
 MAX_NESTED_ELEMENTS: Final = 100  # elements around one another; tags further in are markers
 MAX_ATTRIBUTE_PARTS: Final = 1000  # of a tag: values, and single characters outside them; a longer one is text
 MAX_TEXTS_OF_MESSAGE: Final = 64  # sentences that the branches of one sentence's messages are written out to
+MAX_BROKEN_MESSAGES: Final = 10  # of a text, whose ends are looked for; the others count as broken too
 BLOCK_SIGN: Final = "\x1e"  # stands in a plain text for the tag of a block
+STAND_IN: Final = "Xxxxx"  # stands in a plain text for code
 SOFT_HYPHEN: Final = "\u00ad"
 # What ends at its own mark, whatever is in it: comments, code and templates, which may have tags inside and stand inside tags.
 ENDS: Final = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>", "<%": "%>", "{%": "%}", "{{": "}}", "{#": "#}"}
@@ -79,7 +81,7 @@ XML_ENTITY: Final = re.compile(r"&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-fA-F]{
 HTML_ENTITY: Final = re.compile(
     r"&(?:[A-Za-z][A-Za-z0-9]{1,31};?|#\d{1,7}(?!\d);?|#[xX][0-9a-fA-F]{1,6}(?![0-9a-fA-F]);?)"
 )
-SENTENCE_END: Final = re.compile(r"[.!?…。！？।؟][\"'”’»)\]]*\Z")
+SENTENCE_END: Final = re.compile(r"(?:[^\W\d_]{3}\.|[!?…。！？।؟])[\"'”’»)\]]*\Z")
 LIST_NUMBER: Final = re.compile(r"(?:[(\[]?(?:\d{1,3}|[a-zA-Z]|[ivx]{2,5})[.)\]]|[-*•–—·▪◦‣])(?=\s+\S)")
 
 KeptKind = Literal["word", "mark", "code", "message", "problem"]
@@ -146,11 +148,15 @@ class Passage:
         """Whether there is anything to translate: letters, or a message that has some."""
         return any(map(str.isalpha, self.masked(" "))) or any(item.kind in ("message", "problem") for item in self.kept)
 
-    def masked(self, sign: str = "X") -> str:
-        """The text with one sign in place of each character that is kept."""
+    def masked(self, sign: str = "") -> str:
+        """The text with something of the same length in place of what is kept.
+
+        sign: of which that is; by default a word that no splitter of sentences takes for an abbreviation
+        """
         parts, at = list[str](), 0
         for item in self.kept:
-            parts += [self.text[at : item.start], sign * (item.end - item.start)]
+            length = item.end - item.start
+            parts += [self.text[at : item.start], sign * length or ("A" + "a" * (length - 1) if length > 1 else "0")]
             at = item.end
         return "".join([*parts, self.text[at:]])
 
@@ -265,7 +271,9 @@ class Passage:
             for marker in self.markers
         ]
         place = bisect_right([marker.position for marker in self.markers], start)
-        own = Marker(start, raw, inside, item.before, item.after, item.kind != "mark")
+        own = Marker(
+            start, raw, inside, item.before, item.after, item.kind != "mark" or EMOJI_SIGN.match(item.raw) is not None
+        )
         others = tuple(
             other._replace(start=moved(other.start), end=moved(other.end)) for other in self.kept if other != item
         )
@@ -320,10 +328,15 @@ def parse(text: str, markup: MarkupName) -> list[str | Passage]:
     return _joined_texts(parts)
 
 
-def plain_passage(text: str) -> Passage:
-    """A text without markup, with its placeholders."""
-    found = _found(text, 0, len(text))
-    return _with_neighbours(Passage(text, kept=tuple(_kept(text, *span, text[slice(*span)]) for span in found)))
+def plain_passage(text: str, in_plural: bool = False) -> Passage:
+    """A text without markup, with its placeholders and messages."""
+    kept, at = list[Kept](), 0
+    messages = [row for row in _closed_code(text) if row[2] in ("message", "problem")]
+    for start, end, kind in [*messages, (len(text), len(text), "")]:
+        kept += [_kept(text, *span, text[slice(*span)]) for span in _found(text, at, start, in_plural)]
+        kept += [Kept(start, end, text[start:end], "message" if kind == "message" else "problem")] if kind else []
+        at = end
+    return _with_neighbours(Passage(text, kept=tuple(kept)))
 
 
 def _trimmed(passage: Passage) -> list[str | Passage]:
@@ -355,7 +368,10 @@ def written_out(passage: Passage, markup: MarkupName, in_plural: bool = False) -
         return [with_problem(passage, item)]
     parts = list[str | Passage]()
     for literal, branch in zip(message.literals, message.branches, strict=False):
-        inner, breaks = _read(branch, markup, in_plural or message.counts)
+        is_counted = in_plural or message.counts
+        inner, breaks = (
+            (plain_passage(branch, is_counted), []) if markup == "none" else _read(branch, markup, is_counted)
+        )
         others = [k for k in (*passage.kept, *inner.kept) if k.kind == "message" and k != item]
         if message.counts and any(
             other.raw.partition(",")[2].lstrip().startswith(("plural", "selectordinal")) for other in others
@@ -368,7 +384,7 @@ def written_out(passage: Passage, markup: MarkupName, in_plural: bool = False) -
             return [with_problem(passage, item)]
         parts.append(literal)
         for part in _trimmed(_with_neighbours(passage.spliced(item, inner))):
-            parts += [part] if isinstance(part, str) else written_out(part, markup, in_plural or message.counts)
+            parts += [part] if isinstance(part, str) else written_out(part, markup, is_counted)
     return _joined_texts([part for part in (*parts, message.literals[-1]) if part])
 
 
@@ -412,8 +428,7 @@ def _read(text: str, markup: MarkupName, in_plural: bool = False) -> tuple[Passa
     A tag without its end, or without its beginning, is a marker; so is an element without words, and a number as a superscript.
     """
     pieces = list(pieces_of(text, markup))
-    if markup == "xml":
-        pieces = _with_breaks(pieces)
+    pieces = _with_breaks(pieces, markup)
     entity = HTML_ENTITY if markup == "html" else XML_ENTITY
     ends, closing = _ends(pieces), set[int]()
     words = list(accumulate((_is_text(piece) for piece in pieces), initial=0))  # before each piece
@@ -436,8 +451,8 @@ def _read(text: str, markup: MarkupName, in_plural: bool = False) -> tuple[Passa
             texts.append((len(plain), piece.raw, origins))
             plain += own
         elif piece.kind in ("code", "message", "problem"):
-            kept.append(Kept(len(plain), len(plain) + 1, piece.raw, piece.kind))  # type: ignore[arg-type]
-            plain += "X"
+            kept.append(Kept(len(plain), len(plain) + len(STAND_IN), piece.raw, piece.kind))  # type: ignore[arg-type]
+            plain += STAND_IN
         elif not is_element and place not in closing:
             end = place if num_breaks[end] > num_breaks[place] else end
             markers.append(Marker(len(plain), _raw(pieces[place : end + 1]), inside[-1], "", ""))
@@ -544,12 +559,15 @@ def pieces_of(text: str, markup: MarkupName) -> Iterator[TextPiece]:
     """The tags of a text and what stands between them. An element that is not to be translated is a marker."""
     # Of an element that is not to be translated: where it begins, its first tag, its open elements.
     at, hidden, first, names = 0, -1, ("", ""), list[str]()
+    closed = {found[1].lower() for found in re.finditer(r"</([\w:.-]+)", text)}
     for start, end, piece, attributes in _tags(text, markup):
         kind, name = piece.kind, piece.name
+        if kind == "break" and name.lower() in closed:  # a block that may be hidden
+            kind = "close" if piece.raw.startswith("</") else "open"
         if hidden < 0:
             if start > at:
                 yield TextPiece("text", text[at:start])
-            if kind != "open" or not _is_hidden(name, attributes, markup):
+            if kind != "open" or attributes.endswith("/") or not _is_hidden(name, attributes, markup):
                 yield piece
                 at = end
                 continue
@@ -589,15 +607,17 @@ def _tags(text: str, markup: MarkupName) -> Iterator[tuple[int, int, TextPiece, 
 
 def _closed_code(text: str) -> Iterator[tuple[int, int, str]]:
     """Comments, declarations, templates and messages: where each starts and ends, and its kind; text where it is plain."""
-    at, missing = 0, set[str]()
+    at, missing, num_broken = 0, set[str](), 0
     while (found := CLOSED_CODE.search(text, at)) is not None:
         start, at = found.start(), found.end()
         if found["choice"]:
-            end = closing_brace(text, start + 1)
+            end = closing_brace(text, start + 1) if num_broken < MAX_BROKEN_MESSAGES else -1
+            num_broken += end < 0
             yield start, at if end < 0 else end + 1, "problem"
             at = max(at, end + 1)
         elif found["message"]:
-            message = message_at(text, start)
+            message = message_at(text, start) if num_broken < MAX_BROKEN_MESSAGES else None
+            num_broken += message is None
             at = message.end if message else at
             yield start, at, "message" if message else "problem"
         elif found["whole"]:
@@ -638,7 +658,7 @@ def _tag_piece(found: re.Match[str], raw: str, markup: MarkupName) -> TextPiece:
     if found["style"] is not None:
         return TextPiece("close" if found["value"] in ("", "0") else "open", raw, f"\\{found['style']}")
     if (XML_BLOCK if markup == "xml" else BLOCK).fullmatch(local):
-        return TextPiece("break", raw)
+        return TextPiece("break", raw, name.lower() if markup == "html" else name)
     if markup == "xml" and (pair := _single_of_pair(local, attributes)):
         return TextPiece(pair[0], raw, pair[1])
     name = name.lower() if markup == "html" else name
@@ -662,18 +682,18 @@ def _single_of_pair(name: str, attributes: str) -> tuple[str, str] | None:
     return None
 
 
-def _with_breaks(pieces: Sequence[TextPiece]) -> list[TextPiece]:
-    """Pieces of XML with a break where tags of an unknown vocabulary divide texts.
+def _with_breaks(pieces: Sequence[TextPiece], markup: MarkupName) -> list[TextPiece]:
+    """Pieces with a break where tags divide texts that no space divides.
 
-    They do at a line break between two tags; where one element ends and another begins, and no space is between their
-    texts; and at a tag between a sentence's end and a capital letter.
+    They do at a tag between a sentence's end and a capital letter; in XML with an unknown vocabulary also at a line break
+    between two tags, and where one element ends and another begins.
     """
     result = list[TextPiece]()
     run = list[TextPiece]()  # the tags since the last text
     text = ""
     for piece in pieces:
         if piece.kind == "text" and not piece.raw.isspace():
-            result += _divided(text, run, piece.raw)
+            result += _divided(text, run, piece.raw, markup)
             result.append(piece)
             run, text = [], piece.raw
         elif piece.kind in ("break", "code", "message", "problem"):
@@ -684,19 +704,20 @@ def _with_breaks(pieces: Sequence[TextPiece]) -> list[TextPiece]:
     return [*result, *run]
 
 
-def _divided(before: str, run: Sequence[TextPiece], after: str) -> list[TextPiece]:
+def _divided(before: str, run: Sequence[TextPiece], after: str, markup: MarkupName) -> list[TextPiece]:
     """Tags between two texts, with a break if one divides them."""
     tags = [i for i, piece in enumerate(run) if piece.kind in ("open", "close")]
     names = [run[i].name.lower().rpartition(":")[2] for i in tags]
-    if all(INLINE.fullmatch(name) or not name[:1].isalpha() or "/" in name for name in names):
-        return list(run)
-    if any("\n" in piece.raw for piece in run if piece.kind == "text"):
+    is_unknown = [not INLINE.fullmatch(name) and name[:1].isalpha() and "/" not in name for name in names]
+    if markup == "xml" and any(is_unknown) and any("\n" in piece.raw for piece in run if piece.kind == "text"):
         return [piece._replace(kind="break") if piece.kind == "text" and "\n" in piece.raw else piece for piece in run]
+    is_spaced = before[-1:].isspace() or after[:1].isspace() or any(piece.kind == "text" for piece in run)
+    if not before or is_spaced or not tags:
+        return list(run)
     closes = [i for i in tags if run[i].kind == "close"]
     opens = [i for i in tags if run[i].kind == "open" and (not closes or i > closes[-1])]
-    is_spaced = before[-1:].isspace() or after[:1].isspace() or any(piece.kind == "text" for piece in run)
-    ends_sentence = SENTENCE_END.search(before) and not after[:1].islower()
-    if not before or is_spaced or not ((closes and opens) or ends_sentence):
+    is_sentence = SENTENCE_END.search(before) and after[:1].isalpha() and not after[:1].islower()
+    if not is_sentence and not (markup == "xml" and any(is_unknown) and closes and opens):
         return list(run)
     place = opens[0] if opens else closes[-1] + 1
     return [*run[:place], TextPiece("break", ""), *run[place:]]

@@ -356,7 +356,9 @@ class _Writer:
             return
         spaces = self._text[self._end(gap) : self._start(gap)]
         self._write_until(self._start(gap))
-        self._parts.append(marker.raw + " " * (after and gap < last and bool(spaces or gap == first)))
+        lacks_space = before and not spaces and _touches(marker.after) and not marker.after.isalnum() and gap > first
+        after = after and gap < last and bool(spaces or gap == first)
+        self._parts.append(" " * lacks_space + marker.raw + " " * after)
 
     def _write_word(self, gap: int, marker: Marker) -> None:
         """Write what stands for a word, with the spaces that a word needs there."""

@@ -23,7 +23,7 @@ from nmt.extensions.texts.markup import Kept, Passage, escaped, parse, plain_pas
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.projection import Weights, projected, source_units, unit_weights, units
 from nmt.extensions.texts.sentences import MAX_CHARACTERS, Span, clauses, sentences
-from nmt.text.corpus import is_invisible
+from nmt.text.corpus import is_invisible, is_translatable
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 from nmt.text.pipeline import Pipeline
 from nmt.translate.requests import Request
@@ -31,6 +31,7 @@ from nmt.translate.results import BROKEN, CUT_TEXT, REPAIRED, UNCHANGED, Candida
 
 MAX_TEXT_CHARACTERS: Final = 1 << 20  # of a line that is translated in sentences
 BETWEEN_BREAKS: Final = re.compile(r"[^\t\v\f\x1c-\x1e\x85\u2028\u2029]+")  # breaks besides the end of a line
+DIAGONAL: Final = 10.0  # how fast the weights of units fall with their distance, without attention
 MIN_CLAUSE: Final = 20  # characters of a part of a sentence that is translated again in parts
 
 
@@ -94,16 +95,17 @@ def _layout(text: str, settings: TextSettings, split: bool, pipeline: Pipeline) 
     markup = settings.markup
     if markup == "none" and settings.checks:
         passage, tags = plain_passage(text), pipeline.source.prepare.tags
-        passage = replace(passage, kept=tuple(item for item in passage.kept if item.raw not in tags))
-        return _pieces(passage, markup, pipeline, split) if passage.text.strip() else [passage]
+        parts: list[str | Passage] = [replace(passage, kept=tuple(k for k in passage.kept if k.raw not in tags))]
+    else:
+        parts = parse(text, markup)
     layout: list[str | Passage] = []
-    for part in parse(text, markup):
-        if isinstance(part, str):
+    for part in parts:
+        if isinstance(part, str) or not settings.checks:
             layout.append(part)
             continue
         has_message = any(item.kind == "message" for item in part.kept)
         is_long = markup != "none" and len(part.text) > MAX_CHARACTERS
-        for piece in _pieces(part, markup, pipeline) if split or is_long or has_message else [part]:
+        for piece in _pieces(part, markup, pipeline, split or is_long or has_message):
             layout += written_out(piece, markup) if isinstance(piece, Passage) and has_message else [piece]
     return layout
 
@@ -164,7 +166,7 @@ class _TextJob:
         contexts = self._contexts(passages, self._earlier())
         found = yield from self._search(passages, contexts)
         written = list(map(self._written, found))
-        short = {i for i, row in enumerate(found) if self._lacks_sentences(row)}
+        short = {i for i, row in enumerate(found) if self._lacks_sentences(passages[i], row.translation)}
         for i, parts in (yield from self._in_parts(passages, short, contexts)).items():
             if self._num_sentences(_plain(parts)) > self._num_sentences(found[i].translation):
                 written[i] = self._written_parts(parts)
@@ -194,12 +196,12 @@ class _TextJob:
             i: [part if isinstance(part, str) else next(others) for part in layout] for i, layout in layouts.items()
         }
 
-    def _lacks_sentences(self, found: _PassageTranslation) -> bool:
+    def _lacks_sentences(self, passage: Passage, translation: Translation | None) -> bool:
         """Whether a translation has fewer sentences than its passage."""
-        if not self.settings.checks or self.request.prefix or self.request.phrases or not found.translation:
+        if not self.settings.checks or self.request.prefix or self.request.phrases or not translation:
             return False
-        wanted = len(sentences(found.passage.masked(), self.languages[0]))
-        return wanted > 1 and bool(found.translation.text) and wanted > self._num_sentences(found.translation)
+        wanted = len(sentences(passage.masked(), self.languages[0]))
+        return wanted > 1 and bool(translation.text) and wanted > self._num_sentences(translation)
 
     def _num_sentences(self, translation: Translation | None) -> int:
         return len(sentences(translation.text, self.languages[1])) if translation else 0
@@ -323,9 +325,12 @@ class _TextJob:
 
     def _unit_weights(self, passage: Passage, candidate: Candidate, text: str, kept: Sequence[Kept]) -> Weights:
         """The attention between the units of a passage and of its translation. text: that of the candidate, with spaces"""
-        if not candidate.weights:  # all markers stand at the ends
-            shape = len(units(text, kept)), len(source_units(passage))
-            return np.full(shape, 1 / max(shape[1], 1))
+        if (
+            not candidate.weights
+        ):  # markers stand at the ends, or where they are about as far from these as in the source
+            rows, columns = (np.linspace(0, 1, len(side)) for side in (units(text, kept), source_units(passage)))
+            weights: Weights = np.exp(-DIAGONAL * np.abs(rows[:, None] - columns))
+            return weights
         source, target = self.pipeline.source, self.pipeline.target
         source_pieces = list(map(source.surface, source.encode(passage.text)))
         target_pieces = list(map(target.surface, candidate.tokens))
@@ -342,7 +347,7 @@ class _TextJob:
         return faults(found.passage.text, best.text, self.languages, weights)
 
 
-def _pieces(passage: Passage, markup: MarkupName, pipeline: Pipeline, split: bool = True) -> list[str | Passage]:
+def _pieces(passage: Passage, markup: MarkupName, pipeline: Pipeline, split: bool) -> list[str | Passage]:
     """The sentences of a passage, with the white space around and between them. Between tags a line break is a space.
 
     split: False leaves the passage whole
@@ -363,9 +368,14 @@ def _pieces(passage: Passage, markup: MarkupName, pipeline: Pipeline, split: boo
 
 def _between(passage: Passage, spans: Sequence[Span], language: str) -> list[str | Passage]:
     """The parts of a passage, with the white space around them. language: of the translation, which may need none between"""
-    gaps = [passage.text[end:start] for (_, end), (start, _) in pairwise(spans)]
-    usual = "" if base_language(language) in UNSPACED_LANGUAGES else " "
-    between = [passage.text[: spans[0][0]], *(usual if gap in ("", " ") else gap for gap in gaps)]
+    text, usual = passage.text, "" if base_language(language) in UNSPACED_LANGUAGES else " "
+    places = [marker.position for marker in passage.markers] or [spans[0][0]]  # at the ends too
+    spans = [(min(spans[0][0], places[0]), spans[0][1]), *spans[1:]]
+    spans = [*spans[:-1], (spans[-1][0], max(spans[-1][1], places[-1]))]
+    between = [text[: spans[0][0]]]
+    for (begin, end), (next_begin, _) in pairwise(spans):
+        gap = text[end:next_begin]  # that of a list mark stays
+        between.append(usual if gap in ("", " ") and is_translatable(text[begin:end]) else gap)
     layout: list[str | Passage] = []
     for gap, part in zip(between, passage.parts(spans), strict=True):
         layout += [gap, part]
