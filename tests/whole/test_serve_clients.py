@@ -184,6 +184,27 @@ def test_a_text_whose_language_is_to_be_found_may_be_in_the_target_language(serv
     assert best["language"] == "fr" and 50 < best["confidence"] <= 100
 
 
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ('<p class="the main title of this page">Das Haus steht am Fluss.</p>', "de"),
+        ("Der Hund l&auml;uft &uuml;ber die Stra&szlig;e: https://example.org/the/dog/runs", "de"),
+        ("<b>Speichern unter dem neuen Namen</b>", "de"),
+        ("Save this file under the new name", "en"),
+        ("GUTEN MORGEN, WIE GEHT ES IHNEN?", "de"),
+        ("Is this the right way to go?", "en"),
+        ("Hotel", "en"),  # as likely in either language, and so translated
+    ],
+)
+def test_the_language_of_a_text_is_that_of_its_words(serve, text, language):
+    ask = serve({"m": ("en", "de")}, marks=False)
+    for tags in ("text", "html"):
+        _, content = ask(LIBRE, {"q": text, "source": "auto", "target": "de", "format": tags})
+        assert content["detectedLanguage"]["language"] == language
+        assert bool(ask.opened) == (language == "en")
+        ask.opened.clear()
+
+
 def test_a_model_into_the_language_of_a_text_translates_it(serve):
     ask = serve({"m": ("en", "en-GB")})
     for source in (None, "en"):

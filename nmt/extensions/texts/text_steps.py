@@ -274,7 +274,8 @@ class _TextJob:
         if answer.error or not self.settings.checks:
             return _PassageTranslation(way, answer)
         whole = [row for row in answer.candidates if kept_in(way, row.text, self.is_spaced) is not None]
-        if whole and whole[0].text.strip():
+        # A worse candidate may have kept a placeholder and lost the rest, so that the best one decides.
+        if whole and whole[0] is answer.candidates[0] and whole[0].text.strip():
             return _PassageTranslation(way, structs.replace(answer, candidates=whole))
         if not answer.text.strip():
             return _PassageTranslation(passage, None, "the translation is empty")
