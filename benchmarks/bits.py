@@ -139,6 +139,7 @@ def cases() -> Iterator[tuple[str, str]]:
     """(name, command lines after `nmt`, separated by newlines) in the order in which they run. OUT is a new folder."""
     text = (
         "prepare --source-lang en --target-lang de --train text/train --valid text/valid --test text/test --output OUT"
+        " --normalization nfkc"
     )
     for name, options in PREPARE.items():
         yield f"prepare {name}", f"{text} {options}"

@@ -58,7 +58,8 @@ def prepare(work: Path, source: Path, target: Path, pairs: int) -> None:
             (work / f"{name}.{lang}").write_text("".join(itertools.islice(lines, pairs)), encoding="utf-8")
     langs = "--source-lang=en", "--target-lang=de"
     text = f"--train={work / 'train'}"
-    checked("prepare", *langs, text, "--vocab-size=8000", f"--output={work / 'data'}", "--quiet")
+    form = "--normalization=nfkc"
+    checked("prepare", *langs, text, "--vocab-size=8000", form, f"--output={work / 'data'}", "--quiet")
     checked(
         "prepare", *langs, text, f"--vocabulary={work / 'data'}", "--align", f"--output={work / 'linked'}", "--quiet"
     )

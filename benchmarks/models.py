@@ -32,7 +32,9 @@ EOLES_PAIRS = 2000  # of its only update
 def prepared(folder: Path, sources: Sequence[str], targets: Sequence[str], vocabulary: int) -> Path:
     """Make prepared data of parallel text, with a vocabulary learnt from it."""
     asked = ["prepare", "--source-lang=xx", "--target-lang=yy", f"--vocab-size={vocabulary}", f"--output={folder}"]
-    asked += [f"--source={name}" for name in sources] + [f"--target={name}" for name in targets]
+    asked += ["--normalization=nfkc", *(f"--source={name}" for name in sources)] + [
+        f"--target={name}" for name in targets
+    ]
     if not (folder / MANIFEST).exists():
         subprocess.run([*NMT, *asked, f"--workers={os.cpu_count()}", "--quiet"], check=True)
     return folder

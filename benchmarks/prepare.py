@@ -151,6 +151,7 @@ def main() -> None:
                 "--target-lang=yy",
                 f"--train={given.work / 'text'}",
                 "--deduplicate",
+                "--normalization=nfkc",
             ]
             seconds, peak = measured([*NMT, *asked, f"--output={data}", f"--workers={workers}", "--overwrite"])
             kept = json.loads((data / "report.json").read_bytes())["sets"][0]["kept"]

@@ -125,9 +125,15 @@ def _state(folder: Path) -> dict[str, Any]:
     """The progress in a checkpoint; empty if it is unreadable. One of before has its `judged_by` from the settings."""
     try:
         training = read_json(folder / TRAINING)
-        return {"judged_by": training.get("settings", {}).get("best_by"), **training["progress"]}
+        settings = training.get("settings", {})
+        return {"judged_by": settings.get("best_by"), "settings": settings, **training["progress"]}
     except (ArtefactError, OSError, KeyError, TypeError, AttributeError):
         return {}
+
+
+def saved_setting(folder: Path, name: str) -> Any:
+    """A setting of the training that wrote a checkpoint; None without one."""
+    return _state(folder).get("settings", {}).get(name)
 
 
 def weights_file(artefact: Artefact) -> Path:

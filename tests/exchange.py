@@ -10,24 +10,30 @@ NOTHING: Final = MappingProxyType({})
 
 
 class Exchange:
-    """A POST of JSON that has been sent, and its answer as it comes.
+    """A request that has been sent, and its answer as it comes.
 
+    path: with its query; body: of JSON unless it is bytes
     writable: while it is clear, the client reads nothing and the application waits in `send`
     """
 
     def __init__(
-        self, application: Any, path: str, body: Mapping[str, Any], headers: Mapping[str, str] = NOTHING
+        self,
+        application: Any,
+        path: str,
+        body: Mapping[str, Any] | bytes,
+        headers: Mapping[str, str] = NOTHING,
+        method: str = "POST",
     ) -> None:
-        self._body, self._is_read = json.dumps(body).encode(), False
+        self._body, self._is_read = body if isinstance(body, bytes) else json.dumps(body).encode(), False
         self._messages: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
         self._gone, self.writable = asyncio.Event(), asyncio.Event()
         self.writable.set()
         named = {"content-type": "application/json", **headers}
         scope = {
             "type": "http",
-            "method": "POST",
-            "path": path,
-            "query_string": b"",
+            "method": method,
+            "path": path.partition("?")[0],
+            "query_string": path.partition("?")[2].encode(),
             "headers": [(name.encode(), value.encode()) for name, value in named.items()],
             "client": ("127.0.0.1", 1),
         }

@@ -2,27 +2,30 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from io import BytesIO
+from itertools import product
 from pathlib import Path
 from typing import Final, Literal
 
 from nmt import registry, signals
 from nmt.cli.command import Command, Parts
-from nmt.cli.scores import NamedScore, as_lines, as_rows, as_table
+from nmt.cli.scores import as_lines, as_rows, as_table
 from nmt.errors import InputError, UserError, quoted, unknown
-from nmt.evaluations.base import Evaluation, System
+from nmt.evaluations.base import Evaluation, System, TextCheck
 from nmt.log import log
 from nmt.metrics.base import Lines, Metric, References
-from nmt.metrics.checks import line_count_error, refuse_subwords, warn_of_newstest2014
+from nmt.metrics.bleu import language_tokenizer
 from nmt.options import flag_of, names_of, opt
-from nmt.text.corpus import checked_line, read_lines
+from nmt.runs import find_model, saved_setting
+from nmt.text.corpus import checked_line, misaligned, read_lines, text_name
 from nmt.translate.options import AUTO_ENGINE, engine_name
 from nmt.translate.windows import STDIN_NAME, LineEstimate, open_source, place_of
 
 DEFAULT_METRICS: Final = ("bleu", "chrf", "ter")
 
 
-@registry.open_options_class("evaluation", shared=["metric"])
+@registry.open_options_class("evaluation", "text-check", shared=["metric"])
 class EvaluateOptions:
     reference: tuple[str, ...] = opt((), "raw reference file, or several of one length", aliases=("r", "ref"))
     hypothesis: tuple[str, ...] = opt(
@@ -79,19 +82,25 @@ class EvaluateOptions:
 def run(options: EvaluateOptions, parts: Parts) -> int:
     """BLEU, chrF and TER by sacreBLEU, with their signatures."""
     evaluation = _evaluation(options)
-    metrics = (
-        build_metrics(options.metric_names, registry.shared_values("metric", options))
-        if evaluation.uses_metrics
-        else []
-    )
+    metrics = _metrics(options) if evaluation.uses_metrics else []
     sources: Lines | None
-    name = ""
+    name, names = "", options.reference
     if options.model is None:
         systems, references, sources = _read_files(options, metrics)
     else:
         source, references = _source(options)
         systems, sources = [_translate(options, parts, options.model, source, evaluation)], source.lines
-        name = source.name
+        name, names = source.name, names or (source.name,)
+    checks = _checks(options)
+    for check in checks:
+        check.examine(systems, list(map(System, names, references)))
+    for check in checks:
+        systems = [replace(system, lines=check.lines(system.lines)) for system in systems]
+        references = list(map(check.lines, references))
+    for doubt in dict.fromkeys(
+        doubt for check in checks for doubt in check.doubts([metric for _, metric in metrics], references)
+    ):
+        log.warn(doubt)
     with log.progress(evaluation.task):
         text = evaluation.text(systems, references, sources, metrics)
     sys.stdout.write(text)
@@ -101,10 +110,39 @@ def run(options: EvaluateOptions, parts: Parts) -> int:
     return 5 if num_failed else 0
 
 
-def build_metrics(names: Sequence[str], values: Mapping[str, object]) -> list[tuple[str, Metric]]:
+def _checks(options: EvaluateOptions) -> list[TextCheck]:
+    return [entry.cls(options) for entry in registry.every("text-check")]
+
+
+def _metrics(options: EvaluateOptions) -> list[tuple[str, Metric]]:
+    """The metrics, for the language of the model or of the files, with BLEU's tokenizer of the run if the model is one."""
+    values = registry.shared_values("metric", options)
+    if options.model is not None:
+        from nmt.artefact import Artefact
+        from nmt.engines.base import kind_of_folder
+        from nmt.text.pipeline import Pipeline
+
+        folder = find_model(Path(options.model))
+        tokenizer = saved_setting(folder, "bleu_tokenize")
+        values = ({"tokenize": tokenizer} if tokenizer else {}) | values
+        language = Pipeline.load(Artefact(folder, kind_of_folder(folder))).target_lang
+    elif language := language_of_names([*options.reference, *options.hypothesis]):
+        log.info(f"language {language}, by the ending of a file (--target-lang and --tokenize choose the tokens)")
+    return build_metrics(options.metric_names, values, language)
+
+
+def language_of_names(names: Sequence[str]) -> str:
+    """The language that names of files end with, as ref.zh does, if it has a tokenizer of its own; empty unless there is one."""
+    endings = {Path(text_name(Path(name))).suffix.removeprefix(".") for name in names}
+    languages = [ending for ending in endings if language_tokenizer(ending) != language_tokenizer("")]
+    return languages[0] if len(languages) == 1 else ""
+
+
+def build_metrics(names: Sequence[str], values: Mapping[str, object], language: str = "") -> list[tuple[str, Metric]]:
     """The metrics by name, ready to be used. UserError for an unknown name, and for an option of one other metric alone.
 
     values: of their options by name, see `registry.shared_values`
+    language: of the texts, where it is known
     """
     parts = [registry.choose("metric", name, values) for name in names]
     for key in values:
@@ -114,6 +152,7 @@ def build_metrics(names: Sequence[str], values: Mapping[str, object]) -> list[tu
             raise UserError(f"{flag}: has no effect with --metrics {','.join(names)} (give --metrics {owners[0]})")
     metrics: list[tuple[str, Metric]] = [(part.name, registry.build(part)) for part in parts]
     for _, metric in metrics:
+        metric.use_language(language)
         metric.check()
     return metrics
 
@@ -128,27 +167,22 @@ def _read_files(
     if options.source is not None and not any(metric.needs_sources for _, metric in metrics):
         raise UserError(f"--source {quoted(options.source)}: no metric of --metrics reads the source (leave it out)")
     names = [*options.hypothesis, *([options.source] if options.source is not None else [])]
-    files, references = _lines_of_files(names, options.reference)
-    systems = files[: len(options.hypothesis)]
-    for system in systems:
-        refuse_subwords(system.name, system.lines)
-    for path, lines in zip(options.reference, references, strict=True):
-        refuse_subwords(path, lines)
-    return systems, references, files[-1].lines if options.source is not None else None
+    files, references = _lines_of_files(options, names)
+    return files[: len(options.hypothesis)], references, files[-1].lines if options.source is not None else None
 
 
-def _lines_of_files(names: Sequence[str], references: Sequence[str]) -> tuple[list[System], list[Lines]]:
+def _lines_of_files(options: EvaluateOptions, names: Sequence[str]) -> tuple[list[System], list[Lines]]:
     """The lines of files to score or to translate, and the references: as many lines each, and at least one."""
     systems = [System(name, _lines_of(name)) for name in names]
-    reference_lines: list[Lines] = [read_lines(Path(path)) for path in references]
-    for system in systems:
-        for path, lines in zip(references, reference_lines, strict=True):
-            if len(lines) != len(system.lines):
-                raise line_count_error(system.name, len(system.lines), path, len(lines))
+    references = [System(path, read_lines(Path(path))) for path in options.reference]
+    for system, reference in product(systems, references):
+        if len(reference.lines) != len(system.lines):
+            for check in _checks(options):
+                check.compare_lengths(system, reference)
+            raise misaligned(Path(system.name), Path(reference.name), len(system.lines), len(reference.lines))
         if not system.lines:
             raise InputError(f"{quoted(system.name)}: has no lines to score")
-    warn_of_newstest2014([*names, *references], len(reference_lines[0]))
-    return systems, reference_lines
+    return systems, [reference.lines for reference in references]
 
 
 def _lines_of(name: str) -> Lines:
@@ -163,7 +197,7 @@ def _lines_of(name: str) -> Lines:
 def _source(options: EvaluateOptions) -> tuple[System, list[Lines]]:
     """The lines to translate, and their references: of files, or of a set of prepared data."""
     if options.data is None:
-        [source], references = _lines_of_files((options.source or "",), options.reference)
+        [source], references = _lines_of_files(options, [options.source or ""])
         return source, references
     from nmt.data.shards import PreparedData
 
@@ -177,7 +211,6 @@ def _source(options: EvaluateOptions) -> tuple[System, list[Lines]]:
         raise unknown("set", name, sets)
     if not sets[name].source_lines:
         raise InputError(f"{quoted(name)}: has no lines to score")
-    warn_of_newstest2014([folder, name], len(sets[name].source_lines))
     return System(name, sets[name].source_lines), [sets[name].target_lines]
 
 
@@ -212,12 +245,12 @@ class MetricScores(Evaluation):
         sources: Lines | None,
         metrics: Sequence[tuple[str, Metric]],
     ) -> str:
-        scores: list[list[NamedScore]] = [
-            [(name, metric(system.lines, references, sources)) for name, metric in metrics] for system in systems
-        ]
+        changes = "".join(f"|{change}" for check in _checks(self.options) if (change := check.signature()))
+        scores = [[(name, metric(system.lines, references, sources)) for name, metric in metrics] for system in systems]
+        signed = [[(name, replace(of, signature=of.signature + changes)) for name, of in row] for row in scores]
         if self.options.json:
-            return as_rows(systems, scores)
-        return as_table(systems, scores) if len(systems) > 1 else as_lines(scores[0])
+            return as_rows(systems, signed)
+        return as_table(systems, signed) if len(systems) > 1 else as_lines(signed[0])
 
 
 def _evaluation(options: EvaluateOptions) -> Evaluation:

@@ -26,6 +26,11 @@ def run(options: PrepareCommandOptions) -> None:
         log.info(line)
     for row in report["sets"]:
         log.info(_pairs_line(row))
+        for side, alters in report["alters"].items():
+            change = "are altered" if alters else "are not in NFC, and stay so"
+            for file, counts in row[side]["altered"].items():
+                shown = [f"{name} ({count:,})" for name, count in counts.items() if name != "lines"][:8]
+                log.info(f"{file}: {counts['lines']:,} lines of the {side} {change}: {', '.join(shown)}")
     joint, source, target = (report["vocabulary"][key] for key in ("joint", "source", "target"))
     apart = f"vocabularies of {source:,} (source) and {target:,} (target) entries"
     log.info(f"one vocabulary of {source:,} entries" if joint else apart)

@@ -22,7 +22,7 @@ from nmt.decoders.options import phrases_hint
 from nmt.dist import MAX_WAIT_MINUTES, World
 from nmt.errors import UserError, needing_torch, quoted
 from nmt.files import check_output_file, new_output, to_json, write_output
-from nmt.formats.base import LINES, Languages, open_format
+from nmt.formats.base import BY_NAME, LINES, PACKING, Languages, format_of, open_format
 from nmt.log import log
 from nmt.options import MAX_PROCESSES, REQUIRED, choice, flag_of, opt, options_class
 from nmt.storages.base import text_exists
@@ -39,7 +39,6 @@ if TYPE_CHECKING:  # torch is imported when the command runs
 NUMBER_NAME: Final = re.compile(r"-?\d*\.?\d+")  # a file's name that was meant as a number
 WRITTEN: Final = "output", "stats"
 STDIN: Final = "/dev/stdin"  # which leads to the file that stdin is read from
-PACKED: Final = ".gz", ".xz", ".bz2", ".zst"
 
 
 @options_class
@@ -67,8 +66,9 @@ class TranslateOptions(TranslatorOptions, FileOptions):
     )
     format: str = choice(
         "format",
-        LINES,
-        "lines of text; or one document, whose untranslated texts are translated and all else kept (needs the extra `formats`)",
+        BY_NAME,
+        "text: lines; else one document, whose untranslated texts are translated (extra `formats`); auto: by the file's name",
+        also=(LINES,),
     )
     buffer_size: int = opt(
         2000, "lines that are read ahead and sorted by length; fewer where no line is waiting", minimum=1
@@ -89,6 +89,8 @@ class TranslateOptions(TranslatorOptions, FileOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_input()
+        if self.format == BY_NAME:
+            object.__setattr__(self, "format", format_of(self.input) if self.input_form == "text" else LINES)
         if self.format != LINES:
             self._check_document()
         if self.input.count(STDIN_NAME) > 1:
@@ -102,7 +104,7 @@ class TranslateOptions(TranslatorOptions, FileOptions):
                 raise ValueError(f"{flags[0]} and {flags[1]} are the same file, {quoted(other_file)} (name another)")
         if self.stats == "-":
             raise ValueError("--stats -: stdout is for the translations (name a file; /dev/stderr may be one)")
-        if self.output.endswith(PACKED):
+        if PACKING.search(self.output):
             raise ValueError(
                 f"--output {quoted(self.output)}: translations are written uncompressed (leave --output out: `| gzip > FILE.gz`)"
             )
@@ -118,12 +120,16 @@ class TranslateOptions(TranslatorOptions, FileOptions):
     def _check_document(self) -> None:
         """Raise ValueError for what does not go with a document."""
         if len(self.input) != 1 or self.input[0] == STDIN_NAME:
-            raise ValueError(f"--format {self.format}: translates one document (name one file, with --input)")
+            raise ValueError(
+                f"{quoted(' '.join(self.input) or 'stdin')}: a document is translated on its own, here as {self.format} "
+                f"(name one file, or add --format {LINES})"
+            )
         flags = {name: getattr(self, name) for name in ("json", "raw_tokens", "strict")}
         flags["input_form"] = self.input_form != "text"
         if given := [flag_of(name) for name, is_given in flags.items() if is_given]:
             raise ValueError(
-                f"{', '.join(given)}: only for lines of text, not with --format {self.format} (drop one of them)"
+                f"{', '.join(given)}: only for lines of text, not with --format {self.format} (drop one of them, or add "
+                f"--format {LINES})"
             )
 
 
@@ -241,8 +247,9 @@ def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int
         for start in range(0, len(texts), options.buffer_size):
             window = requests[start : start + options.buffer_size]
             translations += line_translator.translate(window, bar)
-    document.write(translations, warnings)
+    report = document.write(translations, warnings)
     warnings.log_counts()
+    log.info(f"{place_of(name)}: {options.format}{f': {report}' if report else ''}")
     with _opened(options.output) as output:
         output.write(document.content())
     if options.stats is not None:

@@ -34,14 +34,22 @@ class Sentences:
     """The pairs that the lines of a column belong to.
 
     numbers: (N,) of their lines, counted from 1
-    good: (N,) whether the text of the pair can be used; the values of other pairs are not read
+    good: (N,) whether the pair can be used; the values of other pairs are not read
+    lines: source and target lines, as their files have them
     prepared: source and target lines, ready for subwords
     """
 
     numbers: NDArray[np.int64]
     good: NDArray[np.bool_]
+    lines: tuple[Sequence[bytes], Sequence[bytes]]
     prepared: tuple[Sequence[str], Sequence[str]]
     pipeline: Pipeline
+
+    def only(self, i: int) -> "Sentences":
+        """One of the pairs, alone."""
+        sources, targets = (side[i : i + 1] for side in self.lines)
+        prepared = self.prepared[0][i : i + 1], self.prepared[1][i : i + 1]
+        return Sentences(self.numbers[i : i + 1], self.good[i : i + 1], (sources, targets), prepared, self.pipeline)
 
 
 class ColumnItems:

@@ -62,6 +62,7 @@ class CriterionContext:
         if part.kind == "decoder":
             built.use_pipeline(self.pipeline)
         elif part.kind == "metric":
+            built.use_language(self.pipeline.target_lang)
             built.check()
         return built
 

@@ -12,7 +12,8 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.columns.base import ColumnItems, Sentences, column_kind
+from nmt.columns.base import ColumnItems, ColumnKind, Sentences, column_kind
+from nmt.data.held_out import pair_keys, repeats
 from nmt.errors import InputError, quoted
 from nmt.rows import Rows
 from nmt.text.context import DocumentLines, context_text, encode_with_contexts
@@ -23,7 +24,7 @@ from nmt.text.vocabulary import Numbers
 
 CHUNK_PAIRS: Final = 2000
 # A pair is counted under the first reason that holds for it; too many characters come first.
-REASONS: Final = ("bad bytes", "empty", "too short", "too long", "ratio", "duplicate")
+REASONS: Final = ("bad bytes", "bad column", "empty", "too short", "too long", "ratio", "equals held-out", "duplicate")
 MAX_WORD_CHARACTERS: Final = 1000  # of a word that gets an entry
 KEPT: Final = -1  # in place of the index of a reason
 
@@ -284,6 +285,7 @@ class Encoded:
     unknown_tags: "FILE:LINE: '<2fr>'" of each source that begins with a tag that the vocabulary lacks
     raw: the source and target lines of evaluation sets, cleaned
     corpus: the name of the corpus that the pairs are of
+    altered: counts by side, 0 or 1, file, and what TextPreparer.alterations counts
     """
 
     lengths: Numbers
@@ -299,6 +301,7 @@ class Encoded:
     unknown_tags: list[str] = field(default_factory=list)
     raw: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
     corpus: str = ""
+    altered: Counter[tuple[int, str, str]] = field(default_factory=Counter)
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
         """Leave out the pairs that are not kept. kept: (N,)"""
@@ -316,6 +319,7 @@ class EncodeTask:
 
     lengths: the filter of training data; None keeps every pair and its raw text, for evaluation sets
     columns: the kind of each column of the chunks
+    held_out: keys of the held-out pairs, none of which a training pair may repeat (nmt.data.held_out)
     """
 
     pipeline: Pipeline
@@ -323,6 +327,7 @@ class EncodeTask:
     digests: bool
     on_bad_line: BadLine
     columns: tuple[str, ...] = ()
+    held_out: NDArray[np.uint64] | None = None
 
     def __call__(self, chunk: Chunk) -> Encoded:
         texts = decode(chunk, self.on_bad_line)
@@ -339,29 +344,43 @@ class EncodeTask:
             limits.max_length or math.inf,
         )
         target = self.pipeline.target.encode_prepared(prepared[1])
-        sentences = Sentences(chunk.numbers, used, prepared, self.pipeline)
-        columns = zip(self.columns, chunk.files.columns, chunk.columns, strict=True)
+        sentences = Sentences(chunk.numbers, used.copy(), (chunk.source, chunk.target), prepared, self.pipeline)
+        altered = (
+            ((side, chunk.files.label or quoted(chunk.files.paths[side]), key), count)
+            for side, prepare in enumerate((self.pipeline.source.prepare, self.pipeline.target.prepare))
+            for key, count in prepare.alterations((texts.source, texts.target)[side]).items()
+        )
+        columns = [
+            _read_column(column_kind(kind), path, lines, sentences, self.on_bad_line == "skip")
+            for kind, path, lines in zip(self.columns, chunk.files.columns, chunk.columns, strict=True)
+        ]
         encoded = Encoded(
             lengths=np.stack([source.lengths, target.lengths], axis=1),
             words=np.stack([source.words, target.words], axis=1),
             unknown=np.stack([source.unknown, target.unknown], axis=1),
             source=source.ids,
             target=target.ids,
-            columns=[column_kind(kind).read(ColumnItems(path, lines, sentences)) for kind, path, lines in columns],
+            columns=columns,
             read=len(chunk.numbers),
             num_replaced=texts.num_replaced,
             unknown_tags=unknown_tags,
-            raw=(texts.source, texts.target) if self.lengths is None else ([], []),
             corpus=chunk.files.corpus,
+            altered=Counter(dict(altered)),
         )
-        if self.lengths is None:
-            return encoded
-        lengths = np.stack([source.lengths - num_context, target.lengths], axis=1)
-        reasons = self.lengths.reasons(lengths, characters)
+        reasons = np.full(len(used), KEPT, np.int8)
+        if self.lengths is not None:
+            lengths = np.stack([source.lengths - num_context, target.lengths], axis=1)
+            reasons = self.lengths.reasons(lengths, characters)
+        if self.held_out is not None:
+            repeated = repeats(pair_keys(texts.source, texts.target), self.held_out)
+            reasons[(reasons == KEPT) & repeated] = REASONS.index("equals held-out")
+        reasons[used & ~sentences.good] = REASONS.index("bad column")
         reasons[~texts.good] = REASONS.index("bad bytes")
         encoded.dropped.update(REASONS[reason] for reason in reasons[reasons != KEPT].tolist())
         kept = reasons == KEPT
         encoded.keep(kept)
+        if self.lengths is None:
+            encoded.raw = list(compress(texts.source, kept)), list(compress(texts.target, kept))
         if self.digests:
             sources = map(str.__add__, contexts, prepared[0]) if contexts else prepared[0]
             encoded.digests = digests_of(compress(sources, kept), compress(prepared[1], kept))
@@ -370,6 +389,21 @@ class EncodeTask:
     def _unknown_tags(self, chunk: Chunk, texts: Texts) -> list[str]:
         rows = zip(chunk.numbers.tolist(), map(self.pipeline.source.unknown_tag, texts.source), strict=True)
         return [f"{chunk.files.name}:{number}: '{quoted(tag)}'" for number, tag in rows if tag]
+
+
+def _read_column(kind: ColumnKind, path: Path, lines: Sequence[bytes], sentences: Sentences, skips: bool) -> Rows:
+    """The values of a column. skips: whether a pair whose line is wrong becomes a pair that is not good"""
+    try:
+        return kind.read(ColumnItems(path, lines, sentences))
+    except InputError:
+        if not skips:
+            raise
+    for i in np.flatnonzero(sentences.good).tolist():
+        try:
+            kind.read(ColumnItems(path, lines[i : i + 1], sentences.only(i)))
+        except InputError:
+            sentences.good[i] = False
+    return kind.read(ColumnItems(path, lines, sentences))
 
 
 def digests_of(sources: Iterable[str], targets: Iterable[str]) -> NDArray[np.uint64]:

@@ -14,9 +14,10 @@ from nmt.options import MAX_PROCESSES, REQUIRED, as_dict, choice, flag_of
 from nmt.storages.base import text_exists
 from nmt.symbols import SYMBOLS
 from nmt.text.context import SEPARATOR
+from nmt.text.forms import UnicodeForm
 from nmt.text.languages import base_language
 from nmt.text.pipeline import SideSettings
-from nmt.text.steps import DOTTED_I, UnicodeForm
+from nmt.text.steps import DOTTED_I
 from nmt.text.vocabulary import PIECE_MARK, SPACE_MARK
 
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
@@ -39,8 +40,8 @@ class TrainingFiles:
     target_lang: str | None = opt(None, "target language, and the ending of the files of a prefix: de")
     train: tuple[str, ...] = opt(
         (),
-        "prefixes of training files: PREFIX.en and PREFIX.de, or PREFIX.en.gz; NAME=PREFIX names the corpus, whose default "
-        "name is that of its file",
+        "prefixes of training files: PREFIX.en and PREFIX.de, or compressed, PREFIX.en.gz; NAME=PREFIX names the corpus, whose "
+        "default name is that of its file",
         aliases=("trainpref",),
     )
     train_tsv: tuple[str, ...] = opt(
@@ -140,7 +141,10 @@ class PrepareOptions(CorpusOptions):
         "NAME:KIND=FILE: other data per pair, such as a number per target word (nmt list column)",
     )
     hold_out: int = opt(
-        0, "every Nth training pair becomes a development set, 'held-out'; 0 is none (fairseq: 100)", minimum=0
+        0,
+        "every Nth training pair becomes a development set, 'held-out', and no other pair with its sentences is trained on; "
+        "0 is none (fairseq: 100)",
+        minimum=0,
     )
     vocabulary: str | None = opt(None, "a model, run or prepared data whose text pipeline is used; nothing is learnt")
     subword: str = choice(
@@ -177,7 +181,13 @@ class PrepareOptions(CorpusOptions):
         1_000_000, "pairs, evenly spaced, that subwords and casings are learnt from at most; 0 takes all", minimum=0
     )
     normalization: Literal["auto"] | UnicodeForm = opt(
-        "auto", "Unicode form of text: nfc, nfkc or none; auto is nfkc, and none with --subword none"
+        "auto",
+        "Unicode form of both sides; auto is folded for the source, which has plain characters for variants, and exact for the "
+        "target; with --subword none it is none",
+    )
+    target_normalization: Literal["auto"] | UnicodeForm = opt(
+        "auto",
+        "Unicode form of the target, if it differs: nfc where the target mixes composed and decomposed characters",
     )
     normalize_punctuation: bool = opt(False, "Moses' normalisation of punctuation (sacremoses)")
     lowercase: bool = opt(False, "lower-case all text")
@@ -205,7 +215,9 @@ class PrepareOptions(CorpusOptions):
     )
     deduplicate: bool = opt(False, "leave out a training pair that equals an earlier one")
     on_bad_line: BadLine = opt(
-        "error", "bytes that are not UTF-8: error, skip (the pair; evaluation sets replace) or replace (by U+FFFD)"
+        "error",
+        "bytes that are not UTF-8: error, skip (the pair; evaluation sets replace) or replace (by U+FFFD); skip leaves out pairs "
+        "with a wrong line in a column too",
     )
     seed: int = opt(1, "seed of the choice of the pairs that subwords are learnt from", minimum=0)
     overwrite: bool = opt(False, "replace prepared data that is there")
@@ -250,8 +262,10 @@ class PrepareOptions(CorpusOptions):
         values |= {"subword": self.subwords[number], "user_symbols": self.symbols}
         values["reversible"] &= self.tokenizer != "none"
         values["language_case"] = self.lowercase and base_language(self.languages[number]) in DOTTED_I
-        if self.normalization == "auto":
-            values["normalization"] = "none" if values["subword"] == "none" else "nfkc"
+        if number and self.target_normalization != "auto":
+            values["normalization"] = self.target_normalization
+        elif self.normalization == "auto":
+            values["normalization"] = "none" if values["subword"] == "none" else ("folded", "exact")[number]
         return SideSettings(self.languages[number], **values)
 
     @property

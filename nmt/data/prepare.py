@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nmt import registry, signals
 from nmt.artefact import check_output, new_folder
 from nmt.columns.base import column_kind
 from nmt.data.duplicates import without_duplicates
 from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, EncodeTask, FilePair, TextTask, count_words
+from nmt.data.held_out import pair_keys
 from nmt.data.learn import sum_counts
 from nmt.data.options import PrepareOptions
 from nmt.data.pipelines import learnt_pipeline, reused_pipeline
@@ -32,6 +34,7 @@ from nmt.errors import InputError, UserError, naming, quoted
 from nmt.files import to_json
 from nmt.log import log
 from nmt.preparations.base import PairIds, Preparation
+from nmt.text.corpus import read_lines
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline
 from nmt.text.vocabulary import PIECE_MARK
 
@@ -67,6 +70,7 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         report = {
             "vocabulary": {"joint": pipeline.joint, **sizes, "sha256": pipeline.hash},
             "sets": reports,
+            "alters": {"source": pipeline.source.prepare.alters, "target": pipeline.target.prepare.alters},
             "settings": options.settings,
         }
         stdin.unlink(missing_ok=True)
@@ -83,9 +87,13 @@ def _write_sets(
     folder: Path,
 ) -> list[dict[str, Any]]:
     """Write the files of all sets, with data.json; the counts of each set for the report."""
-    # Faults of evaluation sets are told before training text is encoded.
-    evaluation_first = sorted(sets, key=lambda text_set: text_set.kind == "train")
-    rows = {text_set.stem: _write_set(text_set, options, pipeline, folder) for text_set in evaluation_first}
+    # Faults of evaluation sets are told before training text is encoded, and what is held out of it is known then.
+    rows: dict[str, tuple[SetFacts, dict[str, Any]]] = {}
+    held_out: NDArray[np.uint64] | None = None
+    for text_set in sorted(sets, key=lambda text_set: text_set.kind == "train"):
+        rows[text_set.stem] = _write_set(text_set, options, pipeline, folder, held_out)
+        if text_set.hold_out and text_set.kind != "train":
+            held_out = pair_keys(*(read_lines(folder / f"{text_set.stem}.{side}.txt") for side in SIDES))
     facts, reports = map(list, zip(*(rows[text_set.stem] for text_set in sets), strict=True))
     if options.names_training:
         _add_columns(folder, facts[0], pipeline, preparations)
@@ -193,13 +201,17 @@ def _warn_of_text(
 
 
 def _write_set(
-    text_set: TextSet, options: PrepareOptions, pipeline: Pipeline, folder: Path
+    text_set: TextSet, options: PrepareOptions, pipeline: Pipeline, folder: Path, held_out: NDArray[np.uint64] | None
 ) -> tuple[SetFacts, dict[str, Any]]:
-    """Write a set's ids and columns and, of evaluation sets, its raw text; its facts, and its counts for the report."""
+    """Write a set's ids and columns and, of evaluation sets, its raw text; its facts, and its counts for the report.
+
+    held_out: keys of the pairs that no training pair may repeat
+    """
     training, kinds = text_set.kind == "train", text_set.columns
     lengths = options.length_filter if training else None
-    on_bad_line: BadLine = options.on_bad_line if training or options.on_bad_line == "error" else "replace"
-    task = EncodeTask(pipeline, lengths, training and options.deduplicate, on_bad_line, tuple(kinds.values()))
+    drawn = training or text_set.hold_out > 0  # no file needs a line for each of its pairs
+    on_bad_line: BadLine = options.on_bad_line if drawn or options.on_bad_line == "error" else "replace"
+    task = EncodeTask(pipeline, lengths, training and options.deduplicate, on_bad_line, tuple(kinds.values()), held_out)
     writer = SetWriter(folder, text_set.stem, pipeline.sizes, kinds)
     statistics = SetStatistics()
     raw: tuple[list[str], list[str]] = ([], [])

@@ -22,7 +22,7 @@ from nmt.text.corpus import text_name
 HELD_OUT: Final = "held-out"
 COLUMN: Final = re.compile(r"([a-z][a-z0-9_-]*)(?::([\w-]+))?=(.+)", re.DOTALL)  # of --column
 RESERVED_NAMES: Final = ("source", "target", "lengths")  # of the files of a set
-STORAGE: Final = ("", ".gz")  # endings of the files of a prefix, after the language
+STORAGE: Final = ("", ".gz", ".xz", ".bz2", ".zst")  # endings of the files of a prefix, after the language
 
 Kind = Literal["train", "valid", "test"]
 
@@ -219,7 +219,9 @@ def _of_language(prefix: str, language: str) -> Path:
         if text_exists(path := Path(f"{prefix}.{language}{storage}")):
             return path
     several = "; several prefixes are several words" if "," in prefix else ""
-    raise UserError(f"{quoted(f'{prefix}.{language}')}: no such file, nor the same name with .gz{several}")
+    raise UserError(
+        f"{quoted(f'{prefix}.{language}')}: no such file, nor the same name with {', '.join(STORAGE[1:])}{several}"
+    )
 
 
 def with_counts(text_set: TextSet, counts: dict[FilePair, int]) -> TextSet:
@@ -256,6 +258,7 @@ class SetStatistics:
     counts: (3, 2) tokens, words and unknown tokens of source and target, over the pairs kept
     longest: (2,) tokens of the longest source and target, over the pairs kept
     corpora: name and kept pairs of each corpus, in the order of the pairs; one name may come again
+    altered: see Encoded
     """
 
     read: int = 0
@@ -268,6 +271,7 @@ class SetStatistics:
     counts: NDArray[np.int64] = zero_counts(3, 2)
     longest: NDArray[np.int64] = zero_counts(2)
     corpora: list[tuple[str, int]] = field(default_factory=list)
+    altered: Counter[tuple[int, str, str]] = field(default_factory=Counter)
 
     def add(self, encoded: Encoded) -> None:
         self.read += encoded.read
@@ -280,6 +284,7 @@ class SetStatistics:
         self.num_unknown_tags += len(encoded.unknown_tags)
         self.first_unknown_tag = self.first_unknown_tag or next(iter(encoded.unknown_tags), "")
         self.dropped.update(encoded.dropped)
+        self.altered.update(encoded.altered)
         self.counts += [of.sum(axis=0, dtype=np.int64) for of in (encoded.lengths, encoded.words, encoded.unknown)]
         self.longest = np.maximum(self.longest, encoded.lengths.max(axis=0, initial=0).astype(np.int64))
 
@@ -308,6 +313,10 @@ class SetStatistics:
 
     def _side(self, side: int) -> dict[str, Any]:
         tokens, words, unknown = self.counts[:, side].tolist()
+        altered: dict[str, dict[str, int]] = {}
+        for (of, file, key), count in self.altered.most_common():
+            if of == side:
+                altered.setdefault(file, {})[key] = count
         return {
             "tokens": tokens,
             "tokens_per_sentence": round(tokens / max(self.kept, 1), 3),
@@ -316,4 +325,5 @@ class SetStatistics:
             "unknown_percent": round(100 * unknown / max(tokens, 1), 4),
             "words": words,
             "tokens_per_word": round(tokens / max(words, 1), 4),
+            "altered": altered,
         }

@@ -1,9 +1,11 @@
 """The interface of formats: whole documents of which a translator sees the texts only.
 
 A registered format is built as `cls(options)`. The options are those of `nmt translate`, which are an instance of the options
-class of the format too. Lines of text are no such document: they are read, translated and written one after another.
+class of the format too. That class declares the endings of file names by formats: `endings = {"po": (".po",)}`.
+Lines of text are no such document: they are read, translated and written one after another.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +19,8 @@ if TYPE_CHECKING:  # help does not need what they import
     from nmt.translate.results import Translation
 
 LINES: Final = "text"  # the value of --format that names no format of documents
+BY_NAME: Final = "auto"
+PACKING: Final = re.compile(r"\.(gz|xz|bz2|zst)$")
 
 
 class Languages(NamedTuple):
@@ -33,8 +37,11 @@ class Document(Protocol):
         """The texts to translate."""
         ...
 
-    def write(self, translations: "Sequence[Translation]", warnings: "LineWarnings") -> None:
-        """Put the translations of `texts` into the document. warnings: receives what is not as it should be"""
+    def write(self, translations: "Sequence[Translation]", warnings: "LineWarnings") -> object:
+        """Put the translations of `texts` into the document. warnings: receives what is not as it should be
+
+        returns: how many texts were translated and why others were not, in words for the user; nothing if it does not count them
+        """
         ...
 
     def content(self) -> bytes:
@@ -56,6 +63,14 @@ class Format(ABC):
     @abstractmethod
     def read(self, path: Path) -> Document:
         """Read a document. Raises InputError if it is damaged, ArtefactError if it is hostile."""
+
+
+def format_of(names: Sequence[str]) -> str:
+    """The format of the first document among some files, by the ending of its name; LINES if there is none."""
+    tables: list[Mapping[str, Sequence[str]]] = registry.declared("format", "endings")
+    formats = {ending: format for table in tables for format, endings in table.items() for ending in endings}
+    endings = (Path(PACKING.sub("", name.lower())).suffix for name in names)
+    return next((formats[ending] for ending in endings if ending in formats), LINES)
 
 
 def open_format(name: str, options: Any) -> Format:

@@ -3,13 +3,10 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from nmt.errors import UserError
-
-if TYPE_CHECKING:  # numpy takes 0.1 s to import, and only `pairwise` needs it
-    import numpy as np
-    from numpy.typing import NDArray
+from nmt.text.corpus import is_invisible
 
 Lines = Sequence[str]
 References = Sequence[Lines]  # one or more lists, each as long as the translations
@@ -34,10 +31,12 @@ class Metric(ABC):
 
     higher_is_better: whether a better translation has a higher score
     needs_sources: whether the metric reads the source lines
+    language: of the texts, as `use_language` sets it; empty where it is unknown
     """
 
     higher_is_better: ClassVar[bool] = True
     needs_sources: ClassVar[bool] = False
+    language: str = ""
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -47,9 +46,14 @@ class Metric(ABC):
         """Score the lines of a test set.
 
         hypotheses: detokenised translations, one or more
-        references: one or more lists of raw references, each as long as hypotheses
+        references: one or more lists of raw references, each as long as hypotheses; a blank line in one of several is no
+            reference (`given_references`)
         sources: the source lines, as many as hypotheses; None is an error if `needs_sources`
         """
+
+    def use_language(self, language: str) -> None:
+        """Set the language of the texts, where it is known. Called before `check`; an option of the metric has precedence."""
+        self.language = language
 
     def check(self) -> None:  # noqa: B027 most metrics have nothing to check
         """Raise UserError or ResourceError if the metric cannot be used here; computes nothing."""
@@ -61,20 +65,18 @@ class Metric(ABC):
             for i, line in enumerate(hypotheses)
         ]
 
-    def pairwise(self, source: str, texts: Sequence[str]) -> "NDArray[np.float64]":
-        """Score each of K translations of one source with each of them as the reference.
-
-        returns: (K, K), a row per translation and a column per reference
-        """
-        import numpy as np
-
-        hypotheses = [text for text in texts for _ in texts]
-        scores = self.sentence_scores(hypotheses, [list(texts) * len(texts)], [source] * len(hypotheses))
-        return np.array(scores, dtype=np.float64).reshape(len(texts), len(texts))
-
 
 def only_reference(metric: str, references: References) -> Lines:
     """The one list of references that a metric takes. Raises UserError for several. metric: its name"""
     if len(references) != 1:
         raise UserError(f"metric {metric}: takes one reference, and {len(references)} are given (give one --reference)")
     return references[0]
+
+
+def given_references(references: References) -> list[list[str | None]]:
+    """The references, with None for a blank line of one of several, as sacreBLEU has it. Where all are blank, they stay."""
+    rows = (
+        texts if all(map(is_invisible, texts)) else [None if is_invisible(text) else text for text in texts]
+        for texts in zip(*references, strict=True)
+    )
+    return [list(lines) for lines in zip(*rows, strict=True)]

@@ -1,15 +1,39 @@
 """BLEU (Papineni et al., 2002) by sacreBLEU, with a check that the tokenizer can be used here."""
 
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from nmt import UserError, register
 from nmt.errors import ResourceError, quoted, unknown
-from nmt.metrics.options import BleuOptions
+from nmt.metrics.options import BY_LANGUAGE, BleuOptions
 from nmt.metrics.sacrebleu import SacreBleuMetric
+from nmt.text.languages import base_language
 
 TOKENIZER_PACKAGES: Final = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
+TOKENIZERS_OF_LANGUAGES: Final = {  # sacreBLEU's, and characters of languages that put no space between words
+    **dict.fromkeys(("zh", "zho", "cmn", "yue", "wuu", "lzh"), "zh"),
+    "ja": "ja-mecab",
+    "jpn": "ja-mecab",
+    "ko": "ko-mecab",
+    "kor": "ko-mecab",
+    **dict.fromkeys(("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bo", "bod", "dz", "dzo"), "char"),
+}
+
+
+def language_tokenizer(language: str) -> str:
+    """The tokenizer of BLEU that fits a language, whether or not it is installed."""
+    return TOKENIZERS_OF_LANGUAGES.get(base_language(language), "13a")
+
+
+def installed_tokenizer(language: str) -> str:
+    """The tokenizer of BLEU for a language: characters where the packages of the one that fits are missing."""
+    name = language_tokenizer(language)
+    if name not in TOKENIZER_PACKAGES:
+        return name
+    module = import_module(f"sacrebleu.tokenizers.tokenizer_{name.replace('-', '_')}")
+    return "char" if module.MeCab is None else name
 
 
 @register("metric", "bleu", BleuOptions)
@@ -17,6 +41,12 @@ class Bleu(SacreBleuMetric):
     """BLEU, 0 to 100: n-gram precision with a brevity penalty."""
 
     options: BleuOptions
+
+    @property
+    def tokenizer(self) -> str:
+        """The name of the tokenizer: as given, or by the language."""
+        given = self.options.tokenize
+        return installed_tokenizer(self.options.target_lang or self.language) if given == BY_LANGUAGE else given
 
     def check(self) -> None:
         """Raise UserError for an unknown tokenizer or a missing package, ResourceError for a missing tokenizer model."""
@@ -30,7 +60,7 @@ class Bleu(SacreBleuMetric):
     def build(self, effective_order: bool = False) -> Any:
         from sacrebleu.metrics import BLEU
 
-        name = self.options.tokenize
+        name = self.tokenizer
         if name not in BLEU.TOKENIZERS:
             raise unknown("tokenizer of BLEU", name, BLEU.TOKENIZERS)
         _check_tokenizer_model(name)

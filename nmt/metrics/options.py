@@ -3,12 +3,22 @@
 Those of a class with `in_training` are flags of `nmt train` too, for the metrics of validations.
 """
 
+from typing import Final
+
 from nmt.options import opt, options_class
+
+BY_LANGUAGE: Final = "auto"
+TARGET_LANG_HELP: Final = (
+    "language of the references: zh, de, ...; none is the model's, else the ending of their names: ref.zh"
+)
 
 
 @options_class
 class BleuOptions:
-    tokenize: str = opt("13a", "sacreBLEU's tokenizer (13a, intl, char, ...); none for text that is tokenised already")
+    tokenize: str = opt(
+        BY_LANGUAGE, "sacreBLEU's tokenizer: 13a, intl, char, ..., auto by the language, or none for tokenised text"
+    )
+    target_lang: str | None = opt(None, TARGET_LANG_HELP)
     lowercase: bool = opt(False, "compare without case")
 
 
@@ -20,3 +30,4 @@ class ChrfOptions:
 @options_class
 class TerOptions:
     case_sensitive: bool = opt(False, "TER compares with case; sacreBLEU's default is without")
+    target_lang: str | None = opt(None, TARGET_LANG_HELP)

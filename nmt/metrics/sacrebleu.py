@@ -4,7 +4,7 @@ from abc import abstractmethod
 from functools import cached_property
 from typing import Any
 
-from nmt.metrics.base import Lines, Metric, References, Score
+from nmt.metrics.base import Lines, Metric, References, Score, given_references
 
 
 class SacreBleuMetric(Metric):
@@ -31,11 +31,11 @@ class SacreBleuMetric(Metric):
         metric = self.sentence_metric
         return [
             float(metric.sentence_score(line, of_line).score)
-            for line, *of_line in zip(hypotheses, *references, strict=True)
+            for line, *of_line in zip(hypotheses, *given_references(references), strict=True)
         ]
 
 
 def corpus_score(metric: Any, hypotheses: Lines, references: References) -> Score:
     """Score a test set with one of sacreBLEU's metric objects."""
-    result = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
+    result = metric.corpus_score(list(hypotheses), given_references(references))
     return Score(float(result.score), str(metric.get_signature()), str(result))

@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 from nmt import register
+from nmt.metrics.bleu import language_tokenizer
 from nmt.metrics.options import TerOptions
 from nmt.metrics.sacrebleu import SacreBleuMetric
 
@@ -18,4 +19,10 @@ class Ter(SacreBleuMetric):
     def build(self) -> Any:
         from sacrebleu.metrics import TER
 
-        return TER(case_sensitive=self.options.case_sensitive)
+        splits = self.splits_characters
+        return TER(normalized=splits, asian_support=splits, case_sensitive=self.options.case_sensitive)
+
+    @property
+    def splits_characters(self) -> bool:
+        """Whether Chinese and Japanese characters are words, as sacreBLEU offers for these languages."""
+        return language_tokenizer(self.options.target_lang or self.language) in ("zh", "ja-mecab")

@@ -1,19 +1,20 @@
-"""The bytes of files, decompressed if their first bytes are those of gzip, bzip2 or xz; damage and bombs are errors."""
+"""The bytes of files, decompressed if their first bytes are those of gzip, bzip2, xz or zstd; damage and bombs are errors."""
 
 import bz2
 import io
 import lzma
 import re
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from nmt.errors import ArtefactError, InputError, naming, quoted
+from nmt.installation import required
 
-ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 READ_BYTES: Final = 1 << 14  # few, so that `num_read` is near the place that was read to
 MAX_MAGIC_BYTES: Final = 10
 MAX_EXPANSION: Final = 250  # bytes that a byte on disk may unpack to: text gives 3 to 10, zeros in gzip 1,032
@@ -98,18 +99,24 @@ class _GzipDecompressor:
         return self._zlib.decompress(self._zlib.unconsumed_tail + data, max_length)
 
 
+def _zstd() -> Any:
+    """The standard library's module for zstd, or its backport. Raises UserError where that is not installed."""
+    return required("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd", "reading zstd", "zstd")
+
+
 Decompressor = _GzipDecompressor | bz2.BZ2Decompressor | lzma.LZMADecompressor
 FORMATS: Final[dict[str, tuple[re.Pattern[bytes], Callable[[], Decompressor]]]] = {
     "gzip": (re.compile(b"\x1f\x8b"), _GzipDecompressor),
     "bzip2": (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), bz2.BZ2Decompressor),
     "xz": (re.compile(b"\xfd7zXZ\0"), partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, MAX_XZ_MEMORY_BYTES)),
+    # Also a frame to be skipped, with which pzstd begins. By default a frame may take 128 MiB of memory.
+    "zstd": (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), lambda: _zstd().ZstdDecompressor()),
 }
 
 
 def compression_of(start: bytes) -> str:
-    """The format of compressed bytes by the first of them; empty for others. zstd is known by name only."""
-    formats = (format for format, (magic, _) in FORMATS.items() if magic.match(start))
-    return "zstd" if start.startswith(ZSTD_MAGIC) else next(formats, "")
+    """The format of compressed bytes by the first of them; empty for others."""
+    return next((format for format, (magic, _) in FORMATS.items() if magic.match(start)), "")
 
 
 def _decompressed_chunks(compressed: Stream, format: str) -> Iterator[bytes]:
@@ -119,8 +126,9 @@ def _decompressed_chunks(compressed: Stream, format: str) -> Iterator[bytes]:
     """
     magic, new_decompressor = FORMATS[format]
     decompressor = new_decompressor()
+    zstd_errors = (_zstd().ZstdError,) if format == "zstd" else ()
     while True:
-        data = b""
+        data, at_end = b"", False
         if decompressor.eof:
             data = decompressor.unused_data.lstrip(b"\0")  # zeros between and after streams are padding
             while len(data) < MAX_MAGIC_BYTES and (more := compressed.read(READ_BYTES)):
@@ -132,22 +140,21 @@ def _decompressed_chunks(compressed: Stream, format: str) -> Iterator[bytes]:
             decompressor = new_decompressor()
         elif decompressor.needs_input:
             data = compressed.read(READ_BYTES)
+            at_end = not data
         try:
             content = decompressor.decompress(data, READ_BYTES)
-        except (zlib.error, lzma.LZMAError, OSError, EOFError) as error:
+        except (zlib.error, lzma.LZMAError, OSError, EOFError, *zstd_errors) as error:
             raise compressed.damaged(format, error) from None
         if content:
             compressed.disk.add_unpacked(len(content))
             yield content
-        elif not data and not decompressor.eof and decompressor.needs_input:
+        elif at_end and not decompressor.eof:
             raise compressed.damaged(format, "it ends too early")
 
 
 def decompressed(stream: Stream) -> Stream:
-    """The content of a compressed stream; any other stream itself. Raises InputError for zstd."""
+    """The content of a compressed stream; any other stream itself."""
     format = compression_of(stream.peek(MAX_MAGIC_BYTES))
-    if format == "zstd":
-        raise InputError(f"{quoted(stream.place)}: is zstd, which is not read (unpack it with zstd -d)")
     return Stream(ChunkReader(_decompressed_chunks(stream, format)), stream.place, stream.disk) if format else stream
 
 

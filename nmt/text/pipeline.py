@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -19,9 +20,10 @@ from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import to_json
 from nmt.symbols import UNK
 from nmt.text.context import SEPARATOR, context_text, encode_with_contexts
-from nmt.text.corpus import clean, is_invisible
+from nmt.text.corpus import NO_WIDTH, clean, is_invisible
+from nmt.text.forms import SIGNED_FORMS, SIGNS, UNICODE_FORMS, UnicodeForm, as_written
 from nmt.text.languages import base_language
-from nmt.text.steps import NOT_TEXT_BUT_LF, UNICODE_FORMS, Truecaser, UnicodeForm, lowered
+from nmt.text.steps import NOT_TEXT_BUT_LF, Truecaser, lowered
 from nmt.text.vocabulary import SPACE_MARK, EncodedTexts, SentencepieceVocabulary, Vocabulary
 from nmt.tokenizers.base import Tokenizer
 
@@ -77,6 +79,9 @@ class TextPreparer:
         self.truecaser, self._settings = truecaser, settings
         tokenizer: Tokenizer = registry.find("tokenizer", settings.tokenizer).cls(settings.language)
         self._tokenizer = tokenizer.reversible() if settings.reversible else tokenizer
+        self.as_written = as_written if settings.normalization in SIGNED_FORMS else str
+        keeps = settings.normalization in ("exact", "none")
+        self.alters = not keeps or settings.lowercase or settings.normalize_punctuation
         symbols = "|".join(map(re.escape, settings.user_symbols))
         self._symbols = re.compile(rf"(?<!\S)({symbols})(?!\S)") if symbols else None
 
@@ -126,6 +131,14 @@ class TextPreparer:
         """The user symbols that stand in texts, such as tags of languages."""
         return tuple(symbol for symbol in self._settings.user_symbols if symbol != SEPARATOR)
 
+    def alterations(self, texts: Sequence[str]) -> Counter[str]:
+        """Counts of the lines that `normalize` alters, or NFC would where text is kept, and of the characters that they lose."""
+        after = map(self.as_written, self.normalize(texts)) if self.alters else map(UNICODE_FORMS["nfc"], texts)
+        pairs = [(old, new) for old, new in zip(texts, after, strict=True) if old != new]
+        lost = Counter("".join(old for old, _ in pairs)) - Counter("".join(new for _, new in pairs))
+        named = {f"U+{ord(key):04X} {key * key.isprintable()}".strip(): lost[key] for key in lost if not key.isascii()}
+        return +Counter({"lines": len(pairs), **named})
+
     def undo(self, text: str) -> str:
         """The text before truecasing and tokenising; normalisation stays."""
         if self._symbols is None:
@@ -136,7 +149,7 @@ class TextPreparer:
     def _undone(self, text: str) -> str:
         if self.truecaser is not None:
             text = self.truecaser.undo(text, self._settings.language)
-        return self._tokenizer.detokenize(text)
+        return self.as_written(self._tokenizer.detokenize(text))
 
 
 def _joined(parts: Iterable[str]) -> str:
@@ -148,13 +161,20 @@ class Side:
 
     size: entries of the vocabulary, control symbols counted
     piece: id -> its name, for people
-    surface: id -> the text that it adds to a prepared text, with a space before it if it begins a word
     """
 
     def __init__(self, settings: SideSettings, vocabulary: Vocabulary, truecaser: Truecaser | None = None) -> None:
         self.settings, self.vocabulary = settings, vocabulary
         self.prepare = TextPreparer(settings, truecaser)
-        self.size, self.piece, self.surface = vocabulary.size, vocabulary.piece, vocabulary.surface
+        self.size, self.piece = vocabulary.size, vocabulary.piece
+        unknown = vocabulary.encode_batch(list(SIGNS)).unknown
+        self._missing_signs = [
+            (sign, text) for (sign, (_, text)), count in zip(SIGNS.items(), unknown, strict=True) if count
+        ]
+
+    def surface(self, token: int) -> str:
+        """The text that an id adds to a prepared text, with a space before it if it begins a word."""
+        return self.prepare.as_written(self.vocabulary.surface(token))
 
     def spelling(self, token: int) -> bytes:
         """The text that an id adds, in UTF-8; a byte alone is that byte."""
@@ -175,6 +195,11 @@ class Side:
             return ""
         ids = self.encode(word)
         return word if len(ids) > 1 or ids == [UNK] else ""
+
+    @cached_property
+    def spells_words(self) -> bool:
+        """Whether an entry of the vocabulary has a letter: a model of numbers, say, has none."""
+        return any(any(map(str.isalpha, self.surface(token))) for token in range(UNK + 1, self.size))
 
     @cached_property
     def _tag_ends(self) -> set[tuple[str, str]]:
@@ -201,8 +226,16 @@ class Side:
 
     def encode_prepared(self, texts: Sequence[str]) -> EncodedTexts:
         """The ids of texts that the TextPreparer gave."""
+        for sign, text in self._missing_signs:
+            texts = list(map(str.replace, texts, repeat(sign), repeat(text)))
         encoded = self.vocabulary.encode_batch(texts)
+        if any(NO_WIDTH.search(texts[row]) for row in np.flatnonzero(encoded.unknown).tolist()):
+            encoded = self.vocabulary.encode_batch([NO_WIDTH.sub(self._if_known, text) for text in texts])
         return encoded.reversed() if self.settings.right_to_left else encoded
+
+    def _if_known(self, found: re.Match[str]) -> str:
+        """A character without a width, if the vocabulary has it, else nothing: an unknown token would change the translation."""
+        return "" if self.vocabulary.encode_batch([found[0]]).unknown.any() else found[0]
 
     def in_reading_order(self, items: Sequence[_Item]) -> list[_Item]:
         """A text's tokens, or values of its tokens, from the model's order into that of reading, or back."""

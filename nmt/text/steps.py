@@ -1,15 +1,12 @@
-"""The text steps around a tokenizer: Unicode forms, and truecasing as in Moses.
+"""The text steps around a tokenizer that are no Unicode form (nmt.text.forms): casing, and truecasing as in Moses.
 
-To add a Unicode form, write a function and name it in `UNICODE_FORMS`. sentencepiece's own normalisation is switched off, so that
-no other file but those of tokenizers alters text.
+sentencepiece's own normalisation is switched off, so that no other file but those of forms and tokenizers alters text.
 """
 
 import re
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from nmt.errors import expecting
 from nmt.text.languages import base_language
@@ -21,16 +18,6 @@ OPENING_MARKS: Final = frozenset(("(", "[", '"', "'", "&apos;", "&quot;", "&#91;
 
 DOTTED_I: Final = ("az", "crh", "gag", "tr")  # languages in which \u0130 is the capital of i, and I that of \u0131
 CAPITALS: Final = dict.fromkeys(DOTTED_I, ("i", "\u0130")) | {"nl": ("ij", "IJ"), "hy": ("\u0587", "\u0535\u057e")}
-
-UNICODE_FORMS: Final[Mapping[str, Callable[[str], str]]] = {
-    "nfc": partial(unicodedata.normalize, "NFC"),  # `e` and a combining accent become one character
-    "nfkc": partial(unicodedata.normalize, "NFKC"),  # and ligatures, full-width and circled characters plain ones
-    "none": str,
-}
-if TYPE_CHECKING:
-    UnicodeForm = str
-else:
-    UnicodeForm = Literal[tuple(UNICODE_FORMS)]  # the choices of `--normalization`
 
 
 def lowered(text: str, language: str) -> str:

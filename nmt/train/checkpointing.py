@@ -170,8 +170,7 @@ def check_same(run: Run, folder: Path, state: SavedState) -> None:
         )
     new = dict(run.settings)
     old = completed_settings(state.settings, new)
-    if new["best_by"] == AUTO:  # whatever the run was begun with
-        new["best_by"] = old.get("best_by")
+    new |= {key: old.get(key) for key, value in new.items() if value == AUTO}  # whatever the run was started with
     models = [
         normpath(Path(given).absolute())
         for settings in (old, new)

@@ -77,7 +77,10 @@ class TrainOptions:
     valid_bleu: bool = opt(True, "compute BLEU at each validation")
     valid_batch_tokens: int = opt(2000, "source tokens of a batch when the development set is translated", minimum=1)
     bleu_tokenize: str = opt(
-        "13a", "sacreBLEU's tokenizer for validation; none for text that is tokenised already", must_stay=True
+        AUTO,
+        "sacreBLEU's tokenizer for validation; auto is by the language, none for tokenised text",
+        aliases=("tokenize",),
+        must_stay=True,
     )
     clip_norm: float = opt(
         0.0, "largest 2-norm of the gradient; 0 does not clip, as the paper", minimum=0, must_stay=True

@@ -49,6 +49,10 @@ def _doubts(run: Run) -> Iterator[str]:
         yield f"the learning rate still rises at update {last:,}, where the run ends: the warm-up is too long for it"
     if run.validation is None and type(run.schedule).see is not Schedule.see:
         yield f"--schedule {schedule}: looks at validations, and there are none (nmt prepare --valid)"
+    if run.validation is not None:
+        metrics, lines = list(run.validation.metrics.values()), run.validation.dev.target_lines
+        for check in registry.every("text-check"):
+            yield from check.cls(run.options).doubts(metrics, [lines])
 
 
 def announce(run: Run) -> None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -17,8 +18,11 @@ from nmt.data.shards import EvaluationSet, PreparedData
 from nmt.device import Precision, autocast, choose_device
 from nmt.dist import World
 from nmt.errors import UserError, quoted, unknown
+from nmt.metrics.bleu import installed_tokenizer
+from nmt.metrics.options import BY_LANGUAGE
 from nmt.models.base import Model
 from nmt.nn import matmul
+from nmt.runs import Checkpoints, saved_setting
 from nmt.train.options import TrainOptions
 from nmt.train.parallel import Objective, copied_buffers, put_buffers
 from nmt.train.validation import Validation
@@ -29,11 +33,16 @@ class RunSetup:
 
     def __init__(self, options: TrainOptions) -> None:
         """Raises UserError for an output that cannot be a run, and for a device or data that cannot be used."""
-        self.options, self.world, folder = options, World.from_environment(), Path(options.output)
+        self.world, folder = World.from_environment(), Path(options.output)
         self.device = choose_device(options.device, self.world.local_rank)
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         self.data, self.validation = open_data(options)
+        if (tokenizer := _run_tokenizer(options)) == BY_LANGUAGE:
+            tokenizer = installed_tokenizer(self.data.pipeline.target_lang)
+        self.options = replace(
+            options, bleu_tokenize=tokenizer
+        )  # a continued run keeps it, whatever is installed by then
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{quoted(folder)}: is a file; a run is a folder (name another --output)")
         if (folder / MANIFEST).exists():
@@ -77,13 +86,20 @@ def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
         )
     dev.check()  # a damaged one would end the run at its first validation
     shared = registry.shared_values("metric", options)
-    own = {"bleu": {"tokenize": options.bleu_tokenize}}
+    own = {"bleu": {"tokenize": _run_tokenizer(options)}}
     metrics = {
         name: registry.build(registry.choose("metric", name, shared | own.get(name, {}))) for name in options.metrics
     }
     for metric in metrics.values():
+        metric.use_language(data.pipeline.target_lang)
         metric.check()
     return data, Validation(dev, metrics)
+
+
+def _run_tokenizer(options: TrainOptions) -> str:
+    """BLEU's tokenizer: as given, or as the newest checkpoint of the run has it."""
+    newest = Checkpoints(Path(options.output)).all()[-1:] if options.bleu_tokenize == BY_LANGUAGE else []
+    return next((name for path in newest if (name := saved_setting(path, "bleu_tokenize"))), options.bleu_tokenize)
 
 
 def try_criterion(

@@ -10,6 +10,7 @@ from nmt.translate.results import (
     CUT_TEXT,
     REPAIRED,
     RETRIED,
+    UNCHANGED,
     UNKNOWN_TAG,
     UNKNOWN_TOKENS,
     WITHHELD,
@@ -30,6 +31,7 @@ COUNTED: Final = {  # kinds whose lines are counted at the end, each with what i
     REPAIRED: "translated again",
     BROKEN: "with a translation that looks broken",
     LOST_MARKUP: LOST_MARKUP,
+    UNCHANGED: UNCHANGED,
     WITHHELD: f"{WITHHELD} for their confidence",
 }
 

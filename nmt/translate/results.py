@@ -28,6 +28,7 @@ UNKNOWN_TAG: Final = "unknown tag"  # the line begins with a tag that the model 
 RETRIED: Final = "retried"  # its batch failed and was halved; at the first line of the batch
 REPAIRED: Final = "repaired"  # it was translated again
 BROKEN: Final = "broken"  # its translation looks broken
+UNCHANGED: Final = "kept unchanged"  # a part of the text stays as it is, because its translation lost something
 WITHHELD: Final = "withheld"  # its confidence is too low
 
 NOT_FINITE: Final = Failure("the model gives no finite probability")

@@ -38,7 +38,7 @@ model() {
 reverse=${REVERSE:-$work/reverse/model}
 if [[ -z ${REVERSE:-} ]]; then
     step "$work/reverse/data" "${nmt[@]}" prepare --source-lang "$trg" --target-lang "$src" --train "$TRAIN" --valid "$VALID" \
-        --vocab-size "${VOCAB_SIZE:-8000}" --output "$work/reverse/data" "${prepare_flags[@]}"
+        --vocab-size "${VOCAB_SIZE:-8000}" --normalization nfkc --output "$work/reverse/data" "${prepare_flags[@]}"
     model "$work/reverse" "$@"
 fi
 step "$work/text/written.$src" "${nmt[@]}" translate --model "$reverse" --input "$(realpath "$mono")" --output "$work/text/written.$src" \
@@ -46,7 +46,8 @@ step "$work/text/written.$src" "${nmt[@]}" translate --model "$reverse" --input 
 awk -v tag="$tag" '{ print NF ? tag " " $0 : "" }' "$work/text/written.$src" >"$back.$src"
 ln -sf "$(realpath "$mono")" "$back.$trg"
 step "$work/data" "${nmt[@]}" prepare --source-lang "$src" --target-lang "$trg" --train "pairs=$TRAIN" --train "back=$back" \
-    --valid "$VALID" --user-symbols "$tag" --vocab-size "${VOCAB_SIZE:-8000}" --output "$work/data" "${prepare_flags[@]}"
+    --valid "$VALID" --user-symbols "$tag" --vocab-size "${VOCAB_SIZE:-8000}" --normalization nfkc --output "$work/data" \
+    "${prepare_flags[@]}"
 model "$work" --data-weights "${WEIGHTS:-pairs=1 back=1}" "$@"
 step "$work/test.$trg" "${nmt[@]}" translate --model "$work/model" --input "$TEST.$src" --output "$work/test.$trg" --beam-size 5
 

@@ -40,7 +40,8 @@ for set in train dev test; do
 done
 output=$work/$size/$test
 step "$data" "${nmt[@]}" prepare --source-lang words --target-lang tree --train "$text/train" --valid "$text/dev" \
-    --no-joint-vocabulary --vocab-size "${VOCAB_SIZE:-$vocabulary}" --target-subword none --max-length "$length" \
+    --no-joint-vocabulary --vocab-size "${VOCAB_SIZE:-$vocabulary}" --normalization nfkc --target-normalization none \
+    --target-subword none --max-length "$length" \
     --column "alignment:links=$text/train.align" --output "$data"
 step "$model" "${nmt[@]}" train --data "$data" --output "$work/$size/run" "${settings[@]}" \
     --keep-last "${LAST:-5}" "$@"

@@ -70,7 +70,8 @@ prepare() {
 awk -v tag="$tag" '{ print NF ? tag " " $0 : "" }' "$TRAIN.$trg" >"$text/tagged"
 awk 1 "$TRAIN.$src" "$text/tagged" >"$text/both.$src"
 awk 1 "$TRAIN.$trg" "$TRAIN.$src" >"$text/both.$trg"
-prepare both --train "$text/both" --user-symbols "$tag" --vocab-size "${VOCAB_SIZE:-5000}" "${prepare_flags[@]}"
+prepare both --train "$text/both" --user-symbols "$tag" --vocab-size "${VOCAB_SIZE:-5000}" --normalization nfkc \
+    "${prepare_flags[@]}"
 model bidirectional both bidirectional.toml "$@"
 
 for name in taught taught-1 taught-2 taught-3; do ln -sf "$(realpath "$TRAIN.$src")" "$text/$name.$src"; done

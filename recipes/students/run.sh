@@ -83,7 +83,7 @@ translations() {
         texts+=("$joined")
     fi
     vocabulary=(--vocabulary "${VOCABULARY:-$TEACHER}")
-    [[ ${VOCABULARY:-} != none ]] || vocabulary=()
+    [[ ${VOCABULARY:-} != none ]] || vocabulary=(--normalization nfkc)
     step "$data" "${nmt[@]}" prepare --source-lang "$src" --target-lang "$trg" "${vocabulary[@]}" \
         "${texts[@]/#/--train=}" --valid "$VALID" --output "$data" "${prepare_flags[@]}"
 }

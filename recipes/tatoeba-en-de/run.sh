@@ -24,7 +24,7 @@ done
     --mirror "${DATA:?name the folder that holds en-de/train.en.gz and the other files}" "${files[@]}"
 
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang de --train "$text/train" --valid "$text/valid" \
-    --vocab-size "${VOCAB_SIZE:-6000}" --output "$data" "${prepare_flags[@]}"
+    --vocab-size "${VOCAB_SIZE:-6000}" --normalization nfkc --output "$data" "${prepare_flags[@]}"
 [[ -z ${ONLY_DATA:-} ]] || exit 0
 step "$model" "${nmt[@]}" train --data "$data" --output "$work/run" --config "${CONFIG:-$here/settings.toml}" "$@"
 step "$model" "${nmt[@]}" average --run "$work/run" --last 5 --output "$model"

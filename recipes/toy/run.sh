@@ -20,7 +20,7 @@ mkdir -p "$work"
 step "$reference" "$python" "$here/generate.py" \
     --target-lang "$lang" --train "${TRAIN:-50000}" --test "${TEST:-1000}" --output "$text"
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --train "$text/train" --valid "$text/valid" \
-    --vocab-size "${VOCAB_SIZE:-1600}" --output "$data"
+    --vocab-size "${VOCAB_SIZE:-1600}" --normalization nfkc --output "$data"
 train=("${nmt[@]}" train --data "$data" --output "$work/run" --config "$here/settings.toml")
 if [[ $# -eq 0 && ! -e $work/run && ! -e $model ]]; then
     echo "== after $SECONDS s: the first 100 updates, for a first look; the training then continues to the same weights" >&2

@@ -44,7 +44,7 @@ read -ra fetch <<<"${FETCH:-}"
 "$python" "$here/../fetch.py" --to "$get" --lock "${LOCK:-$here/data.lock}" --learned "$work/data.lock" \
     ${MIRROR:+--mirror "$MIRROR"} --mirror https://www.statmt.org "${fetch[@]}" "${archives[@]}"
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --output "$data" --train "${train[@]/#/"$get"/}" \
-    --vocab-size "${VOCAB_SIZE:-$vocabulary}" --workers "${WORKERS:-$(nproc)}" "${text[@]}" "${prepare_flags[@]}"
+    --vocab-size "${VOCAB_SIZE:-$vocabulary}" --workers "${WORKERS:-$(nproc)}" --normalization nfkc "${text[@]}" "${prepare_flags[@]}"
 [[ -z ${ONLY_DATA:-} ]] || exit 0
 step "$model" "${nmt[@]}" train --data "$data" --output "$run" --preset "$preset" --config "$here/settings.toml" "$@"
 step "$model" "${nmt[@]}" average --run "$run" --last "${LAST:-$([[ $size == base ]] && echo 5 || echo 20)}" \

@@ -1,7 +1,9 @@
 """Columns of prepared data stay with their pairs and tokens, from `nmt prepare --column` into the batches of every rank."""
 
 import gzip
+import html
 import random
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,6 @@ from nmt.data.prepare import PrepareOptions, prepare
 from nmt.data.shards import Corpus, PreparedData
 from nmt.errors import ArtefactError, InputError, UserError
 from nmt.extensions.fast.training_speedups.capture import padded_to
-from nmt.extensions.methods.columns.words import SideWords
 from nmt.symbols import EOS, PAD, UNK
 
 LETTERS = "abcdefghij"
@@ -209,16 +210,75 @@ def test_the_batches_of_every_rank_have_the_values_of_their_pairs_and_keep_them_
     assert counted == len(shares[0].target_lengths)
 
 
-def test_tokens_are_numbered_by_word_as_alignments_number_them(tmp_path):
-    texts = Texts(200, 3, [("a▁b  c", "a▁b  c"), ("xyz ☃☃ a", "☃ xyz")])
-    prepare(options(tmp_path, train=texts.write(tmp_path)["train"], character_coverage=0.98))
-    for side in (PreparedData(tmp_path / "data").pipeline.source, PreparedData(tmp_path / "data").pipeline.target):
-        for text in [text for pair in texts.pairs for text in pair]:
-            prepared = side.prepare([text])
-            words = SideWords(side, prepared)
-            assert words.num_words.tolist() == [len(side.words(prepared[0]))]
-            numbers = np.repeat(np.arange(len(words.tokens)), words.tokens)
-            assert numbers.tolist() == side.word_of_tokens(side.encode(text))
+# Words of a file, none of which has a space or tab, that text steps cut, change, or drop.
+ODD_WORDS = {
+    "no-break spaces": "10\u00a0000 3\u202f/\u202f5 kg\u2007x",
+    "ideographic": "日本\u3000語 ＡＢＣ ㌔",
+    "accents": "geht´s ab¨o c\u0327d ﬁn ½x e\u0301",
+    "controls": "a\x0bb c\u2028d e\x85f g\x1ch",
+    "marks": "\u200b abc \ufeffdef x\u00ady \u200e",
+    "sentencepiece's space": "a▁b ▁ c▁",
+    "punctuation": "well-known, (x) R&D [it's] U.S. 12:30 „ab“ ...",
+    "case": "STRASSE İstanbul ΣΑΣ Straße",
+    "replaced": "a\ufffdb",
+}
+
+
+@pytest.mark.parametrize("how", ["bpe", "words", "right-to-left", "moses", "aggressive", "lower"])
+def test_words_are_those_of_the_file_whatever_text_steps_make_of_them(tmp_path, how):
+    """A number for each word, by position: the tokens with that number spell the word."""
+    lines = [*ODD_WORDS.values(), " ".join(ODD_WORDS.values()), "\tone \t two  "]
+    (tmp_path / "t.en").write_bytes(b"\xef\xbb\xbf" + "".join(f"{line}\r\n" for line in lines).encode())
+    (tmp_path / "t.de").write_text("".join(f"{line}\n" for line in lines), newline="")
+    words = [[word for word in line.replace("\t", " ").split(" ") if word] for line in lines]
+    (tmp_path / "w").write_text("".join(" ".join(map(str, range(len(row)))) + " 99\n" for row in words))
+    links = [" ".join(f"{i}-{i}" for i in range(len(row))) for row in words]
+    (tmp_path / "l").write_text("\n".join(links) + "\n")
+    more = {
+        "words": {"subword": "none", "vocab_size": 0},
+        "right-to-left": {"right_to_left": True},
+        "moses": {"tokenizer": "moses"},
+        "aggressive": {"tokenizer": "moses-aggressive"},
+        "lower": {"lowercase": True, "normalize_punctuation": True},
+    }.get(how, {})
+    columns = f"w:target={tmp_path / 'w'}", f"l:links={tmp_path / 'l'}"
+    given = {"vocab_size": 120, "train": (str(tmp_path / "t"),), "column": columns, "max_length": 0, **more}
+    prepare(options(tmp_path, **given))
+    data = PreparedData(tmp_path / "data")
+    side = data.pipeline.target
+    for i, row in enumerate(words):
+        ids, values = data.train.targets(np.array([i])).tolist(), data.train.columns["w"].take(np.array([i])).values
+        assert values[-1] == 99
+        found = [""] * len(row)
+        for token, value in side.in_reading_order(list(zip(ids, values[:-1].tolist(), strict=True))):
+            found[int(value)] += side.surface(token)
+        for word, text in zip(row, found, strict=True):
+            assert letters(html.unescape(text)) == letters(word)
+        source = data.train.sources(np.array([i])).tolist()
+        for one, other in data.train.columns["l"].take(np.array([i])).values.tolist():
+            assert letters(data.pipeline.source.surface(source[one])) in letters(found[int(values[other])])
+
+
+def letters(text: str) -> str:
+    """The letters and digits, however they are written, without a case."""
+    text = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(c for c in text if c.isalnum())
+
+
+def test_two_numbers_for_words_that_become_one_are_3_with_their_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("t.en").write_text("why :\nwhy :\n")
+    Path("t.de").write_text("warum :\nwarum :\n")
+    given = {"train": ("t",), "subword": "none", "vocab_size": 0, "normalize_punctuation": True, "overwrite": True}
+    Path("FILE").write_text("2 2\n3 3\n")
+    prepare(options(tmp_path, **given, column=("w:target=FILE",)))
+    Path("FILE").write_text("2 2\n3 4\n")
+    Path("links").write_text("0-0 1-1\n1-1\n")
+    with pytest.raises(InputError, match="FILE:2: "):
+        prepare(options(tmp_path, **given, column=("w:target=FILE",)))
+    prepare(options(tmp_path, **given, column=("w:links=links",)))
+    column = PreparedData(tmp_path / "data").train.columns["w"]
+    assert [column.take(np.array([i])).values.tolist() for i in range(2)] == [[[0, 0]], [[0, 0]]]
 
 
 BAD = [
@@ -251,6 +311,26 @@ def test_a_line_that_is_no_value_is_3_with_its_place(tmp_path, monkeypatch, colu
         prepare(options(tmp_path, train=("t",), column=(column,), subword="none", vocab_size=0))
     assert caught.value.code == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["FILE", "t.de", "t.en"]
+
+
+@pytest.mark.parametrize(("column", "content", "message"), [row for row in BAD if "lines" not in row[2]])
+@pytest.mark.parametrize("hold_out", [0, 2])
+def test_pairs_with_a_line_that_is_no_value_can_be_skipped(tmp_path, monkeypatch, column, content, message, hold_out):
+    """The other line of each pair of lines is right."""
+    monkeypatch.chdir(tmp_path)
+    Path("t.en").write_text("house\ngreen house\n" * 2)
+    Path("t.de").write_text("ein Haus\nein neues Haus\n" * 2)
+    Path("FILE").write_bytes(content.encode("latin-1") * 2)
+    given = {"train": ("t",), "column": (column,), "subword": "none", "vocab_size": 0, "hold_out": hold_out}
+    bad = int(message.split(":")[1])
+    if hold_out and bad == 1:
+        with pytest.raises(InputError, match="2 bad column"):
+            prepare(options(tmp_path, **given, on_bad_line="skip"))
+        return
+    for text_set in prepare(options(tmp_path, **given, on_bad_line="skip"))["sets"]:
+        is_bad = text_set["name"] == "held-out" if hold_out else True
+        assert text_set["dropped"]["bad column"] == (2 if is_bad else 0)
+        assert text_set["read"] == text_set["kept"] + text_set["dropped"]["bad column"]
 
 
 @pytest.mark.parametrize(

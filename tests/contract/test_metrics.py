@@ -7,9 +7,11 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from refusals import assert_refused
 
-from nmt import registry
+from nmt import UserError, registry
+from nmt.extensions.searches.utilities import pairwise
 
 ALL = registry.names("metric")
+OF_ONE_REFERENCE = {"bracket-f1", "comet"}
 REFERENCE = [
     "Die Kommission hat den EU-Haushalt am Montag vorgelegt.",
     "Ein kleines Mädchen spielt mit dem Hund im Garten hinter dem Haus.",
@@ -121,10 +123,31 @@ def test_lines_without_text_are_scored(name, build):
         assert len(metric.sentence_scores(hypotheses, [references], SOURCE[:2])) == 2
 
 
+@pytest.mark.parametrize("blank", ["", " ", "\u200b\ufeff"])
+@pytest.mark.parametrize("name", sorted({*ALL} - OF_ONE_REFERENCE))
+def test_a_blank_line_of_one_of_several_references_is_no_reference(name, blank, build):
+    metric, (reference, worse, _) = build(name), texts(name)
+    alone, of_lines = metric(worse, [reference], SOURCE), metric.sentence_scores(worse, [reference], SOURCE)
+    for other in ([blank] * 4, [blank, *reference[1:]]):
+        for references in ([reference, other], [other, reference]):
+            assert metric(worse, references, SOURCE).value == pytest.approx(alone.value)
+            assert metric.sentence_scores(worse, references, SOURCE) == pytest.approx(of_lines)
+    mixed = metric(worse, [[*reference[:2], blank, blank], [blank, blank, *reference[2:]]], SOURCE)
+    assert mixed.value == pytest.approx(alone.value)
+    assert "nrefs:var|" in metric(worse, [reference, [blank, *reference[1:]]], SOURCE).signature
+    assert metric(["", ""], [[blank, reference[0]], [blank, blank]], SOURCE[:2]).signature
+
+
+@pytest.mark.parametrize("name", sorted(OF_ONE_REFERENCE))
+def test_a_metric_of_one_reference_refuses_a_second_one(name, build):
+    with pytest.raises(UserError):
+        build(name)(texts(name)[1], [texts(name)[0]] * 2, SOURCE)
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_pairwise_scores_are_those_of_the_sentences(name, build):
     metric, lines = build(name), [*(rows[0] for rows in texts(name)), ""]
-    scores = metric.pairwise(SOURCE[0], lines)
+    scores = pairwise(metric, SOURCE[0], lines)
     expected = [metric.sentence_scores([line] * len(lines), [lines], [SOURCE[0]] * len(lines)) for line in lines]
     assert scores.tolist() == [pytest.approx(row, abs=1e-9) for row in expected]
 

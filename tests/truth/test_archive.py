@@ -8,6 +8,7 @@ import os
 import random
 import re
 import stat
+import sys
 import tarfile
 import zipfile
 from html import escape
@@ -85,7 +86,23 @@ def test_a_member_of_an_archive_is_the_text_that_was_put_there(tmp_path, name):
     check_whole(tmp_path / name)
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def zstd(text):
+    name = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+    return pytest.importorskip(name).compress(text)
+
+
+def test_damaged_zstd_is_an_error(tmp_path):
+    for name, packed in {
+        "cut": zstd(TEXT)[:-9],
+        "more": zstd(TEXT) + b"more",
+        "wide": zstd(TEXT)[:4] + b"\xff" * 50,
+    }.items():
+        (tmp_path / name).write_bytes(packed)
+        with pytest.raises(InputError, match="damaged zstd"):
+            content(tmp_path / name)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zstd])
 def test_a_compressed_text_is_decompressed_alone_in_a_tar_and_in_a_tar_in_a_tar(tmp_path, pack):
     twice = pack(TEXT[:1000]) + pack(TEXT[1000:])  # two streams, as pigz and cat make them
     (tmp_path / "alone").write_bytes(twice)

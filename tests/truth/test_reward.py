@@ -44,7 +44,7 @@ class WithoutReference(Enumerated):
     """A context whose search finds the same but for the reference, which is the first."""
 
     def search(self, decoder, source):
-        return [hypotheses[1:] for hypotheses in super().search(decoder, source)]
+        return [hypotheses[1:] for hypotheses in Enumerated.search(self, decoder, source)]
 
 
 def objective_of(model=None, context=Enumerated, **values):
@@ -123,6 +123,18 @@ def test_minimum_risk_is_the_expected_reward_under_the_models_own_distribution_o
     objective = objective_of(context=context, objective="risk", **values)
     expected = brute_force(objective, batch, 0, lambda *of: score(*of) / 100, of_pair)
     assert_gradient(objective, batch, *expected)
+
+
+@pytest.mark.parametrize("draws_reference", [False, True])
+def test_the_reported_reward_is_the_mean_of_the_samples_alone(draws_reference, batch):
+    context = Enumerated if draws_reference else WithoutReference
+    objective = objective_of(context=context, objective="risk", with_reference=True)
+    score = score_by("gleu")
+    rewards = [
+        sum(score(hypothesis.tokens, [token for token in row if token > 3]) / 100 for hypothesis in found) / len(found)
+        for row, found in zip(batch.source.tolist(), context.search(context, None, batch.source), strict=True)
+    ]
+    assert objective(batch).reported["reward"].total.item() == pytest.approx(sum(rewards))
 
 
 def test_samples_of_equal_reward_leave_the_gradient_of_the_likelihood(batch):

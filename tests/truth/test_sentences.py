@@ -37,6 +37,65 @@ def test_sentences_end_where_a_reader_ends_them(language, wanted):
     assert split("  " + "\n\n ".join(wanted) + "\n", language) == wanted
 
 
+ABBREVIATIONS = [
+    (
+        "en",
+        ["See Fig. 3, p. 5 and Eq. 7.", "He moved to Washington, D.C. in 1998.", "It was 5 p.m.", "Then he left, etc."],
+    ),
+    (
+        "de",
+        [
+            "Siehe Abb. 3 und Bd. 4.",
+            "Am 24. Dezember kam Karl IV. Wittelsbach.",
+            "Es waren 25.",
+            "Dann gab es Brot usw.",
+        ],
+    ),
+    (
+        "fr",
+        [
+            "Mme. Durand, voir p. 5 et fig. 3.",
+            "En 753 av. J.-C. Rome fut fondée.",
+            "J'ai des pommes, etc.",
+            "C'est tout.",
+        ],
+    ),
+    ("es", ["El Dr. Gómez y la Sra. López.", "Véase pág. 5.", "Los EE. UU. Mexicanos."]),
+    ("it", ["Il Sig. Rossi e il prof. Neri.", "Vedi pag. 5.", "Mele, pere, ecc.", "Poi tornò."]),
+    ("pt", ["O Sr. Silva mora na Av. Paulista 12.", "Ver pág. 5."]),
+    ("nl", ["Dhr. Jansen en mevr. Bakker.", "Zie afb. 3 op blz. 5.", "Appels enz.", "Daarna ging hij."]),
+    ("sv", ["Hr. Berg, t.ex. Anna, jfr. Tabell 2.", "De var 25.", "Sedan gick han."]),
+    ("pl", ["Prof. Kowalski i inż. Lis, ul. Długa 5.", "Por. Tab. 2."]),
+    ("cs", ["Ing. Černý, viz obr. 3.", "Např. Praha a sv. Václav.", "Jablka atd.", "Pak šel."]),
+    ("ru", ["Проф. Иванов, см. рис. 3.", "Яблоки и т. д.", "Потом он ушёл.", "В г. Москве."]),
+    ("el", ["Ο κ. Νικολάου;", "Βλ. εικ. 3."]),
+    ("hi", ["डॉ. शर्मा आए।", "वह गया।"]),
+    ("xx", ["Dr. Smith and J. R. Jones, e.g. Tom.", "The end."]),
+]
+
+
+@pytest.mark.parametrize(("language", "wanted"), ABBREVIATIONS)
+def test_an_abbreviation_ends_a_sentence_only_where_the_next_word_says_so(language, wanted):
+    assert split(" ".join(wanted), language) == wanted
+
+
+@pytest.mark.parametrize(
+    ("language", "marked"),
+    [
+        ("en", "1. |The girl sings. |2. |The boy dances."),
+        ("en", "(1) |The girl sings. |(2) |The boy dances."),
+        ("en", "a) |the girl sings. |b) |the boy dances."),
+        ("en", "- |The girl sings.\n|- |The boy dances."),
+        ("en", "• |The girl sings. |• |The boy dances."),
+        ("en", "A. Smith came. |B. Jones left."),
+        ("de", "1. |Mädchen singen. |2. |Jungen tanzen."),
+        ("de", "3. Mai. |Das ist ein Feiertag."),
+    ],
+)
+def test_the_mark_of_a_list_is_a_part_of_its_own(language, marked):
+    assert split(marked.replace("|", ""), language) == [part.strip() for part in marked.split("|")]
+
+
 def test_chinese_and_japanese_sentences_need_no_space():
     assert split("你好。我是学生！真的吗？“是的。”他说。", "zh") == [
         "你好。",
@@ -45,7 +104,7 @@ def test_chinese_and_japanese_sentences_need_no_space():
         "“是的。”",
         "他说。",
     ]
-    assert split("「はい。」と彼は言った。行こう！", "ja") == ["「はい。」", "と彼は言った。", "行こう！"]
+    assert split("「はい。」と彼は言った。行こう！", "ja") == ["「はい。」と彼は言った。", "行こう！"]
 
 
 def test_a_line_break_ends_a_sentence():

@@ -26,9 +26,10 @@ from nmt.errors import ArtefactError, InputError, UserError
 from nmt.options import NoOptions, options_of
 from nmt.symbols import SYMBOLS, UNK
 from nmt.text import corpus as corpus_module
-from nmt.text.corpus import clean, decode_line, read_lines
+from nmt.text.corpus import clean, decode_line, is_invisible, read_lines
+from nmt.text.forms import UNICODE_FORMS
 from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
-from nmt.text.steps import UNICODE_FORMS, Truecaser, count_casings
+from nmt.text.steps import Truecaser, count_casings
 from nmt.text.vocabulary import SentencepieceVocabulary, WordVocabulary
 
 SENTENCES = [
@@ -312,6 +313,66 @@ def test_each_text_of_a_batch_is_cleaned_then_brought_into_its_form_and_case(for
         expected = [unicodedata.normalize(form.upper(), text) for text in expected]
     assert normalize(texts) == ([text.lower() for text in expected] if lowercase else expected)
     assert normalize([]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # Variants become plain, invisible characters go, and joiners stay where they matter.
+        ("ＡＢＣ１２ ﬁne … ㎏ ｶﾞ ﻻ", "ABC12 fine ... kg ガ لا"),
+        ("sm\u00adall\u200b \u200edog\u2060s\u202c \ufeffx\ufeff", "small dogs x"),
+        ("dog\u200d sees Auf\u200clage", "dog sees Auflage"),
+        ("می\u200cخواهم क\u094d\u200dष 👨\u200d👩\u200d👧 ❤\ufe0f\u200d🔥", None),
+        ("10 000\u00a0€\u202f\u3000x", "10 000 €  x"),
+        # The meaning of a number, and letters of daily use, stay.
+        ("10⁶ m² 2½ ① Ⅷ x₁ 5㏠ ªº ™ ´ ℕ ㎡".replace("㎡", "m²"), None),
+        ("คำ ຄຳ ㅋㅋ და և", None),
+        ("\u0915\u093c \u1100\u1161 A\u030a e\u00ad\u0301", "\u0915\u093c 가 Å é"),
+    ],
+)
+def test_a_folded_source_keeps_its_meaning(text, expected):
+    folded = UNICODE_FORMS["folded"]
+    assert folded(text) == (text if expected is None else expected)
+    assert folded(folded(text)) == folded(text)
+    assert unicodedata.is_normalized("NFC", folded(text))
+
+
+def test_what_a_folded_source_loses_has_no_meaning_and_no_width():
+    """Each character becomes itself, what Unicode calls compatible with it, a space, or nothing if it has no width."""
+    for character in map(chr, (*range(0x80, 0xD800), *range(0xE000, 0x2FA20))):
+        before, after = unicodedata.normalize("NFKD", character), UNICODE_FORMS["folded"](character)
+        if unicodedata.category(character) in ("No", "Nl"):
+            assert after == unicodedata.normalize("NFC", character)
+        if not after:
+            assert is_invisible(character)
+        elif after not in (" ", "-", "\x02"):
+            assert unicodedata.normalize("NFKD", after) == before
+            assert sum(map(str.isdecimal, after)) == character.isdecimal()
+
+
+@pytest.mark.parametrize(
+    ("subword", "byte_fallback"), [("bpe", False), ("unigram", False), ("char", False), ("bpe", True)]
+)
+def test_an_exact_target_comes_back_character_by_character(subword, byte_fallback):
+    texts = ["a\u2581b \u2581", "one.  Two   three", "x\u3000 \u00a0\u200by", "e\u0301 é ﬁ ½ ｶﾞ", "</s>  <unk> \u2581"]
+    settings = {"normalization": "exact", "byte_fallback": byte_fallback}
+    side = pipeline_of(subword, [*SENTENCES, *texts], vocab_size=600, **settings).target
+    for text in [*SENTENCES, *texts]:
+        assert side.decode(side.encode(f" {text} ")) == text
+        assert "".join(map(side.surface, side.encode(text))).removeprefix(" ") == text
+    if not byte_fallback:  # a vocabulary without the signs reads a space
+        other = pipeline_of(subword, SENTENCES, **settings).target
+        assert other.encode("Two  men\u2581are") == other.encode("Two men are")
+
+
+@pytest.mark.parametrize("subword", ["bpe", "none"])
+@pytest.mark.parametrize("form", ["nfkc", "none", "folded"])
+def test_characters_without_a_width_are_read_only_if_the_vocabulary_has_them(form, subword):
+    side = pipeline_of(subword, [*SENTENCES, "a\u200bb \u200b"], normalization=form).source
+    plain = side.encode("Two men are standing next to a red car.")
+    assert side.encode("Tw\u00ado men\ufeff ar\u2060e standing\u200e next to a \u202ared\u202c car.") == plain
+    assert UNK in side.encode("Two m\u0394n") and UNK not in side.encode("a\u200bb")
+    assert (side.encode("a\u200bb") == side.encode("ab")) == (form == "folded")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from forks import forked_nmt
 from refusals import assert_refused
 
 from nmt.data.shards import PreparedData
-from nmt.runs import Checkpoints
+from nmt.runs import Checkpoints, find_model, saved_setting
 
 SCORING = Path(__file__).parents[3] / "shared/data/scoring"
 RNNSEARCH = ["--model=rnnsearch", "--hidden-size=24", "--embedding-size=16", "--attention-size=16", "--maxout-size=16"]
@@ -96,21 +96,21 @@ def test_a_line_that_evaluate_cuts_names_no_flag_that_it_does_not_have(trained, 
 
 
 def test_lines_that_evaluate_counts_and_does_not_name_are_told_at_the_end(trained, tmp_path, call):
-    (tmp_path / "a\nb").write_text("ban unheard\n" * 3 + "ban\n")
+    (tmp_path / "a\nb").write_text("ban ban ban unheard\n" * 3 + "ban\n")
     made = call("evaluate", "--model", trained, "--source", tmp_path / "a\nb", "--reference", tmp_path / "a\nb")
     first, last = made.err.splitlines()
     assert first.endswith(
-        "a\\nb:1: the model's vocabulary lacks 1 of its 2 tokens (more such lines are counted, not named)"
+        "a\\nb:1: the model's vocabulary lacks 1 of its 4 tokens (more such lines are counted, not named)"
     )
     assert last.endswith("a\\nb: lines: 3 with unknown tokens")
 
 
-def test_evaluate_refuses_before_it_translates_what_could_not_be_scored(corpus, tmp_path, call):
+def test_evaluate_refuses_before_it_translates_what_could_not_be_scored(trained, corpus, tmp_path, call):
     source, reference = corpus.with_suffix(".en"), corpus.with_suffix(".de")
     (tmp_path / "short").write_text("".join(reference.read_text().splitlines(keepends=True)[:-1]))
     (tmp_path / "empty").touch()
-    asked = ["evaluate", "--model", tmp_path / "nowhere", "--source", source, "--reference"]
-    assert call(*asked, reference).code == 4
+    asked = ["evaluate", "--model", trained, "--source", source, "--reference"]
+    assert call(*asked[:2], tmp_path / "nowhere", *asked[3:], reference).code == 4
     assert call(*asked, reference, "--tokenize=ja-mecab").code == 2
     assert_refused(call(*asked, reference, tmp_path / "short"), 3, "has 15 lines", "has 14")
     empty = call("evaluate", "--hypothesis", tmp_path / "empty", "--reference", tmp_path / "empty")
@@ -173,6 +173,39 @@ def test_the_papers_definitions_stand_in_one_table_for_every_system(corpus, trai
     assert of_model.json[-1]["decoder"].startswith("beam|")
 
 
+def test_the_language_of_the_files_or_of_the_model_chooses_bleus_tokenizer(tmp_path, call):
+    lines = [f"这条河有{word}很干净" for word in ("水", "鱼", "船", "沙", "石头", "名字")] * 4
+    for name, texts in (("dev.en", [str(i % 6) for i in range(24)]), ("dev.zh", lines), ("ref", lines)):
+        (tmp_path / name).write_text("".join(f"{text}\n" for text in texts))
+    reference, source = tmp_path / "dev.zh", tmp_path / "dev.en"
+
+    def signature(*words):
+        done = call("evaluate", *words, "--metrics=bleu", "--json")
+        assert done.code == 0, done.err
+        return json.loads(done.out)[0]["signature"], "nmt: warning" in done.err
+
+    named = signature(reference, reference)
+    assert "|tok:zh|" in named[0] and not named[1]
+    unnamed = signature(tmp_path / "ref", tmp_path / "ref")
+    assert "|tok:13a|" in unnamed[0] and unnamed[1]
+    assert "|tok:zh|" in signature(tmp_path / "ref", tmp_path / "ref", "--target-lang=zho_Hans")[0]
+    assert "|tok:char|" in signature(reference, reference, "--tokenize=char")[0]
+
+    prepared, run = tmp_path / "data", tmp_path / "run"
+    arguments = ["--source-lang=en", "--target-lang=zh", f"--train={tmp_path / 'dev'}", f"--valid={tmp_path / 'dev'}"]
+    assert call("prepare", *arguments, "--subword=char", f"--output={prepared}").code == 0
+    for updates, words in ((2, []), (4, ["--tokenize=zh"])):
+        assert call(*train_arguments(prepared, run, updates, "--valid-every=2u", *words)).code == 0
+        assert saved_setting(find_model(run), "bleu_tokenize") == "zh"
+    other = tmp_path / "other"
+    assert call(*train_arguments(prepared, other, 2, "--bleu-tokenize=13a", "--valid-every=2u")).code == 0
+    assert call(*train_arguments(prepared, other, 4, "--valid-every=2u")).code == 0
+    for model, tokenizer in ((run, "zh"), (other, "13a")):
+        of_model = [f"--model={model}", f"--source={source}", f"--reference={tmp_path / 'ref'}"]
+        assert f"|tok:{tokenizer}|" in signature(*of_model)[0]
+        assert "|tok:intl|" in signature(*of_model, "--tokenize=intl")[0]
+
+
 def test_the_papers_language_is_given_or_read_from_a_name_or_asked_for(corpus, tmp_path, call):
     lines = corpus.with_suffix(".de").read_bytes()
     (tmp_path / "ref").write_bytes(lines)
@@ -185,7 +218,6 @@ def test_the_papers_language_is_given_or_read_from_a_name_or_asked_for(corpus, t
     assert call(*asked, tmp_path / "ref.fr", "--target-lang=xx").code == 2
     for more in ("--lowercase", "--metrics=bleu", "--tokenize=intl", "--significance=bootstrap"):
         assert call(*asked, tmp_path / "ref.fr", more).code == 2
-    assert call(*asked[:1], *asked[2:], tmp_path / "ref.fr", "--target-lang=fr").code == 2
 
 
 def test_systems_are_compared_with_the_first_and_the_same_from_run_to_run(corpus, tmp_path, call):

@@ -1,5 +1,6 @@
 """Documents of translators: what is untranslated gets a translation, and everything else stays as it is."""
 
+import gzip
 import io
 import re
 import sys
@@ -17,7 +18,7 @@ from nmt.cli.translate import TranslateOptions
 from nmt.errors import ArtefactError, InputError
 from nmt.extensions.documents.document import UnitDocument
 from nmt.extensions.documents.formats.srt import wrap
-from nmt.extensions.documents.markers import PLACEHOLDER, LiteralTag, Markers, from_xml, peel, to_xml
+from nmt.extensions.documents.markers import PLACEHOLDER, TEXT_BREAK, Markers, from_xml, peel, to_xml
 from nmt.formats.base import Languages, open_format
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.results import Candidate, Translation
@@ -67,7 +68,7 @@ PO_TRANSLATED = [
     (
         '#, c-format\nmsgctxt "menu"\nmsgid "open \\"%s\\"\\n"\n"at <b>once</b>, or\\tlater"\nmsgstr ""\n',
         '#, c-format, fuzzy\nmsgctxt "menu"\nmsgid "open \\"%s\\"\\n"\n"at <b>once</b>, or\\tlater"\n'
-        'msgstr ""\n"OPEN \\"%s\\"\\n"\n"AT <b>ONCE</b>, OR LATER"\n',
+        'msgstr ""\n"OPEN \\"%s\\"\\n"\n"AT <b>ONCE</b>, OR\\tLATER"\n',
     ),
     (
         '#, python-format\nmsgid "one file"\nmsgid_plural "%(count)d files"\nmsgstr[0] ""\nmsgstr[1] ""\nmsgstr[2] ""\n',
@@ -134,7 +135,7 @@ XLIFF2_TRANSLATED = [
         " word </source>\n",
         ' word </source>\n    <target>A <pc id="1" dataRefStart="d">BOLD</pc> WORD </target>\n',
     ),
-    ('<segment id="s1">', '<segment id="s1" state="initial">'),
+    ('<segment id="s1">', '<segment id="s1" state="translated">'),
     ('srcLang="en"', 'srcLang="en" trgLang="de"'),
 ]
 TMX = """<?xml version="1.0" encoding="UTF-8"?>
@@ -190,7 +191,8 @@ DOCUMENTS = {
     "tmx": (TMX, TMX_TRANSLATED),
     "srt": (SRT, SRT_TRANSLATED),
 }
-KEPT = re.compile(rf'<g\ id="\d+">|</g>|<x\ id="\d+"/>|{PLACEHOLDER.pattern}', re.VERBOSE)
+MESSAGES = [("one", ""), ("two", ""), ("%d of", ""), ("done", "ERLEDIGT"), ("%d", "")]
+KEPT = re.compile(rf'<g\ id="\d+">|</g>|<(?:x|ph)\ id="\d+"/>|{PLACEHOLDER.pattern}', re.VERBOSE)
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 PARAGRAPH = (
     '<w:p><w:pPr><w:pStyle w:val="Heading"/></w:pPr>'
@@ -346,8 +348,8 @@ def test_texts_have_markers_for_elements_and_plain_placeholders(tmp_path):
     texts.clear()
     path.write_text(PO)
     translated(path, "po", record)
-    assert texts[:2] == ['open "%s"', 'at <g id="1">once</g>, or\tlater']
-    assert texts[2:] == ["one file", "%(count)d files", "%(count)d files", "Exit"]
+    assert texts[:3] == ['open "%s"', 'at <g id="1">once</g>, or', "later"]
+    assert texts[3:] == ["one file", "%(count)d files", "%(count)d files", "Exit"]
 
 
 def lossy(texts: list[str]) -> list[Translation]:
@@ -418,7 +420,7 @@ def test_a_failed_text_is_counted_and_leaves_its_unit_as_it_was(tmp_path, capsys
 )
 def test_a_problem_names_the_placeholder(source, translation, words):
     markers = Markers()
-    markers.alone(LiteralTag("<br>", ""))
+    markers.alone("<br>")
     problem = markers.problem(source, translation)
     assert words in problem if words else not problem
 
@@ -442,7 +444,7 @@ def test_markers_around_a_line_are_not_translated_with_it(line, text):
 def test_unbalanced_tags_are_kept_in_their_order():
     markers, text = Markers(), "a <b>b <i>c</b> d</i> <br/> e < f"
     marked = markers.mark_tags(text)
-    assert marked == 'a <g id="1">b <x id="2"/>c</g> d<x id="3"/> <x id="4"/> e < f'
+    assert marked == 'a <g id="1">b <x id="2"/>c</g> d<x id="3"/> <br id="4"/> e < f'
     assert markers.restore(marked) == text
 
 
@@ -527,9 +529,9 @@ def test_word_keeps_formatting_links_fields_and_other_parts(tmp_path):
     expected = BODY.replace(
         PARAGRAPH,
         '<w:p><w:pPr><w:pStyle w:val="Heading"/></w:pPr>'
-        f'<w:r><w:rPr><w:lang w:val="en-GB"/></w:rPr>{text}PRESS THE </w:t></w:r>'
+        f'<w:r><w:rPr><w:lang w:val="de"/></w:rPr>{text}PRESS THE </w:t></w:r>'
         f"<w:r><w:rPr><w:b/></w:rPr>{text}RED</w:t></w:r>"
-        f'<w:r><w:rPr><w:lang w:val="en-GB"/></w:rPr>{text} BUTTON</w:t></w:r>'
+        f'<w:r><w:rPr><w:lang w:val="de"/></w:rPr>{text} BUTTON</w:t></w:r>'
         '<w:r><w:footnoteReference w:id="2"/></w:r>'
         f'<w:hyperlink r:id="rId1"><w:r><w:rPr><w:u/></w:rPr>{text} OR HERE</w:t></w:r></w:hyperlink></w:p>',
     ).replace("page ", "PAGE ")
@@ -662,6 +664,8 @@ def test_a_missing_package_is_named_with_what_to_install(format, module, tmp_pat
     ("flags", "message"),
     [
         (["--format=po"], "name one file"),
+        (["a.txt", "b.SRT"], "name one file"),
+        (["a.po.gz", "--json"], "--format text"),
         (["--format=po", "-"], "name one file"),
         (["--format=po", "a.po", "b.po"], "name one file"),
         (["--format=docx", "a.docx"], "give --output FILE.docx"),
@@ -713,7 +717,7 @@ def test_ranks_translate_a_document_alike(model, tmp_path, call):
     [
         (["--format=po", "--replace-unk"], "--replace-unk: only for lines of text"),
         (["--format=po", "--markup=html"], "--markup and --format cannot be combined"),
-        (["--retranslate"], "--retranslate works only on documents"),
+        (["--retranslate", "--format=text"], "--retranslate works only on documents"),
     ],
 )
 def test_options_that_no_document_has_are_refused(flags, message, model, tmp_path, call):
@@ -725,3 +729,202 @@ def test_a_document_whose_output_cannot_be_written_is_not_translated(model, tmp_
     (tmp_path / "a.po").write_text('msgid "ban"\nmsgstr ""\n')
     result = call("translate", "--model", "none", "--format=po", tmp_path / "a.po", "--output", tmp_path / "b" / "c.po")
     assert result.code != 0 and "b" in result.err and "none" not in result.err
+
+
+def test_a_documents_name_says_its_format(model, tmp_path, call):
+    cue = "1\n00:00:01,000 --> 00:00:02,000\nban kit\n"
+    for name in ("a.SRT", "a.txt"):
+        (tmp_path / name).write_text(cue)
+    (tmp_path / "a.srt.gz").write_bytes(gzip.compress(cue.encode()))
+    flags = ["translate", "--model", model, "--engine=own"]
+    named, packed, lines = (call(*flags, tmp_path / name) for name in ("a.SRT", "a.srt.gz", "a.txt"))
+    assert named.out == packed.out and named.out.splitlines()[:2] == cue.splitlines()[:2]
+    assert "srt: translated 1 of 1 texts" in named.err
+    assert lines.out.splitlines()[0] != "1" and "--format srt" in lines.err
+    assert call(*flags, tmp_path / "a.SRT", "--format=text").out == lines.out
+    (tmp_path / "a.bin").write_bytes(b"%PDF-1.4\n")
+    assert_refused(call(*flags, tmp_path / "a.bin"), 2, "PDF")
+
+
+def test_each_text_of_a_document_is_counted(tmp_path, capsys):
+    path = tmp_path / "a.po"
+    path.write_text("\n".join(f'msgid "{i} {text}"\nmsgstr "{target}"\n' for i, (text, target) in enumerate(MESSAGES)))
+    document = read_document(path, "po")
+    texts = document.texts(Languages("en", "de"))
+    report = document.write(lossy(texts), LineWarnings("document"))
+    assert "translated 2 of 5 texts; 3 kept unchanged" in report
+    for reason in ("1 already translated", "1 without words", "1 whose translation lost"):
+        assert reason in report
+
+
+BREAKS = ["<br>", "<br/><BR />", "</li><li>", "\n", "\t", "\\n", "</p>\n<p>", "<hr/>"]
+
+
+@pytest.mark.parametrize("between", BREAKS)
+def test_a_break_ends_a_sentence_and_stays(between, tmp_path):
+    markers = Markers()
+    text = markers.mark_tags(f"<p>The <b>first</b>{between}The second</p>")
+    texts = [peel(piece).text for piece in TEXT_BREAK.split(text)[::2]]
+    assert list(filter(None, texts)) == ['The <g id="2">first</g>', "The second"]
+    assert markers.restore(text) == f"<p>The <b>first</b>{between}The second</p>"
+
+
+@pytest.mark.parametrize("text", ["C:\\new\\table", "\\textbf{a}", "<option> of it", "a <title>"])
+def test_what_only_looks_like_a_break_is_none(text):
+    assert len(TEXT_BREAK.split(Markers().mark_tags(text))) == 1
+
+
+PAIRS = {
+    "bpt, ept": ('<bpt id="1">&lt;b&gt;</bpt>', '<ept id="1">&lt;/b&gt;</ept>'),
+    "bpt, ept by rid": ('<bpt id="1" rid="7"/>', '<ept id="2" rid="7"/>'),
+    "bx, ex": ('<bx id="1"/>', '<ex id="2" rid="1"/>'),
+    "it": ('<it id="1" pos="open"/>', '<it id="2" pos="close"/>'),
+    "codes": ('<ph id="1">&lt;b&gt;</ph>', '<ph id="2">&lt;/b&gt;</ph>'),
+    "Angular": ('<x id="START_TAG_SPAN"/>', '<x id="CLOSE_TAG_SPAN"/>'),
+    "equivalents": ('<x id="1" equiv-text="&lt;i&gt;"/>', '<x id="2" equiv-text="&lt;/i&gt;"/>'),
+    "sc, ec": ('<sc id="1"/>', '<ec startRef="1"/>'),
+    "sm, em": ('<sm id="m"/>', '<em startRef="m"/>'),
+    "written": ("&lt;b class='x'&gt;", "&lt;/b&gt;"),
+}
+LINE_BREAKS = [
+    '<x id="1" ctype="lb"/>',
+    "<ph>&lt;br/&gt;</ph>",
+    '<ph id="1" subType="xlf:lb"/>',
+    '<x id="1" equiv-text="&lt;br&gt;"/>',
+]
+
+
+def of_xliff(units: str, version: str = "1.2") -> str:
+    return f'<xliff version="{version}"><file source-language="en" target-language="de"><body>{units}</body></file></xliff>'
+
+
+def source_text(inline: str, tmp_path: Path) -> str:
+    """The text with markers of an XLIFF source."""
+    (tmp_path / "a.xlf").write_text(of_xliff(f'<trans-unit id="1"><source>{inline}</source></trans-unit>'))
+    [unit] = read_document(tmp_path / "a.xlf", "xliff").units(Languages("en", "de"))
+    return unit.text
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_single_tags_that_are_a_pair_are_translated_as_one(name, tmp_path):
+    opening, closing = PAIRS[name]
+    inline = f"press {opening}the <x id='9'/> button{closing} now"
+    text = source_text(inline, tmp_path)
+    assert re.sub(r"\d+", "N", text) == 'press <g id="N">the <x id="N"/> button</g> now'
+    content = translated(tmp_path / "a.xlf", "xliff")[0].decode()
+    target = content.partition("<target")[2]
+    assert "BUTTON" in target and [target.count(tag) for tag in ("bpt>", "&lt;/b&gt;")] == [
+        inline.count(tag) for tag in ("bpt>", "&lt;/b&gt;")
+    ]
+
+
+@pytest.mark.parametrize("tag", LINE_BREAKS)
+def test_an_element_that_stands_for_a_break_ends_a_sentence(tag, tmp_path):
+    pieces = TEXT_BREAK.split(source_text(f"One line {tag}another", tmp_path))
+    assert pieces[::2] == ["One line ", "another"]
+
+
+def test_a_half_translated_unit_gets_what_it_lacks(tmp_path):
+    cut = '<mrk mtype="seg" mid="1">One.</mrk> <g id="5"><mrk mtype="seg" mid="2">Two.</mrk></g>'
+    done = cut.replace("One.", "EINS.").replace("Two.", "")
+    locked = '<sdl:seg-defs xmlns:sdl="s"><sdl:seg id="1" locked="true"/><sdl:seg id="2"/></sdl:seg-defs>'
+    units = [
+        f"<trans-unit id='1'><source>x</source><seg-source>{cut}</seg-source><target>{done}</target></trans-unit>",
+        f"<trans-unit id='2'><source>x</source><seg-source>{cut}</seg-source>{locked}</trans-unit>",
+    ]
+    (tmp_path / "a.xlf").write_text(of_xliff("".join(units)))
+    content = translated(tmp_path / "a.xlf", "xliff")[0].decode()
+    first, second = re.findall("<target.*?</target>", content)
+    assert ">EINS.<" in first and ">TWO.<" in first and ">TWO.<" in second and "O" not in second.replace("TWO", "")
+    assert 'conf="Draft"' in content and not TEXT_BREAK.search(content)
+    assert "EINS." in translated(tmp_path / "a.xlf", "xliff")[0].decode()
+
+
+@pytest.mark.parametrize(
+    ("format", "document"),
+    [
+        (
+            "xliff",
+            of_xliff('<trans-unit id="1"><source><g id="1">One</g></source><target><g id="1"/></target></trans-unit>'),
+        ),
+        ("xliff", of_xliff('<segment state="initial"><source>One</source><target>One</target></segment>', "2.0")),
+        ("tmx", TMX.replace("en-US", "eng")),
+        ("tmx", TMX.replace("done", "one").replace('"de-DE"><seg>ERLEDIGT', '"deu"><seg><ph>x</ph>')),
+    ],
+)
+def test_what_has_no_translation_yet_gets_one(format, document, tmp_path):
+    (tmp_path / "document").write_text(document)
+    assert re.search("ONE|BOLD", translated(tmp_path / "document", format)[0].decode())
+
+
+def word_field(code: str, result: str) -> str:
+    """A field of Word, in runs."""
+    parts = [f'<w:fldChar w:fldCharType="{kind}"/>' for kind in ("begin", "separate", "end")]
+    inner = (parts[0], f"<w:instrText> {code} </w:instrText>", parts[1], f"<w:t>{result}</w:t>", parts[2])
+    return "".join(f"<w:r>{part}</w:r>" for part in inner)
+
+
+def translated_word(path: Path, content: bytes, name: str = "word/document.xml") -> str:
+    path.write_bytes(content)
+    return zipfile.ZipFile(io.BytesIO(translated(path, "docx")[0])).read(name).decode()
+
+
+@pytest.mark.parametrize(
+    ("code", "result"),
+    [
+        ("HYPERLINK &quot;https://a.org&quot;", "DOG"),
+        ("TOC \\o", "DOG"),
+        ("DATE", "dog"),
+        ("MERGEFIELD x", "dog"),
+        ("REF x", "dog"),
+    ],
+)
+def test_text_of_a_field_is_translated_and_what_it_computes_is_kept(code, result, tmp_path):
+    before, after = '<w:r><w:t xml:space="preserve">see </w:t></w:r>', "<w:r><w:t> now</w:t></w:r>"
+    simple = f'<w:fldSimple w:instr=" {code} "><w:r><w:t>dog</w:t></w:r></w:fldSimple>'
+    for field in (word_field(code, "dog"), simple):
+        content = translated_word(tmp_path / "a.docx", docx(f"<w:p>{before}{field}{after}</w:p>"))
+        assert re.findall("<w:t[^>]*>([^<]*)<", content) == ["SEE ", result, " NOW"]
+        assert content.count("fldChar") == field.count("fldChar") and content.count("<w:fldSimple") == field.count(
+            "<w:fldSimple"
+        )
+
+
+@pytest.mark.parametrize(
+    "item", ["tab", "br", 'br w:type="page"', 'br w:type="column"', "cr", 'ptab w:alignment="left"']
+)
+def test_a_tab_or_break_of_word_ends_a_sentence_and_stays(item, tmp_path):
+    (tmp_path / "a.docx").write_bytes(
+        docx(f"<w:p><w:r><w:rPr><w:b/></w:rPr><w:t>one</w:t><w:{item}/><w:t>two</w:t></w:r></w:p>")
+    )
+    document = read_document(tmp_path / "a.docx", "docx")
+    assert document.texts(Languages("en", "de")) == ["one", "two"]
+    content = translated_word(tmp_path / "a.docx", (tmp_path / "a.docx").read_bytes())
+    assert re.search(
+        rf"ONE</w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:{item}/></w:r><w:r><w:rPr><w:b/></w:rPr><w:t [^>]*>TWO", content
+    )
+
+
+def test_parts_of_word_are_found_by_their_relations_and_in_strict_documents(tmp_path):
+    kinds = {
+        "": [("officeDocument", "/word/document2.xml")],
+        "word/document2": [("footer", "foot.xml"), ("styles", "st.xml")],
+    }
+    output = io.BytesIO()
+    strict = "http://purl.oclc.org/ooxml/wordprocessingml/main"
+    texts = {
+        "word/document2.xml": "<w:document><w:body><w:p><w:r><w:t>one</w:t></w:r></w:p></w:body></w:document>",
+        "word/foot.xml": "<w:ftr><w:p><w:r><w:t>two</w:t></w:r></w:p></w:ftr>",
+        "word/st.xml": '<w:styles><w:lang w:val="en-US" w:eastAsia="ja-JP"/></w:styles>',
+    }
+    with zipfile.ZipFile(output, "w") as archive:
+        for source, relations in kinds.items():
+            rows = "".join(f'<Relationship Type="http://x/{kind}" Target="{target}"/>' for kind, target in relations)
+            folder, _, name = source.rpartition("/")
+            rels = f"{folder}/_rels/{name}.xml.rels" if source else "_rels/.rels"
+            archive.writestr(rels, f"<Relationships>{rows}</Relationships>")
+        for name, text in texts.items():
+            archive.writestr(name, text.replace(">", f' xmlns:w="{strict}">', 1))
+    contents = [translated_word(tmp_path / "a.docx", output.getvalue(), name) for name in texts]
+    assert all(strict in content for content in contents)
+    assert "ONE" in contents[0] and "TWO" in contents[1] and 'w:val="de" w:eastAsia="ja-JP"' in contents[2]

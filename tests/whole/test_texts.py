@@ -17,7 +17,7 @@ from nmt.extensions.texts.text_steps import TextSettings, text_steps
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.requests import Request
-from nmt.translate.results import Candidate, Translation
+from nmt.translate.results import UNCHANGED, Candidate, Translation
 from nmt.translators import load
 
 PARAGRAPH = "  Ban des kit.  Lora mus!\n\nBas den"
@@ -131,7 +131,10 @@ def work(trained):
     def call(text, settings, search):
         rounds = text_steps(Request(text), settings, pipeline)
         seen = []
-        wanted = next(rounds)
+        try:
+            wanted = next(rounds)
+        except StopIteration as stop:
+            return stop.value, seen
         while True:
             seen.append((wanted.is_repair, [request.text for request in wanted.requests]))
             answers = [
@@ -172,6 +175,33 @@ def test_a_placeholder_that_got_lost_is_put_back(work):
     settings = TextSettings(markup="xml")
     translation, seen = work("a {x} b", settings, lambda text, again: text)
     assert translation.text == "a {x} b" and len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "text", "answers", "wanted"),
+    [
+        (TextSettings(markup="xml"), "See {x}. Go {y}.", {"See {x}.": "Siehe {x}.", "Go X1.": "Geh X1."}, "Siehe {x}. Geh {y}."),
+        (TextSettings(markup="xml"), "<a>See</a> {x} now", {"See Anna now": "Siehe Anna"}, "<a>Siehe</a> {x}"),
+        (TextSettings(check=True), " See {x} now ", {"See X1 now": "Jetzt X1 sehen"}, " Jetzt {x} sehen "),
+        (TextSettings(check=True), "One is. Two is.", {"One is.": "Eins.", "Two is.": "Zwei."}, "Eins. Zwei."),
+        (TextSettings(split=True), "1) One is.\tTwo 🐶 is.", {" One is.": "Eins.", "Two  is.": "Zwei."}, "1) Eins.\tZwei 🐶."),
+        (TextSettings(split=True), "{n, plural, other {# dogs}}", {"X1 dogs": "X1 Hunde"}, "{n, plural, other {# Hunde}}"),
+    ],
+)  # fmt: skip
+def test_what_a_translation_lost_is_asked_for_in_other_ways(work, settings, text, answers, wanted):
+    translation, _ = work(text, settings, lambda asked, again: answers.get(asked, "Ja."))
+    assert translation.text == wanted and not translation.warnings
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [TextSettings(split=True), TextSettings(check=True), TextSettings(markup="html"), TextSettings(markup="xml")],
+)
+@pytest.mark.parametrize("answer", ["", "Ja."])
+def test_a_text_that_stays_incomplete_is_left_as_it_is_and_reported(work, settings, answer):
+    text = "See {x} now and <a>{n, plural, other {"
+    translation, _ = work(text, settings, lambda asked, again: answer)
+    assert translation.text == text and list(translation.warnings) == [UNCHANGED]
 
 
 def test_texts_of_one_call_are_translated_together(trained):
@@ -241,12 +271,12 @@ def test_texts_to_avoid_come_from_a_pipe_too_and_are_those_of_a_repair(trained):
     os.close(reader)
 
 
-def test_what_stands_between_sentences_without_a_translation_stays(trained):
+def test_sentences_without_a_translation_stay_and_are_reported(trained):
     rounds = text_steps(Request("Ban kit.\n\nMus lora."), TextSettings(split=True), load(trained).pipeline)
     assert len(next(rounds).requests) == 2
     with pytest.raises(StopIteration) as stop:
         rounds.send([Translation(), Translation()])
-    assert stop.value.value == Translation([Candidate("\n\n", [], 0.0, 0.0)])
+    assert stop.value.value.text == "Ban kit.\n\nMus lora." and list(stop.value.value.warnings) == [UNCHANGED]
 
 
 def test_a_constrained_text_is_repaired_as_a_whole(trained):

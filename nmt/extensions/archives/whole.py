@@ -10,8 +10,19 @@ from nmt.storages.streams import READ_BYTES, Stream, decompressed, open_stored
 
 HTML_START: Final = re.compile(rb"\s*<(?:!doctype\s+html|html)", re.IGNORECASE)
 HTML_BYTES: Final = 512
-COMPRESSED_ENDINGS: Final = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz")
-ARCHIVE_ENDINGS: Final = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz", ".zip")
+COMPRESSED_ENDINGS: Final = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst")
+ARCHIVE_ENDINGS: Final = (
+    ".tar",
+    ".tgz",
+    ".tar.gz",
+    ".tbz2",
+    ".tar.bz2",
+    ".txz",
+    ".tar.xz",
+    ".tzst",
+    ".tar.zst",
+    ".zip",
+)
 MAX_NESTED_ARCHIVES: Final = 4  # levels that are read
 
 

@@ -1,25 +1,43 @@
-"""Documents of units: how their texts are translated and put back."""
+"""Documents of units: how their texts are translated, checked and put back.
+
+How to add a format of documents: write a UnitDocument, which reads the bytes of a file and has
+
+- `units(languages)`: all texts of the document, in order, each as a Unit. Its `text` is made by `Markers`:
+  `markers.mark([...])` takes strings and `Tag`s (pairs, single tags, words such as fields, breaks),
+  `markers.mark_tags(text)` finds the tags that a text spells out, `<b>` and `{\\i1}`. What lies between two breaks is
+  translated on its own; breaks are LF, tab, and the tags of kind `break`. A unit that has a translation, or must not
+  have one, says so by `state`; it is counted, and kept.
+- `Unit.write(translation)`, which receives the text with the same markers and breaks, in the language of the model:
+  `markers.restore(translation)` gives text, `markers.restored(translation)` the originals one by one;
+- `content()`: the bytes of the document. If no unit was written, they are those of the file.
+
+Then register a UnitFormat with that document. Its options class in `formats/options.py` has the endings of its files.
+"""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 from msgspec import structs
 
 from nmt.errors import InputError, UserError, quoted
-from nmt.extensions.documents.markers import Markers, PeeledLine, from_xml, has_words, peel, to_xml
-from nmt.files import read_bytes
+from nmt.extensions.documents.language_codes import two_letter_code
+from nmt.extensions.documents.markers import TEXT_BREAK, Markers, PeeledLine, from_xml, has_words, peel, to_xml
 from nmt.formats.base import Format, Languages
 from nmt.log import log
+from nmt.storages.streams import open_decompressed
 from nmt.text.corpus import clean
-from nmt.text.languages import base_language
 from nmt.translate.line_warnings import LOST_MARKUP, NOT_TRANSLATED, LineWarnings
 from nmt.translate.results import Translation
 
 MAX_DOCUMENT_BYTES: Final = 64 << 20  # it is held in memory as a tree, which takes ten times as much
+UnitState = Literal["open", "already translated", "not to be translated"]
+NO_WORDS: Final = "without words"
+IN_PLACE: Final = "translated"
 
 
 @dataclass(frozen=True)
@@ -27,10 +45,12 @@ class Unit:
     """A text of a document to translate.
 
     position: of it in messages, after the document's name: its line, or else its number
-    text: with markers; lines that are translated one by one are separated by LF
+    text: with markers; what breaks separate is translated one by one
     markers: the originals of the markers
-    write: puts a translation, with the same markers and as many lines, into the document
+    write: puts a translation, with the same markers and breaks, into the document
     suggest: puts a text next to the unit that may not be its translation, with the reason; None: the format has no place
+    state: why the unit is not open to a translation; --retranslate opens what is already translated
+    problem: what keeps a translation with all its markers from being written; empty if nothing
     """
 
     position: object
@@ -38,6 +58,8 @@ class Unit:
     write: Callable[[str], None]
     markers: Markers = field(default_factory=Markers)
     suggest: Callable[[str, str], None] | None = None
+    state: UnitState = "open"
+    problem: Callable[[str], str] = lambda _: ""
 
 
 class UnitDocument(ABC):
@@ -54,24 +76,40 @@ class UnitDocument(ABC):
 
     @abstractmethod
     def units(self, languages: Languages) -> list[Unit]:
-        """The units to translate."""
+        """All units, in the order of the document."""
 
     @abstractmethod
     def content(self) -> bytes:
         """The document with the translations that were written into its units."""
 
     def texts(self, languages: Languages) -> list[str]:
-        """The texts of all lines that have words."""
-        units = self.units(languages)
-        self._lines = [(unit, [peel(line) for line in unit.text.split("\n")]) for unit in units]
-        return [to_xml(line.text) for _, lines in self._lines for line in lines if has_words(line.text)]
+        """The texts between breaks that have words, of all units to translate."""
+        self._counts: Counter[str] = Counter()
+        self._pieces: list[tuple[Unit, list[str | PeeledLine]]] = []
+        for unit in self.units(languages):
+            if unit.state == "not to be translated" or (unit.state != "open" and not self.retranslate):
+                self._counts[unit.state] += 1
+            elif not has_words(unit.text):
+                self._counts[NO_WORDS] += 1
+            else:
+                pieces = [piece if i % 2 else peel(piece) for i, piece in enumerate(TEXT_BREAK.split(unit.text))]
+                self._pieces.append((unit, pieces))
+        return [to_xml(text) for _, pieces in self._pieces for text in map(_text_to_send, pieces) if text]
 
-    def write(self, translations: Sequence[Translation], warnings: LineWarnings) -> None:
-        """Write each translation that has kept markers and placeholders. warnings: also receives the units that have not"""
+    def write(self, translations: Sequence[Translation], warnings: LineWarnings) -> str:
+        """Write each translation that has kept markers and placeholders. Returns what became of the units, in words.
+
+        warnings: also receives the units that are kept
+        """
         found = iter(translations)
-        for unit, lines in self._lines:
-            results = [_marked(next(found)) if has_words(line.text) else None for line in lines]
-            _write_unit(unit, lines, results, warnings)
+        for unit, pieces in self._pieces:
+            results = [_marked(next(found)) if _text_to_send(piece) else None for piece in pieces]
+            self._counts[_write_unit(unit, pieces, results, warnings)] += 1
+        total, written = self._counts.total(), self._counts.pop(IN_PLACE, 0)
+        kept = ", ".join(f"{count:,} {reason}" for reason, count in self._counts.items())
+        return f"translated {written:,} of {total:,} texts" + f"; {total - written:,} kept unchanged: {kept}" * bool(
+            kept
+        )
 
 
 class UnitFormat(Format):
@@ -84,12 +122,20 @@ class UnitFormat(Format):
     document: ClassVar[type[UnitDocument]]
 
     def read(self, path: Path) -> UnitDocument:
-        size = path.stat().st_size
-        if size > MAX_DOCUMENT_BYTES:
-            raise InputError(f"{quoted(path)}: {size:,} bytes; a document may have {MAX_DOCUMENT_BYTES:,} (split it)")
-        document = self.document(read_bytes(path), quoted(path))
+        if not path.is_file():
+            raise UserError(f"{quoted(path)}: a document must be a file (unpack the archive)")
+        with open_decompressed(path) as file:
+            content = file.read(MAX_DOCUMENT_BYTES + 1)
+        if len(content) > MAX_DOCUMENT_BYTES:
+            raise InputError(f"{quoted(path)}: a document may have {MAX_DOCUMENT_BYTES:,} bytes (split it)")
+        document = self.document(content, quoted(path))
         document.retranslate = self.options.retranslate
         return document
+
+
+def _text_to_send(piece: str | PeeledLine) -> str:
+    """What the model translates of a piece of a unit; empty for a break, and for a piece that is copied."""
+    return piece.text if isinstance(piece, PeeledLine) and has_words(piece.text) else ""
 
 
 def _marked(translation: Translation) -> Translation:
@@ -99,32 +145,32 @@ def _marked(translation: Translation) -> Translation:
 
 
 def _write_unit(
-    unit: Unit, lines: Sequence[PeeledLine], results: Sequence[Translation | None], warnings: LineWarnings
-) -> None:
-    """Write the translation of a unit, or keep it untranslated. results: None for a line that is copied"""
+    unit: Unit, pieces: Sequence[str | PeeledLine], results: Sequence[Translation | None], warnings: LineWarnings
+) -> str:
+    """Write the translation of a unit, or keep it. results: None for a piece that is copied. Returns what was done"""
     made = [result for result in results if result is not None]
-    if not made:  # nothing but digits, punctuation and placeholders
-        return
     for result in made:
         for kind, message in result.warnings.items():
             warnings.add(kind, unit.position, message)
-    error = next((result.error for result in made if result.error or not result.text), None)
+    error = next((result.error for result in made if result.error or not result.text.strip()), None)
     if error is not None:
         warnings.add(NOT_TRANSLATED, unit.position, f"not translated: {error or 'the translation is empty'}")
-        return
-    rows = zip(lines, results, strict=True)
-    translation = "\n".join(
-        line.before + (line.text if result is None else clean(result.text).strip()) + line.after
-        for line, result in rows
+        return NOT_TRANSLATED
+    translation = "".join(
+        piece
+        if isinstance(piece, str)
+        else piece.before + (piece.text if result is None else clean(result.text).strip()) + piece.after
+        for piece, result in zip(pieces, results, strict=True)
     )
-    problem = unit.markers.problem(unit.text, translation)
+    problem = unit.markers.problem(unit.text, translation) or unit.problem(translation)
     if not problem:
         unit.write(translation)
-        return
+        return IN_PLACE
     kept = "; it is kept as a suggestion" if unit.suggest else f": '{quoted(unit.markers.restore(translation))}'"
     warnings.add(LOST_MARKUP, unit.position, f"left untranslated: {problem}{kept}")
     if unit.suggest:
         unit.suggest(unit.markers.restore(translation), problem)
+    return "whose translation lost a tag or placeholder"
 
 
 def warn_of_language(place: str, noun: str, declared: str | None, model: str) -> None:
@@ -134,8 +180,8 @@ def warn_of_language(place: str, noun: str, declared: str | None, model: str) ->
 
 
 def is_language(code: str, wanted: Sequence[str]) -> bool:
-    """Whether a code is of one of the languages, without regard to country and script: en-GB is en."""
-    return base_language(code) in map(base_language, wanted)
+    """Whether a code is of one of the languages, without regard to country and script: en-GB and eng are en."""
+    return two_letter_code(code) in map(two_letter_code, wanted)
 
 
 def damaged(place: str, format: str, reason: object, line: int | None = None) -> UserError:

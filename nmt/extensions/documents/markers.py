@@ -1,67 +1,107 @@
-"""Texts of documents in which numbered markers stand for tags, and the check that a translation has kept them.
+r"""Texts of documents in which numbered markers stand for tags, and the check that a translation has kept them.
 
-A pair of tags stands in a text as `<g id="1">...</g>` and a single one as `<x id="1"/>`, the generic inline elements of
-XLIFF 1.2 (section 2.4). Placeholders such as %s, and everything else, stand in it as they are, without escapes of XML.
-Pairs are nested. A line of a text may hold half of a pair, if the other half stands in another line.
+A pair of tags stands in a text as `<g id="1">...</g>`, a single one as `<x id="1"/>`, and what stands for a word, such as a
+field, as `<ph id="1"/>`: inline elements of XLIFF 1.2 (section 2.4). `<br id="1"/>` is a break: a line, a paragraph, a list
+item, a cell. No sentence goes on behind one; LF, tab and other control characters are breaks too, and stand as they are.
+So do placeholders such as %s, and everything else, without escapes of XML.
+Pairs are nested. What stands between two breaks may hold half of a pair, if the other half stands elsewhere in the text.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from nmt.errors import quoted
-from nmt.extensions.texts.markup import PLACEHOLDER, escaped, has_letters
+from nmt.extensions.texts.markup import BLOCK, escaped
+from nmt.extensions.texts.placeholders import PLACEHOLDER, has_letters
 
 # One group, so that `split` gives literal text at even places, markers at odd ones.
-MARKER: Final = re.compile(r'(<g id="\d+">|</g>|<x id="\d+"/>)')
+MARKER: Final = re.compile(r'(<g id="\d+">|</g>|<(?:x|ph|br) id="\d+"/>)')
+TEXT_BREAK: Final = re.compile(r'(<br id="\d+"/>|[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+)')
 CLOSING: Final = "</g>"
-WRITTEN_TAG: Final = re.compile(r"<(/?)([A-Za-z][\w:.-]*)(?:\s[^<>]*)?/?>|\{\\[^{}\s]*\}")  # of HTML, or of subtitles
+ATTRIBUTES: Final = r"""(?:\s(?:"[^"<>]*"|'[^'<>]*'|[^<>])*)?"""
+WRITTEN_TAG: Final = re.compile(
+    rf"<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]*){ATTRIBUTES}/?>"  # of HTML
+    r"|\{\\(?P<style>[a-zA-Z]*)(?P<value>[^{}\s]*)\}"  # of subtitles: {\i1}
+    r"|<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![A-Za-z][^<>]*>"
+    # A line break that is written as \n, but not a part of a path.
+    r"|(?<!\b[A-Za-z]:)(?<=[.!?:;,>])\\[nrt]|\\[nrt](?=[A-Z\W]|\Z)",
+    re.DOTALL,
+)
+# Spaces, bullets, arrows, notes of music and emoji around the words of a line; few models know them.
+_SYMBOLS: Final = r"[\s·•‣⁃∙\u2190-\u21ff\u25a0-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff\ufe0e\ufe0f\u200d]"
+EDGE: Final = re.compile(rf"{_SYMBOLS}*")
+# Tags of HTML that are breaks without a partner too.
+SINGLE_BREAK: Final = re.compile("br|dd|dt|hr|li|p|t[dhr]", re.IGNORECASE)
+BLOCK_NAME: Final = re.compile(BLOCK.pattern, re.IGNORECASE)
 
-
+TagKind = Literal["open", "close", "alone", "word", "break"]
 PartKind = Literal["text", "open", "close", "alone"]
 
 
-class LiteralTag(NamedTuple):
-    """The original of a marker for a tag that a text spells out. closing: empty for a single tag"""
+class Tag(NamedTuple):
+    """What a format finds between the words of a text.
 
-    opening: str
-    closing: str
+    original: a str that the text spells out, or an object of the format, such as an element of XML
+    kind: alone has no width, a word stands for one, and a break ends a sentence
+    name: what opens and what closes a pair have the same
+    """
+
+    original: Any
+    kind: TagKind
+    name: str = ""
+
+
+class TagPair(NamedTuple):
+    """The originals of two tags that are a pair."""
+
+    opening: Any
+    closing: Any
 
 
 class Markers:
     """The originals that the markers of one text stand for. Marker i stands for item i - 1.
 
-    An original is a LiteralTag, or an object of the format, such as an element of XML.
+    An original is a str, an object of the format, or a TagPair of them. The pair of an object that is no TagPair holds the text.
     """
 
     def __init__(self) -> None:
         self.originals: list[Any] = []
 
-    def alone(self, original: object) -> str:
-        """A marker for a single tag."""
+    def alone(self, original: object, kind: TagKind = "alone") -> str:
+        """A marker for a single tag, a word or a break."""
         self.originals.append(original)
-        return f'<x id="{len(self.originals)}"/>'
+        name = {"word": "ph", "break": "br"}.get(kind, "x")
+        return f'<{name} id="{len(self.originals)}"/>'
 
     def opening(self, original: object) -> str:
         """The opening marker of a pair; CLOSING ends it."""
         self.originals.append(original)
         return f'<g id="{len(self.originals)}">'
 
+    def mark(self, pieces: Sequence[str | Tag]) -> str:
+        """Texts and tags as a text with markers. Opening and closing tags without a partner are single ones."""
+        partners = _partners([(piece.kind, piece.name) if isinstance(piece, Tag) else ("", "") for piece in pieces])
+        marked = []
+        for place, piece in enumerate(pieces):
+            if isinstance(piece, str):
+                marked.append(piece)
+            elif place in partners and BLOCK_NAME.fullmatch(piece.name):
+                marked.append(self.alone(piece.original, "break"))
+            elif place not in partners:
+                marked.append(self.alone(piece.original, piece.kind))
+            elif piece.kind == "open":
+                closing = pieces[partners[place]]
+                assert isinstance(closing, Tag)
+                marked.append(self.opening(TagPair(piece.original, closing.original)))
+            else:
+                marked.append(CLOSING)
+        return "".join(marked)
+
     def mark_tags(self, text: str) -> str:
         """A text with markers for the tags of HTML that it spells out."""
-        tags = list(WRITTEN_TAG.finditer(text))
-        partners = _pair(tags)
-        pieces, end = [], 0
-        for index, tag in enumerate(tags):
-            partner = partners.get(index)
-            if partner is None:
-                marker = self.alone(LiteralTag(tag[0], ""))
-            else:
-                marker = self.opening(LiteralTag(tag[0], tags[partner][0])) if partner > index else CLOSING
-            pieces += [text[end : tag.start()], marker]
-            end = tag.end()
-        return "".join(pieces) + text[end:]
+        return self.mark(written_tags(text))
 
     def original(self, marker: str) -> Any:
         """The original that an opening or single marker stands for; None for a number that none has."""
@@ -69,19 +109,24 @@ class Markers:
         return self.originals[number - 1] if 0 < number <= len(self.originals) else None
 
     def restored(self, text: str) -> Iterator[tuple[PartKind, Any]]:
-        """The parts of a text with markers: its text and literal tags, and the other originals where they stand."""
+        """The parts of a text with markers: its text and written tags, and the other originals where they stand."""
         opened: list[Any] = []
         for index, piece in enumerate(MARKER.split(text)):
             if index % 2 == 0:
                 yield "text", piece
-            elif piece == CLOSING:
-                original = opened.pop() if opened else LiteralTag("", "")
-                yield ("text", original.closing) if isinstance(original, LiteralTag) else ("close", original)
+                continue
+            kind: PartKind
+            if piece == CLOSING:
+                original = part = opened.pop() if opened else TagPair("", "")
+                kind = "close"
             else:
-                original, is_pair = self.original(piece), piece.startswith("<g")
-                opened += [original] if is_pair else []
-                is_literal = isinstance(original, LiteralTag)
-                yield ("text", original.opening) if is_literal else ("open" if is_pair else "alone", original)
+                original = part = self.original(piece)
+                kind = "open" if piece.startswith("<g") else "alone"
+                opened += [original] if kind == "open" else []
+            if isinstance(original, TagPair):
+                part = original.closing if kind == "close" else original.opening
+                kind = "alone"
+            yield ("text" if isinstance(part, str) else kind), part
 
     def restore(self, text: str) -> str:
         """A text with its tags in place of their markers; elements of XML are left out."""
@@ -103,7 +148,48 @@ class Markers:
 
     def _name(self, part: str) -> str:
         original = self.original(part) if MARKER.fullmatch(part) and part != CLOSING else None
-        return original.opening if isinstance(original, LiteralTag) else part
+        original = original.opening if isinstance(original, TagPair) else original
+        return original if isinstance(original, str) else part
+
+
+def written_tags(text: str) -> list[str | Tag]:
+    """A text in pieces: the tags that it spells out, and what stands between them."""
+    pieces: list[str | Tag] = []
+    end = 0
+    for found in WRITTEN_TAG.finditer(text):
+        pieces += [text[end : found.start()], _written_tag(found)]
+        end = found.end()
+    pieces.append(text[end:])
+    return [piece for piece in pieces if piece]
+
+
+def _written_tag(found: re.Match[str]) -> Tag:
+    raw, name, style = found[0], found["name"], found["style"]
+    if raw.startswith("\\") or (name and SINGLE_BREAK.fullmatch(name)):
+        return Tag(raw, "break")
+    if style and found["value"] in ("0", ""):
+        return Tag(raw, "close", "\\" + style)
+    if style:  # {\an8} stands alone, since nothing closes it
+        return Tag(raw, "open", "\\" + style)
+    if name is None or raw.endswith("/>"):
+        return Tag(raw, "alone")
+    return Tag(raw, "close" if found["close"] else "open", name)
+
+
+def code_tag(code: str, original: object, name: str = "") -> Tag | None:
+    """The tag of an element that holds code of HTML, or a placeholder; None if the code says nothing.
+
+    code: `<b>`, `</b>`, `<br/>`, `%s`
+    """
+    pieces = written_tags(code.strip("\r\t ") if code.strip() else code)
+    if code and not code.strip("\r\n\t"):
+        return Tag(original, "break")
+    tags = [piece for piece in pieces if isinstance(piece, Tag)]
+    if any(tag.kind == "break" or (tag.name and BLOCK_NAME.fullmatch(tag.name)) for tag in tags):
+        return Tag(original, "break")
+    if len(pieces) == 1 == len(tags):
+        return Tag(original, tags[0].kind, tags[0].name or name)
+    return Tag(original, "word") if not tags and PLACEHOLDER.search(code) else None
 
 
 def to_xml(text: str) -> str:
@@ -116,23 +202,20 @@ def from_xml(text: str) -> str:
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
-def _pair(tags: list[re.Match[str]]) -> dict[int, int]:
-    """The partner of each tag that has one, by place: pairs that are nested."""
+def _partners(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
+    """The place of the partner of each tag that has one: pairs that are nested. tags: kind and name of each"""
     partners: dict[int, int] = {}
     opened: list[int] = []
     names: Counter[str] = Counter()  # of the opened tags
-    for index, tag in enumerate(tags):
-        closes, name = tag[1], tag[2]
-        if name is None or tag[0].endswith("/>"):
-            continue
-        if not closes:
-            opened.append(index)
+    for place, (kind, name) in enumerate(tags):
+        if kind == "open":
+            opened.append(place)
             names[name] += 1
-        elif names[name]:
-            while tags[start := opened.pop()][2] != name:
-                names[tags[start][2]] -= 1
+        elif kind == "close" and names[name]:
+            while tags[start := opened.pop()][1] != name:
+                names[tags[start][1]] -= 1
             names[name] -= 1
-            partners[start], partners[index] = index, start
+            partners[start], partners[place] = place, start
     return partners
 
 
@@ -141,7 +224,7 @@ def _parts_to_keep(text: str) -> Counter[str]:
 
 
 class PeeledLine(NamedTuple):
-    """A line of a text without the markers and spaces at its ends, which enclose or precede what is translated."""
+    """A line of a text without the markers, spaces and symbols at its ends, which enclose or precede what is translated."""
 
     before: str
     text: str
@@ -154,15 +237,25 @@ def has_words(text: str) -> bool:
 
 
 def peel(line: str) -> PeeledLine:
-    """Take off single markers and spaces at the ends of a line, and pairs that enclose it or have one half outside it."""
+    """Take off single markers, spaces and symbols at the ends of a line, and pairs that enclose it or have one half outside it.
+
+    A marker that stands for a word is a part of the line.
+    """
     pieces = MARKER.split(line)
-    markers = list(WRITTEN_TAG.finditer("".join(pieces[1::2])))
-    partners = {2 * i + 1: 2 * j + 1 for i, j in _pair(markers).items()}  # by place among the pieces
+    kinds = [
+        "" if i % 2 == 0 else "close" if p == CLOSING else "open" if p[1] == "g" else p[1:3]
+        for i, p in enumerate(pieces)
+    ]
+    partners = _partners([(kind, "") for kind in kinds])
     first, last = 0, len(pieces) - 1
+
+    def is_outside(place: int) -> bool:
+        return not pieces[place].strip() or (bool(kinds[place]) and kinds[place] != "ph" and place not in partners)
+
     while first < last:
-        if not pieces[first].strip() or (first % 2 and first not in partners):
+        if is_outside(first):
             first += 1
-        elif not pieces[last].strip() or (last % 2 and last not in partners):
+        elif is_outside(last):
             last -= 1
         elif partners.get(first) == last:
             first, last = first + 1, last - 1
@@ -171,6 +264,6 @@ def peel(line: str) -> PeeledLine:
     before, inner, after = pieces[:first], "".join(pieces[first : last + 1]), pieces[last + 1 :]
     if first == last and MARKER.fullmatch(inner):
         return PeeledLine(line, "", "")
-    text = inner.strip()
-    start = len(inner) - len(inner.lstrip())
-    return PeeledLine("".join(before) + inner[:start], text, inner[start + len(text) :] + "".join(after))
+    at, rest = (len(found[0]) if (found := EDGE.match(end)) else 0 for end in (inner, inner[::-1]))
+    text = inner[at : max(at, len(inner) - rest)]
+    return PeeledLine("".join(before) + inner[:at], text, inner[at + len(text) :] + "".join(after))

@@ -5,7 +5,7 @@ Entities are never declared by a document here, nor read from elsewhere: they ca
 
 import copy
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 from xml.parsers import expat
 
@@ -13,11 +13,28 @@ from lxml import etree
 
 from nmt.errors import ArtefactError
 from nmt.extensions.documents.document import damaged
-from nmt.extensions.documents.markers import CLOSING, Markers
+from nmt.extensions.documents.markers import CLOSING, Markers, Tag, TagKind, code_tag, written_tags
 
 MAX_DEPTH: Final = 200  # nested elements; lxml refuses 256
 XML_SPACE: Final = "{http://www.w3.org/XML/1998/namespace}space"
 XML_LANG: Final = "{http://www.w3.org/XML/1998/namespace}lang"
+BREAK_TYPES: Final = {"lb", "pb", "xlf:lb", "xlf:pb"}
+# Elements that are half of a pair: what they do, and the family whose numbers they share.
+HALVES: Final[Mapping[str, tuple[TagKind, str]]] = {
+    "bpt": ("open", "pt"),
+    "ept": ("close", "pt"),
+    "bx": ("open", "x"),
+    "ex": ("close", "x"),
+    "sc": ("open", "c"),
+    "ec": ("close", "c"),
+    "sm": ("open", "m"),
+    "em": ("close", "m"),
+    "it open": ("open", "it"),
+    "it begin": ("open", "it"),
+    "it close": ("close", "it"),
+    "it end": ("close", "it"),
+}
+ANGULAR: Final = re.compile(r"(START|CLOSE)_(?:TAG_)?(\w+)")
 SPACES: Final = re.compile(r"[ \t\r\n]+")
 
 
@@ -124,34 +141,68 @@ def inherited(element: Any, attribute: str, default: str) -> str:
     return next((str(value) for value in values if value is not None), default)
 
 
-def is_empty(element: Any) -> bool:
-    """Whether an element has neither children nor visible text."""
-    return len(element) == 0 and not (element.text or "").strip()
+def is_empty(element: Any, pairs: Collection[str]) -> bool:
+    """Whether an element has no visible text. pairs: inline elements whose content is text; that of others is code"""
+    texts = [element.text, *(inner.tail for inner in element)]
+    inside = (inner for inner in element if local_name(inner) in pairs)
+    return not any((text or "").strip() for text in texts) and all(is_empty(inner, pairs) for inner in inside)
 
 
 def inline_text(element: Any, markers: Markers, pairs: Collection[str], keep_lines: bool) -> str:
     """The content of an element as a text with markers.
 
-    pairs: names of inline elements whose content is text; any other one is opaque, and a single marker
+    pairs: names of inline elements whose content is text; any other one is a single tag, or half of a pair
     keep_lines: whether line breaks are kept; else white space is a space, as in text that an editor has indented
     """
 
-    def literal(text: str | None) -> str:
-        return markers.mark_tags((text or "") if keep_lines else SPACES.sub(" ", text or ""))
+    def literal(text: str | None) -> list[str | Tag]:
+        return written_tags((text or "") if keep_lines else SPACES.sub(" ", text or ""))
 
-    pieces = [literal(element.text)]
+    pieces = literal(element.text)
     for inner in element:
         if local_name(inner) in pairs and not _is_protected(inner):
-            pieces += [markers.opening(inner), inline_text(inner, markers, pairs, keep_lines), CLOSING]
+            opening = markers.opening(inner)
+            pieces.append(opening + inline_text(inner, markers, pairs, keep_lines) + CLOSING)
         else:
-            pieces.append(markers.alone(inner))
-        pieces.append(literal(inner.tail))
-    return "".join(pieces)
+            pieces.append(_inline_tag(inner))
+        pieces += literal(inner.tail)
+    return markers.mark(pieces)
 
 
 def _is_protected(element: Any) -> bool:
     """Whether the text of a `mrk` must not be translated (XLIFF 1.2 and 2.0)."""
     return bool(element.get("translate") == "no" or element.get("mtype") == "protected")
+
+
+def _inline_tag(element: Any) -> Tag:
+    """What an inline element without text to translate does in its text."""
+    name = local_name(element)
+    if name in ("", "mrk", "cp") or element.get("xid"):  # a comment; what stands for a word
+        return Tag(element, "word" if name else "alone")
+    tag = code_tag(_code(element), element)
+    types = {element.get(attribute) for attribute in ("ctype", "type", "subType")}
+    if types & BREAK_TYPES or (tag is not None and tag.kind == "break"):
+        return Tag(element, "break")
+    kind, family = HALVES.get(name) or HALVES.get(f"{name} {element.get('pos')}") or ("alone", "")
+    if kind == "alone":
+        return tag or Tag(element, "alone")
+    number = next(filter(None, map(element.get, ("rid", "startRef", "i", "id"))), "")
+    return Tag(element, kind, family + number * (name != "it"))
+
+
+def _code(element: Any) -> str:
+    """The code of the original format that an inline element stands for, as far as it is known."""
+    attributes = map(element.get, ("equiv-text", "equiv", "disp"))
+    if code := next(filter(None, ["".join(element.itertext()), *attributes]), ""):
+        return code
+    number = element.get("dataRef")  # XLIFF 2.0
+    if number is not None:
+        found = (
+            data for around in element.iterancestors("{*}unit") for data in around.iterfind("{*}originalData/{*}data")
+        )
+        return next(("".join(data.itertext()) for data in found if data.get("id") == number), "")
+    angular = ANGULAR.fullmatch(element.get("id", ""))  # the names that Angular gives to tags
+    return f"<{'/' * (angular[1] == 'CLOSE')}{angular[2].lower()}>" if angular else ""
 
 
 def set_inline_text(element: Any, text: str, markers: Markers) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from nmt.errors import UserError, quoted
-from nmt.metrics.base import Metric
+from nmt.metrics.base import Metric, given_references
 from nmt.metrics.sacrebleu import SacreBleuMetric
 
 Test = Literal["bootstrap", "randomization"]
@@ -43,7 +43,7 @@ def compare(
     """Test each system against the first with sacreBLEU's paired test, in this process, metric by metric.
 
     systems: names and lines, two or more
-    references: one or more lists, each as long as the lines of a system
+    references: one or more lists, each as long as the lines of a system; see `given_references`
     metrics: names and metrics; UserError for one that sacreBLEU does not compute
     trials: resamples (bootstrap) or shuffles (randomization); 0 is sacreBLEU's default, 1,000 or 10,000
     Raises UserError if SACREBLEU_SEED makes the result differ each time.
@@ -52,12 +52,13 @@ def compare(
     tests = [(name, _sacrebleu_metric(name, metric)) for name, metric in metrics]
     from sacrebleu.significance import PairedTest
 
-    comparisons = []
+    comparisons: list[Comparison] = []
+    given: Any = given_references(references)  # whose None sacreBLEU reads, and does not declare
     for name, metric in tests:
         paired_test = PairedTest(
             [(system, list(lines)) for system, lines in systems],
             {name: metric},
-            [list(lines) for lines in references],
+            given,
             test_type=SACREBLEU_NAMES[test],
             n_samples=trials,
             n_ar_confidence=0 if test == "randomization" else -1,  # randomization alone gives no interval
@@ -68,7 +69,7 @@ def compare(
         for (system, lines), result in zip(systems, results, strict=True):
             p_value = None if result.p_value is None else float(result.p_value)
             is_equal = p_value is not None and result.score == results[0].score
-            if is_equal and _have_same_statistics(metric, lines, systems[0][1], references):
+            if is_equal and _have_same_statistics(metric, lines, systems[0][1], given):
                 p_value = 1.0  # sacreBLEU counts the differences above zero: there are none
             value, mean, ci = float(result.score), float(result.mean), float(result.ci)
             comparisons.append(Comparison(system, name, value, mean, ci, p_value, str(signature)))
@@ -82,12 +83,9 @@ def _sacrebleu_metric(name: str, metric: Metric) -> Any:
     return metric.build()
 
 
-def _have_same_statistics(
-    metric: Any, lines: Sequence[str], others: Sequence[str], references: Sequence[Sequence[str]]
-) -> bool:
+def _have_same_statistics(metric: Any, lines: Sequence[str], others: Sequence[str], references: Any) -> bool:
     """Whether a metric of sacreBLEU tells no line of a system apart from another system's."""
-    texts = [list(each) for each in references]
-    of_lines, of_others = (metric._extract_corpus_statistics(list(each), texts) for each in (lines, others))
+    of_lines, of_others = (metric._extract_corpus_statistics(list(each), references) for each in (lines, others))
     return bool(of_lines == of_others)
 
 

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -43,11 +43,12 @@ Shape = Callable[[int, str], Any]
 
 @dataclass(frozen=True)
 class Call:
-    """A request that has been read. query: the parameters of the URL"""
+    """A request that has been read. query: the parameters of the URL; path: what its path has for the names of the route"""
 
     headers: Mapping[str, str]
     query: list[tuple[str, str]]
     body: bytes
+    path: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def content_type(self) -> str:
@@ -61,14 +62,17 @@ class Call:
             raise ProblemError(400, f"the body is not the JSON that is expected: {quoted(error)}") from None
 
     async def fields(self) -> Fields:
-        """The parameters of the URL and of the body, which is JSON or a form; one that comes several times is a list."""
+        """The parameters of the URL and of the body, which is JSON or a form; one that comes several times is a list.
+
+        A field of JSON that is null is as good as left out.
+        """
         if not self.body:
             return _joined(self.query)
         if self.content_type == "multipart/form-data":
             pairs = await self._multipart()
         elif self.content_type == "application/json" or self.body[:1] == b"{":
             given: Fields = self.json()
-            return _joined(self.query) | given
+            return _joined(self.query) | {name: value for name, value in given.items() if value is not None}
         else:
             try:
                 pairs = parse_qsl(
@@ -198,7 +202,8 @@ class Endpoint:
 
     async def _handle(self, request: Request) -> Any:
         """What the handler answers."""
-        call = Call(request.headers, list(request.query_params.multi_items()), await self._body(request))
+        query = list(request.query_params.multi_items())
+        call = Call(request.headers, query, await self._body(request), request.path_params)
         fields = await call.fields()
         if not self.is_open:
             self.gate.check(call.key(fields), client_address(request))

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from nmt.artefact import Artefact
 from nmt.engines.base import kind_of_folder
 from nmt.errors import ResourceError, UserError, one_line, quoted
+from nmt.extensions.serve.codes import code_distance, standard_code
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError, busy
 from nmt.extensions.serve.scheduler import ClosedError, NumberedTranslation, Scheduler
@@ -83,6 +84,13 @@ class ServedModel:
     @property
     def waiting_lines(self) -> int:
         return sum(scheduler.waiting_lines for scheduler in self._schedulers.values())
+
+    def distance(self, source: str | None, target: str | None) -> int | None:
+        """How far its languages are from those of a direction, of which None stands for any; None if they are others."""
+        asked = (source, self.source_lang), (target, self.target_lang)
+        distances = [code_distance(code, own) for code, own in asked if code is not None]
+        known = [distance for distance in distances if distance is not None]
+        return sum(known) if len(known) == len(distances) else None
 
     async def load(self, details: Details) -> Scheduler:
         """The queue for these details; the model is opened for it first if it is not yet.
@@ -173,15 +181,14 @@ class Models:
             self.by_name[name] = ServedModel(name, folder, options, part)
 
     def find(self, name: str | None = None, source: str | None = None, target: str | None = None) -> ServedModel:
-        """The first model of a name, or of a direction; without either the first of all. Raises ProblemError."""
-        if name is not None and name in self.by_name:
-            return self.by_name[name]
-        if name is not None:
+        """The first model of a name, or the one whose languages are nearest to a direction. Raises ProblemError."""
+        if name is not None and name not in self.by_name:
             raise ProblemError(400, f"model '{one_line(name)}' is not known (known: {', '.join(self.by_name)})")
-        for model in self.by_name.values():
-            if source in (None, model.source_lang) and target in (None, model.target_lang):
-                return model
-        known = ", ".join(f"{model.source_lang}-{model.target_lang}" for model in self.by_name.values())
+        models = self.by_name.values() if name is None else [self.by_name[name]]
+        found = [(distance, model) for model in models if (distance := model.distance(source, target)) is not None]
+        if found:
+            return min(found, key=lambda row: row[0])[1]
+        known = ", ".join(f"{model.source_lang}-{model.target_lang}" for model in models)
         direction = f"{one_line(source or '*')}-{one_line(target or '*')}"
         raise ProblemError(400, f"direction {direction} is not known (known: {known})")
 
@@ -273,10 +280,10 @@ def resident_bytes() -> int:
 
 
 def known_languages(models: Models) -> dict[str, list[str]]:
-    """The targets of each source language, in the order of the models."""
+    """The targets of each source language, in the order of the models, as codes in their usual form."""
     targets: dict[str, list[str]] = {}
     for model in models.by_name.values():
-        of_source = targets.setdefault(model.source_lang, [])
-        if model.target_lang not in of_source:
-            of_source.append(model.target_lang)
+        of_source = targets.setdefault(standard_code(model.source_lang), [])
+        if (target := standard_code(model.target_lang)) not in of_source:
+            of_source.append(target)
     return targets

@@ -1,13 +1,14 @@
 """What all protocols share: texts of several lines, limits of a request, and the language of a text."""
 
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
-from nmt.extensions.doctor.languages import guess_language
 from nmt.extensions.serve.calls import Endpoint, Gate
+from nmt.extensions.serve.codes import code_distance, nearest_code, standard_code
+from nmt.extensions.serve.detection import likely_languages
 from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.models import Details, Models, ServedModel, in_thread
 from nmt.extensions.serve.options import ServeOptions
@@ -16,17 +17,28 @@ from nmt.extensions.serve.scheduler import NumberedTranslation
 from nmt.extensions.texts.text_steps import Round, TextSettings, advance, next_rounds, text_steps
 from nmt.text.context import DocumentLines
 from nmt.text.corpus import visible_line
-from nmt.text.languages import base_language
 from nmt.translate.requests import Request, in_context
-from nmt.translate.results import CUT, CUT_TEXT, Translation
+from nmt.translate.results import CUT, CUT_TEXT, Candidate, Translation
 
 PLAIN: Final = Details()
 SENTENCES: Final = TextSettings(split=True)  # of protocols whose clients send any text
 STREAM_BATCH_LINES: Final = 16
 """Lines of a stream in a batch. On one thread of a CPU such a batch of transformer-small takes 0.4 s by our own engine, a line of
 it 1.4 times as long as in a batch of 64; by CTranslate2 0.2 s, and 1.2 times as long."""
-GUESSED: Final = 0.9  # confidence of a guess that function words or a script give
-ASSUMED: Final = 0.0  # of the language of the first model, where they give none
+ASSUMED: Final = 0.0  # confidence of the language of the first model, where nothing tells the language of a text
+SURELY_TARGET: Final = 0.9  # confidence from which a text is taken to be in the target language already
+
+
+class Choice(NamedTuple):
+    """What a text is translated with.
+
+    model: None if the text stays as it is
+    language: its code, and how sure that is, from 0 to 1
+    """
+
+    model: ServedModel | None
+    language: str
+    confidence: float
 
 
 class Service:
@@ -66,8 +78,10 @@ class Service:
             work = partial(advance, texts[number], answer, waiting, number)
             return work() if is_plain else await in_thread(work)
 
-        for number in range(len(texts)):
-            if (done := await go_on(number, None)) is not None:
+        for number, request in enumerate(requests):
+            if not (is_plain or _has_letters(request.text)):
+                yield number, _unchanged(request.text)
+            elif (done := await go_on(number, None)) is not None:
                 yield number, done
         while waiting:
             is_repair, now = next_rounds(waiting)
@@ -116,15 +130,19 @@ class Service:
 
     async def translate_each(
         self,
-        models: Sequence[ServedModel],
+        models: Sequence[ServedModel | None],
         requests: Sequence[Request],
         settings: TextSettings,
         details: Details = PLAIN,
     ) -> list[Translation]:
-        """A translation for each request, which is any text, by the model at its place."""
+        """A translation for each request, which is any text, by the model at its place; the text itself where there is none."""
         self._check(requests)
-        found: dict[int, Translation] = {}
-        for model in dict.fromkeys(models):
+        found = {
+            number: _unchanged(request.text)
+            for number, (model, request) in enumerate(zip(models, requests, strict=True))
+            if model is None
+        }
+        for model in filter(None, dict.fromkeys(models)):
             numbers = [number for number, own in enumerate(models) if own is model]
             translations = await self.translate_texts(model, [requests[n] for n in numbers], settings, details)
             found.update(zip(numbers, translations, strict=True))
@@ -132,11 +150,11 @@ class Service:
 
     async def translated(
         self,
-        models: Sequence[ServedModel],
+        models: Sequence[ServedModel | None],
         texts: Sequence[str],
         settings: TextSettings = SENTENCES,
         context: str = "",
-    ) -> list[str]:
+    ) -> list[Translation]:
         """The translation of each text, by the model at its place. Raises ProblemError if one cannot be translated.
 
         context: a text before each of them, for a model that reads one
@@ -144,31 +162,43 @@ class Service:
         self.check_count(texts)
         before = (visible_line(context),) if context else None
         requests = [
-            Request(text, context=before if model.pipeline.context else None)
+            Request(text, context=before if model and model.pipeline.context else None)
             for model, text in zip(models, texts, strict=True)
         ]
-        return list(map(self.text_of, await self.translate_each(models, requests, settings)))
+        translations = await self.translate_each(models, requests, settings)
+        for translation in translations:
+            self.text_of(translation)
+        return translations
 
     async def translated_lines(self, model: ServedModel, text: str) -> str:
         """The translation of a text, each of whose lines is one sentence. Raises ProblemError."""
         lines = [Request(visible_line(line)) for line in text.split("\n")]
         return "\n".join(map(self.text_of, await self.translate_texts(model, lines, TextSettings())))
 
-    async def stream_text(self, model: ServedModel, text: str) -> AsyncGenerator[str, None]:
-        """The translations of a text's lines, in their order and with the line breaks.
+    async def stream_text(
+        self,
+        model: ServedModel,
+        text: str,
+        kept: Collection[str] = (),
+        max_batch_lines: int = STREAM_BATCH_LINES,
+    ) -> AsyncGenerator[tuple[str, list[str]], None]:
+        """The translations of a text's lines, in their order and with the line breaks, and the warnings of each.
 
         Close the iterator, as that of `stream_texts`. Raises ProblemError if a line cannot be translated.
+        kept: lines that stay as they are
+        max_batch_lines: see `stream_texts`
         """
         lines = text.split("\n")
-        ready: dict[int, str] = {}
-        next_line = 0
-        async with aclosing(self.stream_texts(model, list(map(Request, lines)), SENTENCES)) as translations:
-            async for number, translation in translations:
-                ready[number] = self.text_of(translation)
-                while next_line in ready:
-                    line_break = "\n" if next_line < len(lines) - 1 else ""
-                    yield ready.pop(next_line) + line_break
-                    next_line += 1
+        numbers = [number for number, line in enumerate(lines) if line.strip() not in kept]
+        ready = {number: (line, list[str]()) for number, line in enumerate(lines) if line.strip() in kept}
+        requests = [Request(lines[number]) for number in numbers]
+        async with aclosing(self.stream_texts(model, requests, SENTENCES, PLAIN, max_batch_lines)) as translations:
+            for next_line in range(len(lines)):
+                while next_line not in ready:
+                    i, translation = await anext(translations)
+                    ready[numbers[i]] = self.text_of(translation), list(translation.warnings.values())
+                line, warnings = ready.pop(next_line)
+                yield line + ("\n" if next_line < len(lines) - 1 else ""), warnings
 
     def _check(self, requests: Sequence[Request], contexts: bool = True) -> None:
         """Raise ProblemError for requests with more characters or lines than one may have.
@@ -196,15 +226,53 @@ class Service:
             raise ProblemError(422, f"a line cannot be translated: {translation.error}")
         return translation.candidate(candidate).text
 
-    def detect(self, text: str, target: str | None = None) -> tuple[str, float]:
-        """The language of a text among those of the models, and how sure that is, from 0 to 1.
+    async def choices(self, texts: Sequence[str], source: str | None, target: str) -> list[Choice]:
+        """What each text is translated with into a language. Raises ProblemError for languages that no model has.
 
-        target: a language; if there are models into it, those of other models are left out
+        A text without letters stays as it is; so does one in the target language, unless a model is there for that.
+        source: None, to detect the language of each text
         """
-        models = self.models.by_name.values()
-        base = base_language(target) if target is not None else None
-        into_target = [model.source_lang for model in models if base_language(model.target_lang) == base]
-        known = into_target or [model.source_lang for model in models]
-        guess = guess_language(text)
-        found = next((language for language in known if guess is not None and base_language(language) == guess), None)
-        return (found, GUESSED) if found else (known[0], ASSUMED)
+        self.check_count(texts)
+        self._check(list(map(Request, texts)))
+        if source is not None:
+            model = self._model_between(source, target)
+            return [Choice(model, standard_code(source), 1.0) for _ in texts]
+        self.models.find(None, None, target)  # raises the error of an unknown target
+        return [await self._choice(text, target) for text in texts]
+
+    async def _choice(self, text: str, target: str) -> Choice:
+        """What a text of an unknown language is translated with."""
+        into = [model for model in self.models.by_name.values() if model.distance(None, target) is not None]
+        sources = [model.source_lang for model in into]
+        if not _has_letters(text):
+            return Choice(None, standard_code(sources[0]), ASSUMED)
+        has_own_model = any(model.distance(target, target) is not None for model in into)
+        guesses = await self.guesses(text, sources if has_own_model else [*sources, target])
+        if not has_own_model and guesses and guesses[0][0] == target and guesses[0][1] >= SURELY_TARGET:
+            return Choice(None, standard_code(target), guesses[0][1])
+        language, confidence = next((row for row in guesses if row[0] in sources), (sources[0], ASSUMED))
+        return Choice(self.models.find(None, language, target), standard_code(language), confidence)
+
+    def _model_between(self, source: str, target: str) -> ServedModel | None:
+        """The model of a direction; None between two codes of one language that the server has, unless there is a model."""
+        try:
+            return self.models.find(None, source, target)
+        except ProblemError:
+            if code_distance(source, target) is None or nearest_code(target, self._languages()) is None:
+                raise
+            return None
+
+    async def guesses(self, text: str, codes: Sequence[str] = ()) -> list[tuple[str, float]]:
+        """The languages that a text may be in, of some or of all languages of the models; see `likely_languages`."""
+        return await in_thread(partial(likely_languages, text, codes or self._languages()))
+
+    def _languages(self) -> list[str]:
+        return [code for model in self.models.by_name.values() for code in (model.source_lang, model.target_lang)]
+
+
+def _unchanged(text: str) -> Translation:
+    return Translation([Candidate(text, [], 0.0, 0.0)])
+
+
+def _has_letters(text: str) -> bool:
+    return any(map(str.isalpha, text))

@@ -6,7 +6,8 @@ source; spans keep the nesting. A marker stands where the translations of the un
 Dimensions: T target tokens, S source tokens, U target units, V source units.
 """
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
@@ -14,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.extensions.texts.markup import NO_ELEMENT, Marker, Passage, escaped
+from nmt.extensions.texts.markup import NO_ELEMENT, Kept, Marker, Passage, escaped
 from nmt.extensions.texts.sentences import Span
-from nmt.extensions.texts.words import unit_pattern
+from nmt.extensions.texts.words import LETTERS_ALONE, unit_pattern
 
 Weights = NDArray[np.float64]
 
@@ -26,35 +27,54 @@ RESYNC_CHARACTERS, RESYNC_WINDOW = 3, 40  # equal characters after a difference,
 SMOOTHING: Final = 1e-4  # added to each weight
 SINKHORN_ITERATIONS: Final = 10
 DISTANCE_DECAY: Final = 0.6  # of a unit's vote on a marker's place, for each unit between them
+ALONE: Final = re.compile(f"[{LETTERS_ALONE}]")
+NO_SPACE_BEHIND: Final = "([{¿¡"  # behind which, and
+NO_SPACE_BEFORE: Final = ".,;:!?)]}…%"  # before which no space stands
+QUOTES: Final = "\"'«»„“”‚‘’‹›-–—/"
 TOUCHING_FACTOR: Final = 2.0  # of the vote of a unit that a marker touches, if it touches none on its other side
 
 
-def projected(passage: Passage, translation: str, weights: Weights) -> str:
+def projected(
+    passage: Passage,
+    translation: str,
+    weights: Weights,
+    kept: Sequence[Kept] = (),
+    is_spaced: bool = True,
+    write: Callable[[str], str] = escaped,
+) -> str:
     """A translation as it is written with the tags of its source.
 
     weights: (U, V), see `unit_weights`
+    kept: the placeholders in the translation
+    is_spaced: whether spaces stand between the words of its language
+    write: text as it stands between tags
     """
-    target = units(translation)
+    target = units(translation, kept)
     root = _tree(passage, source_units(passage))
     _place(root, 0, len(target), _balanced(weights))
-    writer = _Writer(translation, target)
+    writer = _Writer(translation, target, kept, is_spaced, write)
     writer.write_inside(root)
     return writer.ended()
 
 
-def units(text: str, cuts: Collection[int] = ()) -> list[Span]:
-    """The units of a text. cuts: places at which one ends, also within a word"""
+def units(text: str, kept: Sequence[Kept] = (), cuts: Collection[int] = ()) -> list[Span]:
+    """The units of a text. kept: each is one; cuts: places at which one ends, also within a word"""
     spans: list[Span] = []
-    for found in unit_pattern().finditer(text):
-        inner = sorted(cut for cut in cuts if found.start() < cut < found.end())
-        spans += pairwise([found.start(), *inner, found.end()])
+    edges = [0, *(place for item in kept for place in (item.start, item.end)), len(text)]
+    for number, (start, end) in enumerate(pairwise(edges)):
+        if number % 2:
+            spans.append((start, end))
+            continue
+        for found in unit_pattern().finditer(text, start, end):
+            inner = sorted(cut for cut in cuts if found.start() < cut < found.end())
+            spans += pairwise([found.start(), *inner, found.end()])
     return spans
 
 
 def source_units(passage: Passage) -> list[Span]:
     """The units of a passage; each of its tags is between two of them."""
     places = [place for element in passage.elements for place in (element.start, element.end)]
-    return units(passage.text, {*places, *(marker.position for marker in passage.markers)})
+    return units(passage.text, passage.kept, {*places, *(marker.position for marker in passage.markers)})
 
 
 def unit_weights(
@@ -63,13 +83,15 @@ def unit_weights(
     source_pieces: Sequence[str],
     target_pieces: Sequence[str],
     weights: NDArray[Any],
+    kept: Sequence[Kept] = (),
 ) -> Weights:
     """(U, V) attention between the units of a passage and of its translation, each row a distribution.
 
+    kept: the placeholders in the translation
     source_pieces, target_pieces: text that each token adds to its side
     weights: (T, S) attention
     """
-    source, target = source_units(passage), units(translation)
+    source, target = source_units(passage), units(translation, kept)
     into_source = _shares(passage.text, source, source_pieces)  # S V
     into_target = _shares(translation, target, target_pieces)  # T U
     of_target = into_target / np.maximum(into_target.sum(0), 1e-9)  # each column a mean
@@ -152,8 +174,13 @@ class _Node:
     source: tuple[int, int]
     children: list["_Node"] = field(default_factory=list)
     markers: list[tuple[int, Marker]] = field(default_factory=list)  # by the number of the source unit after each
-    gaps: list[tuple[int, Marker]] = field(default_factory=list)  # the same by target unit
+    # The same by target unit, and whether each stands before all that the node holds.
+    gaps: list[tuple[int, bool, Marker]] = field(default_factory=list)
     span: tuple[int, int] = (0, 0)
+
+    @property
+    def is_whole(self) -> bool:
+        return bool(self.open and self.close)
 
 
 def _tree(passage: Passage, units: Sequence[tuple[int, int]]) -> _Node:
@@ -195,16 +222,24 @@ def _place(node: _Node, start: int, end: int, weights: Weights) -> None:
 
     def gain(child: _Node) -> tuple[bool, float]:
         span = _best_span(child, shares[id(child)], free, start, end)
-        return not (child.open and child.close), float((shares[id(child)][slice(*span)] - THRESHOLD).sum())
+        return not child.is_whole, float((shares[id(child)][slice(*span)] - THRESHOLD).sum())
 
+    edge = end  # where an element goes for which no unit is free: before one that goes on in the next sentence
     for child in sorted(node.children, key=gain, reverse=True):
-        span = _best_span(child, shares[id(child)], free, start, end)
+        span = (
+            _best_span(child, shares[id(child)], free, start, end) if free.any() or not child.is_whole else (edge, edge)
+        )
+        edge = min(edge, span[0]) if child.open and not child.close else edge
         free[slice(*span)] = False
         _place(child, *span, weights)
     allowed = np.ones(end - start + 1, bool)
     for child in node.children:
-        allowed[child.span[0] - start + 1 : child.span[1] - start] = False
-    node.gaps = [(_gap(node, position, marker, weights, allowed), marker) for position, marker in node.markers]
+        first_inside = 0 if child.close and not child.open else child.span[0] - start + 1
+        last_inside = end - start + 1 if child.open and not child.close else child.span[1] - start
+        allowed[first_inside:last_inside] = False
+    node.gaps = [
+        (_gap(node, position, marker, weights, allowed), position == first, marker) for position, marker in node.markers
+    ]
     node.children.sort(key=lambda child: child.span)
 
 
@@ -219,7 +254,7 @@ def _best_span(node: _Node, shares: Weights, free: NDArray[np.bool_], start: int
         return start, start
     if not (node.open or node.close):
         return start, end
-    if not (node.open and node.close):
+    if not node.is_whole:
         sums = np.cumsum(values[::-1]) if node.open else np.cumsum(values)
         length = int(np.argmax(sums)) + 1 if np.isfinite(sums).any() else 0
         return (end - length, end) if node.open else (start, start + length)
@@ -246,26 +281,41 @@ def _gap(node: _Node, position: int, marker: Marker, weights: Weights, allowed: 
     units = np.arange(first, last)
     distance = np.where(units < position, position - 1 - units, units - position)
     strength = DISTANCE_DECAY**distance
-    if marker.before != marker.after:  # it belongs to the unit that it touches
-        strength[units == (position - 1 if marker.after else position)] *= TOUCHING_FACTOR
+    touches_before, touches_after = _touches(marker.before), _touches(marker.after)
+    if touches_before != touches_after:  # it belongs to the unit that it touches
+        strength[units == (position - 1 if touches_before else position)] *= TOUCHING_FACTOR
     votes = np.where(units < position, strength, -strength)  # for a place after the unit, or before it
     sums = np.cumsum(np.append(0, weights[start:end, first:last] @ votes))
     return start + int(np.argmax(np.where(allowed, sums, -np.inf)))
 
 
-class _Writer:
-    """Writes a translation with tags. units: characters of each target unit"""
+def _touches(character: str) -> bool:
+    return bool(character) and not character.isspace()
 
-    def __init__(self, text: str, units: Sequence[tuple[int, int]]) -> None:
-        self._text, self._units, self._parts, self._at = text, units, list[str](), 0
+
+class _Writer:
+    """Writes a translation with tags.
+
+    units: characters of each target unit; kept: placeholders in the text
+    is_spaced: whether spaces stand between the words of the language
+    """
+
+    def __init__(
+        self, text: str, units: Sequence[Span], kept: Sequence[Kept], is_spaced: bool, write: Callable[[str], str]
+    ) -> None:
+        self._text, self._units, self._kept, self._is_spaced, self._write = text, units, kept, is_spaced, write
+        self._parts, self._at, self._last = list[str](), 0, ""
 
     def write_inside(self, node: _Node) -> None:
         """Write what a node holds."""
         items: list[tuple[int, int, _Node | Marker]] = [(child.span[0], 1, child) for child in node.children]
-        items += [(gap, 0 if gap < node.span[1] else 2, marker) for gap, marker in node.gaps]
+        items += [(gap, 0 if is_first or gap < node.span[1] else 2, marker) for gap, is_first, marker in node.gaps]
         for gap, _, item in sorted(items, key=lambda row: row[:2]):
             if isinstance(item, Marker):
-                self._write_marker(gap, item, node)
+                if item.is_word:
+                    self._write_word(gap, item)
+                else:
+                    self._write_marker(gap, item, node)
                 continue
             self._write_until(self._start(gap) if item.span[0] < item.span[1] else self._end(gap))
             self._parts.append(item.open)
@@ -286,16 +336,47 @@ class _Writer:
         return self._units[gap - 1][1] if gap else 0
 
     def _write_until(self, place: int) -> None:
-        self._parts.append(escaped(self._text[self._at : place]))
+        for item in self._kept:
+            if self._at <= item.start and item.end <= place:
+                self._parts += [self._write(self._text[self._at : item.start]), item.raw]
+                self._at = item.end
+        self._parts.append(self._write(self._text[self._at : place]))
+        self._last = self._text[self._at : place][-1:] or self._last
         self._at = max(self._at, place)
 
     def _write_marker(self, gap: int, marker: Marker, node: _Node) -> None:
         """Write a marker, with white space where the source has it. node: that holds it"""
         first, last = node.span
-        if first < gap == last or (gap < last and marker.after and not marker.before and gap > first):
+        before, after = marker.before.isspace(), marker.after.isspace()
+        touches_before = _touches(marker.before) and not marker.after.isalnum()
+        if first < gap == last or (gap < last and (after or touches_before) and not before and gap > first):
             self._write_until(self._end(gap))
-            self._parts.append(" " * (marker.before and gap == last) + marker.raw)
+            self._parts.append(" " * (before and gap == last) + marker.raw)
+            self._last = " " if before and gap == last else self._last
             return
         spaces = self._text[self._end(gap) : self._start(gap)]
         self._write_until(self._start(gap))
-        self._parts.append(marker.raw + " " * (marker.after and gap < last and bool(spaces or gap == first)))
+        lacks_space = before and not spaces and _touches(marker.after) and not marker.after.isalnum() and gap > first
+        after = after and gap < last and bool(spaces or gap == first)
+        self._parts.append(" " * lacks_space + marker.raw + " " * after)
+
+    def _write_word(self, gap: int, marker: Marker) -> None:
+        """Write what stands for a word, with the spaces that a word needs there."""
+        self._write_until(self._end(gap))
+        rest = self._text[self._at :]
+        before = self._is_spaced and needs_space(self._last, marker.before, NO_SPACE_BEHIND)
+        after = self._is_spaced and needs_space(rest[:1], marker.after, NO_SPACE_BEFORE)
+        self._parts.append(" " * before + marker.raw + " " * after)
+        self._last = " " if after else marker.raw[-1:]
+
+
+def needs_space(neighbour: str, in_source: str, none_at: str) -> bool:
+    """Whether a space stands between a placeholder and the character next to it.
+
+    in_source: the character that stands there in the source; none_at: signs that need no space on this side
+    """
+    if not _touches(neighbour) or neighbour in none_at or ALONE.match(neighbour):
+        return False
+    if neighbour.isalnum():
+        return not in_source.isalnum() or ALONE.match(in_source) is not None
+    return not _touches(in_source) if neighbour not in QUOTES else in_source.isspace()

@@ -1,30 +1,48 @@
-"""Sentences of a paragraph, by punctuation, the case of the next word, and Moses' lists of abbreviations (sacremoses)."""
+"""Sentences of a paragraph, by punctuation, the next word, and abbreviations.
+
+A full stop ends no sentence behind an abbreviation, an initial or an ordinal number, unless the next word is one that often
+begins sentences. The marks of a list (`1.`, `b)`, `-`) are parts of their own, so that they stay as they are.
+"""
 
 import re
 from collections.abc import Iterator
-from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
+from nmt.extensions.texts.abbreviations import Abbreviations, abbreviations
 from nmt.text.languages import base_language
 
 Span = tuple[int, int]  # (start, end) of characters
 
 MAX_CHARACTERS: Final = 1000  # of a sentence; a longer one is divided
 CONTEXT_CHARACTERS: Final = 100  # before a space, that say whether a sentence ends there
-MORE_ABBREVIATIONS: Final = {"de": {"Hr", "Fr", "Hrn", "Frl"}}  # that Moses' lists lack
-NUMBER_FOLLOWS: Final = "#NUMERIC_ONLY#"  # marks an abbreviation that only a number follows
 CLOSING_MARKS: Final = "\"'”’»›)\\]}*_」』）】〉》"
 OTHER_CLOSING_MARKS: Final = "“‘«‹"  # German and Danish quotation marks end so, and others begin
-OPENING: Final = "\"'“‘«‹„‚(\\[{¿¡*_–—-"  # the hyphen last, as in a class of characters
+OPENING: Final = "\"'“‘«‹„‚(\\[{¿¡*_•·▪●◦‣–—-"  # the hyphen last, as in a class of characters
+DASHES: Final = "-–—"  # which may be the mark of a list, or not
 DIRECTIONS: Final = "\u200e\u200f\u061c"  # marks of the direction of writing, which nobody sees
-WIDE_END: Final = f"[。！？｡]+[{CLOSING_MARKS}]*"  # which no space needs to follow
-BREAK: Final = re.compile(rf"(?<=\S)\s+(?=\S)|(?<=[。！？｡{CLOSING_MARKS}])(?=[^\s。！？｡{CLOSING_MARKS}])")
-END: Final = re.compile(
-    rf"(?P<mark>[.?!…。！？｡؟۔।॥։።။។]+)[{DIRECTIONS}]*(?P<closing>(?:[{CLOSING_MARKS}{OTHER_CLOSING_MARKS}]|\s[»›])*)$"
+WIDE: Final = "。！？｡।॥؟۔။។"  # which no space needs to follow
+WIDE_END: Final = re.compile(f"[{WIDE}]+[{CLOSING_MARKS}]*$")
+EAST_ASIAN: Final = "\u3040-\u30ff\u3400-\u9fff"  # kana and Chinese characters, also around Latin marks without spaces
+BREAK: Final = re.compile(
+    rf"(?<=\S)\s+(?=\S)|(?<=[{WIDE}{CLOSING_MARKS}])(?=[^\s{WIDE}{CLOSING_MARKS}])"
+    rf"|(?<=[{EAST_ASIAN}][.!?])(?=[{EAST_ASIAN}])"
 )
-START: Final = re.compile(rf"[\s{DIRECTIONS}{OPENING}]{{0,20}}(\S)")
+END: Final = re.compile(
+    rf"(?P<mark>[.?!…{WIDE}։።]+)[{DIRECTIONS}]*(?P<closing>(?:[{CLOSING_MARKS}{OTHER_CLOSING_MARKS}]|\s[»›])*)$"
+)
+START: Final = re.compile(rf"(?:[\s{DIRECTIONS}{OPENING}]|[»›](?=\w)){{0,20}}(?P<word>\w+['’]?(?=(?P<stop>\.)?)|\S)")
+QUOTED_IN_SENTENCE: Final = re.compile("[」』][とっなのをはがに]")  # a Japanese quotation, and how its sentence goes on
 LAST_WORD: Final = re.compile(r"\S+$")
-ACRONYM: Final = re.compile(r"(\w\.)+\w?")  # without its last full stop: `U.S`
+SPACED_WORD: Final = re.compile(r"(?:(?<!\S)[^\W\d_]{1,2}\.\s?)+[^\W\d_]{1,4}$")  # `z. B`, `p. m`, `v. Chr`
+ET_AL: Final = "et al"
+ACRONYM: Final = re.compile(r"(?:\w\.)+\w?")  # without its last full stop: `U.S`
+ROMAN_NUMBER: Final = re.compile("[IVX]{1,5}")
+ORDINAL: Final = re.compile(r"\d{1,2}|[IVX]{1,5}")
+NUMBER_LIKE: Final = re.compile(r"\d.*|[IVXLC]+|[^\W\d_]")  # 5, IV, B
+CONSONANTS: Final = re.compile(r"[bcdfghjklmnpqrstvwxz]{2,5}", re.IGNORECASE)
+LIST_MARK: Final = re.compile(
+    r"(?:[-–—*•·▪●◦‣]|\((?:\d{1,3}|[^\W\d_]|[ivx]{2,4})\)|(?P<name>\d{1,3}|[^\W\d_]|[ivx]{2,4})(?P<end>[.)]))(?=\s)"
+)
 SPACE: Final = re.compile(r"\s+")
 DIVISION: Final = re.compile(r"(?<=[;:,])\s+(?=\S)|(?<=[；：，、])\s*(?=\S)")
 
@@ -34,52 +52,118 @@ def sentences(text: str, language: str) -> list[Span]:
 
     language: whose abbreviations are known: "en"
     """
-    spans, start = [], len(text) - len(text.lstrip())
-    end = len(text.rstrip())
+    if base_language(language) == "el":
+        text = text.replace(";", "?")
+    spans, start, known = list[Span](), len(text) - len(text.lstrip()), abbreviations(language)
+    end, begins_line = len(text.rstrip()), True
     for found in BREAK.finditer(text, start, end):
+        mark = LIST_MARK.match(text, start)
+        is_mark = mark is not None and mark.end() == found.start() and _is_list_mark(mark, text, begins_line, known)
         before = text[max(start, found.start() - CONTEXT_CHARACTERS) : found.start()]
-        if "\n" in found[0] or _ends_sentence(before, found[0], text, found.end(), language):
+        if is_mark or "\n" in found[0] or _ends_sentence(before, found[0], text, found.end(), known):
             spans.append((start, found.start()))
-            start = found.end()
+            start, begins_line = found.end(), "\n" in found[0]
     if start < end:
         spans.append((start, end))
     return [part for span in spans for part in _divided(text, *span)]
 
 
-def _ends_sentence(before: str, space: str, text: str, place: int, language: str) -> bool:
+def _is_list_mark(mark: re.Match[str], text: str, begins_line: bool, known: Abbreviations) -> bool:
+    """Whether what begins a sentence is the mark of a list: a bullet or number on a new line, or one with a neighbour."""
+    name = mark["name"]
+    if name is None:
+        return begins_line or mark[0] not in DASHES
+    if mark["end"] == ")" or _has_neighbour(name, text):
+        return True
+    after = START.match(text, mark.end())
+    return begins_line and name.isdigit() and (not known.has_ordinals or _is_starter(after, known))
+
+
+def _has_neighbour(name: str, text: str) -> bool:
+    """Whether the item before or after that of a number or a small letter is in the text."""
+    if name.isdigit():
+        near = {str(int(name) - 1), str(int(name) + 1)}
+    else:
+        near = {chr(ord(name) - 1), chr(ord(name) + 1)} if len(name) == 1 and name.islower() else set[str]()
+    return any(re.search(rf"(?:^|[.?!…:;]\s+|\n\s*){re.escape(other)}\.\s", text) for other in near)
+
+
+def _is_starter(after: re.Match[str] | None, known: Abbreviations) -> bool:
+    """Whether the next word often begins sentences, and is no initial."""
+    if after is None or (after["stop"] and len(after["word"]) == 1):
+        return False
+    word = after["word"].replace("’", "'")
+    return word in known.starters or word.rstrip("'") in known.starters
+
+
+def _ends_sentence(before: str, space: str, text: str, place: int, known: Abbreviations) -> bool:
     """Whether a sentence ends here. before: its last characters; space: after it; place: of what follows in the text"""
     if (end := END.search(before)) is None:
         return False
-    if re.search(rf"{WIDE_END}$", before):
-        return True
+    if WIDE_END.search(before):
+        return not QUOTED_IN_SENTENCE.match(text, place - len(space) - 1)
     if not space:
-        return False
+        return text[place - 1] in ".!?"
     after = START.match(text, place)
-    if after is None or not (after[1].isdigit() or (after[1].isalpha() and not after[1].islower())):
+    if after is None:
         return False
-    if end["mark"] != ".":
-        return not after[1].isdigit() or end["mark"] not in ("…", "...")
-    word = _last_word(before[: end.start()])
-    if end["closing"]:  # a bracket or quotation mark behind the full stop
+    first = after["word"][0]
+    if not (first.isdigit() or (first.isalpha() and not first.islower())):
+        mark = LIST_MARK.match(text, place)
+        return mark is not None and _is_list_mark(mark, text, False, known)
+    if end["mark"] in ("…", "...", "....") and not first.isupper():  # the same sentence may go on
+        return False
+    if end["mark"] != "." or (end["closing"] and not set(end["closing"]) & set(")]")):
         return True
-    numbered = word in _abbreviations(language, numbers=True) and after[1].isdigit()
-    return not (numbered or word in _abbreviations(language) or ACRONYM.fullmatch(word))
+    words = LastWords.of(before[: end.start()])
+    return not words.forms & known.inner and (_is_starter(after, known) or not words.go_on(after["word"], known))
 
 
-def _last_word(text: str) -> str:
-    found = LAST_WORD.search(text)
-    return found[0].lstrip("\"'“‘«‹„‚([{") if found else ""
+class LastWords(NamedTuple):
+    """The end of a text up to a full stop.
 
+    earlier: the word before the last
+    forms: the last word, its part behind a hyphen, and an abbreviation with spaces without them
+    """
 
-@cache
-def _abbreviations(language: str, numbers: bool = False) -> frozenset[str]:
-    """Words whose full stop ends no sentence. numbers: those that only a number follows"""
-    from sacremoses.corpus import NonbreakingPrefixes  # imported when used: it takes half a second
+    earlier: str
+    forms: frozenset[str]
 
-    base = base_language(language)
-    words = [word.partition(" ") for word in NonbreakingPrefixes().words(base)]
-    known = frozenset(word for word, _, mark in words if (mark.strip() == NUMBER_FOLLOWS) == numbers)
-    return known if numbers else known | MORE_ABBREVIATIONS.get(base, set())
+    @classmethod
+    def of(cls, text: str) -> "LastWords":
+        earlier, word = ["", "", *text.rsplit(None, 2)][-2:]
+        word = word.lstrip("\"'“‘«‹„‚([{")
+        spaced = SPACED_WORD.search(text)
+        more = [SPACE.sub("", spaced[0])] if spaced else [ET_AL] if text.endswith(f" {ET_AL}") else []
+        return cls(earlier, frozenset((word, re.split("[-’'/]", word)[-1], *more)))
+
+    def go_on(self, after: str, known: Abbreviations) -> bool:
+        """Whether the text is likely to go on behind the full stop. after: the next word, which is no starter"""
+        if any(f"{form}.{after}" in known.beginnings for form in self.forms):
+            return True
+        if self.forms & known.final:
+            return False
+        if any(len(form) > 1 for form in self.forms & known.numbers):
+            return NUMBER_LIKE.fullmatch(after) is not None
+        if self.forms & known.usual or ET_AL in self.forms:
+            return True
+        return any(map(ACRONYM.fullmatch, self.forms)) or self._is_ordinal(known) or self._is_short(known)
+
+    def _is_ordinal(self, known: Abbreviations) -> bool:
+        """Whether it is the number of a day, or of a king, and not that of a figure."""
+        if self.earlier.rstrip(".") in known.numbers:
+            return False
+        pattern = ORDINAL if known.has_noun_capitals else ROMAN_NUMBER
+        return known.has_ordinals and any(map(pattern.fullmatch, self.forms))
+
+    def _is_short(self, known: Abbreviations) -> bool:
+        """Whether it looks like an initial, or like an abbreviation of consonants; behind a number it is a unit."""
+        if self.earlier[-1:].isdigit() or self.earlier.rstrip(".") in known.numbers:
+            return False
+        if any(sum(map(str.isalpha, form)) == 1 and not any(map(str.isdigit, form)) for form in self.forms):
+            return True
+        shorts = [form for form in self.forms if CONSONANTS.fullmatch(form) and not form.isupper()]
+        return bool(shorts) and not known.has_syllables_without_vowels
 
 
 def clauses(text: str, start: int, end: int, min_characters: int) -> list[Span]:

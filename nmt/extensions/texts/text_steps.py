@@ -6,27 +6,32 @@ through a model together.
 """
 
 import math
-from collections.abc import Generator, Sequence
+import re
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress, pairwise, takewhile
+from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec import structs
 
+from nmt.errors import quoted
 from nmt.extensions.texts.faults import faults
 from nmt.extensions.texts.glossary import Glossary
-from nmt.extensions.texts.markup import Passage, escaped, has_letters, parse, placeholders
+from nmt.extensions.texts.losses import kept_in, ways_to_ask
+from nmt.extensions.texts.markup import Kept, Passage, escaped, parse, plain_passage, written_out
 from nmt.extensions.texts.passes.options import MarkupName
-from nmt.extensions.texts.projection import Weights, projected, unit_weights
+from nmt.extensions.texts.projection import Weights, projected, source_units, unit_weights, units
 from nmt.extensions.texts.sentences import MAX_CHARACTERS, Span, clauses, sentences
-from nmt.text.corpus import is_invisible
+from nmt.text.corpus import is_invisible, is_translatable
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 from nmt.text.pipeline import Pipeline
 from nmt.translate.requests import Request
-from nmt.translate.results import BROKEN, CUT_TEXT, REPAIRED, Candidate, Translation
+from nmt.translate.results import BROKEN, CUT_TEXT, REPAIRED, UNCHANGED, Candidate, Translation
 
 MAX_TEXT_CHARACTERS: Final = 1 << 20  # of a line that is translated in sentences
+BETWEEN_BREAKS: Final = re.compile(r"[^\t\v\f\x1c-\x1e\x85\u2028\u2029]+")  # breaks besides the end of a line
+DIAGONAL: Final = 10.0  # how fast the weights of units fall with their distance, without attention
 MIN_CLAUSE: Final = 20  # characters of a part of a sentence that is translated again in parts
 
 
@@ -38,16 +43,22 @@ class TextSettings:
     markup: tags that the text has
     glossary: terms and their translations
     repair: translate again what came out broken
+    check: look for placeholders and sentences that got lost; text with tags or in sentences is always checked
     """
 
     split: bool = False
     markup: MarkupName = "none"
     glossary: Glossary | None = None
     repair: bool = False
+    check: bool = False
 
     @property
     def needs_attention(self) -> bool:
         return self.markup != "none"
+
+    @property
+    def checks(self) -> bool:
+        return self.check or self.split or self.markup != "none"
 
 
 class Round(NamedTuple):
@@ -81,12 +92,21 @@ def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> 
 
 def _layout(text: str, settings: TextSettings, split: bool, pipeline: Pipeline) -> list[str | Passage]:
     """The passages of a text that are translated each, and what stands between them. split: whether each is a sentence"""
+    markup = settings.markup
+    if markup == "none" and settings.checks:
+        passage, tags = plain_passage(text), pipeline.source.prepare.tags
+        parts: list[str | Passage] = [replace(passage, kept=tuple(k for k in passage.kept if k.raw not in tags))]
+    else:
+        parts = parse(text, markup)
     layout: list[str | Passage] = []
-    for part in parse(text, settings.markup):
-        if isinstance(part, Passage) and (split or (settings.markup != "none" and len(part.text) > MAX_CHARACTERS)):
-            layout += _pieces(part, settings.markup, pipeline)
-        else:
+    for part in parts:
+        if isinstance(part, str) or not settings.checks:
             layout.append(part)
+            continue
+        has_message = any(item.kind == "message" for item in part.kept)
+        is_long = markup != "none" and len(part.text) > MAX_CHARACTERS
+        for piece in _pieces(part, markup, pipeline, split or is_long or has_message):
+            layout += written_out(piece, markup) if isinstance(piece, Passage) and has_message else [piece]
     return layout
 
 
@@ -114,10 +134,14 @@ def next_rounds(waiting: dict[int, Round]) -> tuple[bool, dict[int, Round]]:
 
 
 class _PassageTranslation(NamedTuple):
-    """A passage, perhaps without its placeholders, and its plain translation."""
+    """A passage in the form in which the model was asked for it, and its plain translation.
+
+    problem: why the passage stays as it is; empty if it was translated, or has no words
+    """
 
     passage: Passage
-    translation: Translation
+    translation: Translation | None
+    problem: str = ""
 
 
 Context = tuple[str, ...]
@@ -133,6 +157,7 @@ class _TextJob:
     def __init__(self, request: Request, settings: TextSettings, pipeline: Pipeline) -> None:
         self.request, self.settings, self.pipeline = request, settings, pipeline
         self.languages = pipeline.source_lang, pipeline.target_lang
+        self.is_spaced = base_language(pipeline.target_lang) not in UNSPACED_LANGUAGES
         self.tags = ""
 
     def translated(self, passages: Sequence[Passage]) -> Generator[Round, list[Translation], list[Translation]]:
@@ -141,19 +166,45 @@ class _TextJob:
         contexts = self._contexts(passages, self._earlier())
         found = yield from self._search(passages, contexts)
         written = list(map(self._written, found))
+        short = {i for i, row in enumerate(found) if self._lacks_sentences(passages[i], row.translation)}
+        for i, parts in (yield from self._in_parts(passages, short, contexts)).items():
+            if self._num_sentences(_plain(parts)) > self._num_sentences(found[i].translation):
+                written[i] = self._written_parts(parts)
+                found[i] = _PassageTranslation(passages[i], _plain(parts))
         if not self.settings.repair:
             return written
         broken = {i: signs for i, row in enumerate(found) if (signs := self._faults(row))}
+        for i, parts in (yield from self._in_parts(passages, broken, contexts, is_repair=True)).items():
+            written[i] = self._repaired_or_first(passages[i], written[i], broken[i], parts)
+        return written
+
+    def _in_parts(
+        self,
+        passages: Sequence[Passage],
+        numbers: Collection[int],
+        contexts: Sequence[Context],
+        is_repair: bool = False,
+    ) -> Generator[Round, list[Translation], dict[int, list[str | _PassageTranslation]]]:
+        """The parts of some passages, each translated on its own, and what stands between them."""
         is_constrained = self.request.prefix or self.request.phrases
-        layouts = {i: [passages[i]] if is_constrained else _halves(passages[i], self.pipeline) for i in broken}
+        layouts = {i: [passages[i]] if is_constrained else _halves(passages[i], self.pipeline) for i in numbers}
         parts = {i: [part for part in layout if isinstance(part, Passage)] for i, layout in layouts.items()}
         of_parts = [context for i, own in parts.items() for context in self._contexts(own, contexts[i])]
         again = [part for own in parts.values() for part in own]
-        others = iter((yield from self._search(again, of_parts, is_repair=True)))
-        for i, signs in broken.items():
-            own = [part if isinstance(part, str) else next(others) for part in layouts[i]]
-            written[i] = self._repaired_or_first(passages[i], written[i], signs, own)
-        return written
+        others = iter((yield from self._search(again, of_parts, is_repair)))
+        return {
+            i: [part if isinstance(part, str) else next(others) for part in layout] for i, layout in layouts.items()
+        }
+
+    def _lacks_sentences(self, passage: Passage, translation: Translation | None) -> bool:
+        """Whether a translation has fewer sentences than its passage."""
+        if not self.settings.checks or self.request.prefix or self.request.phrases or not translation:
+            return False
+        wanted = len(sentences(passage.masked(), self.languages[0]))
+        return wanted > 1 and bool(translation.text) and wanted > self._num_sentences(translation)
+
+    def _num_sentences(self, translation: Translation | None) -> int:
+        return len(sentences(translation.text, self.languages[1])) if translation else 0
 
     def _repaired_or_first(
         self, passage: Passage, first: Translation, signs: dict[str, str], parts: Sequence[str | _PassageTranslation]
@@ -163,15 +214,16 @@ class _TextJob:
         first: the first translation, with its tags; signs: its faults
         parts: the parts that were translated again, and the text between them
         """
-        plain = _joined([part if isinstance(part, str) else part.translation for part in parts])
+        plain = _plain(parts)
         left = self._faults(_PassageTranslation(passage, plain))
         for part in parts:  # a joined translation has no attention
             left |= {} if isinstance(part, str) else self._faults(part)
         message = "; ".join(signs.values())
         if plain.error or len(left) >= len(signs):
             return _warned(first, BROKEN, f"its translation looks broken: {message}")
-        better = _joined([part if isinstance(part, str) else self._written(part) for part in parts])
-        return _warned(better, REPAIRED, f"translated again, since of the first translation {message}")
+        return _warned(
+            self._written_parts(parts), REPAIRED, f"translated again, since of the first translation {message}"
+        )
 
     def _earlier(self) -> Context:
         """The sentences before the text: of the lines of its context, as they would be translated."""
@@ -195,29 +247,39 @@ class _TextJob:
         return contexts
 
     def _search(self, passages: Sequence[Passage], contexts: Sequence[Context], is_repair: bool = False) -> Search:
-        """The plain translation of each passage; where a placeholder got lost, of the passage without it."""
-        found = yield from self._plain(passages, contexts, is_repair)
-        if self.settings.markup == "none":
-            return found
-        hidden = {
-            i: passage.without_placeholders()
-            for i, (passage, answer) in enumerate(found)
-            if answer.candidates and _loses(passage, answer.text)
-        }
-        others = yield from self._plain(list(hidden.values()), [contexts[i] for i in hidden], is_repair)
-        for i, other in zip(hidden, others, strict=True):
-            found[i] = other
+        """The plain translation of each passage; where it lost something, that of another way to ask for it."""
+        found = [_PassageTranslation(passage, None) for passage in passages]
+        ways: dict[int, list[Passage]] = {}
+        for i, passage in enumerate(passages):
+            problem = next((item.raw for item in passage.kept if item.kind == "problem"), "")
+            if problem:
+                found[i] = _PassageTranslation(passage, None, f"'{quoted(problem)}' cannot be read")
+            elif not self.settings.checks:
+                ways[i] = [passage]
+            elif passage.has_words:
+                ways[i] = ways_to_ask(passage, self.settings.needs_attention)
+        asked = {i: own[:1] for i, own in ways.items()}
+        while asked:
+            rows = [(i, way) for i, own in asked.items() for way in own]
+            requests = [self._request(way, contexts[i]) for i, way in rows]
+            for (i, way), answer in zip(rows, (yield Round(requests, is_repair)), strict=True):
+                if found[i].translation is None:
+                    found[i] = self._checked(passages[i], way, answer)
+            asked = {i: ways[i][1:] for i, own in asked.items() if found[i].translation is None and own == ways[i][:1]}
+            asked = {i: own for i, own in asked.items() if own}
         return found
 
-    def _plain(self, passages: Sequence[Passage], contexts: Sequence[Context], is_repair: bool) -> Search:
-        """The plain translation of each passage; between tags, one without words stays."""
-        is_sent = [self.settings.markup == "none" or has_letters(passage.text) for passage in passages]
-        requests = list(map(self._request, compress(passages, is_sent), compress(contexts, is_sent)))
-        answers = iter((yield Round(requests, is_repair)) if requests else ())
-        return [
-            _PassageTranslation(passage, next(answers) if sent else _untranslated(passage))
-            for passage, sent in zip(passages, is_sent, strict=True)
-        ]
+    def _checked(self, passage: Passage, way: Passage, answer: Translation) -> _PassageTranslation:
+        """An answer without the candidates that lost something; the passage with the problem if none is left."""
+        if answer.error or not self.settings.checks:
+            return _PassageTranslation(way, answer)
+        whole = [row for row in answer.candidates if kept_in(way, row.text, self.is_spaced) is not None]
+        if whole and whole[0].text.strip():
+            return _PassageTranslation(way, structs.replace(answer, candidates=whole))
+        if not answer.text.strip():
+            return _PassageTranslation(passage, None, "the translation is empty")
+        names = ", ".join(dict.fromkeys(item.raw for item in passage.kept))
+        return _PassageTranslation(passage, None, f"the translation lacks '{quoted(names)}'")
 
     def _request(self, passage: Passage, context: Context) -> Request:
         terms = self.settings.glossary.phrases(passage.text) if self.settings.glossary else ()
@@ -238,51 +300,81 @@ class _TextJob:
         return "" if self._leading_tags(text) else tags
 
     def _written(self, found: _PassageTranslation) -> Translation:
-        """A translation with the tags of its passage."""
-        passage, translation = found
-        if self.settings.markup == "none":
+        """A translation with the tags and placeholders of its passage; the passage as it is if it has none."""
+        passage, translation, problem = found
+        write = escaped if self.settings.markup != "none" else str
+        if translation is None:
+            same = Translation([Candidate(passage.written(write), [], 0.0, 0.0)])
+            return _warned(same, UNCHANGED, f"left as it is: {problem}") if problem else same
+        if not self.settings.checks:
             return translation
         candidates = []
         for candidate in translation.candidates:
-            text = escaped(candidate.text)
+            text, kept = kept_in(passage, candidate.text, self.is_spaced) or (candidate.text, [])
             if passage.is_marked:
-                text = projected(passage, candidate.text, self._unit_weights(passage, candidate))
+                weights = self._unit_weights(passage, candidate, text, kept)
+                text = projected(passage, text, weights, kept, self.is_spaced, write)
+            else:
+                text = Passage(text, kept=tuple(kept)).written(write)
             candidates.append(structs.replace(candidate, text=text, weights=[]))
         return structs.replace(translation, candidates=candidates)
 
-    def _unit_weights(self, passage: Passage, candidate: Candidate) -> Weights:
-        if not candidate.tokens:  # a copy of the text, or nothing
-            same = np.eye(len(candidate.text), len(passage.text))
-            return unit_weights(passage, candidate.text, list(passage.text), list(candidate.text), same)
+    def _written_parts(self, parts: Sequence[str | _PassageTranslation]) -> Translation:
+        return _joined([part if isinstance(part, str) else self._written(part) for part in parts])
+
+    def _unit_weights(self, passage: Passage, candidate: Candidate, text: str, kept: Sequence[Kept]) -> Weights:
+        """The attention between the units of a passage and of its translation. text: that of the candidate, with spaces"""
+        if (
+            not candidate.weights
+        ):  # markers stand at the ends, or where they are about as far from these as in the source
+            rows, columns = (np.linspace(0, 1, len(side)) for side in (units(text, kept), source_units(passage)))
+            weights: Weights = np.exp(-DIAGONAL * np.abs(rows[:, None] - columns))
+            return weights
         source, target = self.pipeline.source, self.pipeline.target
         source_pieces = list(map(source.surface, source.encode(passage.text)))
         target_pieces = list(map(target.surface, candidate.tokens))
         weights = np.array(candidate.weights).reshape(len(target_pieces), -1)
         weights = weights[:, len(source.encode(self._added_tags(passage.text, self.tags))) :]
-        return unit_weights(passage, candidate.text, source_pieces[: weights.shape[1]], target_pieces, weights)
+        return unit_weights(passage, text, source_pieces[: weights.shape[1]], target_pieces, weights, kept)
 
     def _faults(self, found: _PassageTranslation) -> dict[str, str]:
         """The signs that a translation is broken."""
-        if not found.translation.candidates:
+        if found.translation is None or not found.translation.candidates:
             return {}
         best = found.translation.candidates[0]
         weights = np.array(best.weights) if best.weights and self.settings.needs_attention else None
         return faults(found.passage.text, best.text, self.languages, weights)
 
 
-def _pieces(passage: Passage, markup: MarkupName, pipeline: Pipeline) -> list[str | Passage]:
-    """The sentences of a passage, with the white space around and between them. Between tags a line break is a space."""
+def _pieces(passage: Passage, markup: MarkupName, pipeline: Pipeline, split: bool) -> list[str | Passage]:
+    """The sentences of a passage, with the white space around and between them. Between tags a line break is a space.
+
+    split: False leaves the passage whole
+    """
     if not passage.text.strip():
         return [passage]
-    text = passage.text if markup == "none" else passage.text.replace("\n", " ")
-    return _between(passage, sentences(text, pipeline.source_lang), pipeline.target_lang)
+    text = passage.masked() if markup == "none" else passage.masked().replace("\n", " ")
+    spans = [(len(text) - len(text.lstrip()), len(text.rstrip()))]
+    if split:
+        parts = [found.span() for found in BETWEEN_BREAKS.finditer(text)] if markup == "none" else [(0, len(text))]
+        spans = [
+            (start + first, start + last)
+            for start, end in parts
+            for first, last in sentences(text[start:end], pipeline.source_lang)
+        ]
+    return _between(passage, spans, pipeline.target_lang)
 
 
 def _between(passage: Passage, spans: Sequence[Span], language: str) -> list[str | Passage]:
     """The parts of a passage, with the white space around them. language: of the translation, which may need none between"""
-    gaps = [passage.text[end:start] for (_, end), (start, _) in pairwise(spans)]
-    usual = "" if base_language(language) in UNSPACED_LANGUAGES else " "
-    between = [passage.text[: spans[0][0]], *(usual if gap in ("", " ") else gap for gap in gaps)]
+    text, usual = passage.text, "" if base_language(language) in UNSPACED_LANGUAGES else " "
+    places = [marker.position for marker in passage.markers] or [spans[0][0]]  # at the ends too
+    spans = [(min(spans[0][0], places[0]), spans[0][1]), *spans[1:]]
+    spans = [*spans[:-1], (spans[-1][0], max(spans[-1][1], places[-1]))]
+    between = [text[: spans[0][0]]]
+    for (begin, end), (next_begin, _) in pairwise(spans):
+        gap = text[end:next_begin]  # that of a list mark stays
+        between.append(usual if gap in ("", " ") and is_translatable(text[begin:end]) else gap)
     layout: list[str | Passage] = []
     for gap, part in zip(between, passage.parts(spans), strict=True):
         layout += [gap, part]
@@ -291,21 +383,20 @@ def _between(passage: Passage, spans: Sequence[Span], language: str) -> list[str
 
 def _halves(passage: Passage, pipeline: Pipeline) -> list[str | Passage]:
     """A passage in its sentences; one of a single sentence in clauses, if it is long enough."""
-    spans = sentences(passage.text, pipeline.source_lang)
+    spans = sentences(passage.masked(), pipeline.source_lang)
     if len(spans) == 1:
         spans = clauses(passage.text, *spans[0], MIN_CLAUSE)
     return _between(passage, spans, pipeline.target_lang) if len(spans) > 1 else [passage]
 
 
-def _loses(passage: Passage, translation: str) -> bool:
-    """Whether a translation lacks a placeholder of its source, or has one of them too often."""
-    wanted = placeholders(passage.text)
-    return bool(wanted) and wanted != placeholders(translation)
-
-
-def _untranslated(passage: Passage) -> Translation:
-    """A text without words, which stays."""
-    return Translation([Candidate(passage.text.strip(), [], 0.0, 0.0)])
+def _plain(parts: Sequence[str | _PassageTranslation]) -> Translation:
+    """The plain translation of parts; of one without a translation, its text."""
+    return _joined(
+        [
+            part if isinstance(part, str) else part.passage.text if part.translation is None else part.translation
+            for part in parts
+        ]
+    )
 
 
 def _warned(translation: Translation, kind: str, message: str) -> Translation:

@@ -50,7 +50,7 @@ class ArchiveStorage(Storage):
         first = next(names, "NAME")
         if of_zip and not OFFICE_MEMBERS.isdisjoint([first, *names]):
             raise UserError(
-                f"{quoted(content.place)}: is an office document (save it as plain text, a sentence a line)"
+                f"{quoted(content.place)}: is an office document (save it as plain text, or as .docx to translate it)"
             )
         text = quoted(f"{content.place}/{first}")
         raise UserError(f"{quoted(content.place)}: is an archive (name the text in it: {text})")

@@ -1,12 +1,25 @@
 """The options of documents. Without torch, so that `--help` answers at once."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from nmt import opt, options_class
 
 
 @options_class
 class DocumentOptions:
+    endings: ClassVar[Mapping[str, Sequence[str]]] = {
+        "docx": (".docx", ".docm", ".dotx", ".dotm"),
+        "html": (".html", ".htm", ".xhtml"),
+        "json": (".json", ".arb"),
+        "markdown": (".md", ".markdown"),
+        "po": (".po", ".pot"),
+        "srt": (".srt",),
+        "tmx": (".tmx",),
+        "vtt": (".vtt",),
+        "xliff": (".xlf", ".xliff", ".mxliff", ".mqxliff", ".sdlxliff", ".txlf"),
+    }
+
     retranslate: bool = opt(False, "with --format: also translate what has a translation, which is replaced")
 
     def __post_init__(self) -> None:
@@ -15,3 +28,15 @@ class DocumentOptions:
             raise ValueError("--retranslate works only on documents (add --format, or drop --retranslate)")
         if options.format == "docx" and options.output == "-":
             raise ValueError("--format docx: is no text that stdout could show (give --output FILE.docx)")
+
+
+@options_class
+class TableOptions:
+    endings: ClassVar[Mapping[str, Sequence[str]]] = {"csv": (".csv", ".tsv")}
+
+    columns: tuple[str, ...] = opt(
+        (),
+        "with --format csv: the columns to translate, by their names in the first row, or by numbers from 1 if that is text "
+        "too; NAME is replaced, SOURCE:TARGET fills another column; by default those named like the model's languages, or source "
+        "and target",
+    )

@@ -13,7 +13,7 @@ from nmt.errors import InputError
 from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged, warn_of_language
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import WRITTEN_TAG, Markers
-from nmt.extensions.texts.markup import PLACEHOLDER
+from nmt.extensions.texts.placeholders import PLACEHOLDER
 from nmt.formats.base import Languages
 from nmt.text.corpus import BOM
 
@@ -52,7 +52,7 @@ class PoDocument(UnitDocument):
             raise damaged(place, "PO", "its last message has no msgstr")  # the library leaves such a message out
 
     def units(self, languages: Languages) -> list[Unit]:
-        """The messages without a translation; of those with plural forms, a unit for each form that lacks one."""
+        """The messages; of those with plural forms, a unit for each form."""
         header = self._store.parseheader()
         warn_of_language(self._place, "target", header.get("Language"), languages.target)
         accelerator = header.get("X-Accelerator-Marker") or "&"
@@ -65,14 +65,12 @@ class PoDocument(UnitDocument):
         for entry in self._store.unit_iter():
             if not entry.istranslatable():
                 continue
-            done = [] if self.retranslate else _translations(entry)
-            if entry.hasplural():
-                for form in range(num_forms):
-                    if not any(done[form : form + 1]):
-                        text = entry.source.strings[form != singular]
-                        units.append(self._unit(entry, text, accelerator, form))
-            elif not any(done):
-                units.append(self._unit(entry, str(entry.source), accelerator))
+            done = _translations(entry)
+            if not entry.hasplural():
+                units.append(self._unit(entry, str(entry.source), accelerator, any(done)))
+            for form in range(num_forms if entry.hasplural() else 0):
+                text = entry.source.strings[form != singular]
+                units.append(self._unit(entry, text, accelerator, any(done[form : form + 1]), form))
         return units
 
     def content(self) -> bytes:
@@ -92,13 +90,20 @@ class PoDocument(UnitDocument):
         written: bytes = bytes(self._store)
         return written
 
-    def _unit(self, entry: Any, source: str, accelerator: str, form: int | None = None) -> Unit:
-        """The unit of a message, or of one of its plural forms."""
+    def _unit(self, entry: Any, source: str, accelerator: str, done: object, form: int | None = None) -> Unit:
+        """The unit of a message, or of one of its plural forms. done: whether it has a translation"""
         text, key = split_accelerator(source, accelerator)
         markers = Markers()
-        marked = "\n".join(map(markers.mark_tags, text.split("\n")))
         write = partial(self._write, entry, form, markers, accelerator, key)
-        return Unit(entry.line_number, marked, write, markers, partial(self._suggest, entry))
+        suggest = partial(self._suggest, entry)
+        return Unit(
+            entry.line_number,
+            markers.mark_tags(text),
+            write,
+            markers,
+            suggest,
+            "already translated" if done else "open",
+        )
 
     def _write(
         self, entry: Any, form: int | None, markers: Markers, accelerator: str, key: str, translation: str

@@ -2,13 +2,13 @@
 
 import re
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 from nmt import register
 from nmt.errors import InputError
 from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged
 from nmt.extensions.documents.formats.options import DocumentOptions
-from nmt.extensions.documents.markers import WRITTEN_TAG, Markers, has_words
+from nmt.extensions.documents.markers import WRITTEN_TAG, Markers
 from nmt.formats.base import Languages
 from nmt.text.corpus import BOM
 
@@ -19,9 +19,15 @@ BROKEN_TIMING: Final = re.compile(r"\s*\d[^-]*-->")
 _WORD: Final = re.compile(rf"(?:{WRITTEN_TAG.pattern}|\S)+")  # a space inside a tag ends none
 DASH: Final = re.compile(r"\s*(?:<[^<>]+>)*\s*[-–—]\s*(?=\D)")  # begins what another person says
 
+# The end of a line that the next one does not go on: of a sentence, or of a song. Dots go on.
+LINE_END: Final = re.compile(r"(?:(?<!\.)[.?!。！？؟।]|[♪♫])[\"'”’»)\]]*(?:<[^<>]+>|\{\\[^{}]*\})*$")
+
 
 class SrtDocument(UnitDocument):
     """Subtitles. Raises InputError unless they are UTF-8 and each timing line can be read."""
+
+    name: ClassVar[str] = "SRT"
+    timing: ClassVar[re.Pattern[str]] = TIMING
 
     def __init__(self, content: bytes, place: str) -> None:
         try:
@@ -31,58 +37,64 @@ class SrtDocument(UnitDocument):
             raise InputError(f"{place}:{line}: not UTF-8 (convert the subtitles to UTF-8)") from None
         self._cues: list[tuple[int, int]] = []  # first line and end of the text of each
         for number, text in enumerate(lines):
-            if TIMING.match(text.removeprefix(BOM.decode())):
-                self._cues.append((number + 1, _end_of_text(lines, number + 1)))
+            if self.timing.match(text.removeprefix(BOM.decode())):
+                self._cues.append((number + 1, self._end_of_text(lines, number + 1)))
             elif BROKEN_TIMING.match(text):
-                raise damaged(place, "SRT", f"a timing line reads '{text.strip()}'", number + 1)
+                raise damaged(place, self.name, f"a timing line reads '{text.strip()}'", number + 1)
         if not self._cues and content.strip(b"\xef\xbb\xbf \r\n"):
-            raise damaged(place, "SRT", "it has no timing line")
+            raise damaged(place, self.name, "it has no timing line")
         self._blocks = [[line] for line in lines]  # a translation stands at the first line of its cue
 
     def units(self, languages: Languages) -> list[Unit]:
-        """Every cue with words, since subtitles hold one language."""
-        units = [self._unit(first, end) for first, end in self._cues if first < end]
-        return [unit for unit in units if has_words(unit.text)]
+        """Every cue with text, since subtitles hold one language."""
+        return [self._unit(first, end) for first, end in self._cues if first < end]
 
     def _unit(self, first: int, end: int) -> Unit:
-        """A cue: its lines are one sentence, unless a dash begins what another person says."""
+        """A cue: its lines are one sentence, but a dash begins what another person says, and a full stop may end a line."""
         dashes, sentences = [""], [list[str]()]
         for (line,) in self._blocks[first:end]:
             dash = DASH.match(line)
-            if dash and sentences[-1]:
+            if sentences[-1] and (dash or LINE_END.search(sentences[-1][-1])):
                 dashes.append("")
                 sentences.append([])
             if dash:
                 dashes[-1], line = dash[0].lstrip(), line[dash.end() :]
             sentences[-1] += [line.strip()] if line.strip() else []
         markers = Markers()
-        text = "\n".join(markers.mark_tags(" ".join(lines)) for lines in sentences)
+        text = "\n".join(self._marked(" ".join(lines), markers) for lines in sentences)
         return Unit(first + 1, text, partial(self._write, first, end, dashes, markers), markers)
 
     def _write(self, first: int, end: int, dashes: list[str], markers: Markers, translation: str) -> None:
-        sentences = markers.restore(translation).split("\n")
+        sentences = self._restored(translation, markers).split("\n")
         wrapped = [line for dash, sentence in zip(dashes, sentences, strict=True) for line in wrap(dash + sentence)]
         ending = "\r" if self._blocks[first][0].endswith("\r") else ""
         self._blocks[first:end] = [[line + ending for line in wrapped], *([] for _ in range(first + 1, end))]
 
+    def _end_of_text(self, lines: list[str], first: int) -> int:
+        """The line after the text that begins at a line: what stands before the number and the timing of the next cue.
+
+        Empty lines at the end are not of the text. One within it is.
+        """
+        end = first
+        while end < len(lines) and not self.timing.match(lines[end]):
+            end += 1
+        if first < end < len(lines) and lines[end - 1].strip().isdigit():
+            end -= 1
+        while end > first and not lines[end - 1].strip():
+            end -= 1
+        return end
+
+    def _marked(self, text: str, markers: Markers) -> str:
+        """A text as it is written with markers for its tags."""
+        return markers.mark_tags(text)
+
+    def _restored(self, text: str, markers: Markers) -> str:
+        """A text with markers as it is written."""
+        return markers.restore(text)
+
     def content(self) -> bytes:
         """The file, in UTF-8."""
         return "\n".join(line for block in self._blocks for line in block).encode()
-
-
-def _end_of_text(lines: list[str], first: int) -> int:
-    """The line after the text that begins at a line: what stands before the number and the timing of the next cue.
-
-    Empty lines at the end are not of the text. One within it is.
-    """
-    end = first
-    while end < len(lines) and not TIMING.match(lines[end]):
-        end += 1
-    if first < end < len(lines) and lines[end - 1].strip().isdigit():
-        end -= 1
-    while end > first and not lines[end - 1].strip():
-        end -= 1
-    return end
 
 
 def wrap(text: str) -> list[str]:

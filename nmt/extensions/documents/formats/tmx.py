@@ -7,7 +7,15 @@ from typing import Any, Final
 from lxml import etree
 
 from nmt import register
-from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged, is_language, warn_of_language
+from nmt.extensions.documents.document import (
+    Unit,
+    UnitDocument,
+    UnitFormat,
+    UnitState,
+    damaged,
+    is_language,
+    warn_of_language,
+)
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import Markers
 from nmt.extensions.documents.safe_xml import (
@@ -38,7 +46,7 @@ class TmxDocument(XmlFile, UnitDocument):
             raise damaged(place, "TMX", f"the root element is <{local_name(self.root)}>")
 
     def units(self, languages: Languages) -> list[Unit]:
-        """The units with a variant in the source language and none in the target language."""
+        """The units with a variant in the source language."""
         header = child(self.root, "header")
         declared = "" if header is None else header.get("srclang", "")
         warn_of_language(self._place, "source", declared, languages.source)
@@ -47,14 +55,15 @@ class TmxDocument(XmlFile, UnitDocument):
             variants = list(_variants(element))
             source = next((variant for code, variant in variants if is_language(code, [languages.source])), None)
             target = next((variant for code, variant in variants if is_language(code, [languages.target])), None)
-            is_translated = target is not None and not is_empty(child(target, "seg"))
-            if source is None or source is target or (is_translated and not self.retranslate):
+            is_translated = target is not None and not is_empty(child(target, "seg"), TMX_PAIRS)
+            if source is None or source is target:
                 continue
             segment, markers = child(source, "seg"), Markers()
             keep_lines = inherited(segment, XML_SPACE, "default") == "preserve"
             text = inline_text(segment, markers, TMX_PAIRS, keep_lines)
             write = partial(self._write, source, target, markers, languages.target.replace("_", "-"))
-            units.append(Unit(segment.sourceline, text, write, markers))
+            state: UnitState = "already translated" if is_translated else "open"
+            units.append(Unit(segment.sourceline, text, write, markers, state=state))
         return units
 
     def _write(self, source: Any, target: Any, markers: Markers, language: str, translation: str) -> None:

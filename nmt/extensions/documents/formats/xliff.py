@@ -1,7 +1,7 @@
 """XLIFF 1.2 and 2.0 (OASIS), with inline elements, segments and states.
 
 A translation gets the state that asks for a review: `needs-review-translation`, with the qualifier `leveraged-mt`, in 1.2;
-`initial` in 2.0, which has no state for it.
+`translated` in 2.0, which comes before `reviewed`.
 """
 
 import copy
@@ -11,7 +11,7 @@ from typing import Any, Final
 from lxml import etree
 
 from nmt import register
-from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged, warn_of_language
+from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, UnitState, damaged, warn_of_language
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import Markers
 from nmt.extensions.documents.safe_xml import (
@@ -31,7 +31,9 @@ from nmt.extensions.documents.safe_xml import (
 from nmt.formats.base import Languages
 
 XLIFF_PAIRS: Final = {"g", "mrk", "pc"}  # inline elements with text; the others hold codes of the original format
-UNTRANSLATED: Final = {"new", "needs-translation"}  # states of 1.2 of a target that is a copy of its source
+# States of a target that is a copy of its source: of 2.0, of 1.2.
+UNTRANSLATED: Final = {"initial"}, {"new", "needs-translation"}
+LOCKED: Final = {"true", "1", "yes", "locked"}
 
 
 class XliffDocument(XmlFile, UnitDocument):
@@ -51,60 +53,74 @@ class XliffDocument(XmlFile, UnitDocument):
             self._language_attributes = [(f, "source-language", "target-language") for f in children(root, "file")]
 
     def units(self, languages: Languages) -> list[Unit]:
-        """The translatable units, or the segments of those in 2.0, without a target."""
+        """The units of 1.2, or the segments that a tool has cut them into; the segments of 2.0."""
         for element, source, target in self._language_attributes:
             warn_of_language(self._place, "source", element.get(source), languages.source)
             warn_of_language(self._place, "target", element.get(target), languages.target)
-        name = "trans-unit" if self._is_first else "segment"
-        elements = self.root.iter("{*}" + name)
-        units = [self._unit(element) for element in elements if self._is_open(element)]
-        for element, _, target in self._language_attributes if units else ():
-            if not element.get(target):
-                element.set(target, languages.target.replace("_", "-"))
+        self._target = languages.target.replace("_", "-")
+        units: list[Unit] = []
+        for element in self.root.iter("{*}trans-unit" if self._is_first else "{*}segment"):
+            source, cut = child(element, "source"), child(element, "seg-source")
+            segments = _segments(cut)
+            for segment in segments.values():
+                units.append(self._unit(element, segment, cut, segment.get("mid", "")))
+            if source is not None and not segments:
+                units.append(self._unit(element, source, source if cut is None else cut))
         return units
 
-    def _is_open(self, element: Any) -> bool:
-        """Whether a unit or segment is to be translated."""
-        if child(element, "source") is None or inherited(element, "translate", "yes") == "no":
-            return False
-        target = child(element, "target")
-        if target is None or is_empty(target):
-            return True
-        if self._is_first and element.get("approved") != "yes" and target.get("state") in UNTRANSLATED:
-            return True
-        return self.retranslate
+    def content(self) -> bytes:
+        """The document. It names the target language if it has a new translation."""
+        for element, _, target in self._language_attributes if self.changed else ():
+            if not element.get(target):
+                element.set(target, self._target)
+        return super().content()
 
-    def _unit(self, element: Any) -> Unit:
-        """The unit of an element. The segments of a 1.2 unit that a tool has cut are its lines."""
-        source, markers = child(element, "source"), Markers()
-        cut = child(element, "seg-source")
-        segments = [] if cut is None else _segments(cut)
-        keep_lines = inherited(source, XML_SPACE, "default") == "preserve" and not segments
-        texts = [inline_text(part, markers, XLIFF_PAIRS, keep_lines) for part in segments or [source]]
-        write = partial(self._write, element, source if cut is None else cut, markers)
+    def _unit(self, element: Any, text: Any, last: Any, number: str | None = None) -> Unit:
+        """A unit of an element. text: element that has it; last: after which the target stands; number: of a segment"""
+        markers = Markers()
+        keep_lines = inherited(text, XML_SPACE, "default") == "preserve" and number is None
+        source = inline_text(text, markers, XLIFF_PAIRS, keep_lines)
+        write = partial(self._write, element, last, number, markers)
         suggest = partial(self._suggest, element) if self._is_first else None
-        return Unit(source.sourceline, "\n".join(texts), write, markers, suggest)
+        return Unit(text.sourceline, source, write, markers, suggest, self._state(element, text, number))
 
-    def _write(self, element: Any, source: Any, markers: Markers, translation: str) -> None:
-        """Write a target. source: the `seg-source` if there is one, after which it stands"""
+    def _state(self, element: Any, text: Any, number: str | None) -> UnitState:
+        """Whether a unit or segment is to be translated."""
+        status = _status(element, number)
+        if inherited(text, "translate", "yes") == "no" or _is_locked(element) or _is_locked(status):
+            return "not to be translated"
+        target = child(element, "target")
+        if target is not None and number is not None:
+            target = _segments(target).get(number)
+        if target is None or is_empty(target, XLIFF_PAIRS):
+            return "open"
+        state = (child(element, "target") if self._is_first else element).get("state")
+        if element.get("approved") != "yes" and state in UNTRANSLATED[self._is_first]:
+            return "open"
+        return "already translated"
+
+    def _write(self, element: Any, last: Any, number: str | None, markers: Markers, translation: str) -> None:
+        """Write a target, or a segment of one. See `_unit`"""
         target = child(element, "target")
         if target is None:
-            target = new_after(source, "target")
-        segments = _segments(source) if local_name(source) == "seg-source" else []
-        if segments:
-            target.text = source.text
-            target[:] = copy.deepcopy(list(source))
-            for segment, line in zip(_segments(target), translation.split("\n"), strict=True):
-                set_inline_text(segment, line, markers)
-        else:
-            set_inline_text(target, translation, markers)
+            target = new_after(last, "target")
+        place = target
+        if number is not None:
+            if number not in _segments(target):
+                _copy_segments(last, target)
+            place = _segments(target)[number]
+        set_inline_text(place, translation, markers)
+        status = _status(element, number)
+        if status is not None:  # SDL's
+            status.set("conf", "Draft")
+            status.set("origin", "mt")
         if self._is_first:
             target.set("state", "needs-review-translation")
             target.set("state-qualifier", "leveraged-mt")
             if element.get("approved"):
                 element.set("approved", "no")
         else:
-            element.set("state", "initial")
+            element.set("state", "translated")
             element.attrib.pop("subState", None)
         self.changed = True
 
@@ -115,14 +131,40 @@ class XliffDocument(XmlFile, UnitDocument):
         alternative.set("origin", "machine translation")
         target = etree.SubElement(alternative, qualified(element, "target"))
         target.set("state-qualifier", "mt-suggestion")
-        target.set(XML_LANG, inherited(element, "target-language", ""))
+        target.set(XML_LANG, inherited(element, "target-language", self._target))
         target.text = text
         self.changed = True
 
 
-def _segments(element: Any) -> list[Any]:
-    """The segments of a `seg-source`, or of a target that is a copy of one."""
-    return [mark for mark in element.iter("{*}mrk") if mark.get("mtype") == "seg"]
+def _segments(element: Any) -> dict[str, Any]:
+    """The segments of a `seg-source`, or of a target that is a copy of one, by their numbers."""
+    marks = [] if element is None else element.iter("{*}mrk")
+    return {mark.get("mid", ""): mark for mark in marks if mark.get("mtype") == "seg"}
+
+
+def _copy_segments(source: Any, target: Any) -> None:
+    """Make a target a copy of a `seg-source` whose segments are empty, except those that it has."""
+    old = _segments(target)
+    target.text = source.text
+    target[:] = copy.deepcopy(list(source))
+    for number, segment in _segments(target).items():
+        tail = segment.tail
+        kept = old.get(number)
+        segment[:] = [] if kept is None else list(kept)
+        segment.text = None if kept is None else kept.text
+        segment.tail = tail
+
+
+def _status(element: Any, number: str | None) -> Any:
+    """What SDL says of a segment, `sdl:seg`; None if nothing."""
+    found = element.iterfind("{*}seg-defs/{*}seg") if number is not None else ()
+    return next((status for status in found if status.get("id") == number), None)
+
+
+def _is_locked(element: Any) -> bool:
+    """Whether a tool has locked a unit, in its own namespace (SDL, memoQ, Memsource)."""
+    attributes = {} if element is None else element.attrib
+    return any(etree.QName(name).localname == "locked" and value in LOCKED for name, value in attributes.items())
 
 
 @register("format", "xliff", DocumentOptions)

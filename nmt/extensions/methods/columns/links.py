@@ -34,9 +34,8 @@ class LinksColumn(ColumnKind):
 
     def read(self, items: ColumnItems) -> Rows:
         """(L, 2) links between all tokens of linked words. Below, K links between words become L links between tokens."""
-        sentences, pairs = items.sentences, items.pairs
-        source = SideWords(sentences.pipeline.source, sentences.prepared[0])
-        target = SideWords(sentences.pipeline.target, sentences.prepared[1])
+        pairs = items.pairs
+        source, target = SideWords(items, 0), SideWords(items, 1)
         matches = [LINK.fullmatch(item) for item in items.items]
         links = np.array([match.groups() if match else (-1, -1) for match in matches], np.int64).reshape(-1, 2)  # K 2
         limits = np.stack([source.num_words[pairs], target.num_words[pairs]], axis=1)  # K 2
@@ -45,7 +44,7 @@ class LinksColumn(ColumnKind):
             raise items.error(
                 pair,
                 f"'{quoted(items.items[i])}': must be SOURCE-TARGET, words counted from 0; the pair has {source.num_words[pair]} "
-                f"source words and {target.num_words[pair]} target words as nmt prepare divides the lines",
+                f"source words and {target.num_words[pair]} target words, counted between spaces and tabs",
             )
         # One number for each word of all pairs, so that equal links of a pair are one, in their order.
         size = max(1, len(target.tokens))
@@ -60,7 +59,11 @@ class LinksColumn(ColumnKind):
         )  # L 2
         values = first + np.stack([step // widths, step % widths], axis=1)  # L 2
         pair_of_word = np.repeat(np.arange(len(items.counts)), source.num_words)  # all source words
-        lengths = np.bincount(pair_of_word[one], counts, len(items.counts))  # N
+        pair_of_link = np.repeat(pair_of_word[one], counts)  # L
+        if source.joined.any() or target.joined.any():  # links of two words to the tokens that these share are equal
+            unique = np.unique(np.column_stack([pair_of_link, values]), axis=0)
+            pair_of_link, values = unique[:, 0], unique[:, 1:]
+        lengths = np.bincount(pair_of_link, minlength=len(items.counts))  # N
         return Rows(values.astype(self.number), lengths.astype(np.uint32))
 
     def fits(self, rows: Rows, lengths: NDArray[Any]) -> bool:

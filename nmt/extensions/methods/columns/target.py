@@ -25,21 +25,28 @@ class TargetColumn(ColumnKind):
     def read(self, items: ColumnItems) -> Rows:
         """A number of each target token and of EOS: that of its word; EOS has 1 unless the line has a number more."""
         sentences = items.sentences
-        words = SideWords(sentences.pipeline.target, sentences.prepared[1])
+        words = SideWords(items, 1)
         more = items.counts - words.num_words
         for i in np.flatnonzero(sentences.good & (more != 0) & (more != 1)).tolist():
             count = words.num_words[i]
-            expected = f"{count}, one for each target word as nmt prepare divides the line, or {count + 1} with one for its end"
+            expected = (
+                f"{count}, one for each target word between spaces and tabs, or {count + 1} with one for the line's end"
+            )
             raise items.error(i, f"{items.counts[i]} numbers; must be {expected}")
         numbers, ends = items.numbers(), np.cumsum(words.num_tokens + 1)
         values = np.ones(int(ends[-1]), FLOAT)
         of_end = (np.cumsum(items.counts) - 1)[more == 1]  # items that are the number of an EOS
         values[ends[more == 1] - 1] = numbers[of_end]
-        good = np.repeat(sentences.good, words.num_words)
+        numbers = np.delete(numbers, of_end)
+        good = np.flatnonzero(np.repeat(sentences.good, words.num_words))
+        for j in np.flatnonzero(words.joined[good][1:] & (numbers[1:] != numbers[:-1])).tolist():
+            pair = int(np.searchsorted(np.cumsum(words.num_words), good[j + 1], "right"))
+            message = (
+                f"two numbers, {numbers[j]:g} and {numbers[j + 1]:g}, for two words that the text steps join to one"
+            )
+            raise items.error(pair, message)
         starts = words.starts + np.repeat(ends - words.num_tokens - 1, words.num_words)
-        values[expand_ranges(starts[good], words.tokens[good])] = np.repeat(
-            np.delete(numbers, of_end), words.tokens[good]
-        )
+        values[expand_ranges(starts[good], words.tokens[good])] = np.repeat(numbers, words.tokens[good])
         return Rows(values, (words.num_tokens + 1).astype(np.uint32))
 
     def counts(self, lengths: NDArray[Any]) -> NDArray[Any]:

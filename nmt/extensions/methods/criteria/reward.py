@@ -30,7 +30,8 @@ class _Candidates:
     """The different candidate translations of a batch, those of a pair next to each other.
 
     batch: the pairs of each source with each of its candidates
-    pairs: (C,) the pair of the batch that each belongs to; counts: (C,) how often it was drawn
+    pairs: (C,) the pair of the batch that each belongs to
+    counts: (C,) how often it was drawn; 0 for a reference that is among them without being drawn
     rewards: (C,) of each, most of them 0 to 1
     """
 
@@ -107,7 +108,7 @@ class Reward(Criterion):
             reference = tuple(target[: target.index(EOS)])
             drawn = Counter(tuple(hypothesis.tokens) for hypothesis in hypotheses)
             if self.options.with_reference:
-                drawn.setdefault(reference, 1)
+                drawn.setdefault(reference, 0)
             pairs += [pair] * len(drawn)
             targets += drawn
             counts += drawn.values()

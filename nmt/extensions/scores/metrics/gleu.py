@@ -1,13 +1,14 @@
 """GLEU (Wu et al., 2016, section 4.3): the smaller of precision and recall over all n-grams of 1 to 4 tokens together."""
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Final, NamedTuple
 
 from nmt import register
 from nmt.extensions.scores.metrics.options import GleuOptions
-from nmt.metrics.base import Lines, Metric, References, Score
+from nmt.metrics.base import Lines, Metric, References, Score, given_references
 from nmt.metrics.bleu import Bleu
 from nmt.version import __version__
 
@@ -16,56 +17,71 @@ CACHED_COUNTS: Final = 1024  # a reference meets many hypotheses
 
 
 class _Matches(NamedTuple):
-    """Counts of n-grams. common: in both, each as often as in the side that has it less often"""
+    """Counts of n-grams.
+
+    common: in both sides, each as often as in the side that has it less often
+    most: of the side that has more of them
+    """
 
     common: int
-    hypothesis: int
-    reference: int
+    most: int
 
     @property
     def gleu(self) -> float:
         """The smaller of precision and recall, 0 to 100; 0 without n-grams."""
-        return 100 * self.common / max(self.hypothesis, self.reference, 1)
+        return 100 * self.common / max(self.most, 1)
 
 
 @register("metric", "gleu", GleuOptions)
 class Gleu(Metric):
-    """GLEU, 0 to 100: the smaller of precision and recall of n-grams, made for single sentences."""
+    """GLEU, 0 to 100: the smaller of precision and recall of n-grams, made for single sentences.
+
+    bleu: has the tokenizer
+    """
 
     def __init__(self, options: GleuOptions) -> None:
         self.options = options
-        self._bleu = Bleu(options)
+        self.bleu = Bleu(options)
         self._counts = lru_cache(CACHED_COUNTS)(self._count)
+
+    def use_language(self, language: str) -> None:
+        self.bleu.use_language(language)
 
     def check(self) -> None:
         """See Bleu, whose tokenizers these are."""
-        self._bleu.check()
+        self.bleu.check()
 
     def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
-        """Score a test set by the sums of its lines' counts, each against the reference that gives it the most."""
-        lines = [self._best_match(*line) for line in zip(hypotheses, *references, strict=True)]
-        value = _Matches(*map(sum, zip(*lines, strict=True))).gleu
-        case = "lc" if self.options.lowercase else "mixed"
-        tokens = f"tok:{self.options.tokenize}|ngrams:1-{MAX_NGRAM_TOKENS}|sacrebleu:{version('sacrebleu')}"
-        return Score(
-            value, f"nrefs:{len(references)}|case:{case}|{tokens}|version:{__version__}", f"GLEU = {value:.2f}"
-        )
+        """Score a test set as NLTK's `corpus_gleu`: the sum of common n-grams over the sum of each line's larger side.
+
+        Of several references, the one that gives a line the most counts, and of equal ones the first.
+        """
+        value = _Matches(*map(sum, zip(*self._matches(hypotheses, references), strict=True))).gleu
+        is_variable = any(None in lines for lines in given_references(references))
+        count, case = "var" if is_variable else len(references), "lc" if self.options.lowercase else "mixed"
+        tokens = f"tok:{self.bleu.tokenizer}|ngrams:1-{MAX_NGRAM_TOKENS}|sacrebleu:{version('sacrebleu')}"
+        return Score(value, f"nrefs:{count}|case:{case}|{tokens}|version:{__version__}", f"GLEU = {value:.2f}")
 
     def sentence_scores(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> list[float]:
-        return [self._best_match(*line).gleu for line in zip(hypotheses, *references, strict=True)]
+        return [match.gleu for match in self._matches(hypotheses, references)]
 
-    def _best_match(self, hypothesis: str, *references: str) -> _Matches:
+    def _matches(self, hypotheses: Lines, references: References) -> list[_Matches]:
+        """The matches of each line with the reference that matches it best."""
+        lines = zip(hypotheses, *given_references(references), strict=True)
+        return [self._best_match(line, [text for text in of_line if text is not None]) for line, *of_line in lines]
+
+    def _best_match(self, hypothesis: str, references: Sequence[str]) -> _Matches:
         counts = self._counts(hypothesis)
         matches = [
-            _Matches((counts & of_reference).total(), counts.total(), of_reference.total())
+            _Matches((counts & of_reference).total(), max(counts.total(), of_reference.total()))
             for of_reference in map(self._counts, references)
         ]
-        return max(matches, key=lambda match: (match.gleu, -match.reference))
+        return max(matches, key=lambda match: match.gleu)
 
     def _count(self, line: str) -> Counter[tuple[str, ...]]:
         """How often each n-gram of 1 to 4 tokens is in a line."""
         text = line.lower() if self.options.lowercase else line
-        tokens = self._bleu.corpus_metric.tokenizer(text.rstrip()).split()
+        tokens = self.bleu.corpus_metric.tokenizer(text.rstrip()).split()
         return Counter(
             tuple(tokens[i : i + n]) for n in range(1, MAX_NGRAM_TOKENS + 1) for i in range(len(tokens) - n + 1)
         )

@@ -2,8 +2,13 @@
 
 from typing import ClassVar
 
-from nmt.metrics.options import BleuOptions
+from nmt.metrics.options import BleuOptions, ChrfOptions
 from nmt.options import opt, options_class
+
+
+@options_class
+class ChrfPlusOptions(ChrfOptions):
+    """Those of chrF."""
 
 
 @options_class

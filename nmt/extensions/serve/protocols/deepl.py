@@ -1,24 +1,27 @@
 """DeepL's protocol, version 2 (https://developers.deepl.com/docs): texts in JSON or a form."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from starlette.routing import BaseRoute
 
 from nmt import register
 from nmt.extensions.serve.calls import Call, Fields
-from nmt.extensions.serve.language_names import language_name
+from nmt.extensions.serve.codes import language_name, nearest_code
 from nmt.extensions.serve.models import known_languages
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.protocol import ClientProtocol
+from nmt.extensions.serve.service import Choice
+from nmt.extensions.serve.tag_rules import Disguise, TagRules
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.text_steps import TextSettings
 from nmt.options import NoOptions
-from nmt.text.languages import base_language
+from nmt.translate.results import Translation
 
 NO_NEWLINES: Final = "nonewlines"  # of split_sentences: line breaks are spaces
 NO_LIMIT: Final = 1 << 40  # characters of a month
-REFUSED_FIELDS: Final = ("glossary_id", "style_id", "ignore_tags")  # fields that would change the translation
+REFUSED_FIELDS: Final = ("glossary_id", "glossary_ids", "style_id", "custom_instructions", "translation_memory_id")
+IGNORED_FORMALITY: Final = ("default", "prefer_more", "prefer_less")  # which ask for nothing that must be
 TAGS: Final[dict[object, MarkupName]] = {None: "none", "": "none", "html": "html", "xml": "xml"}
 
 
@@ -27,8 +30,13 @@ class DeepL(ClientProtocol):
     """DeepL's protocol, version 2: texts in JSON or a form."""
 
     def routes(self) -> list[BaseRoute]:
-        """/v2/translate, /v2/languages and /v2/usage."""
-        handlers = {"translate": self.translate, "languages": self.languages, "usage": self.usage}
+        """/v2/translate, /v2/languages, /v2/usage, and that there are no glossaries."""
+        handlers = {
+            "translate": self.translate,
+            "languages": self.languages,
+            "usage": self.usage,
+            "glossary-language-pairs": self.glossary_pairs,
+        }
         return [self.route(f"/v2/{name}", handler) for name, handler in handlers.items()]
 
     def error(self, status: int, message: str) -> dict[str, str]:
@@ -39,30 +47,38 @@ class DeepL(ClientProtocol):
         texts = texts if isinstance(texts, list) else [texts]
         if not texts or not all(isinstance(text, str) for text in texts):
             raise ProblemError(400, "Value for 'text' not supported.")
-        for name in REFUSED_FIELDS:
-            if fields.get(name):
-                raise ProblemError(400, f"Value for '{name}' not supported.")
-        settings = _settings(fields)
-        targets = known_languages(self.service.models)
-        source, asked = _code(fields, "source_lang", targets), _code(fields, "target_lang", ())
-        if asked is None:
-            raise ProblemError(400, "Value for 'target_lang' not supported.")
-        sources = [source or self.service.detect(text, asked)[0] for text in texts]
-        models = [
-            self.service.models.find(None, language, _code(fields, "target_lang", targets.get(language, ())))
-            for language in sources
-        ]
-        if fields.get("split_sentences") == NO_NEWLINES:
-            texts = [text.replace("\n", " ") for text in texts]
-        context = fields.get("context", "")
-        if not isinstance(context, str):
+        _refuse(fields)
+        if not isinstance(context := fields.get("context", ""), str):
             raise ProblemError(400, "Value for 'context' not supported.")
-        translated = await self.service.translated(models, texts, settings, context)
+        settings = _settings(fields)
+        choices = await self._choices(texts, _code(fields, "source_lang"), _code(fields, "target_lang"))
+        has_breaks = fields.get("split_sentences") != NO_NEWLINES
+        disguise = Disguise(_rules(fields), texts)
+        lines = [
+            disguise.put_on(text if has_breaks or choice.model is None else text.replace("\n", " "))
+            for text, choice in zip(texts, choices, strict=True)
+        ]
+        translated = await self.service.translated([choice.model for choice in choices], lines, settings, context)
         rows = [
-            {"detected_source_language": language.upper(), "text": translation, "billed_characters": len(text)}
-            for language, text, translation in zip(sources, texts, translated, strict=True)
+            {
+                "detected_source_language": choice.language.upper(),
+                "text": disguise.taken_off(translation.text),
+                "billed_characters": len(text),
+                **_warnings(translation, disguise),
+            }
+            for text, choice, translation in zip(texts, choices, translated, strict=True)
         ]
         return {"translations": rows}
+
+    async def _choices(self, texts: Sequence[str], source: str | None, target: str | None) -> list[Choice]:
+        """What each text is translated with. Raises ProblemError that names the field with a wrong language."""
+        known = known_languages(self.service.models)
+        targets = dict.fromkeys(code for of_source in known.values() for code in of_source)
+        if target is None or nearest_code(target, [*known, *targets]) is None:
+            raise _unsupported("target_lang", targets)
+        if source is not None and nearest_code(source, [*known, *targets]) is None:
+            raise _unsupported("source_lang", known)
+        return await self.service.choices(texts, source, target)
 
     async def languages(self, _: Call, fields: Fields) -> list[dict[str, Any]]:
         targets = known_languages(self.service.models)
@@ -71,8 +87,23 @@ class DeepL(ClientProtocol):
             return [{"language": code.upper(), "name": language_name(code)} for code in targets]
         return [{"language": code.upper(), "name": language_name(code), "supports_formality": False} for code in codes]
 
+    async def glossary_pairs(self, _: Call, __: Fields) -> dict[str, list[str]]:
+        return {"supported_languages": []}
+
     async def usage(self, _: Call, __: Fields) -> dict[str, int]:
         return {"character_count": self.service.characters, "character_limit": NO_LIMIT}
+
+
+def _refuse(fields: Fields) -> None:
+    """Raise ProblemError for what no translation here heeds."""
+    for name in REFUSED_FIELDS:
+        if fields.get(name):
+            raise ProblemError(400, f"Value for '{name}' not supported.")
+    formality = fields.get("formality") or "default"
+    if formality in ("more", "less"):
+        raise ProblemError(400, "'formality' is not supported for given 'target_lang'.")
+    if formality not in IGNORED_FORMALITY:
+        raise ProblemError(400, "Value for 'formality' not supported.")
 
 
 def _settings(fields: Fields) -> TextSettings:
@@ -85,17 +116,37 @@ def _settings(fields: Fields) -> TextSettings:
     return TextSettings(split=split not in ("0", 0), markup=TAGS[tags])
 
 
-def _code(fields: Fields, name: str, known: Iterable[str]) -> str | None:
-    """The language of a field as the models have it: `PT-BR` is `pt-BR`, or else `pt`; None for a field without one.
+def _warnings(translation: Translation, disguise: Disguise) -> dict[str, Any]:
+    """A field that DeepL's own answers lack."""
+    warnings = [disguise.taken_off(warning) for warning in translation.warnings.values()]
+    return {"warnings": warnings} if warnings else {}
 
-    known: the codes of the models
-    """
-    language = fields.get(name)
-    if language is None or language == "":
-        return None
-    if not isinstance(language, str):
+
+def _rules(fields: Fields) -> TagRules:
+    """What the tags of texts are, for a request that handles tags."""
+    if not fields.get("tag_handling"):
+        return TagRules()
+    outline = str(fields.get("outline_detection", 1)).lower() not in ("0", "false")
+    ignored, splitting, inline = (_names(fields, f"{kind}_tags") for kind in ("ignore", "splitting", "non_splitting"))
+    return TagRules(ignored, splitting, inline, outline)
+
+
+def _names(fields: Fields, name: str) -> frozenset[str]:
+    """Names of tags: a list, or divided by commas."""
+    given = fields.get(name) or []
+    given = given if isinstance(given, list) else [given]
+    if not all(isinstance(names, str) for names in given):
         raise ProblemError(400, f"Value for '{name}' not supported.")
-    base = base_language(language)
-    alike = [code for code in known if base_language(code) == base]
-    same = [code for code in alike if code.lower().replace("_", "-") == language.lower()]
-    return next(iter([*same, *alike]), base)
+    return frozenset(one.strip() for names in given for one in names.split(",") if one.strip())
+
+
+def _code(fields: Fields, name: str) -> str | None:
+    """The language of a field; None for a field without one."""
+    if not isinstance(language := fields.get(name) or None, str | None):
+        raise ProblemError(400, f"Value for '{name}' not supported.")
+    return language
+
+
+def _unsupported(name: str, known: Iterable[str]) -> ProblemError:
+    """The error of a field whose language no model has."""
+    return ProblemError(400, f"Value for '{name}' not supported. This server has {', '.join(map(str.upper, known))}.")

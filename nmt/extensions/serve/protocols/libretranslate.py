@@ -6,7 +6,7 @@ from starlette.routing import BaseRoute
 
 from nmt import register
 from nmt.extensions.serve.calls import Call, Fields
-from nmt.extensions.serve.language_names import language_name
+from nmt.extensions.serve.codes import language_name, standard_code
 from nmt.extensions.serve.models import Details, known_languages
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.protocol import ClientProtocol
@@ -14,10 +14,12 @@ from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.text_steps import TextSettings
 from nmt.options import NoOptions
 from nmt.translate.requests import Request
+from nmt.translate.results import Translation
 
 MAX_LISTED_ALTERNATIVES: Final = 20
 PERCENT: Final = 100
-FORMS: Final[dict[str, MarkupName]] = {"text": "none", "html": "html"}
+AUTO_SOURCE: Final = "auto"  # source of a text whose language is to be detected
+FORMS: Final[dict[str, MarkupName]] = {"": "none", "text": "none", "html": "html"}
 
 
 @register("protocol", "libretranslate", NoOptions)
@@ -38,38 +40,45 @@ class LibreTranslate(ClientProtocol):
     async def translate(self, _: Call, fields: Fields) -> dict[str, Any]:
         texts, is_list = _texts(fields)
         source, target = (_text(fields, name) for name in ("source", "target"))
-        if not isinstance(form := fields.get("format", "text"), str) or form not in FORMS:
-            raise ProblemError(400, f"format is {form!r}; must be one of {', '.join(FORMS)}")
-        detected = [self.service.detect(text, target) for text in texts] if source == "auto" else []
-        sources = [language for language, _ in detected] or [source] * len(texts)
-        models = [self.service.models.find(None, language, target) for language in sources]
+        if not isinstance(form := fields.get("format", ""), str) or form not in FORMS:
+            raise ProblemError(400, f"format is {form!r}; must be one of {', '.join(filter(None, FORMS))}")
+        choices = await self.service.choices(texts, None if source.lower() == AUTO_SOURCE else source, target)
         count = _alternatives(fields)
-        self.service.check_count(texts)
-        settings = TextSettings(split=True, markup=FORMS[form])
         found = await self.service.translate_each(
-            models, list(map(Request, texts)), settings, Details(scores=count > 0)
+            [choice.model for choice in choices],
+            list(map(Request, texts)),
+            TextSettings(split=True, markup=FORMS[form]),
+            Details(scores=count > 0),
         )
-        whole = list(map(self.service.text_of, found))
-        answer: dict[str, Any] = {"translatedText": whole if is_list else whole[0]}
-        if detected:
-            guesses = [{"language": language, "confidence": PERCENT * sure} for language, sure in detected]
-            answer["detectedLanguage"] = guesses if is_list else guesses[0]
+        columns: dict[str, list[Any]] = {"translatedText": list(map(self.service.text_of, found))}
+        if source.lower() == AUTO_SOURCE:
+            columns["detectedLanguage"] = [_guess(choice.language, choice.confidence) for choice in choices]
         if count:
-            others = []
-            for translation, best in zip(found, whole, strict=True):
-                texts_of = [self.service.text_of(translation, number) for number in range(1, count + 1)]
-                others.append(list(dict.fromkeys(text for text in texts_of if text != best)))
-            answer["alternatives"] = others if is_list else others[0]
-        return answer
+            columns["alternatives"] = [self._others(translation, count) for translation in found]
+        if any(translation.warnings for translation in found):
+            columns["warnings"] = [list(translation.warnings.values()) for translation in found]
+        return {name: column if is_list else column[0] for name, column in columns.items()}
+
+    def _others(self, translation: Translation, count: int) -> list[str]:
+        """Further candidates of a text, each once."""
+        best, *others = (self.service.text_of(translation, number) for number in range(count + 1))
+        return list(dict.fromkeys(text for text in others if text != best))
 
     async def detect(self, _: Call, fields: Fields) -> list[dict[str, Any]]:
-        language, sure = self.service.detect(_texts(fields)[0][0])
-        return [{"language": language, "confidence": PERCENT * sure}]
+        guesses = await self.service.guesses(_texts(fields)[0][0])
+        first = standard_code(next(iter(self.service.models.by_name.values())).source_lang)
+        return [_guess(standard_code(code), sure) for code, sure in guesses if round(PERCENT * sure)] or [
+            _guess(first, 0)
+        ]
 
     async def languages(self, _: Call, __: Fields) -> list[dict[str, Any]]:
         targets = known_languages(self.service.models)
         all_codes = dict.fromkeys([*targets, *(code for of_source in targets.values() for code in of_source)])
         return [{"code": code, "name": language_name(code), "targets": targets.get(code, [])} for code in all_codes]
+
+
+def _guess(language: str, sure: float) -> dict[str, Any]:
+    return {"language": language, "confidence": round(PERCENT * sure)}
 
 
 def _texts(fields: Fields) -> tuple[list[str], bool]:
@@ -89,10 +98,10 @@ def _text(fields: Fields, name: str) -> str:
 
 
 def _alternatives(fields: Fields) -> int:
-    given = fields.get("alternatives", 0)
+    given = fields.get("alternatives") or 0
     try:
         count = int(given)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         count = -1
     if not 0 <= count <= MAX_LISTED_ALTERNATIVES:
         raise ProblemError(400, f"alternatives is {given!r}; must be from 0 to {MAX_LISTED_ALTERNATIVES}")

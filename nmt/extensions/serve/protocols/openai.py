@@ -1,21 +1,31 @@
 """The part of OpenAI's protocol that chat programs need: the last message of the user is translated."""
 
+import re
+import sys
 import time
 import uuid
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import Any
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing, suppress
+from typing import Any, Final
 
 import msgspec
 from starlette.routing import BaseRoute
 
 from nmt import register
+from nmt.errors import one_line
 from nmt.extensions.serve.calls import Call, Fields
 from nmt.extensions.serve.events import EventStream, json_event
 from nmt.extensions.serve.models import ServedModel
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.protocol import ClientProtocol
+from nmt.extensions.serve.service import STREAM_BATCH_LINES
 from nmt.options import NoOptions
+
+NO_SUCH_MODEL: Final = 404  # status of HTTP
+RULE_ROLES: Final = ("system", "developer")
+PART_SEPARATOR: Final = re.compile(
+    r"[^\w\s]\S*[^\w\s]"
+)  # a line that divides texts, as `==PART==`, if the system's message names it
 
 
 class MessagePart(msgspec.Struct):
@@ -33,9 +43,19 @@ class Message(msgspec.Struct):
 
     @property
     def text(self) -> str:
+        """Raises ProblemError for a part that is not text."""
         if isinstance(self.content, str):
             return self.content
-        return "".join(part.text for part in self.content or () if part.type == "text")
+        for part in self.content or ():
+            if part.type != "text":
+                raise ProblemError(400, f"a part of type '{one_line(part.type)}' cannot be translated (leave it out)")
+        return "".join(part.text for part in self.content or ())
+
+
+class StreamOptions(msgspec.Struct):
+    """Options of a stream."""
+
+    include_usage: bool | None = False
 
 
 class Conversation(msgspec.Struct):
@@ -44,6 +64,7 @@ class Conversation(msgspec.Struct):
     model: str
     messages: list[Message]
     stream: bool | None = False
+    stream_options: StreamOptions | None = None
 
 
 @register("protocol", "openai", NoOptions)
@@ -51,61 +72,97 @@ class OpenAI(ClientProtocol):
     """The part of OpenAI's protocol that chat programs need."""
 
     def routes(self) -> list[BaseRoute]:
-        """/v1/chat/completions and /v1/models."""
+        """/v1/chat/completions, /v1/models and /v1/models/NAME."""
         return [
             self.route("/v1/chat/completions", self.complete, "POST"),
             self.route("/v1/models", self.models, "GET"),
+            self.route("/v1/models/{name:path}", self.one_model, "GET"),
         ]
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         kind = "server_error" if status >= 500 else "invalid_request_error"
-        return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+        code = "model_not_found" if status == NO_SUCH_MODEL else None
+        return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
     async def complete(self, call: Call, _: Fields) -> EventStream | dict[str, Any]:
         asked: Conversation = call.json(Conversation)
         texts = [message.text for message in asked.messages if message.role == "user"]
         if not texts:
             raise ProblemError(400, "messages has none of the user")
-        model = self._model(asked.model)
+        text = texts[-1]
+        rules = [message.text for message in asked.messages if message.role in RULE_ROLES]
+        kept = {line for rule in rules for line in map(str.strip, rule.split("\n")) if PART_SEPARATOR.fullmatch(line)}
+        max_batch_lines = STREAM_BATCH_LINES if asked.stream else sys.maxsize
+        lines = self.service.stream_text(self._model(asked.model), text, kept, max_batch_lines)
         head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": asked.model}
         if asked.stream:
-            return EventStream(_chunks(head, self.service.stream_text(model, texts[-1])))
-        [translation] = await self.service.translated([model], texts[-1:])
-        message = {"role": "assistant", "content": translation}
-        sizes = {"prompt_tokens": len(texts[-1].split()), "completion_tokens": len(translation.split())}
+            has_usage = bool(asked.stream_options and asked.stream_options.include_usage)
+            return EventStream(_chunks(head, text, lines, has_usage))
+        async with aclosing(lines):
+            rows = [row async for row in lines]
+        translation = "".join(line for line, _ in rows)
+        choice = {"index": 0, "message": {"role": "assistant", "content": translation}, "finish_reason": "stop"}
+        warnings = _warnings(warning for _, own in rows for warning in own)
         return {
             **head,
             "object": "chat.completion",
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-            "usage": {**sizes, "total_tokens": sum(sizes.values())},
+            "choices": [choice],
+            "usage": _usage(text, translation),
+            **warnings,
         }
 
     async def models(self, _: Call, __: Fields) -> dict[str, Any]:
-        names = self.service.models.by_name
-        return {
-            "object": "list",
-            "data": [{"id": name, "object": "model", "created": 0, "owned_by": "nmt"} for name in names],
-        }
+        return {"object": "list", "data": list(map(_described, self.service.models.by_name))}
+
+    async def one_model(self, call: Call, _: Fields) -> dict[str, Any]:
+        self._model(call.path["name"])
+        return _described(call.path["name"])
 
     def _model(self, name: str) -> ServedModel:
-        """A model by its name, or by its direction, `en-de`."""
-        source, dash, target = name.partition("-")
-        if name not in self.service.models.by_name and dash:
-            return self.service.models.find(None, source, target)
-        return self.service.models.find(name)
+        """A model by its name, or by its direction, `en-de` or `zh-Hant-en`. Raises ProblemError."""
+        models = self.service.models.by_name
+        if name in models:
+            return models[name]
+        for dash in re.finditer("[-_]", name):
+            with suppress(ProblemError):
+                return self.service.models.find(None, name[: dash.start()], name[dash.end() :])
+        known = ", ".join(f"{own} ({model.source_lang}-{model.target_lang})" for own, model in models.items())
+        raise ProblemError(NO_SUCH_MODEL, f"the model '{one_line(name)}' does not exist (known: {known})")
 
 
-async def _chunks(head: dict[str, Any], lines: AsyncGenerator[str, None]) -> AsyncGenerator[bytes, None]:
-    """Events of a translation, a line each. head: fields of each event; lines: with their line breaks"""
+def _described(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "nmt"}
 
-    def chunk(delta: dict[str, str], reason: str | None) -> bytes:
-        choice = {"index": 0, "delta": delta, "finish_reason": reason}
-        return json_event({**head, "object": "chat.completion.chunk", "choices": [choice]})
+
+def _warnings(warnings: Iterable[str]) -> dict[str, Any]:
+    """A field of an answer, which OpenAI's own lack: each warning once."""
+    return {"warnings": found} if (found := list(dict.fromkeys(warnings))) else {}
+
+
+def _usage(text: str, translation: str) -> dict[str, int]:
+    """Words, since models differ in their tokens."""
+    sizes = {"prompt_tokens": len(text.split()), "completion_tokens": len(translation.split())}
+    return {**sizes, "total_tokens": sum(sizes.values())}
+
+
+async def _chunks(
+    head: dict[str, Any], text: str, lines: AsyncGenerator[tuple[str, list[str]], None], has_usage: bool
+) -> AsyncGenerator[bytes, None]:
+    """Events of a translation, a line each. head: fields of each event; text: the source; lines: see `Service.stream_text`"""
+    head = {**head, "object": "chat.completion.chunk", **({"usage": None} if has_usage else {})}
+
+    def chunk(delta: dict[str, str], reason: str | None, **more: Any) -> bytes:
+        return json_event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}], **more})
 
     role = {"role": "assistant"}  # of the first event
+    translation, warnings = "", list[str]()
     async with aclosing(lines):
-        async for line in lines:
+        async for line, own in lines:
             yield chunk({**role, "content": line}, None)
             role = {}
-    yield chunk({}, "stop")
+            translation += line
+            warnings += own
+    yield chunk({}, "stop", **_warnings(warnings))
+    if has_usage:
+        yield json_event({**head, "choices": [], "usage": _usage(text, translation)})
     yield b"data: [DONE]\n\n"

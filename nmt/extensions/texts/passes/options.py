@@ -33,7 +33,12 @@ class TextOptions:
         "translate again, with other searches, what repeats itself or lacks a part; a warning reports each",
         excludes=OF_WHOLE_LINES,
     )
+    check: bool = opt(
+        False,
+        "look for placeholders and sentences that a translation lacks; --split and --markup always do",
+        excludes=OF_WHOLE_LINES,
+    )
 
     def __post_init__(self) -> None:
         if self.markup == "html" and getattr(self, "format", "text") != "text":
-            raise ValueError("--markup and --format cannot be combined (drop one of them)")
+            raise ValueError("--markup and --format cannot be combined (drop one of them, or add --format text)")

@@ -1,10 +1,11 @@
 """The pass that translates any text: in sentences, with tags, by a glossary, and again what came out broken."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from nmt import register
 from nmt.decoders.options import phrase_decoders
@@ -22,7 +23,7 @@ from nmt.extensions.texts.text_steps import (
     next_rounds,
     text_steps,
 )
-from nmt.log import Bar
+from nmt.log import Bar, log
 from nmt.options import Part
 from nmt.passes.base import Pass, Searches
 from nmt.runs import find_model
@@ -30,6 +31,11 @@ from nmt.translate.options import TranslatorOptions
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
+
+# The first line of a page, of a script, a style or a comment that goes on in the next line.
+PAGE: Final = re.compile(
+    r"\s*(?:<!doctype\s+html\b|<(?:html|head|body)\b|<(script|style)\b(?!.*</\1)|<!--(?!.*-->))(?!.*\n)", re.IGNORECASE
+)
 
 
 @register("pass", "texts", TextOptions)
@@ -41,7 +47,7 @@ class TextPass(Pass):
     def __init__(self, options: TextOptions) -> None:
         super().__init__(options)
         glossary = Glossary.read(Path(options.glossary)) if options.glossary is not None else None
-        self.settings = TextSettings(options.split, options.markup, glossary, options.repair)
+        self.settings = TextSettings(options.split, options.markup, glossary, options.repair, options.check)
 
     def search(self, models: Sequence[str], part: Part) -> Part:
         settings = self.settings
@@ -86,10 +92,13 @@ class TextTranslator(Translator):
         self.inner, self.settings, self._open_repair = inner, settings, open_repair
         if settings.split or settings.needs_attention:
             self.max_characters = MAX_TEXT_CHARACTERS
+        self._is_page = False
 
     def translate(self, requests: Sequence[Request | str], bar: Bar | None = None) -> list[Translation]:
         """See Translator. The rounds of the texts are joined."""
-        texts = [text_steps(request, self.settings, self.pipeline) for request in self.parsed(requests)]
+        parsed = self.parsed(requests)
+        self._warn_of_page(parsed)
+        texts = [text_steps(request, self.settings, self.pipeline) for request in parsed]
         waiting: dict[int, Round] = {}
         results = [advance(text, None, waiting, number) for number, text in enumerate(texts)]
         while waiting:
@@ -103,3 +112,10 @@ class TextTranslator(Translator):
         if bar is not None:
             bar.advance(len(texts))
         return [result or Translation() for result in results]
+
+    def _warn_of_page(self, requests: Sequence[Request]) -> None:
+        """Warn once if the lines are those of a page of HTML, whose scripts and comments go over several lines."""
+        if self.settings.markup == "html" and not self._is_page:
+            self._is_page = any(PAGE.match(request.text) for request in requests)
+            if self._is_page:
+                log.warn("the lines look like a page of HTML, and each is translated on its own (use --format html)")

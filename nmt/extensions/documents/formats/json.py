@@ -1,0 +1,113 @@
+"""Texts of programs in JSON (i18next, vue-i18n, ARB of Flutter, messages of browser extensions): each string that is a value.
+
+Everything but these strings stays as it was written. In ARB what begins with @ describes a text; an object with a `message`, as
+browser extensions have it, holds one text.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from nmt import register
+from nmt.errors import InputError
+from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged, is_language
+from nmt.extensions.documents.formats.options import DocumentOptions
+from nmt.extensions.documents.markers import Markers
+from nmt.extensions.documents.pieces import Written
+from nmt.formats.base import Languages
+from nmt.text.corpus import BOM
+
+_TOKEN: Final = re.compile(r'(?P<string>"(?:[^"\\]|\\.)*")|[{}\[\],:]|[^\s{}\[\],:"]+')
+_MAX_LEVELS: Final = 200  # of objects and lists in one another
+_LOCALE: Final = "@@locale"  # names the language of an ARB file
+
+
+class _Value(NamedTuple):
+    """A string that is a value. keys: those of the objects around it; place: of its first character, behind the mark"""
+
+    keys: tuple[str, ...]
+    place: int
+    raw: str
+
+
+class JsonDocument(UnitDocument):
+    """A file of JSON. Raises InputError if it is damaged."""
+
+    def __init__(self, content: bytes, place: str) -> None:
+        self._mark = BOM if content.startswith(BOM) else b""
+        try:
+            self._text = content.removeprefix(BOM).decode()
+            value = json.loads(self._text)
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise InputError(f"{place}:{line}: not UTF-8 (convert the file to UTF-8)") from None
+        except json.JSONDecodeError as error:
+            raise damaged(place, "JSON", error.msg, error.lineno) from None
+        except RecursionError:
+            raise damaged(place, "JSON", "it has too many objects in one another") from None
+        self._is_messages = _is_messages(value)
+        self._is_ascii = self._text.isascii() and "\\u" in self._text
+        self._written = Written(self._text)
+
+    def units(self, languages: Languages) -> list[Unit]:
+        """Each string that is a value; keys, numbers and what describes a text are kept."""
+        values = list(_values(self._text))
+        for value in values:
+            if value.keys == (_LOCALE,) and is_language(json.loads(value.raw), [languages.source]):
+                self._replace(value, languages.target)
+        return [self._unit(value) for value in values if self._is_text(value.keys)]
+
+    def content(self) -> bytes:
+        """The file, in UTF-8."""
+        return self._mark + str(self._written).encode()
+
+    def _is_text(self, keys: tuple[str, ...]) -> bool:
+        if keys[:1] and keys[0].startswith("@"):
+            return False
+        return keys[1:] == ("message",) if self._is_messages else True
+
+    def _unit(self, value: _Value) -> Unit:
+        markers = Markers()
+        text = markers.mark_tags(json.loads(value.raw, strict=False))
+        line = self._text.count("\n", 0, value.place) + 1
+        return Unit(line, text, partial(self._write, value, markers), markers)
+
+    def _write(self, value: _Value, markers: Markers, translation: str) -> None:
+        self._replace(value, markers.restore(translation))
+
+    def _replace(self, value: _Value, text: str) -> None:
+        raw = json.dumps(text, ensure_ascii=self._is_ascii)
+        self._written.replace(value.place, value.place + len(value.raw), raw)
+
+
+def _is_messages(value: Any) -> bool:
+    """Whether a file holds the messages of a browser extension."""
+    objects = list(value.values()) if isinstance(value, dict) else []
+    return bool(objects) and all(isinstance(item, dict) and isinstance(item.get("message"), str) for item in objects)
+
+
+def _values(text: str) -> Iterator[_Value]:
+    """The strings of well-formed JSON that are no keys."""
+    keys: list[str | None] = []  # of each object or list around a place, the current one
+    tokens = list(_TOKEN.finditer(text))
+    for number, token in enumerate(tokens):
+        sign = token[0]
+        if sign in ("{", "["):
+            keys.append(None)
+        elif sign in ("}", "]"):
+            keys.pop()
+        elif token["string"] is None:
+            continue
+        elif number + 1 < len(tokens) and tokens[number + 1][0] == ":":
+            keys[-1] = json.loads(sign, strict=False)
+        else:
+            yield _Value(tuple(key for key in keys if key is not None), token.start(), sign)
+
+
+@register("format", "json", DocumentOptions)
+class JsonFormat(UnitFormat):
+    """Texts of programs in JSON: each string that is a value."""
+
+    document = JsonDocument

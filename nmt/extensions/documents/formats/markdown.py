@@ -1,0 +1,300 @@
+"""Markdown (CommonMark with tables, footnotes and the like, read by markdown-it): the text of each block, in the lines it had.
+
+Code, formulas and the addresses of links are kept as they are. A translation stands only where it has the structure of its
+source; otherwise the text stays.
+"""
+
+import operator
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import accumulate
+from typing import Any, Final
+
+from markdown_it import MarkdownIt
+from markdown_it.common.utils import normalizeReference
+from markdown_it.token import Token
+from mdit_py_plugins.admon import admon_plugin
+from mdit_py_plugins.container import container_plugin
+from mdit_py_plugins.deflist import deflist_plugin
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+from mdit_py_plugins.footnote import footnote_plugin
+from mdit_py_plugins.front_matter import front_matter_plugin
+
+from nmt import register
+from nmt.errors import InputError
+from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat
+from nmt.extensions.documents.formats.html import html_parts, html_units
+from nmt.extensions.documents.formats.options import DocumentOptions
+from nmt.extensions.documents.markdown_inline import (
+    PARTS_WITHOUT_TEXT,
+    PlaceNotFound,
+    hidden_texts,
+    inline_pieces,
+    plain_markdown,
+)
+from nmt.extensions.documents.markers import has_words
+from nmt.extensions.documents.pieces import Block, Written
+from nmt.formats.base import Languages
+from nmt.text.languages import UNSPACED_LANGUAGES, base_language
+
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~$^!&])")  # what may be more than text
+_LINE_START: Final = re.compile(
+    r"^(?=[-+=:])|(?<=^\d)(?=[.)])|(?<=^\d\d)(?=[.)])", re.MULTILINE
+)  # an escape there makes it text
+_ESCAPED: Final = re.compile(r"\\([!-/:-@\[-`{-~])")
+_CELL: Final = re.compile(r"(?:[^|\\]|\\.)+")
+_ROW_START: Final = re.compile(r"[\s>]*(?:[-+*]\s+)?\|?")
+_FRONT_TEXT: Final = re.compile(
+    r"^(?:title|description|summary|subtitle|excerpt):[ \t]+"
+    r"(?:\"([^\"\\\n]+)\"|'([^'\n]+)'|([^\s\"'\[{&*!|>%@`#][^\n#]*?))[ \t\r]*$",
+    re.MULTILINE,
+)
+_MIN_WIDTH: Final = 60  # of the lines of a paragraph
+_NO_SPACE: Final = "\x1f"  # stands for a space at which no line may end
+_TEXT_TOKENS: Final = {"text", "text_special", "softbreak"}
+
+
+class MarkdownDocument(UnitDocument):
+    """A text of Markdown. Raises InputError unless it is UTF-8."""
+
+    def __init__(self, content: bytes, place: str) -> None:
+        try:
+            self._text = content.decode()
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise InputError(f"{place}:{line}: not UTF-8 (convert the text to UTF-8)") from None
+        self._edits: list[tuple[int, int, Any]] = []  # what stands in place of the characters from start to end
+
+    def units(self, languages: Languages) -> list[Unit]:
+        """Each block with words."""
+        return list(_Reader(self._text, self._edits, languages).units())
+
+    def content(self) -> bytes:
+        """The text, in UTF-8."""
+        parts, at = [], 0
+        for start, end, new in sorted(self._edits, key=lambda edit: edit[:2]):
+            parts += [self._text[at:start], str(new)]
+            at = end
+        return ("".join(parts) + self._text[at:]).encode()
+
+
+class _Parser:
+    """markdown-it with what it found in a document, which links and notes need."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {}
+        self._markdown = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+        for plugin in (admon_plugin, deflist_plugin, dollarmath_plugin, footnote_plugin, front_matter_plugin):
+            self._markdown.use(plugin)
+        self._markdown.use(container_plugin, "any", validate=lambda *_: True)
+        self._markdown.disable(["text_join", "footnote_inline"])  # which hide how text is written
+
+    def document(self, text: str) -> list[Token]:
+        return self._markdown.parse(text, self.found)
+
+    def inline(self, text: str) -> list[Token]:
+        return self._markdown.parseInline(text, self._environment())[0].children or []
+
+    def read(self, text: str, is_paragraph: bool) -> tuple[list[str], str]:
+        """What a text has besides words, and its words. is_paragraph: whether it may also begin other blocks"""
+        blocks = self._markdown.parse(text, self._environment()) if is_paragraph else []
+        inline = [child for token in blocks for child in token.children or ()] if is_paragraph else self.inline(text)
+        before = ["", *(token.markup * token.nesting for token in inline)]  # the text of an autolink is its address
+        shown = [
+            " " if token.type == "softbreak" else token.content
+            for token, markup in zip(inline, before, strict=False)
+            if token.type in _TEXT_TOKENS and markup != "autolink"
+        ]
+        return sorted(token.type for token in [*blocks, *inline] if token.type not in _TEXT_TOKENS), _words(
+            "".join(shown)
+        )
+
+    def has_reference(self, label: str) -> bool:
+        return normalizeReference(label) in self.found.get("references", {})
+
+    def _environment(self) -> dict[str, Any]:
+        notes = {"refs": dict.fromkeys(self.found.get("footnotes", {}).get("refs", {}), -1)}
+        return {"references": self.found.get("references", {}), "footnotes": notes}
+
+
+class _Flow:
+    """A block in the document's lines, each of which begins with its prefix, such as `> `."""
+
+    def __init__(self, block: Block, prefixes: Sequence[str], newline: str, parser: _Parser, context: str) -> None:
+        """context: the token around the text"""
+        self.block, self._prefixes, self._newline, self._parser = block, prefixes, newline, parser
+        self._is_paragraph, self._is_cell = context == "paragraph_open", context in ("td_open", "th_open")
+        source = str(block)
+        self._structure, _ = parser.read(source, self._is_paragraph)
+        self._escapes = set(_ESCAPED.findall(source))
+        rows = source.split("\n")
+        is_filled = any(not row.endswith(("  ", "\\")) for row in rows[:-1])  # and not divided by breaks alone
+        self._width = max(_MIN_WIDTH, *map(len, rows)) if is_filled else None
+        self._lines: list[str] | None = None  # of the translation
+
+    def problem(self, translation: str) -> str:
+        """What keeps a translation from standing in the document; empty if nothing."""
+        return "" if self._accepted(translation) is not None else "its signs would change the structure of the text"
+
+    def write(self, translation: str) -> None:
+        self._lines = self._accepted(translation)
+
+    def _accepted(self, translation: str) -> list[str] | None:
+        """The lines of a translation with the structure of its source; None if there are none."""
+        words = _words(self.block.words_of(translation))
+        for written in (self._like_source, self._escaped):
+            lines = self._laid_out(self.block.written_in(translation, written))
+            if self._parser.read("\n".join(lines), self._is_paragraph) == (self._structure, words):
+                return lines
+        return None
+
+    def _like_source(self, text: str) -> str:
+        """A text in which those signs are escaped that are so in the source."""
+        return "".join(
+            "\\" + sign if sign in self._escapes or (self._is_cell and sign == "|") else sign for sign in text
+        )
+
+    def _escaped(self, text: str) -> str:
+        return _LINE_START.sub(r"\\", _SPECIAL.sub(r"\\\1", text))
+
+    def _laid_out(self, parts: Sequence[str | Written]) -> list[str]:
+        """The lines of a text: as long as those of its source, if that has several."""
+        raw = "".join(part if isinstance(part, str) else str(part).replace(" ", _NO_SPACE) for part in parts)
+        lines = []
+        for row in raw.split("\n"):
+            fitting = (
+                textwrap.wrap(row, self._width, break_long_words=False, break_on_hyphens=False)
+                if self._width
+                else [row]
+            )
+            lines += fitting or [row]
+        return [line.replace(_NO_SPACE, " ") for line in lines]
+
+    def __str__(self) -> str:
+        lines = str(self.block).split("\n") if self._lines is None else self._lines
+        prefixes = ["", *self._prefixes[1:]]
+        prefixes += [self._prefixes[-1]] * (len(lines) - len(prefixes))
+        return self._newline.join(map(operator.add, prefixes, lines))
+
+
+class _Joined(list[Any]):
+    """Parts of HTML that stand in Markdown."""
+
+    def __str__(self) -> str:
+        return "".join(map(str, self))
+
+
+class _Reader:
+    """Finds the texts of a document. edits: receives what stands in place of them"""
+
+    def __init__(self, text: str, edits: list[tuple[int, int, Any]], languages: Languages) -> None:
+        self._text, self._edits, self._languages = text, edits, languages
+        self._newline = "\r\n" if "\r\n" in text else "\n"
+        self._rows = text.replace("\r\n", "\n").split("\n")
+        self._starts = list(accumulate((len(row) + len(self._newline) for row in self._rows), initial=0))
+        self._joint = "" if base_language(languages.source) in UNSPACED_LANGUAGES else " "
+        self._parser = _Parser()
+        self._num_cells: dict[int, int] = {}  # those of a row that were read
+
+    def units(self) -> Iterator[Unit]:
+        context = ""
+        for token in self._parser.document("\n".join(self._rows)):
+            if token.type == "html_block" and token.map:
+                yield from self._html(token, *token.map)
+            elif token.type == "front_matter" and token.map:
+                yield from self._front_matter(*token.map)
+            elif token.type == "inline" and token.map:
+                yield from self._inline(token, token.map[0], context)
+            context = token.type
+
+    def _html(self, token: Token, first: int, end: int) -> Iterator[Unit]:
+        content = [line.strip() for line in token.content.rstrip("\n").split("\n")]
+        if [row.strip() for row in self._rows[first:end]][: len(content)] != content:
+            if has_words(token.content):
+                yield _kept(first, token.content, "it is HTML in a quotation or a list")
+            return
+        span = self._starts[first], self._starts[end] - len(self._newline)
+        parts = _Joined(html_parts(self._text[slice(*span)]))
+        self._edits.append((*span, parts))
+        yield from html_units(parts, self._languages, first + 1)
+
+    def _front_matter(self, first: int, end: int) -> Iterator[Unit]:
+        """The title and the like before a text, which are values of YAML."""
+        for found in _FRONT_TEXT.finditer(self._text, self._starts[first], self._starts[end]):
+            group = next(number for number in (1, 2, 3) if found[number])
+            value = Written(found[group])
+            self._edits.append((*found.span(group), value))
+            line = self._text.count("\n", 0, found.start()) + 1
+            yield Unit(line, value.raw, partial(_write_yaml, value, group))
+
+    def _inline(self, token: Token, row: int, context: str) -> Iterator[Unit]:
+        if not token.content.strip():
+            return
+        try:
+            is_cell = context in ("td_open", "th_open")
+            raw, span, prefixes = self._cell(row) if is_cell else self._lines_of(token, row)
+            children = self._parser.inline(raw) if is_cell else token.children or []
+            pieces = list(inline_pieces(raw, children, self._parser.has_reference))
+        except PlaceNotFound:
+            if context != "admonition_title_open":  # a title that the parser has added
+                yield _kept(row, token.content, "its place in the file was not found")
+            return
+        block = Block(pieces, partial(plain_markdown, joint=self._joint))
+        flow = _Flow(block, prefixes, self._newline, self._parser, context)
+        self._edits.append((*span, flow))
+        for tag in block.tags:
+            for start, end in hidden_texts(tag.raw):
+                yield Unit(row + 1, tag.raw[start:end], partial(_write_hidden, tag, start, end))
+        yield Unit(row + 1, block.text, flow.write, block.markers, problem=flow.problem)
+
+    def _lines_of(self, token: Token, row: int) -> tuple[str, tuple[int, int], list[str]]:
+        """The text of a token as it is written, its place in the document, and what stands before each of its lines."""
+        lines = token.content.split("\n")
+        places = [self._rows[row + number].rfind(line) for number, line in enumerate(lines)]
+        if -1 in places:
+            raise PlaceNotFound
+        prefixes = [self._rows[row + number][:place] for number, place in enumerate(places)]
+        end = self._starts[row + len(lines) - 1] + places[-1] + len(lines[-1])
+        return token.content, (self._starts[row] + places[0], end), prefixes
+
+    def _cell(self, row: int) -> tuple[str, tuple[int, int], list[str]]:
+        """The same of the next cell of a row of a table."""
+        number = self._num_cells[row] = self._num_cells.get(row, -1) + 1
+        begin = _ROW_START.match(self._rows[row])
+        found = list(_CELL.finditer(self._rows[row], begin.end() if begin else 0))
+        if number >= len(found):
+            raise PlaceNotFound
+        raw = found[number][0]
+        start = self._starts[row] + found[number].start() + len(raw) - len(raw.lstrip())
+        return raw.strip(), (start, start + len(raw.strip())), [""]
+
+
+def _words(text: str) -> str:
+    return "".join(PARTS_WITHOUT_TEXT.sub("", text).split())
+
+
+def _kept(row: int, text: str, reason: str) -> Unit:
+    """A unit that stays as it is. reason: is reported"""
+    return Unit(row + 1, text, lambda _: None, problem=lambda _: reason)
+
+
+def _write_hidden(tag: Written, start: int, end: int, translation: str) -> None:
+    tag.replace(start, end, re.sub(r"[\[\]\"\\]", "'", translation))
+
+
+def _write_yaml(value: Written, group: int, translation: str) -> None:
+    """group: 1 for a value in double quotation marks, 2 in single ones, 3 in none"""
+    if group == 3 and re.search(r": |:$|\s#|^[-?:,\[\]{}#&*!|>'\"%@`]", translation):
+        translation, group = f"'{translation.replace(chr(39), chr(39) * 2)}'", 0
+    quotes = {1: ('"', '\\"'), 2: ("'", "''")}.get(group, ("", ""))
+    text = translation.replace("\\", "\\\\") if group == 1 else translation
+    value.replace(0, len(value.raw), text.replace(*quotes) if quotes[0] else text)
+
+
+@register("format", "markdown", DocumentOptions)
+class MarkdownFormat(UnitFormat):
+    """Markdown: the text of paragraphs, headings, lists, tables, notes and HTML; code and addresses are kept."""
+
+    document = MarkdownDocument

@@ -1,0 +1,80 @@
+"""What a translation must have kept of a text, and other ways to ask a model for a text that is hard for it.
+
+A placeholder is given to the model as it is written; if the translation lacks it, as a code or a name, which models copy; else
+the model does not see it, and it is put where its neighbours are.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from nmt.extensions.texts.markup import Kept, Passage
+from nmt.extensions.texts.placeholders import LOOSE, PLACEHOLDER
+from nmt.extensions.texts.projection import NO_SPACE_BEFORE, NO_SPACE_BEHIND, needs_space
+
+COPIED_CODES: Final = tuple(f"X{number}" for number in range(1, 10))
+COPIED_NAMES: Final = ("Anna", "Paul", "Emma", "Oskar", "Maria", "Peter", "Julia", "Thomas", "Laura")
+
+
+def ways_to_ask(passage: Passage, can_place: bool) -> list[Passage]:
+    """The passage in the forms in which a model may be asked for it, the best first.
+
+    can_place: whether the attention says where something belongs that the model has not seen
+    """
+    ways = [passage] if all(item.kind in ("word", "mark") for item in passage.kept) else []
+    num_words = sum(item.kind != "mark" for item in passage.kept)
+    for words in (COPIED_CODES, COPIED_NAMES) if num_words else ():
+        new = [word for word in words if word not in passage.text][:num_words]
+        ways += [passage.with_words(new)] if len(new) == num_words else []
+    if passage.kept:
+        ways.append(passage.without_placeholders())
+    return [way for way in ways if can_place or _is_placed(way)]
+
+
+def _is_placed(passage: Passage) -> bool:
+    """Whether all markers stand at the ends, or may stand anywhere."""
+    return all(
+        LOOSE.fullmatch(m.raw) or not passage.text[: m.position].strip() or not passage.text[m.position :].strip()
+        for m in passage.markers
+    )
+
+
+def kept_in(passage: Passage, translation: str, is_spaced: bool) -> tuple[str, list[Kept]] | None:
+    """A translation, with spaces around what its passage keeps, and where that is; None if it has not each of them once.
+
+    is_spaced: whether spaces stand between the words of its language
+    """
+    places: dict[int, tuple[int, int]] = {}
+    for text in sorted({passage.text[item.start : item.end] for item in passage.kept}, key=len, reverse=True):
+        own = [i for i, item in enumerate(passage.kept) if passage.text[item.start : item.end] == text]
+        spans = [
+            span for span in _spans(text, translation) if not any(_overlap(span, other) for other in places.values())
+        ]
+        if len(spans) != len(own):
+            return None
+        places |= dict(zip(own, spans, strict=True))
+    others = [found.span() for found in PLACEHOLDER.finditer(translation)] if passage.kept else []
+    if any(not any(_overlap(span, other) for other in places.values()) for span in others):
+        return None  # it has a placeholder that the text has not
+    result, kept, at = "", list[Kept](), 0
+    for i, (start, end) in sorted(places.items(), key=lambda row: row[1]):
+        item, word = passage.kept[i], passage.kept[i].kind != "mark"
+        result += translation[at:start]
+        glued = result[-1:].isalnum() or result[-1:] in NO_SPACE_BEFORE
+        result += " " * (is_spaced and word and glued and needs_space(result[-1:], item.before, NO_SPACE_BEHIND))
+        kept.append(item._replace(start=len(result), end=len(result) + end - start))
+        result += translation[start:end]
+        after = translation[end : end + 1]
+        result += " " * (is_spaced and word and after.isalnum() and needs_space(after, item.after, NO_SPACE_BEFORE))
+        at = end
+    return result + translation[at:], kept
+
+
+def _spans(text: str, translation: str) -> Iterator[tuple[int, int]]:
+    """The places of a text in a translation, as a whole word if it is one."""
+    before, after = (r"(?<!\w)" if text[:1].isalnum() else ""), (r"(?!\w)" if text[-1:].isalnum() else "")
+    return (found.span() for found in re.finditer(before + re.escape(text) + after, translation))
+
+
+def _overlap(span: tuple[int, int], other: tuple[int, int]) -> bool:
+    return span[0] < other[1] and other[0] < span[1]

@@ -1,0 +1,144 @@
+"""What of a document is text: a translator by capitals changes these, and every other byte stays."""
+
+import html
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from nmt import registry
+from nmt.errors import InputError, UserError
+from nmt.formats.base import Languages
+from nmt.translate.line_warnings import LineWarnings
+from nmt.translate.results import Candidate, Translation
+
+
+def in_capitals(format, content, folder, columns=(), change=str.upper):
+    """A document whose texts are in capitals, and what became of them."""
+    path = folder / "document"
+    path.write_bytes(content.encode())
+    options = SimpleNamespace(retranslate=False, columns=columns, format=format)
+    document = registry.find("format", format).cls(options).read(path)
+    texts = document.texts(Languages("en", "de"))
+    capitals = [
+        re.sub(r"(<[^<>]*>|&\w+;|\{\{\w+\}\})|([^<&{]+|.)", lambda found: found[1] or change(found[2]), text)
+        for text in texts
+    ]
+    report = document.write(
+        [Translation([Candidate(text, [], 0.0, 0.0)]) for text in capitals], LineWarnings("document")
+    )
+    return document.content().decode(), report
+
+
+CAPITALS = {
+    "html": (
+        "html",
+        '<!DOCTYPE html>\n<html lang="en">\n<head><title>a &amp; b</title><style>p {}</style>\n'
+        '<meta name="description" content="c"><meta name="viewport" content="width=1"></head>\n'
+        '<body class="d">\n<!-- e -->\n<script>var f = "<p>g</p>";</script>\n'
+        "<p>h <b>i</b> <code>j</code>&nbsp;k<br>l</p>\n<ul>\n  <li>m</li>\n  <li>n <ul><li>o</li></ul></li>\n</ul>\n"
+        '<img alt="p" src="q.png"><input type="submit" value="r"><input type="hidden" value="s" placeholder="t">\n'
+        '<p translate="no">u</p><pre>\n v\n</pre><td>5 %</td></body></html>\n',
+        '<!DOCTYPE html>\n<html lang="de">\n<head><title>A &amp; B</title><style>p {}</style>\n'
+        '<meta name="description" content="C"><meta name="viewport" content="width=1"></head>\n'
+        '<body class="d">\n<!-- e -->\n<script>var f = "<p>g</p>";</script>\n'
+        "<p>H <b>I</b> <code>j</code>&nbsp;K<br>L</p>\n<ul>\n  <li>M</li>\n  <li>N <ul><li>O</li></ul></li>\n</ul>\n"
+        '<img alt="P" src="q.png"><input type="submit" value="R"><input type="hidden" value="s" placeholder="T">\n'
+        '<p translate="no">u</p><pre>\n v\n</pre><td>5 %</td></body></html>\n',
+    ),
+    "markdown blocks": (
+        "markdown",
+        "---\ntitle: a b\nid: c\n---\n\n# d #\n\ne\n=\n\n> f\n> g\n>\n> - h\n>   i\n\n1. j\n   - [ ] k  \n     l\n\n"
+        "```\nm\n```\n\n    n\n\n| o | p |\n|:--|--:|\n| q | r \\| s |\n\n<div>\nt\n</div>\n\nu[^v]\n\n[^v]: w\n\n"
+        '!!! note "x"\n    y\n\n::: tip\nz\n:::\n',
+        "---\ntitle: A B\nid: c\n---\n\n# D #\n\nE\n=\n\n> F G\n>\n> - H I\n\n1. J\n   - [ ] K  \n     L\n\n"
+        "```\nm\n```\n\n    n\n\n| O | P |\n|:--|--:|\n| Q | R \\| S |\n\n<div>\nT\n</div>\n\nU[^v]\n\n[^v]: W\n\n"
+        '!!! note "X"\n    Y\n\n::: tip\nZ\n:::\n',
+    ),
+    "markdown inside": (
+        "markdown",
+        'a *b* **c** ~~d~~ `e` [f](g "h") [i][j] [k] ![l](m "n") <https://o.example> <b>p</b> $q$ r\\*s &amp; {#t} :u:\r\n\r\n'
+        "[j]: https://v.example\r\n[k]: w\r\n",
+        'A *B* **C** ~~D~~ `e` [F](g "H") [I][j] [K] ![L](m "N") <https://o.example> <b>P</b> $q$ R\\*S & {#t} :u:\r\n\r\n'
+        "[j]: https://v.example\r\n[k]: w\r\n",
+    ),
+    "json": (
+        "json",
+        '{\n\t"a": "b \\u00e9 \\"c\\"",\n "d" : ["e", 5, true, {"f": "<b>g</b> {{count}}"}], "h": "" }\n',
+        '{\n\t"a": "B \\u00c9 \\"C\\"",\n "d" : ["E", 5, true, {"f": "<b>G</b> {{count}}"}], "h": "" }\n',
+    ),
+    "arb": (
+        "json",
+        '{"@@locale": "en", "a": "b", "@a": {"description": "c"}}',
+        '{"@@locale": "de", "a": "B", "@a": {"description": "c"}}',
+    ),
+    "messages of an extension": (
+        "json",
+        '{"a": {"message": "b", "description": "c"}}',
+        '{"a": {"message": "B", "description": "c"}}',
+    ),
+    "csv": ("csv", 'id,en,de\r\n1,"a, b",\r\n2,c,d\r\n3,"e"\r\n', 'id,en,de\r\n1,"a, b","A, B"\r\n2,c,d\r\n3,e,E\r\n'),
+    "tsv": ("csv", 'source\ttarget\na "b"\t\n"c\t\n', 'source\ttarget\na "b"\tA "B"\n"c\t"C\n'),
+    "vtt": (
+        "vtt",
+        "WEBVTT - a\n\nNOTE b\n\nSTYLE\n::cue { }\n\nc\n00:01.000 --> 00:02.000 line:0\n<v Anna>d &amp; e</v>\nf\n\n"
+        "00:00:03.000 --> 00:00:04.000\n- g <00:00:03.500>h\n- <c.loud>i</c>\n",
+        "WEBVTT - a\n\nNOTE b\n\nSTYLE\n::cue { }\n\nc\n00:01.000 --> 00:02.000 line:0\n<v Anna>D &amp; E</v> F\n\n"
+        "00:00:03.000 --> 00:00:04.000\n- G <00:00:03.500>H\n- <c.loud>I</c>\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CAPITALS)
+def test_the_texts_of_a_document_are_in_capitals_and_all_else_is_as_it_was(name, tmp_path):
+    format, content, expected = CAPITALS[name]
+    assert in_capitals(format, content, tmp_path)[0] == expected
+
+
+@pytest.mark.parametrize("name", CAPITALS)
+def test_a_document_without_new_texts_stays_byte_for_byte(name, tmp_path):
+    format, content, _ = CAPITALS[name]
+    (tmp_path / "document").write_bytes(content.encode())
+    options = SimpleNamespace(retranslate=False, columns=(), format=format)
+    document = registry.find("format", format).cls(options).read(tmp_path / "document")
+    document.texts(Languages("en", "en"))
+    assert document.content() == content.encode()
+
+
+@pytest.mark.parametrize(
+    "translation", ["1. a", "- a", "# a", "a *b* c", "a `b` c", "a [b](c)", "a __b__", "a | b", "<b>"]
+)
+@pytest.mark.parametrize("source", ["x\n", "> x\n", "- x\n", "| x |\n|---|\n", "# x\n"])
+def test_signs_of_a_translation_do_not_become_markup(source, translation, tmp_path):
+    from markdown_it import MarkdownIt
+
+    written, report = in_capitals("markdown", source, tmp_path, change=lambda _: html.escape(translation))
+    parser = MarkdownIt("commonmark").enable("table")
+    before, after = parser.parse(source), parser.parse(written)
+    assert [token.type for token in before] == [token.type for token in after]
+    (shown,) = [token for token in after if token.type == "inline"]
+    assert {child.type for child in shown.children} <= {"text"}
+    text = "".join(child.content for child in shown.children)
+    assert text == (translation if "kept" not in report else "x")
+
+
+def test_columns_of_a_table_are_found_by_name_or_number(tmp_path):
+    table = "k;a;b\n1;x;\n2;y;z\n"
+    assert in_capitals("csv", table, tmp_path, columns=("a",))[0] == "k;a;b\n1;X;\n2;Y;z\n"
+    assert in_capitals("csv", table, tmp_path, columns=("a:b",))[0] == "k;a;b\n1;x;X\n2;y;z\n"
+    assert in_capitals("csv", "x;y\n", tmp_path, columns=("2", "1"))[0] == "X;Y\n"
+    for columns in [(), ("c",), ("9",)]:
+        with pytest.raises(UserError) as refused:
+            in_capitals("csv", table, tmp_path, columns=columns)
+        assert "a, b" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "format, content",
+    [("json", b'{"a": }'), ("json", b'{"a": "\xff"}'), ("csv", b'a,b\n"c,d\n'), ("vtt", b"1\n00:01.000 --> 00:02.000\na\n"),
+     ("html", b"<p>\xff</p>"), ("markdown", b"\xff"), ("csv", b"a,\xff")],
+)  # fmt: skip
+def test_a_damaged_document_is_refused_by_its_name(format, content, tmp_path):
+    (tmp_path / "document").write_bytes(content)
+    with pytest.raises(InputError, match="document"):
+        registry.find("format", format).cls(SimpleNamespace(retranslate=False, columns=())).read(tmp_path / "document")

@@ -1,0 +1,400 @@
+"""What clients of `nmt serve` send and expect: codes of languages, empty fields, tags, and texts that come back whole."""
+
+import asyncio
+import json
+import re
+import shutil
+from urllib.parse import urlencode
+
+import pytest
+from conftest import reseal, small_model
+from exchange import Exchange, events_of
+from fake_translator import FakeTranslator
+
+from nmt import registry
+from nmt.artefact import Artefact
+from nmt.extensions.serve import models
+from nmt.extensions.serve.app import application
+from nmt.extensions.serve.metrics import Metrics
+from nmt.extensions.serve.options import ServeOptions
+from nmt.extensions.serve.service import Service
+from nmt.text.corpus import visible_line
+from nmt.text.pipeline import Pipeline
+from nmt.translate.results import CUT, Candidate, Translation
+
+LIBRE, DEEPL, OPENAI, OWN = "/translate", "/v2/translate", "/v1/chat/completions", "/v1/translate"
+ENGLISH = "The man walks into the house, and the children are there."
+GERMAN = "Der Mann geht in das Haus, und die Kinder sind da."
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+class Echo(FakeTranslator):
+    """Gives a text back, or puts marks around it; warns of a text with the word `lost`, and cuts one with `cut`."""
+
+    def translate(self, requests):
+        texts = [request.text for request in requests]
+        self.batches.append(texts)
+        return [self.answer(text) for text in texts]
+
+    def answer(self, text):
+        warnings = {kind: f"{kind} something" for kind in ("lost", CUT) if kind in text}
+        return Translation([Candidate(f"«{text}»" if self.marks else text, [], 0.0, 0.0)], warnings=warnings)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    size = {"d_model": 16, "d_ff": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    return small_model(tmp_path_factory.mktemp("clients") / "m", **size)
+
+
+class Asked:
+    """A server in this process. opened: its models as they are loaded"""
+
+    def __init__(self, folder, directions, marks, monkeypatch, tmp_path, **options):
+        self.opened, paths = [], []
+        for name, (source, target) in directions.items():
+            paths.append(shutil.copytree(folder, tmp_path / name))
+            side = json.loads((paths[-1] / "pipeline/pipeline.json").read_bytes())
+            side["source"]["language"], side["target"]["language"] = source, target
+            reseal(paths[-1], "pipeline/pipeline.json", json.dumps(side).encode())
+
+        def open_echo(opened, *_, **__):
+            echo = Echo(batch_tokens=4096)
+            echo.pipeline, echo.marks = Pipeline.load(Artefact(opened[0], "model")), marks
+            self.opened.append(echo)
+            return echo
+
+        monkeypatch.setattr(models, "open_translator", open_echo)
+        self.options = ServeOptions(model=tuple(map(str, paths)), wait=0.0, **options)
+
+    def __call__(self, path, body=b"", method="POST", **headers):
+        """(status, content), the content as JSON if it is."""
+
+        async def exchange():
+            service = Service(
+                self.options, models.Models(self.options, registry.choose("decoder", "beam", {})), Metrics()
+            )
+            asked = Exchange(
+                application(service), path, body, {k.replace("_", "-"): v for k, v in headers.items()}, method
+            )
+            status, found = await asked.head()
+            content = await asked.body()
+            await service.models.close()
+            return status, json.loads(content) if found["content-type"].startswith("application/json") else content
+
+        return asyncio.run(exchange())
+
+
+@pytest.fixture
+def serve(folder, monkeypatch, tmp_path):
+    """Make a server of models by their directions, which mark what they translate."""
+
+    def made(directions, marks=True, **options):
+        return Asked(folder, directions, marks, monkeypatch, tmp_path, **options)
+
+    return made
+
+
+def ask_all(ask, text, source, target):
+    """(status, translation, language of the text) of each protocol that is told languages."""
+    status, content = ask(LIBRE, {"q": text, "source": source or "auto", "target": target})
+    yield status, content.get("translatedText"), content.get("detectedLanguage", {}).get("language")
+    status, content = ask(DEEPL, {"text": [text], "source_lang": source, "target_lang": target})
+    row = content.get("translations", [{}])[0]
+    yield status, row.get("text"), row.get("detected_source_language") if source is None else None
+
+
+@pytest.mark.parametrize(
+    ("own", "asked"),
+    [
+        (("en", "de"), ("EN", "DE")),
+        (("en", "de"), ("eng", "ger")),
+        (("eng", "deu"), ("en", "de")),
+        (("en", "pt"), ("en-GB", "pt-BR")),
+        (("en", "pt_BR"), ("EN-US", "PT")),
+        (("zh", "no"), ("zh-Hans", "NB")),
+        (("zh", "nn"), ("ZH-HANT", "no")),
+        (("zh-Hant", "nb"), ("zh_TW", "nor")),
+        (("cmn", "fas"), ("zh-CN", "per")),
+        (("he", "id"), ("iw", "in")),
+        (("sr-Latn", "fil"), ("SR", "tl")),
+        (("en_US", "xx"), ("en_US.UTF-8", "XX")),
+    ],
+)
+def test_codes_of_clients_name_the_languages_of_models(serve, own, asked):
+    ask = serve({"m": own})
+    for status, text, _ in ask_all(ask, "Word.", *asked):
+        assert (status, text) == (200, "«Word.»")
+    assert ask(OWN, {"text": "word", "source": asked[0], "target": asked[1]})[0] == 200
+    _, content = ask(OPENAI, {"model": "-".join(asked), "messages": [{"role": "user", "content": "Word."}]})
+    assert content["choices"][0]["message"]["content"] == "«Word.»"
+    [source, *_] = ask("/languages", method="GET")[1]
+    assert [status for status, *_ in ask_all(ask, "Word.", source["code"], source["targets"][0])] == [200, 200]
+
+
+@pytest.mark.parametrize(
+    ("own", "asked"),
+    [
+        (("en", "de"), ("en", "fr")),
+        (("en", "de"), ("nl", "de")),
+        (("en", "zh-Hans"), ("en", "zh-Hant")),
+        (("en", "nb"), ("en", "nn")),
+        (("en", "hr"), ("en", "sr")),
+        (("uk", "es"), ("ru", "ca")),
+        (("en", "de"), ("en", "")),
+        (("en", "de"), ("en", "x" * 5000)),
+        (("en", "de"), ("en", "de.\n[b]")),
+    ],
+)
+def test_other_languages_are_refused_in_each_protocol_with_those_of_the_server(serve, own, asked):
+    ask = serve({"m": own})
+    for path, body in (
+        (LIBRE, {"q": "a", "source": asked[0], "target": asked[1]}),
+        (DEEPL, {"text": ["a"], "source_lang": asked[0], "target_lang": asked[1]}),
+        (OWN, {"text": "a", "source": asked[0], "target": asked[1]}),
+        (OPENAI, {"model": "-".join(asked), "messages": [{"role": "user", "content": "a"}]}),
+    ):
+        status, content = ask(path, body)
+        assert status == (404 if path == OPENAI else 400)
+        message = json.dumps(content).lower()
+        assert not asked[1] or own[0].lower() in message or own[1].lower() in message
+
+
+def test_of_several_models_the_nearest_translates(serve):
+    ask = serve({"a": ("en", "pt-BR"), "b": ("en", "pt-PT"), "c": ("en", "zh"), "d": ("en", "zh-Hant")})
+    for code, name in {"PT-PT": "b", "PT": "a", "pt_br": "a", "zh-TW": "d", "ZH": "c", "zh-CN": "c"}.items():
+        assert ask(OWN, {"text": "a", "target": code})[1]["model"] == name
+    assert ask(OWN, {"text": "a", "model": "a", "target": "zh"})[0] == 400
+
+
+def test_a_text_whose_language_is_to_be_found_may_be_in_the_target_language(serve):
+    ask = serve({"en-de": ("en", "de"), "fr-de": ("fr", "de")})
+    french = "L'homme entre dans la maison, et les enfants sont là."
+    for text, language in ((ENGLISH, "en"), (french, "fr"), (GERMAN, "de"), (f"\n {GERMAN}\t\n", "de")):
+        translated = text if language == "de" else f"«{text}»"
+        for code in ("de", "DE-AT", "ger"):
+            for status, found, source in ask_all(ask, text, None, code):
+                assert (status, found, source.lower().partition("-")[0]) == (200, translated, language)
+    _, content = ask(LIBRE, {"q": [GERMAN, ENGLISH, "", "42"], "source": "AUTO", "target": "de"})
+    assert content["translatedText"] == [GERMAN, f"«{ENGLISH}»", "", "42"]
+    assert [row["language"] for row in content["detectedLanguage"][:2]] == ["de", "en"]
+    for status, text, _ in ask_all(ask, ENGLISH, "de", "de-CH"):  # of a language that the server has, into the same
+        assert (status, text) == (200, ENGLISH)
+    [best, *_] = ask("/detect", {"q": french})[1]
+    assert best["language"] == "fr" and 50 < best["confidence"] <= 100
+
+
+def test_a_model_into_the_language_of_a_text_translates_it(serve):
+    ask = serve({"m": ("en", "en-GB")})
+    for source in (None, "en"):
+        assert [row[:2] for row in ask_all(ask, ENGLISH, source, "en-GB")] == [(200, f"«{ENGLISH}»")] * 2
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "\n", " 12345 ", "3.14 €\t\n", "→ 10⁶ %", "🙂👍🏽", "!?…", "\u200b", "10\u00a0000"]
+)
+def test_a_text_without_letters_comes_back_as_it_is(serve, text):
+    ask = serve({"m": ("en", "de")})
+    for source in ("en", None):
+        assert [row[:2] for row in ask_all(ask, text, source, "de")] == [(200, text)] * 2
+    _, content = ask(OPENAI, {"model": "m", "messages": [{"role": "user", "content": text}]})
+    assert content["choices"][0]["message"]["content"] == text
+    assert ask(OWN, {"text": text, "split": True})[1]["translations"] == [{"translation": text}]
+
+
+def test_what_a_translation_lost_is_told_in_each_protocol_and_what_is_cut_is_an_error(serve):
+    ask = serve({"m": ("en", "de")})
+
+    def message(text, **options):
+        return ask(OPENAI, {"model": "m", "messages": [{"role": "user", "content": text}], **options})[1]
+
+    text, told = "All is well.\nOne lost.", ["lost something"]
+    assert ask(LIBRE, {"q": text, "source": "en", "target": "de"})[1]["warnings"] == told
+    assert ask(LIBRE, {"q": ["a", text], "source": "en", "target": "de"})[1]["warnings"] == [[], told]
+    rows = ask(DEEPL, {"text": ["a", text], "target_lang": "DE"})[1]["translations"]
+    assert [row.get("warnings") for row in rows] == [None, told]
+    assert ask(OWN, {"text": text, "split": True})[1]["translations"][0]["warnings"] == told
+    assert message(text)["warnings"] == told and "warnings" not in message("a")
+    chunks = [chunk for _, chunk in events_of(message(text, stream=True))[:-1]]
+    assert [chunk.get("warnings") for chunk in chunks] == [None, None, told]
+    for path, body in (
+        (LIBRE, {"q": "a cut text", "source": "en", "target": "de"}),
+        (DEEPL, {"text": ["a cut text"], "target_lang": "DE"}),
+        (OPENAI, {"model": "m", "messages": [{"role": "user", "content": "a cut text"}]}),
+    ):
+        assert ask(path, body)[0] == 413
+
+
+# Requests of programs that are in use: what they send, and what they read.
+
+
+def test_libretranslates_clients_are_understood(serve):
+    ask = serve({"m": ("en", "de")})
+    fields = {"q": "Word.", "source": "en", "target": "de"}
+    weblate = {**fields, "api_key": ""}
+    web_page = {**fields, "format": None, "alternatives": None, "api_key": None}
+    for body in (weblate, web_page, {**fields, "format": ""}, {**fields, "format": "html", "alternatives": 0}):
+        assert ask(LIBRE, body) == (200, {"translatedText": "«Word.»"})
+    for params in (
+        fields,
+        {**fields, "format": "text"},
+    ):  # deep-translator's in the address, libretranslatepy's in a form
+        assert ask(f"{LIBRE}?{urlencode(params)}")[1] == {"translatedText": "«Word.»"}
+        assert ask(LIBRE, urlencode(params).encode(), content_type=FORM["content-type"])[1] == {
+            "translatedText": "«Word.»"
+        }
+    assert ask(LIBRE, {**fields, "q": ["One.", "Two."]})[1] == {"translatedText": ["«One.»", "«Two.»"]}
+    assert ask("/languages", b"", "GET")[1] == [
+        {"code": "en", "name": "English", "targets": ["de"]},
+        {"code": "de", "name": "German", "targets": []},
+    ]
+
+
+def test_deepls_clients_are_understood(serve):
+    ask = serve({"m": ("en", "de")})
+    own_client = {
+        "text": ["One.", "Two."], "target_lang": "DE", "show_billed_characters": True, "split_sentences": "1",
+        "preserve_formatting": True, "formality": "prefer_more", "model_type": "quality_optimized", "context": "A day.",
+    }  # fmt: skip
+    for more in ({}, {"source_lang": "EN"}, {"source_lang": None, "context": None, "tag_handling": None}):
+        status, content = ask(DEEPL, {**own_client, **more})
+        assert status == 200 and [row["text"] for row in content["translations"]] == ["«One.»", "«Two.»"]
+        assert {"detected_source_language": "EN", "billed_characters": 4}.items() <= content["translations"][0].items()
+    form = [("text", "One."), ("text", "Two."), ("target_lang", "DE"), ("auth_key", "k")]
+    assert ask(DEEPL, urlencode(form).encode(), content_type=FORM["content-type"])[1] == content
+    assert ask(f"{DEEPL}?{urlencode(form)}", b"", "GET")[1] == content  # deep-translator
+    assert ask("/v2/languages?type=target", method="GET")[1][0]["language"] == "DE"
+    assert ask("/v2/glossary-language-pairs", method="GET") == (200, {"supported_languages": []})  # Weblate asks
+    for name, value in (
+        ("formality", "more"),
+        ("formality", "rude"),
+        ("glossary_id", "g"),
+        ("custom_instructions", ["x"]),
+    ):
+        status, content = ask(DEEPL, {**own_client, name: value})
+        assert status == 400 and name in content["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "fields"),
+    [
+        ('Hi &amp; <x id="7">%s Menu</x> there.', '<x id="7">%s Menu</x>', {"ignore_tags": ["x"]}),  # Weblate's
+        ("A <b>bold</b> <code>Menu</code>.", "<code>Menu</code>", {"ignore_tags": "code, kbd"}),
+        ("A <b>bold</b> <i>Menu</i>.", "<i>Menu</i>", {"ignore_tags": ["i", "u"], "outline_detection": "0"}),
+        ("A <n0.x>bold</n0.x> <x><b>Menu</b></x>.", "<x><b>Menu</b></x>", {"ignore_tags": ["x"]}),
+    ],
+)
+def test_tags_that_deepl_is_to_ignore_keep_their_text(serve, text, kept, fields):
+    ask = serve({"m": ("en", "de")}, marks=False)
+    for tags in ("xml", "html"):
+        ask.opened.clear()
+        body = {"text": [text], "target_lang": "DE", "tag_handling": tags, **fields}
+        found = ask(DEEPL, body)[1]["translations"][0]["text"]
+        # A model without attention puts tags anywhere.
+        assert kept in found and sorted(found.replace(" ", "")) == sorted(text.replace(" ", ""))
+        assert "Menu" not in str([echo.batches for echo in ask.opened])
+
+
+def test_deepls_sentences_end_at_the_tags_that_it_names(serve):
+    ask = serve({"m": ("en", "de")}, marks=False)
+    text = "<doc><par>The man <em>sleeps</em></par> <par>the dog</par></doc>"
+
+    def lines(**fields):
+        ask.opened.clear()
+        body = {"text": [text], "target_lang": "DE", "tag_handling": "xml", **fields}
+        found = ask(DEEPL, body)[1]["translations"][0]["text"]
+        assert sorted(re.findall("<[^<>]*>", found)) == sorted(re.findall("<[^<>]*>", text))
+        return [line for echo in ask.opened for batch in echo.batches for line in batch]
+
+    assert lines(splitting_tags=["par"]) == ["The man sleeps", "the dog"]
+    assert lines(splitting_tags="par,em", outline_detection=False) == ["The man", "sleeps", "the dog"]
+    assert lines(outline_detection=False) == lines(non_splitting_tags=["par", "doc"]) == ["The man sleeps the dog"]
+
+
+def test_openais_clients_are_understood(serve):
+    ask = serve({"m": ("en", "de")})
+    asked = {"model": "m", "messages": [{"role": "user", "content": "One.\n\n  Two more. "}]}
+    whole = ask(OPENAI, asked)[1]
+    assert whole["choices"][0]["message"]["content"] == "«One.»\n\n  «Two more.» "
+    assert whole["usage"] == {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6}
+    for options in ({"include_usage": True}, {"include_usage": False}, None):
+        *chunks, (_, end) = events_of(ask(OPENAI, {**asked, "stream": True, "stream_options": options})[1])
+        chunks = [chunk for _, chunk in chunks]
+        assert end == "[DONE]"
+        text = "".join(choice["delta"].get("content", "") for chunk in chunks for choice in chunk["choices"])
+        assert text == "«One.»\n\n  «Two more.» "
+        if options and options["include_usage"]:
+            assert chunks[-1]["choices"] == [] and chunks[-1]["usage"] == whole["usage"]
+            assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+        else:
+            assert not any("usage" in chunk for chunk in chunks)
+    [listed] = ask("/v1/models", method="GET")[1]["data"]
+    assert ask("/v1/models/m", method="GET") == (200, listed)
+    assert ask("/v1/models/EN-DE", method="GET")[1]["id"] == "EN-DE"
+    for status, content in (ask("/v1/models/gpt", method="GET"), ask(OPENAI, {**asked, "model": "gpt"})):
+        assert (
+            status == 404 and content["error"]["code"] == "model_not_found" and "en-de" in content["error"]["message"]
+        )
+    picture = [{"type": "text", "text": "One."}, {"type": "image_url", "image_url": {"url": "data:"}}]
+    assert ask(OPENAI, {"model": "m", "messages": [{"role": "user", "content": picture}]})[0] == 400
+    rules = {"role": "system", "content": "The strings are divided by\n==PART==\nand so are your answers.\nOne."}
+    texts = {"role": "user", "content": "One.\n==PART==\n==OTHER==\n==PART=="}
+    for stream in (False, True):
+        content = ask(OPENAI, {"model": "m", "messages": [rules, texts], "stream": stream})[1]
+        chunks = (
+            [chunk["choices"][0]["delta"] for _, chunk in events_of(content)[:-1]]
+            if stream
+            else [content["choices"][0]["message"]]
+        )
+        assert "".join(chunk.get("content", "") for chunk in chunks) == "«One.»\n==PART==\n«==OTHER==»\n==PART=="
+
+
+# Texts that a perfect model gives back: two sentences and what stands around them, in twenty scripts.
+SCRIPTS = {
+    "latin": "Čekám „dnes“ večer – u\u00a0domu. Nesl 10\u202f000\u00a0Kč, že?",
+    "vietnamese": "Tôi đang đọc sách. Ne\u0302\u0301u trời mưa thì sao?",  # one letter of combining marks
+    "turkish": "İstanbul'da ılık bir gün. Iğdır da öyle…",
+    "cyrillic": "Ёлка стоит во дворе. «Привет»\u00a0— сказал он!",
+    "greek": "Ο άνθρωπος μπαίνει στο σπίτι. Τι κάνεις;",
+    "armenian": "Մարդը մտնում է տուն։ Ինչպե՞ս ես։",
+    "georgian": "კაცი სახლში შედის. როგორ ხარ?",
+    "hebrew": "הָאִישׁ נִכְנָס\u200f לַבַּיִת. מה שלומך?",
+    "arabic": "\u202bدخل الرجل\u202c إلى البيت. كيف حالك؟",
+    "persian": "مرد به خانه می\u200cرود. حال شما چطور است؟",
+    "urdu": "آدمی گھر میں داخل ہوتا ہے۔ آپ کیسے ہیں؟",
+    "devanagari": "आदमी घर में क\u094d\u200dष जाता है। आप कैसे हैं?",
+    "bengali": "লোকটি ঘরে যায়। আপনি কেমন আছেন?",
+    "tamil": "மனிதன் வீட்டிற்குள் செல்கிறான். எப்படி இருக்கிறீர்கள்?",
+    "telugu": "మనిషి ఇంట్లోకి వెళ్తాడు. మీరు ఎలా ఉన్నారు?",
+    "malayalam": "മനുഷ്യൻ വീട്ടിലേക്ക് പോകുന്നു. അവന\u0d4d\u200d വരും.",
+    "sinhala": "මිනිසා ශ\u0dca\u200dරී නිවසට යයි. ඔබට කොහොමද?",
+    "thai": "ผู้ชายเดินเข้าบ้าน สบายดีไหม",
+    "khmer": "បុរស\u200bចូល\u200bផ្ទះ។ សុខសប្បាយទេ?",
+    "burmese": "လူသည် အိမ်ထဲသို့ ဝင်သည်။ နေကောင်းလား။",
+    "tibetan": "མི་དེ་ཁང་པར་འགྲོ། ཁྱེད་ག་འདྲ་འདུག",
+    "amharic": "ሰውየው ወደ ቤት ገባ። እንዴት ነህ?",
+    "chinese": "男人走进了房子。你好吗？“很好”，他说。",
+    "japanese": "男の人が家に入る。は\u3099か、元気ですか？",
+    "korean": "남자가 집에 들어간다. 잘 지내세요?",
+    "emoji": "Hallo 👨\u200d👩\u200d👧\u200d👦! Wie geht's ❤\ufe0f?",
+    "mathematical": "𝑎² + 𝑏² ≤ ½·𝑐. H₂O ﬁts 5 µm²!",
+}
+AROUND = ("{}", "\n{}\n", "  {}\t\n\n\n{}  ", "{}\r\n\t{}", "\u3000{}\u00a0")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_texts_of_each_script_come_back_from_a_perfect_model_letter_by_letter(serve, script):
+    target = {"chinese": "zh", "japanese": "ja"}.get(script, "de")  # into others a space divides the sentences
+    ask = serve({"m": ("en", target)}, marks=False)
+    texts = [form.format(SCRIPTS[script], SCRIPTS[script]) for form in AROUND]
+    _, content = ask(LIBRE, {"q": texts, "source": "en", "target": target})
+    assert content["translatedText"] == texts
+    _, content = ask(DEEPL, {"text": texts, "source_lang": "EN", "target_lang": target})
+    assert [row["text"] for row in content["translations"]] == texts
+    _, content = ask(OWN, {"text": texts, "split": True})
+    assert [row["translation"] for row in content["translations"]] == texts
+    for text in texts:
+        _, content = ask(OPENAI, {"model": "m", "messages": [{"role": "user", "content": text}]})
+        assert content["choices"][0]["message"]["content"] == text
+    _, content = ask(OWN, {"text": texts})
+    assert [row["translation"] for row in content["translations"]] == list(map(visible_line, texts))
