@@ -204,7 +204,7 @@ class _TextJob:
         return wanted > 1 and bool(translation.text) and wanted > self._num_sentences(translation)
 
     def _num_sentences(self, translation: Translation | None) -> int:
-        return len(sentences(translation.text, self.languages[1])) if translation else 0
+        return len(sentences(plain_passage(translation.text).masked(), self.languages[1])) if translation else 0
 
     def _repaired_or_first(
         self, passage: Passage, first: Translation, signs: dict[str, str], parts: Sequence[str | _PassageTranslation]
