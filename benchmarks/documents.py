@@ -235,7 +235,7 @@ def main() -> None:
         paths = list(generated(folder))
         given = [path for named in options.folders for path in sorted(named.rglob("*"))]
         for number, path in enumerate(given):
-            if format_of([path.name]) in CODES and path.is_file() and not path.is_symlink():
+            if path.suffix != ".gz" and format_of([path.name]) in CODES and path.is_file() and not path.is_symlink():
                 paths.append(folder / f"{number}-{path.name}")
                 paths[-1].write_bytes(path.read_bytes())
         for path in paths:
