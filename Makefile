@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-updates bench-layers bench-architectures bench-methods bench-serve bench-markup bench-sentences bench-clean faults fuzz soak pins bits docs recording format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-updates bench-layers bench-architectures bench-methods bench-serve bench-markup bench-sentences bench-scripts bench-clean faults fuzz soak pins bits docs recording format clean
 
 setup: $(VENV)/ready
 
@@ -82,6 +82,10 @@ bench-methods: setup
 bench-serve: setup
 	$(BIN)/python benchmarks/serve.py --model $(MODEL) --source $(SOURCE) $(FLAGS)
 
+# make bench-documents [FOLDERS="unpacked source distributions"] [MODEL=model]; needs python-docx too
+bench-documents: setup
+	$(BIN)/python benchmarks/documents.py $(FOLDERS) $(if $(MODEL),--model $(MODEL))
+
 # make bench-markup MODEL=model SOURCE=test.en [FLAGS="--lines 500 --gold pairs.tsv"]
 bench-markup: setup
 	$(BIN)/python benchmarks/markup.py --model $(MODEL) --source $(SOURCE) $(FLAGS)
@@ -90,6 +94,10 @@ bench-markup: setup
 # pip install --target FOLDER sentencex pysbd sentence-splitter
 bench-sentences: setup
 	$(BIN)/python benchmarks/sentences.py $(if $(DATA),--data $(DATA)) $(FLAGS)
+
+# make bench-scripts [FLAGS="--only ko th --updates 400"]
+bench-scripts: setup
+	$(BIN)/python benchmarks/scripts.py $(FLAGS)
 
 # make bench-clean CORPUS=tatoeba/en-de/train WRONG=tatoeba/en-fr/train [WORK=FOLDER] [FLAGS="--share 0.04"]
 # with FLAGS="--train clean noisy cleaned --valid PREFIX --test PREFIX" it also trains a small model on each corpus

@@ -39,6 +39,7 @@ FOLDERS: Final = {
     "pass": "passes",
     "format": "formats",
     "evaluation": "evaluations",
+    "text-check": "text_checks",
     "scoring": "scorings",
     "mixer": "mixers",
     "ffn": "feed_forwards",

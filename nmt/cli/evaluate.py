@@ -2,29 +2,30 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from io import BytesIO
+from itertools import product
 from pathlib import Path
 from typing import Final, Literal
 
 from nmt import registry, signals
 from nmt.cli.command import Command, Parts
-from nmt.cli.scores import NamedScore, as_lines, as_rows, as_table
+from nmt.cli.scores import as_lines, as_rows, as_table
 from nmt.errors import InputError, UserError, quoted, unknown
-from nmt.evaluations.base import Evaluation, System
+from nmt.evaluations.base import Evaluation, System, TextCheck
 from nmt.log import log
 from nmt.metrics.base import Lines, Metric, References
 from nmt.metrics.bleu import language_tokenizer
-from nmt.metrics.checks import line_count_error, refuse_subwords, warn_of_newstest2014
 from nmt.options import flag_of, names_of, opt
 from nmt.runs import find_model, saved_setting
-from nmt.text.corpus import checked_line, read_lines, text_name
+from nmt.text.corpus import checked_line, misaligned, read_lines, text_name
 from nmt.translate.options import AUTO_ENGINE, engine_name
 from nmt.translate.windows import STDIN_NAME, LineEstimate, open_source, place_of
 
 DEFAULT_METRICS: Final = ("bleu", "chrf", "ter")
 
 
-@registry.open_options_class("evaluation", shared=["metric"])
+@registry.open_options_class("evaluation", "text-check", shared=["metric"])
 class EvaluateOptions:
     reference: tuple[str, ...] = opt((), "raw reference file, or several of one length", aliases=("r", "ref"))
     hypothesis: tuple[str, ...] = opt(
@@ -83,15 +84,21 @@ def run(options: EvaluateOptions, parts: Parts) -> int:
     evaluation = _evaluation(options)
     metrics = _metrics(options) if evaluation.uses_metrics else []
     sources: Lines | None
-    name = ""
+    name, names = "", options.reference
     if options.model is None:
         systems, references, sources = _read_files(options, metrics)
     else:
         source, references = _source(options)
         systems, sources = [_translate(options, parts, options.model, source, evaluation)], source.lines
-        name = source.name
+        name, names = source.name, names or (source.name,)
+    checks = _checks(options)
+    for check in checks:
+        check.examine(systems, list(map(System, names, references)))
+    for check in checks:
+        systems = [replace(system, lines=check.lines(system.lines)) for system in systems]
+        references = list(map(check.lines, references))
     for doubt in dict.fromkeys(
-        doubt for _, metric in metrics for system in systems for doubt in metric.doubts(system.lines, references)
+        doubt for check in checks for doubt in check.doubts([metric for _, metric in metrics], references)
     ):
         log.warn(doubt)
     with log.progress(evaluation.task):
@@ -101,6 +108,10 @@ def run(options: EvaluateOptions, parts: Parts) -> int:
         message = f"{num_failed:,} of {len(systems[0].lines):,} lines not translated: scored as empty lines"
         log.warn(f"{quoted(name)}: {message}")
     return 5 if num_failed else 0
+
+
+def _checks(options: EvaluateOptions) -> list[TextCheck]:
+    return [entry.cls(options) for entry in registry.every("text-check")]
 
 
 def _metrics(options: EvaluateOptions) -> list[tuple[str, Metric]]:
@@ -156,27 +167,22 @@ def _read_files(
     if options.source is not None and not any(metric.needs_sources for _, metric in metrics):
         raise UserError(f"--source {quoted(options.source)}: no metric of --metrics reads the source (leave it out)")
     names = [*options.hypothesis, *([options.source] if options.source is not None else [])]
-    files, references = _lines_of_files(names, options.reference)
-    systems = files[: len(options.hypothesis)]
-    for system in systems:
-        refuse_subwords(system.name, system.lines)
-    for path, lines in zip(options.reference, references, strict=True):
-        refuse_subwords(path, lines)
-    return systems, references, files[-1].lines if options.source is not None else None
+    files, references = _lines_of_files(options, names)
+    return files[: len(options.hypothesis)], references, files[-1].lines if options.source is not None else None
 
 
-def _lines_of_files(names: Sequence[str], references: Sequence[str]) -> tuple[list[System], list[Lines]]:
+def _lines_of_files(options: EvaluateOptions, names: Sequence[str]) -> tuple[list[System], list[Lines]]:
     """The lines of files to score or to translate, and the references: as many lines each, and at least one."""
     systems = [System(name, _lines_of(name)) for name in names]
-    reference_lines: list[Lines] = [read_lines(Path(path)) for path in references]
-    for system in systems:
-        for path, lines in zip(references, reference_lines, strict=True):
-            if len(lines) != len(system.lines):
-                raise line_count_error(system.name, len(system.lines), path, len(lines))
+    references = [System(path, read_lines(Path(path))) for path in options.reference]
+    for system, reference in product(systems, references):
+        if len(reference.lines) != len(system.lines):
+            for check in _checks(options):
+                check.compare_lengths(system, reference)
+            raise misaligned(Path(system.name), Path(reference.name), len(system.lines), len(reference.lines))
         if not system.lines:
             raise InputError(f"{quoted(system.name)}: has no lines to score")
-    warn_of_newstest2014([*names, *references], len(reference_lines[0]))
-    return systems, reference_lines
+    return systems, [reference.lines for reference in references]
 
 
 def _lines_of(name: str) -> Lines:
@@ -191,7 +197,7 @@ def _lines_of(name: str) -> Lines:
 def _source(options: EvaluateOptions) -> tuple[System, list[Lines]]:
     """The lines to translate, and their references: of files, or of a set of prepared data."""
     if options.data is None:
-        [source], references = _lines_of_files((options.source or "",), options.reference)
+        [source], references = _lines_of_files(options, [options.source or ""])
         return source, references
     from nmt.data.shards import PreparedData
 
@@ -205,7 +211,6 @@ def _source(options: EvaluateOptions) -> tuple[System, list[Lines]]:
         raise unknown("set", name, sets)
     if not sets[name].source_lines:
         raise InputError(f"{quoted(name)}: has no lines to score")
-    warn_of_newstest2014([folder, name], len(sets[name].source_lines))
     return System(name, sets[name].source_lines), [sets[name].target_lines]
 
 
@@ -240,12 +245,12 @@ class MetricScores(Evaluation):
         sources: Lines | None,
         metrics: Sequence[tuple[str, Metric]],
     ) -> str:
-        scores: list[list[NamedScore]] = [
-            [(name, metric(system.lines, references, sources)) for name, metric in metrics] for system in systems
-        ]
+        changes = "".join(f"|{change}" for check in _checks(self.options) if (change := check.signature()))
+        scores = [[(name, metric(system.lines, references, sources)) for name, metric in metrics] for system in systems]
+        signed = [[(name, replace(of, signature=of.signature + changes)) for name, of in row] for row in scores]
         if self.options.json:
-            return as_rows(systems, scores)
-        return as_table(systems, scores) if len(systems) > 1 else as_lines(scores[0])
+            return as_rows(systems, signed)
+        return as_table(systems, signed) if len(systems) > 1 else as_lines(signed[0])
 
 
 def _evaluation(options: EvaluateOptions) -> Evaluation:

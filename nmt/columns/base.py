@@ -66,14 +66,18 @@ class ColumnItems:
         """The error for the line of a pair."""
         return InputError(f"{quoted(self.path)}:{self.sentences.numbers[pair]}: {message} (fix the line)")
 
-    def numbers(self) -> NDArray[Any]:
-        """(items,) 32-bit floats; InputError for what is not a finite number."""
+    def numbers(self, are_weights: bool = False) -> NDArray[Any]:
+        """(items,) 32-bit floats; InputError for what is not a finite number, and for a negative weight."""
         values = [float(item) if NUMBER.fullmatch(item) else np.nan for item in self.items]
         with np.errstate(over="ignore"):
             numbers = np.array(values, FLOAT)
         if not np.isfinite(numbers).all():
             i = int(np.isfinite(numbers).argmin())
             message = f"'{quoted(self.items[i])}': must be a finite number of 32 bits"
+            raise self.error(int(self.pairs[i]), message)
+        if are_weights and (numbers < 0).any():
+            i = int((numbers < 0).argmax())
+            message = f"'{quoted(self.items[i])}': a weight must not be negative; `nmt list column` names kinds for other numbers"
             raise self.error(int(self.pairs[i]), message)
         return numbers
 
@@ -85,6 +89,7 @@ class ColumnKind(ABC):
     bounds: the least and the greatest number that a file may hold
     sides: the sides whose tokens the values belong to, source (0) and target (1): noise that changes tokens must know
     filler: the number that pads values in a batch
+    are_weights: whether numbers are weights of the loss, which must not be negative, nor all 0
     stores_counts: whether a file of its own has the number of values of each pair; if not, `counts` computes it
     """
 
@@ -93,6 +98,7 @@ class ColumnKind(ABC):
     bounds: ClassVar[tuple[float, float]] = FINITE
     sides: ClassVar[tuple[int, ...]] = ()
     filler: ClassVar[int] = 0
+    are_weights: ClassVar[bool] = False
     stores_counts: ClassVar[bool] = False
 
     @abstractmethod

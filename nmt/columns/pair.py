@@ -1,6 +1,6 @@
-"""Columns with one number per pair, such as a weight."""
+"""Columns with one weight per pair."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +13,16 @@ from nmt.rows import Rows
 
 @register("column", "pair", NoOptions)
 class PairColumn(ColumnKind):
-    """One number per pair: (B,) float32 in a batch."""
+    """One weight per pair: (B,) float32 in a batch."""
+
+    are_weights: ClassVar[bool] = True
 
     def read(self, items: ColumnItems) -> Rows:
         """See ColumnKind."""
         for i in np.flatnonzero(items.sentences.good & (items.counts != 1)).tolist():
             raise items.error(i, f"{items.counts[i]} numbers; must be 1, the number of the pair")
         values = np.ones(len(items.counts), FLOAT)
-        values[items.pairs] = items.numbers()
+        values[items.pairs] = items.numbers(self.are_weights)
         return Rows(values, np.ones(len(values), np.uint32))
 
     def counts(self, lengths: NDArray[Any]) -> NDArray[Any]:

@@ -12,7 +12,9 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt import registry
 from nmt.columns.base import ColumnItems, ColumnKind, Sentences, column_kind
+from nmt.data.held_out import pair_keys, repeats
 from nmt.errors import InputError, quoted
 from nmt.rows import Rows
 from nmt.text.context import DocumentLines, context_text, encode_with_contexts
@@ -23,7 +25,7 @@ from nmt.text.vocabulary import Numbers
 
 CHUNK_PAIRS: Final = 2000
 # A pair is counted under the first reason that holds for it; too many characters come first.
-REASONS: Final = ("bad bytes", "bad column", "empty", "too short", "too long", "ratio", "held out", "duplicate")
+REASONS: Final = ("bad bytes", "bad column", "empty", "too short", "too long", "ratio", "equals held-out", "duplicate")
 MAX_WORD_CHARACTERS: Final = 1000  # of a word that gets an entry
 KEPT: Final = -1  # in place of the index of a reason
 
@@ -126,7 +128,8 @@ def _tsv_rows(pair: FilePair) -> Iterator[tuple[bytes, bytes]]:
         if len(sides) != 2:
             columns = f"{len(sides)} column{'s' if len(sides) > 1 else ''}"
             message = f"{columns}; must be 2, the source and the target with a tab between them"
-            raise InputError(f"{pair.name}:{number}: {message} (fix the line)")
+            ways = "; ".join(["fix the line", *registry.declared("storage", "chooses_columns")])
+            raise InputError(f"{pair.name}:{number}: {message} ({ways})")
         yield sides[0] + b"\n", sides[1] + b"\n"
 
 
@@ -318,6 +321,7 @@ class EncodeTask:
 
     lengths: the filter of training data; None keeps every pair and its raw text, for evaluation sets
     columns: the kind of each column of the chunks
+    held_out: keys of the held-out pairs, none of which a training pair may repeat (nmt.data.held_out)
     """
 
     pipeline: Pipeline
@@ -325,6 +329,7 @@ class EncodeTask:
     digests: bool
     on_bad_line: BadLine
     columns: tuple[str, ...] = ()
+    held_out: NDArray[np.uint64] | None = None
 
     def __call__(self, chunk: Chunk) -> Encoded:
         texts = decode(chunk, self.on_bad_line)
@@ -368,6 +373,9 @@ class EncodeTask:
         if self.lengths is not None:
             lengths = np.stack([source.lengths - num_context, target.lengths], axis=1)
             reasons = self.lengths.reasons(lengths, characters)
+        if self.held_out is not None:
+            repeated = repeats(pair_keys(texts.source, texts.target), self.held_out)
+            reasons[(reasons == KEPT) & repeated] = REASONS.index("equals held-out")
         reasons[used & ~sentences.good] = REASONS.index("bad column")
         reasons[~texts.good] = REASONS.index("bad bytes")
         encoded.dropped.update(REASONS[reason] for reason in reasons[reasons != KEPT].tolist())

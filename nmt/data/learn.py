@@ -33,6 +33,10 @@ KEPT_SHARE: Final = 0.9  # of them, at most, when the rarest are dropped
 # character, which no cleaned text holds.
 CONTROL_PIECES: Final = tuple(f"\x01{symbol}" for symbol in SYMBOLS)
 
+# sentencepiece skips lines of more bytes, and lines with its mark for unknown characters.
+MAX_LEARNT_BYTES: Final = 4192
+UNKNOWN_MARK: Final = "\u2585"
+
 
 @dataclass(frozen=True)
 class SubwordSettings:
@@ -141,7 +145,7 @@ def learn_subwords(texts: Iterator[str], settings: SubwordSettings) -> Sentencep
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=texts,
+            sentence_iterator=(part for text in texts for part in learnable_parts(text)),
             model_writer=model,
             model_type=settings.name,
             vocab_size=settings.vocab_size,
@@ -167,6 +171,20 @@ def learn_subwords(texts: Iterator[str], settings: SubwordSettings) -> Sentencep
     return SentencepieceVocabulary(model.getvalue())
 
 
+def learnable_parts(text: str) -> Iterator[str]:
+    """A line in parts that sentencepiece does not skip: cut at spaces, or within a word that is too long itself."""
+    rest = text.replace(UNKNOWN_MARK, " ").encode()
+    while len(rest) > MAX_LEARNT_BYTES:
+        end = rest.rfind(b" ", 1, MAX_LEARNT_BYTES + 1)
+        if end < 0:
+            end = MAX_LEARNT_BYTES
+            while rest[end] & 0xC0 == 0x80:  # inside a character
+                end -= 1
+        yield rest[:end].decode()
+        rest = rest[end:]
+    yield rest.decode()
+
+
 def _learning_error(message: str, settings: SubwordSettings) -> UserError:
     """The error for a message of sentencepiece."""
     if sizes := re.search(r"smaller than required_chars\. (\d+) vs (\d+)", message):
@@ -179,7 +197,5 @@ def _learning_error(message: str, settings: SubwordSettings) -> UserError:
             f"--vocab-size {settings.vocab_size} is too small for control and user symbols, and bytes (give a larger one)"
         )
     if "!sentences_.empty()" in message:
-        return InputError(
-            "there is no text to learn a vocabulary from (every line is empty, or longer than 4,192 bytes)"
-        )
+        return InputError("there is no text to learn a vocabulary from (every line is empty)")
     return UserError(f"no {settings.name} vocabulary can be learnt: {quoted(message)}")

@@ -141,10 +141,15 @@ class PrepareOptions(CorpusOptions):
         "NAME:KIND=FILE: other data per pair, such as a number per target word (nmt list column)",
     )
     hold_out: int = opt(
-        0, "every Nth training pair becomes a development set, 'held-out'; 0 is none (fairseq: 100)", minimum=0
+        0,
+        "every Nth training pair becomes a development set, 'held-out', and no other pair with its sentences is trained on; "
+        "0 is none (fairseq: 100)",
+        minimum=0,
     )
     vocabulary: str | None = opt(None, "a model, run or prepared data whose text pipeline is used; nothing is learnt")
-    subword: str = choice("subword", "bpe", "what the tokens are: subwords, characters or words (nmt list subword)")
+    subword: str = choice(
+        "subword", "bpe", "what the tokens are: subwords, characters or words (nmt list subword)", able="can_learn"
+    )
     user_symbols: tuple[str, ...] = opt(
         (),
         'words that are never altered nor split, "<2de> <formal>": tags of languages or domains; each is an entry of the '
@@ -154,6 +159,7 @@ class PrepareOptions(CorpusOptions):
         "subword",
         "same",
         "subwords of the target where they differ, with --no-joint-vocabulary: none for labels or codes",
+        able="can_learn",
     )
     vocab_size: int = opt(
         8000,

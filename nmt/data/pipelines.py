@@ -90,11 +90,13 @@ class _TrainingText:
         limits = options.vocab_size, options.character_coverage, options.byte_fallback
         settings = SubwordSettings(model_type, *limits, options.symbols)
         size = _sample_size(options, train)
+        [*sides], first = self.task.prepare, train.files[0]
+        place = quoted(first.target) if sides == [1] and not first.is_tsv else first.name
         log.info(f"learning {model_type} from {size:,} of {train.num_pairs:,} pairs")
         sample = train.sample(size, options.seed)
         with closing(in_order(self.task, sample, options.workers)) as texts:
-            learnt = learn_apart(texts, settings, self.scratch, train.files[0].name)
+            learnt = learn_apart(texts, settings, self.scratch, place)
         if learnt.size < options.vocab_size and model_type != "char":
             wanted = f"--vocab-size is {options.vocab_size:,}"
-            log.warn(f"the text gives a vocabulary of {learnt.size:,} entries only, {wanted}")
+            log.warn(f"{place}: the text gives a vocabulary of {learnt.size:,} entries only, {wanted}")
         return learnt

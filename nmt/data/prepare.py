@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nmt import registry, signals
 from nmt.artefact import check_output, new_folder
-from nmt.columns.base import column_kind
+from nmt.columns.base import FLOAT, column_kind
 from nmt.data.duplicates import without_duplicates
 from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, EncodeTask, FilePair, TextTask, count_words
+from nmt.data.held_out import pair_keys
 from nmt.data.learn import sum_counts
 from nmt.data.options import PrepareOptions
 from nmt.data.pipelines import learnt_pipeline, reused_pipeline
@@ -32,6 +34,7 @@ from nmt.errors import InputError, UserError, naming, quoted
 from nmt.files import to_json
 from nmt.log import log
 from nmt.preparations.base import PairIds, Preparation
+from nmt.text.corpus import read_lines
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline
 from nmt.text.vocabulary import PIECE_MARK
 
@@ -84,9 +87,13 @@ def _write_sets(
     folder: Path,
 ) -> list[dict[str, Any]]:
     """Write the files of all sets, with data.json; the counts of each set for the report."""
-    # Faults of evaluation sets are told before training text is encoded.
-    evaluation_first = sorted(sets, key=lambda text_set: text_set.kind == "train")
-    rows = {text_set.stem: _write_set(text_set, options, pipeline, folder) for text_set in evaluation_first}
+    # Faults of evaluation sets are told before training text is encoded, and what is held out of it is known then.
+    rows: dict[str, tuple[SetFacts, dict[str, Any]]] = {}
+    held_out: NDArray[np.uint64] | None = None
+    for text_set in sorted(sets, key=lambda text_set: text_set.kind == "train"):
+        rows[text_set.stem] = _write_set(text_set, options, pipeline, folder, held_out)
+        if text_set.hold_out and text_set.kind != "train":
+            held_out = pair_keys(*(read_lines(folder / f"{text_set.stem}.{side}.txt") for side in SIDES))
     facts, reports = map(list, zip(*(rows[text_set.stem] for text_set in sets), strict=True))
     if options.names_training:
         _add_columns(folder, facts[0], pipeline, preparations)
@@ -194,14 +201,17 @@ def _warn_of_text(
 
 
 def _write_set(
-    text_set: TextSet, options: PrepareOptions, pipeline: Pipeline, folder: Path
+    text_set: TextSet, options: PrepareOptions, pipeline: Pipeline, folder: Path, held_out: NDArray[np.uint64] | None
 ) -> tuple[SetFacts, dict[str, Any]]:
-    """Write a set's ids and columns and, of evaluation sets, its raw text; its facts, and its counts for the report."""
+    """Write a set's ids and columns and, of evaluation sets, its raw text; its facts, and its counts for the report.
+
+    held_out: keys of the pairs that no training pair may repeat
+    """
     training, kinds = text_set.kind == "train", text_set.columns
     lengths = options.length_filter if training else None
     drawn = training or text_set.hold_out > 0  # no file needs a line for each of its pairs
     on_bad_line: BadLine = options.on_bad_line if drawn or options.on_bad_line == "error" else "replace"
-    task = EncodeTask(pipeline, lengths, training and options.deduplicate, on_bad_line, tuple(kinds.values()))
+    task = EncodeTask(pipeline, lengths, training and options.deduplicate, on_bad_line, tuple(kinds.values()), held_out)
     writer = SetWriter(folder, text_set.stem, pipeline.sizes, kinds)
     statistics = SetStatistics()
     raw: tuple[list[str], list[str]] = ([], [])
@@ -220,6 +230,11 @@ def _write_set(
     if training and not statistics.kept:
         dropped = ", ".join(f"{count:,} {reason}" for reason, count in statistics.dropped.items()) or "none dropped"
         raise InputError(f"{text_set.files[0].name}: no training pair is left ({dropped})")
+    for path, (name, kind) in zip(text_set.files[0].columns, kinds.items(), strict=True) if training else ():
+        if column_kind(kind).are_weights and not np.memmap(folder / f"{text_set.stem}.{name}.bin", FLOAT, "r").any():
+            raise InputError(
+                f"{quoted(path)}: all weights of the column {name} are 0 (give positive ones to what shall count)"
+            )
     corpora = statistics.corpora_of(text_set) if training else []
     facts = SetFacts(text_set.kind, text_set.name, text_set.stem, writer.pairs, kinds, corpora)
     return facts, statistics.to_json(text_set)

@@ -1,11 +1,12 @@
-"""The interface of evaluations.
+"""The interfaces of evaluations, and of checks of the texts before.
 
 A registered evaluation is built as `cls(options)` when one of its options is given. The options are those of `nmt evaluate`,
-which are an instance of its own options class too. Without one, each metric gives its score.
+which are an instance of its own options class too. Without one, each metric gives its score. Registered checks are built in the
+same way, and all are asked. `nmt train` builds them with its own options, for `doubts` alone.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -56,3 +57,28 @@ class Evaluation(ABC):
         metrics: Sequence[tuple[str, Metric]],
     ) -> str:
         """What is printed: a table, or with `options.json` JSON. sources: the source lines, if they are known"""
+
+
+class TextCheck:
+    """Warns of texts whose scores would mislead, or changes them if its options ask for it."""
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    def compare_lengths(self, text: System, reference: System) -> None:
+        """Raise an InputError that explains why two texts have different numbers of lines, where it is known."""
+
+    def examine(self, systems: Sequence[System], references: Sequence[System]) -> None:
+        """Warn of texts, each with the name of its file or set. Raises InputError if they cannot be scored."""
+
+    def doubts(self, metrics: Sequence[Metric], references: References) -> Iterator[str]:
+        """Reasons why a score with these references would mean little, as warnings."""
+        yield from ()
+
+    def lines(self, lines: Lines) -> Lines:
+        """The lines that are scored in place of these."""
+        return lines
+
+    def signature(self) -> str:
+        """What `lines` changes, for the signatures of scores: `unicode:nfc`; empty for nothing."""
+        return ""

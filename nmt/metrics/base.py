@@ -1,16 +1,11 @@
 """The base class of all metrics: a score of translations against references, with the signature that makes it comparable."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from nmt.errors import UserError
 from nmt.text.corpus import is_invisible
-
-if TYPE_CHECKING:  # numpy takes 0.1 s to import, and only `pairwise` needs it
-    import numpy as np
-    from numpy.typing import NDArray
 
 Lines = Sequence[str]
 References = Sequence[Lines]  # one or more lists, each as long as the translations
@@ -59,10 +54,6 @@ class Metric(ABC):
         """Set the language of the texts, where it is known. Called before `check`; an option of the metric has precedence."""
         self.language = language
 
-    def doubts(self, hypotheses: Lines, references: References) -> Iterator[str]:
-        """Reasons why the score of these texts would mean little, as warnings."""
-        yield from ()
-
     def check(self) -> None:  # noqa: B027 most metrics have nothing to check
         """Raise UserError or ResourceError if the metric cannot be used here; computes nothing."""
 
@@ -72,24 +63,6 @@ class Metric(ABC):
             self([line], [[lines[i]] for lines in references], None if sources is None else [sources[i]]).value
             for i, line in enumerate(hypotheses)
         ]
-
-    def pairwise(self, source: str, texts: Sequence[str]) -> "NDArray[np.float64]":
-        """Score each of K translations of one source with each of them as the reference.
-
-        returns: (K, K), a row per translation and a column per reference
-        """
-        import numpy as np
-
-        hypotheses = [text for text in texts for _ in texts]
-        scores = self.sentence_scores(hypotheses, [list(texts) * len(texts)], [source] * len(hypotheses))
-        return np.array(scores, dtype=np.float64).reshape(len(texts), len(texts))
-
-
-def only_reference(metric: str, references: References) -> Lines:
-    """The one list of references that a metric takes. Raises UserError for several. metric: its name"""
-    if len(references) != 1:
-        raise UserError(f"metric {metric}: takes one reference, and {len(references)} are given (give one --reference)")
-    return references[0]
 
 
 def given_references(references: References) -> list[list[str | None]]:

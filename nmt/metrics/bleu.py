@@ -1,6 +1,5 @@
 """BLEU (Papineni et al., 2002) by sacreBLEU, with a check that the tokenizer can be used here."""
 
-from collections.abc import Iterator
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -8,9 +7,8 @@ from typing import Any, Final
 
 from nmt import UserError, register
 from nmt.errors import ResourceError, quoted, unknown
-from nmt.metrics.base import Lines, References
 from nmt.metrics.options import BY_LANGUAGE, BleuOptions
-from nmt.metrics.sacrebleu import SacreBleuMetric, unspaced_lines
+from nmt.metrics.sacrebleu import SacreBleuMetric
 from nmt.text.languages import base_language
 
 TOKENIZER_PACKAGES: Final = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
@@ -22,8 +20,6 @@ TOKENIZERS_OF_LANGUAGES: Final = {  # sacreBLEU's, and characters of languages t
     "kor": "ko-mecab",
     **dict.fromkeys(("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bo", "bod", "dz", "dzo"), "char"),
 }
-SPACED_TOKENIZERS: Final = ("13a", "intl")  # which need spaces between words
-MAX_NGRAM_TOKENS: Final = 4
 
 
 def language_tokenizer(language: str) -> str:
@@ -51,25 +47,6 @@ class Bleu(SacreBleuMetric):
         """The name of the tokenizer: as given, or by the language."""
         given = self.options.tokenize
         return installed_tokenizer(self.options.target_lang or self.language) if given == BY_LANGUAGE else given
-
-    def tokenizer_doubts(self, references: References) -> Iterator[str]:
-        """Reasons why this tokenizer does not fit, as warnings."""
-        name, fitting = self.tokenizer, language_tokenizer(self.options.target_lang or self.language)
-        if self.options.tokenize == BY_LANGUAGE and name != fitting:
-            command = f"pip install '{TOKENIZER_PACKAGES[fitting]}'"
-            yield f"BLEU's tokenizer '{fitting}' is not installed, and characters are compared ({command}, or --tokenize {name})"
-        if name in SPACED_TOKENIZERS and (lines := unspaced_lines(references)):
-            yield (
-                f"{lines} have no spaces between words, and BLEU's tokenizer '{name}' needs them (use --tokenize zh, ja-mecab or "
-                "char, or --target-lang)"
-            )
-
-    def doubts(self, hypotheses: Lines, references: References) -> Iterator[str]:
-        """See Metric."""
-        yield from self.tokenizer_doubts(references)
-        lines = (line for of_reference in references for line in of_reference)
-        if all(len(self.corpus_metric.tokenizer(line).split()) < MAX_NGRAM_TOKENS for line in lines):
-            yield "no reference has four words, so BLEU is 0 even for equal texts (use --metrics chrf, or --tokenize char)"
 
     def check(self) -> None:
         """Raise UserError for an unknown tokenizer or a missing package, ResourceError for a missing tokenizer model."""

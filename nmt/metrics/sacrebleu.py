@@ -1,24 +1,10 @@
 """The base class of the metrics that sacreBLEU computes (Post, 2018)."""
 
-import re
 from abc import abstractmethod
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 from nmt.metrics.base import Lines, Metric, References, Score, given_references
-
-# A run of letters of scripts without spaces between words: Thai to Tibetan, Myanmar, Khmer, kana and Han. Words have fewer.
-UNSPACED: Final = re.compile(
-    "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]{8}"
-)
-MAX_UNSPACED_LINES: Final = 0.1  # share of the lines: more are no quotations
-
-
-def unspaced_lines(references: References) -> str:
-    """How many lines have no spaces between words, as text; empty if there are few."""
-    lines = [line for of_reference in references for line in of_reference]
-    count = sum(UNSPACED.search(line) is not None for line in lines)
-    return f"{count:,} of {len(lines):,} references" if count > MAX_UNSPACED_LINES * len(lines) else ""
 
 
 class SacreBleuMetric(Metric):

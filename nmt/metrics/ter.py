@@ -1,13 +1,11 @@
 """Translation edit rate (Snover et al., 2006) by sacreBLEU."""
 
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from nmt import register
-from nmt.metrics.base import Lines, References
 from nmt.metrics.bleu import language_tokenizer
 from nmt.metrics.options import TerOptions
-from nmt.metrics.sacrebleu import SacreBleuMetric, unspaced_lines
+from nmt.metrics.sacrebleu import SacreBleuMetric
 
 
 @register("metric", "ter", TerOptions)
@@ -21,15 +19,10 @@ class Ter(SacreBleuMetric):
     def build(self) -> Any:
         from sacrebleu.metrics import TER
 
-        splits = self._splits_characters
+        splits = self.splits_characters
         return TER(normalized=splits, asian_support=splits, case_sensitive=self.options.case_sensitive)
 
     @property
-    def _splits_characters(self) -> bool:
+    def splits_characters(self) -> bool:
         """Whether Chinese and Japanese characters are words, as sacreBLEU offers for these languages."""
         return language_tokenizer(self.options.target_lang or self.language) in ("zh", "ja-mecab")
-
-    def doubts(self, hypotheses: Lines, references: References) -> Iterator[str]:
-        """See Metric."""
-        if not self._splits_characters and (lines := unspaced_lines(references)):
-            yield f"{lines} have no spaces between words, which TER counts (use --target-lang zh or ja, else --metrics chrf)"

@@ -24,11 +24,22 @@ COUNT_BLOCK_BYTES: Final = 1 << 20
 COMPRESSED_NAME: Final = r"(\.(gz|bz2|xz|zst))?$"  # how the name of a file ends that may be compressed
 NOT_TEXT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # categories Cc, Zl and Zp
 MAX_RAW_LINE_BYTES: Final = 1 << 24  # a line takes ten times its size in memory
-# White space and what has no width: soft hyphen, joiners, fillers, marks of direction, variation selectors, tags.
-is_invisible: Final = re.compile(
-    "[\\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]*"
+# What has no width: soft hyphen, joiners, fillers, marks of direction, variation selectors, tags.
+NO_WIDTH: Final = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+is_invisible: Final = re.compile(f"[\\s{NO_WIDTH}]*").fullmatch
+
+# Letters that are no words: addresses, and the marks of lists such as `b)`.
+_IS_NAME: Final = re.compile(
+    r"(?:\s*(?:\w+://\S+|www\.\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+))+\s*|\s*\(?(?:[^\W\d_]|[ivxIVX]{2,5})[.)]\s*"
 ).fullmatch
+
+
+def is_translatable(text: str) -> bool:
+    """Whether there are letters in a text, besides those of addresses and of the marks of lists."""
+    return any(map(str.isalpha, text)) and not _IS_NAME(text)
 
 
 def clean(text: str) -> str:
@@ -124,8 +135,8 @@ def read_lines(path: Path) -> list[str]:
 def misaligned(source: Path, target: Path, source_lines: int, target_lines: int) -> InputError:
     """The error for two files with different numbers of lines."""
     return InputError(
-        f"{quoted(source)} has {source_lines:,} lines, {quoted(target)} has {target_lines:,} (line i of one must translate "
-        "line i of the other)"
+        f"{quoted(source)} has {source_lines:,} lines, {quoted(target)} has {target_lines:,} (line i of one belongs to line "
+        "i of the other)"
     )
 
 

@@ -20,7 +20,7 @@ from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import to_json
 from nmt.symbols import UNK
 from nmt.text.context import SEPARATOR, context_text, encode_with_contexts
-from nmt.text.corpus import clean, is_invisible
+from nmt.text.corpus import NO_WIDTH, clean, is_invisible
 from nmt.text.forms import SIGNED_FORMS, SIGNS, UNICODE_FORMS, UnicodeForm, as_written
 from nmt.text.languages import base_language
 from nmt.text.steps import NOT_TEXT_BUT_LF, Truecaser, lowered
@@ -32,6 +32,8 @@ PIPELINE_FILE: Final = "pipeline.json"
 CHARACTERS_PER_TOKEN: Final = 64  # far more than tokens of text have; texts with more are not encoded whole
 ALWAYS_SAVED: Final = {"truecase"}  # fields of SideSettings that every pipeline has had in its file, and so in its hash
 BYTE_PIECE: Final = re.compile(r"<0x([0-9A-F]{2})>")  # of a byte, for characters without an entry
+
+NOT_SEEN: Final = re.compile(f"[{NO_WIDTH}{''.join(SIGNS)}]")
 
 _Item = TypeVar("_Item")
 
@@ -167,10 +169,6 @@ class Side:
         self.settings, self.vocabulary = settings, vocabulary
         self.prepare = TextPreparer(settings, truecaser)
         self.size, self.piece = vocabulary.size, vocabulary.piece
-        unknown = vocabulary.encode_batch(list(SIGNS)).unknown
-        self._missing_signs = [
-            (sign, text) for (sign, (_, text)), count in zip(SIGNS.items(), unknown, strict=True) if count
-        ]
 
     def surface(self, token: int) -> str:
         """The text that an id adds to a prepared text, with a space before it if it begins a word."""
@@ -197,6 +195,11 @@ class Side:
         return word if len(ids) > 1 or ids == [UNK] else ""
 
     @cached_property
+    def spells_words(self) -> bool:
+        """Whether an entry of the vocabulary has a letter: a model of numbers, say, has none."""
+        return any(any(map(str.isalpha, self.surface(token))) for token in range(UNK + 1, self.size))
+
+    @cached_property
     def _tag_ends(self) -> set[tuple[str, str]]:
         """The first and the last character of the tags: `<` and `>`."""
         return {(tag[0], tag[-1]) for tag in self.prepare.tags if not tag[0].isalnum()}
@@ -221,10 +224,15 @@ class Side:
 
     def encode_prepared(self, texts: Sequence[str]) -> EncodedTexts:
         """The ids of texts that the TextPreparer gave."""
-        for sign, text in self._missing_signs:
-            texts = list(map(str.replace, texts, repeat(sign), repeat(text)))
         encoded = self.vocabulary.encode_batch(texts)
+        if any(NOT_SEEN.search(texts[row]) for row in np.flatnonzero(encoded.unknown).tolist()):
+            encoded = self.vocabulary.encode_batch([NOT_SEEN.sub(self._if_known, text) for text in texts])
         return encoded.reversed() if self.settings.right_to_left else encoded
+
+    def _if_known(self, found: re.Match[str]) -> str:
+        """A sign or a character without a width, if the vocabulary has it: an unknown token would change a whole translation."""
+        is_unknown = self.vocabulary.encode_batch([found[0]]).unknown.any()
+        return SIGNS.get(found[0], ("", ""))[1] if is_unknown else found[0]
 
     def in_reading_order(self, items: Sequence[_Item]) -> list[_Item]:
         """A text's tokens, or values of its tokens, from the model's order into that of reading, or back."""

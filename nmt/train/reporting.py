@@ -50,8 +50,9 @@ def _doubts(run: Run) -> Iterator[str]:
     if run.validation is None and type(run.schedule).see is not Schedule.see:
         yield f"--schedule {schedule}: looks at validations, and there are none (nmt prepare --valid)"
     if run.validation is not None:
-        lines = run.validation.dev.target_lines
-        yield from (doubt for metric in run.validation.metrics.values() for doubt in metric.doubts(lines, [lines]))
+        metrics, lines = list(run.validation.metrics.values()), run.validation.dev.target_lines
+        for check in registry.every("text-check"):
+            yield from check.cls(run.options).doubts(metrics, [lines])
 
 
 def announce(run: Run) -> None:

@@ -15,6 +15,7 @@ from nmt.errors import UserError, quoted
 from nmt.filters.base import TargetFilters
 from nmt.log import Bar, log
 from nmt.text.context import DocumentLines
+from nmt.text.corpus import clean, is_invisible, is_translatable
 from nmt.text.pipeline import CHARACTERS_PER_TOKEN
 from nmt.translate.engine import EncodedLine, SearchEngine
 from nmt.translate.line_warnings import LineWarnings
@@ -52,6 +53,7 @@ class Translator:
         self.pipeline, self.engine = engine.pipeline, engine
         self.max_source_length = options.max_source_length
         self.max_characters = CHARACTERS_PER_TOKEN * options.max_source_length  # of a line that are read
+        self.translates_symbols = options.symbols == "translate"
         self.context = self.pipeline.context  # sentences before a line that are read with it, at most
         self._filters = TargetFilters(self.pipeline.target)
         self._default_constraints = Constraints()
@@ -68,15 +70,16 @@ class Translator:
         parsed = self.parsed(requests)
         lines = self.encode(parsed)
         reasons = [request.error or self._refusal(request, line) for request, line in zip(parsed, lines, strict=True)]
-        lengths = np.array(
-            [0 if reason else len(line.source) for line, reason in zip(lines, reasons, strict=True)], int
-        )
+        outcomes = [
+            Failure(reason) if reason else self._kept(request) for request, reason in zip(parsed, reasons, strict=True)
+        ]
+        rows = list(zip(lines, outcomes, strict=True))
+        lengths = np.array([0 if outcome else len(line.source) for line, outcome in rows], int)
         order = np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]  # the longest first
         size = even_batch_tokens(int(lengths.sum()) + len(order), self.engine.batch_tokens, self.engine.replicas)
         batches = [batch.tolist() for batch in micro_batches([order], lengths, lengths, size)]
 
-        outcomes: list[list[Candidate] | Failure] = [Failure(reason) if reason else [] for reason in reasons]
-        warnings = [line.warnings for line in lines]
+        warnings = [{} if isinstance(outcome, list) and outcome else line.warnings for line, outcome in rows]
         for line, kinds in zip(lines, warnings, strict=True):
             if tag := self.pipeline.source.unknown_tag(line.text):
                 known = ", ".join(map(quoted, self.pipeline.source.prepare.tags))
@@ -134,6 +137,15 @@ class Translator:
 
     def idle(self) -> None:
         """Do nothing: called while no line is waiting."""
+
+    def _kept(self, request: Request) -> list[Candidate]:
+        """The text itself, without its tags, where it has no words and the model has some; else nothing."""
+        text, tags = request.text, self.pipeline.source.prepare.tags
+        if tags:
+            text = " ".join(word for word in text.split() if word not in tags)
+        if self.translates_symbols or request.prefix or request.phrases or is_translatable(text) or is_invisible(text):
+            return []
+        return [Candidate(clean(text), [], 0.0, 0.0)] if self.pipeline.source.spells_words else []
 
     def _constraints(self, request: Request) -> Constraints:
         """Prefix and phrases as tokens; texts of filters as these prepare them."""

@@ -1,5 +1,7 @@
 """Evaluations: each comes by one file, and takes the place of a score for each metric."""
 
+import pytest
+
 from nmt import registry
 from nmt.cli.main import run
 
@@ -23,6 +25,54 @@ class Lengths(Evaluation):
         assert metrics == [] and len(references[0]) == len(systems[0].lines)
         return "".join(f"{sum(len(line.split()) for line in system.lines)}\\n" for system in systems)
 '''
+
+
+CHECK = '''
+from nmt import opt, options_class, register
+from nmt.evaluations.base import TextCheck
+
+
+@options_class
+class CaseOptions:
+    compare_capitals: bool = opt(False, "compare all text in capitals")
+
+
+@register("text-check", "capitals", CaseOptions)
+class Capitals(TextCheck):
+    """Compares in capitals."""
+
+    def examine(self, systems, references):
+        assert [text.name[-1] for text in (*systems, *references)] == ["a", "b"]
+
+    def doubts(self, metrics, references):
+        yield f"{len(metrics)} metrics doubted"
+
+    def lines(self, lines):
+        return [line.upper() for line in lines] if self.options.compare_capitals else lines
+
+    def signature(self):
+        return "all:capitals" if self.options.compare_capitals else ""
+'''
+
+
+def test_a_check_of_one_file_examines_and_changes_what_is_scored(tmp_path, call):
+    for name, text in (("check.py", CHECK), ("a", "ONE TWO THREE FOUR\n"), ("b", "one two three four\n")):
+        (tmp_path / name).write_text(text)
+    words = [
+        "evaluate",
+        f"--plugin={tmp_path / 'check.py'}",
+        tmp_path / "a",
+        tmp_path / "b",
+        "--metrics=bleu,chrf",
+        "--json",
+    ]
+    try:
+        for more, value, end in (([], 0, "version:2"), (["--compare-capitals"], 100, "|all:capitals")):
+            done = call(*words, *more)
+            assert done.code == 0 and "2 metrics doubted" in done.err
+            assert done.json[0]["value"] == pytest.approx(value) and end in done.json[0]["signature"]
+    finally:
+        del registry._shelf.parts["text-check", "capitals"]
 
 
 def test_an_evaluation_of_one_file_is_printed_when_its_option_is_given(tmp_path, capfd):

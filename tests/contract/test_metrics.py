@@ -8,6 +8,7 @@ import pytest
 from refusals import assert_refused
 
 from nmt import UserError, registry
+from nmt.extensions.searches.utilities import pairwise
 
 ALL = registry.names("metric")
 OF_ONE_REFERENCE = {"bracket-f1", "comet"}
@@ -146,7 +147,7 @@ def test_a_metric_of_one_reference_refuses_a_second_one(name, build):
 @pytest.mark.parametrize("name", ALL)
 def test_pairwise_scores_are_those_of_the_sentences(name, build):
     metric, lines = build(name), [*(rows[0] for rows in texts(name)), ""]
-    scores = metric.pairwise(SOURCE[0], lines)
+    scores = pairwise(metric, SOURCE[0], lines)
     expected = [metric.sentence_scores([line] * len(lines), [lines], [SOURCE[0]] * len(lines)) for line in lines]
     assert scores.tolist() == [pytest.approx(row, abs=1e-9) for row in expected]
 

@@ -791,3 +791,50 @@ def test_every_text_step_has_an_option_that_reaches_the_pipeline_and_not_beside_
         )  # fmt: skip
         with pytest.raises(UserError, match="and --vocabulary"):
             prepare(reused)
+
+
+@pytest.mark.parametrize("deduplicate", [False, True])
+def test_no_training_pair_has_a_held_out_sentence_nor_one_that_differs_in_marks_only(tmp_path, deduplicate):
+    """Sources repeat with other targets, long targets with other sources; short targets may repeat."""
+    chance = random.Random(1)
+    marks = [str, str.upper, "{}!".format, " {}".format, lambda text: text.replace(" ", "\u00a0"), "„{}“".format]
+    sources, targets = sentences(60, 3), [f"{text} und noch etwas mehr" for text in sentences(60, 4)]
+    targets[:10] = ["ja"] * 10
+    rows = [(chance.choice(sources), chance.choice(targets)) for _ in range(900)]
+    texts = [[chance.choice(marks)(text) for text in side] for side in zip(*rows, strict=True)]
+    given = {"train": (write(tmp_path / "c", *texts),), "hold_out": 100, "deduplicate": deduplicate}
+    train, held_out = prepare(options(tmp_path, **given))["sets"]
+    held = {side: {rows[i][side] for i in range(99, 900, 100)} for side in (0, 1)}
+    leaks = [row for i, row in enumerate(rows) if i % 100 != 99 if row[0] in held[0] or row[1] in held[1] - {"ja"}]
+    assert train["dropped"]["equals held-out"] == len(leaks) > 100
+    assert train["read"] == train["kept"] + sum(train["dropped"].values()) and held_out["kept"] == 9
+    kept = [row for i, row in enumerate(rows) if i % 100 != 99 if row not in leaks]
+    assert deduplicate or train["kept"] == len(kept)
+    prepare(options(tmp_path, **given, workers=2, overwrite=True))
+    assert len(PreparedData(tmp_path / "data").train) == train["kept"]
+
+
+@pytest.mark.parametrize("subword", ["bpe", "unigram", "char"])
+@pytest.mark.parametrize(
+    ("gap", "letters"), [(" ", "abcdefgh"), (" ▅ ", "abcdefgh"), (" ", "गघचछजटडत"), ("", "日本語学校川先生")]
+)
+def test_subwords_are_learnt_from_long_lines_too(tmp_path, subword, gap, letters):
+    """One line gives the characters that its words give in a line each."""
+    chance = random.Random(1)
+    words = ["".join(chance.choices(letters, k=chance.randint(1, 5))) for _ in range(3000)]
+    given = {"subword": subword, "vocab_size": 40, "joint_vocabulary": False, "max_length": 0}
+    for name, lines in (("long", [gap.join(words)] * 2), ("short", words * 2)):
+        train = write(tmp_path / name, ["a b c"] * len(lines), lines)
+        prepare(options(tmp_path, **given, train=(train,), output=str(tmp_path / f"{name}-data")))
+    found = [PreparedData(tmp_path / f"{name}-data").pipeline.target for name in ("long", "short")]
+    pieces = [{side.piece(token) for token in range(side.size)} for side in found]
+    assert set(letters) <= {letter for piece in pieces[0] for letter in piece}
+    assert UNK not in found[0].encode(" ".join(words))
+    assert gap == "" or subword == "unigram" or pieces[0] == pieces[1]
+
+
+def test_the_file_that_gives_no_text_is_named(tmp_path):
+    train = write(tmp_path / "t", ["one", "two"], ["\u200b", " "])
+    assert "t.de" in prepare_fails(
+        options(tmp_path, train=(train,), subword="bpe", vocab_size=12, joint_vocabulary=False)
+    )

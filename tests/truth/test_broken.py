@@ -60,6 +60,9 @@ def test_terms_are_found_as_whole_words_the_longest_first(tmp_path):
     assert Glossary({"a " * 60: "x", "it": "y", "bank": "z"}).phrases("it bank") == ("y", "z")
     for both in ({"IT": "EDV", "it": "es"}, {"it": "es", "IT": "EDV"}):  # what is written wins in any order
         assert Glossary(both).phrases("IT or It") == ("EDV", "es")
+    signs = Glossary({"dog": "Hund", "o'clock": "Uhr", "e-mail": "Mail"})
+    assert signs.phrases("{dog}, %(dog)s, https://a.org/dog, dog@a.org") == ()
+    assert signs.phrases("5 o’clock: e‑mail, do\u00adg’s") == ("Uhr", "Mail", "Hund")
     assert terms.phrases("") == Glossary({}).phrases("bank") == ()
 
 

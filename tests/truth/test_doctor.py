@@ -97,6 +97,27 @@ FAULTS = [
         [(23, "This is here.", "Das ist \x00\x0c da."), (24, "This is it.", "Es ist\u2028da."), (26, "A\tB", "A\tC")],
         ["train.de:23", "train.de:24"],
     ),
+    (
+        "not-nfc",
+        "target",
+        [
+            (43, "The tree.", "Der Ba\u0308r ist da."),
+            (44, "It is 5 Å.", "Es sind 5 \u212b."),
+            (45, "A bear.", "Ein Bär."),
+        ],
+        ["train.de:43", "train.de:44"],
+    ),
+    ("compatibility", "target", [(46, "It is.", "Es ist 10\u00a0m²."), (47, "A bear.", "Ein Bär.")], ["train.de:46"]),
+    (
+        "invisible",
+        "source",
+        [
+            (48, "the ho\u00aduse", "das Haus"),
+            (49, "a\u200b b\u200d c", "eins zwei"),
+            (50, "the 👨\u200d👩 here is \u0645\u06cc\u200c\u0631", "das ist es hier"),
+        ],
+        ["train.en:48", "train.en:49"],
+    ),
     ("control-characters", "source", [(25, "This one\rand that.\r", "Das eine und das.")], ["train.en:25"]),
     (
         "markup",

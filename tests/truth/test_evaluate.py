@@ -1,5 +1,7 @@
 """BLEU's tokenizers, TER's case, checks of test sets, and paired tests between systems."""
 
+from unicodedata import normalize
+
 import pytest
 import sentencepiece
 from sacrebleu.metrics import BLEU, CHRF, TER
@@ -8,12 +10,17 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab, tokeniz
 
 from nmt import registry
 from nmt.errors import InputError, ResourceError, UserError
+from nmt.evaluations.base import System
 from nmt.extensions.scores.metrics.chrf_plus import ChrfPlus, ChrfPlusOptions
 from nmt.extensions.scores.metrics.gleu import Gleu, GleuOptions
 from nmt.extensions.scores.metrics.paper_bleu import PaperBleu, PaperBleuOptions
 from nmt.extensions.scores.significance import check_seed, compare
+from nmt.extensions.scores.text_checks.blank_references import BlankReferences
+from nmt.extensions.scores.text_checks.differing_forms import DifferingForms, UnicodeFormOptions
+from nmt.extensions.scores.text_checks.joined_words import count_subword_lines, refuse_subwords
+from nmt.extensions.scores.text_checks.newstest2014 import Newstest2014, warn_of_newstest2014
+from nmt.extensions.scores.text_checks.word_metrics import WordMetrics
 from nmt.metrics.bleu import Bleu, BleuOptions
-from nmt.metrics.checks import count_subword_lines, line_count_error, refuse_subwords, warn_of_newstest2014
 from nmt.metrics.chrf import Chrf, ChrfOptions
 from nmt.metrics.ter import Ter, TerOptions
 
@@ -29,6 +36,10 @@ ALONE = ["13a", "char", "intl", "none", "zh"]  # they need neither a package nor
 def test_a_tokenizer_that_needs_nothing_is_there_and_is_named_in_the_signature(name):
     bleu(name).check()
     assert f"|tok:{name}|" in bleu(name)(["a b"], [["a b"]]).signature
+
+
+def doubts(metric, lines):
+    return list(WordMetrics(None).doubts([metric], [lines]))
 
 
 def in_language(metric, language):
@@ -61,8 +72,8 @@ def test_a_language_whose_tokenizer_is_not_installed_is_compared_by_characters_w
     monkeypatch.setattr(module, "MeCab", None)
     metric, lines = in_language(bleu("auto"), language), ["私は良い米を知っています", "좋은 쌀을 안다"]
     assert "|tok:char|" in metric(lines, [lines]).signature
-    assert len(list(metric.doubts(lines, [lines]))) == 1
-    assert not list(in_language(bleu("char"), language).doubts(lines, [lines]))
+    assert len(doubts(metric, lines)) == 1
+    assert not doubts(in_language(bleu("char"), language), lines)
     monkeypatch.setattr(module, "MeCab", object())
     assert metric.tokenizer == f"{language}-mecab"
 
@@ -88,24 +99,23 @@ SPACED = {
 def test_a_script_without_spaces_and_without_its_language_is_a_doubt_of_metrics_of_words(language):
     lines = UNSPACED[language]
     for metric in (bleu("auto"), bleu("13a"), bleu("intl"), Gleu(GleuOptions())):
-        assert list(metric.doubts(lines, [lines]))
-    assert list(Ter(TerOptions()).doubts(lines, [lines]))
-    assert not list(in_language(Gleu(GleuOptions(tokenize="char")), language).doubts(lines, [lines]))
-    assert not list(Chrf(ChrfOptions()).doubts(lines, [lines]))
+        assert doubts(metric, lines)
+    assert doubts(Ter(TerOptions()), lines)
+    assert not doubts(in_language(Gleu(GleuOptions(tokenize="char")), language), lines)
+    assert not doubts(Chrf(ChrfOptions()), lines)
 
 
 @pytest.mark.parametrize("language", SPACED)
 def test_text_with_spaces_between_words_is_no_doubt(language):
     lines = SPACED[language]
     for metric in (bleu("auto"), Gleu(GleuOptions()), Ter(TerOptions()), bleu("none")):
-        assert not list(metric.doubts(lines, [lines]))
+        assert not doubts(metric, lines)
 
 
 def test_lines_of_fewer_than_four_words_are_a_doubt_of_bleu():
     short, longer = ["Open file", "Save as", "Close"], ["Open the file now", "Save", "Close"]
     assert bleu("13a")(short, [short]).value == 0
-    assert list(bleu("13a").doubts(short, [short])) and list(bleu("13a").doubts(longer, [short]))
-    assert not list(bleu("13a").doubts(short, [longer])) and not list(bleu("char").doubts(short, [short]))
+    assert doubts(bleu("13a"), short) and not doubts(bleu("13a"), longer) and not doubts(bleu("char"), short)
 
 
 @pytest.mark.parametrize("language", ["zh", "ja", "de"])
@@ -201,14 +211,13 @@ def test_subwords_in_more_than_a_tenth_of_the_lines_are_refused_and_in_fewer_are
 
 @pytest.mark.parametrize("lines", [(2737, 3003), (3003, 2737)])
 def test_the_versions_of_newstest2014_are_named_where_they_are_mixed(lines):
-    message = str(line_count_error("out", lines[0], "ref.de", lines[1]))
+    texts = [System(name, [""] * count) for name, count in zip(("out", "ref.de"), lines, strict=True)]
+    with pytest.raises(InputError, match="-t wmt14/full") as refused:
+        Newstest2014(None).compare_lengths(*texts)
     filtered, whole = ("out", "ref.de") if lines[0] == 2737 else ("ref.de", "out")
-    assert f"{filtered} looks like newstest2014 as it was filtered" in message and f"{whole} like all of it" in message
-    assert "-t wmt14/full" in message
-    assert (
-        str(line_count_error("out", 2737, "ref.de", 3000))
-        == "out has 2,737 lines, ref.de has 3,000 (line i of one is compared with line i of the other)"
-    )
+    assert f"{filtered} looks like newstest2014 as it was filtered" in str(refused.value)
+    assert f"{whole} like all of it" in str(refused.value)
+    Newstest2014(None).compare_lengths(texts[0], System("other", [""] * 3000))
 
 
 @pytest.mark.parametrize("name", ["newstest2014.de", "/data/newstest2014-deen-ref.de", "WMT14.ref", "x/wmt2014.de"])
@@ -218,6 +227,57 @@ def test_the_filtered_newstest2014_is_known_by_its_length_and_a_name(name, capsy
     assert not capsys.readouterr().err
     warn_of_newstest2014(["out", name], 2737)
     assert "3,003" in capsys.readouterr().err
+
+
+VIETNAMESE = ["Tôi thích uống cà phê sữa đá .", "Hôm nay trời mưa ."]
+FORMS = {  # hypotheses, references, and the form in which they are equal
+    "accents": ([normalize("NFD", line) for line in VIETNAMESE], VIETNAMESE, "nfc"),
+    "accents of references": (VIETNAMESE, [normalize("NFD", line) for line in VIETNAMESE], "nfc"),
+    "Hangul": ([normalize("NFD", "오늘은 비가 온다")], ["오늘은 비가 온다"], "nfc"),
+    "kana": ([normalize("NFD", "がんばってください")], ["がんばってください"], "nfc"),
+    "width": (["今日は、雨だ! ABC 123"], ["今日は、雨だ！ ＡＢＣ １２３"], "nfkc"),
+    "ligatures": (["a fine office"], ["a ﬁne oﬀice"], "nfkc"),
+    "half-width kana": (["カタカナ"], ["ｶﾀｶﾅ"], "nfkc"),
+    "signs": (["10 m2 km"], ["10 m² ㎞"], "nfkc"),
+}
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_texts_of_different_unicode_forms_are_a_warning_with_the_flag_that_compares_them_in_one(kind, capsys):
+    hypotheses, references, form = FORMS[kind]
+    texts = [System("out", hypotheses)], [System("ref", references)]
+    DifferingForms(UnicodeFormOptions()).examine(*texts)
+    told = capsys.readouterr().err
+    assert f"--normalization {form}" in told and f"{len(hypotheses)} of {len(hypotheses)} lines" in told
+    check = DifferingForms(UnicodeFormOptions(normalization=form))
+    assert check.lines(hypotheses) == check.lines(references) and check.signature() == f"unicode:{form}"
+    check.examine(*texts)
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_differences_that_no_form_removes_are_no_warning(kind, capsys):
+    for lines in FORMS[kind][:2]:
+        DifferingForms(UnicodeFormOptions()).examine(
+            [System("out", [f"{line} x" for line in lines])], [System("ref", lines)]
+        )
+    DifferingForms(UnicodeFormOptions()).examine(
+        [System("out", ["Nein …", "“Ja”"])], [System("ref", ["Doch …", '"Ja"'])]
+    )
+    assert not capsys.readouterr().err
+
+
+def test_lines_without_a_reference_are_counted_and_those_that_another_file_has_are_not(capsys):
+    hypotheses, texts = System("out", ["a b"] * 4), [["a", "", "\u200b", "b"], ["", "c", "", "d"]]
+    references = [System(f"ref{i}", lines) for i, lines in enumerate(texts)]
+    BlankReferences(None).examine([hypotheses], references[:1])
+    assert "ref0: 2 of 4 lines have no reference, line 2 the first" in capsys.readouterr().err
+    BlankReferences(None).examine([hypotheses], references)
+    told = capsys.readouterr().err
+    assert "ref0, ref1: 1 of 4 lines have no reference, line 3 the first" in told
+    assert all(f"ref{i}: 1 of 4 lines are blank" in told for i in range(2))
+    BlankReferences(None).examine([hypotheses], [System("ref", ["a"] * 4)])
+    assert not capsys.readouterr().err
 
 
 SYSTEMS = [

@@ -9,6 +9,7 @@ from nmt import UserError, registry
 from nmt.decoders.beam import Beam, BeamOptions
 from nmt.decoders.hypothesis import Constraints
 from nmt.extensions.searches.decoders.sampling import Sampling, SamplingOptions
+from nmt.extensions.searches.utilities import pairwise
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.metrics.chrf import Chrf, ChrfOptions
 
@@ -30,13 +31,13 @@ def build(**values):
 def test_chrf_between_all_texts_is_that_of_sacrebleu(lowercase):
     chrf, texts = sacrebleu.CHRF(lowercase=lowercase), [*TEXTS, TEXTS[0]]
     expected = [[chrf.sentence_score(own, [other]).score for other in texts] for own in texts]
-    scores = Chrf(ChrfOptions(lowercase=lowercase)).pairwise("", texts)
+    scores = pairwise(Chrf(ChrfOptions(lowercase=lowercase)), "", texts)
     assert scores == pytest.approx(np.array(expected), abs=1e-9)
 
 
 def test_bleu_of_a_text_against_itself_is_100():
     texts = ["Das Haus ist groß .", "ein kleines Haus am See"]
-    assert np.diag(Bleu(BleuOptions()).pairwise("", texts)) == pytest.approx(100)
+    assert np.diag(pairwise(Bleu(BleuOptions()), "", texts)) == pytest.approx(100)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_risk_over_a_beam_weighs_hypotheses_by_their_probability():
     ranked = mbr.search(scorer, rows)
     for candidates, hypotheses in zip(beams, ranked, strict=True):
         weights = np.exp([candidate.log_prob for candidate in candidates])
-        utilities = Chrf(ChrfOptions()).pairwise("", [text(candidate.tokens) for candidate in candidates])
+        utilities = pairwise(Chrf(ChrfOptions()), "", [text(candidate.tokens) for candidate in candidates])
         expected = utilities @ (weights / weights.sum())
         assert hypotheses[0].score == pytest.approx(expected.max(), abs=1e-6)
 

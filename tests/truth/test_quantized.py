@@ -138,7 +138,7 @@ def test_a_shortlist_of_all_words_changes_nothing_and_a_short_one_is_never_left(
     if eight_bits:
         quantize(built)
     plain = decoder.search(built, SOURCE)
-    whole = search_shortlist(decoder.search, built, SOURCE, [Constraints()] * 3, shortlist({5: range(4, V)}))
+    whole = search_shortlist(decoder.search, built, SOURCE, [Constraints()] * 3, shortlist({}, range(4, V)))
     for ones, others in zip(plain, whole, strict=True):
         assert [one.tokens for one in ones] == [one.tokens for one in others]
         assert [one.score for one in ones] == pytest.approx([one.score for one in others], abs=1e-4)
@@ -154,6 +154,24 @@ def test_a_shortlist_of_all_words_changes_nothing_and_a_short_one_is_never_left(
         ][0].tokens[0]
         == 35
     )
+
+
+@pytest.mark.usefixtures("in_bytes")
+@pytest.mark.parametrize("name", ["beam", "greedy", "diverse-beam"])
+def test_the_shortlist_of_a_sentence_does_not_depend_on_the_others_of_its_batch(name):
+    built, decoder = model(), registry.build(registry.choose("decoder", name, {"max_len_b": 5}))
+    rows = {
+        token: chosen.tolist()
+        for token, chosen in enumerate(np.random.default_rng(3).permuted(np.arange(V * 6) % (V - 4) + 4).reshape(V, 6))
+    }
+    few = shortlist(rows, [30])
+    constraints = [Constraints(prefix=(35,)), Constraints(), Constraints()]
+    together = search_shortlist(decoder.search, built, SOURCE, constraints, few)
+    for row, constraint, ones in zip(SOURCE, constraints, together, strict=True):
+        length = int((row != PAD).sum())
+        [alone] = search_shortlist(decoder.search, built, row[None, :length], [constraint], few)
+        assert [one.tokens for one in ones] == [one.tokens for one in alone]
+        assert [one.score for one in ones] == pytest.approx([one.score for one in alone], abs=1e-4)
 
 
 def test_texts_to_avoid_are_avoided_beside_a_shortlist_too():

@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,12 @@ from nmt import UserError, registry
 from nmt.decoders.beam import Beam, BeamOptions
 from nmt.decoders.hypothesis import Constraints
 from nmt.extensions.searches.decoders.alternatives import Alternatives, AlternativesOptions
-from nmt.extensions.searches.decoders.constrained_beam import ConstrainedBeam, ConstrainedBeamOptions, PhraseProgress
+from nmt.extensions.searches.decoders.constrained_beam import (
+    ConstrainedBeam,
+    ConstrainedBeamOptions,
+    PhraseProgress,
+    WordParts,
+)
 from nmt.extensions.searches.decoders.diverse_beam import DiverseBeam, DiverseBeamOptions
 from nmt.extensions.searches.decoders.sampling import Sampling, SamplingOptions
 from nmt.extensions.searches.filters.avoid import Automaton, Avoid
@@ -217,6 +223,37 @@ def test_constrained_output_always_contains_its_phrases(size):
                 text = " ".join(map(str, one.tokens))
                 assert all(f" {' '.join(map(str, phrase))} " in f" {text} " for phrase in constraint.phrases)
                 assert one.log_prob == pytest.approx(log_prob(scorer, row, one.tokens), abs=1e-4)
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_a_phrase_is_met_by_whole_words_and_not_by_the_beginning_of_one(size):
+    parts, glued = WordParts(continuing=frozenset({5}), ending=frozenset({4, 5, 6})), 0
+    all_phrases = [((4,),), ((4, 5),), ((6,), (4,)), ((4, 5), (4,)), ((UNK,),), ((6, 4), (4, 4))]
+    for seed in range(6):
+        scorer, rows = RandomScorer(seed, V), sources(seed)
+        constraints = [Constraints(phrases=phrases) for phrases in all_phrases]
+        search = ConstrainedBeam(ConstrainedBeamOptions(beam_size=size, n_best=size, max_len_a=0, max_len_b=2))
+        for is_whole in (False, True):
+            search.parts = parts if is_whole else WordParts()
+            for constraint, ones in zip(constraints, search.search(scorer, rows, constraints), strict=True):
+                for tokens in (tuple(one.tokens) for one in ones):
+                    for phrase in constraint.phrases:
+                        ends = [i + len(phrase) for i in range(len(tokens)) if tokens[i : i + len(phrase)] == phrase]
+                        whole = any(tokens[end : end + 1] != (5,) or phrase == (UNK,) for end in ends)
+                        assert ends and (whole or not is_whole)
+                        glued += not whole
+    assert glued > 3  # where words are not known
+
+
+def test_tokens_inside_words_are_known_from_what_they_spell():
+    side = SimpleNamespace(
+        settings=SimpleNamespace(right_to_left=False, language="de"), size=V, surface=TEXTS.__getitem__
+    )
+    parts = WordParts.of(side)
+    assert parts.continuing == {5} and parts.ending == {4, 5, 6}
+    for language, right_to_left in (("zh_TW", False), ("ko", False), ("de", True)):
+        side.settings = SimpleNamespace(right_to_left=right_to_left, language=language)
+        assert WordParts.of(side) == WordParts()
 
 
 def test_a_constrained_beam_that_holds_everything_finds_the_best_that_contains_the_phrase():

@@ -365,12 +365,22 @@ def test_an_exact_target_comes_back_character_by_character(subword, byte_fallbac
         assert other.encode("Two  men\u2581are") == other.encode("Two men are")
 
 
+@pytest.mark.parametrize("subword", ["bpe", "none"])
+@pytest.mark.parametrize("form", ["nfkc", "none", "folded"])
+def test_characters_without_a_width_are_read_only_if_the_vocabulary_has_them(form, subword):
+    side = pipeline_of(subword, [*SENTENCES, "a\u200bb \u200b"], normalization=form).source
+    plain = side.encode("Two men are standing next to a red car.")
+    assert side.encode("Tw\u00ado men\ufeff ar\u2060e standing\u200e next to a \u202ared\u202c car.") == plain
+    assert UNK in side.encode("Two m\u0394n") and UNK not in side.encode("a\u200bb")
+    assert (side.encode("a\u200bb") == side.encode("ab")) == (form == "folded")
+
+
 @pytest.mark.parametrize(
     ("option", "table"),
     [
         ("normalization", UNICODE_FORMS),
         ("tokenizer", registry.names("tokenizer")),
-        ("subword", registry.names("subword")),
+        ("subword", registry.choosable("subword", "can_learn")),
     ],
 )
 def test_the_choices_of_an_option_and_of_saved_settings_are_the_names_in_its_table(option, table):
@@ -536,7 +546,10 @@ def test_a_tokenizer_that_gives_a_line_break_is_named():
     ("name", "known"),
     [
         ("tokenizer", r"tokenizer 'joiner' is not in this nmt \(known: moses, moses-aggressive, none\)"),
-        ("subword", r"subword 'joiner' is not in this nmt \(known: bpe, char, none, subword-nmt, unigram\)"),
+        (
+            "subword",
+            r"subword 'joiner' is not in this nmt \(known: bpe, char, foreign-pieces, none, subword-nmt, unigram\)",
+        ),
     ],
 )
 def test_a_text_step_that_this_nmt_does_not_have_is_named(name, known):

@@ -89,6 +89,27 @@ def test_an_extended_vocabulary_keeps_the_tags_whole(subword, tmp_path):
 
 
 @pytest.mark.parametrize("subword", KINDS)
+@pytest.mark.parametrize("steps", [{}, {"tokenizer": "moses", "truecase": True}, {"lowercase": True}])
+def test_added_tags_are_tags_and_added_words_are_none(subword, steps, tmp_path):
+    old, added = made(tmp_path, subword, **steps), ["<2XX>", "__yy__", ">>zz<<"]
+    (tmp_path / "added").write_text("\n".join([*added, "peter", "<2de>", "<2XX>"]))
+    for language in ("en", "de"):
+        (tmp_path / f"new.{language}").write_text("<2XX> river\n")
+    given = {"train": (str(tmp_path / "new"),), "vocabulary": str(tmp_path / "data"), "output": str(tmp_path / "more")}
+    prepare(PrepareOptions(source_lang="en", target_lang="de", extend_with=str(tmp_path / "added"), **given))
+    new = Pipeline.load(Artefact(tmp_path / "more", "prepared-data"))
+    assert is_extension(new, old) and not is_extension(old, new)
+    for side, before in ((new.source, old.source), (new.target, old.target)):
+        assert side.prepare.tags == (*TAGS, *added)
+        assert side.size == before.size + len(added) + 1
+        assert side.unknown_tag("<2es> river") == "<2es>" and side.unknown_tag("<2XX> river") == ""
+        for tag in added:
+            [token] = side.encode(tag)
+            assert side.encode(f"{tag} river house") == [token, *before.encode("river house")]
+            assert side.decode([token, *before.encode("river")]).lower() == f"{tag} river".lower()
+
+
+@pytest.mark.parametrize("subword", KINDS)
 def test_sentencepiece_alone_cuts_a_tag_off_a_longer_word_as_the_help_says(subword, tmp_path):
     pieces = made(tmp_path, subword).source.pieces("tag,commas")
     assert ("▁tag,comma" in pieces) == (subword in ("bpe", "unigram", "char"))

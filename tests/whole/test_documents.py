@@ -192,7 +192,7 @@ DOCUMENTS = {
     "srt": (SRT, SRT_TRANSLATED),
 }
 MESSAGES = [("one", ""), ("two", ""), ("%d of", ""), ("done", "ERLEDIGT"), ("%d", "")]
-KEPT = re.compile(rf'<g\ id="\d+">|</g>|<x\ id="\d+"/>|{PLACEHOLDER.pattern}', re.VERBOSE)
+KEPT = re.compile(rf'<g\ id="\d+">|</g>|<(?:x|ph)\ id="\d+"/>|{PLACEHOLDER.pattern}', re.VERBOSE)
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 PARAGRAPH = (
     '<w:p><w:pPr><w:pStyle w:val="Heading"/></w:pPr>'
@@ -529,9 +529,9 @@ def test_word_keeps_formatting_links_fields_and_other_parts(tmp_path):
     expected = BODY.replace(
         PARAGRAPH,
         '<w:p><w:pPr><w:pStyle w:val="Heading"/></w:pPr>'
-        f'<w:r><w:rPr><w:lang w:val="en-GB"/></w:rPr>{text}PRESS THE </w:t></w:r>'
+        f'<w:r><w:rPr><w:lang w:val="de"/></w:rPr>{text}PRESS THE </w:t></w:r>'
         f"<w:r><w:rPr><w:b/></w:rPr>{text}RED</w:t></w:r>"
-        f'<w:r><w:rPr><w:lang w:val="en-GB"/></w:rPr>{text} BUTTON</w:t></w:r>'
+        f'<w:r><w:rPr><w:lang w:val="de"/></w:rPr>{text} BUTTON</w:t></w:r>'
         '<w:r><w:footnoteReference w:id="2"/></w:r>'
         f'<w:hyperlink r:id="rId1"><w:r><w:rPr><w:u/></w:rPr>{text} OR HERE</w:t></w:r></w:hyperlink></w:p>',
     ).replace("page ", "PAGE ")
@@ -855,3 +855,76 @@ def test_a_half_translated_unit_gets_what_it_lacks(tmp_path):
 def test_what_has_no_translation_yet_gets_one(format, document, tmp_path):
     (tmp_path / "document").write_text(document)
     assert re.search("ONE|BOLD", translated(tmp_path / "document", format)[0].decode())
+
+
+def word_field(code: str, result: str) -> str:
+    """A field of Word, in runs."""
+    parts = [f'<w:fldChar w:fldCharType="{kind}"/>' for kind in ("begin", "separate", "end")]
+    inner = (parts[0], f"<w:instrText> {code} </w:instrText>", parts[1], f"<w:t>{result}</w:t>", parts[2])
+    return "".join(f"<w:r>{part}</w:r>" for part in inner)
+
+
+def translated_word(path: Path, content: bytes, name: str = "word/document.xml") -> str:
+    path.write_bytes(content)
+    return zipfile.ZipFile(io.BytesIO(translated(path, "docx")[0])).read(name).decode()
+
+
+@pytest.mark.parametrize(
+    ("code", "result"),
+    [
+        ("HYPERLINK &quot;https://a.org&quot;", "DOG"),
+        ("TOC \\o", "DOG"),
+        ("DATE", "dog"),
+        ("MERGEFIELD x", "dog"),
+        ("REF x", "dog"),
+    ],
+)
+def test_text_of_a_field_is_translated_and_what_it_computes_is_kept(code, result, tmp_path):
+    before, after = '<w:r><w:t xml:space="preserve">see </w:t></w:r>', "<w:r><w:t> now</w:t></w:r>"
+    simple = f'<w:fldSimple w:instr=" {code} "><w:r><w:t>dog</w:t></w:r></w:fldSimple>'
+    for field in (word_field(code, "dog"), simple):
+        content = translated_word(tmp_path / "a.docx", docx(f"<w:p>{before}{field}{after}</w:p>"))
+        assert re.findall("<w:t[^>]*>([^<]*)<", content) == ["SEE ", result, " NOW"]
+        assert content.count("fldChar") == field.count("fldChar") and content.count("<w:fldSimple") == field.count(
+            "<w:fldSimple"
+        )
+
+
+@pytest.mark.parametrize(
+    "item", ["tab", "br", 'br w:type="page"', 'br w:type="column"', "cr", 'ptab w:alignment="left"']
+)
+def test_a_tab_or_break_of_word_ends_a_sentence_and_stays(item, tmp_path):
+    (tmp_path / "a.docx").write_bytes(
+        docx(f"<w:p><w:r><w:rPr><w:b/></w:rPr><w:t>one</w:t><w:{item}/><w:t>two</w:t></w:r></w:p>")
+    )
+    document = read_document(tmp_path / "a.docx", "docx")
+    assert document.texts(Languages("en", "de")) == ["one", "two"]
+    content = translated_word(tmp_path / "a.docx", (tmp_path / "a.docx").read_bytes())
+    assert re.search(
+        rf"ONE</w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:{item}/></w:r><w:r><w:rPr><w:b/></w:rPr><w:t [^>]*>TWO", content
+    )
+
+
+def test_parts_of_word_are_found_by_their_relations_and_in_strict_documents(tmp_path):
+    kinds = {
+        "": [("officeDocument", "/word/document2.xml")],
+        "word/document2": [("footer", "foot.xml"), ("styles", "st.xml")],
+    }
+    output = io.BytesIO()
+    strict = "http://purl.oclc.org/ooxml/wordprocessingml/main"
+    texts = {
+        "word/document2.xml": "<w:document><w:body><w:p><w:r><w:t>one</w:t></w:r></w:p></w:body></w:document>",
+        "word/foot.xml": "<w:ftr><w:p><w:r><w:t>two</w:t></w:r></w:p></w:ftr>",
+        "word/st.xml": '<w:styles><w:lang w:val="en-US" w:eastAsia="ja-JP"/></w:styles>',
+    }
+    with zipfile.ZipFile(output, "w") as archive:
+        for source, relations in kinds.items():
+            rows = "".join(f'<Relationship Type="http://x/{kind}" Target="{target}"/>' for kind, target in relations)
+            folder, _, name = source.rpartition("/")
+            rels = f"{folder}/_rels/{name}.xml.rels" if source else "_rels/.rels"
+            archive.writestr(rels, f"<Relationships>{rows}</Relationships>")
+        for name, text in texts.items():
+            archive.writestr(name, text.replace(">", f' xmlns:w="{strict}">', 1))
+    contents = [translated_word(tmp_path / "a.docx", output.getvalue(), name) for name in texts]
+    assert all(strict in content for content in contents)
+    assert "ONE" in contents[0] and "TWO" in contents[1] and 'w:val="de" w:eastAsia="ja-JP"' in contents[2]

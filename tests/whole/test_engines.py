@@ -105,7 +105,7 @@ def assert_equal(rows, others):
         ]
         for name in ("log_prob", "score"):
             values = [candidate[name] for candidate in row["candidates"]]
-            assert values == pytest.approx([candidate[name] for candidate in other["candidates"]], abs=1e-4)
+            assert values == pytest.approx([candidate[name] for candidate in other["candidates"]], rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.parametrize("flags", SEARCHES, ids=" ".join)
@@ -192,11 +192,12 @@ def test_a_shortlist_is_a_map_of_the_vocabulary(translate, model, tmp_path):
     tokens = np.concatenate([chance.choice(targets, 3, replace=False) for _ in range(sources)])
     shortlist = Shortlist(np.arange(0, 3 * sources + 1, 3), tokens, np.array([10, 11, 12]))
     shortlist.save(tmp_path / "short", pipeline.hash)
-    flags = [f"--shortlist={tmp_path / 'short'}", "--batch-tokens=30"]
+    # In CTranslate2 the lines of a batch share their tokens.
+    flags = [f"--shortlist={tmp_path / 'short'}", "--batch-tokens=1"]
     code, rows, told = translate(model, *flags)
     assert code == 0 and ".ctranslate2-float32-shortlist-" in told
     assert_equal(rows, translate(model, *flags, "--engine=own")[1])
-    _, others, _ = translate(model, "--batch-tokens=30")
+    _, others, _ = translate(model, "--batch-tokens=1")
     assert [row["translation"] for row in rows] != [row["translation"] for row in others]
 
 

@@ -107,3 +107,22 @@ def test_what_cannot_be_extended_is_refused_and_says_what_to_do(trained, data, n
     assert call(*run).code == 0
     smaller = call(*train_arguments(data, tmp_path / "other", 10, f"--init-from={tmp_path / 'run'}"))
     assert_refused(smaller, 4, "--extend")
+
+
+@pytest.mark.parametrize(
+    ("languages", "way"),
+    [
+        (("en", "nl"), ("--target-lang de", "--source FILE.en", "--target FILE.nl", "--vocabulary")),
+        (("en", "de-AT"), ("--target-lang de", "--target FILE.de-AT")),
+        (("de", "en"), ("--source-lang en --target-lang de",)),
+    ],
+)
+def test_other_languages_than_those_of_the_model_are_refused_with_a_way(languages, way, data, tmp_path, call):
+    write_corpus(tmp_path / "c", 20, 1)
+    for language, old in zip(languages, ("en", "de"), strict=True):
+        (tmp_path / f"x.{language}").write_bytes((tmp_path / f"c.{old}").read_bytes())
+    source, target = languages
+    given = [f"--train={tmp_path / 'x'}", f"--vocabulary={data}", f"--output={tmp_path / 'd'}"]
+    assert_refused(call("prepare", f"--source-lang={source}", f"--target-lang={target}", *given), 2, *way)
+    files = [f"--source={tmp_path / f'x.{source}'}", f"--target={tmp_path / f'x.{target}'}", *given[1:]]
+    assert call("prepare", "--source-lang=en", "--target-lang=de", *files).code == 0

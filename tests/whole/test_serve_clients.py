@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 from urllib.parse import urlencode
 
@@ -183,6 +184,27 @@ def test_a_text_whose_language_is_to_be_found_may_be_in_the_target_language(serv
     assert best["language"] == "fr" and 50 < best["confidence"] <= 100
 
 
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ('<p class="the main title of this page">Das Haus steht am Fluss.</p>', "de"),
+        ("Der Hund l&auml;uft &uuml;ber die Stra&szlig;e: https://example.org/the/dog/runs", "de"),
+        ("<b>Speichern unter dem neuen Namen</b>", "de"),
+        ("Save this file under the new name", "en"),
+        ("GUTEN MORGEN, WIE GEHT ES IHNEN?", "de"),
+        ("Is this the right way to go?", "en"),
+        ("Hotel", "en"),  # as likely in either language, and so translated
+    ],
+)
+def test_the_language_of_a_text_is_that_of_its_words(serve, text, language):
+    ask = serve({"m": ("en", "de")}, marks=False)
+    for tags in ("text", "html"):
+        _, content = ask(LIBRE, {"q": text, "source": "auto", "target": "de", "format": tags})
+        assert content["detectedLanguage"]["language"] == language
+        assert bool(ask.opened) == (language == "en")
+        ask.opened.clear()
+
+
 def test_a_model_into_the_language_of_a_text_translates_it(serve):
     ask = serve({"m": ("en", "en-GB")})
     for source in (None, "en"):
@@ -272,6 +294,42 @@ def test_deepls_clients_are_understood(serve):
     ):
         status, content = ask(DEEPL, {**own_client, name: value})
         assert status == 400 and name in content["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "fields"),
+    [
+        ('Hi &amp; <x id="7">%s Menu</x> there.', '<x id="7">%s Menu</x>', {"ignore_tags": ["x"]}),  # Weblate's
+        ("A <b>bold</b> <code>Menu</code>.", "<code>Menu</code>", {"ignore_tags": "code, kbd"}),
+        ("A <b>bold</b> <i>Menu</i>.", "<i>Menu</i>", {"ignore_tags": ["i", "u"], "outline_detection": "0"}),
+        ("A <n0.x>bold</n0.x> <x><b>Menu</b></x>.", "<x><b>Menu</b></x>", {"ignore_tags": ["x"]}),
+    ],
+)
+def test_tags_that_deepl_is_to_ignore_keep_their_text(serve, text, kept, fields):
+    ask = serve({"m": ("en", "de")}, marks=False)
+    for tags in ("xml", "html"):
+        ask.opened.clear()
+        body = {"text": [text], "target_lang": "DE", "tag_handling": tags, **fields}
+        found = ask(DEEPL, body)[1]["translations"][0]["text"]
+        # A model without attention puts tags anywhere.
+        assert kept in found and sorted(found.replace(" ", "")) == sorted(text.replace(" ", ""))
+        assert "Menu" not in str([echo.batches for echo in ask.opened])
+
+
+def test_deepls_sentences_end_at_the_tags_that_it_names(serve):
+    ask = serve({"m": ("en", "de")}, marks=False)
+    text = "<doc><par>The man <em>sleeps</em></par> <par>the dog</par></doc>"
+
+    def lines(**fields):
+        ask.opened.clear()
+        body = {"text": [text], "target_lang": "DE", "tag_handling": "xml", **fields}
+        found = ask(DEEPL, body)[1]["translations"][0]["text"]
+        assert sorted(re.findall("<[^<>]*>", found)) == sorted(re.findall("<[^<>]*>", text))
+        return [line for echo in ask.opened for batch in echo.batches for line in batch]
+
+    assert lines(splitting_tags=["par"]) == ["The man sleeps", "the dog"]
+    assert lines(splitting_tags="par,em", outline_detection=False) == ["The man", "sleeps", "the dog"]
+    assert lines(outline_detection=False) == lines(non_splitting_tags=["par", "doc"]) == ["The man sleeps the dog"]
 
 
 def test_openais_clients_are_understood(serve):

@@ -336,6 +336,25 @@ def test_equal_scores_are_ordered_by_the_loss():
     assert [row.trials[0].tried["lr"] for row in ranked] == [2, 3, 1]
 
 
+def test_the_loss_decides_until_a_bleu_means_something_as_in_a_training(data, tmp_path, call):
+    low, high = {"valid_bleu": 4.0, "valid_loss": 2.0}, {"valid_bleu": 6.0, "valid_loss": 3.0}
+    options = sweep.SweepOptions(file="f", output="o")
+    given = sweep.SweepOptions(file="f", output="o", score="valid_bleu")
+    assert sweep.chosen_score(options, [low, low]) == "valid_loss"
+    assert sweep.chosen_score(options, [low, high]) == sweep.chosen_score(given, [low, low]) == "valid_bleu"
+    assert sweep.chosen_score(options, []) == sweep.chosen_score(options, [{"valid_bleu": 1.0}]) == "valid_bleu"
+    file = write_sweep(tmp_path / "sweep.toml", data, 20, 'lr = [1e-9, 1e-8]\nvalid_metrics = ["none"]')
+    swept = call("sweep", file, f"--output={tmp_path / 'out'}", "--json", "--quiet")
+    assert swept.code == 0, swept.err
+    assert swept.json["score"] == "valid_loss" and swept.json["best"]["lr"] == 1e-8
+
+
+def test_a_difference_below_the_deviation_is_a_tie():
+    rows = [sweep.Row(scores=[{"bleu": value} for value in values]) for values in ([30, 32], [30, 31], [20, 21], [])]
+    assert sweep.ties(rows, "bleu") == [rows[1]]  # 31 and 30.5, deviations 1.41 and 0.71
+    assert sweep.ties([sweep.Row(scores=[{"bleu": value}]) for value in (30, 29.99)], "bleu") == []
+
+
 def test_a_mean_of_the_seeds_that_did_not_fail_is_not_the_best():
     trials = [Trial({"lr": lr}, seed, {}) for lr in (1, 2, 3) for seed in (1, 2)]
     scores = [30.0, 30.0, None, 31.0, None, None]

@@ -177,6 +177,7 @@ def test_a_trained_model_is_the_same_in_the_folder_of_hugging_face(positions, pi
     assert log_probs(tmp_path / "out", *TEXT[:2]) == pytest.approx(log_probs(checkpoint, *TEXT[:2]), abs=1e-5)
     assert load_model(tmp_path / "out", torch.device("cpu")).facts.options["positions"] == positions
     tokenizer = json.loads((tmp_path / "hf/tokenizer_config.json").read_text())
+    assert tokenizer["bos_token"] == "<s>"  # no text, so that it is not printed
     search = json.loads((tmp_path / "hf/generation_config.json").read_text())
     assert tokenizer["model_max_length"] == search["max_length"] == (40 if positions == "learned" else 512)
 

@@ -270,7 +270,7 @@ def test_long_lines_among_short_ones_are_named_and_change_no_other(translate, ca
     assert b"".join(line for i, line in enumerate(lines) if i not in places) == alone
     assert [bool(lines[i].strip()) for i in places] == [True, True, True, False, True]
     messages = capsys.readouterr().err
-    assert [f"source:{place + 1}: cut to" in messages for place in places] == [True, True, True, True, True]
+    assert [f"source:{place + 1}: cut to" in messages for place in places] == [True, True, False, True, True]
     assert [f"source:{place + 1}:1: not UTF-8" in messages for place in places] == [False, False, True, False, False]
     assert f"source:{places[4] + 1}:5: not UTF-8" in messages
 
@@ -576,6 +576,35 @@ def test_json_lines_keep_their_further_fields_and_a_line_that_is_no_object_is_na
     assert messages.endswith("lines: 5 not translated\n")  # and no zeros
 
 
+WORDLESS = [
+    "12345",
+    "1 2 3",
+    "|",
+    "---",
+    "$ 1,234.56",
+    "🎉",
+    "½ ± ²",
+    "٣٤٥",
+    "“…”",
+    "https://a.org/b",
+    "b@c.de",
+    "(c)",
+    "2.",
+    "  7 ",
+]
+
+
+@pytest.mark.parametrize(
+    "flags", [[], ["--split"], ["--markup=html"], ["--repair"], ["--raw-tokens"], ["--decoder=greedy"]]
+)
+def test_lines_without_words_come_back_as_they_are(call, trained, tmp_path, flags):
+    (tmp_path / "text").write_text("\n".join([*WORDLESS, "ban"]) + "\n")
+    lines = call("translate", "--model", trained, tmp_path / "text", *flags).out.splitlines()
+    assert lines[:-1] == WORDLESS and lines[-1] != "ban"
+    translated = call("translate", "--model", trained, tmp_path / "text", "--symbols=translate").out.splitlines()
+    assert len(translated) == len(lines) and translated != lines
+
+
 def test_several_files_are_translated_as_one_after_another(call, trained, tmp_path):
     first, second = tmp_path / "first.en", tmp_path / "second.en.gz"
     first.write_bytes(b"ban des\nkit")  # without an LF at its end
@@ -585,7 +614,7 @@ def test_several_files_are_translated_as_one_after_another(call, trained, tmp_pa
     assert both.code == 0 and sorted(both.out.splitlines()) == sorted("".join(done.out for done in alone).splitlines())
     assert both.out.count("\n") == 4 and f"{second}:2:1: not UTF-8" in both.err
     n_best = call("translate", "--model", trained, "--n-best=2", first, second).out.splitlines()
-    assert [int(line.split(" ||| ")[0]) for line in n_best] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [int(line.split(" ||| ")[0]) for line in n_best] == [0, 0, 1, 1, 2, 2, 3]  # the last has no words
     assert call("translate", "--model", trained, first, tmp_path / "none").code == 2
 
 
@@ -600,7 +629,7 @@ def test_the_search_is_told_with_verbose_only(call, trained, tmp_path):
 
 
 def test_lines_with_unknown_words_are_counted_and_the_first_is_named(call, trained, tmp_path):
-    (tmp_path / "text").write_text("ban\nban ☃ ☃\n☃\n\n")
+    (tmp_path / "text").write_text("ban\nban ☃ ☃\nban ☃\n☃\n\n")
     told = call("translate", "--model", trained, tmp_path / "text").err.splitlines()
     assert len(told) == 2
     assert f"{tmp_path / 'text'}:2: the model's vocabulary lacks 2 of its 3 tokens" in told[0]

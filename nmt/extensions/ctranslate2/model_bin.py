@@ -57,6 +57,12 @@ UNKNOWN_PARTS: Final = (  # of names of arrays of networks that are not imported
     "q_norm",
     "project_in",
 )
+# Names of segmenters that converters copy into the folder, or that packages have beside it.
+COPIED_SEGMENTERS: Final = (
+    ("source.spm", "target.spm"),
+    ("sentencepiece.model",),
+    ("../sentencepiece.model",),
+)
 FROM_ZERO: Final = "decoder/start_from_zero_embedding"
 
 
@@ -74,13 +80,13 @@ class CTranslate2Config(msgspec.Struct):
 def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
     """Read a folder with a model.bin.
 
-    files: without vocabularies those of the folder; without segmenters words stand between spaces
+    files: without vocabularies those of the folder; without segmenters those with a usual name there, as Argos has them
     Raises ArtefactError for files that are damaged, UserError for a model that is no Transformer like ours.
     """
     file = folder / CTRANSLATE2_MODEL
     languages = files.named_languages(None, None)
     config = _config(folder / CTRANSLATE2_CONFIG)
-    segmenters: list[bytes | None] = [read_bytes(Path(name)) for name in files.segmenters] or [None]
+    segmenters: list[bytes | None] = [read_bytes(name) for name in _segmenters(folder, files)] or [None]
     content = read_bytes(file)
     with reading("a Transformer of CTranslate2", file):
         name, arrays = _arrays(content)
@@ -236,6 +242,13 @@ def _array(file: _File, version: int) -> tuple[str, Array]:
         values = np.frombuffer(numbers, kind)
         values = values.astype(np.float32) if shape else values  # of a scalar the type may mean something
     return name, values.reshape(shape)
+
+
+def _segmenters(folder: Path, files: TextFiles) -> list[Path]:
+    """The segmenters of source and target, one for both, or none."""
+    named = [Path(name) for name in files.segmenters]
+    usual = [[folder / name for name in names] for names in COPIED_SEGMENTERS]
+    return named or next((paths for paths in usual if all(path.is_file() for path in paths)), [])
 
 
 def _options(

@@ -122,6 +122,12 @@ class ExaminePairs:
         examined.words += [int(side.words.sum()) for side in encoded]
         examined.lengths.add(lengths, characters)
         for i, side in enumerate(sides):
+            for row, text in enumerate(texts[i] if side.prepare.alters else ()):
+                if altered := side.prepare.alterations([text]):
+                    names = " ".join(name for name in altered if name != "lines")
+                    examined.counts.add(
+                        "altered", SIDES[i], f"{lines.files.paths[i]}:{lines.numbers[row]}", f"({names}) {text}"
+                    )
             examined.counts.of["unknown-tokens", SIDES[i]] += int(lengths[:, i].sum())
             for row in np.flatnonzero(encoded[i].unknown).tolist():
                 text = texts[i][row]

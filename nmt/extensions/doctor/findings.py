@@ -70,6 +70,20 @@ CHECKS: Final[dict[str, Check]] = {
         "control characters", 0.01, NEVER, "nmt reads them as spaces; look at what made the file",
         pairs.control_characters, False,
     ),
+    # A text of one form is good training text, also where that is not NFC; a hundredth may be one that mixes forms.
+    "not-nfc": Check(
+        "not in NFC", 0.01, NEVER, "nmt prepare reads the source in NFC; --target-normalization nfc gives the target one form",
+        pairs.not_nfc,
+    ),
+    # Every corpus has some: spaces, ellipses, superscripts. nmt prepare keeps what has a meaning, and the target as it is.
+    "compatibility": Check(
+        "characters that NFKC would replace", NEVER, NEVER, "natural: nmt prepare keeps their meaning", pairs.compatibility
+    ),
+    # Text from word processors and web pages has some; from a hundredth on a model learns to write them.
+    "invisible": Check(
+        "invisible characters", 0.01, NEVER, "nmt prepare leaves them out of the source only: remove them from the target",
+        pairs.invisible,
+    ),
     # Crawled text always has a few; from a hundredth on a model learns to write them.
     "markup": Check(
         "HTML entities or tags", 0.01, NEVER, "unescape (python: html.unescape) and strip tags", pairs.markup, True
@@ -127,6 +141,8 @@ CHECKS: Final[dict[str, Check]] = {
     ),
     # Below 2 with a vocabulary of the same text; 2.5 shows one of other text. The share is tokens by words.
     "pieces-a-word": Check("pieces, more than 2.5 a word", ALWAYS, NEVER, "a vocabulary of this text; or a larger one"),
+    # What the text pipeline alters in the source is by design; in the target it keeps references from coming back.
+    "altered": Check("lines that the text steps alter", NEVER, NEVER, "see the Unicode forms in docs/reference/text.md"),
     # A filter drops some pairs of every corpus; a tenth is a part of the corpus to look at before training.
     "dropped": Check("pairs that nmt prepare drops", 0.1, 0.9, "look at the examples; change the filter or the text"),
 }  # fmt: skip

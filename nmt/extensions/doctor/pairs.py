@@ -5,8 +5,10 @@ findings.py.
 """
 
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Final, Literal, NamedTuple
 
 from nmt.extensions.doctor.languages import (
@@ -19,6 +21,7 @@ from nmt.extensions.doctor.languages import (
     text_size,
 )
 from nmt.text.corpus import decode_line, is_invisible
+from nmt.text.forms import folded
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 
 # A sentence of 256 tokens, nmt prepare's --max-length, has about 1,100 characters at 1.3 pieces a word.
@@ -162,6 +165,42 @@ def blank_on_one_side(pair: LinePair) -> Iterable[Fault]:
 
 def control_characters(pair: LinePair) -> Iterable[Fault]:
     return [Fault(side, text=pair.decoded[side]) for side in SIDE_NUMBERS if pair.has_control[side]]
+
+
+def not_nfc(pair: LinePair) -> Iterator[Fault]:
+    for side in SIDE_NUMBERS:
+        if not unicodedata.is_normalized("NFC", text := pair.texts[side]):
+            yield Fault(side, text=_naming(Counter(text) - Counter(unicodedata.normalize("NFC", text)), text))
+
+
+def compatibility(pair: LinePair) -> Iterator[Fault]:
+    for side in SIDE_NUMBERS:
+        if found := set(filter(_is_compatibility, pair.texts[side])):
+            yield Fault(side, text=_naming(found, pair.texts[side]))
+
+
+def invisible(pair: LinePair) -> Iterator[Fault]:
+    """Characters without a width, and joiners where they have no meaning: what `folded` leaves out."""
+    for side in SIDE_NUMBERS:
+        found = Counter(filter(_is_left_out, text := pair.texts[side]))
+        if found and (lost := found - Counter(folded(text))):
+            yield Fault(side, text=_naming(lost, text))
+
+
+@cache
+def _is_compatibility(character: str) -> bool:
+    return unicodedata.normalize("NFKC", character) != unicodedata.normalize("NFC", character)
+
+
+@cache
+def _is_left_out(character: str) -> bool:
+    return not folded(character)
+
+
+def _naming(characters: Iterable[str], text: str) -> str:
+    """A text behind the numbers of characters in it, which may not show."""
+    names = " ".join(f"U+{ord(character):04X}" for character in sorted(characters) if not character.isascii())
+    return f"({names}) {text}" if names else text
 
 
 def mojibake(pair: LinePair) -> Iterator[Fault]:

@@ -29,6 +29,9 @@ WRITTEN_TAG: Final = re.compile(
     r"|(?<!\b[A-Za-z]:)(?<=[.!?:;,>])\\[nrt]|\\[nrt](?=[A-Z\W]|\Z)",
     re.DOTALL,
 )
+# Spaces, bullets, arrows, notes of music and emoji around the words of a line; few models know them.
+_SYMBOLS: Final = r"[\s·•‣⁃∙\u2190-\u21ff\u25a0-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff\ufe0e\ufe0f\u200d]"
+EDGE: Final = re.compile(rf"{_SYMBOLS}*")
 # Tags of HTML that are breaks without a partner too.
 SINGLE_BREAK: Final = re.compile("br|dd|dt|hr|li|p|t[dhr]", re.IGNORECASE)
 BLOCK_NAME: Final = re.compile(BLOCK.pattern, re.IGNORECASE)
@@ -221,7 +224,7 @@ def _parts_to_keep(text: str) -> Counter[str]:
 
 
 class PeeledLine(NamedTuple):
-    """A line of a text without the markers and spaces at its ends, which enclose or precede what is translated."""
+    """A line of a text without the markers, spaces and symbols at its ends, which enclose or precede what is translated."""
 
     before: str
     text: str
@@ -234,7 +237,7 @@ def has_words(text: str) -> bool:
 
 
 def peel(line: str) -> PeeledLine:
-    """Take off single markers and spaces at the ends of a line, and pairs that enclose it or have one half outside it.
+    """Take off single markers, spaces and symbols at the ends of a line, and pairs that enclose it or have one half outside it.
 
     A marker that stands for a word is a part of the line.
     """
@@ -261,6 +264,6 @@ def peel(line: str) -> PeeledLine:
     before, inner, after = pieces[:first], "".join(pieces[first : last + 1]), pieces[last + 1 :]
     if first == last and MARKER.fullmatch(inner):
         return PeeledLine(line, "", "")
-    text = inner.strip()
-    start = len(inner) - len(inner.lstrip())
-    return PeeledLine("".join(before) + inner[:start], text, inner[start + len(text) :] + "".join(after))
+    at, rest = (len(found[0]) if (found := EDGE.match(end)) else 0 for end in (inner, inner[::-1]))
+    text = inner[at : max(at, len(inner) - rest)]
+    return PeeledLine("".join(before) + inner[:at], text, inner[at + len(text) :] + "".join(after))

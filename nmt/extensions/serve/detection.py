@@ -1,5 +1,7 @@
 """The language of a text, among those that a server knows: py3langid's byte n-grams (Lui and Baldwin, 2012)."""
 
+import re
+import threading
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any, Final
@@ -7,6 +9,8 @@ from typing import Any, Final
 from nmt.extensions.serve.codes import nearest_code
 
 MAX_READ_CHARACTERS: Final = 2000  # of a text, which tell its language as well as all
+NO_LANGUAGE: Final = re.compile(r"<[^<>]*>|&[#\w]{1,32};|https?://\S+")  # tags, entities and addresses
+_loading: Final = threading.Lock()  # many requests at once must not each load the detector
 
 
 def likely_languages(text: str, codes: Iterable[str]) -> list[tuple[str, float]]:
@@ -14,7 +18,10 @@ def likely_languages(text: str, codes: Iterable[str]) -> list[tuple[str, float]]
 
     Languages that the detector lacks are left out, so that there may be none. The first call takes most of a second.
     """
-    scores: dict[str, float] = dict(_identifier().rank(text[:MAX_READ_CHARACTERS]))
+    words = NO_LANGUAGE.sub(" ", text).strip() or text
+    with _loading:
+        identifier = _identifier()
+    scores: dict[str, float] = dict(identifier.rank(words[:MAX_READ_CHARACTERS]))
     of_labels: dict[str, str] = {}
     for code in codes:
         if label := _label(code):

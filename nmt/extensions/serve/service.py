@@ -14,7 +14,6 @@ from nmt.extensions.serve.models import Details, Models, ServedModel, in_thread
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.scheduler import NumberedTranslation
-from nmt.extensions.texts.placeholders import has_letters
 from nmt.extensions.texts.text_steps import Round, TextSettings, advance, next_rounds, text_steps
 from nmt.text.context import DocumentLines
 from nmt.text.corpus import visible_line
@@ -80,7 +79,7 @@ class Service:
             return work() if is_plain else await in_thread(work)
 
         for number, request in enumerate(requests):
-            if not (is_plain or has_letters(request.text)):
+            if not (is_plain or _has_letters(request.text)):
                 yield number, _unchanged(request.text)
             elif (done := await go_on(number, None)) is not None:
                 yield number, done
@@ -234,6 +233,7 @@ class Service:
         source: None, to detect the language of each text
         """
         self.check_count(texts)
+        self._check(list(map(Request, texts)))
         if source is not None:
             model = self._model_between(source, target)
             return [Choice(model, standard_code(source), 1.0) for _ in texts]
@@ -244,7 +244,7 @@ class Service:
         """What a text of an unknown language is translated with."""
         into = [model for model in self.models.by_name.values() if model.distance(None, target) is not None]
         sources = [model.source_lang for model in into]
-        if not has_letters(text):
+        if not _has_letters(text):
             return Choice(None, standard_code(sources[0]), ASSUMED)
         has_own_model = any(model.distance(target, target) is not None for model in into)
         guesses = await self.guesses(text, sources if has_own_model else [*sources, target])
@@ -272,3 +272,7 @@ class Service:
 
 def _unchanged(text: str) -> Translation:
     return Translation([Candidate(text, [], 0.0, 0.0)])
+
+
+def _has_letters(text: str) -> bool:
+    return any(map(str.isalpha, text))

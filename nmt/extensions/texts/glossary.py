@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Final
 
 from nmt.errors import InputError, quoted
+from nmt.extensions.texts.placeholders import PLACEHOLDER
 from nmt.extensions.texts.words import word_pattern
 from nmt.text.corpus import checked_line, raw_lines
 
 MAX_TERM_WORDS: Final = 50
+HYPHENATION: Final = "\u00ad"
+SAME_SIGNS: Final = str.maketrans("’ʼ‑‐", "''--")  # apostrophes and hyphens
 
 
 class Glossary:
@@ -49,7 +52,9 @@ class Glossary:
 
     def phrases(self, text: str) -> tuple[str, ...]:
         """What the translation of a text has to contain, in the order of the terms; of terms that overlap the longest."""
-        words = list(word_pattern().finditer(text))
+        text = text.replace(HYPHENATION, "")
+        # A placeholder or an address is no text: `{dog}` stays so.
+        words = list(word_pattern().finditer(PLACEHOLDER.sub(lambda found: " " * len(found[0]), text)))
         composed = [_composed(word[0]) for word in words]
         phrases, at = [], 0
         while at < len(words):
@@ -71,5 +76,5 @@ class Glossary:
 
 
 def _composed(text: str) -> str:
-    """The text with each accented letter as one character, where there is one."""
-    return unicodedata.normalize("NFC", text)
+    """The text with each accented letter as one character, where there is one, and with one kind of apostrophe and hyphen."""
+    return unicodedata.normalize("NFC", text).translate(SAME_SIGNS)

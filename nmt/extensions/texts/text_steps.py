@@ -23,7 +23,7 @@ from nmt.extensions.texts.markup import Kept, Passage, escaped, parse, plain_pas
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.projection import Weights, projected, source_units, unit_weights, units
 from nmt.extensions.texts.sentences import MAX_CHARACTERS, Span, clauses, sentences
-from nmt.text.corpus import is_invisible
+from nmt.text.corpus import is_invisible, is_translatable
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 from nmt.text.pipeline import Pipeline
 from nmt.translate.requests import Request
@@ -274,7 +274,8 @@ class _TextJob:
         if answer.error or not self.settings.checks:
             return _PassageTranslation(way, answer)
         whole = [row for row in answer.candidates if kept_in(way, row.text, self.is_spaced) is not None]
-        if whole and whole[0].text.strip():
+        # A worse candidate may have kept a placeholder and lost the rest, so that the best one decides.
+        if whole and whole[0] is answer.candidates[0] and whole[0].text.strip():
             return _PassageTranslation(way, structs.replace(answer, candidates=whole))
         if not answer.text.strip():
             return _PassageTranslation(passage, None, "the translation is empty")
@@ -367,12 +368,14 @@ def _pieces(passage: Passage, markup: MarkupName, pipeline: Pipeline, split: boo
 
 def _between(passage: Passage, spans: Sequence[Span], language: str) -> list[str | Passage]:
     """The parts of a passage, with the white space around them. language: of the translation, which may need none between"""
+    text, usual = passage.text, "" if base_language(language) in UNSPACED_LANGUAGES else " "
     places = [marker.position for marker in passage.markers] or [spans[0][0]]  # at the ends too
     spans = [(min(spans[0][0], places[0]), spans[0][1]), *spans[1:]]
     spans = [*spans[:-1], (spans[-1][0], max(spans[-1][1], places[-1]))]
-    gaps = [passage.text[end:start] for (_, end), (start, _) in pairwise(spans)]
-    usual = "" if base_language(language) in UNSPACED_LANGUAGES else " "
-    between = [passage.text[: spans[0][0]], *(usual if gap in ("", " ") else gap for gap in gaps)]
+    between = [text[: spans[0][0]]]
+    for (begin, end), (next_begin, _) in pairwise(spans):
+        gap = text[end:next_begin]  # that of a list mark stays
+        between.append(usual if gap in ("", " ") and is_translatable(text[begin:end]) else gap)
     layout: list[str | Passage] = []
     for gap, part in zip(between, passage.parts(spans), strict=True):
         layout += [gap, part]

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from nmt.checkpoint import LoadedModel, build_model, put_weights, save_model, weights_of
 from nmt.errors import UserError, expecting, one_line, quoted
 from nmt.extensions.toolkits.layout import Array, PartReader, read_layers
-from nmt.extensions.vocabularies.sentencepiece_model import SENTENCEPIECE_START, UNUSED_NAME, rearranged
+from nmt.extensions.toolkits.subwords.foreign_pieces import ForeignPiecesVocabulary, foreign_pieces
+from nmt.extensions.vocabularies.sentencepiece_model import LANGUAGE_TAG, SENTENCEPIECE_START, UNUSED_NAME, rearranged
 from nmt.extensions.vocabularies.subwords.subword_nmt import CodesVocabulary
 from nmt.models.base import Model, Vocabularies
 from nmt.models.options import TransformerOptions
@@ -23,10 +24,11 @@ from nmt.models.transformer import Transformer
 from nmt.positions.options import LearnedPositionOptions
 from nmt.symbols import SYMBOLS
 from nmt.text.pipeline import Pipeline, Side, SideSettings
-from nmt.text.vocabulary import SentencepieceVocabulary, Vocabulary, WordVocabulary
+from nmt.text.vocabulary import PIECE_MARK, SPACE_MARK, SentencepieceVocabulary, Vocabulary, WordVocabulary
 
 LANGUAGE: Final = re.compile(r"[\w@.-]{1,40}")
 # Biases of logits: small enough for a probability near 0, and near enough to the others to be trained, in fp16 too.
+MAX_PIECES_SHARE: Final = 0.05  # of the entries, above which a vocabulary is one of pieces
 NEVER_LOGIT: Final = -1e3  # of PAD and BOS, which the other model never says
 COPY_BIAS: Final = -20.0  # of an unknown piece, added to the bias of the unknown word
 
@@ -85,23 +87,31 @@ class ImportedSide:
 
         ids: the entry of each text; size: entries in all, named or not; unk, eos: two of them
         segmenter: a model of sentencepiece or merges of subword-nmt; None for words between spaces
-        place: of the segmenter or the vocabulary, for errors. Raises ArtefactError for what is none
+        place: of the segmenter or the vocabulary, for errors. Raises ArtefactError for what is none, UserError for a vocabulary
+            of pieces without their segmenter
         """
+        tags = tuple(tag for text in ids if LANGUAGE_TAG.fullmatch(tag := text.removeprefix(SPACE_MARK)))
 
         def side(subword: str, vocabulary: Vocabulary) -> Side:
-            return Side(SideSettings(language, "none", False, False, tokenizer, subword), vocabulary)
+            settings = SideSettings(language, "none", False, False, tokenizer, subword, user_symbols=tags)
+            return Side(settings, vocabulary)
 
         with expecting("a vocabulary or a segmenter of one", place):
             if segmenter is not None and segmenter.startswith(SENTENCEPIECE_START):
                 content, rows = rearranged(segmenter, ids, size, unk, eos)
+                if foreign_pieces(content):
+                    return cls._of(side("foreign-pieces", ForeignPiecesVocabulary(content, place)), rows, unk)
                 return cls._of(side("unigram", SentencepieceVocabulary(content, place)), rows, unk)
             named = {number: word for word, number in ids.items() if word not in SYMBOLS}
             names = {number: named.get(number, f"{UNUSED_NAME}-{number}>") for number in range(size)}
             words = {name: number for number, name in names.items() if number not in (unk, eos)}
             rows = [-1, -1, eos, unk, *words.values()]
             if segmenter is None:
+                _check_whole_words(words, place)
                 return cls._of(side("none", WordVocabulary(list(words))), rows, unk)
-            return cls._of(side("subword-nmt", CodesVocabulary(segmenter.decode("utf-8-sig"), list(words))), rows, unk)
+            return cls._of(
+                side("subword-nmt", CodesVocabulary(segmenter.decode("utf-8-sig"), list(words), tags)), rows, unk
+            )
 
     @classmethod
     def _of(cls, side: Side, rows: Sequence[int], unk: int) -> "ImportedSide":
@@ -200,6 +210,14 @@ class ImportedModel:
     def save(self, model: Model, output: Path) -> None:
         """Write a model folder, whole or not at all. model: from `build`"""
         save_model(output, weights_of(model), self.facts, self.pipeline, {"made_of": one_line(self.place)})
+
+
+def _check_whole_words(words: Collection[str], place: object) -> None:
+    """Raise UserError for a vocabulary of pieces, which needs a segmenter."""
+    pieces = [word for word in words if word.startswith(SPACE_MARK) or word.endswith(PIECE_MARK)]
+    if len(pieces) > MAX_PIECES_SHARE * len(words):
+        what = f"its entries are pieces of words, such as '{quoted(max(pieces, key=len))}', and their segmenter is not beside it"
+        raise UserError(f"{quoted(place)}: {what} (give --segmenter SOURCE TARGET, of sentencepiece or subword-nmt)")
 
 
 def only_file(path: Path, ending: str, without: str = "") -> Path:

@@ -1,6 +1,7 @@
 """Extending a vocabulary by entries for new text. Known ids keep their meaning. Text stays if no new entry applies.
 
-A given entry is a word; sentencepiece also cuts it off the beginning of longer words. Learnt entries continue byte-pair
+A given entry is a word; sentencepiece also cuts it off the beginning of longer words. A given tag, `<2fr>`, becomes a user
+symbol, which text steps leave as it is. Learnt entries continue byte-pair
 encoding (Sennrich et al., 2016, algorithm 1) on words as the vocabulary cuts them: the most frequent character without an
 entry, or pair of neighbouring pieces, is the next entry.
 """
@@ -8,6 +9,7 @@ entry, or pair of neighbouring pieces, is the next entry.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import compress, pairwise
 from pathlib import Path
@@ -28,7 +30,7 @@ from nmt.extensions.vocabularies.subwords.subword_nmt import WORD_END, CodesVoca
 from nmt.log import log
 from nmt.symbols import SYMBOLS, UNK
 from nmt.text.corpus import read_lines
-from nmt.text.pipeline import Pipeline
+from nmt.text.pipeline import Pipeline, Side
 from nmt.text.vocabulary import PIECE_MARK, SPACE_MARK, SentencepieceVocabulary, Vocabulary, WordVocabulary
 
 MIN_COUNT: Final = 2  # of an entry in the new text: from one occurrence nothing is learnt
@@ -51,6 +53,21 @@ def given_entries(path: Path, pipeline: Pipeline) -> list[str]:
     return [word for _, word in lines]
 
 
+def is_tag(word: str) -> bool:
+    """Whether an entry is written as tags of languages and domains are: `<2fr>`, `__fr__`, `>>fra<<`; a name is none."""
+    is_marked = len(word) > 2 and len(word.split()) == 1 and not word[0].isalnum() and not word[-1].isalnum()
+    return is_marked and word not in SYMBOLS and SPACE_MARK not in word and not word.endswith(PIECE_MARK)
+
+
+def with_symbols(pipeline: Pipeline, symbols: Sequence[str]) -> Pipeline:
+    """The pipeline with more user symbols; the vocabularies stay."""
+    sides = []
+    for side in (pipeline.source, pipeline.target):
+        known = tuple(dict.fromkeys([*side.settings.user_symbols, *symbols]))
+        sides.append(Side(replace(side.settings, user_symbols=known), side.vocabulary, side.prepare.truecaser))
+    return Pipeline(sides[0], sides[1], pipeline.joint)
+
+
 def extended(vocabulary: Vocabulary, given: Sequence[str], counts: Mapping[str, int], limit: int) -> Vocabulary:
     """A vocabulary with more entries after its own.
 
@@ -71,7 +88,7 @@ def extended(vocabulary: Vocabulary, given: Sequence[str], counts: Mapping[str, 
         named = {piece.text for piece in read_pieces(vocabulary.to_bytes())}
         changed = [piece.text.removeprefix(SPACE_MARK) for piece in pieces if piece.text in named]
         if not changed:
-            with_given = SentencepieceVocabulary(with_more_pieces(vocabulary.to_bytes(), pieces))
+            with_given = type(vocabulary)(with_more_pieces(vocabulary.to_bytes(), pieces))
             changed = _without_entry(with_given, given)
         if changed:
             raise UserError(
@@ -226,7 +243,8 @@ def _joined(symbols: list[str], entry: NewEntry) -> list[str]:
 
 
 def is_extension(new: Pipeline, old: Pipeline) -> bool:
-    """Whether a pipeline is another one with more entries after those of its vocabularies, and perhaps with a context."""
+    """Whether a pipeline is another one with more entries after those of its vocabularies, and perhaps tags or a context."""
+    old = with_symbols(old, [symbol for symbol in new.target.settings.user_symbols if is_tag(symbol)])
     old = old.with_context(new.context) if new.context else old
     suffixes = tuple(side.vocabulary.suffix for one in (new, old) for side in (one.source, one.target))
     ours, theirs = (

@@ -1,16 +1,18 @@
 """Office Open XML documents (.docx): the paragraphs of each part with text, in runs of formatting.
 
 The texts of a paragraph that look alike are one text. Its most frequent formatting is that of the text outside of markers;
-other formats, links and insertions are pairs; images, fields, notes and bookmarks are single markers.
+other formats, links and insertions are pairs; images, notes and bookmarks are single markers; tabs and line breaks are breaks.
+A field is a word, which stays as Word has computed it, unless it holds text: a link, an entry of a table of contents.
 """
 
 import copy
 import io
+import posixpath
 import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -18,18 +20,35 @@ from lxml import etree
 
 from nmt import register
 from nmt.errors import ArtefactError
-from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged
+from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged, is_language
 from nmt.extensions.documents.formats.options import DocumentOptions
-from nmt.extensions.documents.markers import CLOSING, Markers
+from nmt.extensions.documents.language_codes import two_letter_code
+from nmt.extensions.documents.markers import CLOSING, MARKER, TEXT_BREAK, Markers, Tag, TagPair, written_tags
 from nmt.extensions.documents.safe_xml import XML_SPACE, XmlFile
 from nmt.formats.base import Languages
+from nmt.log import log
 
 WORD_XML: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+STRICT, USUAL = (
+    b"http://purl.oclc.org/ooxml/wordprocessingml/main",
+    WORD_XML[1:-1].encode(),
+)  # Strict Open XML has other names
 TEXT_PART: Final = re.compile(r"word/(document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
 MAIN_PART: Final = "word/document.xml"
+MAIN_RELATION: Final = "officeDocument"
+TEXT_RELATIONS: Final = {"header", "footer", "footnotes", "endnotes", "comments"}
+LANGUAGE_RELATIONS: Final = {"styles", "settings"}  # parts that name the language of the document
+DRAWN_RELATIONS: Final = {"chart", "diagramData"}  # parts with text that is not translated
 MAX_UNPACKED_BYTES: Final = 512 << 20  # of a document with images
 MAX_PART_BYTES: Final = 64 << 20  # of a part that is held as a tree
 MAX_PARTS: Final = 20_000
+MAX_NESTED_FIELDS: Final = 20  # whose results are text
+TEXT_FIELDS: Final = {"HYPERLINK", "TOC", "TOA", "INDEX"}  # their results are text; those of other fields are computed
+UNSEEN_FIELDS: Final = {"XE", "TC", "TA", "RD", "SET", "ASK"}
+# The attribute of `w:lang` that a language stands in, if it is another than `val`.
+LANGUAGE_ATTRIBUTES: Final = dict.fromkeys(("zh", "ja", "ko"), "eastAsia") | dict.fromkeys(
+    ("ar", "fa", "he", "ur"), "bidi"
+)
 
 
 def _word_names(names: str) -> set[str]:
@@ -46,8 +65,8 @@ FIXED_CONTROLS: Final = {
     "{http://schemas.microsoft.com/office/word/2010/wordml}checkbox",
 }
 DROPPED: Final = _word_names("proofErr lastRenderedPageBreak softHyphen")  # of the source's text
+BREAKS: Final = _word_names("tab br cr ptab")
 PROOFING: Final = _word_names("lang noProof")  # properties of a run that do not show
-UNFINISHED_TAG: Final = re.compile(r"<[^<>]*$")  # which the next run may end
 
 
 class RunFormat(NamedTuple):
@@ -71,24 +90,31 @@ class Container(NamedTuple):
     base: RunFormat
 
 
+class MarkedText(NamedTuple):
+    """A part of a paragraph that has markers already, since it is a container."""
+
+    text: str
+
+
+RunPiece = str | Tag | MarkedText  # a str is as the document has it
+
+
 class DocxDocument(UnitDocument):
     """A document of Word. Raises InputError if it is damaged, ArtefactError if it is hostile."""
 
     def __init__(self, content: bytes, place: str) -> None:
         self._content, self._place = content, place
+        self._parts: dict[str, XmlFile] = {}  # that are held as trees
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                self._parts = dict(self._read_parts(archive))
+                self._check(archive)
+                self._text_names = self._read_parts(archive)
                 if (name := archive.testzip()) is not None:
                     raise ValueError(f"its part {name} is damaged")
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
             raise damaged(place, "DOCX", error) from None  # RuntimeError: it is encrypted
-        if MAIN_PART not in self._parts:
-            raise damaged(place, "DOCX", f"it has no {MAIN_PART}")
-        if self._parts[MAIN_PART].root.tag != f"{WORD_XML}document":
-            raise damaged(place, "DOCX", "it is of another kind than Word writes by default, such as Strict Open XML")
 
-    def _read_parts(self, archive: zipfile.ZipFile) -> Iterator[tuple[str, XmlFile]]:
+    def _check(self, archive: zipfile.ZipFile) -> None:
         infos = archive.infolist()
         size = sum(info.file_size for info in infos)
         if size > MAX_UNPACKED_BYTES or len(infos) > MAX_PARTS:
@@ -98,23 +124,52 @@ class DocxDocument(UnitDocument):
             )
         if len({info.filename for info in infos}) < len(infos):
             raise ArtefactError(f"{self._place}: two of its parts have one name")
-        for info in infos:
-            if TEXT_PART.fullmatch(info.filename):
-                part = f"{self._place}/{info.filename}"
-                if info.file_size > MAX_PART_BYTES:
-                    raise ArtefactError(f"{part}: {info.file_size:,} bytes; at most {MAX_PART_BYTES:,}")
-                yield info.filename, XmlFile(archive.read(info), "DOCX", part)
+
+    def _read_parts(self, archive: zipfile.ZipFile) -> list[str]:
+        """Read the parts with text, and those that name the language. Returns the names of the former, the main one first."""
+        names = set(archive.namelist())
+        main = next((name for kind, name in self._relations(archive, "") if kind == MAIN_RELATION), MAIN_PART)
+        if main not in names:
+            raise ValueError(f"it has no {MAIN_PART}")
+        related = list(self._relations(archive, main))
+        texts = [main, *(name for kind, name in related if kind in TEXT_RELATIONS), *filter(TEXT_PART.fullmatch, names)]
+        texts = [name for name in dict.fromkeys(texts) if name in names]
+        others = {name for kind, name in related if kind in LANGUAGE_RELATIONS and name in names}
+        for name in (*texts, *others):
+            self._parts[name] = self._part(archive, name)
+        if self._parts[main].root.tag != f"{WORD_XML}document":
+            raise ValueError(f"{main} is no document of Word")
+        if num_drawn := sum(kind in DRAWN_RELATIONS for kind, _ in related):
+            log.warn(f"{self._place}: the texts of {num_drawn} charts and diagrams are not translated")
+        return texts
+
+    def _part(self, archive: zipfile.ZipFile, name: str) -> XmlFile:
+        part = f"{self._place}/{name}"
+        if (size := archive.getinfo(name).file_size) > MAX_PART_BYTES:
+            raise ArtefactError(f"{part}: {size:,} bytes; at most {MAX_PART_BYTES:,}")
+        return XmlFile(archive.read(name).replace(STRICT, USUAL), "DOCX", part)
+
+    def _relations(self, archive: zipfile.ZipFile, source: str) -> Iterator[tuple[str, str]]:
+        """The kinds and the names of the parts that a part refers to; those of the whole document for an empty name."""
+        folder, _, file = source.rpartition("/")
+        name = posixpath.join(folder, "_rels", f"{file}.rels")
+        if name in archive.namelist():
+            for relation in self._part(archive, name).root:
+                target = posixpath.normpath(posixpath.join("/", folder, relation.get("Target", "")))
+                if relation.get("TargetMode") != "External":
+                    yield relation.get("Type", "").rpartition("/")[2], target.lstrip("/")
 
     def units(self, languages: Languages) -> list[Unit]:
         """Every paragraph with text, since a document holds one language."""
+        self._languages = languages
         units, number = [], 0
-        for file in self._parts.values():
+        for file in map(self._parts.__getitem__, self._text_names):
             for paragraph in file.root.iter(f"{WORD_XML}p"):
                 number += 1
                 markers = Markers()
                 base = _base_format(paragraph)
-                text = _text(paragraph, base, markers)
-                if text:
+                text = _text(list(_nodes(paragraph)), base, markers)
+                if MARKER.sub("", text).strip():
                     write = partial(self._write, file, paragraph, base, markers)
                     units.append(Unit(f"paragraph {number}", text, write, markers))
         return units
@@ -124,17 +179,35 @@ class DocxDocument(UnitDocument):
             if child.tag != f"{WORD_XML}pPr":
                 paragraph.remove(child)
         _append(paragraph, base, translation, markers)
+        for language in paragraph.iterfind(f".//{WORD_XML}rPr/{WORD_XML}lang"):
+            self._set_language(language)
         file.changed = True
 
+    def _set_language(self, element: Any) -> bool:
+        """Name the target language in an element, which says the languages of each kind of script."""
+        target = self._languages.target
+        name = WORD_XML + LANGUAGE_ATTRIBUTES.get(two_letter_code(target), "val")
+        is_other = not is_language(element.get(name, ""), [target])
+        if is_other:
+            element.set(name, target.replace("_", "-"))
+        return is_other
+
     def content(self) -> bytes:
-        """The document: the other parts are copied as they are."""
+        """The document: the other parts are copied as they are. Its styles name the new language."""
         if not any(file.changed for file in self._parts.values()):
             return self._content
+        for name in self._parts.keys() - set(self._text_names):
+            file = self._parts[name]
+            for element in file.root.iter(f"{WORD_XML}lang", f"{WORD_XML}themeFontLang"):
+                if is_language(element.get(f"{WORD_XML}val", ""), [self._languages.source]):
+                    file.changed |= self._set_language(element)
         output = io.BytesIO()
         with zipfile.ZipFile(io.BytesIO(self._content)) as old, zipfile.ZipFile(output, "w") as new:
             for info in old.infolist():
-                file = self._parts.get(info.filename)
-                new.writestr(info, old.read(info) if file is None else file.content())
+                content = old.read(info)
+                if (part := self._parts.get(info.filename)) is not None and part.changed:
+                    content = part.content().replace(*((USUAL, STRICT) if STRICT in content else (b"", b"")))
+                new.writestr(info, content)
         return output.getvalue()
 
 
@@ -157,30 +230,81 @@ def _base_format(parent: Any) -> RunFormat:
     return formats[counts.most_common(1)[0][0]] if counts else RunFormat(None, "")
 
 
-def _text(parent: Any, base: RunFormat, markers: Markers) -> str:
-    """The content of a paragraph or container as a text with markers."""
-    pieces: list[tuple[RunFormat, str]] = []
-    field_depth = 0
+def _nodes(parent: Any) -> Iterator[Any]:
+    """The items of the runs in a paragraph or container, and its other elements."""
     for child in parent:
-        if not field_depth and (content := _content(child)) is not None:
-            inner_base = _base_format(content)
-            marker = markers.opening(Container(child, inner_base))
-            pieces.append((base, marker + _text(content, inner_base, markers) + CLOSING))
-        elif child.tag != f"{WORD_XML}r":
+        if child.tag != f"{WORD_XML}r":
             if child.tag not in DROPPED and child.tag != f"{WORD_XML}pPr":
-                pieces.append((base, markers.alone(child)))
+                yield child
+            continue
+        format = _format_of(child)
+        for item in child:
+            if item.tag != f"{WORD_XML}rPr" and item.tag not in DROPPED:
+                yield Item(item, format)
+
+
+def _text(nodes: Sequence[Any], base: RunFormat, markers: Markers, depth: int = 0) -> str:
+    """The content of a paragraph or container as a text with markers. nodes: see `_nodes`; depth: fields around them"""
+    pieces: list[tuple[RunFormat, RunPiece]] = []
+    ends = _field_ends(nodes)
+    place = 0
+    while place < len(nodes):
+        node = nodes[place]
+        end = ends.get(place, place)
+        if end > place:
+            pieces.append((base, _field(nodes[place : end + 1], base, markers, depth)))
+        elif isinstance(node, Item):
+            pieces.append((node.format, _run_item(node)))
+        elif (content := _content(node)) is not None:
+            inner_base = _base_format(content)
+            marker = markers.opening(Container(node, inner_base))
+            inner = _text(list(_nodes(content)), inner_base, markers, depth)
+            pieces.append((base, MarkedText(marker + inner + CLOSING)))
         else:
-            format = _format_of(child)
-            for item in child:
-                # A field that began in a paragraph before may end here.
-                field_depth = max(0, field_depth + _field_step(item))
-                piece = _run_item(child, item, field_depth > 0, markers)
-                pieces += [(format, piece)] if piece else []
+            is_shown = node.tag == f"{WORD_XML}fldSimple" or str(node.tag).endswith("}oMath")
+            pieces.append((base, Tag((node,), "word" if is_shown else "alone")))
+        place = end + 1
     return _joined(pieces, base, markers)
+
+
+def _field_ends(nodes: Sequence[Any]) -> dict[int, int]:
+    """The place of the end of each field, by that of its beginning. A field that ends in another paragraph has none."""
+    ends, opened = {}, list[int]()
+    for place, node in enumerate(nodes):
+        kind = _field_type(node)
+        if kind == "begin":
+            opened.append(place)
+        elif kind == "end" and opened:
+            ends[opened.pop()] = place
+    return ends
+
+
+def _field(nodes: Sequence[Any], base: RunFormat, markers: Markers, depth: int) -> Tag | MarkedText:
+    """A field. nodes: from its beginning to its end"""
+    level, separator, code = 0, 0, ""
+    for place, node in enumerate(nodes):
+        kind = _field_type(node)
+        level += {"begin": 1, "end": -1}.get(kind, 0)
+        if level == 1 and kind == "separate":
+            separator = place
+            break
+        if level == 1 and isinstance(node, Item) and node.element.tag == f"{WORD_XML}instrText":
+            code += node.element.text or ""
+    name = _field_name(code)
+    if name not in TEXT_FIELDS or not separator or depth == MAX_NESTED_FIELDS:
+        return Tag(tuple(nodes), "alone" if name in UNSEEN_FIELDS else "word")
+    opening = markers.opening(TagPair(tuple(nodes[: separator + 1]), (nodes[-1],)))
+    return MarkedText(opening + _text(nodes[separator + 1 : -1], base, markers, depth + 1) + CLOSING)
+
+
+def _field_name(code: str) -> str:
+    return (code.split() or [""])[0].upper()
 
 
 def _content(element: Any) -> Any:
     """The element that directly has the runs of a container; None for what is no container of text."""
+    if element.tag == f"{WORD_XML}fldSimple":
+        return element if _field_name(element.get(f"{WORD_XML}instr", "")) in TEXT_FIELDS else None
     if element.tag != CONTENT_CONTROL:
         return element if element.tag in CONTAINERS else None
     is_fixed = any(item.tag in FIXED_CONTROLS for item in element.iterfind(f"{WORD_XML}sdtPr/*"))
@@ -196,46 +320,51 @@ def _add_container(parent: Any, original: Any) -> Any:
     return etree.SubElement(added, CONTENT_OF_CONTROL)
 
 
-def _field_step(item: Any) -> int:
-    """What an item of a run adds to the number of open fields, whose instructions and results are kept as they are."""
-    if item.tag != f"{WORD_XML}fldChar":
-        return 0
-    return {"begin": 1, "end": -1}.get(item.get(f"{WORD_XML}fldCharType"), 0)
+def _field_type(node: Any) -> str:
+    """What a node is of a field: begin, separate or end; empty for another one."""
+    is_part = isinstance(node, Item) and node.element.tag == f"{WORD_XML}fldChar"
+    return str(node.element.get(f"{WORD_XML}fldCharType", "")) if is_part else ""
 
 
-def _run_item(run: Any, item: Any, in_field: bool, markers: Markers) -> str:
-    """An item of a run: its text, a line break, or a marker for a run of this item alone."""
-    if item.tag == f"{WORD_XML}rPr" or item.tag in DROPPED:
-        return ""
-    if not in_field:
-        if item.tag == f"{WORD_XML}t":
-            text = markers.mark_tags((item.text or "").replace("\n", " "))
-            return UNFINISHED_TAG.sub(lambda found: markers.alone(found[0]), text)
-        if item.tag == f"{WORD_XML}br" and not item.attrib:
-            return "\n"
-        if item.tag == f"{WORD_XML}noBreakHyphen":
-            return "\N{NON-BREAKING HYPHEN}"
-    return markers.alone(Item(item, _format_of(run)))
+def _run_item(item: Item) -> str | Tag:
+    """An item of a run: its text, or a tag for a run of this item alone."""
+    element = item.element
+    if element.tag == f"{WORD_XML}t":
+        return (element.text or "").replace("\n", " ")
+    if element.tag == f"{WORD_XML}noBreakHyphen":
+        return "\N{NON-BREAKING HYPHEN}"
+    return Tag((item,), "break" if element.tag in BREAKS else "alone")
 
 
-def _joined(pieces: list[tuple[RunFormat, str]], base: RunFormat, markers: Markers) -> str:
+def _joined(pieces: list[tuple[RunFormat, RunPiece]], base: RunFormat, markers: Markers) -> str:
     """Pieces of one format as one text; those of another one than the base in a pair of markers."""
-    merged: list[tuple[RunFormat, list[str]]] = []
+    groups: list[tuple[RunFormat, list[RunPiece]]] = []
     for format, piece in pieces:
-        is_blank = not piece.strip() or piece.startswith("<x")  # its formatting does not show, or is its own
-        if merged and (is_blank or merged[-1][0].as_text == format.as_text):
-            merged[-1][1].append(piece)
+        is_blank = isinstance(piece, Tag) or (isinstance(piece, str) and not piece.strip())  # its format does not show
+        if not groups or not (is_blank or groups[-1][0].as_text == format.as_text):
+            groups.append((base if is_blank else format, []))
+        group = groups[-1][1]
+        if isinstance(piece, str) and group and isinstance(group[-1], str):
+            group[-1] += piece
         else:
-            merged.append((base if is_blank else format, [piece]))
-    texts = [(format, "".join(parts)) for format, parts in merged]
+            group.append(piece)
+    texts = [(format, markers.mark([part for piece in group for part in _parts(piece)])) for format, group in groups]
     return "".join(
         text if format.as_text == base.as_text else _in_pairs(text, format, markers) for format, text in texts
     )
 
 
-def _in_pairs(piece: str, format: RunFormat, markers: Markers) -> str:
-    """A pair of markers around each line of a text that has lines."""
-    return "\n".join(markers.opening(format) + line + CLOSING if line else "" for line in piece.split("\n"))
+def _parts(piece: RunPiece) -> Sequence[str | Tag]:
+    """A piece with the tags that its text spells out."""
+    if isinstance(piece, MarkedText):
+        return [piece.text]
+    return written_tags(piece) if isinstance(piece, str) else [piece]
+
+
+def _in_pairs(text: str, format: RunFormat, markers: Markers) -> str:
+    """A pair of markers around what stands between the breaks of a text."""
+    parts = enumerate(TEXT_BREAK.split(text))
+    return "".join(part if i % 2 or not part else markers.opening(format) + part + CLOSING for i, part in parts)
 
 
 def _add_run(parent: Any, format: RunFormat) -> Any:
@@ -259,24 +388,18 @@ def _append(paragraph: Any, base: RunFormat, text: str, markers: Markers) -> Non
             places.append((_add_container(parent, part.element), part.base))
         elif isinstance(part, RunFormat):
             places.append((parent, part))
-        elif isinstance(part, Item):
-            _add_run(parent, part.format).append(part.element)
         else:
-            parent.append(part)
+            for node in part:
+                is_item = isinstance(node, Item)
+                (_add_run(parent, node.format) if is_item else parent).append(node.element if is_item else node)
 
 
 def _append_runs(parent: Any, format: RunFormat, text: str) -> None:
-    """Append a run of text; a line break for each LF."""
-    if not text:
-        return
-    run = _add_run(parent, format)
-    for number, line in enumerate(text.split("\n")):
-        if number:
-            etree.SubElement(run, f"{WORD_XML}br")
-        if line:
-            written = etree.SubElement(run, f"{WORD_XML}t")
-            written.text = line
-            written.set(XML_SPACE, "preserve")
+    """Append a run of text."""
+    if text:
+        written = etree.SubElement(_add_run(parent, format), f"{WORD_XML}t")
+        written.text = text
+        written.set(XML_SPACE, "preserve")
 
 
 @register("format", "docx", DocumentOptions)

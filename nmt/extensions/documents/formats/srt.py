@@ -19,6 +19,9 @@ BROKEN_TIMING: Final = re.compile(r"\s*\d[^-]*-->")
 _WORD: Final = re.compile(rf"(?:{WRITTEN_TAG.pattern}|\S)+")  # a space inside a tag ends none
 DASH: Final = re.compile(r"\s*(?:<[^<>]+>)*\s*[-–—]\s*(?=\D)")  # begins what another person says
 
+# The end of a line that the next one does not go on: of a sentence, or of a song. Dots go on.
+LINE_END: Final = re.compile(r"(?:(?<!\.)[.?!。！？؟।]|[♪♫])[\"'”’»)\]]*(?:<[^<>]+>|\{\\[^{}]*\})*$")
+
 
 class SrtDocument(UnitDocument):
     """Subtitles. Raises InputError unless they are UTF-8 and each timing line can be read."""
@@ -47,11 +50,11 @@ class SrtDocument(UnitDocument):
         return [self._unit(first, end) for first, end in self._cues if first < end]
 
     def _unit(self, first: int, end: int) -> Unit:
-        """A cue: its lines are one sentence, unless a dash begins what another person says."""
+        """A cue: its lines are one sentence, but a dash begins what another person says, and a full stop may end a line."""
         dashes, sentences = [""], [list[str]()]
         for (line,) in self._blocks[first:end]:
             dash = DASH.match(line)
-            if dash and sentences[-1]:
+            if sentences[-1] and (dash or LINE_END.search(sentences[-1][-1])):
                 dashes.append("")
                 sentences.append([])
             if dash:

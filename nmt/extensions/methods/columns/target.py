@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 @register("column", "target", NoOptions)
 class TargetColumn(ColumnKind):
-    """One number per target word: (B, T) float32 in a batch, for the tokens of `target_output`; padding is 0."""
+    """One weight per target word: (B, T) float32 in a batch, for the tokens of `target_output`; padding is 0."""
 
     sides: ClassVar[tuple[int, ...]] = (1,)
+    are_weights: ClassVar[bool] = True
 
     def read(self, items: ColumnItems) -> Rows:
         """A number of each target token and of EOS: that of its word; EOS has 1 unless the line has a number more."""
@@ -33,7 +34,7 @@ class TargetColumn(ColumnKind):
                 f"{count}, one for each target word between spaces and tabs, or {count + 1} with one for the line's end"
             )
             raise items.error(i, f"{items.counts[i]} numbers; must be {expected}")
-        numbers, ends = items.numbers(), np.cumsum(words.num_tokens + 1)
+        numbers, ends = items.numbers(self.are_weights), np.cumsum(words.num_tokens + 1)
         values = np.ones(int(ends[-1]), FLOAT)
         of_end = (np.cumsum(items.counts) - 1)[more == 1]  # items that are the number of an EOS
         values[ends[more == 1] - 1] = numbers[of_end]

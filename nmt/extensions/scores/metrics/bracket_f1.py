@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 
 from nmt import register
 from nmt.errors import InputError, quoted
-from nmt.metrics.base import Lines, Metric, References, Score, only_reference
+from nmt.extensions.scores.one_reference import only_reference
+from nmt.metrics.base import Lines, Metric, References, Score
 from nmt.options import NoOptions
 from nmt.version import __version__
 

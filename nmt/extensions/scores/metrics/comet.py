@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Final
 from nmt import UserError, register
 from nmt.errors import quoted
 from nmt.extensions.scores.metrics.options import CometOptions
+from nmt.extensions.scores.one_reference import only_reference
 from nmt.installation import required
-from nmt.metrics.base import Lines, Metric, References, Score, only_reference
+from nmt.metrics.base import Lines, Metric, References, Score
 
 BATCH_LINES: Final = 64
 

@@ -1,7 +1,7 @@
 """GLEU (Wu et al., 2016, section 4.3): the smaller of precision and recall over all n-grams of 1 to 4 tokens together."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Final, NamedTuple
@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 from nmt import register
 from nmt.extensions.scores.metrics.options import GleuOptions
 from nmt.metrics.base import Lines, Metric, References, Score, given_references
-from nmt.metrics.bleu import MAX_NGRAM_TOKENS, Bleu
+from nmt.metrics.bleu import Bleu
 from nmt.version import __version__
 
+MAX_NGRAM_TOKENS: Final = 4
 CACHED_COUNTS: Final = 1024  # a reference meets many hypotheses
 
 
@@ -33,22 +34,22 @@ class _Matches(NamedTuple):
 
 @register("metric", "gleu", GleuOptions)
 class Gleu(Metric):
-    """GLEU, 0 to 100: the smaller of precision and recall of n-grams, made for single sentences."""
+    """GLEU, 0 to 100: the smaller of precision and recall of n-grams, made for single sentences.
+
+    bleu: has the tokenizer
+    """
 
     def __init__(self, options: GleuOptions) -> None:
         self.options = options
-        self._bleu = Bleu(options)
+        self.bleu = Bleu(options)
         self._counts = lru_cache(CACHED_COUNTS)(self._count)
 
     def use_language(self, language: str) -> None:
-        self._bleu.use_language(language)
-
-    def doubts(self, hypotheses: Lines, references: References) -> Iterator[str]:
-        return self._bleu.tokenizer_doubts(references)
+        self.bleu.use_language(language)
 
     def check(self) -> None:
         """See Bleu, whose tokenizers these are."""
-        self._bleu.check()
+        self.bleu.check()
 
     def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
         """Score a test set as NLTK's `corpus_gleu`: the sum of common n-grams over the sum of each line's larger side.
@@ -58,7 +59,7 @@ class Gleu(Metric):
         value = _Matches(*map(sum, zip(*self._matches(hypotheses, references), strict=True))).gleu
         is_variable = any(None in lines for lines in given_references(references))
         count, case = "var" if is_variable else len(references), "lc" if self.options.lowercase else "mixed"
-        tokens = f"tok:{self._bleu.tokenizer}|ngrams:1-{MAX_NGRAM_TOKENS}|sacrebleu:{version('sacrebleu')}"
+        tokens = f"tok:{self.bleu.tokenizer}|ngrams:1-{MAX_NGRAM_TOKENS}|sacrebleu:{version('sacrebleu')}"
         return Score(value, f"nrefs:{count}|case:{case}|{tokens}|version:{__version__}", f"GLEU = {value:.2f}")
 
     def sentence_scores(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> list[float]:
@@ -80,7 +81,7 @@ class Gleu(Metric):
     def _count(self, line: str) -> Counter[tuple[str, ...]]:
         """How often each n-gram of 1 to 4 tokens is in a line."""
         text = line.lower() if self.options.lowercase else line
-        tokens = self._bleu.corpus_metric.tokenizer(text.rstrip()).split()
+        tokens = self.bleu.corpus_metric.tokenizer(text.rstrip()).split()
         return Counter(
             tuple(tokens[i : i + n]) for n in range(1, MAX_NGRAM_TOKENS + 1) for i in range(len(tokens) - n + 1)
         )

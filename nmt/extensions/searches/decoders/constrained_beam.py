@@ -3,14 +3,16 @@
 A step's candidates are the best continuations, the best of each hypothesis, and every token that continues a phrase. The W
 places of the beam are dealt in turn to *banks*, the hypotheses with equally many phrase tokens left to emit, from the bank
 with the fewest left; each bank gives its best first. No hypothesis ends before its phrases are met, and when only as many
-tokens are left as the phrases need, only theirs may follow.
+tokens are left as the phrases need, only theirs may follow. A phrase is met by whole words: it counts as unmet again if the
+next token continues its last word, as in `Herr` and `kelle`.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -18,13 +20,41 @@ from torch.nn.functional import pad
 
 from nmt import register
 from nmt.decoders.beam import Beam, Beams, Continuations
-from nmt.decoders.hypothesis import Constraints
+from nmt.decoders.hypothesis import Constraints, Hypothesis
 from nmt.extensions.searches.decoders.options import ConstrainedBeamOptions
-from nmt.symbols import EOS
+from nmt.models.base import Scorer
+from nmt.symbols import EOS, UNK
+from nmt.text.languages import UNSPACED_LANGUAGES, base_language
+from nmt.text.pipeline import Pipeline, Side
 
+ATTACHED_LANGUAGES: Final = UNSPACED_LANGUAGES | {"ko"}  # where other words follow a word without a space
 Phrase = tuple[int, ...]
 Continuation = tuple[float, int, int]
 """(nats of the whole hypothesis, the hypothesis that it continues, its last token)."""
+
+
+@dataclass(frozen=True)
+class WordParts:
+    """Tokens inside words. continuing: those that continue the word before; ending: those that end with a letter or digit"""
+
+    continuing: frozenset[int] = frozenset()
+    ending: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, target: Side) -> "WordParts":
+        """Those of a vocabulary; none where words do not end at spaces, or are written from right to left."""
+        if target.settings.right_to_left or base_language(target.settings.language) in ATTACHED_LANGUAGES:
+            return cls()
+        surfaces = [(token, target.surface(token)) for token in range(UNK + 1, target.size)]
+        continuing = frozenset(token for token, text in surfaces if text[:1].isalnum())
+        return cls(continuing, frozenset(token for token, text in surfaces if text[-1:].isalnum()))
+
+
+@dataclass(frozen=True)
+class WordConstraints(Constraints):
+    """Constraints whose phrases are whole words. parts: tokens inside words"""
+
+    parts: WordParts = field(default_factory=WordParts)
 
 
 @dataclass(frozen=True)
@@ -33,16 +63,21 @@ class PhraseProgress:
 
     unmet: phrases that it does not contain yet
     begun: its last tokens, as many as begin an unmet phrase
+    ended: phrases that its last token met, unless the next one continues their last word
+    words: tokens inside words
     """
 
     unmet: frozenset[Phrase]
     begun: Phrase = ()
+    ended: frozenset[Phrase] = frozenset()
+    words: WordParts = field(default_factory=WordParts, compare=False)
 
     @classmethod
-    def towards(cls, phrases: Sequence[Phrase]) -> "PhraseProgress":
+    def towards(cls, phrases: Sequence[Phrase], words: WordParts | None = None) -> "PhraseProgress":
         """The progress of an empty hypothesis; a phrase that is a part of another is met with that one."""
-        parts = {part for part in phrases for phrase in phrases if part != phrase and _contains(phrase, part)}
-        return cls(frozenset(phrases) - parts)
+        words = words or WordParts()
+        parts = {part for part in phrases for phrase in phrases if part != phrase and _contains(phrase, part, words)}
+        return cls(frozenset(phrases) - parts, words=words)
 
     @property
     def remaining(self) -> int:
@@ -58,20 +93,31 @@ class PhraseProgress:
         """The progress with one more token. Phrases may share tokens: the end of one, or of what was begun, may begin another."""
         tokens = (*self.begun, token)
         ends = [tokens[start:] for start in range(len(tokens))]  # the longest first
-        unmet = self.unmet.difference(ends)
+        before = self.unmet | self.ended if token in self.words.continuing else self.unmet
+        unmet = before.difference(ends)
         begun = next((end for end in ends if any(phrase[: len(end)] == end for phrase in unmet)), ())
-        return PhraseProgress(unmet, begun)
+        ended = frozenset(phrase for phrase in before - unmet if phrase[-1] in self.words.ending)
+        return PhraseProgress(unmet, begun, ended, self.words)
 
 
-def _contains(phrase: Phrase, part: Phrase) -> bool:
-    return any(phrase[i : i + len(part)] == part for i in range(len(phrase) - len(part) + 1))
+def _contains(phrase: Phrase, part: Phrase, words: WordParts) -> bool:
+    """Whether a phrase has another one as whole words."""
+    for i in range(len(phrase) - len(part) + 1):
+        after = phrase[i + len(part) :]
+        is_inside = after and part[-1] in words.ending and after[0] in words.continuing
+        if phrase[i : i + len(part)] == part and not is_inside:
+            return True
+    return False
 
 
 class _Banks(Beams):
     """Beams that record the progress of their hypotheses. progress: of each beam, of each hypothesis"""
 
     def begin(self, constraints: Sequence[Constraints]) -> None:
-        self.progress = [[PhraseProgress.towards(constraint.phrases)] for constraint in constraints]
+        self.progress = [
+            [PhraseProgress.towards(row.phrases, row.parts if isinstance(row, WordConstraints) else None)]
+            for row in constraints
+        ]
 
     def continuations(self, log_probs: Tensor) -> Continuations:
         """See Beams; sentence by sentence."""
@@ -120,6 +166,9 @@ def _restrict(log_probs: Tensor, progress: PhraseProgress, tokens_left: int) -> 
         kept = log_probs[phrase_tokens]
         log_probs.fill_(-math.inf)
         log_probs[phrase_tokens] = kept
+    needed = remaining + len(progress.begun) + sum(map(len, progress.ended))
+    if progress.ended and tokens_left <= needed:  # too few to meet the phrases again
+        log_probs[sorted(progress.words.continuing - progress.next_tokens())] = -math.inf
 
 
 def _prune(log_probs: Tensor, progress: PhraseProgress, prune: float) -> None:
@@ -130,12 +179,16 @@ def _prune(log_probs: Tensor, progress: PhraseProgress, prune: float) -> None:
 
 
 def _candidates(scores: Tensor, progress: Sequence[PhraseProgress], size: int) -> list[Continuation]:
-    """The best `size` continuations, the best of each hypothesis, and all that continue a phrase; best first."""
+    """The best `size` continuations, the best of each hypothesis, and all that continue or end a phrase; best first."""
     V = scores.shape[1]
     indices = set(scores.flatten().topk(min(size, scores.numel())).indices.tolist())
     indices |= {parent * V + token for parent, token in enumerate(scores.argmax(1).tolist())}
     for parent, of_hypothesis in enumerate(progress):
         indices |= {parent * V + token for token in of_hypothesis.next_tokens()}
+        if of_hypothesis.ended:  # the best token behind the word
+            behind = scores[parent].clone()
+            behind[sorted(of_hypothesis.words.continuing)] = -math.inf
+            indices.add(parent * V + int(behind.argmax()))
     order = sorted(indices)
     totals = scores.flatten()[torch.tensor(order, device=scores.device)].tolist()
     candidates = [(total, *divmod(index, V)) for total, index in zip(totals, order, strict=True) if total > -math.inf]
@@ -157,6 +210,15 @@ def _deal_by_banks(
 
 @register("decoder", "constrained-beam", ConstrainedBeamOptions)
 class ConstrainedBeam(Beam):
-    """Beam search whose translations contain given phrases."""
+    """Beam search whose translations contain given phrases, as whole words."""
 
     beams = _Banks
+    parts = WordParts()
+
+    def use_pipeline(self, pipeline: Pipeline) -> None:
+        super().use_pipeline(pipeline)
+        self.parts = WordParts.of(pipeline.target)
+
+    def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
+        rows = [WordConstraints(row.prefix, row.phrases, row.filters, self.parts) for row in constraints]
+        return super().decode(scorer, source, rows)

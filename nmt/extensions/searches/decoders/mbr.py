@@ -17,6 +17,7 @@ from nmt.decoders.base import Decoder
 from nmt.decoders.hypothesis import Constraints, Hypothesis
 from nmt.extensions.searches.decoders.options import MbrOptions
 from nmt.extensions.searches.decoders.sampling import Sampling
+from nmt.extensions.searches.utilities import pairwise
 from nmt.metrics.base import Metric
 from nmt.models.base import Scorer
 from nmt.text.pipeline import Pipeline
@@ -66,7 +67,7 @@ class Mbr(Decoder):
             weights = np.exp(log_probs - log_probs.max())
         texts = [self.target.decode(tokens) if self.target else " ".join(map(str, tokens)) for tokens in distinct]
         source_text = self.source_text(source) if self.source_text else " ".join(map(str, source))
-        utilities = self._utility.pairwise(source_text, texts)
+        utilities = pairwise(self._utility, source_text, texts)
         expected = (utilities if self._utility.higher_is_better else -utilities) @ (weights / weights.sum())
         ranked = [
             structs.replace(candidate, score=float(score))

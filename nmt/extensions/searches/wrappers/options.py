@@ -23,7 +23,9 @@ class RerankOptions:
 @options_class
 class ShortlistSearchOptions:
     shortlist: str | None = opt(
-        None, "file of nmt shortlist: search only among tokens that may translate those of the source"
+        None,
+        "file of nmt shortlist: search only among tokens that may translate those of the source; in CTranslate2 the lines of a "
+        "batch share them",
     )
 
     def __post_init__(self) -> None:

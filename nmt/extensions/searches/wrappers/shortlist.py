@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from nmt.models.base import Model, PreparedScorer, Scorer, State
 from nmt.symbols import PAD
 from nmt.text.pipeline import Pipeline
 from nmt.translate.wrapper import BatchSearch, SearchWrapper
+
+ALLOWED: Final = "allowed of a shortlist"  # among the tensors of a search's state
 
 
 @register("wrapper", "shortlist", ShortlistSearchOptions)
@@ -48,17 +50,31 @@ class ShortlistSearch(SearchWrapper):
         return among_few
 
 
-def shortlist_scorer(model: Model, tokens: Tensor) -> PreparedScorer:
-    """A Scorer over some tokens of a model. tokens: (V',) ids, sorted, the control symbols first"""
+def shortlist_scorer(model: Model, tokens: Tensor, allowed: Tensor) -> PreparedScorer:
+    """A Scorer over some tokens of a model, each sentence among its own.
+
+    tokens: (V',) ids, sorted, the control symbols first; allowed: (B, V') whether a sentence may have them
+    """
     linear: Any = model.output  # of any class that can compute some of its outputs
     scorer = model.prepared(linear.rows(tokens).prepared() if hasattr(linear, "rows") else None)
 
-    def step(positions: Tensor, state: State) -> tuple[Tensor, State]:
-        log_probs, state = scorer.step(tokens[positions], state)
-        # a model that ignores the output scores the whole vocabulary
-        return (log_probs if log_probs.shape[1] == len(tokens) else log_probs[:, tokens]), state
+    def start(source: Tensor) -> State:
+        state = scorer.start(source)
+        state.sentences[ALLOWED] = allowed
+        return state
 
-    return PreparedScorer(scorer.start, step)
+    def step(positions: Tensor, state: State) -> tuple[Tensor, State]:
+        own = state.sentences.pop(ALLOWED)  # B V'
+        log_probs, state = scorer.step(tokens[positions], state)
+        state.sentences = {**state.sentences, ALLOWED: own}
+        if log_probs.shape[1] != len(tokens):  # a model that ignores the output scores the whole vocabulary
+            log_probs = log_probs[:, tokens]
+        if not own.all():  # the probabilities of a sentence must not depend on the others
+            of_rows = own.repeat_interleave(len(log_probs) // len(own), dim=0)  # N V'
+            log_probs = log_probs.masked_fill(~of_rows, -torch.inf).log_softmax(1)
+        return log_probs, state
+
+    return PreparedScorer(start, step)
 
 
 def search_shortlist(
@@ -67,11 +83,14 @@ def search_shortlist(
     """Search among the tokens of a shortlist; with filters, which know all ids, among the whole vocabulary."""
     if any(constraint.filters for constraint in constraints):
         return search(model, source, constraints)
-    ids = source.cpu().numpy()
-    required = [
-        token for constraint in constraints for part in (constraint.prefix, *constraint.phrases) for token in part
+    own = [
+        np.union1d(
+            shortlist.of(ids[ids != PAD]), [*constraint.prefix, *(t for part in constraint.phrases for t in part)]
+        )
+        for ids, constraint in zip(source.cpu().numpy(), constraints, strict=True)
     ]
-    tokens = np.union1d(shortlist.of(ids[ids != PAD]), required).astype(np.int64)
+    tokens = np.unique(np.concatenate(own)).astype(np.int64)
+    allowed = torch.from_numpy(np.stack([np.isin(tokens, ids, assume_unique=True) for ids in own])).to(source.device)
 
     def positions(ids: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(np.searchsorted(tokens, ids).tolist())
@@ -80,7 +99,7 @@ def search_shortlist(
         Constraints(positions(constraint.prefix), tuple(map(positions, constraint.phrases)))
         for constraint in constraints
     ]
-    scorer = shortlist_scorer(model, torch.from_numpy(tokens).to(source.device))
+    scorer = shortlist_scorer(model, torch.from_numpy(tokens).to(source.device), allowed)
     return [
         [structs.replace(hypothesis, tokens=tokens[hypothesis.tokens].tolist()) for hypothesis in hypotheses]
         for hypotheses in search(scorer, source, inner)

@@ -30,11 +30,11 @@ async function ask(path, body, signal) {
   return answer;
 }
 
-// The translation of a question with candidates and attention, or without them from a model that does not give them.
-async function askForDetails(question, signal) {
+// The translation of a question with candidates, or without them from a model that does not give them.
+async function askForCandidates(question, signal) {
   if (!plain.has(question.model)) {
     try {
-      return await ask("v1/translate", { ...question, n_best: CANDIDATES, alignment: true }, signal);
+      return await ask("v1/translate", { ...question, n_best: CANDIDATES }, signal);
     } catch (error) {
       if (error.status !== 400) throw error;
     }
@@ -42,6 +42,22 @@ async function askForDetails(question, signal) {
   const answer = await ask("v1/translate", question, signal);
   plain.add(question.model);
   return answer;
+}
+
+// Add the attention to a row: that of the line as a whole, if it has the same translation sentence by sentence.
+async function askForAttention(line) {
+  const row = rows[line], model = byId("model").value;
+  if (row.asked || plain.has(model)) return;
+  row.asked = true;
+  try {
+    const { translations } = await (await ask("v1/translate", { text: lines[line], model, alignment: true })).json();
+    const [best] = translations[0].candidates || [];
+    if (rows[line] !== row || !best || words(best.text).join(" ") !== words(row.translation).join(" ")) return;
+    row.weights = best.alignment;
+    if (line === chosen) choose(line);
+  } catch (error) {
+    if (error.status !== 400) say(error.message, true); // a model without attention
+  }
 }
 
 // The server-sent events of an answer: the name and the content of each, as soon as it is there.
@@ -80,9 +96,9 @@ async function translate() {
   try {
     let count = 0;
     for (const [start, end] of parts(lines)) {
-      const question = { text: lines.slice(start, end), model: byId("model").value, stream: true };
+      const question = { text: lines.slice(start, end), model: byId("model").value, split: true, stream: true };
       let isEnded = false;
-      for await (const { name, content } of events(await askForDetails(question, own.signal))) {
+      for await (const { name, content } of events(await askForCandidates(question, own.signal))) {
         if (name === "error") throw new Error(content.error.message);
         if (name === "end") isEnded = true;
         else {
@@ -94,6 +110,8 @@ async function translate() {
       }
       if (!isEnded) throw new Error("the connection has ended before the translation");
     }
+    const warned = rows.filter((row) => row && (row.error || row.warnings)).length;
+    if (warned) say(`${warned} of ${lines.length} lines with a warning (point at one to read it)`);
   } catch (error) {
     if (error.name === "AbortError") return;
     say(error.message, true);
@@ -118,25 +136,32 @@ function* parts(lines) {
 }
 
 function words(text) {
-  return text.split(" ").filter((word) => word);
+  return text.split(/\s+/).filter((word) => word);
 }
 
 function show(i) {
   const row = rows[i];
   const paragraph = element("p", row && row.error ? row.error : undefined);
   if (row && row.error) paragraph.className = "error";
-  const weights = row && row.candidates && row.candidates.length ? row.candidates[0].alignment || [] : [];
-  words(row && !row.error ? row.translation : "").forEach((word, j) => {
-    const made = element("span", word, { className: "word", tabIndex: 0 });
-    for (const kind of ["mouseenter", "focus"]) made.addEventListener(kind, () => point(i, weights[j] || []));
-    paragraph.append(made, " ");
-  });
+  if (row && row.warnings) paragraph.title = row.warnings.join("; ");
+  let j = 0;
+  for (const part of row && !row.error ? row.translation.split(/(\s+)/) : []) {
+    if (!part.trim()) {
+      paragraph.append(part);
+      continue;
+    }
+    const number = j++;
+    const made = element("span", part, { className: row.warnings ? "word warned" : "word", tabIndex: 0 });
+    for (const kind of ["mouseenter", "focus"]) made.addEventListener(kind, () => point(i, number));
+    paragraph.append(made);
+  }
   target.children[i].replaceWith(paragraph);
   if (i === chosen) choose(i);
 }
 
+// The text of a line that is not translated stays.
 function translation() {
-  return rows.map((row) => (row ? row.translation : "")).join("\n");
+  return rows.map((row, i) => (row && !row.error ? row.translation : lines[i])).join("\n");
 }
 
 function offer() {
@@ -146,8 +171,9 @@ function offer() {
   save.hidden = !translation().trim();
 }
 
-function point(line, weights) {
+function point(line, number) {
   if (line !== chosen) choose(line);
+  const weights = (rows[line].weights || [])[number] || [];
   const most = Math.max(...weights, 1e-9);
   [...byId("source-words").children].forEach((word, i) => {
     word.style.background = `hsl(var(--accent) / ${(weights[i] || 0) / most * 0.8})`;
@@ -171,26 +197,29 @@ function choose(line) {
     item.append(button);
     return item;
   }));
-  byId("attention").replaceChildren(heatmap(sources, row.candidates[0]));
+  byId("attention").replaceChildren(...(row.weights ? [heatmap(sources, words(row.translation), row.weights)] : []));
+  askForAttention(line);
 }
 
 function take(line, candidate) {
   const others = rows[line].candidates.filter((other) => other !== candidate);
-  rows[line] = { ...rows[line], translation: candidate.text, candidates: [candidate, ...others] };
+  const first = rows[line].candidates[0];
+  const weights = candidate === first ? rows[line].weights : undefined; // which are those of the best candidate
+  rows[line] = { ...rows[line], translation: candidate.text, candidates: [candidate, ...others], weights };
   show(line);
   offer();
 }
 
-function heatmap(sources, candidate) {
+function heatmap(sources, targets, weights) {
   const table = element("table");
   const head = table.createTHead().insertRow();
   head.append(element("td"), ...sources.map((word) => element("th", word, { scope: "col" })));
   const body = table.createTBody();
-  words(candidate.text).forEach((word, i) => {
+  targets.forEach((word, i) => {
     const row = body.insertRow();
     row.append(element("th", word, { scope: "row" }));
     sources.forEach((_, j) => {
-      const weight = (candidate.alignment[i] || [])[j] || 0;
+      const weight = (weights[i] || [])[j] || 0;
       const cell = element("td", undefined, { title: weight.toFixed(2) });
       cell.style.background = `hsl(var(--accent) / ${weight})`;
       row.append(cell);

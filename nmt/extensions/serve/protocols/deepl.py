@@ -12,18 +12,15 @@ from nmt.extensions.serve.models import known_languages
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.protocol import ClientProtocol
 from nmt.extensions.serve.service import Choice
+from nmt.extensions.serve.tag_rules import Disguise, TagRules
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.text_steps import TextSettings
 from nmt.options import NoOptions
+from nmt.translate.results import Translation
 
 NO_NEWLINES: Final = "nonewlines"  # of split_sentences: line breaks are spaces
 NO_LIMIT: Final = 1 << 40  # characters of a month
-REFUSED_FIELDS: Final = (
-    "glossary_id",
-    "style_id",
-    "custom_instructions",
-    "ignore_tags",
-)  # fields that would change the translation
+REFUSED_FIELDS: Final = ("glossary_id", "glossary_ids", "style_id", "custom_instructions", "translation_memory_id")
 IGNORED_FORMALITY: Final = ("default", "prefer_more", "prefer_less")  # which ask for nothing that must be
 TAGS: Final[dict[object, MarkupName]] = {None: "none", "": "none", "html": "html", "xml": "xml"}
 
@@ -50,30 +47,27 @@ class DeepL(ClientProtocol):
         texts = texts if isinstance(texts, list) else [texts]
         if not texts or not all(isinstance(text, str) for text in texts):
             raise ProblemError(400, "Value for 'text' not supported.")
-        for name in REFUSED_FIELDS:
-            if fields.get(name):
-                raise ProblemError(400, f"Value for '{name}' not supported.")
+        _refuse(fields)
         if not isinstance(context := fields.get("context", ""), str):
             raise ProblemError(400, "Value for 'context' not supported.")
-        if (formality := fields.get("formality") or "default") not in IGNORED_FORMALITY:
-            if formality in ("more", "less"):
-                raise ProblemError(400, "'formality' is not supported for given 'target_lang'.")
-            raise ProblemError(400, "Value for 'formality' not supported.")
         settings = _settings(fields)
         choices = await self._choices(texts, _code(fields, "source_lang"), _code(fields, "target_lang"))
         has_breaks = fields.get("split_sentences") != NO_NEWLINES
+        disguise = Disguise(_rules(fields), texts)
         lines = [
-            text if has_breaks or choice.model is None else text.replace("\n", " ")
+            disguise.put_on(text if has_breaks or choice.model is None else text.replace("\n", " "))
             for text, choice in zip(texts, choices, strict=True)
         ]
         translated = await self.service.translated([choice.model for choice in choices], lines, settings, context)
-        rows = []
-        for text, choice, translation in zip(texts, choices, translated, strict=True):
-            row: dict[str, Any] = {"detected_source_language": choice.language.upper(), "text": translation.text}
-            row["billed_characters"] = len(text)
-            if translation.warnings:
-                row["warnings"] = list(translation.warnings.values())
-            rows.append(row)
+        rows = [
+            {
+                "detected_source_language": choice.language.upper(),
+                "text": disguise.taken_off(translation.text),
+                "billed_characters": len(text),
+                **_warnings(translation, disguise),
+            }
+            for text, choice, translation in zip(texts, choices, translated, strict=True)
+        ]
         return {"translations": rows}
 
     async def _choices(self, texts: Sequence[str], source: str | None, target: str | None) -> list[Choice]:
@@ -100,6 +94,18 @@ class DeepL(ClientProtocol):
         return {"character_count": self.service.characters, "character_limit": NO_LIMIT}
 
 
+def _refuse(fields: Fields) -> None:
+    """Raise ProblemError for what no translation here heeds."""
+    for name in REFUSED_FIELDS:
+        if fields.get(name):
+            raise ProblemError(400, f"Value for '{name}' not supported.")
+    formality = fields.get("formality") or "default"
+    if formality in ("more", "less"):
+        raise ProblemError(400, "'formality' is not supported for given 'target_lang'.")
+    if formality not in IGNORED_FORMALITY:
+        raise ProblemError(400, "Value for 'formality' not supported.")
+
+
 def _settings(fields: Fields) -> TextSettings:
     """What tag_handling and split_sentences ask for."""
     tags, split = fields.get("tag_handling"), fields.get("split_sentences")
@@ -108,6 +114,30 @@ def _settings(fields: Fields) -> TextSettings:
     if split not in (None, "", "0", "1", 0, 1, False, True, NO_NEWLINES):
         raise ProblemError(400, "Value for 'split_sentences' not supported.")
     return TextSettings(split=split not in ("0", 0), markup=TAGS[tags])
+
+
+def _warnings(translation: Translation, disguise: Disguise) -> dict[str, Any]:
+    """A field that DeepL's own answers lack."""
+    warnings = [disguise.taken_off(warning) for warning in translation.warnings.values()]
+    return {"warnings": warnings} if warnings else {}
+
+
+def _rules(fields: Fields) -> TagRules:
+    """What the tags of texts are, for a request that handles tags."""
+    if not fields.get("tag_handling"):
+        return TagRules()
+    outline = str(fields.get("outline_detection", 1)).lower() not in ("0", "false")
+    ignored, splitting, inline = (_names(fields, f"{kind}_tags") for kind in ("ignore", "splitting", "non_splitting"))
+    return TagRules(ignored, splitting, inline, outline)
+
+
+def _names(fields: Fields, name: str) -> frozenset[str]:
+    """Names of tags: a list, or divided by commas."""
+    given = fields.get(name) or []
+    given = given if isinstance(given, list) else [given]
+    if not all(isinstance(names, str) for names in given):
+        raise ProblemError(400, f"Value for '{name}' not supported.")
+    return frozenset(one.strip() for names in given for one in names.split(",") if one.strip())
 
 
 def _code(fields: Fields, name: str) -> str | None:

@@ -5,16 +5,18 @@ import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any, Final, cast
 
 from nmt import registry
-from nmt.artefact import MANIFEST
+from nmt.artefact import MANIFEST, Artefact
 from nmt.cli.command import Command, print_json, print_lines
 from nmt.cli.evaluate import build_metrics
 from nmt.cli.tables import table_lines
-from nmt.data.shards import PreparedData
+from nmt.data.shards import DATA_KIND, PreparedData
+from nmt.engines.base import MODEL_KINDS
 from nmt.errors import ArtefactError, UserError, quoted, unknown
 from nmt.extensions.sweep.jobs import Job, Step, run_jobs
 from nmt.extensions.sweep.trials import MAX_TRIALS, Sweep, Trial, read_sweep
@@ -30,7 +32,8 @@ from nmt.options import MAX_PROCESSES, REQUIRED, flag_of, names_of, opt, toml_li
 from nmt.report.run_status import VALIDATION_PREFIX
 from nmt.runs import find_model
 from nmt.text.corpus import count_lines, misaligned
-from nmt.train.options import TrainOptions
+from nmt.text.pipeline import Pipeline
+from nmt.train.options import MIN_BLEU, TrainOptions
 
 TRANSLATION_FILE: Final = "translation.txt"
 TRANSLATION_INPUTS: Final = ("model", "rerank", "shortlist", "glossary", "avoid", "unk_dictionary")
@@ -74,7 +77,7 @@ class SweepOptions:
     score: str | None = opt(
         None,
         "score that the best run is chosen by: a metric of --metrics, or a number of validations, as valid_bleu or valid_ppl; "
-        "none: the first metric with --source, else valid_bleu",
+        f"none: the first metric with --source, else valid_bleu; and valid_loss where no BLEU is above {MIN_BLEU:g}",
     )
     html: str | None = opt(None, "also write the table and charts to this file: one page, no script (needs matplotlib)")
     dry_run: bool = opt(False, "print the number of runs and their names, and run none")
@@ -161,13 +164,19 @@ def run(options: SweepOptions) -> int:
                 log.info(f"{quoted(job.folder)}: done")
 
         run_jobs(jobs, slots_of(options, sweep), registry.loaded_plugins(), ended)
-    rows = ranked_rows(trials, jobs, options.score_name)
-    best = {} if rows[0].mean(options.score_name) is None else rows[0].trials[0].settings
+    score = chosen_score(options, [scores_of(job) for job in jobs if job.is_done])
+    if score != options.score_name:
+        log.info(f"no run has a BLEU above {MIN_BLEU:g}, so {score} decides (--score)")
+    rows = ranked_rows(trials, jobs, score)
+    best = {} if rows[0].mean(score) is None else rows[0].trials[0].settings
     if best:
         write_file(folder / BEST_FILE, _toml(best[sweep.command]).encode(errors="surrogateescape"))
     else:
         (folder / BEST_FILE).unlink(missing_ok=True)  # of other inputs
-    _print(options, sweep, rows, best.get(sweep.command, {}))
+    _print(options, sweep, rows, score, best.get(sweep.command, {}))
+    if tied := ties(rows, score):
+        names = ", ".join(row.trials[0].name for row in tied[:MAX_LISTED_TRIALS])
+        log.warn(f"{score} of {names} differs from the best by less than its deviation over seeds (give more --seeds)")
     num_failed = sum(not job.is_done for job in jobs)
     if num_failed:
         log.warn(f"{num_failed:,} of {len(jobs):,} runs failed (the same command tries them again)")
@@ -205,6 +214,8 @@ def _metric(name: str) -> type[Metric]:
 
 def _check_score(options: SweepOptions, training: TrainOptions | None) -> None:
     """Raise UserError for a --score that no run would have. training: the options of a run; None of a translation alone"""
+    if options.score is None and training is not None:
+        return  # there is a loss
     of_validation = [] if training is None else ["loss", "ppl", *training.metrics]
     known = options.metric_names + [f"{VALIDATION_PREFIX}{name}" for name in of_validation]
     if options.score_name not in known:
@@ -274,13 +285,32 @@ def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[
             "--reference",
             *options.reference,
             f"--metrics={','.join(metrics)}",
-            *(f"{flag_of(name)}={value}" for name, value in registry.shared_values("metric", options).items()),
+            *(f"{flag_of(name)}={value}" for name, value in _metric_values(trial, options).items()),
             "--json",
         ]
         if any(_metric(name).needs_sources for name in metrics):
             evaluate.append(f"--source={options.source}")
         steps.append(Step("evaluate", evaluate, inputs=texts, output=SCORES_FILE))
     return steps
+
+
+def _metric_values(trial: Trial, options: SweepOptions) -> dict[str, Any]:
+    """The options of the metrics, with the target language of the data or of the model where a metric takes it."""
+    values, takers = registry.shared_values("metric", options), registry.having("metric", "target_lang")
+    models = trial.settings.get("translate", {}).get("model", "")
+    model = models if isinstance(models, str) else models[0]
+    folder = trial.settings["train"]["data"] if "train" in trial.settings else model
+    language = _language_of(Path(folder)) if set(takers) & set(options.metric_names) else ""
+    return ({"target_lang": language} if language else {}) | values
+
+
+@cache
+def _language_of(folder: Path) -> str:
+    """The target language of prepared data, a run or a model; empty if it cannot be read, which the command then reports."""
+    try:
+        return Pipeline.load(Artefact(find_model(folder), DATA_KIND, *MODEL_KINDS)).target_lang
+    except ArtefactError:
+        return ""
 
 
 def _slot_options(settings: Mapping[str, Any]) -> list[str]:
@@ -345,6 +375,27 @@ def ranked_rows(trials: Sequence[Trial], jobs: Sequence[Job], score: str) -> lis
     return sorted(rows.values(), key=rank)
 
 
+def chosen_score(options: SweepOptions, scores: Sequence[Mapping[str, float]]) -> str:
+    """The score that decides: as given, else BLEU once it means something, as in `nmt train`, and the loss before.
+
+    scores: of each run that is done
+    """
+    name, loss = options.score_name, f"{VALIDATION_PREFIX}loss"
+    is_bleu = options.score is None and name.removeprefix(VALIDATION_PREFIX) == "bleu"
+    is_low = all(of_run.get(name, 0.0) <= MIN_BLEU for of_run in scores)
+    return loss if is_bleu and is_low and any(loss in of_run for of_run in scores) else name
+
+
+def ties(rows: Sequence[Row], score: str) -> list[Row]:
+    """The rows whose mean differs from that of the first by less than the larger deviation of the two."""
+
+    def deviation(row: Row) -> float:
+        return max(one.deviation(score) or 0.0 for one in (rows[0], row))
+
+    best = rows[0].mean(score) or 0.0
+    return [row for row in rows[1:] if (mean := row.mean(score)) is not None and abs(best - mean) < deviation(row)]
+
+
 def _dry_run(trials: Sequence[Trial], jobs: Sequence[Job]) -> Iterator[str]:
     done = sum(job.is_done for job in jobs)
     yield f"{len(trials):,} runs{f', {done:,} of them done' if done else ''}"
@@ -357,9 +408,9 @@ def _toml(settings: Mapping[str, Any]) -> str:
     return "".join(f"{toml_line(key, value)}\n" for key, value in settings.items())
 
 
-def _print(options: SweepOptions, sweep: Sweep, rows: Sequence[Row], best: Mapping[str, Any]) -> None:
+def _print(options: SweepOptions, sweep: Sweep, rows: Sequence[Row], score: str, best: Mapping[str, Any]) -> None:
     """Print the table and the best settings, and write the page. best: of the swept command; empty without any score"""
-    names = dict.fromkeys([options.score_name, *sorted({name for row in rows for one in row.scores for name in one})])
+    names = dict.fromkeys([score, *sorted({name for row in rows for one in row.scores for name in one})])
     header = [*sweep.tried, *names, "run" if options.seeds == 1 else "runs"]
     table = [
         [
@@ -371,10 +422,11 @@ def _print(options: SweepOptions, sweep: Sweep, rows: Sequence[Row], best: Mappi
     ]
     if options.html is not None:
         cells = [[escape(cell) for cell in line] for line in table]
-        charts = [chart.as_svg() for chart in [*_charts(sweep, rows, options.score_name), *_curves(rows)]]
+        charts = [chart.as_svg() for chart in [*_charts(sweep, rows, score), *_curves(rows)]]
         write_output(Path(options.html), html_page("nmt sweep", [html_table(header, cells), *charts]).encode())
     if options.json:
-        print_json({"score": options.score_name, "best": dict(best), "settings": list(map(_as_json, rows))})
+        tied = [dict(row.trials[0].tried) for row in ties(rows, score)]
+        print_json({"score": score, "best": dict(best), "tied": tied, "settings": list(map(_as_json, rows))})
         return
     print_lines(table_lines([header, *table], right=range(len(sweep.tried), len(header) - 1)))
     if best:

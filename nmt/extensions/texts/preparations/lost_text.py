@@ -65,8 +65,9 @@ class LostLines:
     def __call__(self, texts: Sequence[str]) -> list[str]:
         words = [LINE] * len(texts)
         for option, prepare in self.steps.items():
-            given = map(prepare.undo, prepare(texts))
-            pairs = zip(map(_with_single_spaces, prepare.normalize(texts)), given, strict=True)
+            given = map(_with_single_spaces, map(prepare.undo, prepare(texts)))
+            wanted = map(prepare.as_written, prepare.normalize(texts))
+            pairs = zip(map(_with_single_spaces, wanted), given, strict=True)
             lost = [(i, *pair) for i, pair in enumerate(pairs) if pair[0] != pair[1] and words[i] == LINE]
             for i, *pair in lost:
                 words[i] += f" {option}"

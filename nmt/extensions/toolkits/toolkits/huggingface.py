@@ -183,6 +183,7 @@ def _configs(loaded: LoadedModel, options: TransformerOptions) -> dict[str, dict
         "target_lang": pipeline.target_lang,
         "separate_vocabs": not pipeline.joint,
         "model_max_length": min(DEFAULT_POSITIONS, positions),
+        "bos_token": SYMBOLS[BOS],  # what the decoder begins with, which is no text
         "unk_token": SYMBOLS[UNK],
         "eos_token": SYMBOLS[EOS],
         "pad_token": SYMBOLS[PAD],

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from nmt import register
 from nmt.errors import quoted
-from nmt.extensions.vocabularies.extension import extended, given_entries
+from nmt.extensions.vocabularies.extension import extended, given_entries, is_tag, with_symbols
 from nmt.extensions.vocabularies.preparations.options import ExtensionOptions
 from nmt.log import log
 from nmt.preparations.base import CountWords, Preparation
 from nmt.text.context import SEPARATOR
+from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline, Side
 
 
@@ -20,7 +21,10 @@ class Extension(Preparation):
     def change(self, pipeline: Pipeline, count_words: CountWords) -> Pipeline:
         """See Preparation."""
         o = self.options
-        given = given_entries(Path(o.extend_with), pipeline) if o.extend_with else []
+        path = Path(o.extend_with) if o.extend_with else None
+        if path is not None:  # first, so that the text steps leave the tags as they are
+            pipeline = with_symbols(pipeline, list(filter(is_tag, read_lines(path))))
+        given = given_entries(path, pipeline) if path is not None else []
         both = {0: pipeline.source, 1: pipeline.target}
         vocabularies = []
         for sides in [both] if pipeline.joint else [{number: side} for number, side in both.items()]:

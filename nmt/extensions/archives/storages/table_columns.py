@@ -1,0 +1,108 @@
+"""Columns of tables, named behind the file: `corpus.tsv:1,3` or, by the names in the first line, `corpus.csv:en,de`."""
+
+import csv
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from nmt import register
+from nmt.errors import InputError, UserError, quoted
+from nmt.extensions.archives.storages.options import TableColumnsOptions
+from nmt.log import log
+from nmt.storages.base import Storage, open_text, text_exists
+from nmt.storages.streams import ChunkReader, Stream, open_decompressed
+from nmt.text.corpus import BOM, COMPRESSED_NAME, lines_within
+
+COLUMNS: Final = re.compile(r"(.+):([^:/,]+(?:,[^:/,]+)*)", re.DOTALL)
+CSV_NAME: Final = re.compile(rf"\.csv{COMPRESSED_NAME}", re.IGNORECASE)
+TSV_NAME: Final = re.compile(rf"\.tsv{COMPRESSED_NAME}", re.IGNORECASE)
+DELIMITERS: Final = ",;\t"  # of CSV files; the most frequent in the first line counts
+HEADINGS: Final = re.compile(  # of columns in a first line
+    r"((source|target|src|tgt|trg|original|translation|sentence)[_ -]?(text|lang|language|sentence|[12])?|text|score|id|"
+    r"en|de|fr|es|it|pt|nl|ru|zh|ja|ko|ar|hi|tr|pl|cs|sv)"
+)
+
+
+@register("storage", "table-columns", TableColumnsOptions)
+class TableColumns(Storage):
+    """Columns of a file, cells between tabs or, in a file named `.csv`, as CSV files have them."""
+
+    def holds(self, path: Path) -> bool:
+        match = COLUMNS.fullmatch(str(path))
+        return match is not None and text_exists(Path(match[1]))
+
+    @contextmanager
+    def open(self, path: Path, whole: bool) -> Iterator[Stream]:
+        match = COLUMNS.fullmatch(str(path))
+        assert match is not None
+        file = Path(match[1])
+        with open_decompressed(file) if file.exists() else open_text(file, whole) as content:
+            rows = enumerate(_csv_rows(content, file) if CSV_NAME.search(file.name) else _rows(content, file), 1)
+            lines = _chosen(rows, _numbers(match[2].split(","), rows, file), file)
+            yield Stream(ChunkReader(lines), str(path), content.disk)
+
+    def text_of(self, content: Stream, path: Path) -> Stream:
+        if TSV_NAME.search(path.name):
+            _warn_of_cells(path, content.peek().partition(b"\n")[0].decode(errors="replace").removesuffix("\r"))
+        return content
+
+
+def _rows(content: Stream, path: Path) -> Iterator[list[bytes]]:
+    for number, line in enumerate(lines_within(content, path), 1):
+        line = line.removeprefix(BOM) if number == 1 else line
+        yield line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
+
+
+def _csv_rows(content: Stream, path: Path) -> Iterator[list[bytes]]:
+    lines = (line.decode(errors="surrogateescape") for line in lines_within(content, path))
+    first = next(lines, "").removeprefix("\ufeff")
+    delimiter = max(DELIMITERS, key=first.count)
+    reader = csv.reader((line for part in ([first], lines) for line in part if first), delimiter=delimiter, strict=True)
+    try:
+        for row in reader:
+            yield [re.sub(r"[\t\r\n]+", " ", cell).encode(errors="surrogateescape") for cell in row]
+    except csv.Error as error:
+        raise InputError(f"{quoted(path)}:{reader.line_num}: {error} (fix the line)") from None
+
+
+def _numbers(columns: list[str], rows: Any, path: Path) -> list[int]:
+    """The numbers of the columns, counted from 0. The first row is read if they are named."""
+    if all(column.isdecimal() and int(column) for column in columns):
+        return [int(column) - 1 for column in columns]
+    _, first = next(rows, (1, []))
+    names = [cell.decode(errors="replace").strip() for cell in first]
+    for column in columns:
+        if column not in names:
+            known = ", ".join(map(quoted, names)) or "nothing"
+            raise UserError(
+                f"{quoted(path)}: has no column '{quoted(column)}' (its first line has {known}; or use numbers)"
+            )
+    return [names.index(column) for column in columns]
+
+
+def _chosen(rows: Any, columns: list[int], path: Path) -> Iterator[bytes]:
+    for number, row in rows:
+        if len(row) <= max(columns):
+            cells = f"{len(row)} column{'s' if len(row) != 1 else ''}"
+            raise InputError(
+                f"{quoted(path)}:{number}: {cells}, but column {max(columns) + 1} is wanted (fix the line)"
+            )
+        yield b"\t".join(row[column] for column in columns) + b"\n"
+
+
+@cache
+def _warn_of_cells(path: Path, first: str) -> None:
+    """Warn, once, of a first line that names columns, and of cells in quotes. first: the first line of a TSV file"""
+    cells, name = first.removeprefix("\ufeff").split("\t"), quoted(path)
+    if len(cells) > 1 and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells):
+        log.warn(
+            f"{name}: its cells have quotes, as in CSV files, which are read as text (name it FILE.csv, and read FILE.csv:1,2)"
+        )
+    elif len(cells) > 1 and all(HEADINGS.fullmatch(cell.strip().lower()) for cell in cells):
+        columns = ",".join(cell.strip() for cell in cells[:2])
+        log.warn(
+            f"{name}: its first line names columns, and is read as text (choose columns by name: {name}:{columns})"
+        )

@@ -1,0 +1,80 @@
+"""Compares the Unicode forms of hypotheses and references, and brings them into one if asked to."""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from nmt import register
+from nmt.errors import quoted
+from nmt.evaluations.base import System, TextCheck
+from nmt.extensions.scores.text_checks.options import UnicodeFormOptions
+from nmt.log import log
+from nmt.metrics.base import Lines
+from nmt.text.forms import UNICODE_FORMS
+
+MIN_COMPATIBLE_LINES: Final = (
+    0.01  # share of the lines: of newstest2013 up to 0.2 % differ by chance, as in an ellipsis
+)
+
+
+@register("text-check", "differing-forms", UnicodeFormOptions)
+class DifferingForms(TextCheck):
+    """Warns of hypotheses and references that are equal to the eye and written differently."""
+
+    def lines(self, lines: Lines) -> Lines:
+        return list(map(UNICODE_FORMS[self.options.normalization], lines))
+
+    def signature(self) -> str:
+        form = self.options.normalization
+        return "" if form == "none" else f"unicode:{form}"
+
+    def examine(self, systems: Sequence[System], references: Sequence[System]) -> None:
+        for system in systems:
+            for reference in references:
+                for form, num_lines in self._differing(system.lines, reference.lines).items():
+                    names = [f"{quoted(text.name)} is in {form_of(text.lines, form)}" for text in (system, reference)]
+                    log.warn(
+                        f"{', '.join(names)}: in {num_lines:,} of {len(system.lines):,} lines this alone makes characters differ "
+                        f"(--normalization {form} compares both in {form.upper()})"
+                    )
+
+    def _differing(self, hypotheses: Lines, references: Lines) -> dict[str, int]:
+        """How many lines match better in a form than they are compared in, by form: nfc, and nfkc if many do."""
+        found, given = dict[str, int](), self.options.normalization
+        if given == "none" and (count := count_better(hypotheses, references, "none", "nfc")):
+            found["nfc"] = count
+        count = 0 if given == "nfkc" else count_better(hypotheses, references, "nfc", "nfkc")
+        if count > MIN_COMPATIBLE_LINES * len(hypotheses):
+            found["nfkc"] = count
+        return found
+
+
+def count_better(hypotheses: Lines, references: Lines, before: str, after: str) -> int:
+    """Count the lines of which fewer characters differ in one form than in another."""
+    change = UNICODE_FORMS[after]
+    pairs = (pair for pair in zip(hypotheses, references, strict=True) if any(change(line) != line for line in pair))
+    return sum(_differences(pair, after) < _differences(pair, before) for pair in pairs)
+
+
+def _differences(pair: tuple[str, str], form: str) -> int:
+    """How many characters, each with its marks, one line has in a form and the other one lacks."""
+    one, other = (Counter(_characters(UNICODE_FORMS[form](line))) for line in pair)
+    return (one - other).total() + (other - one).total()
+
+
+def _characters(line: str) -> list[str]:
+    """Characters but for spaces, each with the marks that follow it."""
+    found = list[str]()
+    for character in "".join(line.split()):
+        if found and unicodedata.combining(character):
+            found[-1] += character
+        else:
+            found.append(character)
+    return found
+
+
+def form_of(lines: Lines, compared: str) -> str:
+    """The name of the form of all lines. compared: nfc or nfkc, whose difference matters"""
+    known: tuple[Literal["NFC", "NFD", "NFKC"], ...] = ("NFC", "NFD") if compared == "nfc" else ("NFKC", "NFC", "NFD")
+    return next((form for form in known if all(unicodedata.is_normalized(form, line) for line in lines)), "mixed forms")

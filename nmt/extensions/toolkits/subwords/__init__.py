@@ -1,0 +1,1 @@
+"""Subwords of imported models."""

@@ -1,0 +1,51 @@
+"""Subwords of imported models whose vocabulary has more pieces than their segmenter."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from nmt import UserError, register
+from nmt.extensions.toolkits.subwords.options import ForeignPiecesOptions
+from nmt.extensions.vocabularies.sentencepiece_file import UNUSED_PIECE, read_pieces
+from nmt.extensions.vocabularies.sentencepiece_model import UNUSED_NAME
+from nmt.subwords.base import Subword, TrainingText
+from nmt.symbols import UNK
+from nmt.text.vocabulary import SentencepieceVocabulary, Vocabulary
+
+
+class ForeignPiecesVocabulary(SentencepieceVocabulary):
+    """A sentencepiece model in which text that it does not know may be an entry: a piece of the other language's model.
+
+    Marian, MarianTokenizer and fairseq look the pieces of a text up in the vocabulary of both, also those of unknown text.
+    """
+
+    def _encode_words(self, words: Sequence[str]) -> Sequence[Sequence[int]]:
+        rows = super()._encode_words(words)
+        return [self._looked_up(word) if UNK in row else row for word, row in zip(words, rows, strict=True)]
+
+    def _looked_up(self, word: str) -> list[int]:
+        pieces = zip(self._model.encode(word, out_type=str), self._model.encode(word, out_type=int), strict=True)
+        return [self._foreign.get(piece, token) if token == UNK else token for piece, token in pieces]
+
+    @cached_property
+    def _foreign(self) -> dict[str, int]:
+        """The ids of the pieces that the model does not make."""
+        return foreign_pieces(self._bytes)
+
+    def __reduce__(self) -> tuple[type[SentencepieceVocabulary], tuple[bytes]]:
+        return ForeignPiecesVocabulary, (self._bytes,)
+
+
+def foreign_pieces(model: bytes) -> dict[str, int]:
+    """The ids of the entries of a model that it does not make, by their texts."""
+    pieces = enumerate(read_pieces(model))
+    return {p.text: token for token, p in pieces if p.kind == UNUSED_PIECE and not p.text.startswith(UNUSED_NAME)}
+
+
+@register("subword", "foreign-pieces", ForeignPiecesOptions)
+class ForeignPieces(Subword):
+    """Pieces of an imported sentencepiece model, and of that of the other language."""
+
+    vocabulary = ForeignPiecesVocabulary
+
+    def learn(self, text: TrainingText) -> Vocabulary:
+        raise UserError("--subword foreign-pieces: imported models have it; none is learnt (give unigram)")
