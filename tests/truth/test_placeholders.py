@@ -12,7 +12,7 @@ EXAMPLES = {
         "{{name}}", "{{ user.name }}", "{{ value | date: 'short' }}", "{{{raw}}}", "{{#if x}}", "{{ f({a: 1}) }}",
     ],
     "tag {% x %}, {# x #}": ["{% user.name %}", "{%- if a > 3 -%}", "{# a note #}"],
-    "ERB, EJS <%= x %>": ["<%= user.name %>", "<% end %>", "<%- x -%>"],
+    "ERB, EJS <%= x %>, PHP <?= x ?>": ["<%= user.name %>", "<% end %>", "<%- x -%>", "<?= $x ?>", "<?php echo $u->x; ?>"],
     "quoted '{x}'": ["'{name}'"],
     "shell ${x}, Ruby #{x}, %{x}": ["${ user.name }", "${x}", "#{name}", "%{count}", "@{x}"],
     "call $t(x), \\(x)": ["$t(key.other)", "$(HOME)", "\\(user.name)"],
