@@ -10,7 +10,13 @@ from msgspec import structs
 from nmt import register, registry
 from nmt.device import autocast, device_of
 from nmt.errors import UserError
-from nmt.extensions.details.alignment import read_dictionary, replaced_unknown, word_weights
+from nmt.extensions.details.alignment import (
+    read_dictionary,
+    replaced_unknown,
+    word_of_text_tokens,
+    word_of_tokens,
+    word_weights,
+)
 from nmt.extensions.details.wrappers.options import DetailOptions
 from nmt.log import log
 from nmt.models.base import Model
@@ -85,7 +91,7 @@ class TranslationDetails(SearchWrapper):
         pipeline, target, tokens = self.pipeline, self.pipeline.target, candidate.tokens
         details: dict[str, Any] = {}
         order = [*target.in_reading_order(range(len(tokens))), len(tokens)]  # EOS last
-        target_words: Sequence[int] = range(len(tokens)) if self.options.raw_tokens else target.word_of_tokens(tokens)
+        target_words: Sequence[int] = range(len(tokens)) if self.options.raw_tokens else word_of_tokens(target, tokens)
         if self.options.word_scores:
             log_probs = [forced.log_probs[position] for position in order]
             sums = np.bincount(target_words, log_probs[:-1]).tolist() if tokens else []
@@ -101,7 +107,7 @@ class TranslationDetails(SearchWrapper):
         attention = forced.weights[order, line.num_context :]
         num_tokens = len(line.source) - line.num_context
         words = pipeline.source.words(pipeline.source.prepare([line.text])[0])
-        source_words = pipeline.source.word_of_text_tokens(words)[:num_tokens]
+        source_words = word_of_text_tokens(pipeline.source, words)[:num_tokens]
         if replaces and self.dictionary is not None:
             numbers = word_weights(attention, source_words, range(len(tokens))).argmax(1)
             aligned = [words[number] for number in numbers.tolist()]
