@@ -30,6 +30,7 @@ COMMON = {  # names of components and flags that are words of the core too
 ALLOWED = {  # between extensions, by the tree of docs/explanation/design.md
     ("ctranslate2", "searches"),
     ("ctranslate2", "toolkits"),
+    ("details", "methods"),
     ("doctor", "watch"),
     ("documents", "texts"),
     ("methods", "fast"),

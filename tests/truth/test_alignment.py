@@ -17,7 +17,7 @@ from nmt.data.learn import SubwordSettings, learn_subwords
 from nmt.decoders.hypothesis import Constraints, Hypothesis
 from nmt.errors import InputError
 from nmt.extensions.details.alignment import hard_alignment, pharaoh, threshold_alignment, word_weights
-from nmt.extensions.details.wrappers.details import TranslationDetails
+from nmt.extensions.details.wrappers.details import TranslationDetails, numbers_in_line
 from nmt.extensions.vocabularies.subwords.subword_nmt import CodesVocabulary
 from nmt.models.base import Vocabularies
 from nmt.symbols import BOS, EOS, UNK
@@ -58,6 +58,20 @@ def test_an_unknown_token_within_a_source_word_moves_no_alignment():
     found = details._with_details(line, Candidate.of(Hypothesis(tokens, 0.0, 0.0), side), forced)
     assert found.text == "c ab ab"
     assert hard_alignment(np.array(found.weights)) == [(1, 0), (2, 1), (0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "prepared", "owners"),
+    [
+        ("Es kostet 10\u00a0000\u202fEuro.", "Es kostet 10 000 Euro.", [0, 1, 2, 2, 2]),  # a tokenizer cuts words
+        ("(a)  b\tc", "( a ) b c", [0, 0, 0, 1, 2]),
+        ("\u200b a \u200b b", "a b", [1, 3]),  # words that show nothing are counted too
+        ("a b", "a b", [0, 1]),
+    ],
+)
+def test_links_count_the_words_of_the_line_itself(text, prepared, owners):
+    side = Side(SideSettings("en", "folded", False, False, "none", "none"), WordVocabulary([]))
+    assert list(numbers_in_line(range(len(owners)), side, text, prepared.split())) == owners
 
 
 def gold(sure, possible):

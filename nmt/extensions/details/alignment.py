@@ -33,7 +33,7 @@ def word_weights(weights: AttentionWeights, source: Sequence[int], target: Seque
 
 def hard_alignment(weights: AttentionWeights) -> list[Pair]:
     """Each target word with its source word of most attention, as (source, target)."""
-    return [(int(row.argmax()), number) for number, row in enumerate(weights) if row.size]
+    return [(int(row.argmax()), number) for number, row in enumerate(weights) if row.any()]
 
 
 def threshold_alignment(weights: AttentionWeights, threshold: float) -> list[Pair]:

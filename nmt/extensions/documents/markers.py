@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from nmt.errors import quoted
-from nmt.extensions.texts.markup import BLOCK, escaped
+from nmt.extensions.texts.passages import escaped
 from nmt.extensions.texts.placeholders import PLACEHOLDER, has_letters
+from nmt.extensions.texts.tags import BLOCK
 
 # One group, so that `split` gives literal text at even places, markers at odd ones.
 MARKER: Final = re.compile(r'(<g id="\d+">|</g>|<(?:x|ph|br) id="\d+"/>)')

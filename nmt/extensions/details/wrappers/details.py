@@ -9,7 +9,7 @@ from msgspec import structs
 
 from nmt import register, registry
 from nmt.device import autocast, device_of
-from nmt.errors import UserError
+from nmt.errors import UserError, quoted
 from nmt.extensions.details.alignment import (
     read_dictionary,
     replaced_unknown,
@@ -18,10 +18,11 @@ from nmt.extensions.details.alignment import (
     word_weights,
 )
 from nmt.extensions.details.wrappers.options import DetailOptions
+from nmt.extensions.methods.columns.words import followed, words_of_line
 from nmt.log import log
 from nmt.models.base import Model
 from nmt.symbols import UNK
-from nmt.text.pipeline import Pipeline
+from nmt.text.pipeline import Pipeline, Side
 from nmt.translate.engine import EncodedLine
 from nmt.translate.ensemble import Ensemble
 from nmt.translate.forced_decoding import ForcedDecoding, force_decode
@@ -91,28 +92,48 @@ class TranslationDetails(SearchWrapper):
         pipeline, target, tokens = self.pipeline, self.pipeline.target, candidate.tokens
         details: dict[str, Any] = {}
         order = [*target.in_reading_order(range(len(tokens))), len(tokens)]  # EOS last
-        target_words: Sequence[int] = range(len(tokens)) if self.options.raw_tokens else word_of_tokens(target, tokens)
-        if self.options.word_scores:
-            log_probs = [forced.log_probs[position] for position in order]
-            sums = np.bincount(target_words, log_probs[:-1]).tolist() if tokens else []
-            details["word_scores"] = [*sums, log_probs[-1]]
         if self.options.min_confidence is not None:
             details["confidence"] = forced.confidence
             if forced.confidence < self.options.min_confidence:
                 message = f"its confidence is {forced.confidence:.3f}: an empty line (--min-confidence)"
                 details["warnings"] = {WITHHELD: message}
-        replaces = self.dictionary is not None and UNK in tokens
-        if forced.weights is None or not (replaces or self.options.alignment is not None):
-            return structs.replace(candidate, **details)
-        attention = forced.weights[order, line.num_context :]
+        attention = None if forced.weights is None else forced.weights[order, line.num_context :]
         num_tokens = len(line.source) - line.num_context
         words = pipeline.source.words(pipeline.source.prepare([line.text])[0])
         source_words = word_of_text_tokens(pipeline.source, words)[:num_tokens]
-        if replaces and self.dictionary is not None:
+        if attention is not None and self.dictionary is not None and UNK in tokens:
             numbers = word_weights(attention, source_words, range(len(tokens))).argmax(1)
             aligned = [words[number] for number in numbers.tolist()]
             details["text"] = replaced_unknown(target, tokens, aligned, self.dictionary)
-        if self.options.alignment is not None:
-            units = range(num_tokens) if self.options.raw_tokens else source_words
-            details["weights"] = word_weights(attention, units, target_words).tolist()
+        units: Sequence[int] = range(len(tokens))
+        if not self.options.raw_tokens:
+            of_target = word_of_tokens(target, tokens)
+            surfaces = [target.decode([UNK]) if token == UNK else target.vocabulary.surface(token) for token in tokens]
+            units = numbers_in_line(of_target, target, candidate.text, target.words("".join(surfaces)))
+        if self.options.word_scores:
+            log_probs = [forced.log_probs[position] for position in order]
+            sums = np.bincount(units, log_probs[:-1]).tolist() if tokens else []
+            details["word_scores"] = [*sums, log_probs[-1]]
+        if attention is not None and self.options.alignment is not None:
+            raw = self.options.raw_tokens
+            sources = range(num_tokens) if raw else numbers_in_line(source_words, pipeline.source, line.text, words)
+            details["weights"] = word_weights(attention, sources, units).tolist()
         return structs.replace(candidate, **details)
+
+
+def numbers_in_line(of_prepared: Sequence[int], side: Side, text: str, prepared: Sequence[str]) -> Sequence[int]:
+    """The number of the word between spaces and tabs of a line, as word aligners count, that each token belongs to.
+
+    of_prepared: the number of its word among the prepared ones
+    """
+    words = words_of_line(text.encode())
+    if words == prepared:
+        return of_prepared
+    spans = followed(words, side.prepare.normalize(words), prepared)
+    if spans is None or max(of_prepared, default=-1) >= len(prepared):
+        log.warn(
+            f"'{quoted(text)}': its words cannot be followed to their tokens: numbered as the text steps divide them"
+        )
+        return of_prepared
+    owners = {k: number for number, span in reversed(list(enumerate(spans))) for k in range(*span)}
+    return [owners[k] for k in of_prepared]

@@ -12,7 +12,9 @@ from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, is
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import Tag, TagKind, has_words
 from nmt.extensions.documents.pieces import Block, Written
-from nmt.extensions.texts.markup import ELEMENT_TAG, HTML_ENTITY, KEPT_AS_IT_IS, TextPiece, escaped, pieces_of
+from nmt.extensions.texts.markup import HTML_ENTITY
+from nmt.extensions.texts.passages import escaped
+from nmt.extensions.texts.tags import ELEMENT_TAG, KEPT_AS_IT_IS, TextPiece, pieces_of
 from nmt.formats.base import Languages
 from nmt.text.corpus import BOM
 

@@ -10,7 +10,7 @@ from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.formats.srt import SrtDocument
 from nmt.extensions.documents.markers import Markers, Tag, TagKind
 from nmt.extensions.documents.pieces import Written
-from nmt.extensions.texts.markup import escaped
+from nmt.extensions.texts.passages import escaped
 from nmt.text.corpus import BOM
 
 _VTT_TIME: Final = r"(?:\d{2,}:)?\d\d:\d\d\.\d{3}"
