@@ -83,7 +83,6 @@ def run(options: EvaluateOptions, parts: Parts) -> int:
     """BLEU, chrF and TER by sacreBLEU, with their signatures."""
     evaluation = _evaluation(options)
     metrics = _metrics(options) if evaluation.uses_metrics else []
-    source: System | None
     if options.model is None:
         systems, texts, source = _read_files(options, metrics)
     else:

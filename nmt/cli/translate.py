@@ -68,7 +68,7 @@ class TranslateOptions(TranslatorOptions, FileOptions):
     format: str = choice(
         "format",
         BY_NAME,
-        "text: lines; else one document, whose untranslated texts are translated (extra `formats`); auto: by the file's name",
+        "format of the input: text for lines, or that of one document; auto decides by the file name",
         also=(LINES,),
     )
     buffer_size: int = opt(
@@ -122,8 +122,8 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         """Raise ValueError for what does not go with a document."""
         if len(self.input) != 1 or self.input[0] == STDIN_NAME:
             raise ValueError(
-                f"{quoted(' '.join(self.input) or 'stdin')}: a document is translated on its own, here as {self.format} "
-                f"(name one file, or add --format {LINES})"
+                f"{quoted(' '.join(self.input) or 'stdin')}: only one {self.format} document can be translated at a time "
+                f"(name one file, or add --format {LINES} to translate lines)"
             )
         flags = {name: getattr(self, name) for name in ("json", "raw_tokens", "strict")}
         flags["input_form"] = self.input_form != "text"

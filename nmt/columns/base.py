@@ -77,7 +77,7 @@ class ColumnItems:
             raise self.error(int(self.pairs[i]), message)
         if are_weights and (numbers < 0).any():
             i = int((numbers < 0).argmax())
-            message = f"'{quoted(self.items[i])}': a weight must not be negative; `nmt list column` names kinds for other numbers"
+            message = f"'{quoted(self.items[i])}': weights must not be negative; `nmt list column` shows kinds for signed numbers"
             raise self.error(int(self.pairs[i]), message)
         return numbers
 

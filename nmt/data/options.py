@@ -142,8 +142,8 @@ class PrepareOptions(CorpusOptions):
     )
     hold_out: int = opt(
         0,
-        "every Nth training pair becomes a development set, 'held-out', and no other pair with its sentences is trained on; "
-        "0 is none (fairseq: 100)",
+        "every Nth training pair goes into the development set 'held-out', and pairs that repeat these are dropped; "
+        "0: none (fairseq: 100)",
         minimum=0,
     )
     vocabulary: str | None = opt(None, "a model, run or prepared data whose text pipeline is used; nothing is learnt")
@@ -182,24 +182,22 @@ class PrepareOptions(CorpusOptions):
     )
     normalization: Literal["auto"] | UnicodeForm = opt(
         "auto",
-        "Unicode form of both sides; auto is folded for the source, which has plain characters for variants, and exact for the "
-        "target; with --subword none it is none",
+        "Unicode form of both sides; auto: folded for the source, exact for the target, none with --subword none",
     )
     target_normalization: Literal["auto"] | UnicodeForm = opt(
-        "auto",
-        "Unicode form of the target, if it differs: nfc where the target mixes composed and decomposed characters",
+        "auto", "Unicode form of the target alone: nfc if it mixes composed and decomposed characters"
     )
     normalize_punctuation: bool = opt(False, "Moses' normalisation of punctuation (sacremoses)")
     lowercase: bool = opt(False, "lower-case all text")
     tokenizer: str = choice(
-        "tokenizer", "none", "what parts the words of text (nmt list tokenizer); translations are detokenised"
+        "tokenizer", "none", "separates words before subwords (nmt list tokenizer); translations are detokenised"
     )
     reversible: bool = opt(
-        True, "with a --tokenizer: keep words whole that it would not give back, such as times, tags and addresses"
+        True, "with a --tokenizer: do not split words that it cannot restore, such as times, tags and addresses"
     )
     truecase: bool = opt(
         False,
-        "write the first word of a sentence as it is mostly written inside one (Moses); with a --tokenizer",
+        "write the first word of a sentence as it is usually written inside one (Moses); needs a --tokenizer",
     )
     right_to_left: bool = opt(
         False,
@@ -216,8 +214,8 @@ class PrepareOptions(CorpusOptions):
     deduplicate: bool = opt(False, "leave out a training pair that equals an earlier one")
     on_bad_line: BadLine = opt(
         "error",
-        "bytes that are not UTF-8: error, skip (the pair; evaluation sets replace) or replace (by U+FFFD); skip leaves out pairs "
-        "with a wrong line in a column too",
+        "invalid UTF-8: error, skip (drops the pair; evaluation sets replace) or replace (by U+FFFD); skip also drops pairs with "
+        "an invalid line in a column",
     )
     seed: int = opt(1, "seed of the choice of the pairs that subwords are learnt from", minimum=0)
     overwrite: bool = opt(False, "replace prepared data that is there")

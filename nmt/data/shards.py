@@ -42,7 +42,7 @@ def named_pipeline(folder: Path, languages: tuple[str, str]) -> Pipeline:
     if pair != languages:
         sides = " ".join(f"--{side}-lang {language}" for side, language in zip(SIDES, pair, strict=True))
         files = " ".join(f"--{side} FILE.{language}" for side, language in zip(SIDES, languages, strict=True))
-        way = f"to treat the text as {pair[0]} and {pair[1]} all the same, write `{sides} {files}`, else drop --vocabulary"
+        way = f"to treat the text as {pair[0]} and {pair[1]} anyway, write `{sides} {files}`, else drop --vocabulary"
         if languages == pair[::-1]:
             way = f"for this direction write `{sides}`; the other needs a vocabulary of its own, without --vocabulary"
         raise UserError(f"{quoted(folder)}: translates {'-'.join(pair)}; the data is {'-'.join(languages)} ({way})")

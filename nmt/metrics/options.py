@@ -9,14 +9,14 @@ from nmt.options import opt, options_class
 
 BY_LANGUAGE: Final = "auto"
 TARGET_LANG_HELP: Final = (
-    "language of the references: zh, de, ...; none is the model's, else the ending of their names: ref.zh"
+    "target language, which decides the tokenizer; default: the model's, or the ending of the file names (ref.zh)"
 )
 
 
 @options_class
 class BleuOptions:
     tokenize: str = opt(
-        BY_LANGUAGE, "sacreBLEU's tokenizer: 13a, intl, char, ..., auto by the language, or none for tokenised text"
+        BY_LANGUAGE, "sacreBLEU's tokenizer: 13a, intl, char, ...; auto: by target language, none: for tokenised text"
     )
     target_lang: str | None = opt(None, TARGET_LANG_HELP)
     lowercase: bool = opt(False, "compare without case")

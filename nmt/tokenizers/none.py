@@ -7,7 +7,7 @@ from nmt.tokenizers.base import Tokenizer
 
 @register("tokenizer", "none", NoOptions)
 class NoTokenizer(Tokenizer):
-    """Words are what stands between spaces."""
+    """Leaves text as it is: words are separated by spaces."""
 
     def tokenize(self, text: str) -> str:
         return text

@@ -78,7 +78,7 @@ class TrainOptions:
     valid_batch_tokens: int = opt(2000, "source tokens of a batch when the development set is translated", minimum=1)
     bleu_tokenize: str = opt(
         AUTO,
-        "sacreBLEU's tokenizer for validation; auto is by the language, none for tokenised text",
+        "sacreBLEU's tokenizer for validation; auto follows the target language, none is for tokenised text",
         aliases=("tokenize",),
         must_stay=True,
     )

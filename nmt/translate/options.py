@@ -41,7 +41,7 @@ class TranslatorOptions:
     )
     max_source_length: int = opt(1024, "tokens of a line; a longer line is cut, with a warning", minimum=1)
     symbols: Literal["keep", "translate"] = opt(
-        "keep", "lines without words, such as numbers, emoji or an address: keep them as they are, or translate them"
+        "keep", "whether lines without words (numbers, emoji, addresses) are kept as they are or translated"
     )
     raw_tokens: bool = opt(False, "print the model's tokens, separated by spaces, instead of words")
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")

@@ -28,7 +28,7 @@ HEADINGS: Final = re.compile(  # of columns in a first line
 
 @register("storage", "table-columns", TableColumnsOptions)
 class TableColumns(Storage):
-    """Columns of a file, cells between tabs or, in a file named `.csv`, as CSV files have them."""
+    """Columns of tables: TSV files, and CSV files named `.csv`."""
 
     def holds(self, path: Path) -> bool:
         match = COLUMNS.fullmatch(str(path))

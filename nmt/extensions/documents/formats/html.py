@@ -154,6 +154,6 @@ def _write_attribute(tag: Written, start: int, end: int, translation: str) -> No
 
 @register("format", "html", DocumentOptions)
 class HtmlFormat(UnitFormat):
-    """Pages of HTML: the text of each block, and of attributes that a reader sees."""
+    """HTML pages: the text of each block, and of the attributes that a reader sees."""
 
     document = HtmlDocument

@@ -108,6 +108,6 @@ def _values(text: str) -> Iterator[_Value]:
 
 @register("format", "json", DocumentOptions)
 class JsonFormat(UnitFormat):
-    """Texts of programs in JSON: each string that is a value."""
+    """JSON files with the texts of a program: each string value."""
 
     document = JsonDocument

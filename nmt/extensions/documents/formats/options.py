@@ -20,7 +20,9 @@ class DocumentOptions:
         "xliff": (".xlf", ".xliff", ".mxliff", ".mqxliff", ".sdlxliff", ".txlf"),
     }
 
-    retranslate: bool = opt(False, "with --format: also translate what has a translation, which is replaced")
+    retranslate: bool = opt(
+        False, "also translate the texts of a document that already have a translation, and replace it"
+    )
 
     def __post_init__(self) -> None:
         options: Any = self
@@ -36,7 +38,6 @@ class TableOptions:
 
     columns: tuple[str, ...] = opt(
         (),
-        "with --format csv: the columns to translate, by their names in the first row, or by numbers from 1 if that is text "
-        "too; NAME is replaced, SOURCE:TARGET fills another column; by default those named like the model's languages, or source "
-        "and target",
+        "columns of a table to translate, by name or number from 1; SOURCE:TARGET fills another column; default: those named "
+        "like the model's languages, or source and target",
     )

@@ -30,7 +30,7 @@ BINARY_STARTS: Final[Mapping[bytes, str]] = {
 
 @register("storage", "document-start", NoOptions)
 class DocumentStart(Storage):
-    """Looks at the first bytes of each text."""
+    """Warns of a document that is read line by line, and refuses binary files."""
 
     def text_of(self, content: Stream, path: Path) -> Stream:
         start = content.peek(START_BYTES)[:START_BYTES]
@@ -40,5 +40,7 @@ class DocumentStart(Storage):
         start = start.removeprefix(b"\xef\xbb\xbf")
         if format := next((format for format, pattern in DOCUMENT_STARTS.items() if re.match(pattern, start)), None):
             place = quoted(content.place)
-            log.warn(f"{place}: looks like {format}, and is read line by line (translate it with --format {format})")
+            log.warn(
+                f"{place}: looks like {format}, but is read line by line (to translate the document, use --format {format})"
+            )
         return content

@@ -20,7 +20,7 @@ MIN_COMPATIBLE_LINES: Final = (
 
 @register("text-check", "differing-forms", UnicodeFormOptions)
 class DifferingForms(TextCheck):
-    """Warns of hypotheses and references that are equal to the eye and written differently."""
+    """Warns of hypotheses and references that look equal but use different Unicode characters."""
 
     def lines(self, lines: Lines) -> Lines:
         return list(map(UNICODE_FORMS[self.options.normalization], lines))

@@ -16,7 +16,7 @@ NEWSTEST2014: Final = re.compile(r"(?:newstest|wmt)[-_.]?(?:20)?14", re.IGNORECA
 
 @register("text-check", "newstest2014", NoOptions)
 class Newstest2014(TextCheck):
-    """Warns of newstest2014 as it was filtered for WMT's campaign, and of two versions that are mixed."""
+    """Warns if a test set is the filtered version of newstest2014, or if its two versions are mixed."""
 
     def compare_lengths(self, text: System, reference: System) -> None:
         if {len(text.lines), len(reference.lines)} == {FILTERED_LINES, FULL_LINES}:

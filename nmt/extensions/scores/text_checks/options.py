@@ -8,5 +8,5 @@ from nmt import opt, options_class
 @options_class
 class UnicodeFormOptions:
     normalization: Literal["none", "nfc", "nfkc"] = opt(
-        "none", "compare hypotheses and references in this Unicode form; none compares them as they are"
+        "none", "Unicode form in which hypotheses and references are compared; none compares them as they are"
     )

@@ -24,7 +24,7 @@ class RerankOptions:
 class ShortlistSearchOptions:
     shortlist: str | None = opt(
         None,
-        "file of nmt shortlist: search only among tokens that may translate those of the source; in CTranslate2 the lines of a "
+        "file of nmt shortlist: search only among likely translations of the source tokens; in CTranslate2 the lines of a "
         "batch share them",
     )
 

@@ -76,8 +76,8 @@ class SweepOptions:
     metrics: tuple[str, ...] = opt(("bleu",), "metrics of these translations, `bleu,chrf` (nmt list metric)")
     score: str | None = opt(
         None,
-        "score that the best run is chosen by: a metric of --metrics, or a number of validations, as valid_bleu or valid_ppl; "
-        f"none: the first metric with --source, else valid_bleu; and valid_loss where no BLEU is above {MIN_BLEU:g}",
+        "score that chooses the best run: a metric of --metrics, or one of validations such as valid_ppl; default: the first "
+        f"metric with --source, else valid_bleu, or valid_loss if no BLEU is above {MIN_BLEU:g}",
     )
     html: str | None = opt(None, "also write the table and charts to this file: one page, no script (needs matplotlib)")
     dry_run: bool = opt(False, "print the number of runs and their names, and run none")

@@ -35,7 +35,7 @@ class TextOptions:
     )
     check: bool = opt(
         False,
-        "look for placeholders and sentences that a translation lacks; --split and --markup always do",
+        "check each line for lost placeholders and sentences, as --split and --markup always do",
         excludes=OF_WHOLE_LINES,
     )
 

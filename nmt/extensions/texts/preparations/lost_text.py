@@ -19,7 +19,7 @@ MAX_EXAMPLE: Final = 200  # characters
 
 @register("preparation", "lost-text", LostTextOptions)
 class LostText(Preparation):
-    """Counts the lines that the tokenizer and truecasing of a pipeline do not give back, and warns of them."""
+    """Counts the lines that the tokenizer and truecasing cannot restore, and warns of them."""
 
     def change(self, pipeline: Pipeline, count_words: CountWords) -> Pipeline:
         """See Preparation. The pipeline stays as it is."""

@@ -36,7 +36,7 @@ class MosesTokenizer(Tokenizer):
 
 @register("tokenizer", "moses-aggressive", NoOptions)
 class AggressiveMosesTokenizer(MosesTokenizer):
-    """The same with hyphens inside words split off as @-@, and escapes: `tokenizer.perl -a`, fairseq's data, letter by letter."""
+    """The Moses tokenizer as `tokenizer.perl -a` and fairseq run it: @-@ for hyphens inside words, and escapes."""
 
     is_aggressive = True
 

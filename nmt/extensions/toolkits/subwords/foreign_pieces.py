@@ -43,7 +43,7 @@ def foreign_pieces(model: bytes) -> dict[str, int]:
 
 @register("subword", "foreign-pieces", ForeignPiecesOptions)
 class ForeignPieces(Subword):
-    """Pieces of an imported sentencepiece model, and of that of the other language."""
+    """Pieces of an imported sentencepiece model, looked up in a vocabulary that both languages share."""
 
     vocabulary = ForeignPiecesVocabulary
 
