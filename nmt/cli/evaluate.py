@@ -97,6 +97,7 @@ def run(options: EvaluateOptions, parts: Parts) -> int:
     for check in checks:
         systems = [replace(system, lines=check.lines(system.lines)) for system in systems]
         references = list(map(check.lines, references))
+        evaluation.changes += f"|{change}" if (change := check.signature()) else ""
     for doubt in dict.fromkeys(
         doubt for check in checks for doubt in check.doubts([metric for _, metric in metrics], references)
     ):
@@ -245,9 +246,8 @@ class MetricScores(Evaluation):
         sources: Lines | None,
         metrics: Sequence[tuple[str, Metric]],
     ) -> str:
-        changes = "".join(f"|{change}" for check in _checks(self.options) if (change := check.signature()))
         scores = [[(name, metric(system.lines, references, sources)) for name, metric in metrics] for system in systems]
-        signed = [[(name, replace(of, signature=of.signature + changes)) for name, of in row] for row in scores]
+        signed = [[(name, replace(of, signature=of.signature + self.changes)) for name, of in row] for row in scores]
         if self.options.json:
             return as_rows(systems, signed)
         return as_table(systems, signed) if len(systems) > 1 else as_lines(signed[0])
