@@ -6,7 +6,8 @@ from typing import NoReturn
 from nmt import register
 from nmt.errors import UserError, quoted
 from nmt.extensions.documents.formats.options import ADVICE, UnreadOptions
-from nmt.formats.base import PACKING, Format
+from nmt.formats.base import Format
+from nmt.text.corpus import text_name
 
 
 @register("format", "unread", UnreadOptions)
@@ -14,7 +15,7 @@ class UnreadFormat(Format):
     """Documents that nmt does not translate: an error says what to convert them to."""
 
     def read(self, path: Path) -> NoReturn:
-        ending = Path(PACKING.sub("", path.name.lower())).suffix
+        ending = Path(text_name(path)).suffix.lower()
         advice = ADVICE.get(ending, "convert it to a format of `nmt list format`")
         raise UserError(
             f"{quoted(path)}: a document that nmt does not read ({advice}; lines of text are --format text)"
