@@ -93,6 +93,7 @@ def run(options: EvaluateOptions, parts: Parts) -> int:
         check.examine(systems, texts)
     for check in checks:
         systems, texts = ([replace(text, lines=check.lines(text.lines)) for text in side] for side in (systems, texts))
+        evaluation.changes += f"|{change}" if (change := check.signature()) else ""
     references = [text.lines for text in texts]
     doubts = (doubt for check in checks for doubt in check.doubts(list(dict(metrics).values()), references))
     for doubt in dict.fromkeys(doubts):
@@ -242,9 +243,8 @@ class MetricScores(Evaluation):
         sources: Lines | None,
         metrics: Sequence[tuple[str, Metric]],
     ) -> str:
-        changes = "".join(f"|{change}" for check in _checks(self.options) if (change := check.signature()))
         scores = [[(name, metric(system.lines, references, sources)) for name, metric in metrics] for system in systems]
-        signed = [[(name, replace(of, signature=of.signature + changes)) for name, of in row] for row in scores]
+        signed = [[(name, replace(of, signature=of.signature + self.changes)) for name, of in row] for row in scores]
         if self.options.json:
             return as_rows(systems, signed)
         return as_table(systems, signed) if len(systems) > 1 else as_lines(signed[0])

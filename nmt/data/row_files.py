@@ -141,7 +141,7 @@ class RowFile:
             sums.append(np.add.reduceat(of_rows, np.arange(0, len(of_rows), STRIDE_ROWS), dtype=np.int64))
         self._starts = np.cumsum(np.concatenate(sums))  # of every STRIDE_ROWS-th row
         size = int(self._starts[-1]) * kind.itemsize * width
-        self._file = MappedFile(self._path, kind, width, size, "its lengths say")
+        self.file = MappedFile(self._path, kind, width, size, "its lengths say")
 
     def lengths(self, rows: Indices) -> Indices:
         """(N,) the number of values of each of some rows."""
@@ -153,7 +153,7 @@ class RowFile:
         steps = np.arange(STRIDE_ROWS)
         near = np.minimum(stride[:, None] * STRIDE_ROWS + steps, self._rows - 1)  # N STRIDE_ROWS
         before = np.where(steps < step[:, None], self._counts(near), 0).sum(1, dtype=np.int64)  # N
-        values: NDArray[Any] = self._file.numbers[expand_ranges(self._starts[stride] + before, self.lengths(rows))]
+        values: NDArray[Any] = self.file.numbers[expand_ranges(self._starts[stride] + before, self.lengths(rows))]
         low, high = self._bounds
         if values.size and not low <= values.min() <= values.max() <= high:
             raise ArtefactError(f"{quoted(self._path)}: holds a number that is not {low} to {high}")
@@ -178,6 +178,10 @@ class StoredColumn:
         if self._stored is not None:
             return np.asarray(self._stored.numbers[pairs])
         return self._kind.counts(self._pair_lengths(pairs))
+
+    def is_zero(self) -> bool:
+        """Whether all its numbers are 0."""
+        return not self._file.file.numbers.any()
 
     def take(self, indices: Indices) -> Rows:
         """The values of pairs (N,); ArtefactError for what no such pairs have."""

@@ -36,11 +36,13 @@ class Evaluation(ABC):
     order: the first of several is taken
     uses_metrics: whether it is by the metrics of --metrics; if not, it gets none
     task: what it does, for the progress bar
+    changes: what checks change in the texts, which each signature ends with: `|unicode:nfc`
     """
 
     order: ClassVar[int] = 0
     uses_metrics: ClassVar[bool] = True
     task: str = "computing scores"
+    changes: str = ""
 
     def __init__(self, options: Any) -> None:
         self.options = options

@@ -9,7 +9,7 @@ from nmt.options import opt, options_class
 
 BY_LANGUAGE: Final = "auto"
 TARGET_LANG_HELP: Final = (
-    "target language, which decides the tokenizer; default: the model's, or the ending of the file names (ref.zh)"
+    "target language, for the tokenizer; default: the model's, or the ending of file names (ref.zh)"
 )
 
 

@@ -162,17 +162,6 @@ class Model(nn.Module, Scorer):
     def forward(self, batch: Batch) -> Output:
         """Features of each target position, given the source and the earlier target tokens."""
 
-    def watched_pass(self, batch: Batch) -> Output:
-        """`forward` with the attention of `alignment_layer`, through which gradients flow; UserError for a model without."""
-        self.watched = True
-        try:
-            output: Output = self(batch)
-        finally:
-            self.watched = False
-        if output.attention is None:
-            raise UserError("the model has no attention weights to train (choose another model, or do not compile it)")
-        return output
-
     def prepared(self, output: Projection | None = None) -> Scorer:
         """The model as the Scorer of one search, with its weights looked up once.
 

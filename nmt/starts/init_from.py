@@ -1,11 +1,8 @@
 """The start of a run with the weights of a trained model."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
-
-from torch import Tensor
 
 from nmt import register, registry
 from nmt.artefact import Artefact
@@ -38,8 +35,8 @@ class InitFrom(Start):
         pipeline = Pipeline.load(artefact)
         starts = [*_fitting_starts(run, artefact, pipeline), *run.starts]
         run.kept.begin(artefact)
-        weights: Mapping[str, Tensor] = read_weights(artefact)
-        trained = TrainedModel(artefact, ModelFacts.read(artefact), pipeline, weights, run.base_weights())
+        weights, targets = read_weights(artefact), run.base_weights()
+        trained = TrainedModel(artefact, ModelFacts.read(artefact), pipeline, weights, targets)
         for start in starts:
             start.fit(run, trained)
         put_weights(trained.targets, trained.weights, weights_file(artefact))

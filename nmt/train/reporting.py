@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nmt import registry
+from nmt.columns.base import column_kind
 from nmt.errors import DivergedError, Interrupted, UserError, is_out_of_memory, one_line
 from nmt.files import write_file
 from nmt.options import as_dict, flag_of, toml_line
@@ -49,10 +50,17 @@ def _doubts(run: Run) -> Iterator[str]:
         yield f"the learning rate still rises at update {last:,}, where the run ends: the warm-up is too long for it"
     if run.validation is None and type(run.schedule).see is not Schedule.see:
         yield f"--schedule {schedule}: looks at validations, and there are none (nmt prepare --valid)"
+    for name, column in run.data.train.columns.items():
+        if column_kind(column.kind).are_weights and column.is_zero():
+            yield f"all weights of the column {name} are 0: with them nothing is learnt (prepare the data again)"
     if run.validation is not None:
         metrics, lines = list(run.validation.metrics.values()), run.validation.dev.target_lines
         for check in registry.every("text-check"):
             yield from check.cls(run.options).doubts(metrics, [lines])
+        steps = run.data.pipeline.target.prepare
+        if metrics and steps.alters and (count := steps.alterations(lines)["lines"]):
+            way = "(nmt prepare without --lowercase and --normalization keeps them)"
+            yield f"{count:,} of {len(lines):,} references have characters that no translation has, by the text steps {way}"
 
 
 def announce(run: Run) -> None:

@@ -13,6 +13,7 @@ from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.errors import UserError
 from nmt.extensions.fast.nn.quantized import quantize
+from nmt.extensions.methods.criteria.guided_alignment import watched_pass
 from nmt.models.base import Model, Vocabularies
 from nmt.nn.attention import INITIAL_CACHE_STEPS
 from nmt.optimizers.base import parameter_groups
@@ -443,9 +444,9 @@ def test_a_watched_pass_gives_the_attention_of_the_alignment_layer(name):
     model, batch = tiny(name), make_batch()
     if "cross" not in (maps := model.attentions(batch)):
         with pytest.raises(UserError, match="no attention weights to train"):
-            model.watched_pass(batch)
+            watched_pass(model, batch)
         return
-    attention = model.watched_pass(batch).attention
+    attention = watched_pass(model, batch).attention
     same(attention, maps["cross"][model.alignment_layer].mean(1))
     real = batch.target_output != PAD
     same(attention.sum(-1)[real], torch.ones(int(real.sum())))

@@ -11,7 +11,7 @@ from nmt.batch import Column
 from nmt.criteria.base import CriterionContext
 from nmt.extensions.fast.training_speedups.recompute import recompute
 from nmt.extensions.methods.columns.links import NO_LINK
-from nmt.extensions.methods.criteria.guided_alignment import GuidedAlignment
+from nmt.extensions.methods.criteria.guided_alignment import GuidedAlignment, watched_pass
 from nmt.extensions.methods.criteria.options import GuidedAlignmentOptions
 from nmt.symbols import PAD
 
@@ -43,7 +43,7 @@ def by_definition(attention, links):
 def test_loss_and_gradient_are_those_of_the_definition():
     model, batch = transformer(), batch_of(LINKS)
     term = criterion(model, alignment_weight=0.3)(model, batch).trained["alignment"]
-    attention = model.watched_pass(batch).attention
+    attention = watched_pass(model, batch).attention
     wanted, count = by_definition(attention, LINKS)
     assert (term.total.item(), int(term.count)) == (pytest.approx(0.3 * wanted.item()), count)
     parameters = [p for name, p in model.named_parameters() if name.startswith(("encoder", "decoder.0"))]
@@ -68,7 +68,7 @@ def test_updates_move_attention_to_the_links():
         sum(term.total for term in loss(model, batch).trained.values()).backward()
         optimizer.step()
     links = batch["alignment"]
-    attention = model.watched_pass(batch).attention
+    attention = watched_pass(model, batch).attention
     linked = [attention[row, t, s].item() for row in range(3) for s, t in links[row].tolist() if s != NO_LINK]
     assert min(linked) > 0.8
     assert not model.watched
@@ -103,7 +103,7 @@ def test_weights_multiply_the_alignment_of_each_token():
     values[0, 3] = 2.0
     weighted = replace(batch, columns={**batch.columns, "quality": Column(values, "target")})
     total = criterion(model, alignment_weight=1.0, loss_weights="quality")(model, weighted).trained["alignment"].total
-    expected = -2 * model.watched_pass(batch).attention[0, 3, 1].log()
+    expected = -2 * watched_pass(model, batch).attention[0, 3, 1].log()
     assert total.item() == pytest.approx(expected.item(), rel=1e-5)
 
 

@@ -45,6 +45,7 @@ def test_columns_by_number_and_by_name_are_those_of_the_table(tmp_path, name, de
         ("t.tsv", "a\tb\nc\n", "2", InputError),
         ("t.tsv", "a\tb\n", "3", InputError),
         ("t.tsv", "a\tb\n", "c", UserError),
+        ("t.tsv", "a\ta\nc\td\n", "a", UserError),
         ("t.csv", '"a,b\n', "1", InputError),
         ("t.csv", '"a"b,c\n', "1", InputError),
     ],
@@ -75,3 +76,6 @@ def test_columns_of_a_table_are_a_corpus_and_other_shapes_say_how(tmp_path, call
     named = call(*given, f"--source={tmp_path / 'h.tsv'}:source", f"--target={tmp_path / 'h.tsv'}:target")
     assert named.code == 0 and "1 kept" in named.err and "names columns" not in named.err
     assert call(*given, f"--train-tsv={tmp_path / 'q.tsv'}").err.count("q.tsv: its cells have quotes") == 1
+    for name, words in (("h", "choose columns by name"), ("q", "its cells have quotes")):
+        copy = (tmp_path / f"{name}.tsv").rename(tmp_path / f"{name}2.tsv")  # each file is warned of once
+        assert call(*given, f"--train-tsv={copy}:1,2").err.count(words) == 1

@@ -234,6 +234,11 @@ def test_systems_are_compared_with_the_first_and_the_same_from_run_to_run(corpus
         assert result.out.count("baseline") == result.out.count("|seed:12345|") == 2
         rows = call(*asked, "--json").json
         assert [row["p_value"] for row in rows] == [None, 1 / 101] * 2
+    for more in (["--metrics=bleu"], ["--paper", "--target-lang=de"], ["--metrics=bleu", "--significance=bootstrap"]):
+        assert all(
+            row["signature"].endswith("|unicode:nfc")
+            for row in call(*compared, *more, "--json", "--normalization=nfc").json
+        )
     refused = [
         ["--significance=bootstrap"],
         ["--trials=5"],

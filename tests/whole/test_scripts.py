@@ -6,7 +6,6 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-import sacrebleu
 
 from nmt.data.prepare import PrepareOptions, prepare
 from nmt.data.shards import PreparedData
@@ -35,7 +34,6 @@ def test_the_tokens_of_a_reference_are_its_text_and_those_of_a_source_its_meanin
     ids = pipeline.target.encode_batch(targets).lists()
     written = list(map(pipeline.target.decode_line, ids))
     assert written == targets and UNK not in set().union(*ids)
-    assert sacrebleu.corpus_bleu(written, [targets], tokenize="char").score == pytest.approx(100)
     assert sources[2] == "you see the water ( 10⁶ m² )" == pipeline.source.decode(pipeline.source.encode(sources[2]))
     assert pipeline.source.encode("you se\u00ade the\u200b water\u00a0.") == pipeline.source.encode(sources[0])
     # What stays as it is, though NFC would alter it, is counted; of the source, the 96 ellipses become dots.

@@ -40,13 +40,15 @@ class TableColumns(Storage):
         assert match is not None
         file = Path(match[1])
         with open_decompressed(file) if file.exists() else open_text(file, whole) as content:
-            rows = enumerate(_csv_rows(content, file) if CSV_NAME.search(file.name) else _rows(content, file), 1)
-            lines = _chosen(rows, _numbers(match[2].split(","), rows, file), file)
+            is_csv = CSV_NAME.search(file.name) is not None
+            rows = enumerate(_csv_rows(content, file) if is_csv else _rows(content, file), 1)
+            columns = _numbers(match[2].split(","), rows, file)
+            lines = _chosen(rows, columns, file, is_csv)
             yield Stream(ChunkReader(lines), str(path), content.disk)
 
     def text_of(self, content: Stream, path: Path) -> Stream:
         if TSV_NAME.search(path.name):
-            _warn_of_cells(path, content.peek().partition(b"\n")[0].decode(errors="replace").removesuffix("\r"))
+            _warn_of_cells(path, *content.peek().partition(b"\n")[0].removesuffix(b"\r").split(b"\t"))
         return content
 
 
@@ -75,6 +77,8 @@ def _numbers(columns: list[str], rows: Any, path: Path) -> list[int]:
     _, first = next(rows, (1, []))
     names = [cell.decode(errors="replace").strip() for cell in first]
     for column in columns:
+        if names.count(column) > 1:
+            raise UserError(f"{quoted(path)}: has {names.count(column)} columns '{quoted(column)}' (use numbers)")
         if column not in names:
             known = ", ".join(map(quoted, names)) or "nothing"
             raise UserError(
@@ -83,8 +87,10 @@ def _numbers(columns: list[str], rows: Any, path: Path) -> list[int]:
     return [names.index(column) for column in columns]
 
 
-def _chosen(rows: Any, columns: list[int], path: Path) -> Iterator[bytes]:
+def _chosen(rows: Any, columns: list[int], path: Path, is_csv: bool) -> Iterator[bytes]:
     for number, row in rows:
+        if number == 1:
+            _warn_of_cells(path, *row, is_csv=is_csv)
         if len(row) <= max(columns):
             cells = f"{len(row)} column{'s' if len(row) != 1 else ''}"
             raise InputError(
@@ -94,10 +100,10 @@ def _chosen(rows: Any, columns: list[int], path: Path) -> Iterator[bytes]:
 
 
 @cache
-def _warn_of_cells(path: Path, first: str) -> None:
-    """Warn, once, of a first line that names columns, and of cells in quotes. first: the first line of a TSV file"""
-    cells, name = first.removeprefix("\ufeff").split("\t"), quoted(path)
-    if len(cells) > 1 and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells):
+def _warn_of_cells(path: Path, *row: bytes, is_csv: bool = False) -> None:
+    """Warn, once, of a first line that names columns, and of cells in quotes. row: the cells of that line"""
+    cells, name = [cell.removeprefix(BOM).decode(errors="replace") for cell in row], quoted(path)
+    if not is_csv and len(cells) > 1 and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells):
         log.warn(
             f"{name}: its cells have quotes, as in CSV files, which are read as text (name it FILE.csv, and read FILE.csv:1,2)"
         )

@@ -13,7 +13,7 @@ from nmt.criteria.cross_entropy import CrossEntropy
 from nmt.errors import quoted
 from nmt.extensions.methods.columns.links import NO_LINK
 from nmt.extensions.methods.criteria.options import GuidedAlignmentOptions
-from nmt.models.base import Model
+from nmt.models.base import Model, Output
 
 
 @register("criterion", "guided-alignment", GuidedAlignmentOptions)
@@ -29,7 +29,7 @@ class GuidedAlignment(CrossEntropy):
         if self.column not in batch and not model.training:
             return super().__call__(model, batch)
         alignment = self._alignment(batch)  # B T S
-        output = model.watched_pass(batch)
+        output = watched_pass(model, batch)
         trained, reported = self.of_features(model, output.features, batch)
         assert output.attention is not None
         weights = output.attention.float()
@@ -62,3 +62,15 @@ class GuidedAlignment(CrossEntropy):
 def _num_aligned(alignment: Tensor) -> Tensor:
     """alignment: (B, T, S) -> () target tokens with a link"""
     return (alignment.sum(-1) > 0).sum()
+
+
+def watched_pass(model: Model, batch: Batch) -> Output:
+    """`forward` with the attention of `alignment_layer`, through which gradients flow; UserError for a model without."""
+    model.watched = True
+    try:
+        output: Output = model(batch)
+    finally:
+        model.watched = False
+    if output.attention is None:
+        raise UserError("the model has no attention weights to train (choose another model, or do not compile it)")
+    return output

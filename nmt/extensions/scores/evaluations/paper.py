@@ -1,6 +1,7 @@
 """BLEU under each definition, the paper's own among them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nmt import register
 from nmt.cli.scores import as_rows, as_table
@@ -30,7 +31,13 @@ class PaperDefinitions(Evaluation):
         metrics: Sequence[tuple[str, Metric]],
     ) -> str:
         paper = PaperBleu(PaperBleuOptions(target_lang=self._language(systems)))
-        scores = [paper.definitions(system.lines, references) for system in systems]
+        scores = [
+            [
+                (name, replace(score, signature=score.signature + self.changes))
+                for name, score in paper.definitions(system.lines, references)
+            ]
+            for system in systems
+        ]
         return (as_rows if self.options.json else as_table)(systems, scores)
 
     def _language(self, systems: Sequence[System]) -> str:

@@ -1,6 +1,7 @@
 """The comparison of systems by paired tests."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nmt import register
 from nmt.cli.tables import table_text
@@ -29,6 +30,7 @@ class Significance(Evaluation):
     ) -> str:
         named = [(system.name, system.lines) for system in systems]
         comparisons = compare(named, references, metrics, self.options.significance, self.options.trials)
+        comparisons = [replace(one, signature=one.signature + self.changes) for one in comparisons]
         if self.options.json:
             return json_text([vars(comparison) for comparison in comparisons])
         return compared_as_table(comparisons)
