@@ -7,7 +7,7 @@ through a model together.
 
 import math
 import re
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
@@ -25,6 +25,7 @@ from nmt.extensions.texts.passages import Kept, Passage, escaped
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.projection import Weights, projected, source_units, unit_weights, units
 from nmt.extensions.texts.sentences import MAX_CHARACTERS, Span, clauses, sentences
+from nmt.extensions.texts.unseen import with_unseen_signs
 from nmt.text.corpus import is_invisible, is_translatable
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 from nmt.text.pipeline import Pipeline
@@ -57,6 +58,11 @@ class TextSettings:
     @property
     def needs_attention(self) -> bool:
         return self.markup != "none"
+
+    @property
+    def write(self) -> Callable[[str], str]:
+        """Writes text between tags."""
+        return escaped if self.markup != "none" else str
 
     @property
     def checks(self) -> bool:
@@ -109,7 +115,10 @@ def _layout(text: str, settings: TextSettings, split: bool, pipeline: Pipeline) 
         is_long = markup != "none" and len(part.text) > MAX_CHARACTERS
         for piece in _pieces(part, markup, pipeline, split or is_long or has_message):
             layout += written_out(piece, markup) if isinstance(piece, Passage) and has_message else [piece]
-    return layout
+    if not settings.checks:
+        return layout
+    side = pipeline.source
+    return [with_unseen_signs(part, side, settings.write) if isinstance(part, Passage) else part for part in layout]
 
 
 def advance(
@@ -305,7 +314,7 @@ class _TextJob:
     def _written(self, found: _PassageTranslation) -> Translation:
         """A translation with the tags and placeholders of its passage; the passage as it is if it has none."""
         passage, translation, problem = found
-        write = escaped if self.settings.markup != "none" else str
+        write = self.settings.write
         if translation is None:
             same = Translation([Candidate(passage.written(write), [], 0.0, 0.0)])
             return _warned(same, UNCHANGED, f"left as it is: {problem}") if problem else same
