@@ -186,6 +186,8 @@ def test_a_placeholder_that_got_lost_is_put_back(work):
         (TextSettings(check=True), " See {x} now ", {"See X1 now": "Jetzt X1 sehen"}, " Jetzt {x} sehen "),
         (TextSettings(check=True), "One is. Two is.", {"One is.": "Eins.", "Two is.": "Zwei."}, "Eins. Zwei."),
         (TextSettings(split=True), "1) One is.\tTwo 🐶 is.", {" One is.": "Eins.", "Two  is.": "Zwei."}, "1) Eins.\tZwei 🐶."),
+        (TextSettings(split=True), "It''s {0}.", {"It's X1.": "C'est X1."}, "C''est {0}."),
+        (TextSettings(check=True), "''It'' {0}'s.", {"''It'' X1's.": "''Es'' X1."}, "''Es'' {0}."),
         (TextSettings(split=True), "{n, plural, other {# dogs}}", {"X1 dogs": "X1 Hunde"}, "{n, plural, other {# Hunde}}"),
     ],
 )  # fmt: skip

@@ -21,6 +21,7 @@ from nmt.extensions.texts.faults import faults
 from nmt.extensions.texts.glossary import Glossary
 from nmt.extensions.texts.losses import kept_in, ways_to_ask
 from nmt.extensions.texts.markup import parse, plain_passage
+from nmt.extensions.texts.messages import doubles_apostrophes
 from nmt.extensions.texts.passages import Kept, Passage, escaped
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.projection import Weights, projected, source_units, unit_weights, units
@@ -83,6 +84,11 @@ def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> 
     """Translate a text: yields rounds, is sent their translations, and returns that of the text."""
     if request.error:
         return Translation(error=request.error)
+    if settings.checks and doubles_apostrophes(request.text):
+        single = replace(request, text=request.text.replace("''", "'"))
+        found = yield from text_steps(single, settings, pipeline)
+        doubled = [structs.replace(row, text=row.text.replace("'", "''")) for row in found.candidates]
+        return structs.replace(found, candidates=doubled)
     is_cut = (settings.split or settings.markup != "none") and len(request.text) > MAX_TEXT_CHARACTERS
     if is_cut:
         request = replace(request, text=request.text[:MAX_TEXT_CHARACTERS])
