@@ -188,6 +188,7 @@ def test_a_placeholder_that_got_lost_is_put_back(work):
         (TextSettings(split=True), "1) One is.\tTwo 🐶 is.", {" One is.": "Eins.", "Two  is.": "Zwei."}, "1) Eins.\tZwei 🐶."),
         (TextSettings(split=True), "It''s {0}.", {"It's X1.": "C'est X1."}, "C''est {0}."),
         (TextSettings(check=True), "''It'' {0}'s.", {"''It'' X1's.": "''Es'' X1."}, "''Es'' {0}."),
+        (TextSettings(split=True), "See {x} 🐶.", {"See X1 .": "Siehe X1."}, "Siehe {x} 🐶."),
         (TextSettings(split=True), "{n, plural, other {# dogs}}", {"X1 dogs": "X1 Hunde"}, "{n, plural, other {# Hunde}}"),
     ],
 )  # fmt: skip
