@@ -1,13 +1,17 @@
 """Count the placeholders that `nmt translate --markup xml` keeps: sentences with placeholders of each family.
 
-    python benchmarks/placeholders.py --model FOLDER --source test.en [--lines 500]
+    python benchmarks/placeholders.py --model FOLDER --source test.en [--lines 500] [--other COMMAND ...]
 
 A word of each line is replaced by a placeholder. For each family it prints how many translations have the placeholder once
 and letter by letter, how many texts stayed as they were and were reported, and how many lost it silently; and how many the same
-model keeps if it gets the lines as they are, as programs without a protection of placeholders give them to it.
+model keeps if it gets the lines as they are, as programs without a protection of placeholders give them to it. A command of
+another tool gets the same lines, written as XML, and writes a line for each (see benchmarks/argos.py).
 """
 
 import argparse
+import shlex
+import subprocess
+from collections.abc import Sequence
 from html import escape, unescape
 from pathlib import Path
 from random import Random
@@ -45,6 +49,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--lines", type=int, default=500)
+    parser.add_argument("--other", nargs="*", default=[], metavar="COMMAND")
     given = parser.parse_args()
     lines, random = read_lines(given.source)[: given.lines], Random(1)
     translator = load(given.model, options=TranslatorOptions(markup="xml", replicas=1))
@@ -52,13 +57,28 @@ def main() -> None:
     for name, examples in FAMILIES.items():
         chosen = [random.choice(examples) for _ in lines]
         texts = [with_placeholder(line, example, random) for line, example in zip(lines, chosen, strict=True)]
-        results = translator.translate([escape(text, quote=False) for text in texts])
+        marked = [escape(text, quote=False) for text in texts]
+        results = translator.translate(marked)
         reported = sum(UNCHANGED in result.warnings for result in results)
-        written = [unescape(result.text) for result in results]
-        kept = sum(text.count(example) == 1 for text, example in zip(written, chosen, strict=True)) - reported
-        alone = sum(row.text.count(example) == 1 for row, example in zip(plain.translate(texts), chosen, strict=True))
+        kept = num_kept([unescape(result.text) for result in results], chosen) - reported
+        alone = num_kept([row.text for row in plain.translate(texts)], chosen)
         lost = len(lines) - kept - reported
-        print(f"{name}: {kept} kept, {reported} left and reported, {lost} lost; alone {alone}", flush=True)
+        others = [num_kept(translated_by(command, marked), chosen) for command in given.other]
+        print(
+            f"{name}: {kept} kept, {reported} left and reported, {lost} lost; alone {alone}; others {others}",
+            flush=True,
+        )
+
+
+def num_kept(translations: Sequence[str], placeholders: Sequence[str]) -> int:
+    """How many translations have their placeholder once."""
+    return sum(text.count(own) == 1 for text, own in zip(translations, placeholders, strict=True))
+
+
+def translated_by(command: str, lines: Sequence[str]) -> list[str]:
+    """The translations of another tool."""
+    run = subprocess.run(shlex.split(command), input="\n".join(lines), stdout=subprocess.PIPE, text=True, check=True)
+    return [unescape(line) for line in run.stdout.splitlines()]
 
 
 if __name__ == "__main__":

@@ -7,6 +7,9 @@ from nmt.extensions.texts.losses import kept_in, ways_to_ask
 from nmt.extensions.texts.markup import parse, plain_passage
 from nmt.extensions.texts.passages import Passage, escaped
 from nmt.extensions.texts.placeholders import FAMILIES, placeholders
+from nmt.extensions.texts.unseen import with_unseen_signs
+from nmt.text.pipeline import Side, SideSettings
+from nmt.text.vocabulary import WordVocabulary
 
 EXAMPLES = {
     "address": ["https://x.org/a?b=1", "www.example.org", "me.you+x@example.org"],
@@ -146,3 +149,23 @@ def test_a_message_that_cannot_be_written_out_is_a_problem_and_stays(text):
 def test_spaces_stand_around_a_placeholder_and_one_that_is_lost_or_invented_is_seen(translation, is_spaced, wanted):
     found = kept_in(plain_passage("sees {x} today"), translation, is_spaced)
     assert (found and found[0]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("dogs at 10:30, (100) and $1,234.56!", ["10:30", "100", "$1,234.56"]),
+        ("\u266a dogs \u2192 \u00a9 2024 \u266a", ["\u266a", "\u2192", "\u00a9", "2024", "\u266a"]),
+        ("\u0643\u0644\u0628 \u0661\u0662 \u2605", ["\u0661\u0662", "\u2605"]),  # Arabic digits
+        (
+            "<2de> \u201cdogs\u201d \u2013 A4, 5th, R&D, dog's \u0928\u093f 42",
+            [],
+        ),  # punctuation, words and what the vocabulary has
+    ],
+)
+def test_signs_and_numbers_that_a_vocabulary_lacks_are_kept(text, kept):
+    settings = SideSettings("en", "none", False, False, "none", "none", user_symbols=("<2de>",))
+    side = Side(settings, WordVocabulary(["<2de>", "dogs", "at", "and", "42"]))
+    passage = with_unseen_signs(plain_passage(text), side, str)
+    assert [item.raw for item in passage.kept] == kept
+    assert passage.written(str) == text

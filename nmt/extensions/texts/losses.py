@@ -12,6 +12,7 @@ from nmt.extensions.texts.passages import Kept, Passage
 from nmt.extensions.texts.placeholders import LOOSE, PLACEHOLDER
 from nmt.extensions.texts.projection import NO_SPACE_BEFORE, NO_SPACE_BEHIND, needs_space
 
+SIGN: Final = re.compile(r"[^\w\s{}%]+")
 COPIED_CODES: Final = tuple(f"X{number}" for number in range(1, 10))
 COPIED_NAMES: Final = ("Anna", "Paul", "Emma", "Oskar", "Maria", "Peter", "Julia", "Thomas", "Laura")
 
@@ -33,10 +34,9 @@ def ways_to_ask(passage: Passage, can_place: bool) -> list[Passage]:
 
 def _is_placed(passage: Passage) -> bool:
     """Whether all markers stand at the ends, or may stand anywhere."""
-    return all(
-        LOOSE.fullmatch(m.raw) or not passage.text[: m.position].strip() or not passage.text[m.position :].strip()
-        for m in passage.markers
-    )
+    text = passage.text
+    between = [m for m in passage.markers if text[: m.position].strip() and text[m.position :].strip()]
+    return all(LOOSE.fullmatch(marker.raw) or SIGN.fullmatch(marker.raw) for marker in between)
 
 
 def kept_in(passage: Passage, translation: str, is_spaced: bool) -> tuple[str, list[Kept]] | None:
@@ -72,7 +72,8 @@ def kept_in(passage: Passage, translation: str, is_spaced: bool) -> tuple[str, l
 
 def _spans(text: str, translation: str) -> Iterator[tuple[int, int]]:
     """The places of a text in a translation, as a whole word if it is one."""
-    before, after = (r"(?<!\w)" if text[:1].isalnum() else ""), (r"(?!\w)" if text[-1:].isalnum() else "")
+    is_word = [end.isalpha() or end.isdecimal() for end in (text[:1], text[-1:])]  # a raised number touches its word
+    before, after = r"(?<!\w)" * is_word[0], r"(?!\w)" * is_word[1]
     return (found.span() for found in re.finditer(before + re.escape(text) + after, translation))
 
 

@@ -15,6 +15,13 @@ MESSAGE_END: Final = re.compile(r"\s*\}")
 BRACE: Final = re.compile(r"'[{}](?:[^']|'')*+(?:'|\Z)|[{}]")  # an apostrophe before a brace begins a quotation
 CHOICE_START: Final = re.compile(r"\{\s*\$[\w-]+(?:\([^()]*\))?\s*->")  # a choice of Fluent, which has lines of its own
 
+ARGUMENT: Final = re.compile(r"\{\s{0,9}\w{1,100}\s{0,9}[,}]")
+
+
+def doubles_apostrophes(text: str) -> bool:
+    """Whether a text writes each apostrophe twice, as messages of Java and ICU with arguments do."""
+    return "''" in text and "'" not in text.replace("''", "") and ARGUMENT.search(text) is not None
+
 
 class BranchedMessage(NamedTuple):
     """An argument with branches. literals: the text before, between and after the branches"""

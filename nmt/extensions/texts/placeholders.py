@@ -32,7 +32,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "underlined __x__": r"(?<!\w)__[A-Za-z0-9]{1,60}(?:_[A-Za-z0-9]{1,60}){0,9}__(?!\w)",
     "number signs #x#": r"(?<![\w\#&])\#{1,2}[A-Za-z_]\w{0,60}\#{1,2}(?!\w)",
     "Mailchimp *|X|*": r"\*\|[^|\n]{1,60}\|\*",
-    "code `x`": r"`[^`\n]{1,200}`",
+    "code `x`": r"(?<![\w`])`[^`\n]{1,200}`(?![\w`])",
     "brackets [[x]], [x y=z]": r"""\[\[[^\[\]\n]{1,200}\]\]
         | \[/?[a-z][\w-]{0,60}(?:\s{1,5}[\w-]{1,60}=(?:"[^"\]\n]{0,200}"|'[^'\]\n]{0,200}'|[^\s\]"']{1,100})){1,20}\s?/?\]""",
     "note [1], [^x]": r"(?<=[\w.,;:!?)\]\"'”’])\[\d{1,4}\]|\[\^[\w-]{1,60}\]",
@@ -47,12 +47,12 @@ FAMILIES: Final[Mapping[str, str]] = {
 }
 EMOJI_SIGN: Final = re.compile(f"[{EMOJI}]")
 PLACEHOLDER: Final = re.compile("|".join(f"(?:{pattern})" for pattern in FAMILIES.values()), re.VERBOSE | re.DOTALL)
-# Those that stand for no word: statements, tags and signs.
 # Signs and notes, which may stand anywhere in a sentence.
 LOOSE: Final = re.compile(rf"[{RAISED_SIGNS}]+ | [{EMOJI}].* | \[\^?\d+\] | \[\^.*", re.VERBOSE)
 STATEMENTS: Final = (
     "if|elif|else|elsif|unless|for|block|set|with|include|extends|import|case|when|assign|load|end|plural|raw"
 )
+# Those that stand for no word: statements, tags and signs.
 WIDTHLESS: Final = re.compile(
     rf"""\{{\{{?[\#/^!:][^{{}}]*\}}?\}} | \{{%-?\s*(?:{STATEMENTS})\w*\b.* | \{{\#.*
     | <%(?![=-]).* | <\?(?!=|php\s+(?:echo|print)\b).* | </?[A-Za-z].* | <!.*

@@ -339,7 +339,7 @@ class _Writer:
         for item in self._kept:
             if self._at <= item.start and item.end <= place:
                 self._parts += [self._write(self._text[self._at : item.start]), item.raw]
-                self._at = item.end
+                self._at, self._last = item.end, item.raw[-1:]
         self._parts.append(self._write(self._text[self._at : place]))
         self._last = self._text[self._at : place][-1:] or self._last
         self._at = max(self._at, place)

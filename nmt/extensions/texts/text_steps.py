@@ -7,7 +7,7 @@ through a model together.
 
 import math
 import re
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
@@ -21,10 +21,12 @@ from nmt.extensions.texts.faults import faults
 from nmt.extensions.texts.glossary import Glossary
 from nmt.extensions.texts.losses import kept_in, ways_to_ask
 from nmt.extensions.texts.markup import parse, plain_passage
+from nmt.extensions.texts.messages import doubles_apostrophes
 from nmt.extensions.texts.passages import Kept, Passage, escaped
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.projection import Weights, projected, source_units, unit_weights, units
 from nmt.extensions.texts.sentences import MAX_CHARACTERS, Span, clauses, sentences
+from nmt.extensions.texts.unseen import with_unseen_signs
 from nmt.text.corpus import is_invisible, is_translatable
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 from nmt.text.pipeline import Pipeline
@@ -59,6 +61,11 @@ class TextSettings:
         return self.markup != "none"
 
     @property
+    def write(self) -> Callable[[str], str]:
+        """Writes text between tags."""
+        return escaped if self.markup != "none" else str
+
+    @property
     def checks(self) -> bool:
         return self.check or self.split or self.markup != "none"
 
@@ -77,6 +84,11 @@ def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> 
     """Translate a text: yields rounds, is sent their translations, and returns that of the text."""
     if request.error:
         return Translation(error=request.error)
+    if settings.checks and doubles_apostrophes(request.text):
+        single = replace(request, text=request.text.replace("''", "'"))
+        found = yield from text_steps(single, settings, pipeline)
+        doubled = [structs.replace(row, text=row.text.replace("'", "''")) for row in found.candidates]
+        return structs.replace(found, candidates=doubled)
     is_cut = (settings.split or settings.markup != "none") and len(request.text) > MAX_TEXT_CHARACTERS
     if is_cut:
         request = replace(request, text=request.text[:MAX_TEXT_CHARACTERS])
@@ -109,7 +121,10 @@ def _layout(text: str, settings: TextSettings, split: bool, pipeline: Pipeline) 
         is_long = markup != "none" and len(part.text) > MAX_CHARACTERS
         for piece in _pieces(part, markup, pipeline, split or is_long or has_message):
             layout += written_out(piece, markup) if isinstance(piece, Passage) and has_message else [piece]
-    return layout
+    if not settings.checks:
+        return layout
+    side = pipeline.source
+    return [with_unseen_signs(part, side, settings.write) if isinstance(part, Passage) else part for part in layout]
 
 
 def advance(
@@ -305,7 +320,7 @@ class _TextJob:
     def _written(self, found: _PassageTranslation) -> Translation:
         """A translation with the tags and placeholders of its passage; the passage as it is if it has none."""
         passage, translation, problem = found
-        write = escaped if self.settings.markup != "none" else str
+        write = self.settings.write
         if translation is None:
             same = Translation([Candidate(passage.written(write), [], 0.0, 0.0)])
             return _warned(same, UNCHANGED, f"left as it is: {problem}") if problem else same

@@ -113,7 +113,7 @@ def _settings(fields: Fields) -> TextSettings:
         raise ProblemError(400, "Value for 'tag_handling' not supported.")
     if split not in (None, "", "0", "1", 0, 1, False, True, NO_NEWLINES):
         raise ProblemError(400, "Value for 'split_sentences' not supported.")
-    return TextSettings(split=split not in ("0", 0), markup=TAGS[tags])
+    return TextSettings(split=split not in ("0", 0), markup=TAGS[tags], check=True)
 
 
 def _warnings(translation: Translation, disguise: Disguise) -> dict[str, Any]:

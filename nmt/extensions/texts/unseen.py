@@ -1,0 +1,55 @@
+"""Signs and numbers that a vocabulary lacks: a model can neither read nor write them, and so they are kept like placeholders."""
+
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import groupby
+from typing import Final
+
+from nmt.extensions.texts.passages import Kept, Passage
+from nmt.symbols import UNK
+from nmt.text.pipeline import Side
+
+OTHER_SIGNS: Final = "%‰&@#*§¶†‡•/\\"  # which Unicode calls punctuation
+
+
+def with_unseen_signs(passage: Passage, side: Side, write: Callable[[str], str]) -> Passage:
+    """A passage that keeps the signs and numbers in it that the vocabulary of its language lacks. write: text between tags"""
+
+    @cache  # for each character of a long text
+    def lacks(part: str) -> bool:
+        return UNK in side.encode(part)
+
+    if not lacks(passage.text):
+        return passage
+    kept = list(passage.kept)
+    for start, end in _unseen(passage.masked(" "), lacks, side.prepare.tags):
+        own = passage.text[start:end]
+        kind = "word" if any(map(str.isnumeric, own)) else "mark"
+        kept.append(Kept(start, end, write(own), kind))  # type: ignore[arg-type]
+    return replace(passage, kept=tuple(sorted(kept))).with_neighbours()
+
+
+def _unseen(text: str, lacks: Callable[[str], bool], tags: Collection[str]) -> Iterator[tuple[int, int]]:
+    """The places of signs and numbers that a vocabulary lacks. A number, or a sign between letters, belongs to its word."""
+    for word in re.finditer(r"\S+", text):
+        if word[0] in tags or not lacks(word[0]):
+            continue
+        for has_letters, places in groupby(
+            range(*word.span()), lambda i: unicodedata.category(text[i])[0] not in "NPS"
+        ):
+            run = list(places)
+            num_neighbours = (run[0] > word.start()) + (run[-1] + 1 < word.end())
+            signs = [] if has_letters else [i for i in run if _is_sign(text[i])]
+            if not signs or num_neighbours > any(not text[i].isnumeric() for i in signs):
+                continue
+            if lacks(text[signs[0] : signs[-1] + 1]):
+                unseen = [i for i in signs if lacks(text[i])] or signs  # each of them may be known alone
+                yield unseen[0], unseen[-1] + 1
+
+
+def _is_sign(character: str) -> bool:
+    """Whether a character is a digit or a symbol, and no punctuation, which each language writes in its own way."""
+    return unicodedata.category(character)[0] in "NS" or character in OTHER_SIGNS
