@@ -85,7 +85,8 @@ class TextPreparer:
         keeps = settings.normalization in ("exact", "none")
         self.alters = not keeps or settings.lowercase or settings.normalize_punctuation
         symbols = "|".join(map(re.escape, settings.user_symbols))
-        self._symbols = re.compile(rf"(?<!\S)({symbols})(?!\S)") if symbols else None
+        # MarianTokenizer takes `>>deu<<` for a tag without a space after it too.
+        self._symbols = re.compile(rf"(?<!\S)({symbols})(?:(?!\S)|(?<=<<))") if symbols else None
 
     def __call__(self, texts: Sequence[str], begins: bool = True) -> list[str]:
         """The prepared texts. begins: whether they begin a sentence. Raises UserError for a tokenizer that gives a line break."""
