@@ -136,6 +136,8 @@ class TextPreparer:
 
     def alterations(self, texts: Sequence[str]) -> Counter[str]:
         """Counts of the lines that `normalize` alters, or NFC would where text is kept, and of the characters that they lose."""
+        if not (self._settings.lowercase or self._settings.normalize_punctuation):  # Unicode forms keep ASCII
+            texts = [text for text in texts if not text.isascii()]
         after = map(self.as_written, self.normalize(texts)) if self.alters else map(UNICODE_FORMS["nfc"], texts)
         pairs = [(old, new) for old, new in zip(texts, after, strict=True) if old != new]
         lost = Counter("".join(old for old, _ in pairs)) - Counter("".join(new for _, new in pairs))
