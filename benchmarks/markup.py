@@ -16,7 +16,8 @@ from random import Random
 
 import numpy as np
 
-from nmt.extensions.texts.markup import Passage, escaped, parse
+from nmt.extensions.texts.markup import parse
+from nmt.extensions.texts.passages import Passage, escaped
 from nmt.extensions.texts.projection import projected, unit_weights
 from nmt.text.corpus import read_lines
 from nmt.translate.forced_decoding import force_decode

@@ -83,32 +83,30 @@ def run(options: EvaluateOptions, parts: Parts) -> int:
     """BLEU, chrF and TER by sacreBLEU, with their signatures."""
     evaluation = _evaluation(options)
     metrics = _metrics(options) if evaluation.uses_metrics else []
-    sources: Lines | None
-    name, names = "", options.reference
+    source: System | None
     if options.model is None:
-        systems, references, sources = _read_files(options, metrics)
+        systems, texts, source = _read_files(options, metrics)
     else:
-        source, references = _source(options)
-        systems, sources = [_translate(options, parts, options.model, source, evaluation)], source.lines
-        name, names = source.name, names or (source.name,)
+        source, texts = _source(options)
+        systems = [_translate(options, parts, options.model, source, evaluation)]
     checks = _checks(options)
     for check in checks:
-        check.examine(systems, list(map(System, names, references)))
+        check.examine(systems, texts)
     for check in checks:
-        systems = [replace(system, lines=check.lines(system.lines)) for system in systems]
-        references = list(map(check.lines, references))
+        systems, texts = ([replace(text, lines=check.lines(text.lines)) for text in side] for side in (systems, texts))
         evaluation.changes += f"|{change}" if (change := check.signature()) else ""
-    for doubt in dict.fromkeys(
-        doubt for check in checks for doubt in check.doubts([metric for _, metric in metrics], references)
-    ):
+    references = [text.lines for text in texts]
+    doubts = (doubt for check in checks for doubt in check.doubts(list(dict(metrics).values()), references))
+    for doubt in dict.fromkeys(doubts):
         log.warn(doubt)
     with log.progress(evaluation.task):
-        text = evaluation.text(systems, references, sources, metrics)
+        text = evaluation.text(systems, references, None if source is None else source.lines, metrics)
     sys.stdout.write(text)
-    if num_failed := systems[0].num_failed:
+    if source is not None and (num_failed := systems[0].num_failed):
         message = f"{num_failed:,} of {len(systems[0].lines):,} lines not translated: scored as empty lines"
-        log.warn(f"{quoted(name)}: {message}")
-    return 5 if num_failed else 0
+        log.warn(f"{quoted(source.name)}: {message}")
+        return 5
+    return 0
 
 
 def _checks(options: EvaluateOptions) -> list[TextCheck]:
@@ -116,7 +114,7 @@ def _checks(options: EvaluateOptions) -> list[TextCheck]:
 
 
 def _metrics(options: EvaluateOptions) -> list[tuple[str, Metric]]:
-    """The metrics, for the language of the model or of the files, with BLEU's tokenizer of the run if the model is one."""
+    """The metrics for the language of the model or of the files; BLEU has the tokenizer of the model's run, if it knows that."""
     values = registry.shared_values("metric", options)
     if options.model is not None:
         from nmt.artefact import Artefact
@@ -128,12 +126,12 @@ def _metrics(options: EvaluateOptions) -> list[tuple[str, Metric]]:
         values = ({"tokenize": tokenizer} if tokenizer else {}) | values
         language = Pipeline.load(Artefact(folder, kind_of_folder(folder))).target_lang
     elif language := language_of_names([*options.reference, *options.hypothesis]):
-        log.info(f"language {language}, by the ending of a file (--target-lang and --tokenize choose the tokens)")
+        log.info(f"target language {language}, by the ending of a file name (--target-lang or --tokenize overrides it)")
     return build_metrics(options.metric_names, values, language)
 
 
 def language_of_names(names: Sequence[str]) -> str:
-    """The language that names of files end with, as ref.zh does, if it has a tokenizer of its own; empty unless there is one."""
+    """The language in which file names end, as in ref.zh, if BLEU has a tokenizer for it; empty for none or several."""
     endings = {Path(text_name(Path(name))).suffix.removeprefix(".") for name in names}
     languages = [ending for ending in endings if language_tokenizer(ending) != language_tokenizer("")]
     return languages[0] if len(languages) == 1 else ""
@@ -160,8 +158,8 @@ def build_metrics(names: Sequence[str], values: Mapping[str, object], language: 
 
 def _read_files(
     options: EvaluateOptions, metrics: Sequence[tuple[str, Metric]]
-) -> tuple[list[System], list[Lines], Lines | None]:
-    """The systems of --hypothesis, the references, and the sources if --source is given."""
+) -> tuple[list[System], list[System], System | None]:
+    """The systems of --hypothesis, the references, and the source if --source is given."""
     for name, metric in metrics:
         if metric.needs_sources and options.source is None:
             raise UserError(f"--metrics {name}: needs the source lines (give --source)")
@@ -169,10 +167,10 @@ def _read_files(
         raise UserError(f"--source {quoted(options.source)}: no metric of --metrics reads the source (leave it out)")
     names = [*options.hypothesis, *([options.source] if options.source is not None else [])]
     files, references = _lines_of_files(options, names)
-    return files[: len(options.hypothesis)], references, files[-1].lines if options.source is not None else None
+    return files[: len(options.hypothesis)], references, files[-1] if options.source is not None else None
 
 
-def _lines_of_files(options: EvaluateOptions, names: Sequence[str]) -> tuple[list[System], list[Lines]]:
+def _lines_of_files(options: EvaluateOptions, names: Sequence[str]) -> tuple[list[System], list[System]]:
     """The lines of files to score or to translate, and the references: as many lines each, and at least one."""
     systems = [System(name, _lines_of(name)) for name in names]
     references = [System(path, read_lines(Path(path))) for path in options.reference]
@@ -183,7 +181,7 @@ def _lines_of_files(options: EvaluateOptions, names: Sequence[str]) -> tuple[lis
             raise misaligned(Path(system.name), Path(reference.name), len(system.lines), len(reference.lines))
         if not system.lines:
             raise InputError(f"{quoted(system.name)}: has no lines to score")
-    return systems, [reference.lines for reference in references]
+    return systems, references
 
 
 def _lines_of(name: str) -> Lines:
@@ -195,7 +193,7 @@ def _lines_of(name: str) -> Lines:
     return [checked_line(place_of(name), number, raw) for number, raw in enumerate(content, 1)]
 
 
-def _source(options: EvaluateOptions) -> tuple[System, list[Lines]]:
+def _source(options: EvaluateOptions) -> tuple[System, list[System]]:
     """The lines to translate, and their references: of files, or of a set of prepared data."""
     if options.data is None:
         [source], references = _lines_of_files(options, [options.source or ""])
@@ -212,7 +210,7 @@ def _source(options: EvaluateOptions) -> tuple[System, list[Lines]]:
         raise unknown("set", name, sets)
     if not sets[name].source_lines:
         raise InputError(f"{quoted(name)}: has no lines to score")
-    return System(name, sets[name].source_lines), [sets[name].target_lines]
+    return System(name, sets[name].source_lines), [System(name, sets[name].target_lines)]
 
 
 def _translate(options: EvaluateOptions, parts: Parts, model: str, source: System, evaluation: Evaluation) -> System:

@@ -27,7 +27,7 @@ def run(options: PrepareCommandOptions) -> None:
     for row in report["sets"]:
         log.info(_pairs_line(row))
         for side, alters in report["alters"].items():
-            change = "are altered" if alters else "are not in NFC, and stay so"
+            change = "were altered" if alters else "are not in NFC and were kept as they are"
             for file, counts in row[side]["altered"].items():
                 shown = [f"{name} ({count:,})" for name, count in counts.items() if name != "lines"][:8]
                 log.info(f"{file}: {counts['lines']:,} lines of the {side} {change}: {', '.join(shown)}")

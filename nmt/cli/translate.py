@@ -22,10 +22,11 @@ from nmt.decoders.options import phrases_hint
 from nmt.dist import MAX_WAIT_MINUTES, World
 from nmt.errors import UserError, needing_torch, quoted
 from nmt.files import check_output_file, new_output, to_json, write_output
-from nmt.formats.base import BY_NAME, LINES, PACKING, Languages, format_of, open_format
+from nmt.formats.base import BY_NAME, LINES, Languages, format_of, open_format
 from nmt.log import log
 from nmt.options import MAX_PROCESSES, REQUIRED, choice, flag_of, opt, options_class
 from nmt.storages.base import text_exists
+from nmt.storages.streams import COMPRESSED_ENDINGS
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.windows import STDIN_NAME, LineEstimate, open_source, place_of
 from nmt.viewers.base import Viewer, open_viewers, written_files
@@ -104,7 +105,7 @@ class TranslateOptions(TranslatorOptions, FileOptions):
                 raise ValueError(f"{flags[0]} and {flags[1]} are the same file, {quoted(other_file)} (name another)")
         if self.stats == "-":
             raise ValueError("--stats -: stdout is for the translations (name a file; /dev/stderr may be one)")
-        if PACKING.search(self.output):
+        if self.output.endswith(COMPRESSED_ENDINGS):
             raise ValueError(
                 f"--output {quoted(self.output)}: translations are written uncompressed (leave --output out: `| gzip > FILE.gz`)"
             )

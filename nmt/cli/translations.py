@@ -48,11 +48,9 @@ class Printer:
         return NOT_TEXT.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(fields, ensure_ascii=False)) + "\n"
 
     def _columns(self, candidate: Candidate) -> list[str]:
-        text = (
-            " ".join(map(self.target.piece, candidate.tokens))
-            if self.raw_tokens and candidate.tokens
-            else candidate.text
-        )
+        text = candidate.text
+        if self.raw_tokens and candidate.tokens:
+            text = " ".join(map(self.target.piece, candidate.tokens))
         return [clean(text), *(column for viewer in self.viewers for column in viewer.columns(candidate))]
 
     def _fields(self, candidate: Candidate) -> dict[str, Any]:

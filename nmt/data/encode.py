@@ -347,11 +347,6 @@ class EncodeTask:
         )
         target = self.pipeline.target.encode_prepared(prepared[1])
         sentences = Sentences(chunk.numbers, used.copy(), (chunk.source, chunk.target), prepared, self.pipeline)
-        altered = (
-            ((side, chunk.files.label or quoted(chunk.files.paths[side]), key), count)
-            for side, prepare in enumerate((self.pipeline.source.prepare, self.pipeline.target.prepare))
-            for key, count in prepare.alterations((texts.source, texts.target)[side]).items()
-        )
         columns = [
             _read_column(column_kind(kind), path, lines, sentences, self.on_bad_line == "skip")
             for kind, path, lines in zip(self.columns, chunk.files.columns, chunk.columns, strict=True)
@@ -367,7 +362,7 @@ class EncodeTask:
             num_replaced=texts.num_replaced,
             unknown_tags=unknown_tags,
             corpus=chunk.files.corpus,
-            altered=Counter(dict(altered)),
+            altered=self._altered(chunk, texts),
         )
         reasons = np.full(len(used), KEPT, np.int8)
         if self.lengths is not None:
@@ -387,6 +382,16 @@ class EncodeTask:
             sources = map(str.__add__, contexts, prepared[0]) if contexts else prepared[0]
             encoded.digests = digests_of(compress(sources, kept), compress(prepared[1], kept))
         return encoded
+
+    def _altered(self, chunk: Chunk, texts: Texts) -> Counter[tuple[int, str, str]]:
+        """See `Encoded`."""
+        found: Counter[tuple[int, str, str]] = Counter()
+        for side, (of, lines) in enumerate(
+            ((self.pipeline.source, texts.source), (self.pipeline.target, texts.target))
+        ):
+            file = chunk.files.label or quoted(chunk.files.paths[side])
+            found.update({(side, file, key): count for key, count in of.prepare.alterations(lines).items()})
+        return found
 
     def _unknown_tags(self, chunk: Chunk, texts: Texts) -> list[str]:
         rows = zip(chunk.numbers.tolist(), map(self.pipeline.source.unknown_tag, texts.source), strict=True)

@@ -87,7 +87,7 @@ def _write_sets(
     folder: Path,
 ) -> list[dict[str, Any]]:
     """Write the files of all sets, with data.json; the counts of each set for the report."""
-    # Faults of evaluation sets are told before training text is encoded, and what is held out of it is known then.
+    # Evaluation sets come first: their faults are reported at once, and what is held out of the training text is known.
     rows: dict[str, tuple[SetFacts, dict[str, Any]]] = {}
     held_out: NDArray[np.uint64] | None = None
     for text_set in sorted(sets, key=lambda text_set: text_set.kind == "train"):
@@ -200,6 +200,18 @@ def _warn_of_text(
         )
 
 
+def _check_training(text_set: TextSet, statistics: SetStatistics, folder: Path) -> None:
+    """Raise InputError for a training set without pairs, or with a column of weights that are all 0."""
+    if not statistics.kept:
+        dropped = ", ".join(f"{count:,} {reason}" for reason, count in statistics.dropped.items()) or "none dropped"
+        raise InputError(f"{text_set.files[0].name}: no training pair is left ({dropped})")
+    for path, (name, kind) in zip(text_set.files[0].columns, text_set.columns.items(), strict=True):
+        if column_kind(kind).are_weights and not np.memmap(folder / f"{text_set.stem}.{name}.bin", FLOAT, "r").any():
+            raise InputError(
+                f"{quoted(path)}: all weights of the column {name} are 0 (pairs or words that are to count need positive ones)"
+            )
+
+
 def _write_set(
     text_set: TextSet, options: PrepareOptions, pipeline: Pipeline, folder: Path, held_out: NDArray[np.uint64] | None
 ) -> tuple[SetFacts, dict[str, Any]]:
@@ -224,17 +236,11 @@ def _write_set(
             for lines, more in zip(raw, encoded.raw, strict=True):
                 lines += more
     _warn_of_text(text_set, options, pipeline, statistics, raw)
-    if not training:
+    if training:
+        _check_training(text_set, statistics, folder)
+    else:
         for side, lines in zip(SIDES, raw, strict=True):
             (folder / f"{text_set.stem}.{side}.txt").write_bytes("".join(line + "\n" for line in lines).encode())
-    if training and not statistics.kept:
-        dropped = ", ".join(f"{count:,} {reason}" for reason, count in statistics.dropped.items()) or "none dropped"
-        raise InputError(f"{text_set.files[0].name}: no training pair is left ({dropped})")
-    for path, (name, kind) in zip(text_set.files[0].columns, kinds.items(), strict=True) if training else ():
-        if column_kind(kind).are_weights and not np.memmap(folder / f"{text_set.stem}.{name}.bin", FLOAT, "r").any():
-            raise InputError(
-                f"{quoted(path)}: all weights of the column {name} are 0 (give positive ones to what shall count)"
-            )
     corpora = statistics.corpora_of(text_set) if training else []
     facts = SetFacts(text_set.kind, text_set.name, text_set.stem, writer.pairs, kinds, corpora)
     return facts, statistics.to_json(text_set)

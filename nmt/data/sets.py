@@ -17,12 +17,13 @@ from nmt.data.options import CorpusOptions, TrainingFiles, split_name
 from nmt.errors import InputError, UserError, is_utf8, quoted
 from nmt.log import log
 from nmt.storages.base import text_exists
+from nmt.storages.streams import COMPRESSED_ENDINGS
 from nmt.text.corpus import text_name
 
 HELD_OUT: Final = "held-out"
 COLUMN: Final = re.compile(r"([a-z][a-z0-9_-]*)(?::([\w-]+))?=(.+)", re.DOTALL)  # of --column
 RESERVED_NAMES: Final = ("source", "target", "lengths")  # of the files of a set
-STORAGE: Final = ("", ".gz", ".xz", ".bz2", ".zst")  # endings of the files of a prefix, after the language
+STORAGE: Final = ("", *COMPRESSED_ENDINGS)  # endings of the files of a prefix, after the language
 
 Kind = Literal["train", "valid", "test"]
 
@@ -220,7 +221,7 @@ def _of_language(prefix: str, language: str) -> Path:
             return path
     several = "; several prefixes are several words" if "," in prefix else ""
     raise UserError(
-        f"{quoted(f'{prefix}.{language}')}: no such file, nor the same name with {', '.join(STORAGE[1:])}{several}"
+        f"{quoted(f'{prefix}.{language}')}: no such file, nor the same name with {', '.join(COMPRESSED_ENDINGS)}{several}"
     )
 
 

@@ -5,7 +5,6 @@ class of the format too. That class declares the endings of file names by format
 Lines of text are no such document: they are read, translated and written one after another.
 """
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 from nmt import registry
 from nmt.installation import missing_package
+from nmt.text.corpus import text_name
 
 if TYPE_CHECKING:  # help does not need what they import
     from nmt.translate.line_warnings import LineWarnings
@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # help does not need what they import
 
 LINES: Final = "text"  # the value of --format that names no format of documents
 BY_NAME: Final = "auto"
-PACKING: Final = re.compile(r"\.(gz|xz|bz2|zst)$")
 
 
 class Languages(NamedTuple):
@@ -69,7 +68,7 @@ def format_of(names: Sequence[str]) -> str:
     """The format of the first document among some files, by the ending of its name; LINES if there is none."""
     tables: list[Mapping[str, Sequence[str]]] = registry.declared("format", "endings")
     formats = {ending: format for table in tables for format, endings in table.items() for ending in endings}
-    endings = (Path(PACKING.sub("", name.lower())).suffix for name in names)
+    endings = (Path(text_name(Path(name))).suffix.lower() for name in names)
     return next((formats[ending] for ending in endings if ending in formats), LINES)
 
 

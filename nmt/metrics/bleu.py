@@ -14,10 +14,8 @@ from nmt.text.languages import base_language
 TOKENIZER_PACKAGES: Final = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
 TOKENIZERS_OF_LANGUAGES: Final = {  # sacreBLEU's, and characters of languages that put no space between words
     **dict.fromkeys(("zh", "zho", "cmn", "yue", "wuu", "lzh"), "zh"),
-    "ja": "ja-mecab",
-    "jpn": "ja-mecab",
-    "ko": "ko-mecab",
-    "kor": "ko-mecab",
+    **dict.fromkeys(("ja", "jpn"), "ja-mecab"),
+    **dict.fromkeys(("ko", "kor"), "ko-mecab"),
     **dict.fromkeys(("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bo", "bod", "dz", "dzo"), "char"),
 }
 
@@ -44,7 +42,7 @@ class Bleu(SacreBleuMetric):
 
     @property
     def tokenizer(self) -> str:
-        """The name of the tokenizer: as given, or by the language."""
+        """The name of the tokenizer: the given one, or that of the language."""
         given = self.options.tokenize
         return installed_tokenizer(self.options.target_lang or self.language) if given == BY_LANGUAGE else given
 

@@ -53,7 +53,7 @@ class Start:
     kept: KeptWeights | None = None
     free_options: ClassVar[Sequence[str]] = ()
     parameter_options: ClassVar[Sequence[str]] = ()
-    note: ClassVar[str] = ""
+    note: str = ""
 
     def __init__(self, options: Any) -> None:
         self.options = options

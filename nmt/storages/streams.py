@@ -104,6 +104,7 @@ def _zstd() -> Any:
     return required("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd", "reading zstd", "zstd")
 
 
+COMPRESSED_ENDINGS: Final = (".gz", ".xz", ".bz2", ".zst")  # of file names; the content decides
 Decompressor = _GzipDecompressor | bz2.BZ2Decompressor | lzma.LZMADecompressor
 FORMATS: Final[dict[str, tuple[re.Pattern[bytes], Callable[[], Decompressor]]]] = {
     "gzip": (re.compile(b"\x1f\x8b"), _GzipDecompressor),

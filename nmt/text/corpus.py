@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from nmt import signals
 from nmt.errors import InputError, quoted
 from nmt.storages.base import open_text, storages
-from nmt.storages.streams import Stream
+from nmt.storages.streams import COMPRESSED_ENDINGS, Stream
 
 BOM: Final = b"\xef\xbb\xbf"
 # Encodings of wide characters: byte order marks, bytes of a character, and the least share of NULs in a line of Latin letters.
@@ -21,7 +21,7 @@ WIDE_ENCODINGS: Final = (
     ("UTF-16", (b"\xff\xfe", b"\xfe\xff"), 2, 0.4),
 )
 COUNT_BLOCK_BYTES: Final = 1 << 20
-COMPRESSED_NAME: Final = r"(\.(gz|bz2|xz|zst))?$"  # how the name of a file ends that may be compressed
+COMPRESSED_NAME: Final = rf"({'|'.join(map(re.escape, COMPRESSED_ENDINGS))})?$"  # the end of a name, compressed or not
 NOT_TEXT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # categories Cc, Zl and Zp
 MAX_RAW_LINE_BYTES: Final = 1 << 24  # a line takes ten times its size in memory
 # What has no width: soft hyphen, joiners, fillers, marks of direction, variation selectors, tags.

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from itertools import accumulate, pairwise, repeat
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -264,23 +264,6 @@ class Side:
     def pieces(self, text: str) -> list[str]:
         """The names of the tokens of a line of raw text."""
         return [self.piece(token) for token in self.in_reading_order(self.encode(text))]
-
-    def word_of_tokens(self, tokens: Sequence[int]) -> list[int]:
-        """The number of the word that each token of a translation belongs to, as the spaces divide its text.
-
-        In a text to encode an unknown token may be a part of a word: see `word_of_text_tokens`.
-        """
-        texts = list(map(self.surface, tokens))
-        # A space alone is the beginning of the word whose first character is the next token.
-        begins = (
-            after.startswith(" ") or (before.endswith(" ") and before != " ") for before, after in pairwise(texts)
-        )
-        return list(accumulate(begins, initial=0))[: len(texts)]
-
-    def word_of_text_tokens(self, words: Sequence[str]) -> list[int]:
-        """The number of the word that each token of a text belongs to, also of unknown tokens. words: of the text"""
-        lengths = self.encode_prepared(words).lengths  # a word has the same tokens wherever it stands
-        return np.repeat(np.arange(len(lengths)), lengths).tolist()
 
     def words(self, prepared: str) -> list[str]:
         """The words between spaces of a text that the TextPreparer gave."""

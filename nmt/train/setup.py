@@ -40,9 +40,8 @@ class RunSetup:
         self.data, self.validation = open_data(options)
         if (tokenizer := _run_tokenizer(options)) == BY_LANGUAGE:
             tokenizer = installed_tokenizer(self.data.pipeline.target_lang)
-        self.options = replace(
-            options, bleu_tokenize=tokenizer
-        )  # a continued run keeps it, whatever is installed by then
+        # A resumed run keeps the tokenizer, whatever is installed by then.
+        self.options = replace(options, bleu_tokenize=tokenizer)
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{quoted(folder)}: is a file; a run is a folder (name another --output)")
         if (folder / MANIFEST).exists():

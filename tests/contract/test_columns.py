@@ -24,6 +24,7 @@ from nmt.data.plan import Position
 from nmt.data.prepare import PrepareOptions, prepare
 from nmt.data.shards import Corpus, PreparedData
 from nmt.errors import ArtefactError, InputError, UserError
+from nmt.extensions.details.alignment import word_of_tokens
 from nmt.extensions.fast.training_speedups.capture import padded_to
 from nmt.symbols import EOS, PAD, UNK
 
@@ -89,7 +90,7 @@ def expected(data: PreparedData, source: list[int], target: list[int]) -> tuple[
     sides = data.pipeline.source, data.pipeline.target
     texts = [side.decode(ids) for side, ids in zip(sides, (source, target), strict=True)]
     words = [  # of each token in the model's order
-        side.in_reading_order(side.word_of_tokens(side.in_reading_order(ids)))
+        side.in_reading_order(word_of_tokens(side, side.in_reading_order(ids)))
         for side, ids in zip(sides, (source, target), strict=True)
     ]
     numbers = importance_of(*texts)

@@ -70,9 +70,10 @@ def test_no_preparation_is_in_use_unless_an_option_asks_for_it(tmp_path):
     for more, wanted in (
         ({}, []),
         ({"context": 1}, []),
-        ({"vocabulary": "model"}, []),
-        (reused, ["extension"]),
-        ({"vocabulary": "model", "extend": 3}, ["extension"]),
+        ({"vocabulary": "model"}, ["lost-text"]),  # whose text may have a tokenizer
+        (reused, ["extension", "lost-text"]),
+        ({"vocabulary": "model", "extend": 3}, ["extension", "lost-text"]),
+        ({"tokenizer": "moses"}, ["lost-text"]),
         ({"align": True}, ["align"]),
     ):
         options = make(PrepareCommandOptions, {**given, **more})

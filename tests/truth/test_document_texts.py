@@ -21,7 +21,7 @@ def in_capitals(format, content, folder, columns=(), change=str.upper):
     document = registry.find("format", format).cls(options).read(path)
     texts = document.texts(Languages("en", "de"))
     capitals = [
-        re.sub(r"(<[^<>]*>|&\w+;|\{\{\w+\}\})|([^<&{]+|.)", lambda found: found[1] or change(found[2]), text)
+        re.sub(r"(<[^<>]*>|&\w+;|\{\{[^{}]*\}\})|([^<&{]+|.)", lambda found: found[1] or change(found[2]), text)
         for text in texts
     ]
     report = document.write(
@@ -30,6 +30,10 @@ def in_capitals(format, content, folder, columns=(), change=str.upper):
     return document.content().decode(), report
 
 
+XLIFF_WITH_CODE = (
+    '<xliff version="1.2"><file source-language="en" target-language="de"><body><trans-unit id="1"><source>A'
+    "<ph id='1'>&lt;img alt='<sub>b</sub>'&gt;</ph></source></trans-unit></body></file></xliff>"
+)
 CAPITALS = {
     "html": (
         "html",
@@ -59,13 +63,26 @@ CAPITALS = {
         "markdown",
         'a *b* **c** ~~d~~ `e` [f](g "h") [i][j] [k] ![l](m "n") <https://o.example> <b>p</b> $q$ r\\*s &amp; {#t} :u:\r\n\r\n'
         "[j]: https://v.example\r\n[k]: w\r\n",
-        'A *B* **C** ~~D~~ `e` [F](g "H") [I][j] [K] ![L](m "N") <https://o.example> <b>P</b> $q$ R\\*S & {#t} :u:\r\n\r\n'
+        'A *B* **C** ~~D~~ `e` [F](g "H") [I][j] [K][k] ![L](m "N") <https://o.example> <b>P</b> $q$ R\\*S & {#t} :u:\r\n\r\n'
         "[j]: https://v.example\r\n[k]: w\r\n",
+    ),
+    "markdown that is kept": (
+        "markdown",
+        "+++\ntitle = 'a'\nx = \"b\"\n+++\n\nimport C from 'd';\n\n<div translate=\"no\">\n\ne\n\n</div>\n\n"
+        '<i class="notranslate">f</i> g<sup>1</sup> [h] [i\nj][]\n\n!!! note\n    k\n\n> [!NOTE]\n> l\n> m\n\n[h]: n\n[i j]: o\n',
+        "+++\ntitle = 'A'\nx = \"b\"\n+++\n\nimport C from 'd';\n\n<div translate=\"no\">\n\ne\n\n</div>\n\n"
+        '<i class="notranslate">f</i> G<sup>1</sup> [H][h] [I J][i j]\n\n!!! note\n    K\n\n'
+        "> [!NOTE]\n> L M\n\n[h]: n\n[i j]: o\n",
     ),
     "json": (
         "json",
         '{\n\t"a": "b \\u00e9 \\"c\\"",\n "d" : ["e", 5, true, {"f": "<b>g</b> {{count}}"}], "h": "" }\n',
         '{\n\t"a": "B \\u00c9 \\"C\\"",\n "d" : ["E", 5, true, {"f": "<b>G</b> {{count}}"}], "h": "" }\n',
+    ),
+    "json of programs": (
+        "json",
+        '{"a": "<0>b</0> c", "d": "e | f", "g": "h|i|j", "k": "#fff000", "l": "dd.MM.yyyy", "m": "/n/o.png", "p": "{{q|r}} s"}',
+        '{"a": "<0>B</0> C", "d": "E | F", "g": "H|I|J", "k": "#fff000", "l": "dd.MM.yyyy", "m": "/n/o.png", "p": "{{q|r}} S"}',
     ),
     "arb": (
         "json",
@@ -93,6 +110,58 @@ CAPITALS = {
 def test_the_texts_of_a_document_are_in_capitals_and_all_else_is_as_it_was(name, tmp_path):
     format, content, expected = CAPITALS[name]
     assert in_capitals(format, content, tmp_path)[0] == expected
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("format", ["json", "csv", "vtt", "markdown blocks", "html"])
+def test_a_byte_order_mark_says_the_encoding_and_stays(format, encoding, tmp_path):
+    name, content, expected = CAPITALS[format]
+    mark = "" if encoding == "utf-8-sig" else "\ufeff"
+    path = tmp_path / "document"
+    path.write_bytes((mark + content).encode(encoding))
+    document = registry.find("format", name).cls(SimpleNamespace(retranslate=False, columns=())).read(path)
+    assert document.content() == path.read_bytes()
+    texts = document.texts(Languages("en", "de"))
+    document.write([Translation([Candidate(text.upper(), [], 0.0, 0.0)]) for text in texts], LineWarnings("document"))
+    assert document.content().startswith((mark + expected[:1]).encode(encoding))
+
+
+@pytest.mark.parametrize("ending", [".doc", ".odt.gz", ".yml", ".strings", ".ts", ".idml", ".rst"])
+def test_a_document_that_is_not_read_is_refused_before_a_model_is_opened(ending, tmp_path, call):
+    path = tmp_path / f"text{ending}"
+    path.write_text("a\n")
+    code, _, errors = call("translate", "--model", tmp_path / "none", "--input", path)
+    assert code == 2
+    assert path.name in errors
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "kept"),
+    [
+        ("html", "<svg><text>a</text></svg><textarea>b</textarea><pre>c</pre><i translate='no'>d</i> e", 4),
+        ("markdown", '<i translate="no">a</i> b\n\nimport c from "d"\n', 1),
+        ("xliff", XLIFF_WITH_CODE, 1),
+    ],
+)
+def test_text_that_is_kept_is_counted(format, content, kept, tmp_path):
+    assert f"; {kept} kept unchanged: {kept} not to be translated" in in_capitals(format, content, tmp_path)[1]
+
+
+def test_a_branch_of_a_message_is_no_placeholder(tmp_path):
+    changes = {"{g, select, male {He} other {They}} a {b}": "{g, select, male {Er a {b}} other {Sie a {b}}}"}
+    content = '{"k": "%s"}'
+    path = tmp_path / "whole"
+    path.write_text(content % next(iter(changes)))
+    document = registry.find("format", "json").cls(SimpleNamespace(retranslate=False, columns=())).read(path)
+    texts = document.texts(Languages("en", "de"))
+    document.write([Translation([Candidate(changes[text], [], 0.0, 0.0)]) for text in texts], LineWarnings("whole"))
+    assert document.content().decode() == content % changes[texts[0]]
+
+
+def test_a_lost_number_is_a_warning(tmp_path, capfd):
+    lost = {"a 12 b": "A B", "1,234 c": "1.234 C", "2 d": "D"}
+    in_capitals("json", str(list(lost)).replace("'", '"'), tmp_path, change=lambda text: lost.get(text, text))
+    assert capfd.readouterr().err.count("12") == 1
 
 
 @pytest.mark.parametrize("name", CAPITALS)

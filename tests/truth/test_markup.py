@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.extensions.texts.markup import MAX_NESTED_ELEMENTS, Passage, escaped, parse
+from nmt.extensions.texts.markup import parse
+from nmt.extensions.texts.passages import Passage, escaped
 from nmt.extensions.texts.placeholders import placeholders
 from nmt.extensions.texts.projection import _shares, projected, source_units, unit_weights, units
+from nmt.extensions.texts.tags import MAX_NESTED_ELEMENTS
 
 
 def texts(text: str, markup: str) -> list[str]:

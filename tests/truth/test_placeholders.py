@@ -2,8 +2,10 @@
 
 import pytest
 
+from nmt.extensions.texts.branches import written_out
 from nmt.extensions.texts.losses import kept_in, ways_to_ask
-from nmt.extensions.texts.markup import Passage, escaped, parse, plain_passage, written_out
+from nmt.extensions.texts.markup import parse, plain_passage
+from nmt.extensions.texts.passages import Passage, escaped
 from nmt.extensions.texts.placeholders import FAMILIES, placeholders
 
 EXAMPLES = {

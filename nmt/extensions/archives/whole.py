@@ -6,23 +6,12 @@ from typing import Final
 
 from nmt.errors import quoted
 from nmt.extensions.archives.members import IS_FOLDER, is_archive, is_zip, members_of
-from nmt.storages.streams import READ_BYTES, Stream, decompressed, open_stored
+from nmt.storages.streams import COMPRESSED_ENDINGS, READ_BYTES, Stream, decompressed, open_stored
 
 HTML_START: Final = re.compile(rb"\s*<(?:!doctype\s+html|html)", re.IGNORECASE)
 HTML_BYTES: Final = 512
-COMPRESSED_ENDINGS: Final = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst")
-ARCHIVE_ENDINGS: Final = (
-    ".tar",
-    ".tgz",
-    ".tar.gz",
-    ".tbz2",
-    ".tar.bz2",
-    ".txz",
-    ".tar.xz",
-    ".tzst",
-    ".tar.zst",
-    ".zip",
-)
+COMPRESSED_ARCHIVES: Final = (".tgz", ".tbz2", ".txz", ".tzst")
+ARCHIVE_ENDINGS: Final = (".tar", ".zip", *COMPRESSED_ARCHIVES, *(f".tar{ending}" for ending in COMPRESSED_ENDINGS))
 MAX_NESTED_ARCHIVES: Final = 4  # levels that are read
 
 
@@ -35,7 +24,7 @@ def check_whole(path: Path, name: str = "") -> None:
     name = (name or path.name).lower()
     with open_stored(path) as stored:
         content = decompressed(stored)
-        if name.endswith(COMPRESSED_ENDINGS) and content is stored:
+        if name.endswith((*COMPRESSED_ENDINGS, *COMPRESSED_ARCHIVES)) and content is stored:
             raise stored.damaged("file", f"its name {quoted(name)} says that it is compressed, and it is not")
         if name.endswith(ARCHIVE_ENDINGS) and not is_archive(content):
             raise stored.damaged("file", f"its name {quoted(name)} says that it is an archive, and it is not")

@@ -1,6 +1,7 @@
 """Word alignment by attention, and the replacement of unknown words (PosUnk)."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,20 @@ def replaced_unknown(side: Side, tokens: Sequence[int], aligned: Sequence[str], 
         for token, word in zip(tokens, aligned, strict=True)
     ]
     return side.restore(" ".join(filter(None, "".join(parts).split(" "))))
+
+
+def word_of_tokens(side: Side, tokens: Sequence[int]) -> list[int]:
+    """The number of the word that each token of a translation belongs to, as the spaces divide its text.
+
+    In a text to encode an unknown token may be a part of a word: see `word_of_text_tokens`.
+    """
+    texts = list(map(side.surface, tokens))
+    # A space alone is the beginning of the word whose first character is the next token.
+    begins = (after.startswith(" ") or (before.endswith(" ") and before != " ") for before, after in pairwise(texts))
+    return list(accumulate(begins, initial=0))[: len(texts)]
+
+
+def word_of_text_tokens(side: Side, words: Sequence[str]) -> list[int]:
+    """The number of the word that each token of a text belongs to, also of unknown tokens. words: of the text"""
+    lengths = side.encode_prepared(words).lengths  # a word has the same tokens wherever it stands
+    return np.repeat(np.arange(len(lengths)), lengths).tolist()

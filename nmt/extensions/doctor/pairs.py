@@ -37,6 +37,7 @@ MIN_COPIED_WORDS: Final = 3  # shorter lines are names and titles, the same in b
 MIN_RUNNING_WORDS: Final = 4  # of a copied line without a final mark
 
 # Characters that docs/reference/contract.md makes a space, except the tab: control characters, C1 and U+2028 and U+2029.
+DAILY_LETTERS: Final = set("\u0e33\u0eb3\u0587")  # Thai and Lao AM, Armenian EW: as everybody writes them
 CONTROL_BYTES: Final = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
 CHARACTER_REFERENCE: Final = re.compile(r"&(?:[A-Za-z]{2,8}|#\d{2,7}|#x[0-9A-Fa-f]{2,6});")
 HTML_TAG: Final = re.compile(r"</?[A-Za-z][A-Za-z0-9:_-]*(?:\s[^<>]{0,200}=[^<>]{0,200})?\s*/?>")
@@ -174,8 +175,9 @@ def not_nfc(pair: LinePair) -> Iterator[Fault]:
 
 
 def compatibility(pair: LinePair) -> Iterator[Fault]:
+    """Characters that NFKC replaces and that are no letters in daily use, such as Thai and Lao AM."""
     for side in SIDE_NUMBERS:
-        if found := set(filter(_is_compatibility, pair.texts[side])):
+        if found := set(filter(_is_compatibility, pair.texts[side])) - DAILY_LETTERS:
             yield Fault(side, text=_naming(found, pair.texts[side]))
 
 
@@ -183,7 +185,7 @@ def invisible(pair: LinePair) -> Iterator[Fault]:
     """Characters without a width, and joiners where they have no meaning: what `folded` leaves out."""
     for side in SIDE_NUMBERS:
         found = Counter(filter(_is_left_out, text := pair.texts[side]))
-        if found and (lost := found - Counter(folded(text))):
+        if found and not is_invisible(text) and (lost := found - Counter(folded(text))):
             yield Fault(side, text=_naming(lost, text))
 
 

@@ -14,30 +14,39 @@ How to add a format of documents: write a UnitDocument, which reads the bytes of
 Then register a UnitFormat with that document. Its options class in `formats/options.py` has the endings of its files.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, NamedTuple
 
 from msgspec import structs
 
 from nmt.errors import InputError, UserError, quoted
 from nmt.extensions.documents.language_codes import two_letter_code
-from nmt.extensions.documents.markers import TEXT_BREAK, Markers, PeeledLine, from_xml, has_words, peel, to_xml
+from nmt.extensions.documents.markers import MARKER, TEXT_BREAK, Markers, PeeledLine, from_xml, has_words, peel, to_xml
 from nmt.formats.base import Format, Languages
 from nmt.log import log
 from nmt.storages.streams import open_decompressed
-from nmt.text.corpus import clean
+from nmt.text.corpus import BOM, clean
 from nmt.translate.line_warnings import LOST_MARKUP, NOT_TRANSLATED, LineWarnings
-from nmt.translate.results import Translation
+from nmt.translate.results import BROKEN, Translation
 
 MAX_DOCUMENT_BYTES: Final = 64 << 20  # it is held in memory as a tree, which takes ten times as much
 UnitState = Literal["open", "already translated", "not to be translated"]
 NO_WORDS: Final = "without words"
 IN_PLACE: Final = "translated"
+_THOUSANDS: Final = re.compile(r"(?<=\d)[.,'’\s](?=\d{3}(?!\d))")
+BYTE_ORDER_MARKS: Final = {
+    BOM: "utf-8",
+    b"\xff\xfe\0\0": "utf-32-le",
+    b"\0\0\xfe\xff": "utf-32-be",
+    b"\xff\xfe": "utf-16-le",
+    b"\xfe\xff": "utf-16-be",
+}
 
 
 @dataclass(frozen=True)
@@ -162,6 +171,8 @@ def _write_unit(
         else piece.before + (piece.text if result is None else clean(result.text).strip()) + piece.after
         for piece, result in zip(pieces, results, strict=True)
     )
+    if missing := sorted(_numbers(unit.text) - _numbers(translation)):
+        warnings.add(BROKEN, unit.position, f"the translation lacks {', '.join(missing)}")
     problem = unit.markers.problem(unit.text, translation) or unit.problem(translation)
     if not problem:
         unit.write(translation)
@@ -173,6 +184,11 @@ def _write_unit(
     return "whose translation lost a tag or placeholder"
 
 
+def _numbers(text: str) -> set[str]:
+    """The numbers of two or more digits, which no language writes as words; thousands may be set apart."""
+    return {str(int(number)) for number in re.findall(r"\d{2,}", _THOUSANDS.sub("", MARKER.sub(" ", text)))}
+
+
 def warn_of_language(place: str, noun: str, declared: str | None, model: str) -> None:
     """Warn if a document declares another language than that of the model. noun: source or target"""
     if declared and not is_language(declared, [model, "*all*", ""]):
@@ -182,6 +198,31 @@ def warn_of_language(place: str, noun: str, declared: str | None, model: str) ->
 def is_language(code: str, wanted: Sequence[str]) -> bool:
     """Whether a code is of one of the languages, without regard to country and script: en-GB and eng are en."""
     return two_letter_code(code) in map(two_letter_code, wanted)
+
+
+class Encoding(NamedTuple):
+    """How a file's text is written. mark: the bytes before it"""
+
+    mark: bytes
+    name: str
+
+    def written(self, text: str) -> bytes:
+        return self.mark + text.encode(self.name)
+
+
+def decoded(content: bytes, place: str, noun: str) -> tuple[str, Encoding]:
+    """A file's text and its encoding: that of its byte order mark, or else UTF-8.
+
+    noun: what the file is, in the message of InputError
+    """
+    encoding = Encoding(*next((row for row in BYTE_ORDER_MARKS.items() if content.startswith(row[0])), (b"", "utf-8")))
+    try:
+        return content[len(encoding.mark) :].decode(encoding.name), encoding
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{place}:{line}: not UTF-8 (convert the {noun}: `iconv -f WINDOWS-1252 -t UTF-8 FILE`, or from what it is in)"
+        ) from None
 
 
 def damaged(place: str, format: str, reason: object, line: int | None = None) -> UserError:

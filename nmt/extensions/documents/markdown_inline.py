@@ -22,7 +22,7 @@ _ADDRESS: Final = re.compile(  # of a link, with its title
 )
 # In text, but not of it: the box of a task, the kind of a GitHub note, attributes, shortcodes of Hugo, names of emoji.
 PARTS_WITHOUT_TEXT: Final = re.compile(
-    r"(^\[[ xX]\](?=\s)|^\[![A-Z]+\]|\{[:#.][^{}\n]*\}|\{\{[<%].*?[%>]\}\}|(?<!\S):[a-z0-9_+-]+:(?!\S))"
+    r"(^\[[ xX]\](?=\s)|^\[![A-Za-z]+\][+-]?(?:[ \t]*\n)?|\{[:#.][^{}\n]*\}|\{\{[<%].*?[%>]\}\}|(?<!\S):[a-z0-9_+-]+:(?!\S))"
 )
 _ESCAPE: Final = re.compile(r"\\([!-/:-@\[-`{-~])|(&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]\w{1,31});)")
 _PAIRS: Final = {f"{name}_{kind}": (name, kind) for name in ("em", "strong", "s") for kind in ("open", "close")}
@@ -44,7 +44,7 @@ def inline_pieces(raw: str, tokens: Sequence[Token], has_reference: Callable[[st
     tokens: what was read
     has_reference: whether a label stands for an address
     """
-    at, rest, texts = 0, iter(tokens), list[str]()
+    at, rest, texts, labels = 0, iter(tokens), list[str](), list[int]()
     for token in rest:
         if (text := _text_of(token, raw, at)) is not None:
             texts.append(text)
@@ -53,10 +53,15 @@ def inline_pieces(raw: str, tokens: Sequence[Token], has_reference: Callable[[st
         yield from _divided("".join(texts))
         texts = []
         tag = _tag(token, raw, at, has_reference)
+        if token.type == "link_open" and token.markup != "autolink":
+            labels.append(at + 1)
+        elif token.type == "link_close" and tag.original.raw in ("]", "][]"):  # its label is the text
+            tag.original.in_translation = f"][{_SOFT_BREAK.sub(' ', raw[labels[-1] : at])}]"
         if token.markup == "autolink":
             next(rest), next(rest)  # its text and its end
         yield tag
         at += len(tag.original.raw)
+        labels = labels[:-1] if token.type == "link_close" else labels
         if token.type == "hardbreak":
             at += len(_matched(_SPACE, raw, at))
     yield from _divided("".join(texts))

@@ -13,8 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from nmt.errors import quoted
-from nmt.extensions.texts.markup import BLOCK, escaped
+from nmt.extensions.texts.messages import MESSAGE_START, message_at
+from nmt.extensions.texts.passages import escaped
 from nmt.extensions.texts.placeholders import PLACEHOLDER, has_letters
+from nmt.extensions.texts.tags import BLOCK, KEPT_AS_IT_IS
 
 # One group, so that `split` gives literal text at even places, markers at odd ones.
 MARKER: Final = re.compile(r'(<g id="\d+">|</g>|<(?:x|ph|br) id="\d+"/>)')
@@ -22,11 +24,14 @@ TEXT_BREAK: Final = re.compile(r'(<br id="\d+"/>|[\t\n\v\f\r\x1c-\x1e\x85\u2028\
 CLOSING: Final = "</g>"
 ATTRIBUTES: Final = r"""(?:\s(?:"[^"<>]*"|'[^'<>]*'|[^<>])*)?"""
 WRITTEN_TAG: Final = re.compile(
-    rf"<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]*){ATTRIBUTES}/?>"  # of HTML
+    r"(?P<template>\{\{[^{}]*\}\}|\{[\w.$ ]*\|[^{}]*\})"  # is text
+    rf"|<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]*|\d{{1,3}}(?=/?>)){ATTRIBUTES}/?>"  # of HTML; <0> is of react-i18next
     r"|\{\\(?P<style>[a-zA-Z]*)(?P<value>[^{}\s]*)\}"  # of subtitles: {\i1}
     r"|<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![A-Za-z][^<>]*>"
     # A line break that is written as \n, but not a part of a path.
-    r"|(?<!\b[A-Za-z]:)(?<=[.!?:;,>])\\[nrt]|\\[nrt](?=[A-Z\W]|\Z)",
+    r"|(?<!\b[A-Za-z]:)(?<=[.!?:;,>])\\[nrtN]|\\[nrtN](?=[A-Z\W]|\Z)"
+    r"|(?<=[\w.!?)}])\s?\|\s?(?=[\w{\[(])"  # between the plural forms of Vue and Laravel
+    r"|(?<=[.!?])&nbsp;(?=[A-Z])",  # a space between sentences
     re.DOTALL,
 )
 # Spaces, bullets, arrows, notes of music and emoji around the words of a line; few models know them.
@@ -34,6 +39,7 @@ _SYMBOLS: Final = r"[\s·•‣⁃∙\u2190-\u21ff\u25a0-\u27bf\u2b00-\u2bff\U00
 EDGE: Final = re.compile(rf"{_SYMBOLS}*")
 # Tags of HTML that are breaks without a partner too.
 SINGLE_BREAK: Final = re.compile("br|dd|dt|hr|li|p|t[dhr]", re.IGNORECASE)
+RAISED: Final = re.compile("su[bp]", re.IGNORECASE)
 BLOCK_NAME: Final = re.compile(BLOCK.pattern, re.IGNORECASE)
 
 TagKind = Literal["open", "close", "alone", "word", "break"]
@@ -157,15 +163,37 @@ def written_tags(text: str) -> list[str | Tag]:
     pieces: list[str | Tag] = []
     end = 0
     for found in WRITTEN_TAG.finditer(text):
+        if found["template"]:
+            continue
         pieces += [text[end : found.start()], _written_tag(found)]
         end = found.end()
     pieces.append(text[end:])
-    return [piece for piece in pieces if piece]
+    return with_kept([piece for piece in pieces if piece])
+
+
+def with_kept(pieces: Sequence[str | Tag]) -> list[str | Tag]:
+    """Pieces of which elements that are not to be translated are words, and raised numbers such as <sup>1</sup> single tags."""
+    partners = _partners([(piece.kind, piece.name) if isinstance(piece, Tag) else ("", "") for piece in pieces])
+    joined: list[str | Tag] = []
+    place = 0
+    while place < len(pieces):
+        piece, end = pieces[place], partners.get(place, place)
+        if isinstance(piece, Tag) and end > place:
+            is_kept = KEPT_AS_IT_IS.search(str(piece.original))
+            inner = "".join(other for other in pieces[place:end] if isinstance(other, str))
+            if is_kept or (RAISED.fullmatch(piece.name) and not any(map(str.isalpha, inner))):
+                written = "".join(str(p.original) if isinstance(p, Tag) else p for p in pieces[place : end + 1])
+                joined.append(Tag(type(piece.original)(written), "word" if is_kept else "alone"))
+                place = end + 1
+                continue
+        joined.append(piece)
+        place += 1
+    return joined
 
 
 def _written_tag(found: re.Match[str]) -> Tag:
     raw, name, style = found[0], found["name"], found["style"]
-    if raw.startswith("\\") or (name and SINGLE_BREAK.fullmatch(name)):
+    if raw.lstrip()[0] in "\\&|" or (name and SINGLE_BREAK.fullmatch(name)):
         return Tag(raw, "break")
     if style and found["value"] in ("0", ""):
         return Tag(raw, "close", "\\" + style)
@@ -220,7 +248,19 @@ def _partners(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
 
 
 def _parts_to_keep(text: str) -> Counter[str]:
-    return Counter([*MARKER.findall(text), *PLACEHOLDER.findall(MARKER.sub(" ", text))])
+    """Markers and placeholders. In messages with branches, each of which has a text around it, these are counted once."""
+    plain = MARKER.sub(" ", text)
+    kept = PLACEHOLDER.findall(_without_braces(plain))
+    return Counter([*MARKER.findall(text), *(set(kept) if MESSAGE_START.search(plain) else kept)])
+
+
+def _without_braces(text: str) -> str:
+    """A text whose messages are their branches alone."""
+    found = MESSAGE_START.search(text)
+    if found is None or (message := message_at(text, found.start())) is None:
+        return text
+    inner = [_without_braces(branch) for branch in message.branches]
+    return " ".join([text[: found.start()], *inner, _without_braces(text[message.end :])])
 
 
 class PeeledLine(NamedTuple):

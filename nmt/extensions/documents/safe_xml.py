@@ -12,7 +12,7 @@ from xml.parsers import expat
 from lxml import etree
 
 from nmt.errors import ArtefactError
-from nmt.extensions.documents.document import damaged
+from nmt.extensions.documents.document import Unit, damaged
 from nmt.extensions.documents.markers import CLOSING, Markers, Tag, TagKind, code_tag, written_tags
 
 MAX_DEPTH: Final = 200  # nested elements; lxml refuses 256
@@ -167,6 +167,14 @@ def inline_text(element: Any, markers: Markers, pairs: Collection[str], keep_lin
             pieces.append(_inline_tag(inner))
         pieces += literal(inner.tail)
     return markers.mark(pieces)
+
+
+def texts_in_codes(element: Any) -> list[Unit]:
+    """The texts inside the codes of a text, such as that of a picture (`sub`), which are kept."""
+    found = element.iter("{*}sub")
+    return [
+        Unit(sub.sourceline, "".join(sub.itertext()), lambda _: None, state="not to be translated") for sub in found
+    ]
 
 
 def _is_protected(element: Any) -> bool:

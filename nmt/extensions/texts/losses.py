@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from nmt.extensions.texts.markup import Kept, Passage
+from nmt.extensions.texts.passages import Kept, Passage
 from nmt.extensions.texts.placeholders import LOOSE, PLACEHOLDER
 from nmt.extensions.texts.projection import NO_SPACE_BEFORE, NO_SPACE_BEHIND, needs_space
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.extensions.texts.markup import NO_ELEMENT, Kept, Marker, Passage, escaped
+from nmt.extensions.texts.passages import NO_ELEMENT, Kept, Marker, Passage, escaped
 from nmt.extensions.texts.sentences import Span
 from nmt.extensions.texts.words import LETTERS_ALONE, unit_pattern
 

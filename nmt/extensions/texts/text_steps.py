@@ -16,10 +16,12 @@ import numpy as np
 from msgspec import structs
 
 from nmt.errors import quoted
+from nmt.extensions.texts.branches import written_out
 from nmt.extensions.texts.faults import faults
 from nmt.extensions.texts.glossary import Glossary
 from nmt.extensions.texts.losses import kept_in, ways_to_ask
-from nmt.extensions.texts.markup import Kept, Passage, escaped, parse, plain_passage, written_out
+from nmt.extensions.texts.markup import parse, plain_passage
+from nmt.extensions.texts.passages import Kept, Passage, escaped
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.projection import Weights, projected, source_units, unit_weights, units
 from nmt.extensions.texts.sentences import MAX_CHARACTERS, Span, clauses, sentences

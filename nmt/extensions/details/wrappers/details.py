@@ -10,7 +10,13 @@ from msgspec import structs
 from nmt import register, registry
 from nmt.device import autocast, device_of
 from nmt.errors import UserError, quoted
-from nmt.extensions.details.alignment import read_dictionary, replaced_unknown, word_weights
+from nmt.extensions.details.alignment import (
+    read_dictionary,
+    replaced_unknown,
+    word_of_text_tokens,
+    word_of_tokens,
+    word_weights,
+)
 from nmt.extensions.details.wrappers.options import DetailOptions
 from nmt.extensions.methods.columns.words import followed, words_of_line
 from nmt.log import log
@@ -94,14 +100,14 @@ class TranslationDetails(SearchWrapper):
         attention = None if forced.weights is None else forced.weights[order, line.num_context :]
         num_tokens = len(line.source) - line.num_context
         words = pipeline.source.words(pipeline.source.prepare([line.text])[0])
-        source_words = pipeline.source.word_of_text_tokens(words)[:num_tokens]
+        source_words = word_of_text_tokens(pipeline.source, words)[:num_tokens]
         if attention is not None and self.dictionary is not None and UNK in tokens:
             numbers = word_weights(attention, source_words, range(len(tokens))).argmax(1)
             aligned = [words[number] for number in numbers.tolist()]
             details["text"] = replaced_unknown(target, tokens, aligned, self.dictionary)
         units: Sequence[int] = range(len(tokens))
         if not self.options.raw_tokens:
-            of_target = target.word_of_tokens(tokens)
+            of_target = word_of_tokens(target, tokens)
             surfaces = [target.decode([UNK]) if token == UNK else target.vocabulary.surface(token) for token in tokens]
             units = numbers_in_line(of_target, target, candidate.text, target.words("".join(surfaces)))
         if self.options.word_scores:

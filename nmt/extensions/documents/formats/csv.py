@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from nmt import register
-from nmt.errors import InputError, UserError, quoted
-from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged, is_language
+from nmt.errors import UserError, quoted
+from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged, decoded, is_language
 from nmt.extensions.documents.formats.options import TableOptions
 from nmt.extensions.documents.markers import Markers
 from nmt.formats.base import Languages
-from nmt.text.corpus import BOM
 
 Quoting = Literal[0, 1, 2, 3]  # of the csv module
 _DELIMITERS: Final = ",;\t|"
@@ -40,12 +39,8 @@ class TableDocument(UnitDocument):
     columns: Sequence[str] = ()
 
     def __init__(self, content: bytes, place: str) -> None:
-        self._place, self._mark = place, BOM if content.startswith(BOM) else b""
-        try:
-            text = content.removeprefix(BOM).decode()
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            raise InputError(f"{place}:{line}: not UTF-8 (convert the table to UTF-8)") from None
+        self._place = place
+        text, self._encoding = decoded(content, place, "table")
         self._lines = list(io.StringIO(text, newline=""))  # each with its end
         self._delimiter = max(_DELIMITERS, key=text.partition("\n")[0].count)
         self._has_quotes = self._delimiter != "\t" or _is_quoted(self._lines)
@@ -100,8 +95,8 @@ class TableDocument(UnitDocument):
         row.is_changed = True
 
     def content(self) -> bytes:
-        """The table, in UTF-8."""
-        return self._mark + "".join(map(self._written, self._rows)).encode()
+        """The table, in its encoding."""
+        return self._encoding.written("".join(map(self._written, self._rows)))
 
     def _written(self, row: "_Row") -> str:
         raw = "".join(self._lines[row.first : row.end])

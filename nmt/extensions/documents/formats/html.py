@@ -8,26 +8,28 @@ from typing import Final
 
 from nmt import register
 from nmt.errors import InputError
-from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, is_language
+from nmt.extensions.documents.document import BYTE_ORDER_MARKS, Unit, UnitDocument, UnitFormat, is_language
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import Tag, TagKind, has_words
 from nmt.extensions.documents.pieces import Block, Written
-from nmt.extensions.texts.markup import ELEMENT_TAG, HTML_ENTITY, KEPT_AS_IT_IS, TextPiece, escaped, pieces_of
+from nmt.extensions.texts.markup import HTML_ENTITY
+from nmt.extensions.texts.passages import escaped
+from nmt.extensions.texts.tags import ELEMENT_TAG, KEPT_AS_IT_IS, TextPiece, pieces_of
 from nmt.formats.base import Languages
-from nmt.text.corpus import BOM
 
 _SPACES: Final = re.compile(r"[ \t\r\n\f]+")
 _CHARSET: Final = re.compile(
     rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w:.-]{1,40})|<\?xml[^>]{0,100}encoding=["']([\w:.-]{1,40})""", re.I
 )
 _CHARSET_BYTES: Final = 1024  # at the beginning of a page, in which its encoding must be named
-_MARKS: Final = ((BOM, "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 _ATTRIBUTE: Final = re.compile(r"""\s([A-Za-z][\w:-]*)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 _SEEN: Final = {"alt", "title", "placeholder", "aria-label", "aria-description", "label"}  # attributes with text
 _SEEN_META: Final = {"description", "keywords", "og:title", "og:description", "twitter:title", "twitter:description"}
 _NO_WORD: Final = re.compile(
     r"<(?:!--|(?:area|br|col|embed|hr|img|input|link|meta|script|source|style|track|wbr)\b)", re.IGNORECASE
 )
+# What a reader sees of a page, and is kept: counted.
+_KEPT_TEXT: Final = re.compile(r"<(?:pre|textarea|svg|math)\b", re.IGNORECASE)
 _BUTTONS: Final = {"submit", "button", "reset"}  # inputs whose value is text
 
 
@@ -54,7 +56,7 @@ class HtmlDocument(UnitDocument):
 
 
 def _encoding(content: bytes) -> str:
-    for mark, name in _MARKS:
+    for mark, name in BYTE_ORDER_MARKS.items():
         if content.startswith(mark):
             return name
     named = _CHARSET.search(content[:_CHARSET_BYTES])
@@ -106,6 +108,10 @@ def html_units(parts: list[Written | Block], languages: Languages, line: int = 1
     for part in parts:
         for tag in part.tags if isinstance(part, Block) else [part]:
             yield from _attributes(tag, languages, line)
+            first = re.match(ELEMENT_TAG, tag.raw)
+            if _KEPT_TEXT.match(tag.raw) or (first and KEPT_AS_IT_IS.search(first["attributes"])):
+                text = html.unescape(re.sub("<[^<>]*>", "", tag.raw))
+                yield from [Unit(line, text, lambda _: None, state="not to be translated")] * has_words(text)
         if isinstance(part, Block) and has_words(part.text):
             yield Unit(line, part.text, partial(_write, part), part.markers)
         line += str(part).count("\n")

@@ -11,15 +11,19 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from nmt import register
-from nmt.errors import InputError
-from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged, is_language
+from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, UnitState, damaged, decoded, is_language
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import Markers
 from nmt.extensions.documents.pieces import Written
 from nmt.formats.base import Languages
-from nmt.text.corpus import BOM
 
 _TOKEN: Final = re.compile(r'(?P<string>"(?:[^"\\]|\\.)*")|[{}\[\],:]|[^\s{}\[\],:"]+')
+_DATE: Final = "(?:Y{2,4}|y{1,4}|M{1,4}|D{1,2}|d{1,4}|H{1,2}|h{1,2}|m{2}|s{2}|a|A|E{3,4})"
+# A value that is no text: a colour, the form of a date, a path.
+_CODE: Final = re.compile(
+    rf"\#[0-9a-fA-F]{{3,8}}|(?:{_DATE}[-/.:, ]+)+{_DATE}|\.{{0,2}}/[\w./-]+"
+    r"|[\w./-]+\.(?:css|gif|html?|jpe?g|json|js|md|pdf|png|svg|ts|webp)"
+)
 _MAX_LEVELS: Final = 200  # of objects and lists in one another
 _LOCALE: Final = "@@locale"  # names the language of an ARB file
 
@@ -36,13 +40,9 @@ class JsonDocument(UnitDocument):
     """A file of JSON. Raises InputError if it is damaged."""
 
     def __init__(self, content: bytes, place: str) -> None:
-        self._mark = BOM if content.startswith(BOM) else b""
+        self._text, self._encoding = decoded(content, place, "file")
         try:
-            self._text = content.removeprefix(BOM).decode()
             value = json.loads(self._text)
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            raise InputError(f"{place}:{line}: not UTF-8 (convert the file to UTF-8)") from None
         except json.JSONDecodeError as error:
             raise damaged(place, "JSON", error.msg, error.lineno) from None
         except RecursionError:
@@ -60,8 +60,8 @@ class JsonDocument(UnitDocument):
         return [self._unit(value) for value in values if self._is_text(value.keys)]
 
     def content(self) -> bytes:
-        """The file, in UTF-8."""
-        return self._mark + str(self._written).encode()
+        """The file, in its encoding."""
+        return self._encoding.written(str(self._written))
 
     def _is_text(self, keys: tuple[str, ...]) -> bool:
         if keys[:1] and keys[0].startswith("@"):
@@ -70,9 +70,11 @@ class JsonDocument(UnitDocument):
 
     def _unit(self, value: _Value) -> Unit:
         markers = Markers()
-        text = markers.mark_tags(json.loads(value.raw, strict=False))
+        shown = json.loads(value.raw, strict=False)
+        text = markers.mark_tags(shown)
+        state: UnitState = "not to be translated" if _CODE.fullmatch(shown) else "open"
         line = self._text.count("\n", 0, value.place) + 1
-        return Unit(line, text, partial(self._write, value, markers), markers)
+        return Unit(line, text, partial(self._write, value, markers), markers, state=state)
 
     def _write(self, value: _Value, markers: Markers, translation: str) -> None:
         self._replace(value, markers.restore(translation))

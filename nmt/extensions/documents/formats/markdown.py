@@ -23,8 +23,7 @@ from mdit_py_plugins.footnote import footnote_plugin
 from mdit_py_plugins.front_matter import front_matter_plugin
 
 from nmt import register
-from nmt.errors import InputError
-from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat
+from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, decoded
 from nmt.extensions.documents.formats.html import html_parts, html_units
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markdown_inline import (
@@ -36,6 +35,7 @@ from nmt.extensions.documents.markdown_inline import (
 )
 from nmt.extensions.documents.markers import has_words
 from nmt.extensions.documents.pieces import Block, Written
+from nmt.extensions.texts.tags import ELEMENT_TAG, KEPT_AS_IT_IS
 from nmt.formats.base import Languages
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 
@@ -47,9 +47,14 @@ _ESCAPED: Final = re.compile(r"\\([!-/:-@\[-`{-~])")
 _CELL: Final = re.compile(r"(?:[^|\\]|\\.)+")
 _ROW_START: Final = re.compile(r"[\s>]*(?:[-+*]\s+)?\|?")
 _FRONT_TEXT: Final = re.compile(
-    r"^(?:title|description|summary|subtitle|excerpt):[ \t]+"
+    r"^(?:title|description|summary|subtitle|excerpt)(?::[ \t]+|[ \t]*=[ \t]*(?=[\"']))"
     r"(?:\"([^\"\\\n]+)\"|'([^'\n]+)'|([^\s\"'\[{&*!|>%@`#][^\n#]*?))[ \t\r]*$",
     re.MULTILINE,
+)
+_TOML: Final = re.compile(r"\+\+\+[ \t]*\n(?:.*\n)*?\+\+\+[ \t]*(?:\n|\Z)")
+_TOML_LITERAL: Final = 4  # a value in single quotation marks, which cannot hold any
+_MDX_CODE: Final = re.compile(
+    r"import\s(?:[^;]*?\sfrom\s+)?[\"'][^\"']+[\"']|export\s+(?:const|default|function|let|\{)\s"
 )
 _MIN_WIDTH: Final = 60  # of the lines of a paragraph
 _NO_SPACE: Final = "\x1f"  # stands for a space at which no line may end
@@ -60,11 +65,7 @@ class MarkdownDocument(UnitDocument):
     """A text of Markdown. Raises InputError unless it is UTF-8."""
 
     def __init__(self, content: bytes, place: str) -> None:
-        try:
-            self._text = content.decode()
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            raise InputError(f"{place}:{line}: not UTF-8 (convert the text to UTF-8)") from None
+        self._text, self._encoding = decoded(content, place, "text")
         self._edits: list[tuple[int, int, Any]] = []  # what stands in place of the characters from start to end
 
     def units(self, languages: Languages) -> list[Unit]:
@@ -72,12 +73,12 @@ class MarkdownDocument(UnitDocument):
         return list(_Reader(self._text, self._edits, languages).units())
 
     def content(self) -> bytes:
-        """The text, in UTF-8."""
+        """The text, in its encoding."""
         parts, at = [], 0
         for start, end, new in sorted(self._edits, key=lambda edit: edit[:2]):
             parts += [self._text[at:start], str(new)]
             at = end
-        return ("".join(parts) + self._text[at:]).encode()
+        return self._encoding.written("".join(parts) + self._text[at:])
 
 
 class _Parser:
@@ -161,7 +162,10 @@ class _Flow:
 
     def _laid_out(self, parts: Sequence[str | Written]) -> list[str]:
         """The lines of a text: as long as those of its source, if that has several."""
-        raw = "".join(part if isinstance(part, str) else str(part).replace(" ", _NO_SPACE) for part in parts)
+        raw = "".join(
+            part if isinstance(part, str) else (part.in_translation or str(part)).replace(" ", _NO_SPACE)
+            for part in parts
+        )
         lines = []
         for row in raw.split("\n"):
             fitting = (
@@ -199,10 +203,24 @@ class _Reader:
         self._num_cells: dict[int, int] = {}  # those of a row that were read
 
     def units(self) -> Iterator[Unit]:
-        context = ""
-        for token in self._parser.document("\n".join(self._rows)):
+        context, kept = "", ""  # the latter: the name of an element that is not to be translated
+        text = "\n".join(self._rows)
+        if found := _TOML.match(text):
+            end = found[0].rstrip("\n").count("\n") + 1
+            yield from self._front_matter(0, end)
+            text = "\n" * end + "\n".join(self._rows[end:])
+        for token in self._parser.document(text):
             if token.type == "html_block" and token.map:
+                opening = None if kept else re.match(ELEMENT_TAG, token.content.strip())
+                if opening and KEPT_AS_IT_IS.search(opening["attributes"]):
+                    kept = opening["name"].lower()
+                if f"</{kept}" in token.content.lower():
+                    kept = ""
+                elif kept:
+                    continue
                 yield from self._html(token, *token.map)
+            elif token.type == "inline" and token.map and (kept or _MDX_CODE.match(token.content)):
+                yield Unit(token.map[0] + 1, token.content, lambda _: None, state="not to be translated")
             elif token.type == "front_matter" and token.map:
                 yield from self._front_matter(*token.map)
             elif token.type == "inline" and token.map:
@@ -224,8 +242,10 @@ class _Reader:
         """The title and the like before a text, which are values of YAML."""
         for found in _FRONT_TEXT.finditer(self._text, self._starts[first], self._starts[end]):
             group = next(number for number in (1, 2, 3) if found[number])
+            span = found.span(group)
             value = Written(found[group])
-            self._edits.append((*found.span(group), value))
+            group = _TOML_LITERAL if group == 2 and self._rows[first].startswith("+++") else group
+            self._edits.append((*span, value))
             line = self._text.count("\n", 0, found.start()) + 1
             yield Unit(line, value.raw, partial(_write_yaml, value, group))
 
@@ -234,7 +254,7 @@ class _Reader:
             return
         try:
             is_cell = context in ("td_open", "th_open")
-            raw, span, prefixes = self._cell(row) if is_cell else self._lines_of(token, row)
+            raw, span, prefixes = self._cell(row) if is_cell else self._lines_of(token, row, context)
             children = self._parser.inline(raw) if is_cell else token.children or []
             pieces = list(inline_pieces(raw, children, self._parser.has_reference))
         except PlaceNotFound:
@@ -249,10 +269,12 @@ class _Reader:
                 yield Unit(row + 1, tag.raw[start:end], partial(_write_hidden, tag, start, end))
         yield Unit(row + 1, block.text, flow.write, block.markers, problem=flow.problem)
 
-    def _lines_of(self, token: Token, row: int) -> tuple[str, tuple[int, int], list[str]]:
+    def _lines_of(self, token: Token, row: int, context: str) -> tuple[str, tuple[int, int], list[str]]:
         """The text of a token as it is written, its place in the document, and what stands before each of its lines."""
         lines = token.content.split("\n")
         places = [self._rows[row + number].rfind(line) for number, line in enumerate(lines)]
+        if context == "admonition_title_open":  # one without quotation marks is a kind, whose name the parser shows
+            places = [self._rows[row].rfind(f'"{lines[0]}"') + 1 or -1]
         if -1 in places:
             raise PlaceNotFound
         prefixes = [self._rows[row + number][:place] for number, place in enumerate(places)]
@@ -288,7 +310,7 @@ def _write_yaml(value: Written, group: int, translation: str) -> None:
     """group: 1 for a value in double quotation marks, 2 in single ones, 3 in none"""
     if group == 3 and re.search(r": |:$|\s#|^[-?:,\[\]{}#&*!|>'\"%@`]", translation):
         translation, group = f"'{translation.replace(chr(39), chr(39) * 2)}'", 0
-    quotes = {1: ('"', '\\"'), 2: ("'", "''")}.get(group, ("", ""))
+    quotes = {1: ('"', '\\"'), 2: ("'", "''"), _TOML_LITERAL: ("'", "’")}.get(group, ("", ""))
     text = translation.replace("\\", "\\\\") if group == 1 else translation
     value.replace(0, len(value.raw), text.replace(*quotes) if quotes[0] else text)
 

@@ -42,6 +42,7 @@ class PoDocument(UnitDocument):
         # Of the library, for plural forms where there is none, or none.
         except (AttributeError, LookupError, TypeError):
             raise damaged(place, "PO", "the forms of a message and of its translation do not match") from None
+        self._store.units.sort(key=lambda entry: not entry.isheader())  # which belongs to the beginning
         try:
             content.decode(self._store.encoding)
         except (UnicodeDecodeError, LookupError) as error:

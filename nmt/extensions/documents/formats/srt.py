@@ -1,23 +1,23 @@
 """SubRip subtitles (.srt): cues of a number, a timing line and lines of text, separated by empty lines."""
 
 import re
+import unicodedata
 from functools import partial
 from typing import ClassVar, Final
 
 from nmt import register
-from nmt.errors import InputError
-from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged
+from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged, decoded
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import WRITTEN_TAG, Markers
 from nmt.formats.base import Languages
-from nmt.text.corpus import BOM
+from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 
 MAX_LINE_CHARACTERS: Final = 42  # of a line of subtitles, as broadcasters have it
 TIME: Final = r"\d+:\d\d:\d\d[,.]\d{1,3}"
 TIMING: Final = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}\b")
 BROKEN_TIMING: Final = re.compile(r"\s*\d[^-]*-->")
 _WORD: Final = re.compile(rf"(?:{WRITTEN_TAG.pattern}|\S)+")  # a space inside a tag ends none
-DASH: Final = re.compile(r"\s*(?:<[^<>]+>)*\s*[-–—]\s*(?=\D)")  # begins what another person says
+DASH: Final = re.compile(r"\s*(?:<[^<>]+>)*\s*[-–—](?:\s+|(?=\D))")  # begins what another person says
 
 # The end of a line that the next one does not go on: of a sentence, or of a song. Dots go on.
 LINE_END: Final = re.compile(r"(?:(?<!\.)[.?!。！？؟।]|[♪♫])[\"'”’»)\]]*(?:<[^<>]+>|\{\\[^{}]*\})*$")
@@ -30,23 +30,21 @@ class SrtDocument(UnitDocument):
     timing: ClassVar[re.Pattern[str]] = TIMING
 
     def __init__(self, content: bytes, place: str) -> None:
-        try:
-            lines = content.decode().split("\n")  # a CR before LF is kept
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            raise InputError(f"{place}:{line}: not UTF-8 (convert the subtitles to UTF-8)") from None
+        text, self._encoding = decoded(content, place, "subtitles")
+        lines = text.split("\n")  # a CR before LF is kept
         self._cues: list[tuple[int, int]] = []  # first line and end of the text of each
         for number, text in enumerate(lines):
-            if self.timing.match(text.removeprefix(BOM.decode())):
+            if self.timing.match(text):
                 self._cues.append((number + 1, self._end_of_text(lines, number + 1)))
             elif BROKEN_TIMING.match(text):
                 raise damaged(place, self.name, f"a timing line reads '{text.strip()}'", number + 1)
-        if not self._cues and content.strip(b"\xef\xbb\xbf \r\n"):
+        if not self._cues and any(map(str.strip, lines)):
             raise damaged(place, self.name, "it has no timing line")
         self._blocks = [[line] for line in lines]  # a translation stands at the first line of its cue
 
     def units(self, languages: Languages) -> list[Unit]:
         """Every cue with text, since subtitles hold one language."""
+        self._joint = "" if base_language(languages.source) in UNSPACED_LANGUAGES else " "
         return [self._unit(first, end) for first, end in self._cues if first < end]
 
     def _unit(self, first: int, end: int) -> Unit:
@@ -61,7 +59,7 @@ class SrtDocument(UnitDocument):
                 dashes[-1], line = dash[0].lstrip(), line[dash.end() :]
             sentences[-1] += [line.strip()] if line.strip() else []
         markers = Markers()
-        text = "\n".join(self._marked(" ".join(lines), markers) for lines in sentences)
+        text = "\n".join(self._marked(self._joint.join(lines), markers) for lines in sentences)
         return Unit(first + 1, text, partial(self._write, first, end, dashes, markers), markers)
 
     def _write(self, first: int, end: int, dashes: list[str], markers: Markers, translation: str) -> None:
@@ -93,8 +91,8 @@ class SrtDocument(UnitDocument):
         return markers.restore(text)
 
     def content(self) -> bytes:
-        """The file, in UTF-8."""
-        return "\n".join(line for block in self._blocks for line in block).encode()
+        """The file, in its encoding."""
+        return self._encoding.written("\n".join(line for block in self._blocks for line in block))
 
 
 def wrap(text: str) -> list[str]:
@@ -108,10 +106,18 @@ def wrap(text: str) -> list[str]:
 
 
 def _cut(word: str) -> list[str]:
-    """A word in pieces that fit a line: text of a script without spaces is one long word."""
+    """A word in pieces that fit a line: text of a script without spaces is one long word.
+
+    None begins with punctuation or a mark.
+    """
     if _width(word) <= MAX_LINE_CHARACTERS or WRITTEN_TAG.search(word):
         return [word]
-    return [word[start : start + MAX_LINE_CHARACTERS] for start in range(0, len(word), MAX_LINE_CHARACTERS)]
+    pieces = [""]
+    for sign in word:
+        if _width(pieces[-1]) + _width(sign) > MAX_LINE_CHARACTERS and unicodedata.category(sign)[0] not in "PM":
+            pieces.append("")
+        pieces[-1] += sign
+    return pieces
 
 
 def _fill(words: list[tuple[str, int]], max_width: int) -> list[list[str]]:
@@ -128,7 +134,8 @@ def _fill(words: list[tuple[str, int]], max_width: int) -> list[list[str]]:
 
 
 def _width(text: str) -> int:
-    return len(WRITTEN_TAG.sub("", text))
+    shown = WRITTEN_TAG.sub("", text)
+    return len(shown) + sum(map("WF".count, map(unicodedata.east_asian_width, shown)))  # a wide character is two
 
 
 @register("format", "srt", DocumentOptions)

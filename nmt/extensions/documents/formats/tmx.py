@@ -30,6 +30,7 @@ from nmt.extensions.documents.safe_xml import (
     local_name,
     new_after,
     set_inline_text,
+    texts_in_codes,
 )
 from nmt.formats.base import Languages
 from nmt.version import __version__
@@ -63,6 +64,7 @@ class TmxDocument(XmlFile, UnitDocument):
             text = inline_text(segment, markers, TMX_PAIRS, keep_lines)
             write = partial(self._write, source, target, markers, languages.target.replace("_", "-"))
             state: UnitState = "already translated" if is_translated else "open"
+            units += texts_in_codes(segment)
             units.append(Unit(segment.sourceline, text, write, markers, state=state))
         return units
 

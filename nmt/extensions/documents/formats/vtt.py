@@ -5,13 +5,12 @@ import re
 from typing import Final
 
 from nmt import register
-from nmt.extensions.documents.document import UnitFormat, damaged
+from nmt.extensions.documents.document import UnitFormat, damaged, decoded
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.formats.srt import SrtDocument
 from nmt.extensions.documents.markers import Markers, Tag, TagKind
 from nmt.extensions.documents.pieces import Written
-from nmt.extensions.texts.markup import escaped
-from nmt.text.corpus import BOM
+from nmt.extensions.texts.passages import escaped
 
 _VTT_TIME: Final = r"(?:\d{2,}:)?\d\d:\d\d\.\d{3}"
 _VTT_TAG: Final = re.compile(r"<(?P<close>/?)(?P<name>[a-z]*)(?:[.\s][^<>]*)?>|<[\d:.]+>")
@@ -25,7 +24,7 @@ class VttDocument(SrtDocument):
     timing = re.compile(rf"\s*{_VTT_TIME}\s*-->\s*{_VTT_TIME}(?=\s|$)")
 
     def __init__(self, content: bytes, place: str) -> None:
-        if not re.match(rb"WEBVTT(?=\s|$)", content.removeprefix(BOM)):
+        if not re.match(r"WEBVTT(?=\s|$)", decoded(content, place, "subtitles")[0]):
             raise damaged(place, self.name, "it does not begin with WEBVTT")
         super().__init__(content, place)
 

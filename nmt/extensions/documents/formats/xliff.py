@@ -27,6 +27,7 @@ from nmt.extensions.documents.safe_xml import (
     new_after,
     qualified,
     set_inline_text,
+    texts_in_codes,
 )
 from nmt.formats.base import Languages
 
@@ -64,6 +65,7 @@ class XliffDocument(XmlFile, UnitDocument):
             segments = _segments(cut)
             for segment in segments.values():
                 units.append(self._unit(element, segment, cut, segment.get("mid", "")))
+            units += [] if source is None else texts_in_codes(source)
             if source is not None and not segments:
                 units.append(self._unit(element, source, source if cut is None else cut))
         return units

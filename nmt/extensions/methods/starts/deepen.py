@@ -20,7 +20,7 @@ class Deepen(Start):
     """The model has more layers than that of --init-from; the further layers change nothing at first."""
 
     free_options: ClassVar[Sequence[str]] = DEPTHS
-    note: ClassVar[str] = "; the further layers change nothing at first"
+    note: str = "; the further layers change nothing at first"
 
     def fit(self, run: Run, trained: TrainedModel) -> None:
         """See Start."""

@@ -1,6 +1,6 @@
 """The options of the starts of this extension. Without torch, so that `--help` answers at once."""
 
-from typing import Any
+from typing import Any, Literal
 
 from nmt import opt, options_class
 from nmt.options import MAX_LAYER_SIZE
@@ -67,4 +67,15 @@ class DeepenOptions:
         must_stay=True,
         needs=("init_from",),
         excludes=("init_state", "lora_rank"),
+    )
+
+
+@options_class
+class InitStateOptions:
+    init_state: Literal["none", "optimizer", "schedule", "all"] = opt(
+        "none",
+        "what to load from the run of --init-from in addition to its weights: optimizer (its state), schedule (that, and the "
+        "number of the update) or all (also the position in the same data); the rest starts from scratch",
+        must_stay=True,
+        needs=("init_from",),
     )

@@ -1,0 +1,1 @@
+"""Learning-rate schedules that need more than the number of the update."""
