@@ -31,14 +31,15 @@ NO_WIDTH: Final = (
 )
 is_invisible: Final = re.compile(f"[\\s{NO_WIDTH}]*").fullmatch
 
-# Letters that are no words: addresses, and the marks of lists such as `b)`.
+# Letters that are no words: addresses, the marks of lists such as `b)`, and degrees such as `30 °C`.
 _IS_NAME: Final = re.compile(
-    r"(?:\s*(?:\w+://\S+|www\.\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+))+\s*|\s*\(?(?:[^\W\d_]|[ivxIVX]{2,5})[.)]\s*"
+    r"(?:\s*(?:\w+://\S+|www\.\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+))+\s*|\s*\(?(?:[^\W\d_]|[ivxIVX]{2,5})[.)]\s*|"
+    r"(?:[\W\d]*°\s?[CF])+\W*"
 ).fullmatch
 
 
 def is_translatable(text: str) -> bool:
-    """Whether there are letters in a text, besides those of addresses and of the marks of lists."""
+    """Whether there are letters in a text, besides those of names that stand alone (_IS_NAME)."""
     return any(map(str.isalpha, text)) and not _IS_NAME(text)
 
 

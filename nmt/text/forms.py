@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -32,6 +32,7 @@ def _foldings() -> tuple[re.Pattern[str], dict[int, str], re.Pattern[str]]:
     return special, twice, re.compile(f"[{invisible}]|(?<![{joined}])[\u200c\u200d]")
 
 
+@lru_cache(4096)  # the lines of a chunk are encoded, and then counted if they changed
 def folded(text: str) -> str:
     """NFC, with plain characters for those that only look different, and without invisible ones."""
     if text.isascii():

@@ -85,7 +85,8 @@ class TextPreparer:
         keeps = settings.normalization in ("exact", "none")
         self.alters = not keeps or settings.lowercase or settings.normalize_punctuation
         symbols = "|".join(map(re.escape, settings.user_symbols))
-        self._symbols = re.compile(rf"(?<!\S)({symbols})(?!\S)") if symbols else None
+        # MarianTokenizer takes `>>deu<<` for a tag without a space after it too.
+        self._symbols = re.compile(rf"(?<!\S)({symbols})(?:(?!\S)|(?<=<<))") if symbols else None
 
     def __call__(self, texts: Sequence[str], begins: bool = True) -> list[str]:
         """The prepared texts. begins: whether they begin a sentence. Raises UserError for a tokenizer that gives a line break."""
@@ -135,6 +136,8 @@ class TextPreparer:
 
     def alterations(self, texts: Sequence[str]) -> Counter[str]:
         """Counts of the lines that `normalize` alters, or NFC would where text is kept, and of the characters that they lose."""
+        if not (self._settings.lowercase or self._settings.normalize_punctuation):  # Unicode forms keep ASCII
+            texts = [text for text in texts if not text.isascii()]
         after = map(self.as_written, self.normalize(texts)) if self.alters else map(UNICODE_FORMS["nfc"], texts)
         pairs = [(old, new) for old, new in zip(texts, after, strict=True) if old != new]
         lost = Counter("".join(old for old, _ in pairs)) - Counter("".join(new for _, new in pairs))

@@ -343,7 +343,10 @@ def test_weights_are_not_all_0_and_numbers_may_be_negative(tmp_path, monkeypatch
     Path("t.en").write_text("house\nhouse\n")
     Path("t.de").write_text("Haus\nHaus\n")
     given = options(tmp_path, train=("t",), column=(f"w:{kind}=FILE",), subword="none", vocab_size=0, overwrite=True)
-    zero, signed = ("0 0", "0 -1") if kind.endswith("target") else ("0", "-1")
+    zero, signed = (
+        "0",
+        "0 -1" if kind.endswith("target") else "-1",
+    )  # without a number of its own, the line's end has 0 too
     is_weight = kind in ("pair", "target")
     Path("FILE").write_text(f"{zero}\n{zero}\n")
     with pytest.raises(InputError, match=r"FILE: .* column w") if is_weight else nullcontext():

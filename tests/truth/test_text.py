@@ -26,7 +26,7 @@ from nmt.errors import ArtefactError, InputError, UserError
 from nmt.options import NoOptions, options_of
 from nmt.symbols import SYMBOLS, UNK
 from nmt.text import corpus as corpus_module
-from nmt.text.corpus import clean, decode_line, is_invisible, read_lines
+from nmt.text.corpus import clean, decode_line, is_invisible, is_translatable, read_lines
 from nmt.text.forms import UNICODE_FORMS
 from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
 from nmt.text.steps import Truecaser, count_casings
@@ -449,6 +449,19 @@ def test_a_text_that_begins_no_sentence_keeps_its_casing():
     prepare = TextPreparer(SideSettings("en", "none", False, False, "none", "none"), truecaser)
     assert prepare(["US", "Die Zeit"]) == ["us", "die Zeit"]
     assert prepare(["US", "die Zeit", "ZEIT"], begins=False) == ["US", "die Zeit", "Zeit"]
+
+
+def test_addresses_marks_of_lists_and_degrees_are_no_words():
+    assert not any(map(is_translatable, ["12:30", "https://a.de/b me@a.de", "b)", "(iv.", "30 °C", "-5°C / 23 °F."]))
+    assert all(map(is_translatable, ["see a.de", "b) no", "C", "30 km", "30 °Celsius", "30 °C today"]))
+
+
+def test_a_tag_of_opus_models_needs_no_space_after_it_and_others_do():
+    symbols = (">>deu<<", "<2de>")
+    prepare = TextPreparer(SideSettings("en", "none", False, True, "none", "none", user_symbols=symbols))
+    assert prepare([">>deu<<It rains", ">>deu<< It", "<2de>It", "A>>deu<<It"]) == [
+        ">>deu<< it rains", ">>deu<< it", "<2de>it", "a>>deu<<it"
+    ]  # fmt: skip
 
 
 def test_casings_are_counted_without_tags_before_the_sentence():

@@ -308,7 +308,7 @@ class _TextJob:
     def _leading_tags(self, text: str) -> str:
         """The tags at the beginning of a raw text, with a space between them."""
         tags = self.pipeline.source.prepare.tags
-        return " ".join(takewhile(tags.__contains__, text.split())) if tags else ""
+        return " ".join(takewhile(tags.__contains__, text.replace("<<", "<< ").split())) if tags else ""
 
     def _tagged(self, text: str, tags: str) -> str:
         """A text that begins with tags, unless it has tags of its own."""

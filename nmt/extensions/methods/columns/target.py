@@ -24,7 +24,10 @@ class TargetColumn(ColumnKind):
     are_weights: ClassVar[bool] = True
 
     def read(self, items: ColumnItems) -> Rows:
-        """A number of each target token and of EOS: that of its word; EOS has 1 unless the line has a number more."""
+        """A number of each target token and of EOS: that of its word.
+
+        EOS has 1, or 0 where all words have 0, unless the line has a number more.
+        """
         sentences = items.sentences
         words = SideWords(items, 1)
         more = items.counts - words.num_words
@@ -40,6 +43,9 @@ class TargetColumn(ColumnKind):
         values[ends[more == 1] - 1] = numbers[of_end]
         numbers = np.delete(numbers, of_end)
         good = np.flatnonzero(np.repeat(sentences.good, words.num_words))
+        pair_of_word = np.repeat(np.arange(len(more)), words.num_words)[good]
+        counting = np.bincount(pair_of_word, numbers != 0, len(more))  # words whose number is not 0
+        values[ends[(more == 0) & (words.num_words > 0) & (counting == 0)] - 1] = 0
         for j in np.flatnonzero(words.joined[good][1:] & (numbers[1:] != numbers[:-1])).tolist():
             pair = int(np.searchsorted(np.cumsum(words.num_words), good[j + 1], "right"))
             message = (
