@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from functools import partial
+from itertools import pairwise
 from typing import ClassVar, Final
 
 from nmt import register
@@ -112,12 +113,13 @@ def _cut(word: str) -> list[str]:
     """
     if _width(word) <= MAX_LINE_CHARACTERS or WRITTEN_TAG.search(word):
         return [word]
-    pieces = [""]
-    for sign in word:
-        if _width(pieces[-1]) + _width(sign) > MAX_LINE_CHARACTERS and unicodedata.category(sign)[0] not in "PM":
-            pieces.append("")
-        pieces[-1] += sign
-    return pieces
+    starts, width = [0], 0
+    for place, sign in enumerate(word):
+        width += _width(sign)
+        if width > MAX_LINE_CHARACTERS and unicodedata.category(sign)[0] not in "PM":
+            starts.append(place)
+            width = _width(sign)
+    return [word[start:end] for start, end in pairwise([*starts, len(word)])]
 
 
 def _fill(words: list[tuple[str, int]], max_width: int) -> list[list[str]]:
