@@ -905,6 +905,12 @@ def test_a_tab_or_break_of_word_ends_a_sentence_and_stays(item, tmp_path):
     )
 
 
+def test_a_raised_number_of_word_stays_what_it_is(tmp_path):
+    raised = '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t xml:space="preserve">1</w:t></w:r>'
+    content = docx(f"<w:p><w:r><w:t>one</w:t></w:r>{raised}<w:r><w:t> two</w:t></w:r></w:p>")
+    assert f">ONE</w:t></w:r>{raised}<w:r>" in translated_word(tmp_path / "a.docx", content)
+
+
 def test_parts_of_word_are_found_by_their_relations_and_in_strict_documents(tmp_path):
     kinds = {
         "": [("officeDocument", "/word/document2.xml")],
