@@ -147,6 +147,17 @@ def test_text_that_is_kept_is_counted(format, content, kept, tmp_path):
     assert f"; {kept} kept unchanged: {kept} not to be translated" in in_capitals(format, content, tmp_path)[1]
 
 
+@pytest.mark.parametrize(("language", "joint"), [("ja", ""), ("zh", ""), ("en", " ")])
+@pytest.mark.parametrize(
+    ("format", "content"), [("srt", "1\n00:00:01,000 --> 00:00:02,000\n{}\n"), ("markdown", "{}\n")]
+)
+def test_lines_are_joined_as_the_language_writes_words(format, content, language, joint, tmp_path):
+    path = tmp_path / "document"
+    path.write_text(content.format("a\nb"))
+    document = registry.find("format", format).cls(SimpleNamespace(retranslate=False, columns=())).read(path)
+    assert document.texts(Languages(language, "de")) == [f"a{joint}b"]
+
+
 def test_a_branch_of_a_message_is_no_placeholder(tmp_path):
     changes = {"{g, select, male {He} other {They}} a {b}": "{g, select, male {Er a {b}} other {Sie a {b}}}"}
     content = '{"k": "%s"}'

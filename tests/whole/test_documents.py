@@ -458,7 +458,9 @@ def test_unbalanced_tags_are_kept_in_their_order():
             '<font color="red">' + "x" * 21 + "</font> " + "y" * 20,
             ['<font color="red">' + "x" * 21 + "</font> " + "y" * 20],
         ),
-        ("z" * 50, ["z" * 42, "z" * 8]),
+        ("z" * 50, ["z" * 25, "z" * 25]),
+        ("中" * 22, ["中" * 11, "中" * 11]),
+        ("- " + "中" * 23 + "。", ["- " + "中" * 12, "中" * 11 + "。"]),
     ],
 )
 def test_cues_are_wrapped_at_42_characters(text, lines):
