@@ -66,6 +66,11 @@ CAPITALS = {
         'A *B* **C** ~~D~~ `e` [F](g "H") [I][j] [K][k] ![L](m "N") <https://o.example> <b>P</b> $q$ R\\*S & {#t} :u:\r\n\r\n'
         "[j]: https://v.example\r\n[k]: w\r\n",
     ),
+    "titles of markdown": (
+        "markdown",
+        '::: tip a b\nc\n:::\n\n:::note[d]\ne\n:::\n\n::: f\ng\n:::\n\n[h][i]\n\n[i]: j "k l"\n',
+        '::: tip A B\nC\n:::\n\n:::note[D]\nE\n:::\n\n::: f\nG\n:::\n\n[H][i]\n\n[i]: j "K L"\n',
+    ),
     "markdown that is kept": (
         "markdown",
         "+++\ntitle = 'a'\nx = \"b\"\n+++\n\nimport C from 'd';\n\n<div translate=\"no\">\n\ne\n\n</div>\n\n"

@@ -44,6 +44,10 @@ _LINE_START: Final = re.compile(
     r"^(?=[-+=:])|(?<=^\d)(?=[.)])|(?<=^\d\d)(?=[.)])", re.MULTILINE
 )  # an escape there makes it text
 _ESCAPED: Final = re.compile(r"\\([!-/:-@\[-`{-~])")
+_BOX_TITLE: Final = re.compile(r"[\s>]*:{3,}\s*(?:[\w-]+|\{[\w-]+\})(?:\s*\[([^\[\]]+)\]|\s+([^\s\[{=][^{}=]*?)\s*$)")
+_LABEL_TITLE: Final = re.compile(  # of an address that stands apart from its links
+    r"^[ >]*\[([^\[\]\n]+)\]:[ \t]*(?:<[^<>\n]*>|[^\s<]\S*)[ \t]*\n?[ \t]+\"([^\"\\\n]+)\"[ \t\r]*$", re.MULTILINE
+)
 _NOTE_NAME: Final = re.compile(r"\[\^([^\]\s]+)\]")
 _CELL: Final = re.compile(r"(?:[^|\\]|\\.)+")
 _ROW_START: Final = re.compile(r"[\s>]*(?:[-+*]\s+)?\|?")
@@ -77,8 +81,9 @@ class MarkdownDocument(UnitDocument):
         """The text, in its encoding."""
         parts, at = [], 0
         for start, end, new in sorted(self._edits, key=lambda edit: edit[:2]):
-            parts += [self._text[at:start], str(new)]
-            at = end
+            if start >= at:  # not inside another one
+                parts += [self._text[at:start], str(new)]
+                at = end
         return self._encoding.written("".join(parts) + self._text[at:])
 
 
@@ -226,9 +231,25 @@ class _Reader:
                 yield Unit(token.map[0] + 1, token.content, lambda _: None, state="not to be translated")
             elif token.type == "front_matter" and token.map:
                 yield from self._front_matter(*token.map)
+            elif (
+                token.type == "container_any_open" and token.map and (box := _BOX_TITLE.match(self._rows[token.map[0]]))
+            ):
+                start, end = box.span(1 if box[1] else 2)
+                yield self._title(self._starts[token.map[0]] + start, self._starts[token.map[0]] + end)
             elif token.type == "inline" and token.map:
                 yield from self._inline(token, token.map[0], context)
             context = token.type
+
+        for label in _LABEL_TITLE.finditer(self._text):
+            if self._parser.has_reference(label[1]):
+                yield self._title(*label.span(2))
+
+    def _title(self, start: int, end: int) -> Unit:
+        """A text without tags, between two places."""
+        value = Written(self._text[start:end])
+        self._edits.append((start, end, value))
+        line = self._text.count("\n", 0, start) + 1
+        return Unit(line, value.raw, partial(_write_hidden, value, 0, end - start))
 
     def _html(self, token: Token, first: int, end: int) -> Iterator[Unit]:
         content = [line.strip() for line in token.content.rstrip("\n").split("\n")]

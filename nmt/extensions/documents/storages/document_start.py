@@ -41,4 +41,6 @@ class DocumentStart(Storage):
         if format := next((format for format, pattern in DOCUMENT_STARTS.items() if re.match(pattern, start)), None):
             place = quoted(content.place)
             log.warn(f"{place}: looks like {format}, and is read line by line (translate it with --format {format})")
+        elif re.match(rb"\s*<\?xml\b", start):
+            log.warn(f"{quoted(content.place)}: looks like XML, and is read line by line (--markup xml keeps its tags)")
         return content
