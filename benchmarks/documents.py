@@ -186,7 +186,8 @@ def structure(path: Path, format: str) -> object:
         return re.findall(rb"</?\w+", content)
     if format == "csv":
         return [row[:-1] for row in csv.reader(content.decode().splitlines(keepends=True))]
-    return len(re.findall(rb"^msgid ", content, re.MULTILINE)) if format == "po" else None
+    # Without the header, which a file gets if it has none.
+    return len(re.findall(rb'^msgid (?!""\s*msgstr)', content, re.MULTILINE)) if format == "po" else None
 
 
 def foreign(path: Path, format: str) -> None:

@@ -66,6 +66,11 @@ CAPITALS = {
         'A *B* **C** ~~D~~ `e` [F](g "H") [I][j] [K][k] ![L](m "N") <https://o.example> <b>P</b> $q$ R\\*S & {#t} :u:\r\n\r\n'
         "[j]: https://v.example\r\n[k]: w\r\n",
     ),
+    "titles of markdown": (
+        "markdown",
+        '::: tip a b\nc\n:::\n\n:::note[d]\ne\n:::\n\n::: f\ng\n:::\n\n[h][i]\n\n[i]: j "k l"\n',
+        '::: tip A B\nC\n:::\n\n:::note[D]\nE\n:::\n\n::: f\nG\n:::\n\n[H][i]\n\n[i]: j "K L"\n',
+    ),
     "markdown that is kept": (
         "markdown",
         "+++\ntitle = 'a'\nx = \"b\"\n+++\n\nimport C from 'd';\n\n<div translate=\"no\">\n\ne\n\n</div>\n\n"
@@ -145,6 +150,17 @@ def test_a_document_that_is_not_read_is_refused_before_a_model_is_opened(ending,
 )
 def test_text_that_is_kept_is_counted(format, content, kept, tmp_path):
     assert f"; {kept} kept unchanged: {kept} not to be translated" in in_capitals(format, content, tmp_path)[1]
+
+
+@pytest.mark.parametrize(("language", "joint"), [("ja", ""), ("zh", ""), ("en", " ")])
+@pytest.mark.parametrize(
+    ("format", "content"), [("srt", "1\n00:00:01,000 --> 00:00:02,000\n{}\n"), ("markdown", "{}\n")]
+)
+def test_lines_are_joined_as_the_language_writes_words(format, content, language, joint, tmp_path):
+    path = tmp_path / "document"
+    path.write_text(content.format("a\nb"))
+    document = registry.find("format", format).cls(SimpleNamespace(retranslate=False, columns=())).read(path)
+    assert document.texts(Languages(language, "de")) == [f"a{joint}b"]
 
 
 def test_a_branch_of_a_message_is_no_placeholder(tmp_path):

@@ -458,7 +458,9 @@ def test_unbalanced_tags_are_kept_in_their_order():
             '<font color="red">' + "x" * 21 + "</font> " + "y" * 20,
             ['<font color="red">' + "x" * 21 + "</font> " + "y" * 20],
         ),
-        ("z" * 50, ["z" * 42, "z" * 8]),
+        ("z" * 50, ["z" * 25, "z" * 25]),
+        ("中" * 22, ["中" * 11, "中" * 11]),
+        ("- " + "中" * 23 + "。", ["- " + "中" * 12, "中" * 11 + "。"]),
     ],
 )
 def test_cues_are_wrapped_at_42_characters(text, lines):
@@ -903,6 +905,12 @@ def test_a_tab_or_break_of_word_ends_a_sentence_and_stays(item, tmp_path):
     assert re.search(
         rf"ONE</w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:{item}/></w:r><w:r><w:rPr><w:b/></w:rPr><w:t [^>]*>TWO", content
     )
+
+
+def test_a_raised_number_of_word_stays_what_it_is(tmp_path):
+    raised = '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t xml:space="preserve">1</w:t></w:r>'
+    content = docx(f"<w:p><w:r><w:t>one</w:t></w:r>{raised}<w:r><w:t> two</w:t></w:r></w:p>")
+    assert f">ONE</w:t></w:r>{raised}<w:r>" in translated_word(tmp_path / "a.docx", content)
 
 
 def test_parts_of_word_are_found_by_their_relations_and_in_strict_documents(tmp_path):

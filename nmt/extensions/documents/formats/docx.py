@@ -330,6 +330,9 @@ def _run_item(item: Item) -> str | Tag:
     """An item of a run: its text, or a tag for a run of this item alone."""
     element = item.element
     if element.tag == f"{WORD_XML}t":
+        is_raised = re.search("vertAlign[^>]*su(?:per|b)script", item.format.as_text)
+        if is_raised and not any(map(str.isalpha, element.text or "")):  # the number of a note
+            return Tag((item,), "alone")
         return (element.text or "").replace("\n", " ")
     if element.tag == f"{WORD_XML}noBreakHyphen":
         return "\N{NON-BREAKING HYPHEN}"

@@ -44,6 +44,11 @@ _LINE_START: Final = re.compile(
     r"^(?=[-+=:])|(?<=^\d)(?=[.)])|(?<=^\d\d)(?=[.)])", re.MULTILINE
 )  # an escape there makes it text
 _ESCAPED: Final = re.compile(r"\\([!-/:-@\[-`{-~])")
+_BOX_TITLE: Final = re.compile(r"[\s>]*:{3,}\s*(?:[\w-]+|\{[\w-]+\})(?:\s*\[([^\[\]]+)\]|\s+([^\s\[{=][^{}=]*?)\s*$)")
+_LABEL_TITLE: Final = re.compile(  # of an address that stands apart from its links
+    r"^[ >]*\[([^\[\]\n]+)\]:[ \t]*(?:<[^<>\n]*>|[^\s<]\S*)[ \t]*\n?[ \t]+\"([^\"\\\n]+)\"[ \t\r]*$", re.MULTILINE
+)
+_NOTE_NAME: Final = re.compile(r"\[\^([^\]\s]+)\]")
 _CELL: Final = re.compile(r"(?:[^|\\]|\\.)+")
 _ROW_START: Final = re.compile(r"[\s>]*(?:[-+*]\s+)?\|?")
 _FRONT_TEXT: Final = re.compile(
@@ -76,8 +81,9 @@ class MarkdownDocument(UnitDocument):
         """The text, in its encoding."""
         parts, at = [], 0
         for start, end, new in sorted(self._edits, key=lambda edit: edit[:2]):
-            parts += [self._text[at:start], str(new)]
-            at = end
+            if start >= at:  # not inside another one
+                parts += [self._text[at:start], str(new)]
+                at = end
         return self._encoding.written("".join(parts) + self._text[at:])
 
 
@@ -96,11 +102,11 @@ class _Parser:
         return self._markdown.parse(text, self.found)
 
     def inline(self, text: str) -> list[Token]:
-        return self._markdown.parseInline(text, self._environment())[0].children or []
+        return self._markdown.parseInline(text, self._environment(text))[0].children or []
 
     def read(self, text: str, is_paragraph: bool) -> tuple[list[str], str]:
         """What a text has besides words, and its words. is_paragraph: whether it may also begin other blocks"""
-        blocks = self._markdown.parse(text, self._environment()) if is_paragraph else []
+        blocks = self._markdown.parse(text, self._environment(text)) if is_paragraph else []
         inline = [child for token in blocks for child in token.children or ()] if is_paragraph else self.inline(text)
         before = ["", *(token.markup * token.nesting for token in inline)]  # the text of an autolink is its address
         shown = [
@@ -115,8 +121,10 @@ class _Parser:
     def has_reference(self, label: str) -> bool:
         return normalizeReference(label) in self.found.get("references", {})
 
-    def _environment(self) -> dict[str, Any]:
-        notes = {"refs": dict.fromkeys(self.found.get("footnotes", {}).get("refs", {}), -1)}
+    def _environment(self, text: str) -> dict[str, Any]:
+        """What the document defines, of notes those that a text names."""
+        refs = self.found.get("footnotes", {}).get("refs", {})
+        notes = {"refs": {f":{name}": -1 for name in _NOTE_NAME.findall(text) if f":{name}" in refs}}
         return {"references": self.found.get("references", {}), "footnotes": notes}
 
 
@@ -200,7 +208,7 @@ class _Reader:
         self._starts = list(accumulate((len(row) + len(self._newline) for row in self._rows), initial=0))
         self._joint = "" if base_language(languages.source) in UNSPACED_LANGUAGES else " "
         self._parser = _Parser()
-        self._num_cells: dict[int, int] = {}  # those of a row that were read
+        self._cells: dict[int, Iterator[re.Match[str]]] = {}  # of each row, those that were not read yet
 
     def units(self) -> Iterator[Unit]:
         context, kept = "", ""  # the latter: the name of an element that is not to be translated
@@ -223,9 +231,25 @@ class _Reader:
                 yield Unit(token.map[0] + 1, token.content, lambda _: None, state="not to be translated")
             elif token.type == "front_matter" and token.map:
                 yield from self._front_matter(*token.map)
+            elif (
+                token.type == "container_any_open" and token.map and (box := _BOX_TITLE.match(self._rows[token.map[0]]))
+            ):
+                start, end = box.span(1 if box[1] else 2)
+                yield self._title(self._starts[token.map[0]] + start, self._starts[token.map[0]] + end)
             elif token.type == "inline" and token.map:
                 yield from self._inline(token, token.map[0], context)
             context = token.type
+
+        for label in _LABEL_TITLE.finditer(self._text):
+            if self._parser.has_reference(label[1]):
+                yield self._title(*label.span(2))
+
+    def _title(self, start: int, end: int) -> Unit:
+        """A text without tags, between two places."""
+        value = Written(self._text[start:end])
+        self._edits.append((start, end, value))
+        line = self._text.count("\n", 0, start) + 1
+        return Unit(line, value.raw, partial(_write_hidden, value, 0, end - start))
 
     def _html(self, token: Token, first: int, end: int) -> Iterator[Unit]:
         content = [line.strip() for line in token.content.rstrip("\n").split("\n")]
@@ -283,13 +307,14 @@ class _Reader:
 
     def _cell(self, row: int) -> tuple[str, tuple[int, int], list[str]]:
         """The same of the next cell of a row of a table."""
-        number = self._num_cells[row] = self._num_cells.get(row, -1) + 1
-        begin = _ROW_START.match(self._rows[row])
-        found = list(_CELL.finditer(self._rows[row], begin.end() if begin else 0))
-        if number >= len(found):
+        if row not in self._cells:
+            begin = _ROW_START.match(self._rows[row])
+            self._cells[row] = _CELL.finditer(self._rows[row], begin.end() if begin else 0)
+        found = next(self._cells[row], None)
+        if found is None:
             raise PlaceNotFound
-        raw = found[number][0]
-        start = self._starts[row] + found[number].start() + len(raw) - len(raw.lstrip())
+        raw = found[0]
+        start = self._starts[row] + found.start() + len(raw) - len(raw.lstrip())
         return raw.strip(), (start, start + len(raw.strip())), [""]
 
 

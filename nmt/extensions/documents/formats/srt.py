@@ -17,6 +17,7 @@ TIME: Final = r"\d+:\d\d:\d\d[,.]\d{1,3}"
 TIMING: Final = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}\b")
 BROKEN_TIMING: Final = re.compile(r"\s*\d[^-]*-->")
 _WORD: Final = re.compile(rf"(?:{WRITTEN_TAG.pattern}|\S)+")  # a space inside a tag ends none
+_SIGN: Final = re.compile(rf"{WRITTEN_TAG.pattern}|.", re.DOTALL)
 DASH: Final = re.compile(r"\s*(?:<[^<>]+>)*\s*[-–—](?:\s+|(?=\D))")  # begins what another person says
 
 # The end of a line that the next one does not go on: of a sentence, or of a song. Dots go on.
@@ -97,39 +98,40 @@ class SrtDocument(UnitDocument):
 
 def wrap(text: str) -> list[str]:
     """A sentence in as few lines of at most MAX_LINE_CHARACTERS as it fits in, of about equal length. Tags have no width."""
-    words = [(piece, _width(piece)) for word in _WORD.finditer(text) for piece in _cut(word[0])]
+    words = [piece for word in _WORD.finditer(text) for piece in _cut(word[0])]
     lines = _fill(words, MAX_LINE_CHARACTERS)
     width = MAX_LINE_CHARACTERS
     while width > 1 and len(narrower := _fill(words, width - 1)) == len(lines):
         lines, width = narrower, width - 1
-    return [" ".join(line) for line in lines]
+    return lines
 
 
-def _cut(word: str) -> list[str]:
-    """A word in pieces that fit a line: text of a script without spaces is one long word.
+def _cut(word: str) -> list[tuple[str, str, int]]:
+    """A word, with the space before it and its width; one of a script without spaces, too long for a line, by its characters.
 
-    None begins with punctuation or a mark.
+    Punctuation, marks and tags stay behind the character before them.
     """
-    if _width(word) <= MAX_LINE_CHARACTERS or WRITTEN_TAG.search(word):
-        return [word]
-    pieces = [""]
-    for sign in word:
-        if _width(pieces[-1]) + _width(sign) > MAX_LINE_CHARACTERS and unicodedata.category(sign)[0] not in "PM":
-            pieces.append("")
-        pieces[-1] += sign
-    return pieces
+    if _width(word) <= MAX_LINE_CHARACTERS:
+        return [(" ", word, _width(word))]
+    pieces = list[str]()
+    for sign in _SIGN.finditer(word):
+        if pieces and (len(sign[0]) > 1 or unicodedata.category(sign[0])[0] in "PM"):
+            pieces[-1] += sign[0]
+        else:
+            pieces.append(sign[0])
+    return [(" " * (i == 0), piece, _width(piece)) for i, piece in enumerate(pieces)]
 
 
-def _fill(words: list[tuple[str, int]], max_width: int) -> list[list[str]]:
-    """The words of each line. words: with their widths"""
-    lines: list[list[str]] = [[]]
-    width = -1  # of the last line
-    for word, word_width in words:
-        if lines[-1] and width + 1 + word_width > max_width:
-            lines.append([])
-            width = -1
-        lines[-1].append(word)
-        width += 1 + word_width
+def _fill(words: list[tuple[str, str, int]], max_width: int) -> list[str]:
+    """The lines of some words."""
+    lines, width = [""], 0  # of the last line
+    for space, word, word_width in words:
+        if lines[-1] and width + len(space) + word_width > max_width:
+            lines.append("")
+            width = 0
+        space = space if lines[-1] else ""
+        lines[-1] += space + word
+        width += len(space) + word_width
     return lines
 
 
