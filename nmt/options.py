@@ -22,6 +22,7 @@ from nmt.errors import UserError, naming, quoted
 
 T = TypeVar("T")
 REQUIRED: Any = dataclasses.MISSING
+AUTO: Final = "auto"  # the value of an option that the program chooses
 COMMAND_LINE: Final = "the command line"  # as the origin of a value
 MAX_PROCESSES: Final = 1024  # of one command on one machine; more are a slip of the keyboard
 MAX_SETTINGS_BYTES: Final = 1 << 20  # of a TOML file

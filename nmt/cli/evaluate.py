@@ -16,10 +16,10 @@ from nmt.evaluations.base import Evaluation, System, TextCheck
 from nmt.log import log
 from nmt.metrics.base import Lines, Metric, References
 from nmt.metrics.bleu import language_tokenizer
-from nmt.options import flag_of, names_of, opt
+from nmt.options import AUTO, flag_of, names_of, opt
 from nmt.runs import find_model, saved_setting
 from nmt.text.corpus import checked_line, misaligned, read_lines, text_name
-from nmt.translate.options import AUTO_ENGINE, engine_name
+from nmt.translate.options import engine_name
 from nmt.translate.windows import STDIN_NAME, LineEstimate, open_source, place_of
 
 DEFAULT_METRICS: Final = ("bleu", "chrf", "ter")
@@ -47,7 +47,7 @@ class EvaluateOptions:
         None, "name of a test or development set of --data; none is the first test set", needs=("data",)
     )
     metrics: tuple[str, ...] = opt(DEFAULT_METRICS, "metrics by name, `bleu,chrf` (nmt list metric)")
-    engine: str = opt(AUTO_ENGINE, "with --model: what searches, as for nmt translate")
+    engine: str = opt(AUTO, "with --model: what searches, as for nmt translate")
     batch_tokens: int | Literal["auto"] = opt(
         "auto", "with --model: source tokens of a batch, as for nmt translate", minimum=1
     )
@@ -102,8 +102,8 @@ def run(options: EvaluateOptions, parts: Parts) -> int:
         text = evaluation.text(systems, references, None if source is None else source.lines, metrics)
     sys.stdout.write(text)
     if source is not None and (num_failed := systems[0].num_failed):
-        message = f"{num_failed:,} of {len(systems[0].lines):,} lines not translated: scored as empty lines"
-        log.warn(f"{quoted(source.name)}: {message}")
+        count = f"{num_failed:,} of {len(systems[0].lines):,} lines"
+        log.warn(f"{quoted(source.name)}: {count} not translated: scored as empty lines")
         return 5
     return 0
 

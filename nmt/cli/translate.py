@@ -22,9 +22,9 @@ from nmt.decoders.options import phrases_hint
 from nmt.dist import MAX_WAIT_MINUTES, World
 from nmt.errors import UserError, needing_torch, quoted
 from nmt.files import check_output_file, new_output, to_json, write_output
-from nmt.formats.base import BY_NAME, LINES, Languages, format_of, open_format
+from nmt.formats.base import LINES, Languages, format_of, open_format
 from nmt.log import log
-from nmt.options import MAX_PROCESSES, REQUIRED, choice, flag_of, opt, options_class
+from nmt.options import AUTO, MAX_PROCESSES, REQUIRED, choice, flag_of, opt, options_class
 from nmt.storages.base import text_exists
 from nmt.storages.streams import COMPRESSED_ENDINGS
 from nmt.translate.options import TranslatorOptions
@@ -67,7 +67,7 @@ class TranslateOptions(TranslatorOptions, FileOptions):
     )
     format: str = choice(
         "format",
-        BY_NAME,
+        AUTO,
         "format of the input: text for lines, or that of one document; auto decides by the file name",
         also=(LINES,),
     )
@@ -90,7 +90,7 @@ class TranslateOptions(TranslatorOptions, FileOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_input()
-        if self.format == BY_NAME:
+        if self.format == AUTO:
             object.__setattr__(self, "format", format_of(self.input) if self.input_form == "text" else LINES)
         if self.format != LINES:
             self._check_document()

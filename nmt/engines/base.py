@@ -15,9 +15,9 @@ from nmt.artefact import Artefact
 from nmt.dist import World
 from nmt.errors import ResourceError, UserError, quoted
 from nmt.log import log
-from nmt.options import NoOptions, Part
+from nmt.options import AUTO, NoOptions, Part
 from nmt.translate.engine import SearchEngine
-from nmt.translate.options import AUTO_ENGINE, TranslatorOptions
+from nmt.translate.options import TranslatorOptions
 
 MODEL_KINDS: Final = ("model", "checkpoint")  # of the folders that every engine is offered
 
@@ -93,11 +93,11 @@ def open_engine(request: EngineRequest) -> SearchEngine:
     """Open the engine that the options name, or the first that does not refuse. Raises UserError."""
     known, given, reason = engines(), request.options.engine, ""
     readers = [name for name, engine in known.items() if set(engine.folder_kinds) & set(request.kinds)]
-    if readers and given not in (AUTO_ENGINE, *readers):
+    if readers and given not in (AUTO, *readers):
         raise UserError(
             f"{quoted(request.folders[0])}: is a folder for {known[readers[0]].title}: --engine {given} cannot read it"
         )
-    names = readers or (list(known) if given == AUTO_ENGINE else [given])
+    names = readers or (list(known) if given == AUTO else [given])
     for name in names:
         engine, last = known[name], known[names[-1]]
         if not (reason := engine.refusal(request)):

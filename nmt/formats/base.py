@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # help does not need what they import
     from nmt.translate.results import Translation
 
 LINES: Final = "text"  # the value of --format that names no format of documents
-BY_NAME: Final = "auto"
 
 
 class Languages(NamedTuple):

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from nmt import UserError, register
 from nmt.errors import ResourceError, quoted, unknown
-from nmt.metrics.options import BY_LANGUAGE, BleuOptions
+from nmt.metrics.options import BleuOptions
 from nmt.metrics.sacrebleu import SacreBleuMetric
+from nmt.options import AUTO
 from nmt.text.languages import base_language
 
 TOKENIZER_PACKAGES: Final = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
@@ -44,7 +45,7 @@ class Bleu(SacreBleuMetric):
     def tokenizer(self) -> str:
         """The name of the tokenizer: the given one, or that of the language."""
         given = self.options.tokenize
-        return installed_tokenizer(self.options.target_lang or self.language) if given == BY_LANGUAGE else given
+        return installed_tokenizer(self.options.target_lang or self.language) if given == AUTO else given
 
     def check(self) -> None:
         """Raise UserError for an unknown tokenizer or a missing package, ResourceError for a missing tokenizer model."""

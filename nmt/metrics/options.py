@@ -5,18 +5,15 @@ Those of a class with `in_training` are flags of `nmt train` too, for the metric
 
 from typing import Final
 
-from nmt.options import opt, options_class
+from nmt.options import AUTO, opt, options_class
 
-BY_LANGUAGE: Final = "auto"
-TARGET_LANG_HELP: Final = (
-    "target language, for the tokenizer; default: the model's, or the ending of file names (ref.zh)"
-)
+TARGET_LANG_HELP: Final = "target language, for the tokenizer; default: the model's, or from file names (ref.zh)"
 
 
 @options_class
 class BleuOptions:
     tokenize: str = opt(
-        BY_LANGUAGE, "sacreBLEU's tokenizer: 13a, intl, char, ...; auto: by target language, none: for tokenised text"
+        AUTO, "sacreBLEU's tokenizer: 13a, intl, char, ...; auto: by target language, none: for tokenised text"
     )
     target_lang: str | None = opt(None, TARGET_LANG_HELP)
     lowercase: bool = opt(False, "compare without case")

@@ -22,11 +22,11 @@ from nmt.models.base import FLOAT32_BYTES, Model
 from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.noises.base import Noise, NoiseContext
 from nmt.optimizers.base import parameter_groups
-from nmt.options import as_dict, options_of
+from nmt.options import AUTO, as_dict, options_of
 from nmt.quantities import size
 from nmt.schedules.base import Schedule
 from nmt.train.kept_weights import KeptWeights
-from nmt.train.options import AUTO, TrainOptions
+from nmt.train.options import TrainOptions
 from nmt.train.parallel import part_counts, spread
 from nmt.train.periods import without_minutes
 from nmt.train.progress import Progress

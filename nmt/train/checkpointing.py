@@ -23,9 +23,9 @@ from nmt.checkpoint import (
 )
 from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import Count, check_writable
-from nmt.options import options_of
+from nmt.options import AUTO, options_of
 from nmt.runs import TRAINING, update_of
-from nmt.train.options import AUTO, TrainOptions
+from nmt.train.options import TrainOptions
 from nmt.train.progress import Progress
 from nmt.train.run import Run
 

@@ -5,10 +5,9 @@ from typing import Final, Literal
 
 from nmt import opt, options_class, registry
 from nmt.dist import MAX_WAIT_MINUTES
-from nmt.options import MAX_PROCESSES, MAX_THREADS, REQUIRED, flag_of, names_of
+from nmt.options import AUTO, MAX_PROCESSES, MAX_THREADS, REQUIRED, flag_of, names_of
 from nmt.train.periods import parse_periods
 
-AUTO: Final = "auto"
 MIN_BLEU: Final = 5.0  # below it, more BLEU is mostly chance, and the loss tells better checkpoints from worse
 
 

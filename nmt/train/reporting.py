@@ -12,10 +12,10 @@ from nmt import registry
 from nmt.columns.base import column_kind
 from nmt.errors import DivergedError, Interrupted, UserError, is_out_of_memory, one_line
 from nmt.files import write_file
-from nmt.options import as_dict, flag_of, toml_line
+from nmt.options import AUTO, as_dict, flag_of, toml_line
 from nmt.report.run_status import EndReason, loss_text
 from nmt.schedules.base import Schedule, rises_at
-from nmt.train.options import AUTO, MIN_BLEU, last_update
+from nmt.train.options import MIN_BLEU, last_update
 from nmt.train.run import Run
 from nmt.train.validation import ValidationResult
 

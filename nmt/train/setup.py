@@ -19,9 +19,9 @@ from nmt.device import Precision, autocast, choose_device
 from nmt.dist import World
 from nmt.errors import UserError, quoted, unknown
 from nmt.metrics.bleu import installed_tokenizer
-from nmt.metrics.options import BY_LANGUAGE
 from nmt.models.base import Model
 from nmt.nn import matmul
+from nmt.options import AUTO
 from nmt.runs import Checkpoints, saved_setting
 from nmt.train.options import TrainOptions
 from nmt.train.parallel import Objective, copied_buffers, put_buffers
@@ -38,7 +38,7 @@ class RunSetup:
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         self.data, self.validation = open_data(options)
-        if (tokenizer := _run_tokenizer(options)) == BY_LANGUAGE:
+        if (tokenizer := _run_tokenizer(options)) == AUTO:
             tokenizer = installed_tokenizer(self.data.pipeline.target_lang)
         # A resumed run keeps the tokenizer, whatever is installed by then.
         self.options = replace(options, bleu_tokenize=tokenizer)
@@ -97,7 +97,7 @@ def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
 
 def _run_tokenizer(options: TrainOptions) -> str:
     """BLEU's tokenizer: as given, or as the newest checkpoint of the run has it."""
-    newest = Checkpoints(Path(options.output)).all()[-1:] if options.bleu_tokenize == BY_LANGUAGE else []
+    newest = Checkpoints(Path(options.output)).all()[-1:] if options.bleu_tokenize == AUTO else []
     return next((name for path in newest if (name := saved_setting(path, "bleu_tokenize"))), options.bleu_tokenize)
 
 

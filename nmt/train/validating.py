@@ -2,7 +2,8 @@
 
 from nmt.errors import Interrupted
 from nmt.log import log
-from nmt.train.options import AUTO, MIN_BLEU
+from nmt.options import AUTO
+from nmt.train.options import MIN_BLEU
 from nmt.train.reporting import report_validation
 from nmt.train.run import Run
 from nmt.train.saving import save

@@ -4,11 +4,10 @@ from typing import Final, Literal
 
 from nmt import registry
 from nmt.errors import unknown
-from nmt.options import MAX_THREADS, choice, opt
+from nmt.options import AUTO, MAX_THREADS, choice, opt
 
 MAX_REPLICAS: Final = 256
 MAX_DEFAULT_REPLICAS: Final = 16  # each has the tensors of a batch in memory
-AUTO_ENGINE: Final = "auto"
 ENGINE_HELP: Final = (
     "what searches: torch, the built-in search, or another engine (nmt list engine); auto: the fastest that gives the results "
     "of torch (--verbose names it)"
@@ -19,8 +18,8 @@ OLD_ENGINE_NAMES: Final = {"own": "torch"}
 def engine_name(given: str) -> str:
     """The name of an engine, or auto, as `--engine` has it. Raises ValueError if there is none."""
     name = OLD_ENGINE_NAMES.get(given, given)
-    if name != AUTO_ENGINE and name not in (known := registry.names("engine")):
-        raise ValueError(str(unknown("engine", name, [AUTO_ENGINE, *known], "nmt list engine")))
+    if name != AUTO and name not in (known := registry.names("engine")):
+        raise ValueError(str(unknown("engine", name, [AUTO, *known], "nmt list engine")))
     return name
 
 
@@ -33,7 +32,7 @@ class TranslatorOptions:
         "log-probabilities",
         "mean of several models: of log-probabilities (Marian, Sockeye) or of probabilities (fairseq)",
     )
-    engine: str = opt(AUTO_ENGINE, ENGINE_HELP)
+    engine: str = opt(AUTO, ENGINE_HELP)
     batch_tokens: int | Literal["auto"] = opt(
         "auto",
         "source tokens of a batch, padding counted; auto: fast, and fits into memory. It changes no result",

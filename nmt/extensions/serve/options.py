@@ -2,9 +2,9 @@
 
 from typing import Final, Literal
 
-from nmt.options import MAX_THREADS, REQUIRED, make, opt
+from nmt.options import AUTO, MAX_THREADS, REQUIRED, make, opt
 from nmt.registry import open_options_class
-from nmt.translate.options import AUTO_ENGINE, MAX_REPLICAS, TranslatorOptions
+from nmt.translate.options import MAX_REPLICAS, TranslatorOptions
 
 MAX_PORT: Final = 65535
 
@@ -37,7 +37,7 @@ class ServeOptions:
     keys: str | None = opt(None, "file of keys, one per line; each request needs one of them")
     cors: tuple[str, ...] = opt((), "origins of web pages that may send requests, or *")
     access_log: bool = opt(True, "write one line per request to stderr, without its texts")
-    engine: str = opt(AUTO_ENGINE, "see `nmt translate`")
+    engine: str = opt(AUTO, "see `nmt translate`")
     precision: Literal["fp32", "bf16", "int8"] = opt("fp32", "see `nmt translate`")
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
     threads: int | None = opt(None, "threads of each model for CPU work; none uses all", minimum=1, maximum=MAX_THREADS)

@@ -11,9 +11,8 @@ from nmt.engines.base import Engine, EngineRequest, engines
 from nmt.engines.torch_engine import has_torch
 from nmt.errors import quoted
 from nmt.extensions.ctranslate2 import CTRANSLATE2_KIND
-from nmt.options import NoOptions
+from nmt.options import AUTO, NoOptions
 from nmt.translate.engine import SearchEngine
-from nmt.translate.options import AUTO_ENGINE
 
 
 @register("engine", "ctranslate2", NoOptions)
@@ -42,7 +41,7 @@ class CTranslate2Search(Engine):
             return "phrases that a translation must contain need our own search"
         if is_export:
             return "--shortlist is for models" if options.shortlist is not None else ""
-        if options.engine == AUTO_ENGINE and list(request.kinds) != ["model"] and has_torch():
+        if options.engine == AUTO and list(request.kinds) != ["model"] and has_torch():
             return "a checkpoint is searched by our own engine (--engine ctranslate2 exports it)"
         return ""
 

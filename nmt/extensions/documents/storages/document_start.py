@@ -40,13 +40,9 @@ class DocumentStart(Storage):
         start = start.removeprefix(b"\xef\xbb\xbf")
         if format := next((format for format, pattern in DOCUMENT_STARTS.items() if re.match(pattern, start)), None):
             place = quoted(content.place)
-<<<<<<< HEAD
             log.warn(
                 f"{place}: looks like {format}, but is read line by line (to translate the document, use --format {format})"
             )
-=======
-            log.warn(f"{place}: looks like {format}, and is read line by line (translate it with --format {format})")
         elif re.match(rb"\s*<\?xml\b", start):
-            log.warn(f"{quoted(content.place)}: looks like XML, and is read line by line (--markup xml keeps its tags)")
->>>>>>> 500abfcf1c72e1fca311eba749659bdb26035d60
+            log.warn(f"{quoted(content.place)}: looks like XML, but is read line by line (--markup xml keeps its tags)")
         return content

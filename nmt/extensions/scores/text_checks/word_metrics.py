@@ -9,9 +9,8 @@ from nmt.evaluations.base import TextCheck
 from nmt.extensions.scores.metrics.gleu import MAX_NGRAM_TOKENS, Gleu
 from nmt.metrics.base import Metric, References
 from nmt.metrics.bleu import TOKENIZER_PACKAGES, Bleu, language_tokenizer
-from nmt.metrics.options import BY_LANGUAGE
 from nmt.metrics.ter import Ter
-from nmt.options import NoOptions
+from nmt.options import AUTO, NoOptions
 
 # A run of letters of scripts without spaces between words: Thai to Tibetan, Myanmar, Khmer, kana and Han. Words have fewer.
 UNSPACED: Final = re.compile(
@@ -45,7 +44,7 @@ class WordMetrics(TextCheck):
 
 def _missing_tokenizer(bleu: Bleu) -> Iterator[str]:
     fitting = language_tokenizer(bleu.options.target_lang or bleu.language)
-    if bleu.options.tokenize == BY_LANGUAGE and bleu.tokenizer != fitting:
+    if bleu.options.tokenize == AUTO and bleu.tokenizer != fitting:
         way = f"(pip install '{TOKENIZER_PACKAGES[fitting]}', or --tokenize {bleu.tokenizer})"
         yield f"BLEU's tokenizer '{fitting}' is not installed, so characters are compared {way}"
 
