@@ -22,6 +22,7 @@ EXAMPLES = {
     "shell ${x}, Ruby #{x}, %{x}": ["${ user.name }", "${x}", "#{name}", "%{count}", "@{x}"],
     "call $t(x), \\(x)": ["$t(key.other)", "$(HOME)", "\\(user.name)"],
     "variable $x": ["$name"],
+    "LaTeX \\x{y}": ["\\textbf{sees}", "\\cite[p. 5]{knuth}", "\\frac{1}{2}"],
     "Svelte {#if x}": ["{#if x > 3}", "{:else}", "{/if}", "{@html text}"],
     "braces {x}, {0:N2}, {x!r:>10}, { $x }, {x, date, short}": [
         "{}", "{0}", "{name}", "{0:N2}", "{0,10:N2}", "{x!r:>10}", "{:.2f}", "{ $partialSize }", "{0, number}",
