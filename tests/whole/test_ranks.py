@@ -617,7 +617,8 @@ def test_a_reader_that_goes_away_and_bad_input_end_all_ranks_quietly(trained, nm
     done = nmt(*translating(trained, 2, "--strict"), input=b"ban\n\xff\n")
     assert done.returncode == 3 and done.stderr.count(b"error") == 1 and done.stdout.count(b"\n") == 1
     done = nmt(*translating(tmp_path / "none", 2), input=b"ban\n")
-    assert done.returncode == 4 and done.stderr.count(b"error") == 1
+    # Torch may add that the other side of a connection has gone, which has the word too.
+    assert done.returncode == 4 and done.stderr.count(b"nmt: error") == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
