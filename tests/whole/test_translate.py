@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import gc
 import gzip
 import itertools
 import json
@@ -290,6 +291,7 @@ def test_empty_lines_are_forgotten_once_they_are_printed(loaded, tmp_path):
 
     def show(number, request, translation):
         if number in (20_000, 58_000):
+            gc.collect()
             held[number] = tracemalloc.get_traced_memory()[0]
         return "\n"
 
