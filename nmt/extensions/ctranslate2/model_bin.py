@@ -61,6 +61,8 @@ UNKNOWN_PARTS: Final = (  # of names of arrays of networks that are not imported
 COPIED_SEGMENTERS: Final = (
     ("source.spm", "target.spm"),
     ("sentencepiece.model",),
+    ("pipeline/joint.model",),  # of our own exports
+    ("pipeline/source.model", "pipeline/target.model"),
     ("../sentencepiece.model",),
 )
 FROM_ZERO: Final = "decoder/start_from_zero_embedding"
