@@ -2,7 +2,7 @@ r"""Texts of documents in which numbered markers stand for tags, and the check t
 
 A pair of tags stands in a text as `<g id="1">...</g>`, a single one as `<x id="1"/>`, and what stands for a word, such as a
 field, as `<ph id="1"/>`: inline elements of XLIFF 1.2 (section 2.4). `<br id="1"/>` is a break: a line, a paragraph, a list
-item, a cell. No sentence goes on behind one; LF, tab and other control characters are breaks too, and stand as they are.
+item, a cell. No sentence continues after one; LF, tab and other control characters are breaks too, and stand as they are.
 So do placeholders such as %s, and everything else, without escapes of XML.
 Pairs are nested. What stands between two breaks may hold half of a pair, if the other half stands elsewhere in the text.
 """

@@ -107,22 +107,22 @@ def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> 
 def _layout(text: str, settings: TextSettings, split: bool, pipeline: Pipeline) -> list[str | Passage]:
     """The passages of a text that are translated each, and what stands between them. split: whether each is a sentence"""
     markup = settings.markup
-    if markup == "none" and settings.checks:
+    if not settings.checks:
+        return parse(text, markup)
+    if markup == "none":
         passage, tags = plain_passage(text), pipeline.source.prepare.tags
         parts: list[str | Passage] = [replace(passage, kept=tuple(k for k in passage.kept if k.raw not in tags))]
     else:
         parts = parse(text, markup)
     layout: list[str | Passage] = []
     for part in parts:
-        if isinstance(part, str) or not settings.checks:
+        if isinstance(part, str):
             layout.append(part)
             continue
         has_message = any(item.kind == "message" for item in part.kept)
         is_long = markup != "none" and len(part.text) > MAX_CHARACTERS
         for piece in _pieces(part, markup, pipeline, split or is_long or has_message):
             layout += written_out(piece, markup) if isinstance(piece, Passage) and has_message else [piece]
-    if not settings.checks:
-        return layout
     side = pipeline.source
     return [with_unseen_signs(part, side, settings.write) if isinstance(part, Passage) else part for part in layout]
 
@@ -282,8 +282,8 @@ class _TextJob:
             for (i, way), answer in zip(rows, (yield Round(requests, is_repair)), strict=True):
                 if found[i].translation is None:
                     found[i] = self._checked(passages[i], way, answer)
-            asked = {i: ways[i][1:] for i, own in asked.items() if found[i].translation is None and own == ways[i][:1]}
-            asked = {i: own for i, own in asked.items() if own}
+            lost = [i for i, own in asked.items() if found[i].translation is None and own == ways[i][:1]]
+            asked = {i: others for i in lost if (others := ways[i][1:])}
         return found
 
     def _checked(self, passage: Passage, way: Passage, answer: Translation) -> _PassageTranslation:

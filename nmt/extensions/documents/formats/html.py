@@ -41,9 +41,7 @@ class HtmlDocument(UnitDocument):
         try:
             text = content.decode(self._encoding)
         except (UnicodeDecodeError, LookupError) as error:
-            raise InputError(
-                f"{place}: not {self._encoding}: {error} (convert the page, or mend its charset)"
-            ) from None
+            raise InputError(f"{place}: not {self._encoding}: {error} (convert the page, or fix its charset)") from None
         self.parts: list[Written | Block] = html_parts(text)
 
     def units(self, languages: Languages) -> list[Unit]:

@@ -20,7 +20,7 @@ _WORD: Final = re.compile(rf"(?:{WRITTEN_TAG.pattern}|\S)+")  # a space inside a
 _SIGN: Final = re.compile(rf"{WRITTEN_TAG.pattern}|.", re.DOTALL)
 DASH: Final = re.compile(r"\s*(?:<[^<>]+>)*\s*[-–—](?:\s+|(?=\D))")  # begins what another person says
 
-# The end of a line that the next one does not go on: of a sentence, or of a song. Dots go on.
+# The end of a line that the next one does not continue: of a sentence, or of a song. Dots are continued.
 LINE_END: Final = re.compile(r"(?:(?<!\.)[.?!。！？؟।]|[♪♫])[\"'”’»)\]]*(?:<[^<>]+>|\{\\[^{}]*\})*$")
 
 
@@ -28,10 +28,13 @@ class SrtDocument(UnitDocument):
     """Subtitles. Raises InputError unless they are UTF-8 and each timing line can be read."""
 
     name: ClassVar[str] = "SRT"
+    first_word: ClassVar[str] = ""  # that each file begins with
     timing: ClassVar[re.Pattern[str]] = TIMING
 
     def __init__(self, content: bytes, place: str) -> None:
         text, self._encoding = decoded(content, place, "subtitles")
+        if self.first_word and not re.match(rf"{self.first_word}(?=\s|$)", text):
+            raise damaged(place, self.name, f"it does not begin with {self.first_word}")
         lines = text.split("\n")  # a CR before LF is kept
         self._cues: list[tuple[int, int]] = []  # first line and end of the text of each
         for number, text in enumerate(lines):

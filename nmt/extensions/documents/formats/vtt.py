@@ -5,7 +5,7 @@ import re
 from typing import Final
 
 from nmt import register
-from nmt.extensions.documents.document import UnitFormat, damaged, decoded
+from nmt.extensions.documents.document import UnitFormat
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.formats.srt import SrtDocument
 from nmt.extensions.documents.markers import Markers, Tag, TagKind
@@ -20,13 +20,8 @@ _ENTITY: Final = re.compile(r"&(?:amp|lt|gt|lrm|rlm|nbsp|#\d{1,7}|#x[0-9a-fA-F]{
 class VttDocument(SrtDocument):
     """Subtitles of the web."""
 
-    name = "WebVTT"
+    name, first_word = "WebVTT", "WEBVTT"
     timing = re.compile(rf"\s*{_VTT_TIME}\s*-->\s*{_VTT_TIME}(?=\s|$)")
-
-    def __init__(self, content: bytes, place: str) -> None:
-        if not re.match(r"WEBVTT(?=\s|$)", decoded(content, place, "subtitles")[0]):
-            raise damaged(place, self.name, "it does not begin with WEBVTT")
-        super().__init__(content, place)
 
     def _end_of_text(self, lines: list[str], first: int) -> int:
         """The empty line, or the timing, that ends a cue."""
