@@ -38,6 +38,8 @@ def opt(
     default: Any,
     help: str,
     *,
+    group: str = "",
+    common: bool = False,
     aliases: Sequence[str] = (),
     minimum: float | None = None,
     maximum: float | None = None,
@@ -51,7 +53,9 @@ def opt(
     """A field of an options class.
 
     default: its value, or REQUIRED
-    help: one sentence with unit and source
+    help: what it sets, with its unit: at most 15 words a sentence, and one line where `common`
+    group: the heading of a command's help that lists it; an option of a component without one is listed by `--help KIND`
+    common: whether the short help, `-h`, lists it
     aliases: flags that other toolkits use for it, without dashes: "lenpen"
     minimum, maximum: bounds of a number, themselves allowed; above, below: bounds that are not. None and text are not
         numbers and pass; each item of a tuple is checked; a number with a bound has to be finite.
@@ -61,19 +65,19 @@ def opt(
     """
     given = {"at least": minimum, "above": above, "at most": maximum, "below": below}
     bounds = {words: bound for words, bound in given.items() if bound is not None}
-    metadata = {"help": help, "aliases": tuple(aliases), "bounds": bounds, "is_size": is_size, "must_stay": must_stay}
-    metadata |= {"needs": tuple(needs), "excludes": tuple(excludes)}
+    metadata = {"help": help, "group": group, "common": common, "aliases": tuple(aliases), "bounds": bounds}
+    metadata |= {"is_size": is_size, "must_stay": must_stay, "needs": tuple(needs), "excludes": tuple(excludes)}
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def size_opt(default: int | None, help: str, minimum: int = 1) -> Any:
+def size_opt(default: int | None, help: str, minimum: int = 1, group: str = "") -> Any:
     """A field for a size of a network."""
-    return opt(default, help, minimum=minimum, maximum=MAX_LAYER_SIZE, is_size=True)
+    return opt(default, help, group=group, minimum=minimum, maximum=MAX_LAYER_SIZE, is_size=True)
 
 
-def probability_opt(default: float, where: str) -> Any:
-    """A field for a probability. where: what it is of"""
-    return opt(default, f"probability, {where}", minimum=0, below=1)
+def probability_opt(default: float, help: str, group: str = "") -> Any:
+    """A field for a probability: from 0 to less than 1."""
+    return opt(default, help, group=group, minimum=0, below=1)
 
 
 @dataclass(frozen=True)
@@ -91,30 +95,43 @@ class Part:
 
 
 def choice(
-    kind: str, default: str, help: str, aliases: Sequence[str] = (), also: Sequence[str] = (), able: str = ""
+    kind: str,
+    default: str,
+    help: str,
+    aliases: Sequence[str] = (),
+    also: Sequence[str] = (),
+    able: str = "",
+    group: str = "",
+    common: bool = False,
 ) -> Any:
     """A field of an open options class that names a component: `ffn: str = choice("ffn", "dense", "which network")`.
 
     The options of all components of the kind stand next to it (see `registry.open_options_class`).
-    kind, default, help, aliases: see `part`
+    kind, default, help, aliases, group, common: see `part` and `opt`
     also: values that name no component, such as "auto"
     able: leaves out the components whose options class has this class attribute, and has it False: `reads = False`
     """
-    metadata = {"help": help, "aliases": tuple(aliases), "chooses": (kind, tuple(also), able)}
+    metadata = {"help": help, "group": group, "common": common, "aliases": tuple(aliases)}
+    metadata |= {"chooses": (kind, tuple(also), able)}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def part(
-    kind: str, default: str, help: str, aliases: Sequence[str] = (), values: Mapping[str, Any] | None = None
+    kind: str,
+    default: str,
+    help: str,
+    aliases: Sequence[str] = (),
+    values: Mapping[str, Any] | None = None,
+    group: str = "",
 ) -> Any:
     """A field of an options class that holds a component: `decoder: Part = part("decoder", "sampling", "search for samples")`.
 
     kind: of the component, as `register` has it
     default: the name of the component that is taken when none is given
-    help, aliases: see `opt`
+    help, aliases, group: see `opt`
     values: defaults of options of that component, by name, in place of its own: `{"n_best": 4}`
     """
-    metadata = {"help": help, "aliases": tuple(aliases), "kind": kind}
+    metadata = {"help": help, "group": group, "aliases": tuple(aliases), "kind": kind}
     return dataclasses.field(default=Part(kind, default, values=values or {}), metadata=metadata)
 
 
@@ -165,7 +182,7 @@ class Option:
     """One option of a command or of a component.
 
     bounds: see BOUND_CHECKS
-    is_size, must_stay, needs, excludes: see `opt`
+    group, common, is_size, must_stay, needs, excludes: see `opt`
     kind: of the component that the option chooses, if it chooses one with options of its own
     chooses: kind, also and able of `choice`
     path: where the component stands that has the option, `criterion.decoder`; empty for a command's own
@@ -183,6 +200,8 @@ class Option:
     must_stay: bool = False
     needs: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
+    group: str = ""
+    common: bool = False
     kind: str = ""
     chooses: tuple[str, tuple[str, ...], str] | None = None
     path: str = ""

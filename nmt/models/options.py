@@ -21,9 +21,11 @@ class TransformerOptions:
     heads: int = size_opt(8, "attention heads, h in the paper")
     d_k: int | None = size_opt(None, "width of a head's queries and keys; none is d_model / heads")
     d_v: int | None = size_opt(None, "width of a head's values; none is d_model / heads")
-    dropout: float = probability_opt(0.1, "on each sub-layer's output and on the sums of embeddings and positions")
-    attention_dropout: float = probability_opt(0.0, "on attention weights; 0 in the paper")
-    activation_dropout: float = probability_opt(0.0, "inside the feed-forward networks; 0 in the paper")
+    dropout: float = probability_opt(
+        0.1, "dropout on each sub-layer's output and on the sums of embeddings and positions"
+    )
+    attention_dropout: float = probability_opt(0.0, "dropout on attention weights; 0 in the paper")
+    activation_dropout: float = probability_opt(0.0, "dropout inside the feed-forward networks; 0 in the paper")
     norm_position: Literal["post", "pre"] = opt(
         "post", "post: norm(x + f(x)), the paper; pre: x + f(norm(x)) and a final norm"
     )

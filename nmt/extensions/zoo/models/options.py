@@ -37,7 +37,8 @@ class RnnSearchOptions:
         "factorise the output matrix to this width; none is the paper, 620 the authors' code",
     )
     dropout: float = probability_opt(
-        0.0, "on embeddings, annotations and the read-out; 0 in the paper, 0.2 to 0.5 for small data"
+        0.0,
+        "dropout on embeddings, annotations and the read-out; 0 in the paper, 0.2 to 0.5 for small data",
     )
 
 
@@ -71,7 +72,7 @@ class GnmtOptions:
     read_out_word: bool = opt(False, READ_OUT_WORD)
     tie: Tie = opt("none", TIE)
     dropout: float = probability_opt(
-        0.2, "on the input of each LSTM, the memory and the features; 0.3 in the paper's En-De"
+        0.2, "dropout on the input of each LSTM, the memory and the features; 0.3 in the paper's En-De"
     )
 
 
@@ -93,7 +94,7 @@ class DeepAttOptions:
     read_out_context: bool = opt(False, READ_OUT_CONTEXT)
     read_out_word: bool = opt(False, READ_OUT_WORD)
     tie: Tie = opt("none", f"{TIE}; embedding_size must be hidden_size")
-    dropout: float = probability_opt(0.1, "on h of each layer but not on f; 0.1 in the paper")
+    dropout: float = probability_opt(0.1, "dropout on h of each layer but not on f; 0.1 in the paper")
     init_std: float = opt(
         0.07, "standard deviation of the first weights; recurrent ones start at 0", above=0, maximum=MAX_INIT
     )
@@ -118,7 +119,9 @@ class LanguageModelOptions:
     d_model: int = size_opt(512, "width of every layer's output")
     d_ff: int = size_opt(2048, "inner width of the feed-forward networks")
     heads: int = size_opt(8, "attention heads")
-    dropout: float = probability_opt(0.1, "on each sub-layer's output and on the sums of embeddings and positions")
+    dropout: float = probability_opt(
+        0.1, "dropout on each sub-layer's output and on the sums of embeddings and positions"
+    )
     norm_position: Literal["post", "pre"] = opt("post", "post: norm(x + f(x)); pre: x + f(norm(x)) and a final norm")
     ffn: Literal["dense", "moe"] = opt("dense", "the feed-forward networks: dense, or mixtures of experts (moe)")
     experts: int = size_opt(8, EXPERTS, minimum=2)
@@ -191,7 +194,8 @@ class ConvS2SOptions:
     output_size: int = size_opt(512, "width of the decoder's output, before the logits")
     max_positions: int = size_opt(1024, "learned positions; a longer sentence repeats the last")
     dropout: float = probability_opt(
-        0.2, "on embeddings, each layer's input and the decoder's output; 0.2 for En-De, 0.1 for En-Fr"
+        0.2,
+        "dropout on embeddings, each layer's input and the decoder's output; 0.2 for En-De, 0.1 for En-Fr",
     )
 
     def __post_init__(self) -> None:
@@ -218,7 +222,7 @@ class ByteNetOptions:
     unfold_factor: float = opt(1.2, "a of the unfolded length a * |s| + b; 1.2 in the paper", minimum=1, maximum=1000)
     unfold_offset: int = size_opt(0, "b of the unfolded length a * |s| + b; 0 in the paper", minimum=0)
     bucket: int = size_opt(50, "|s| is rounded up to a multiple of this; 50 in the paper")
-    dropout: float = probability_opt(0.0, "on each block's output before the residual sum")
+    dropout: float = probability_opt(0.0, "dropout on each block's output before the residual sum")
 
     def __post_init__(self) -> None:
         if self.max_dilation & (self.max_dilation - 1):
@@ -238,7 +242,9 @@ class NeuralGpuOptions:
         "extended: each token changes the memory; markovian: from the encoder's memory and the token before; "
         "baseline: from the encoder's memory alone",
     )
-    dropout: float = probability_opt(0.1, "on the memory before each step; times 3 / sqrt(n) for n > 9 positions")
+    dropout: float = probability_opt(
+        0.1, "dropout on the memory before each step; times 3 / sqrt(n) for n > 9 positions"
+    )
 
 
 @options_class
@@ -260,7 +266,7 @@ class MoeOptions:
     )
     read_out_context: bool = opt(False, READ_OUT_CONTEXT)
     tie: Tie = opt("none", TIE)
-    dropout: float = probability_opt(0.4, "on the outputs of embeddings, LSTMs and mixtures of experts")
+    dropout: float = probability_opt(0.4, "dropout on the outputs of embeddings, LSTMs and mixtures of experts")
 
     def __post_init__(self) -> None:
         check_experts(self)
