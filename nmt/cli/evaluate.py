@@ -267,5 +267,10 @@ COMMAND = Command(
         "for several hypotheses use --hypothesis A B --reference REF, "
         "for several references --hypothesis HYP --reference A B"
     ),
-    group="scores",
+    group="translate",
+    examples=(
+        "nmt evaluate output.de test.de",
+        "nmt evaluate a.de b.de --reference test.de --json",
+        "nmt evaluate --model model --source test.en --reference test.de",
+    ),
 )

@@ -85,4 +85,16 @@ def _line(options: ScoreOptions, pair: "PairScore | None") -> str:
     return shown + "\n"
 
 
-COMMAND = Command("score", ScoreOptions, run, positional=("source", "target"), preload=("torch",), group="scores")
+COMMAND = Command(
+    "score",
+    ScoreOptions,
+    run,
+    positional=("source", "target"),
+    preload=("torch",),
+    group="translate",
+    examples=(
+        "nmt score test.en test.de --model model",
+        "nmt score test.en test.de --model model --per-token",
+        "nmt score test.en test.de --model model --json",
+    ),
+)

@@ -301,5 +301,21 @@ COMMAND = Command(
     positional=("input...",),
     greedy=False,
     ends_start=True,
-    group="translation",
+    group="translate",
+    examples=(
+        "nmt translate --model model news.en --output news.de",
+        'echo "Good morning." | nmt translate --model model',
+        "nmt translate --model model movie.srt --output movie.de.srt",
+    ),
+    headings=(
+        "Input and output",
+        "Search",
+        "Constraints and terms",
+        "Documents and markup",
+        "Several models",
+        "Speed and memory",
+        "Hardware",
+        "Details of the output",
+        "Failures",
+    ),
 )

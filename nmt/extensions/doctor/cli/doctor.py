@@ -153,5 +153,16 @@ def corpus_or_data(given: Mapping[str, Any]) -> Layer | None:
 
 
 COMMAND = Command(
-    "doctor", DoctorCommandOptions, run, positional=("corpus...",), greedy=False, base=corpus_or_data, group="text"
+    "doctor",
+    DoctorCommandOptions,
+    run,
+    positional=("corpus...",),
+    greedy=False,
+    base=corpus_or_data,
+    group="prepare",
+    examples=(
+        "nmt doctor corpus.en corpus.de",
+        "nmt doctor corpus.en corpus.de --valid dev --html report.html",
+        "nmt doctor data --json > report.json",
+    ),
 )

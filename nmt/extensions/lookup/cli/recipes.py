@@ -131,4 +131,15 @@ def _owner(file: Path, recipes: Mapping[str, Recipe]) -> str | None:
     return next((name for name in recipes if file.name.startswith(name)), None)
 
 
-COMMAND = Command("recipes", RecipesOptions, run, positional=("name",), group="discovery")
+COMMAND = Command(
+    "recipes",
+    RecipesOptions,
+    run,
+    positional=("name",),
+    group="list",
+    examples=(
+        "nmt recipes",
+        "nmt recipes toy",
+        "nmt recipes toy --output recipes",
+    ),
+)

@@ -71,4 +71,15 @@ def run(options: ShortlistOptions) -> None:
         sys.stdout.buffer.write(line.encode())
 
 
-COMMAND = Command("shortlist", ShortlistOptions, run, positional=("data",), group="translation")
+COMMAND = Command(
+    "shortlist",
+    ShortlistOptions,
+    run,
+    positional=("data",),
+    group="export",
+    examples=(
+        "nmt shortlist data --output short.list",
+        "nmt shortlist data --output short.list --pairs 1000000",
+        "nmt shortlist words --output words.list --dictionary words.txt",
+    ),
+)

@@ -478,4 +478,16 @@ def _curves(rows: Sequence[Row]) -> list[LineChart]:
     return line_charts(runs, [], ["updates"])
 
 
-COMMAND = Command("sweep", SweepOptions, run, positional=("file",), greedy=False, group="training")
+COMMAND = Command(
+    "sweep",
+    SweepOptions,
+    run,
+    positional=("file",),
+    greedy=False,
+    group="train",
+    examples=(
+        "nmt sweep sweep.toml --output sweep --dry-run",
+        "nmt sweep sweep.toml --output sweep --seeds 3",
+        "nmt sweep sweep.toml --output sweep --source test.en --reference test.de",
+    ),
+)

@@ -77,4 +77,15 @@ def run(options: ExportOptions) -> None:
     sys.stdout.write(text)
 
 
-COMMAND = Command("export", ExportOptions, run, positional=("model",), group="models")
+COMMAND = Command(
+    "export",
+    ExportOptions,
+    run,
+    positional=("model",),
+    group="export",
+    examples=(
+        "nmt export model --format ctranslate2 --output model-ct2",
+        "nmt export model --format int8 --output model-int8",
+        "nmt export model --format ctranslate2 -o model-ct2 --check test.en",
+    ),
+)

@@ -78,4 +78,15 @@ def _toolkit(options: ImportOptions) -> "Toolkit":
     return min(found, key=lambda cls: (cls.order, cls.part_name))(options)
 
 
-COMMAND = Command("import", ImportOptions, run, positional=("model",), group="models")
+COMMAND = Command(
+    "import",
+    ImportOptions,
+    run,
+    positional=("model",),
+    group="export",
+    examples=(
+        "nmt import opus-mt-en-de --output model",
+        "nmt import model.npz --vocab vocab.spm -o model",
+        "nmt import checkpoint_best.pt --tokenizer moses-aggressive -o model",
+    ),
+)

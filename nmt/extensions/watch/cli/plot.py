@@ -124,4 +124,16 @@ def _title(name: str) -> tuple[str, str]:
     return ("Training " if unit == name else "Validation ") + unit, unit
 
 
-COMMAND = Command("plot", PlotOptions, run, positional=("runs...",), greedy=False, group="training")
+COMMAND = Command(
+    "plot",
+    PlotOptions,
+    run,
+    positional=("runs...",),
+    greedy=False,
+    group="train",
+    examples=(
+        "nmt plot run",
+        "nmt plot runs/a runs/b --output curves.html",
+        "nmt plot run --values loss,gradient_norm",
+    ),
+)

@@ -253,4 +253,16 @@ def report_page(table: ReportTable) -> str:
     return html_page("nmt report", [*tables, *notes])
 
 
-COMMAND = Command("report", ReportOptions, run, positional=("runs...",), greedy=False, group="scores")
+COMMAND = Command(
+    "report",
+    ReportOptions,
+    run,
+    positional=("runs...",),
+    greedy=False,
+    group="train",
+    examples=(
+        "nmt report runs",
+        "nmt report runs/a runs/b --html report.html",
+        "nmt report run --scores run=scores.json --json",
+    ),
+)
