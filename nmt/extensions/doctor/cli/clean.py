@@ -17,8 +17,8 @@ RULE_HEADER = ("rule", "removed", "share", "what it removes")
 
 @options_class
 class CleanCommandOptions(CleanOptions):
-    corpus: tuple[str, ...] = opt((), CORPUS_HELP)
-    json: bool = opt(False, "print the report as JSON")
+    corpus: tuple[str, ...] = opt((), CORPUS_HELP, group="Input and output", common=True)
+    json: bool = opt(False, "print the report as JSON", group="Report", common=True)
 
 
 def run(options: CleanCommandOptions) -> None:

@@ -25,12 +25,12 @@ HEADER = ("severity", "set", "side", "what", "count", "share")
 
 @options_class
 class DoctorCommandOptions(DoctorOptions):
-    corpus: tuple[str, ...] = opt((), f"a prepared-data folder; or {CORPUS_HELP}")
-    json: bool = opt(False, "print the report as JSON")
-    html: str | None = opt(
-        None, "also write the report, with charts, to this file: one page, no script (needs matplotlib)"
+    corpus: tuple[str, ...] = opt((), f"a data folder, or {CORPUS_HELP}", group="Input and output", common=True)
+    json: bool = opt(False, "print the report as JSON", group="Report", common=True)
+    html: str | None = opt(None, "also write the report with charts to this file", group="Report", common=True)
+    fail_on: Literal["error", "warning", "never"] = opt(
+        "error", "severity of findings that gives exit status 3", group="Report", common=True
     )
-    fail_on: Literal["error", "warning", "never"] = opt("error", "end with code 3 if a finding is so severe")
 
 
 def run(options: DoctorCommandOptions) -> int:
