@@ -45,9 +45,11 @@ class CommonOptions:
     """The options that every command takes."""
 
     config: tuple[str, ...] = opt(
-        (), "TOML file of settings; a later file wins over an earlier, a flag over both", aliases=("c",)
+        (), "TOML file of settings; a later file wins over an earlier, a flag over both", aliases=("c",), metavar="FILE"
     )
-    plugin: tuple[str, ...] = opt((), "Python file or module that registers components", aliases=("user-dir",))
+    plugin: tuple[str, ...] = opt(
+        (), "Python file or module that registers components", aliases=("user-dir",), metavar="FILE"
+    )
     dump_config: bool = opt(False, "print the settings as TOML, each with its origin, and stop")
     quiet: bool = opt(False, "write only warnings and errors to stderr", aliases=("q",))
     verbose: bool = opt(False, "also write details to stderr: the search with its options, device, batch sizes")

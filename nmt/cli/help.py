@@ -80,12 +80,12 @@ def command_sections(table: OptionTable, headings: Sequence[str]) -> dict[str, l
     """The options of a command's help by heading.
 
     headings: those that come first, in their order; those of the table follow
-    An option of a chosen component is listed if it names a heading.
+    An option of a chosen component is listed if it names one of these first headings.
     """
     sections: dict[str, list[Option]] = {heading: [] for heading in headings}
     for heading, options in table.groups.items():
         for option in options:
-            if not option.path or (option.group and "." not in option.path):
+            if not option.path or (option.group in headings and "." not in option.path):
                 sections.setdefault(option.group or heading, []).append(option)
     *_, last = table.groups
     sections[last] = sections.pop(last)
@@ -149,12 +149,12 @@ def _short_label(option: Option) -> str:
 def _value(option: Option) -> str:
     """The word for an option's value: its metavar; N for a whole number, X for another, `NAME` for `--valid-name`."""
     if option.metavar:
-        return option.metavar
+        return option.metavar + ("..." if option.count is None else "")
     kind = option.type_name.removesuffix("|none") if option.default is None else option.type_name
     word = option.name.rpartition("_")[2].upper()
     if kind.islower() and "|" in kind:
         return word
-    return kind.replace("INT", "N").replace("FLOAT", "X").replace("TEXT", word)
+    return kind.replace("INT", "N").replace("FLOAT", "X").replace("TEXT", word).replace(" ...", "...")
 
 
 def _label(option: Option) -> str:

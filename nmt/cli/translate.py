@@ -54,7 +54,7 @@ class FileOptions:
     input: tuple[str, ...] = opt(
         (), "files to translate one after another, plain or compressed; without one, or for -, stdin", aliases=("i",)
     )
-    output: str = opt("-", "file for the translations; - is stdout", aliases=("o",))
+    output: str = opt("-", "file for the translations; - is stdout", aliases=("o",), metavar="FILE")
 
 
 @registry.open_options_class("pass", "search-speedup", "filter", "wrapper", "format", "viewer")
@@ -78,7 +78,7 @@ class TranslateOptions(TranslatorOptions, FileOptions):
     json: bool = opt(
         False, "print a JSON object a line: source, translation, and candidates with tokens, log_prob (nats) and score"
     )
-    stats: str | None = opt(None, "write lines, seconds and lines a second to this file as JSON")
+    stats: str | None = opt(None, "write lines, seconds and lines a second to this file as JSON", metavar="FILE")
     devices: int = opt(
         1,
         "processes on this machine, a device each, that share the lines; the order stays",

@@ -14,6 +14,7 @@ class CTranslate2Options:
         None,
         "source lines for the check of the export; default: random lines from the vocabulary",
         group="Comparison",
+        metavar="FILE",
     )
     check_lines: int = opt(
         100,
@@ -26,6 +27,7 @@ class CTranslate2Options:
         (),
         "SOURCE and REFERENCE: pick the length penalty that best matches nmt's own search on these files",
         group="Comparison",
+        metavar="FILE",
     )
     json: bool = opt(False, "print the comparison as JSON", group="Comparison", common=True)
 

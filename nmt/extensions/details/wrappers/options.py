@@ -36,6 +36,7 @@ class DetailOptions:
         "file of source words and their translations for --replace-unk, one pair per line",
         group="Details of the output",
         needs=("replace_unk",),
+        metavar="FILE",
     )
 
     def __post_init__(self) -> None:

@@ -23,7 +23,9 @@ USES: Final = "Uses: "  # in the head of a script, before the names of the recip
 @options_class
 class RecipesOptions:
     name: str | None = opt(None, "recipe to describe or to write; without it all recipes are listed")
-    output: str | None = opt(None, "folder to write the recipe to, with everything that it runs", aliases=("o",))
+    output: str | None = opt(
+        None, "folder to write the recipe to, with everything that it runs", aliases=("o",), metavar="FOLDER"
+    )
     overwrite: bool = opt(False, "replace a recipe that was written to this folder before")
     json: bool = opt(False, "print JSON")
 

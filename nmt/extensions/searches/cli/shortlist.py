@@ -31,12 +31,10 @@ class ShortlistOptions:
         group="Input and output",
         common=True,
         aliases=("o",),
+        metavar="FILE",
     )
     dictionary: str | None = opt(
-        None,
-        "word list to write, for --unk-dictionary",
-        group="Input and output",
-        common=True,
+        None, "word list to write, for --unk-dictionary", group="Input and output", common=True, metavar="FILE"
     )
     pairs: int = opt(
         100_000,

@@ -19,7 +19,9 @@ class ExportOptions:
         common=True,
         aliases=("m", "path", "models"),
     )
-    output: str = opt(REQUIRED, "folder to write", group="Input and output", common=True, aliases=("o",))
+    output: str = opt(
+        REQUIRED, "folder to write", group="Input and output", common=True, aliases=("o",), metavar="FOLDER"
+    )
     format: str = choice(
         "toolkit",
         "ctranslate2",

@@ -48,10 +48,12 @@ class PlotOptions:
         "write the curves to this file: .svg, .png, or .html for one page without scripts, also by cost (needs matplotlib); "
         "without it they are characters on stdout",
         aliases=("o",),
+        metavar="FILE",
     )
     values: tuple[str, ...] = opt(
         (),
         "numbers of metrics.jsonl to draw, `loss,valid_bleu`; without it losses, metrics and learning rate",
+        metavar="NUMBER",
     )
 
 
