@@ -82,11 +82,9 @@ def _names(kind: str, file: Path, skeleton: str) -> _Names:
         raise UserError(f"{quoted(file)}: '{option}' is a keyword of Python (choose another file name)")
     if component in registry.names(kind):
         raise UserError(f"{quoted(file)}: the {kind} '{component}' already exists (choose another file name)")
-    words = re.findall(r"\w+", skeleton)
-    old = _placeholders(kind).cls
-    if {word.replace(old, cls) for word in words if old in word} & {
-        *words
-    }:  # such as Model of model.py, which is imported
+    words, old = re.findall(r"\w+", skeleton), _placeholders(kind).cls
+    others = {word for word in words if not word.startswith(old)}
+    if any(word.replace(old, cls) in others for word in words if word.startswith(old)):  # model.py: Model is imported
         cls = f"My{cls}"
     return _Names(option, component, cls)
 
