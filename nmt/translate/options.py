@@ -4,6 +4,7 @@ from typing import Final, Literal
 
 from nmt import registry
 from nmt.errors import unknown
+from nmt.log import log
 from nmt.options import AUTO, MAX_THREADS, choice, opt
 
 MAX_REPLICAS: Final = 256
@@ -12,12 +13,13 @@ ENGINE_HELP: Final = (
     "what searches: torch, the built-in search, or another engine (nmt list engine); auto: the fastest that gives the results "
     "of torch (--verbose names it)"
 )
-OLD_ENGINE_NAMES: Final = {"own": "torch"}
+OLD_ENGINE_NAMES: Final = {"own": "torch"}  # deprecated since 0.1.0
 
 
 def engine_name(given: str) -> str:
     """The name of an engine, or auto, as `--engine` has it. Raises ValueError if there is none."""
-    name = OLD_ENGINE_NAMES.get(given, given)
+    if (name := OLD_ENGINE_NAMES.get(given, given)) != given:
+        log.deprecated(f"--engine {given}", f"--engine {name}")
     if name != AUTO and name not in (known := registry.names("engine")):
         raise ValueError(str(unknown("engine", name, [AUTO, *known], "nmt list engine")))
     return name
