@@ -42,13 +42,32 @@ NO_RULE: Final = 255  # in place of the index of a rule
 class CleanOptions(TrainingFiles):
     """The corpus to clean, and what to remove."""
 
-    output: str | None = opt(None, "prefix of the cleaned files: PREFIX.en and PREFIX.de", aliases=("o",))
-    rejected: str | None = opt(None, "TSV file for the removed pairs: rule, FILE:LINE, source, target")
-    drop: tuple[str, ...] = opt((), "further rules to apply, separated by commas; all applies every rule")
-    keep: tuple[str, ...] = opt((), "rules not to apply, separated by commas; all leaves only those of --drop")
-    gzip: bool = opt(False, "compress the cleaned files: PREFIX.en.gz and PREFIX.de.gz")
-    examples: int = opt(3, "examples of each rule", minimum=0)
-    dry_run: bool = opt(False, "report what would be removed, and write no file", excludes=("rejected",))
+    output: str | None = opt(
+        None,
+        "prefix of the cleaned files PREFIX.en and PREFIX.de",
+        group="Input and output",
+        common=True,
+        aliases=("o",),
+        metavar="PREFIX",
+    )
+    rejected: str | None = opt(
+        None, "TSV file to write the removed pairs to", group="Input and output", common=True, metavar="FILE"
+    )
+    drop: tuple[str, ...] = opt(
+        (), "additional rules to apply; all applies every rule", group="Rules", common=True, metavar="RULE"
+    )
+    keep: tuple[str, ...] = opt(
+        (), "rules not to apply; all keeps only those of --drop", group="Rules", common=True, metavar="RULE"
+    )
+    gzip: bool = opt(False, "compress the cleaned files with gzip", group="Input and output", common=True)
+    examples: int = opt(3, "number of examples to report for each rule", group="Report", common=True, minimum=0)
+    dry_run: bool = opt(
+        False,
+        "only report what would be removed",
+        group="Input and output",
+        common=True,
+        excludes=("rejected",),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -42,14 +42,25 @@ MAX_NAMED_CHARACTERS: Final = 20  # of those out of vocabulary
 class DoctorOptions(CorpusOptions):
     """The corpus to examine: prepared data, or files as nmt prepare takes them."""
 
-    data: str | None = opt(None, "a prepared-data folder; without it, files as nmt prepare takes them", aliases=("d",))
+    data: str | None = opt(
+        None,
+        "data folder to examine, instead of text files",
+        group="Input and output",
+        common=True,
+        aliases=("d",),
+    )
     vocabulary: str | None = opt(
         None,
-        "a model, run or prepared data: lengths are in its tokens, and the pairs that nmt prepare would drop are reported",
+        "model, run or data folder to tokenize the text with",
+        group="Input and output",
+        common=True,
         excludes=("data",),
+        metavar="FOLDER",
     )
-    max_pairs: int = opt(0, "examine at most this many training pairs, evenly spaced; 0 examines all", minimum=0)
-    examples: int = opt(3, "examples of each finding", minimum=0)
+    max_pairs: int = opt(
+        0, "maximum training pairs to examine; 0 examines all", group="Speed and memory", common=True, minimum=0
+    )
+    examples: int = opt(3, "number of examples to report for each finding", group="Report", common=True, minimum=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

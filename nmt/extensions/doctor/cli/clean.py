@@ -17,8 +17,8 @@ RULE_HEADER = ("rule", "removed", "share", "what it removes")
 
 @options_class
 class CleanCommandOptions(CleanOptions):
-    corpus: tuple[str, ...] = opt((), CORPUS_HELP)
-    json: bool = opt(False, "print the report as JSON")
+    corpus: tuple[str, ...] = opt((), CORPUS_HELP, group="Input and output", common=True)
+    json: bool = opt(False, "print the report as JSON", group="Report", common=True)
 
 
 def run(options: CleanCommandOptions) -> None:
@@ -56,5 +56,10 @@ COMMAND = Command(
     run,
     positional=("corpus...",),
     base=partial(named_corpus, needs_direction=False),
-    group="text",
+    group="prepare",
+    examples=(
+        "nmt clean corpus.en corpus.de --dry-run",
+        "nmt clean corpus.en corpus.de --output cleaned --rejected rejected.tsv",
+        "nmt clean corpus.en corpus.de --output cleaned --keep duplicate",
+    ),
 )
