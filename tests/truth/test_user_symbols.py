@@ -114,7 +114,6 @@ def test_only_sentencepiece_splits_a_tag_from_the_start_of_a_longer_word(subword
     assert ("▁tag,comma" in pieces) == (subword in ("bpe", "unigram", "char"))
 
 
-
 def test_merges_with_other_user_symbols_are_no_extension():
     settings = SideSettings("en", "none", False, False, "none", "subword-nmt")
     old, new = (CodesVocabulary("#version: 0.2\na b\n", ["<2de>", "b"], symbols) for symbols in (["<2de>"], []))
