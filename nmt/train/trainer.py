@@ -9,14 +9,16 @@ from nmt import signals
 from nmt.data.loader import UpdateBatches, ahead
 from nmt.errors import Interrupted, ResourceError, quoted
 from nmt.locks import Lock
+from nmt.log import log
 from nmt.report.losses import Stats
-from nmt.report.run_status import METRICS_FILE, TRAIN_LOG
+from nmt.report.run_status import METRICS_FILE, STATUS_FILE, TRAIN_LOG, read_status
+from nmt.runs import SETTINGS
 from nmt.train.build import build_run
 from nmt.train.checkpointing import resume
 from nmt.train.divergence import divergence, roll_back
 from nmt.train.options import TrainOptions
 from nmt.train.probe import choose_kernels
-from nmt.train.reporting import SETTINGS, announce, conclude, recorded_end, save_settings, what_is_saved
+from nmt.train.reporting import announce, conclude, nothing_to_do, recorded_end, save_settings, what_is_saved
 from nmt.train.run import Run
 from nmt.train.saving import save, saves_finished
 from nmt.train.setup import RunSetup
@@ -40,6 +42,9 @@ def train(options: TrainOptions, parts: Any) -> Run:
         run = build_run(setup, parts)
         with closing(run.report):
             _begin(run)
+            if _has_recorded_end(run):
+                log.info(nothing_to_do(run))
+                return run
             with recorded_end(run), saves_finished(run):
                 choose_kernels(run)
                 announce(run)
@@ -69,6 +74,13 @@ def _begin(run: Run) -> None:
     except BaseException:
         _remove_empty(run)
         raise
+
+
+def _has_recorded_end(run: Run) -> bool:
+    """Whether a run is finished and its files say so: the same command has nothing to add to them."""
+    status = read_status(run.folder / STATUS_FILE) if run.world.leads else None
+    is_recorded = not run.world.leads or (status is not None and status.end is not None and status.end.is_last)
+    return run.finished and not run.progress.validation_due and bool(run.world.minimum(int(is_recorded)))
 
 
 def _remove_empty(run: Run) -> None:
