@@ -30,6 +30,7 @@ class TrainOptions:
         group="Input and output",
         common=True,
         aliases=("o", "save-dir"),
+        metavar="RUN",
     )
     max_updates: int | None = opt(
         100_000,
@@ -73,7 +74,7 @@ class TrainOptions:
     )
     max_tokens: int | Literal["auto"] = opt(
         4096,
-        "padded tokens per micro-batch; auto fits memory",
+        "tokens per micro-batch, padding included",
         group="Batches",
         common=True,
         minimum=1,
@@ -87,7 +88,7 @@ class TrainOptions:
         below=2**63,
         must_stay=True,
     )
-    device: str = opt("auto", "device to train on: auto, cpu, cuda or cuda:N", group="Hardware", common=True)
+    device: str = opt("auto", "device: auto, cpu, cuda or cuda:N", group="Hardware", common=True)
     devices: int = opt(
         1,
         "number of devices to use, one process each",
@@ -125,16 +126,14 @@ class TrainOptions:
     )
     valid_every: str = opt(
         "1000u,10m",
-        "validate every 500u (updates), 1e (epochs) or 10m",
+        "validate every 500u, 1e (epoch) or 10m",
         group="Validation",
         common=True,
         aliases=("valid-freq",),
+        metavar="PERIOD",
     )
     valid_metrics: tuple[str, ...] = opt(
-        ("bleu",),
-        "metrics at validation, e.g. bleu,chrf, or none",
-        group="Validation",
-        common=True,
+        ("bleu",), "metrics to compute, e.g. bleu,chrf", group="Validation", common=True, metavar="METRIC"
     )
     valid_bleu: bool = opt(True, "compute BLEU at each validation", group="Validation")
     valid_set: str | None = opt(
@@ -142,6 +141,7 @@ class TrainOptions:
         "name of the validation set to use; if unset, the first in the data folder",
         group="Validation",
         must_stay=True,
+        metavar="NAME",
     )
     valid_batch_tokens: int = opt(
         2000, "source tokens per batch when translating the validation set", group="Validation", minimum=1
@@ -155,19 +155,21 @@ class TrainOptions:
     )
     save_every: str = opt(
         "1000u",
-        "save every 500u (updates), 1e (epochs) or 10m",
+        "save every 500u, 1e (epoch) or 10m",
         group="Checkpoints",
         common=True,
         aliases=("save-freq",),
+        metavar="PERIOD",
     )
     keep_last: int = opt(10, "newest checkpoints to keep; 0 keeps all", group="Checkpoints", common=True, minimum=0)
     keep_best: int = opt(1, "number of best checkpoints to keep", group="Checkpoints", minimum=0)
     best_by: str = opt(
         AUTO,
-        "what selects the best checkpoint: loss or a metric",
+        "score that chooses the best checkpoint",
         group="Checkpoints",
         common=True,
         must_stay=True,
+        metavar="SCORE",
     )
     on_divergence: Literal["stop", "rollback"] = opt(
         "stop",
@@ -187,6 +189,7 @@ class TrainOptions:
         group="Logging",
         common=True,
         aliases=("log-freq",),
+        metavar="PERIOD",
     )
     json: bool = opt(False, "at the end, print the state of the run and its best checkpoint as JSON", group="Logging")
 
@@ -239,7 +242,9 @@ def last_update(
 
 @options_class
 class AverageOptions:
-    output: str = opt(REQUIRED, "model folder to write", group="Input and output", common=True, aliases=("o",))
+    output: str = opt(
+        REQUIRED, "model folder to write", group="Input and output", common=True, aliases=("o",), metavar="MODEL"
+    )
     run: str | None = opt(
         None,
         "run folder with the checkpoints to average",
@@ -248,7 +253,7 @@ class AverageOptions:
         excludes=("checkpoint",),
     )
     checkpoint: tuple[str, ...] = opt(
-        (), "checkpoint or model folders to average", group="Input and output", common=True
+        (), "checkpoint or model folders to average", group="Input and output", common=True, metavar="FOLDER"
     )
     overwrite: bool = opt(False, "replace an existing model", group="Input and output", common=True)
     json: bool = opt(False, "print the averaged folders and their scores as JSON", group="Input and output")

@@ -155,7 +155,9 @@ class Translator:
             return self._default_constraints
         target = self.pipeline.target
         prefix = tuple(target.encode(request.prefix))
-        phrases = [tuple(row) for row in target.encode_prepared(target.prepare(request.phrases, begins=False)).lists()]
+        phrases = [
+            tuple(row) for row in target.encode_prepared(target.prepare(request.phrases, starts_sentence=False)).lists()
+        ]
         return Constraints(prefix, tuple(filter(None, phrases)), self._filter_texts(request.filters))
 
     def _filter_texts(self, given: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:

@@ -125,7 +125,7 @@ def test_a_second_model_searches_with_as_many_threads_as_the_first(trained):
     code = f"""
 import nmt, torch
 from nmt.translate.options import TranslatorOptions
-loaded = [nmt.load({str(trained)!r}, options=TranslatorOptions(engine="own", device="cpu")) for _ in range(2)]
+loaded = [nmt.load({str(trained)!r}, options=TranslatorOptions(engine="torch", device="cpu")) for _ in range(2)]
 print([(one.engine.replicas, one.engine._replicas._threads) for one in loaded])
 """
     done = subprocess.run(
