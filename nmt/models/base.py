@@ -21,7 +21,7 @@ from nmt.models.saved import Vocabularies as Vocabularies
 from nmt.nn.cost import count_flops, interpolated_cost
 from nmt.nn.dropout import dropout
 from nmt.nn.extra_losses import ExtraLosses
-from nmt.nn.linear import Projection, prepared
+from nmt.nn.linear import Projection, step_of
 from nmt.nn.search_state import State as State
 from nmt.symbols import PAD
 
@@ -100,20 +100,20 @@ class Scorer(Protocol):
 
 
 @dataclass(frozen=True)
-class PreparedScorer:
+class SearchScorer:
     """A Scorer for one search, made of functions that have already looked up their weights; see Scorer."""
 
     start: Callable[[Tensor], State]
     step: Callable[[Tensor, State], tuple[Tensor, State]]
 
 
-def prepared_scorer(scorer: Scorer) -> Scorer:
+def scorer_for_search(scorer: Scorer) -> Scorer:
     """Return the Scorer for one search, in inference mode and under the current autocast.
 
     If the Scorer has the method `for_search()`, which looks up the weights once, this is its result. Otherwise it is the Scorer.
     """
-    prepared: Callable[[], Scorer] = getattr(scorer, "prepared", lambda: scorer)
-    return prepared()
+    for_search: Callable[[], Scorer] = getattr(scorer, "for_search", lambda: scorer)
+    return for_search()
 
 
 class Model(nn.Module, Scorer):
@@ -156,14 +156,14 @@ class Model(nn.Module, Scorer):
 
     def __init__(self) -> None:
         super().__init__()
-        if all(getattr(type(self), name) is getattr(Model, name) for name in ("step", "prepared", "predict")):
+        if all(getattr(type(self), name) is getattr(Model, name) for name in ("step", "for_search", "predict")):
             raise TypeError(f"{type(self).__name__} must define `step`, `for_search` or `predict`")
 
     @abstractmethod
     def forward(self, batch: Batch) -> Output:
         """Compute the features of each target position, given the source and the earlier target tokens."""
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
+    def for_search(self, output: Projection | None = None) -> Scorer:
         """Return the model as the Scorer of one search, which looks up its weights once.
 
         output: replaces the model's projection, (N, D) -> (N, V'), without gradient; a model that defines `step` ignores it
@@ -171,11 +171,11 @@ class Model(nn.Module, Scorer):
         """
         if type(self).step is not Model.step:
             return self
-        return PreparedScorer(self.start, partial(self.predict, output=output or self.prepared_output()))
+        return SearchScorer(self.start, partial(self.predict, output=output or self.output_step()))
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """See Scorer. Looks up all weights at each call; a search calls `for_search` first."""
-        return self.prepared().step(tokens, state)
+        return self.for_search().step(tokens, state)
 
     def predict(self, tokens: Tensor, state: State, output: Projection) -> tuple[Tensor, State]:
         """See Scorer.step. A model must define this, `for_search` or `step`. output: the projection"""
@@ -208,9 +208,9 @@ class Model(nn.Module, Scorer):
         result = logits if logits.device.type == "cpu" and not logits.requires_grad else None
         return torch.log_softmax(logits, dim=-1, out=result)
 
-    def prepared_output(self) -> Projection:
+    def output_step(self) -> Projection:
         """The function that computes `output` in one search, without gradient. Looks up the weights once, if it is linear."""
-        return prepared(self.output)
+        return step_of(self.output)
 
     def _dropout(self, vectors: Tensor) -> Tensor:
         """Apply dropout with the probability of the model's option `dropout`, only in training."""

@@ -65,7 +65,7 @@ def train(options: TrainOptions, parts: Any) -> Run:
 
 
 def _begin(run: Run) -> None:
-    """Resume a run from its newest checkpoint, or start it by its starts."""
+    """Resume a run from its newest checkpoint, or let its starts initialise it."""
     if resume(run):
         return
     try:
@@ -154,9 +154,8 @@ def make_update(run: Run, data: UpdateBatches) -> Stats:
     run.context.update = number
     run.model.begin_update(number)
     digest = sha256(f"{run.options.seed} {number} {run.world.rank}".encode()).digest()
-    seed = int.from_bytes(
-        digest[:8], "little", signed=True
-    )  # for dropout etc.: random state never carries over between updates
+    # The seed of dropout and other draws: no random state carries over from one update to the next.
+    seed = int.from_bytes(digest[:8], "little", signed=True)
     try:
         stats = run.updater(data, seed, progress.limit.max_micro_batch_tokens, progress.scale)
     except PairTooLongError as error:

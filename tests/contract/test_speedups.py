@@ -68,7 +68,7 @@ def test_each_implementation_of_products_computes_what_that_of_the_core_does(imp
     found = []
     for each in (Products(), products.FastProducts(implementation)):
         with using(each), torch.autocast("cpu", torch.bfloat16, enabled=cast):
-            output, prepared = layer(states), layer.prepared()(states.detach())
+            output, prepared = layer(states), layer.search_step()(states.detach())
         gradients = torch.autograd.grad(output, [states, *layer.parameters()], upstream)
         found.append([output.detach(), prepared, *gradients])
     for ours, theirs in zip(*found, strict=True):
@@ -178,7 +178,7 @@ class Halved(Linear):
     def forward(self, states):
         return super().forward(states) * 2
 
-    def prepared(self):
+    def search_step(self):
         return self.forward
 
 

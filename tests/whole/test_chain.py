@@ -102,7 +102,7 @@ def test_lines_that_evaluate_counts_and_does_not_name_are_told_at_the_end(traine
     assert first.endswith(
         "a\\nb:1: the model's vocabulary lacks 1 of its 4 tokens (more such lines are counted, not named)"
     )
-    assert last.endswith("a\\nb: lines: 3 with unknown tokens")
+    assert last.endswith("a\\nb: affected lines: 3 with unknown tokens")
 
 
 def test_evaluate_refuses_before_it_translates_what_could_not_be_scored(trained, corpus, tmp_path, call):

@@ -593,7 +593,7 @@ def test_translations_shared_out_over_ranks_are_those_of_one_in_their_order(trai
     for told in (
         b"stdin:4:5: not UTF-8",
         b"stdin:5: truncated to 50 tokens",
-        b"lines: 1 not UTF-8, 1 cut, 7 with unknown tokens\n",
+        b"lines: 1 not UTF-8, 1 truncated, 7 with unknown tokens\n",
     ):
         assert alone.stderr.count(told) == shared.stderr.count(told) == 1
 

@@ -313,7 +313,7 @@ def test_a_line_that_is_too_long_is_cut_and_named_without_an_option_that_does_no
     messages = capfd.readouterr().err
     assert (
         "book:1: truncated to 1,048,576 characters\n" in messages
-        and "book: lines: 1 with too many characters" in messages
+        and "book: affected lines: 1 with too many characters" in messages
     )
 
 

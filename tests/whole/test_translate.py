@@ -42,11 +42,11 @@ from nmt.translate.batch_size import (
     auto_batch_tokens,
     bytes_per_path,
 )
+from nmt.translate.built_in_engine import BuiltInEngine
 from nmt.translate.distributed import serve
 from nmt.translate.ensemble import Ensemble
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
-from nmt.translate.own_engine import OwnEngine
 from nmt.translate.replicas import Replicas
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate
@@ -354,7 +354,7 @@ def loaded(trained):
 
 def translator(loaded, decoder):
     options = TranslatorOptions(batch_tokens=1000)
-    return Translator(OwnEngine(loaded.pipeline, loaded.model, options, decoder), options)
+    return Translator(BuiltInEngine(loaded.pipeline, loaded.model, options, decoder), options)
 
 
 LINES = [" ".join(WORDS[i : i + 1 + i % 4]) for i in range(16)]
