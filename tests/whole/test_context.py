@@ -251,7 +251,7 @@ def test_a_model_without_a_context_refuses_one(call, trained, tmp_path):
     (tmp_path / "lines").write_text('{"source": "ban", "source_context": ["kit"]}\n{"source": "ban"}\n')
     done = call("translate", "--model", trained, "--input", tmp_path / "lines", "--input-form=json")
     rows = [json.loads(line) for line in done.out.splitlines()]
-    assert done.code == 5 and "reads each line alone" in rows[0]["error"] and "error" not in rows[1]
+    assert done.code == 5 and "needs a model with context" in rows[0]["error"] and "error" not in rows[1]
 
 
 def test_alignments_are_those_of_the_line(call, model, tmp_path):

@@ -670,7 +670,7 @@ def test_a_missing_package_is_named_with_what_to_install(format, module, tmp_pat
         (["a.po.gz", "--json"], "--format text"),
         (["--format=po", "-"], "name one file"),
         (["--format=po", "a.po", "b.po"], "name one file"),
-        (["--format=docx", "a.docx"], "give --output FILE.docx"),
+        (["--format=docx", "a.docx"], "add --output FILE.docx"),
         (["--format=po", "a.po", "--json"], "--json: only for lines of text"),
         (["--format=po", "a.po", "--output=a.po"], "are the same file"),
     ],

@@ -427,7 +427,7 @@ def test_a_folder_for_ctranslate2_translates_without_its_model(translate, call, 
         assert code == 2 and "is a folder for CTranslate2: " in told, told
     request = json.dumps({"source": "ban", "target_prefix": "LORA"}) + "\n"
     code, [row], _ = translate(tmp_path / "out", "--input-form=json", content=request)
-    assert code == 5 and "takes no prefix" in row["error"]
+    assert code == 5 and "a prefix is not possible" in row["error"]
 
 
 def test_a_refused_export_starts_no_threads_that_search_processes_would_wait_for(tmp_path):

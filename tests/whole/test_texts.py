@@ -305,13 +305,16 @@ def test_a_repair_with_the_same_hole_is_none(trained):
 
 def test_a_line_that_is_too_long_is_cut_and_named_without_an_option_that_does_not_help(work, capfd):
     translation, _ = work("ban " * 300_000, TextSettings(split=True), lambda text, again: text)
-    assert translation.warnings == {"cut text": "cut to 1,048,576 characters"}
+    assert translation.warnings == {"truncated text": "truncated to 1,048,576 characters"}
     assert len(translation.text.split()) == (1 << 20) // 4
     warnings = LineWarnings("book")
     warnings.add_translations([translation])
     warnings.log_counts()
     messages = capfd.readouterr().err
-    assert "book:1: cut to 1,048,576 characters\n" in messages and "book: lines: 1 of too many characters" in messages
+    assert (
+        "book:1: truncated to 1,048,576 characters\n" in messages
+        and "book: lines: 1 with too many characters" in messages
+    )
 
 
 def test_characters_that_end_a_line_never_do(translate):
