@@ -74,7 +74,7 @@ class TrainOptions:
     )
     max_tokens: int | Literal["auto"] = opt(
         4096,
-        "padded tokens per micro-batch; auto fits memory",
+        "tokens per micro-batch, padding included",
         group="Batches",
         common=True,
         minimum=1,
@@ -88,7 +88,7 @@ class TrainOptions:
         below=2**63,
         must_stay=True,
     )
-    device: str = opt("auto", "device to train on: auto, cpu, cuda or cuda:N", group="Hardware", common=True)
+    device: str = opt("auto", "device: auto, cpu, cuda or cuda:N", group="Hardware", common=True)
     devices: int = opt(
         1,
         "number of devices to use, one process each",
@@ -126,14 +126,14 @@ class TrainOptions:
     )
     valid_every: str = opt(
         "1000u,10m",
-        "validate every 500u (updates), 1e (epochs) or 10m",
+        "validate every 500u, 1e (epoch) or 10m",
         group="Validation",
         common=True,
         aliases=("valid-freq",),
         metavar="PERIOD",
     )
     valid_metrics: tuple[str, ...] = opt(
-        ("bleu",), "metrics at validation, e.g. bleu,chrf, or none", group="Validation", common=True, metavar="METRIC"
+        ("bleu",), "metrics to compute, e.g. bleu,chrf", group="Validation", common=True, metavar="METRIC"
     )
     valid_bleu: bool = opt(True, "compute BLEU at each validation", group="Validation")
     valid_set: str | None = opt(
@@ -155,7 +155,7 @@ class TrainOptions:
     )
     save_every: str = opt(
         "1000u",
-        "save every 500u (updates), 1e (epochs) or 10m",
+        "save every 500u, 1e (epoch) or 10m",
         group="Checkpoints",
         common=True,
         aliases=("save-freq",),
@@ -165,7 +165,7 @@ class TrainOptions:
     keep_best: int = opt(1, "number of best checkpoints to keep", group="Checkpoints", minimum=0)
     best_by: str = opt(
         AUTO,
-        "what selects the best checkpoint: loss or a metric",
+        "score that chooses the best checkpoint",
         group="Checkpoints",
         common=True,
         must_stay=True,

@@ -9,7 +9,7 @@ from nmt.options import AUTO, MAX_THREADS, choice, opt
 
 MAX_REPLICAS: Final = 256
 MAX_DEFAULT_REPLICAS: Final = 16  # each keeps the tensors of one batch in memory
-ENGINE_HELP: Final = "search engine (nmt list engine); auto: the fastest"
+ENGINE_HELP: Final = "search engine (nmt list engine)"
 OLD_ENGINE_NAMES: Final = {"own": "torch"}  # deprecated since 0.1.0
 
 
@@ -49,7 +49,7 @@ class TranslatorOptions:
     precision: str = choice(
         "weight-format",
         "fp32",
-        "fp32, bf16 or a format of `nmt list weight-format`",
+        "number format (nmt list weight-format)",
         also=("bf16",),
         able="converts",
         group="Speed and memory",
