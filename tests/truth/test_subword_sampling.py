@@ -13,7 +13,7 @@ from plans import plan_of
 
 from nmt.data.batching import hashed
 from nmt.data.learn import SubwordSettings, learn_subwords
-from nmt.data.loader import Loader, grouped_anew
+from nmt.data.loader import Loader, regrouped
 from nmt.data.plan import Position
 from nmt.errors import UserError
 from nmt.extensions.methods.noises import subword_sampling as module
@@ -305,7 +305,7 @@ def test_pairs_of_an_update_are_grouped_by_the_lengths_that_they_have():
     chance = np.random.default_rng(2)
     source, target = chance.integers(1, 60, (2, 100))
     planned = np.split(np.arange(100), [10, 60, 80])
-    groups = grouped_anew(planned, source, target)
+    groups = regrouped(planned, source, target)
     assert sorted(np.concatenate(groups).tolist()) == list(range(100))
     assert [len(group) for group in groups] == [50, 20, 20, 10]
     longer = [np.maximum(source, target)[group] for group in groups]
