@@ -797,7 +797,7 @@ def test_settings_that_do_not_fit_are_told(flags, doubt, data, call, tmp_path):
     arguments = [word for word in train_arguments(data, tmp_path / "run", 2) if word != "--quiet"]
     told = call(*arguments, "--warmup-updates=1", *flags)
     assert told.code == 0, told.err
-    texts = "without dropout", "norm-position post", "needs no decay", "looks at validations"
+    texts = "without dropout", "norm-position post", "needs no decay", "depends on validations"
     doubts = [text for text in texts if text in told.err]
     assert len(doubts) == (doubt is not None) and (doubt or "") in told.err
 
