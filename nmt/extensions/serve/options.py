@@ -33,8 +33,12 @@ class ServeOptions:
         maximum=MAX_PORT,
         aliases=("p",),
     )
-    keys: str | None = opt(None, "file of API keys, one per line, to require", group="Access", common=True)
-    cors: tuple[str, ...] = opt((), "web origins that may send requests, or *", group="Access", common=True)
+    keys: str | None = opt(
+        None, "file of API keys, one per line, to require", group="Access", common=True, metavar="FILE"
+    )
+    cors: tuple[str, ...] = opt(
+        (), "web origins that may send requests, or *", group="Access", common=True, metavar="ORIGIN"
+    )
     requests_per_minute: int = opt(
         0, "limit per API key or address; 0 for no limit", group="Access", common=True, minimum=0
     )

@@ -245,7 +245,7 @@ def capture_steps(model: Transformer) -> None:
     for layer in model.decoder_layers:
         if not (layer.feed_forward.can_be_captured and _reads_entries(layer.self_attention)):
             raise UserError("--capture: needs plain self-attention, and products of fixed sizes (leave it out)")
-    layers = model.prepared_layers()
+    layers = model.search_steps()
     model.new_search, model.state_copies = (
         partial(SearchOfCapturedSteps, layers=layers, steps=CapturedSteps(layers)),
         STATE_COPIES,

@@ -55,7 +55,7 @@ def compile_steps(model: Transformer) -> None:
             f"--compile: the sizes of products with --ffn {model.options.ffn} depend on the text (leave it out)"
         )
     allow_graphs()
-    layers = [torch.compile(step, dynamic=True) for step in model.prepared_layers()]
+    layers = [torch.compile(step, dynamic=True) for step in model.search_steps()]
     model.new_search = partial(SearchOfCompiledSteps, layers=layers)
 
 

@@ -31,12 +31,10 @@ class ShortlistOptions:
         group="Input and output",
         common=True,
         aliases=("o",),
+        metavar="FILE",
     )
     dictionary: str | None = opt(
-        None,
-        "word list to write, for --unk-dictionary",
-        group="Input and output",
-        common=True,
+        None, "word list to write, for --unk-dictionary", group="Input and output", common=True, metavar="FILE"
     )
     pairs: int = opt(
         100_000,
@@ -109,4 +107,15 @@ def run(options: ShortlistOptions) -> None:
         sys.stdout.buffer.write(line.encode())
 
 
-COMMAND = Command("shortlist", ShortlistOptions, run, positional=("data",), group="translation")
+COMMAND = Command(
+    "shortlist",
+    ShortlistOptions,
+    run,
+    positional=("data",),
+    group="export",
+    examples=(
+        "nmt shortlist data --output short.list",
+        "nmt shortlist data --output short.list --pairs 1000000",
+        "nmt shortlist words --output words.list --dictionary words.txt",
+    ),
+)

@@ -6,5 +6,9 @@ from nmt import opt, options_class
 @options_class
 class AvoidOptions:
     avoid: str | None = opt(
-        None, "file of words and phrases to avoid, one per line", group="Constraints and terms", common=True
+        None,
+        "file of words and phrases to avoid, one per line",
+        group="Constraints and terms",
+        common=True,
+        metavar="FILE",
     )

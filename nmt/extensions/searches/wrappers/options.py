@@ -9,6 +9,7 @@ class RerankOptions:
         (),
         "models that re-rank the search's candidates: forward, right-to-left, reverse or language models",
         group="Several models",
+        metavar="MODEL",
     )
     rerank_weights: tuple[float, ...] = opt(
         (),
@@ -31,6 +32,7 @@ class ShortlistSearchOptions:
         None,
         "file from nmt shortlist: search only among likely translations of the source tokens",
         group="Speed and memory",
+        metavar="FILE",
     )
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from nmt.decoders.hypothesis import Constraints, Hypothesis
 from nmt.errors import UserError
 from nmt.extensions.searches.shortlist_file import Shortlist
 from nmt.extensions.searches.wrappers.options import ShortlistSearchOptions
-from nmt.models.base import Model, PreparedScorer, Scorer, State
+from nmt.models.base import Model, Scorer, SearchScorer, State
 from nmt.symbols import PAD
 from nmt.text.pipeline import Pipeline
 from nmt.translate.wrapper import BatchSearch, SearchWrapper
@@ -52,14 +52,14 @@ class ShortlistSearch(SearchWrapper):
         return among_few
 
 
-def shortlist_scorer(model: Model, tokens: Tensor, allowed: Tensor) -> PreparedScorer:
+def shortlist_scorer(model: Model, tokens: Tensor, allowed: Tensor) -> SearchScorer:
     """Make a Scorer over some of a model's tokens, of which each sentence may use its own subset.
 
     tokens: (V',) ids, sorted, with the control symbols first
     allowed: (B, V') whether a sentence may use each token
     """
     linear: Any = model.output  # any class that can compute a part of its outputs
-    scorer = model.prepared(linear.rows(tokens).prepared() if hasattr(linear, "rows") else None)
+    scorer = model.for_search(linear.rows(tokens).search_step() if hasattr(linear, "rows") else None)
 
     def start(source: Tensor) -> State:
         state = scorer.start(source)
@@ -77,7 +77,7 @@ def shortlist_scorer(model: Model, tokens: Tensor, allowed: Tensor) -> PreparedS
             log_probs = log_probs.masked_fill(~row_allowed, -torch.inf).log_softmax(1)
         return log_probs, state
 
-    return PreparedScorer(start, step)
+    return SearchScorer(start, step)
 
 
 def search_shortlist(

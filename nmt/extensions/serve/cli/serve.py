@@ -12,8 +12,8 @@ from nmt.installation import missing_package
 def run(options: ServeOptions, parts: Parts) -> None:
     """Serve translations over HTTP, in the protocols of LibreTranslate, DeepL, Marian and OpenAI, and in nmt's own.
 
-    Each model is loaded at its first request. The signal HUP reloads the models. TERM and INT stop the server after the
-    requests that it has started.
+    Each model is loaded at its first request. The signal HUP reloads the models; TERM and INT stop the server after the
+    current requests.
     """
     try:
         from nmt.extensions.serve.models import LOADER
@@ -28,4 +28,16 @@ def run(options: ServeOptions, parts: Parts) -> None:
         raise Interrupted(number)
 
 
-COMMAND = Command("serve", ServeOptions, run, kinds=("decoder",), positional=("model...",), group="translation")
+COMMAND = Command(
+    "serve",
+    ServeOptions,
+    run,
+    kinds=("decoder",),
+    positional=("model...",),
+    group="translate",
+    examples=(
+        "nmt serve model",
+        "nmt serve en-de=model de-en=model2 --port 8080 --preload",
+        "nmt serve model --host 0.0.0.0 --keys keys.txt",
+    ),
+)

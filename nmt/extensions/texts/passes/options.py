@@ -33,6 +33,7 @@ class TextOptions:
         group="Constraints and terms",
         common=True,
         excludes=("beam_graph",),
+        metavar="FILE",
     )
     repair: bool = opt(
         False,

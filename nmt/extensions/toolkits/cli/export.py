@@ -19,7 +19,9 @@ class ExportOptions:
         common=True,
         aliases=("m", "path", "models"),
     )
-    output: str = opt(REQUIRED, "folder to write", group="Input and output", common=True, aliases=("o",))
+    output: str = opt(
+        REQUIRED, "folder to write", group="Input and output", common=True, aliases=("o",), metavar="FOLDER"
+    )
     format: str = choice(
         "toolkit",
         "ctranslate2",
@@ -64,11 +66,10 @@ class ExportOptions:
 
 
 def run(options: ExportOptions) -> None:
-    """Write a model folder, also with 8-bit weights, or a folder for another toolkit.
+    """Export a model: with 8-bit weights, with fewer layers, or to the format of another toolkit.
 
-    The 8-bit weights are those that --precision int8 computes at each start. An export for CTranslate2 translates lines
-    with nmt and with CTranslate2, greedily and with a beam of 4. It prints one row per search: equal translations,
-    translations that the model scores as high, different translations, and those that reach the maximum length.
+    With --format ctranslate2 the command also compares the translations of nmt and CTranslate2, for greedy search and a beam
+    of 4.
     """
     import torch
 
@@ -95,4 +96,15 @@ def run(options: ExportOptions) -> None:
     sys.stdout.write(text)
 
 
-COMMAND = Command("export", ExportOptions, run, positional=("model",), group="models")
+COMMAND = Command(
+    "export",
+    ExportOptions,
+    run,
+    positional=("model",),
+    group="export",
+    examples=(
+        "nmt export model --format ctranslate2 --output model-ct2",
+        "nmt export model --format int8 --output model-int8",
+        "nmt export model --format ctranslate2 -o model-ct2 --check test.en",
+    ),
+)

@@ -22,7 +22,9 @@ class ImportOptions:
         common=True,
         aliases=("m", "path"),
     )
-    output: str = opt(REQUIRED, "model folder to write", group="Input and output", common=True, aliases=("o",))
+    output: str = opt(
+        REQUIRED, "model folder to write", group="Input and output", common=True, aliases=("o",), metavar="MODEL"
+    )
     format: str = choice(
         "toolkit",
         "auto",
@@ -32,13 +34,17 @@ class ImportOptions:
         common=True,
     )
     overwrite: bool = opt(False, "replace an existing model", group="Input and output", common=True)
-    source_lang: str | None = opt(None, "two-letter code; by default the model's own", group="Languages", common=True)
-    target_lang: str | None = opt(None, "two-letter code; by default the model's own", group="Languages", common=True)
+    source_lang: str | None = opt(
+        None, "two-letter code; by default the model's own", group="Languages", common=True, metavar="LANG"
+    )
+    target_lang: str | None = opt(
+        None, "two-letter code; by default the model's own", group="Languages", common=True, metavar="LANG"
+    )
     vocab: tuple[str, ...] = opt(
-        (), "vocabulary files, if not next to the model", group="Subwords and vocabulary", common=True
+        (), "vocabulary files, if not next to the model", group="Subwords and vocabulary", common=True, metavar="FILE"
     )
     segmenter: tuple[str, ...] = opt(
-        (), "SentencePiece models or files of BPE merges", group="Subwords and vocabulary", common=True
+        (), "SentencePiece models or files of BPE merges", group="Subwords and vocabulary", common=True, metavar="FILE"
     )
     tokenizer: str = choice(
         "tokenizer",
@@ -86,4 +92,15 @@ def _toolkit(options: ImportOptions) -> "Toolkit":
     return min(found, key=lambda cls: (cls.order, cls.part_name))(options)
 
 
-COMMAND = Command("import", ImportOptions, run, positional=("model",), group="models")
+COMMAND = Command(
+    "import",
+    ImportOptions,
+    run,
+    positional=("model",),
+    group="export",
+    examples=(
+        "nmt import opus-mt-en-de --output model",
+        "nmt import model.npz --vocab vocab.spm -o model",
+        "nmt import checkpoint_best.pt --tokenizer moses-aggressive -o model",
+    ),
+)

@@ -235,7 +235,7 @@ class MixtureOfExperts(FeedForward):
         add_losses(self._balance(routing))
         return output
 
-    def prepared(self) -> Callable[[Tensor], Tensor]:
+    def search_step(self) -> Callable[[Tensor], Tensor]:
         """A version of `forward` for one search: (N, D), with tokens only, without gradient or losses."""
         return lambda rows: self._sums(rows, self.route(rows, with_losses=False))
 

@@ -21,6 +21,7 @@ class ExtensionOptions:
         None,
         "file of words to add to --vocabulary, such as tags and names, one per line",
         group="Subwords and vocabulary",
+        metavar="FILE",
     )
 
     def is_active(self) -> bool:

@@ -11,6 +11,7 @@ class SubwordNmtOptions:
         (),
         "merges for --subword subword-nmt: one file for both languages, or SOURCE and TARGET",
         group="Subwords and vocabulary",
+        metavar="FILE",
     )
 
     def __post_init__(self) -> None:
