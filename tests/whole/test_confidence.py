@@ -106,7 +106,7 @@ def test_what_cannot_be_calibrated_is_refused(trained, model, pairs, call):
     assert_refused(refused, 2, "--calibrate", "--per-token")
     manifest = json.loads((model / "manifest.json").read_bytes())
     (model / "manifest.json").write_text(json.dumps({**manifest, "temperature": -1}))
-    refused = call("translate", "--model", model, "--engine=own", pairs[0].partition("=")[2])
+    refused = call("translate", "--model", model, "--engine=torch", pairs[0].partition("=")[2])
     assert_refused(refused, 4, "temperature: -1, not a number above 0")
 
 

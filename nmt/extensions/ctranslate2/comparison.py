@@ -19,10 +19,10 @@ from nmt.metrics.options import BleuOptions
 from nmt.models.base import Model
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS
 from nmt.text.pipeline import Pipeline
+from nmt.translate.built_in_engine import BuiltInEngine
 from nmt.translate.forced_decoding import target_log_probs
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
-from nmt.translate.own_engine import OwnEngine
 from nmt.translate.translator import Translator
 
 MAX_NATS_FLOAT32: Final = 1e-3  # largest allowed difference of a token's log-probability; measured: 1e-5
@@ -210,7 +210,7 @@ def tune_length_penalty(loaded: LoadedModel, engine: CTranslate2Model, dev: Deve
     """Translate a development set with nmt's default search, and with CTranslate2's beam search for each of PENALTIES."""
     pipeline, decoder = loaded.pipeline, registry.build(registry.choose("decoder", "beam"))
     options = TranslatorOptions(batch_tokens=TUNING_BATCH_TOKENS, max_source_length=MAX_SOURCE_TOKENS)
-    translator = Translator(OwnEngine(pipeline, loaded.model, options, decoder), options)
+    translator = Translator(BuiltInEngine(pipeline, loaded.model, options, decoder), options)
     translations = translator.texts(dev.sources, LineWarnings(dev.source, length_flag=""))
     bleu = Bleu(BleuOptions())
     ours = bleu(translations, [dev.references])

@@ -48,10 +48,17 @@ class CleanOptions(TrainingFiles):
         group="Input and output",
         common=True,
         aliases=("o",),
+        metavar="PREFIX",
     )
-    rejected: str | None = opt(None, "TSV file to write the removed pairs to", group="Input and output", common=True)
-    drop: tuple[str, ...] = opt((), "additional rules to apply; all applies every rule", group="Rules", common=True)
-    keep: tuple[str, ...] = opt((), "rules not to apply; all keeps only those of --drop", group="Rules", common=True)
+    rejected: str | None = opt(
+        None, "TSV file to write the removed pairs to", group="Input and output", common=True, metavar="FILE"
+    )
+    drop: tuple[str, ...] = opt(
+        (), "additional rules to apply; all applies every rule", group="Rules", common=True, metavar="RULE"
+    )
+    keep: tuple[str, ...] = opt(
+        (), "rules not to apply; all keeps only those of --drop", group="Rules", common=True, metavar="RULE"
+    )
     gzip: bool = opt(False, "compress the cleaned files with gzip", group="Input and output", common=True)
     examples: int = opt(3, "number of examples to report for each rule", group="Report", common=True, minimum=0)
     dry_run: bool = opt(

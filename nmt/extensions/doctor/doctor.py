@@ -56,6 +56,7 @@ class DoctorOptions(CorpusOptions):
         group="Input and output",
         common=True,
         excludes=("data",),
+        metavar="FOLDER",
     )
     max_pairs: int = opt(
         0, "maximum training pairs to examine; 0 examines all", group="Speed and memory", common=True, minimum=0

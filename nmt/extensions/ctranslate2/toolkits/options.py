@@ -9,11 +9,12 @@ from nmt.options import opt, options_class
 class CTranslate2Options:
     quantization: Literal[
         "float32", "float16", "bfloat16", "int16", "int8", "int8_float32", "int8_float16", "int8_bfloat16"
-    ] = opt("float32", "number format of the exported weights, in CTranslate2's terms", group="Weights", common=True)
+    ] = opt("float32", "number format of CTranslate2's weights", group="Weights", common=True)
     check: str | None = opt(
         None,
         "source lines for the check of the export; default: random lines from the vocabulary",
         group="Comparison",
+        metavar="FILE",
     )
     check_lines: int = opt(
         100,
@@ -26,6 +27,7 @@ class CTranslate2Options:
         (),
         "SOURCE and REFERENCE: pick the length penalty that best matches nmt's own search on these files",
         group="Comparison",
+        metavar="FILE",
     )
     json: bool = opt(False, "print the comparison as JSON", group="Comparison", common=True)
 

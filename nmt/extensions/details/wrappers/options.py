@@ -20,7 +20,7 @@ class DetailOptions:
     )
     min_confidence: float | None = opt(
         None,
-        "print an empty line if the confidence (geometric mean of token probabilities) is lower than this",
+        "print an empty line below this confidence, the geometric mean of token probabilities",
         group="Details of the output",
         minimum=0,
         maximum=1,
@@ -36,6 +36,7 @@ class DetailOptions:
         "file of source words and their translations for --replace-unk, one pair per line",
         group="Details of the output",
         needs=("replace_unk",),
+        metavar="FILE",
     )
 
     def __post_init__(self) -> None:

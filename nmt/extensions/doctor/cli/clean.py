@@ -56,5 +56,10 @@ COMMAND = Command(
     run,
     positional=("corpus...",),
     base=partial(named_corpus, needs_direction=False),
-    group="text",
+    group="prepare",
+    examples=(
+        "nmt clean corpus.en corpus.de --dry-run",
+        "nmt clean corpus.en corpus.de --output cleaned --rejected rejected.tsv",
+        "nmt clean corpus.en corpus.de --output cleaned --keep duplicate",
+    ),
 )

@@ -27,7 +27,9 @@ HEADER = ("severity", "set", "side", "what", "count", "share")
 class DoctorCommandOptions(DoctorOptions):
     corpus: tuple[str, ...] = opt((), f"a data folder, or {CORPUS_HELP}", group="Input and output", common=True)
     json: bool = opt(False, "print the report as JSON", group="Report", common=True)
-    html: str | None = opt(None, "also write the report with charts to this file", group="Report", common=True)
+    html: str | None = opt(
+        None, "also write the report with charts to this file", group="Report", common=True, metavar="FILE"
+    )
     fail_on: Literal["error", "warning", "never"] = opt(
         "error", "severity of findings that gives exit status 3", group="Report", common=True
     )
@@ -153,5 +155,16 @@ def corpus_or_data(given: Mapping[str, Any]) -> Layer | None:
 
 
 COMMAND = Command(
-    "doctor", DoctorCommandOptions, run, positional=("corpus...",), greedy=False, base=corpus_or_data, group="text"
+    "doctor",
+    DoctorCommandOptions,
+    run,
+    positional=("corpus...",),
+    greedy=False,
+    base=corpus_or_data,
+    group="prepare",
+    examples=(
+        "nmt doctor corpus.en corpus.de",
+        "nmt doctor corpus.en corpus.de --valid dev --html report.html",
+        "nmt doctor data --json > report.json",
+    ),
 )

@@ -71,4 +71,5 @@ class TableOptions:
         (),
         "table columns to translate, by name or number; SOURCE:TARGET writes into another column",
         group="Documents and markup",
+        metavar="COLUMN",
     )

@@ -69,9 +69,9 @@ class FastProducts(Products):
             output = _IMPLEMENTATIONS[self._chosen(weight, bias)](states, weight, bias)
         return output
 
-    def prepared_product(self, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-        """See `nmt.nn.matmul.prepared_product`."""
-        by_torch, chosen = super().prepared_product(weight, bias), self._chosen(weight, bias)
+    def fixed_product(self, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+        """See `nmt.nn.matmul.fixed_product`."""
+        by_torch, chosen = super().fixed_product(weight, bias), self._chosen(weight, bias)
         if chosen == "torch" or not _has_choice(weight):
             return by_torch
         implementation = _IMPLEMENTATIONS[chosen]

@@ -81,8 +81,8 @@ class Int8Linear(nn.Module):
         bias = None if self.bias is None else self.bias[rows]
         return Int8Linear(self.weight[rows], self.scale[rows], bias, self.int8_products)
 
-    def prepared(self) -> Projection:
-        return self.forward if self.int8_products else self._widened.prepared()
+    def search_step(self) -> Projection:
+        return self.forward if self.int8_products else self._widened.search_step()
 
     def forward(self, states: Tensor) -> Tensor:
         if not self.int8_products:

@@ -250,7 +250,7 @@ def capture_steps(model: Transformer) -> None:
             raise UserError(
                 "--capture needs plain self-attention and feed-forward networks without experts (drop --capture)"
             )
-    layers = model.prepared_layers()
+    layers = model.search_steps()
     model.new_search, model.state_copies = (
         partial(SearchOfCapturedSteps, layers=layers, steps=CapturedSteps(layers)),
         STATE_COPIES,

@@ -53,7 +53,7 @@ def compile_steps(model: Transformer) -> None:
             f"--compile does not support --ffn {model.options.ffn}, whose batch sizes depend on the text (drop --compile)"
         )
     allow_graphs()
-    layers = [torch.compile(step, dynamic=True) for step in model.prepared_layers()]
+    layers = [torch.compile(step, dynamic=True) for step in model.search_steps()]
     model.new_search = partial(SearchOfCompiledSteps, layers=layers)
 
 

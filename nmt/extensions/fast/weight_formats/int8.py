@@ -26,6 +26,6 @@ class Int8(WeightFormat):
         """See WeightFormat."""
         quantize(model)
 
-    def make_room(self, model: nn.Module) -> None:
+    def convert_layers(self, model: nn.Module) -> None:
         """See WeightFormat."""
         quantize(model, empty_rounded)

@@ -70,7 +70,7 @@ class AdafactorOptions:
     )
     adafactor_eps: tuple[float, float] = opt(
         (1e-15, 1e-3),
-        "lower bounds for the root of the second moment and for the root mean square of a matrix",
+        "minimum root of the second moment; minimum root mean square of a matrix",
         above=0,
     )
     adafactor_clip: float = opt(

@@ -16,6 +16,7 @@ class MixtureOptions:
         "`news=1 until=20000u web=1` switches after 20,000 updates",
         group="Data",
         must_stay=True,
+        metavar="NAME=WEIGHT",
     )
 
     def is_active(self) -> bool:

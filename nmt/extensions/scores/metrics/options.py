@@ -20,6 +20,7 @@ class CometOptions:
         "COMET checkpoint file; use only files that you trust, because loading runs code",
         group="Metrics",
         must_stay=True,
+        metavar="FILE",
     )
 
 
@@ -34,4 +35,5 @@ class PaperBleuOptions:
         None,
         "language of the references, for the Moses tokenizer; default: the model's, or from file names (ref.de)",
         group="Metrics",
+        metavar="LANG",
     )

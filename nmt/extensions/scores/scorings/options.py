@@ -13,12 +13,14 @@ class ContrastOptions:
         group="Analysis",
         common=True,
         excludes=("per_token",),
+        metavar="FILE",
     )
     category: str | None = opt(
         None,
         "file with one category per line; --contrast then also prints the accuracy per category",
         group="Analysis",
         needs=("contrast",),
+        metavar="FILE",
     )
 
     def __post_init__(self) -> None:
