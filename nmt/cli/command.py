@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -85,13 +85,13 @@ class Parts:
     by_kind: each component with its options
     argv: the command line after the command's name
     taken: the names of the command's own options, which no key of a component begins with
-    given: the path keys of all options that a preset, a model, a settings file or a flag sets; the others have defaults
+    given: where each option was set, by path key: a preset, a model, a settings file or a flag; the others have defaults
     """
 
     by_kind: Mapping[str, Part]
     argv: Sequence[str]
     taken: frozenset[str]
-    given: frozenset[str] = frozenset()
+    given: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, kind: str, *context: Any) -> Any:
         """The object of the chosen component of a kind; see `registry.build`."""
@@ -128,6 +128,7 @@ class Command:
         import of torch by a fifth
     ends_start: whether `run` itself calls `start_is_over`, after it has imported what its options need
     base: from what files and flags give for its own options, further settings below those; None for none
+    defaults: the same for settings below presets
     """
 
     name: str
@@ -143,6 +144,7 @@ class Command:
     preload: Sequence[str] = ()
     ends_start: bool = False
     base: Callable[[Mapping[str, Any]], Layer | None] | None = None
+    defaults: Callable[[Mapping[str, Any]], Layer | None] | None = None
 
     @property
     def summary(self) -> str:
@@ -197,19 +199,27 @@ class Command:
             kind: registry.choose(kind, values.get(kind, DEFAULTS[kind]), registry.values_below(kind, values))
             for kind in self.kinds
         }
-        return options, Parts(parts, argv, table.taken, frozenset(values))
+        return options, Parts(parts, argv, table.taken, settings.origins)
 
     def bases(self, layers: Sequence[Layer]) -> list[Layer]:
-        """What stands below files and flags: the preset that the last of them names, and the settings of `base`."""
+        """What stands below files and flags: `defaults`, the preset that the last of them names, and `base`."""
         bases, given = list[Layer](), {key: value for layer in layers for key, value in layer.values.items()}
         names = [PRESET.convert(layer.values["preset"], layer.origin) for layer in layers if "preset" in layer.values]
         if self.kinds and names and names[-1]:
             preset = registry.find_preset(names[-1])
             bases.append(Layer(f"preset {preset.name}", preset.values))
-        if self.base is not None:
+        for further, place in ((self.base, len(bases)), (self.defaults, 0)):
             with suppress(UserError) if given.get("help") else nullcontext():
-                bases += filter(None, [self.base(given)])
+                if further is not None and (layer := further(given)) is not None:
+                    bases.insert(place, layer)
         return bases
+
+    def has_defaults(self, layers: Sequence[Layer]) -> bool:
+        """Whether what files and flags give makes `defaults` set something."""
+        given = {key: value for layer in layers for key, value in layer.values.items()}
+        with suppress(UserError) if given.get("help") else nullcontext():
+            return self.defaults is not None and self.defaults(given) is not None
+        return False
 
     def read(
         self, files: Sequence[Layer], flags: Mapping[str, Any] = registry.NO_VALUES, argv: Sequence[str] = ()
@@ -291,6 +301,9 @@ class ShellCommand(TyperCommand):
         self.table, self.settings = command.read(files, values, self.argv)
         if command.kinds:
             values, words = self._parse(ctx, self.table.options, self.table.flags)
+            if command.has_defaults([*files, Layer(COMMAND_LINE, values)]):  # for DATA, whose word is known only now
+                self.table, self.settings = command.read(files, values, self.argv)
+                values, words = self._parse(ctx, self.table.options, self.table.flags)
         if asked:
             self._show_help(asked)
             ctx.exit()

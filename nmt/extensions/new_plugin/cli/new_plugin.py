@@ -110,4 +110,4 @@ def example_commands(skeleton: str) -> Iterator[str]:
     return (" ".join(line.split()) for line in docstring.split("\n") if line.lstrip().startswith("nmt "))
 
 
-COMMAND = Command("new-plugin", NewPluginOptions, run, positional=("kind", "file"), greedy=False, group="discovery")
+COMMAND = Command("new-plugin", NewPluginOptions, run, positional=("kind", "file"), greedy=False, group="list")
