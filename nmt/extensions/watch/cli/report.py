@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
@@ -163,9 +163,9 @@ class ReportTable:
         if table == "text":
             rule = "-" * max(map(len, lines))
             lines = [lines[0], rule, *lines[1:first_run], *([rule, *lines[first_run:]] if speeds else [])]
-        escape_note = {"text": str, "markdown": markdown_text, "latex": latex_text}[table]
+        escapes: dict[TableStyle, Callable[[str], str]] = {"text": str, "markdown": markdown_text, "latex": latex_text}
         gap = "" if table == "text" else "\n"  # a paragraph per note
-        notes = f"\n{gap}".join(map(escape_note, self.notes)).split("\n")
+        notes = f"\n{gap}".join(map(escapes[table], self.notes)).split("\n")
         return _joined([*lines, "", *speed_lines, *([""] if speeds else []), *notes])
 
 
