@@ -31,9 +31,10 @@ STEP_PIXELS, HYPOTHESIS_PIXELS, MARGIN_PIXELS = (
 MAX_LABEL_CHARACTERS: Final = 12
 GRAPH_ENDINGS: Final = (".html", ".json")
 GRAPH_LEGEND: Final = (
-    "Each column is a step of the search, in which every hypothesis gets one more token. A line joins a hypothesis to the one that it "
-    "continues. In a column, hypotheses that continue stand above those that ended, the best first. Bold: beginnings of the chosen "
-    "translation. Pale: dropped at the next step. Underlined: ended, with its score. Point at a token to read the whole hypothesis."
+    "Each column is a step of the search, in which every hypothesis gets one more token. A line joins a hypothesis to the one "
+    "that it continues. In a column, hypotheses that continue stand above those that ended, the best first. Bold: beginnings of "
+    "the chosen translation. Pale: dropped at the next step. Underlined: ended, with its score. Point at a token to read the "
+    "whole hypothesis."
 )
 
 

@@ -5,14 +5,14 @@ from typing import Final
 
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
 
-SPACE: Final = "\u2581"  # in front of a token that starts a word, as sentencepiece writes it
-CONTINUED: Final = "@@"  # behind a token whose word continues, as subword-nmt writes it
-NAMES: Final = {SYMBOLS[BOS]: "\u27e8start\u27e9", SYMBOLS[EOS]: "\u27e8end\u27e9", SYMBOLS[UNK]: "\u27e8unknown\u27e9"}
+WORD_START: Final = "\u2581"  # in front of a token that starts a word, as sentencepiece writes it
+WORD_CONTINUES: Final = "@@"  # behind a token whose word continues, as subword-nmt writes it
+SYMBOL_NAMES: Final = {SYMBOLS[BOS]: "\u27e8start\u27e9", SYMBOLS[EOS]: "\u27e8end\u27e9", SYMBOLS[UNK]: "\u27e8unknown\u27e9"}
 
 
 def readable_token(token: str) -> str:
     """A token with a space instead of sentencepiece's marker, and a name instead of a control symbol."""
-    return NAMES.get(token, token.replace(SPACE, " "))
+    return SYMBOL_NAMES.get(token, token.replace(WORD_START, " "))
 
 
 def readable_text(tokens: Sequence[str]) -> str:
@@ -20,16 +20,16 @@ def readable_text(tokens: Sequence[str]) -> str:
     words: dict[int, str] = {}
     tokens = tokens[:-1] if tokens and tokens[-1] == SYMBOLS[EOS] else tokens
     for token, number in zip(tokens, word_numbers(tokens), strict=True):
-        words[number] = words.get(number, "") + readable_token(token).removesuffix(CONTINUED).strip()
+        words[number] = words.get(number, "") + readable_token(token).removesuffix(WORD_CONTINUES).strip()
     return " ".join(words.values())
 
 
 def word_numbers(tokens: Sequence[str]) -> list[int]:
     """The number of the word that each token belongs to. Without markers of subwords, each token is a word."""
-    marks_starts = any(token.startswith(SPACE) for token in tokens)
+    marks_starts = any(token.startswith(WORD_START) for token in tokens)
     numbers = [0] * len(tokens)
     for i in range(1, len(tokens)):
-        is_symbol = tokens[i] in NAMES or tokens[i - 1] in NAMES
-        starts = tokens[i].startswith(SPACE) if marks_starts else not tokens[i - 1].endswith(CONTINUED)
+        is_symbol = tokens[i] in SYMBOL_NAMES or tokens[i - 1] in SYMBOL_NAMES
+        starts = tokens[i].startswith(WORD_START) if marks_starts else not tokens[i - 1].endswith(WORD_CONTINUES)
         numbers[i] = numbers[i - 1] + (is_symbol or starts)
     return numbers
