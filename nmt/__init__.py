@@ -1,12 +1,12 @@
-"""nmt: neural machine translation from a shell.
+"""nmt: neural machine translation from the command line.
 
-`register`, `preset`, `opt`, `part` and `options_class` are all that a plug-in's author needs; `load` opens a model folder.
+Authors of plug-ins need only `register`, `preset`, `opt`, `part` and `options_class`. `load` opens a model folder.
 """
 
 import sys
 
 if sys.orig_argv[1:3] == ["-m", "nmt"] and not sys.flags.safe_path:
-    del sys.path[0]  # the working directory, whose files are data and no modules
+    del sys.path[0]  # the working directory: its files are data, not modules
 
 import importlib
 from typing import Any
@@ -20,7 +20,7 @@ __all__ = ["Part", "UserError", "__version__", "load", "opt", "options_class", "
 
 
 def __getattr__(name: str) -> Any:
-    """`nmt.load`, imported when it is first used, because it is slow to import."""
+    """Import `nmt.load` when it is first used, because its import is slow."""
     if name == "load":
         return importlib.import_module("nmt.translators").load
     raise AttributeError(f"module 'nmt' has no attribute '{name}'")

@@ -1,4 +1,4 @@
-"""`python -m nmt` is `nmt`."""
+"""Makes `python -m nmt` run the command `nmt`."""
 
 from nmt.cli.main import main
 

@@ -1,6 +1,6 @@
-"""A batch of sentence pairs as tensors, with columns of data by name; the only maker of batches.
+"""A batch of sentence pairs as tensors, with columns of extra data by name. All batches are made here.
 
-B sentences, S source and T target positions, L links; padded at the right.
+Dimensions: B sentences, S source and T target positions, L links. Padding is on the right.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +20,10 @@ from nmt.symbols import BOS, EOS, PAD, UNK
 
 @dataclass(frozen=True)
 class Column:
-    """Data that belong to the pairs of a batch.
+    """Extra data for the pairs of a batch.
 
-    values: (B, ...) as the kind of column says
-    kind: its name: "pair" has (B,) a number of each pair, float32
+    values: (B, ...) values, with a shape that depends on the kind of column
+    kind: name of the kind; "pair" has one float32 number per pair, (B,)
     """
 
     values: Tensor
@@ -31,7 +31,7 @@ class Column:
 
 
 class MissingColumnError(UserError):
-    """A column that a criterion reads and the pairs do not have. name: of the column"""
+    """A criterion needs a column that the data does not have. name: name of the column"""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -40,13 +40,13 @@ class MissingColumnError(UserError):
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentence pairs of ids (int64).
+    """A batch of sentence pairs as ids (int64).
 
     source: (B, S) each ends with EOS
     target: (B, T + 1) each starts with BOS and ends with EOS
-    columns: further data of the pairs, by name
-    noisy_target_input: (B, T) what the model reads in place of the target, if training adds noise
-    clean_source: (B, S') the source before the noise, if training adds some to it
+    columns: extra data of the pairs, by name
+    noisy_target_input: (B, T) replaces the target as the model's input, if training adds noise to it
+    clean_source: (B, S') the source without noise, if training adds noise to it
     """
 
     source: Tensor
@@ -62,11 +62,11 @@ class Batch:
         return name in self.columns
 
     def __getitem__(self, name: str) -> Tensor:
-        """The values of a column; MissingColumnError if the data have no such column."""
+        """The values of a column. Raises MissingColumnError if the data has no column of this name."""
         if name not in self.columns:
-            others = f"they have {', '.join(map(quoted, self.columns))}; " if self.columns else ""
-            mend = f"{others}nmt prepare --column {quoted(name)}=FILE adds it"
-            message = f"the data have no column '{quoted(name)}' ({mend})"
+            others = f"existing columns: {', '.join(map(quoted, self.columns))}; " if self.columns else ""
+            fix = f"{others}`nmt prepare --column {quoted(name)}=FILE` adds it"
+            message = f"the data has no column '{quoted(name)}' ({fix})"
             raise MissingColumnError(name, message)
         return self.columns[name].values
 
@@ -77,7 +77,7 @@ class Batch:
 
     @property
     def without_noise(self) -> "Batch":
-        """The pairs as they are read where no noise is added, as by a teacher."""
+        """The pairs without noise, as a teacher model reads them."""
         source = self.source if self.clean_source is None else self.clean_source
         return replace(self, source=source, noisy_target_input=None, clean_source=None)
 
@@ -88,24 +88,24 @@ class Batch:
 
     @property
     def num_target_tokens(self) -> Tensor:
-        """() target tokens to predict, EOS counted, padding not."""
+        """() number of target tokens to predict, including EOS but not padding."""
         return (self.target_output != PAD).sum()
 
     @property
     def cells(self) -> int:
-        """Tokens of the longer side, padding counted: what --max-tokens bounds."""
+        """Size of the longer side in tokens, including padding; --max-tokens limits it."""
         return len(self) * max(self.source.shape[1], self.target.shape[1] - 1)
 
     def to(self, device: torch.device) -> "Batch":
-        """The batch on a device; from pinned memory the copy does not block."""
+        """Copy the batch to a device. Copies from pinned memory do not block."""
         return self._map(lambda values: values.to(device, non_blocking=True))
 
     def repeated(self, times: int) -> "Batch":
-        """All pairs several times, one copy after the other."""
+        """Repeat all pairs several times, one copy after the other."""
         return self._map(lambda values: values.repeat(times, *[1] * (values.dim() - 1)))
 
     def pin(self) -> "Batch":
-        """The batch in page-locked memory, from which a GPU copies while it computes."""
+        """Move the batch to page-locked memory, from which a GPU can copy while it computes."""
         return self._map(Tensor.pin_memory)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
@@ -114,7 +114,7 @@ class Batch:
         return Batch(change(self.source), change(self.target), columns, *noise)
 
     def rows(self, rows: slice) -> "Batch":
-        """Some of the pairs, without padding that none of them needs."""
+        """Select some of the pairs, without padding that none of them needs."""
         source, target = _trimmed(self.source[rows], PAD), _trimmed(self.target[rows], PAD)
         columns = {
             name: Column(column_kind(of.kind).narrowed(of.values[rows], target.shape[1] - 1), of.kind)
@@ -125,7 +125,7 @@ class Batch:
         return Batch(source, target, columns, noisy, clean)
 
     def split(self, max_tokens: int) -> list["Batch"]:
-        """The same pairs in the same order in batches of at most `max_tokens` cells; a single pair is never split."""
+        """Split into batches of at most `max_tokens` cells, in the same order. A single pair is never split."""
         if len(self) == 1 or self.cells <= max_tokens:
             return [self]
         half = len(self) // 2
@@ -134,7 +134,7 @@ class Batch:
 
 
 def _trimmed(values: Tensor, padding: int) -> Tensor:
-    """values: (B, L); without the positions at the end that are padding in all rows."""
+    """Remove final positions that are padding in all rows. values: (B, L)"""
     return values[:, : int((values != padding).sum(1).max())]
 
 
@@ -147,7 +147,7 @@ def make_batch(source: Rows, target: Rows, columns: Mapping[str, tuple[str, Rows
 
 
 def dummy_batch(rows: int, source_length: int, target_length: int, kinds: Mapping[str, str] | None = None) -> Batch:
-    """Pairs of unknown words, to measure or to try with. Lengths count EOS; columns are of ones."""
+    """A batch of unknown words for measurements and trials. Lengths include EOS; columns contain ones."""
     source, target = (
         Rows(np.full(rows * (length - 1), UNK), np.full(rows, length - 1)) for length in (source_length, target_length)
     )
@@ -156,18 +156,18 @@ def dummy_batch(rows: int, source_length: int, target_length: int, kinds: Mappin
 
 
 def flatten(rows: Sequence[ArrayLike]) -> Rows:
-    """Ids of one array or list per row as `Rows`."""
+    """Convert ids, one array or list per row, to `Rows`."""
     arrays = [np.asarray(row, dtype=np.int64) for row in rows]
     return Rows(np.concatenate(arrays), np.array([len(row) for row in arrays]))
 
 
 def pad_rows(rows: Sequence[ArrayLike], first: Sequence[int] = ()) -> Tensor:
-    """`pad_flat` of one array of ids a row."""
+    """Like `pad_flat`, but with one array of ids per row."""
     return pad_flat(*flatten(rows), first)
 
 
 def pad_flat(ids: NDArray[Any], lengths: NDArray[Any], first: Sequence[int] = ()) -> Tensor:
-    """(B, L) int64: each row is `first`, its ids, EOS, then PAD. ids: of all rows; lengths: (B,) ids of each."""
+    """(B, L) int64: each row is `first`, its ids, EOS, then PAD. ids: ids of all rows; lengths: (B,) ids per row"""
     lengths = lengths.astype(np.int64)
     table = np.full((len(lengths), len(first) + int(lengths.max()) + 1), PAD, dtype=np.int64)
     table[:, : len(first)] = first
@@ -178,10 +178,10 @@ def pad_flat(ids: NDArray[Any], lengths: NDArray[Any], first: Sequence[int] = ()
 
 
 def token_positions(ids: Tensor) -> Tensor:
-    """The flat positions of tokens: (N,). ids: (...), with padding"""
+    """(N,) flat positions of all tokens that are not padding. ids: (...)"""
     return (ids != PAD).flatten().nonzero().squeeze(1)
 
 
 def predicting_positions(ids: Tensor) -> Tensor:
-    """The flat positions of target tokens after which something is predicted, all before EOS: (N,). ids: (...)"""
+    """(N,) flat positions of the target tokens before EOS, after each of which a token is predicted. ids: (...)"""
     return ((ids != PAD) & (ids != EOS)).flatten().nonzero().squeeze(1)

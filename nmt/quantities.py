@@ -6,7 +6,7 @@ PREFIXES: Final = {"E": 1e18, "P": 1e15, "T": 1e12, "G": 1e9}
 
 
 def size(number: int) -> str:
-    """Bytes as text."""
+    """A number of bytes as text."""
     return f"{number / 1e9:.2f} GB" if number >= 1e8 else f"{number / 1e6:.1f} MB"
 
 
@@ -18,12 +18,12 @@ def clock(seconds: float) -> str:
 
 
 def duration(hours: float) -> str:
-    """Hours as text, in minutes or days where those read better."""
+    """Hours as text, in minutes or days if that reads better."""
     return f"{hours / 24:.1f} days" if hours >= 48 else f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"
 
 
 def operations(number: float) -> str:
-    """Floating-point operations as text, with the prefix that fits."""
+    """A number of floating-point operations as text, with a suitable prefix."""
     prefix = next((prefix for prefix, size in PREFIXES.items() if number >= size), "G")
     count = number / PREFIXES[prefix]
     return f"{count:,.0f} {prefix}FLOP" if count >= 100 else f"{count:.3g} {prefix}FLOP"

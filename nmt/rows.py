@@ -1,4 +1,4 @@
-"""Values of pairs as flat arrays: tokens or columns, one pair after the other."""
+"""Values of pairs (tokens or column values) as flat arrays, one pair after the other."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from nmt.text.vocabulary import backwards, expand_ranges
 
 
 class Rows(NamedTuple):
-    """Values of some pairs, one pair after the other. values: (sum of lengths, ...); lengths: (N,) values of each pair"""
+    """Values of some pairs, one pair after the other. values: (sum of lengths, ...); lengths: (N,) values per pair"""
 
     values: NDArray[Any]
     lengths: NDArray[Any]
@@ -25,5 +25,5 @@ class Rows(NamedTuple):
         return values
 
     def backwards(self) -> "Rows":
-        """The values of each pair from the last to the first."""
+        """The same rows, with the values of each pair in reverse order."""
         return Rows(self.values[backwards(self.lengths)], self.lengths)

@@ -1,4 +1,4 @@
-"""The four control symbols and their ids, the same in every vocabulary. Text never produces one."""
+"""The four control symbols and their ids, which are the same in every vocabulary. Text can produce no symbol but <unk>."""
 
 from typing import Final
 

@@ -36,9 +36,11 @@ class CommonOptions:
     """The options that every command takes."""
 
     config: tuple[str, ...] = opt(
-        (), "TOML file of settings; a later file wins over an earlier, a flag over both", aliases=("c",)
+        (), "TOML file of settings; a later file wins over an earlier, a flag over both", aliases=("c",), metavar="FILE"
     )
-    plugin: tuple[str, ...] = opt((), "Python file or module that registers components", aliases=("user-dir",))
+    plugin: tuple[str, ...] = opt(
+        (), "Python file or module that registers components", aliases=("user-dir",), metavar="FILE"
+    )
     dump_config: bool = opt(False, "print the settings as TOML, each with its origin, and stop")
     quiet: bool = opt(False, "write only warnings and errors to stderr", aliases=("q",))
     verbose: bool = opt(False, "also write details to stderr: the search with its options, device, batch sizes")
@@ -114,6 +116,8 @@ class Command:
     run: called with an options object, and with Parts when the command has kinds; returns an exit code or None. Its
         docstring is the help
     group: the heading of `nmt --help` that lists it, a key of nmt.cli.commands.GROUPS
+    examples: three command lines for its help, each at most 78 characters, with a comment
+    headings: the order of the headings of its help; headings that are not named follow
     kinds: the kinds of components whose flags it takes
     positional: names of options that words without a flag give too, in order; `NAME...` takes all that remain. Such words
         name what the command works on: files of text, data, runs or models. Output and settings have flags alone
@@ -130,6 +134,8 @@ class Command:
     options: type
     run: Callable[..., int | None]
     group: str
+    examples: Sequence[str] = ()
+    headings: Sequence[str] = ("Input and output",)
     kinds: Sequence[str] = ()
     positional: Sequence[str] = ()
     more_words: str = ""

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from typer.core import TyperCommand
 from typer.exceptions import TyperException
@@ -29,6 +29,23 @@ from nmt.errors import UserError, quoted
 from nmt.options import COMMAND_LINE, Option, read_toml
 
 KIND: Final = re.compile(r"^(--(?:no-)?)[^.]+\.")  # at the front of a flag: `--decoder.` or `--no-decoder.`
+
+
+class HelpRequest(NamedTuple):
+    """A question for help. others: the other words; is_short: `-h`; topic: KIND of `--help KIND`"""
+
+    others: list[str]
+    is_short: bool
+    topic: str
+
+
+def help_request(argv: Sequence[str], kinds: Sequence[str]) -> HelpRequest | None:
+    """What a command line asks for by -h, --help or --help KIND; None if by none of them."""
+    at = next((i for i, word in enumerate(argv) if word in (*HELP, "--")), len(argv))
+    if argv[at:] == [] or argv[at] == "--":
+        return None
+    topic = argv[at + 1] if argv[at + 1 : at + 2] and argv[at + 1] in kinds else ""
+    return HelpRequest([*argv[:at], *argv[at + (2 if topic else 1) :]], argv[at] == "-h", topic)
 
 
 class ShellCommand(TyperCommand):
@@ -80,23 +97,35 @@ class ShellCommand(TyperCommand):
 
     def _read(self, ctx: Any, words: list[str]) -> None:
         """Read the settings of a command line, not converted yet. Raises UserError for the first error."""
-        command, self.argv = self.command, list(words)
+        command, asked = self.command, None if ctx.resilient_parsing else help_request(words, self.command.kinds)
+        self.argv = asked.others if asked else list(words)
         values, words = self._own_values(ctx)
         if plugins := values.get("plugin", ()):
             for plugin in plugins:
                 registry.load_plugin(plugin)
             values, words = self._own_values(ctx)  # again: a plug-in may bring options
+        if asked:
+            values["help"] = True
         files = [file_layer(path, read_toml(Path(path))) for path in values.get("config", ())]
         self.table, self.settings = command.read(files, values, self.argv)
         if command.kinds:
             values, words = self._parse(ctx, self.table.options, self.table.flags)
-        if values.pop("help", False) and not ctx.resilient_parsing:
-            from nmt.cli.help import show_help  # rich takes its time to import
-
-            show_help(command.name, command.summary, self.table.groups, self.settings.values)
+        if asked:
+            self._show_help(asked)
             ctx.exit()
         self._refuse_unknown(values, words)
         self.settings.overlay(Layer(COMMAND_LINE, values), self.table)
+
+    def _show_help(self, asked: HelpRequest) -> None:
+        from nmt.cli.help import command_sections, show_component_help, show_help
+
+        command, values = self.command, self.settings.values
+        if asked.topic:
+            show_component_help(self.table, asked.topic, values)
+        else:
+            sections = command_sections(self.table, command.headings)
+            kinds = None if asked.is_short else command.kinds
+            show_help(command.name, command.summary, command.examples, sections, values, kinds)
 
     def _own_values(self, ctx: Any) -> tuple[dict[str, Any], list[str]]:
         """See `_parse`; of the command's own options. Not of words where a flag of a component may take them as its values."""

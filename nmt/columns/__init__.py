@@ -1,1 +1,1 @@
-"""Kinds of columns: data of the training pairs in addition to their text."""
+"""Kinds of columns: extra data for training pairs, in addition to their text."""

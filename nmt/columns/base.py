@@ -1,7 +1,7 @@
-"""Kinds of columns: how data in addition to the text are read from lines, stored, and put into batches.
+"""Kinds of columns: how extra data for training pairs is read from lines, stored, and put into batches.
 
 A column is a file with one line per training pair, `nmt prepare --column NAME:KIND=FILE`; KIND is the name of a component.
-Dimensions: N pairs, B pairs of a batch, T target tokens.
+Dimensions: N pairs, B pairs in a batch, T target tokens.
 """
 
 import re
@@ -33,10 +33,10 @@ NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 class Sentences:
     """The pairs that the lines of a column belong to.
 
-    numbers: (N,) of their lines, counted from 1
-    good: (N,) whether the pair can be used; the values of other pairs are not read
-    lines: source and target lines, as their files have them
-    prepared: source and target lines, ready for subwords
+    numbers: (N,) line numbers, counted from 1
+    good: (N,) whether each pair can be used; values of other pairs are not read
+    lines: raw source and target lines
+    prepared: source and target lines, prepared for subwords
     """
 
     numbers: NDArray[np.int64]
@@ -46,14 +46,14 @@ class Sentences:
     pipeline: Pipeline
 
     def only(self, i: int) -> "Sentences":
-        """One of the pairs, alone."""
+        """The same for a single pair."""
         sources, targets = (side[i : i + 1] for side in self.lines)
         prepared = self.prepared[0][i : i + 1], self.prepared[1][i : i + 1]
         return Sentences(self.numbers[i : i + 1], self.good[i : i + 1], (sources, targets), prepared, self.pipeline)
 
 
 class ColumnItems:
-    """The items between the spaces of some lines. counts: (N,) of each line; pairs: (items,) index of each item's line"""
+    """The items of some lines, split at spaces. counts: (N,) items per line; pairs: (items,) index of each item's line"""
 
     def __init__(self, path: Path, lines: Sequence[bytes], sentences: Sentences) -> None:
         numbered = zip(sentences.numbers.tolist(), lines, sentences.good.tolist(), strict=True)
@@ -63,21 +63,22 @@ class ColumnItems:
         self.pairs = np.repeat(np.arange(len(rows)), self.counts)
 
     def error(self, pair: int, message: str) -> InputError:
-        """The error for the line of a pair."""
+        """The error for a pair's line."""
         return InputError(f"{quoted(self.path)}:{self.sentences.numbers[pair]}: {message} (fix the line)")
 
     def numbers(self, are_weights: bool = False) -> NDArray[Any]:
-        """(items,) 32-bit floats; InputError for what is not a finite number, and for a negative weight."""
+        """(items,) 32-bit floats. Raises InputError for items that are not finite numbers, and for negative weights."""
         values = [float(item) if NUMBER.fullmatch(item) else np.nan for item in self.items]
         with np.errstate(over="ignore"):
             numbers = np.array(values, FLOAT)
         if not np.isfinite(numbers).all():
             i = int(np.isfinite(numbers).argmin())
-            message = f"'{quoted(self.items[i])}': must be a finite number of 32 bits"
+            message = f"'{quoted(self.items[i])}' is not a finite 32-bit number"
             raise self.error(int(self.pairs[i]), message)
         if are_weights and (numbers < 0).any():
             i = int((numbers < 0).argmax())
-            message = f"'{quoted(self.items[i])}': weights must not be negative; `nmt list column` shows kinds for signed numbers"
+            hint = "for signed numbers, choose another kind from `nmt list column`"
+            message = f"'{quoted(self.items[i])}': weights must not be negative; {hint}"
             raise self.error(int(self.pairs[i]), message)
         return numbers
 
@@ -85,12 +86,12 @@ class ColumnItems:
 class ColumnKind(ABC):
     """A kind of column, by default of 32-bit floats. A registered kind is built as `cls()` and has no options.
 
-    number: the type of a number in a file, little-endian; width: numbers per value
-    bounds: the least and the greatest number that a file may hold
-    sides: the sides whose tokens the values belong to, source (0) and target (1): noise that changes tokens must know
-    filler: the number that pads values in a batch
-    are_weights: whether numbers are weights of the loss, which must not be negative, nor all 0
-    stores_counts: whether a file of its own has the number of values of each pair; if not, `counts` computes it
+    number: type of a number in a file, little-endian; width: numbers per value
+    bounds: smallest and largest number allowed in a file
+    sides: sides whose tokens the values belong to, source (0) and target (1); noise that changes tokens needs to know
+    filler: number that pads values in a batch
+    are_weights: whether the numbers are loss weights, which must not be negative or all 0
+    stores_counts: whether a separate file stores the number of values per pair; if not, `counts` computes it
     """
 
     number: ClassVar[np.dtype[Any]] = FLOAT
@@ -103,10 +104,10 @@ class ColumnKind(ABC):
 
     @abstractmethod
     def read(self, items: ColumnItems) -> Rows:
-        """The values of some pairs, for tokens in the model's order; InputError with FILE:LINE for a wrong value."""
+        """Read the values of some pairs, in the model's order of tokens. Raises InputError with FILE:LINE for a wrong value."""
 
     def counts(self, lengths: NDArray[Any]) -> NDArray[Any]:
-        """(...) the number of values of each pair. lengths: (..., 2) tokens of source and target, without EOS"""
+        """(...) number of values per pair. lengths: (..., 2) tokens of source and target, without EOS"""
         raise NotImplementedError
 
     def fits(self, rows: Rows, lengths: NDArray[Any]) -> bool:
@@ -115,28 +116,31 @@ class ColumnKind(ABC):
 
     @abstractmethod
     def of_batch(self, rows: Rows) -> NDArray[Any]:
-        """(B, ...) the values of the pairs of a batch, padded."""
+        """(B, ...) the values of a batch's pairs, padded."""
 
     @abstractmethod
     def ones(self, num_pairs: int, target_length: int) -> Rows:
-        """Dummy values, to measure and try things with. target_length: T of each pair, EOS counted"""
+        """Dummy values for measurements and trials. target_length: T of each pair, including EOS"""
 
     def positions(self, source: int, target: int) -> int | None:
-        """The length of the second dimension in a batch padded to S and T; None if there is no such dimension."""
+        """The length of the second dimension in a batch padded to S and T; None if there is no second dimension."""
         return None
 
     def narrowed(self, values: "Tensor", target: int) -> "Tensor":
-        """(B, ...) the values without the padding that none of these pairs needs. target: T of these pairs"""
+        """(B, ...) the values without padding that none of these pairs needs. target: T of these pairs"""
         return values
 
 
 def column_kind(name: str) -> ColumnKind:
-    """The kind of column of that name; UserError with the nearest name if there is none."""
+    """Build a kind of column by name. Raises UserError with the nearest name if it is unknown."""
     return registry.find("column", name).cls()  # type: ignore[no-any-return]
 
 
 def padded_rows(rows: Rows, filler: int, number: type) -> NDArray[Any]:
-    """(B, L, ...) the values of pairs, padded to the largest number of values, L. filler: what pads; number: the type"""
+    """(B, L, ...) the values of pairs, padded to the largest number of values, L.
+
+    filler: number to pad with; number: type of the result
+    """
     lengths = rows.lengths.astype(np.int64)  # B
     table = np.full((len(lengths), int(lengths.max()), *rows.values.shape[1:]), filler, number)  # B L ...
     table[np.arange(table.shape[1]) < lengths[:, None]] = rows.values  # the mask: B L

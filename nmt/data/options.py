@@ -1,4 +1,4 @@
-"""The options that name parallel text, and those of `nmt prepare`."""
+"""Options that name parallel text, and the options of `nmt prepare`."""
 
 import math
 import re
@@ -20,8 +20,8 @@ from nmt.text.pipeline import SideSettings
 from nmt.text.steps import DOTTED_I
 from nmt.text.vocabulary import PIECE_MARK, SPACE_MARK
 
-NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
-SIDE_OPTIONS: Final = tuple(  # the options of both sides' text
+NO_EFFECT_ON_RESULT: Final = {"output", "workers", "overwrite", "json"}
+SIDE_OPTIONS: Final = tuple(  # the text options that both sides have
     field.name
     for field in fields(SideSettings)
     if field.name not in ("language", "right_to_left", "context", "language_case")
@@ -29,49 +29,80 @@ SIDE_OPTIONS: Final = tuple(  # the options of both sides' text
 
 MAX_VOCABULARY: Final = 10_000_000
 MAX_CONTEXT: Final = 100  # sentences
-NAMED_PREFIX: Final = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)  # of --train, --valid and --test
+NAMED_PREFIX: Final = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)  # a value of --train, --valid or --test
 
 
 @options_class
 class TrainingFiles:
-    """Files of training text that are translations of each other."""
+    """Files of parallel training text."""
 
-    source_lang: str | None = opt(None, "source language, and the ending of the files of a prefix: en")
-    target_lang: str | None = opt(None, "target language, and the ending of the files of a prefix: de")
+    source_lang: str | None = opt(
+        None, "source language; also the ending of its files", group="Languages", common=True, metavar="LANG"
+    )
+    target_lang: str | None = opt(
+        None, "target language; also the ending of its files", group="Languages", common=True, metavar="LANG"
+    )
     train: tuple[str, ...] = opt(
         (),
-        "prefixes of training files: PREFIX.en and PREFIX.de, or compressed, PREFIX.en.gz; NAME=PREFIX names the corpus, whose "
-        "default name is that of its file",
+        "prefixes of training files: PREFIX.en, PREFIX.de",
+        group="Input and output",
+        common=True,
         aliases=("trainpref",),
+        metavar="PREFIX",
     )
     train_tsv: tuple[str, ...] = opt(
         (),
-        "files of training pairs, SOURCE TAB TARGET in a line, plain or compressed, with --train or instead of it; NAME=FILE "
-        "names the corpus; - is stdin of nmt prepare",
+        "files with one training pair per line: source, tab, target; - reads stdin",
+        group="Input and output",
+        metavar="FILE",
     )
     source: tuple[str, ...] = opt(
         (),
-        "training files of the source language, plain or compressed, with --train or instead of it",
+        "training files in the source language",
+        group="Input and output",
+        common=True,
         aliases=("s",),
+        metavar="FILE",
     )
-    target: tuple[str, ...] = opt((), "training files of the target language, in the order of --source", aliases=("t",))
-    workers: int = opt(1, "processes; their number changes no result", minimum=1, maximum=MAX_PROCESSES)
+    target: tuple[str, ...] = opt(
+        (),
+        "training files in the target language, same order",
+        group="Input and output",
+        common=True,
+        aliases=("t",),
+        metavar="FILE",
+    )
+    workers: int = opt(
+        1,
+        "processes; any number gives the same result",
+        group="Speed and memory",
+        common=True,
+        minimum=1,
+        maximum=MAX_PROCESSES,
+    )
 
     def __post_init__(self) -> None:
         self._check_names("train", "")
         if sum(map(is_stdin, self.train_tsv)) > 1:
-            raise ValueError("--train-tsv: - is given twice, but stdin is one text (name a file for one of them)")
+            raise ValueError("--train-tsv: only one of the files can be - (stdin)")
 
     def _check_names(self, prefixes: str, sides: str) -> None:
-        """Raise ValueError for stdin, and for sides of unequal number. prefixes: option; sides: start of the options"""
+        """Raise ValueError for stdin, and if the two sides have different numbers of files.
+
+        prefixes: name of the option for prefixes
+        sides: prefix of the names of the options for each side, such as `valid_`
+        """
         for name in (prefixes, f"{sides}source", f"{sides}target"):
             if "-" in getattr(self, name):
-                raise ValueError(f"{flag_of(name)} -: text is read more than once, so not from stdin (name a file)")
+                raise ValueError(
+                    f"{flag_of(name)} cannot read stdin, because text is read more than once (name a file)"
+                )
         sources, targets = getattr(self, f"{sides}source"), getattr(self, f"{sides}target")
         if len(sources) != len(targets):
             flag = flag_of(sides)
             raise ValueError(
-                f"{flag}source names {len(sources)} files, {flag}target {len(targets)}: must be as many, they are pairs"
+                f"{flag}source names {len(sources)} files, but {flag}target names {len(targets)}; each source file needs a "
+                "target file"
             )
 
     @property
@@ -84,37 +115,59 @@ class TrainingFiles:
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Source and target; ValueError unless both are given."""
+        """Source and target language. Raises ValueError if either is missing."""
         if self.source_lang is None or self.target_lang is None:
-            raise ValueError("--source-lang and --target-lang are missing (en, de)")
+            raise ValueError("--source-lang and --target-lang are required, such as --source-lang en --target-lang de")
         return self.source_lang, self.target_lang
 
 
 @options_class
 class CorpusOptions(TrainingFiles):
-    """Training and evaluation pairs, and which of the training pairs to use."""
+    """Files of training and evaluation pairs, and limits on the training pairs to use."""
 
     valid: tuple[str, ...] = opt(
         (),
-        "prefixes of development sets, a set each; NAME=PREFIX names the set, by default by its file",
+        "prefixes of validation sets, one set per prefix",
+        group="Held-out data",
+        common=True,
         aliases=("validpref",),
+        metavar="PREFIX",
     )
-    test: tuple[str, ...] = opt((), "prefixes of test sets, a set each, as for --valid", aliases=("testpref",))
-    valid_source: tuple[str, ...] = opt((), "files of development sets, a set each")
-    valid_target: tuple[str, ...] = opt((), "their translations, in the order of --valid-source")
-    test_source: tuple[str, ...] = opt((), "files of test sets, a set each")
-    test_target: tuple[str, ...] = opt((), "their translations, in the order of --test-source")
-    min_length: int = opt(1, "shortest side of a training pair, in tokens after subwords", minimum=1)
+    test: tuple[str, ...] = opt(
+        (),
+        "prefixes of test sets, one set per prefix",
+        group="Held-out data",
+        common=True,
+        aliases=("testpref",),
+        metavar="PREFIX",
+    )
+    valid_source: tuple[str, ...] = opt(
+        (), "source files of validation sets, one set per file", group="Held-out data", metavar="FILE"
+    )
+    valid_target: tuple[str, ...] = opt(
+        (), "target files of validation sets, in the order of --valid-source", group="Held-out data", metavar="FILE"
+    )
+    test_source: tuple[str, ...] = opt(
+        (), "source files of test sets, one set per file", group="Held-out data", metavar="FILE"
+    )
+    test_target: tuple[str, ...] = opt(
+        (), "target files of test sets, in the order of --test-source", group="Held-out data", metavar="FILE"
+    )
+    min_length: int = opt(1, "minimum tokens on each side of a training pair", group="Faulty lines", minimum=1)
     max_length: int = opt(
-        256, "longest side of a training pair, in tokens after subwords; 0 is any (256: tensor2tensor)", minimum=0
+        256, "maximum tokens per side of a pair; 0 for no limit", group="Faulty lines", common=True, minimum=0
     )
-    max_ratio: float = opt(0.0, "longer side by shorter side of a training pair, in tokens, at most; 0 is any")
+    max_ratio: float = opt(
+        0.0,
+        "maximum ratio of the longer side of a pair to the shorter, in tokens; 0 for no limit",
+        group="Faulty lines",
+    )
 
     def __post_init__(self) -> None:
         if self.max_ratio and not 1 <= self.max_ratio < math.inf:
-            raise ValueError(f"--max-ratio {self.max_ratio}: must be at least 1, or 0 for any")
+            raise ValueError(f"--max-ratio {self.max_ratio}: the ratio must be at least 1, or 0 for no limit")
         if 0 < self.max_length < self.min_length:
-            raise ValueError(f"--min-length {self.min_length}: must not be above --max-length {self.max_length}")
+            raise ValueError(f"--min-length {self.min_length} must not exceed --max-length {self.max_length}")
         super().__post_init__()
         self._check_names("valid", "valid_")
         self._check_names("test", "test_")
@@ -130,132 +183,168 @@ class CorpusOptions(TrainingFiles):
 
 @registry.open_options_class("preparation", "subword", "tokenizer")
 class PrepareOptions(CorpusOptions):
-    """What to prepare and how, with the options of preparations, subwords and tokenizers."""
+    """What to prepare and how, including the options of preparations, subwords and tokenizers."""
 
-    source_lang: str = opt(REQUIRED, "source language, and the ending of the files of a prefix: en")
-    target_lang: str = opt(REQUIRED, "target language, and the ending of the files of a prefix: de")
-    output: str = opt(REQUIRED, "folder of the prepared data", aliases=("o", "destdir"))
+    source_lang: str = opt(
+        REQUIRED, "source language; also the ending of its files", group="Languages", common=True, metavar="LANG"
+    )
+    target_lang: str = opt(
+        REQUIRED, "target language; also the ending of its files", group="Languages", common=True, metavar="LANG"
+    )
+    output: str = opt(
+        REQUIRED, "data folder to create", group="Input and output", common=True, aliases=("o", "destdir")
+    )
     column: tuple[str, ...] = opt(
         (),
-        "NAME=FILE: a number per training pair for a criterion, one line per pair, one file per pair of training files; "
-        "NAME:KIND=FILE: other data per pair, such as a number per target word (nmt list column)",
+        "extra data, one line per training pair: NAME=FILE or NAME:KIND=FILE (nmt list column)",
+        group="Input and output",
+        metavar="NAME=FILE",
     )
     hold_out: int = opt(
-        0,
-        "every Nth training pair goes into the development set 'held-out', and pairs that repeat these are dropped; "
-        "0: none (fairseq: 100)",
-        minimum=0,
+        0, "use every Nth pair for validation; 0 for none", group="Held-out data", common=True, minimum=0
     )
-    vocabulary: str | None = opt(None, "a model, run or prepared data whose text pipeline is used; nothing is learnt")
+    vocabulary: str | None = opt(
+        None,
+        "reuse the vocabulary of a model, run or data",
+        group="Subwords and vocabulary",
+        common=True,
+        metavar="FOLDER",
+    )
     subword: str = choice(
-        "subword", "bpe", "what the tokens are: subwords, characters or words (nmt list subword)", able="can_learn"
+        "subword",
+        "bpe",
+        "kind of tokens: subwords, characters or words",
+        group="Subwords and vocabulary",
+        common=True,
+        able="can_learn",
     )
     user_symbols: tuple[str, ...] = opt(
         (),
-        'words that are never altered nor split, "<2de> <formal>": tags of languages or domains; each is an entry of the '
-        "vocabulary; sentencepiece also cuts one off the beginning of a longer word",
+        'words that are never split, such as tags of languages or domains: "<2de> <formal>"',
+        group="Subwords and vocabulary",
+        metavar="SYMBOL",
     )
     target_subword: str = choice(
         "subword",
         "same",
-        "subwords of the target where they differ, with --no-joint-vocabulary: none for labels or codes",
+        "kind of target tokens, if it differs from --subword (needs --no-joint-vocabulary)",
+        group="Subwords and vocabulary",
         able="can_learn",
     )
     vocab_size: int = opt(
         8000,
-        "entries of a vocabulary, the 4 control symbols counted; 0 with words, --subword none, or given merges: all of them",
+        "vocabulary size, including 4 control symbols",
+        group="Subwords and vocabulary",
+        common=True,
         minimum=0,
         maximum=MAX_VOCABULARY,
     )
-    min_frequency: int = opt(1, "with --subword none: a word that occurs less often is unknown", minimum=1)
+    min_frequency: int = opt(
+        1, "with --subword none: words that occur less often become unknown", group="Subwords and vocabulary", minimum=1
+    )
     joint_vocabulary: bool = opt(
-        True, "one vocabulary for both languages", aliases=("shared-vocab", "joined-dictionary")
+        True,
+        "share one vocabulary between both languages",
+        group="Subwords and vocabulary",
+        common=True,
+        aliases=("shared-vocab", "joined-dictionary"),
     )
     character_coverage: float = opt(
-        1.0, "share of the characters that get an entry; the rarest others are unknown", minimum=0.98, maximum=1
+        1.0,
+        "share of all characters in the text that the vocabulary covers; the rarest become unknown",
+        group="Subwords and vocabulary",
+        minimum=0.98,
+        maximum=1,
     )
     byte_fallback: bool = opt(
-        False, "spell characters without an entry in bytes (256 entries), so that none is unknown"
+        False,
+        "encode characters outside the vocabulary as bytes, so that none is unknown (256 entries)",
+        group="Subwords and vocabulary",
     )
     subword_sample: int = opt(
-        1_000_000, "pairs, evenly spaced, that subwords and casings are learnt from at most; 0 takes all", minimum=0
+        1_000_000,
+        "maximum number of training pairs to learn subwords and casing from; 0 for all",
+        group="Speed and memory",
+        minimum=0,
     )
     normalization: Literal["auto"] | UnicodeForm = opt(
-        "auto",
-        "Unicode form of both sides; auto: folded for the source, exact for the target, none with --subword none",
+        "auto", "Unicode normalisation; auto is folded for the source, exact for the target", group="Text"
     )
     target_normalization: Literal["auto"] | UnicodeForm = opt(
-        "auto", "Unicode form of the target alone: nfc if it mixes composed and decomposed characters"
+        "auto", "Unicode normalisation of the target; auto follows --normalization", group="Text"
     )
-    normalize_punctuation: bool = opt(False, "Moses' normalisation of punctuation (sacremoses)")
-    lowercase: bool = opt(False, "lower-case all text")
+    normalize_punctuation: bool = opt(False, "normalise punctuation as Moses does (sacremoses)", group="Text")
+    lowercase: bool = opt(False, "lower-case all text", group="Text")
     tokenizer: str = choice(
-        "tokenizer", "none", "separates words before subwords (nmt list tokenizer); translations are detokenised"
+        "tokenizer",
+        "none",
+        "tokenizer to apply before subwords; translations are detokenised (nmt list tokenizer)",
+        group="Text",
     )
     reversible: bool = opt(
-        True, "with a --tokenizer: do not split words that it cannot restore, such as times, tags and addresses"
+        True,
+        "with --tokenizer: keep words whole that it cannot restore, such as times, tags and addresses",
+        group="Text",
     )
     truecase: bool = opt(
-        False,
-        "write the first word of a sentence as it is usually written inside one (Moses); needs a --tokenizer",
+        False, "write the first word of each sentence in its usual case (Moses); needs --tokenizer", group="Text"
     )
     right_to_left: bool = opt(
         False,
-        "the model reads and writes the target from right to left, to rank the candidates of other models; works with "
-        "--vocabulary too",
+        "prepare the target for a model that reads and writes it from right to left",
+        group="Text",
         aliases=("right-left",),
     )
     context: int = opt(
         0,
-        "sentences before a source line that are read with it, at most; a blank line ends a document; with --vocabulary too",
+        "number of previous sentences to read with each source line; a blank line ends a document",
+        group="Text",
         minimum=0,
         maximum=MAX_CONTEXT,
     )
-    deduplicate: bool = opt(False, "leave out a training pair that equals an earlier one")
-    on_bad_line: BadLine = opt(
-        "error",
-        "invalid UTF-8: error, skip (drops the pair; evaluation sets replace) or replace (by U+FFFD); skip also drops pairs with "
-        "an invalid line in a column",
+    deduplicate: bool = opt(False, "drop training pairs that equal an earlier one", group="Faulty lines", common=True)
+    on_bad_line: BadLine = opt("error", "what to do with lines that are not UTF-8", group="Faulty lines", common=True)
+    seed: int = opt(
+        1, "random seed for choosing the sample that subwords are learnt from", group="Speed and memory", minimum=0
     )
-    seed: int = opt(1, "seed of the choice of the pairs that subwords are learnt from", minimum=0)
-    overwrite: bool = opt(False, "replace prepared data that is there")
+    overwrite: bool = opt(False, "replace an existing data folder", group="Input and output", common=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.hold_out == 1:
-            raise ValueError("--hold-out 1: must be 0 or above 1, or no training pair would be left")
+            raise ValueError("--hold-out 1 would leave no training pair (use a larger number, or 0 for none)")
         if (self.hold_out or self.column) and not self.names_training:
             flag = "--hold-out" if self.hold_out else "--column"
-            raise ValueError(f"{flag} is about training pairs, and none are named (--train, or --source and --target)")
+            raise ValueError(f"{flag} needs training pairs (add --train, or --source and --target)")
         if self.vocab_size < 5 and (self.vocab_size or not all(map(_takes_all, self.subwords))):
-            raise ValueError(f"--vocab-size {self.vocab_size}: must be at least 5")
+            raise ValueError(f"--vocab-size {self.vocab_size}: the size must be at least 5")
         for symbol in self.symbols:
             if symbol in SYMBOLS or SPACE_MARK in symbol or symbol.endswith(PIECE_MARK) or not is_utf8(symbol):
-                marks = f"a control symbol, with {SPACE_MARK} in it, or with {PIECE_MARK} at its end"
-                raise ValueError(f"--user-symbols '{quoted(symbol)}': must not be {marks}")
+                rule = f"not be a control symbol, contain {SPACE_MARK} or end in {PIECE_MARK}"
+                raise ValueError(f"--user-symbols '{quoted(symbol)}': a user symbol must {rule}")
         if len(set(self.subwords)) > 1 and self.joint_vocabulary:
-            raise ValueError(f"--target-subword {self.target_subword}: needs --no-joint-vocabulary")
+            raise ValueError(f"--target-subword {self.target_subword} needs --no-joint-vocabulary")
         if self.truecase and (self.tokenizer == "none" or self.lowercase):
             known = " or ".join(name for name in registry.names("tokenizer") if name != "none")
-            raise ValueError(f"--truecase needs words: give --tokenizer {known}, and not --lowercase")
+            raise ValueError(f"--truecase needs --tokenizer {known}, and cannot be combined with --lowercase")
         if listed := next((symbol for symbol in self.symbols if ">,<" in symbol), None):
-            raise ValueError(f"--user-symbols {quoted(listed)}: has a comma between tags (put spaces between several)")
+            raise ValueError(f"--user-symbols {quoted(listed)}: tags are separated by spaces, not commas")
         if not self.names_training and not (self.vocabulary and self.names_evaluation):
-            raise ValueError("nothing to prepare: give --train PREFIX, or --source FILE and --target FILE")
+            raise ValueError("nothing to prepare: add --train PREFIX, or --source FILE and --target FILE")
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """The user symbols, each once, and that of a context."""
+        """The user symbols without repetitions, including the separator if there is a context."""
         given = " ".join(self.user_symbols).split()
         return tuple(dict.fromkeys([*given, SEPARATOR] if self.context else given))
 
     @property
     def subwords(self) -> tuple[str, str]:
-        """The subwords of source and target."""
+        """The kinds of subwords of source and target."""
         return self.subword, self.subword if self.target_subword == "same" else self.target_subword
 
     def side(self, number: int) -> SideSettings:
-        """The settings of the text of the source, 0, or of the target, 1."""
+        """The text settings of one side. number: 0 for the source, 1 for the target"""
         values = {name: getattr(self, name) for name in SIDE_OPTIONS}
         values |= {"subword": self.subwords[number], "user_symbols": self.symbols}
         values["reversible"] &= self.tokenizer != "none"
@@ -268,22 +357,25 @@ class PrepareOptions(CorpusOptions):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The options that the result depends on."""
-        return {key: value for key, value in as_dict(self).items() if key not in NOT_OF_THE_RESULT}
+        """The options that affect the result."""
+        return {key: value for key, value in as_dict(self).items() if key not in NO_EFFECT_ON_RESULT}
 
 
 def _takes_all(subword: str) -> bool:
-    """Whether a vocabulary of such subwords may have all words or pieces of the text."""
+    """Whether a vocabulary of these subwords may contain all words or pieces of the text."""
     return bool(registry.find("subword", subword).cls.takes_all)  # type: ignore[attr-defined]
 
 
 def is_stdin(text: str) -> bool:
-    """Whether a word of `--train-tsv` is - or NAME=-."""
+    """Whether a value of `--train-tsv` is - or NAME=-."""
     return split_name(text, [""])[1] == "-"
 
 
 def split_name(text: str, endings: Sequence[str]) -> tuple[str, str]:
-    """The name, "" without one, and the path of NAME=PATH or PATH, which a file has with one of these endings."""
+    """Split NAME=PATH, or PATH alone, into the name ("" if there is none) and the path.
+
+    endings: if a file exists under the whole text plus one of these, the text is a path that contains `=`
+    """
     match = NAMED_PREFIX.fullmatch(text)
     if match is None or any(text_exists(Path(f"{text}{ending}")) for ending in endings):
         return "", text

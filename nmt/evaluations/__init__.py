@@ -1,1 +1,1 @@
-"""Evaluations: what `nmt evaluate` prints of translations in place of a score for each metric."""
+"""Evaluations: what `nmt evaluate` prints about translations, instead of one score per metric."""

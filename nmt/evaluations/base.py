@@ -1,8 +1,8 @@
-"""The interfaces of evaluations, and of checks of the texts before.
+"""The interfaces for evaluations, and for checks of the texts before an evaluation.
 
-A registered evaluation is built as `cls(options)` when one of its options is given. The options are those of `nmt evaluate`,
-which are an instance of its own options class too. Without one, each metric gives its score. Registered checks are built in the
-same way, and all are asked. `nmt train` builds them with its own options, for `doubts` alone.
+A registered evaluation is built as `cls(options)` if one of its options is set. `options` are the options of `nmt evaluate`;
+they are also an instance of the evaluation's options class. Without an evaluation, each metric gives a score. Registered checks
+are built in the same way, and all of them run. `nmt train` builds checks with its own options, and uses only `doubts`.
 """
 
 from abc import ABC, abstractmethod
@@ -15,12 +15,12 @@ from nmt.metrics.base import Lines, Metric, References
 
 @dataclass(frozen=True)
 class System:
-    """The lines of a system, to be scored.
+    """A system's output, to be scored.
 
-    name: file or model
-    decoder: signature of the search that made the lines; None for those of a file
-    language: of the lines; None if only the names of the files can tell
-    num_failed: lines that could not be translated
+    name: name of the file or model
+    decoder: signature of the search that produced the lines; None if they come from a file
+    language: language of the lines; None if only the file names indicate it
+    num_failed: number of lines that could not be translated
     """
 
     name: str
@@ -31,12 +31,12 @@ class System:
 
 
 class Evaluation(ABC):
-    """What is printed of systems.
+    """Decides what is printed about the systems.
 
-    order: the first of several is taken
-    uses_metrics: whether it is by the metrics of --metrics; if not, it gets none
-    task: what it does, for the progress bar
-    changes: what checks change in the texts, which each signature ends with: `|unicode:nfc`
+    order: if several evaluations are active, the one with the lowest order is used
+    uses_metrics: whether it uses the metrics of --metrics; if not, it receives none
+    task: label of the progress bar
+    changes: changes that checks made to the texts, appended to each signature: `|unicode:nfc`
     """
 
     order: ClassVar[int] = 0
@@ -48,7 +48,7 @@ class Evaluation(ABC):
         self.options = options
 
     def check_language(self, language: str) -> None:  # noqa: B027 most have nothing to check
-        """Raise UserError for the target language of a model that it cannot evaluate. Called before the translation"""
+        """Raise UserError if it cannot evaluate a model's target language. Called before the translation."""
 
     @abstractmethod
     def text(
@@ -58,29 +58,29 @@ class Evaluation(ABC):
         sources: Lines | None,
         metrics: Sequence[tuple[str, Metric]],
     ) -> str:
-        """What is printed: a table, or with `options.json` JSON. sources: the source lines, if they are known"""
+        """The text to print: a table, or JSON if `options.json` is set. sources: the source lines, if known"""
 
 
 class TextCheck:
-    """Warns of texts whose scores would mislead, or changes them if its options ask for it."""
+    """Warns about texts that would give misleading scores, or changes the texts if its options say so."""
 
     def __init__(self, options: Any) -> None:
         self.options = options
 
     def compare_lengths(self, text: System, reference: System) -> None:
-        """Raise an InputError that explains why two texts have different numbers of lines, where it is known."""
+        """Raise an InputError that explains why two texts have different numbers of lines, if the reason is known."""
 
     def examine(self, systems: Sequence[System], references: Sequence[System]) -> None:
-        """Warn of texts, each with the name of its file or set. Raises InputError if they cannot be scored."""
+        """Warn about texts, each with the name of its file or set. Raises InputError if they cannot be scored."""
 
     def doubts(self, metrics: Sequence[Metric], references: References) -> Iterator[str]:
-        """Reasons why a score with these references would mean little, as warnings."""
+        """Warnings that explain why scores with these references would mean little."""
         yield from ()
 
     def lines(self, lines: Lines) -> Lines:
-        """The lines that are scored in place of these."""
+        """The lines to score in place of `lines`."""
         return lines
 
     def signature(self) -> str:
-        """What `lines` changes, for the signatures of scores: `unicode:nfc`; empty for nothing."""
+        """What `lines` changes, for score signatures, such as `unicode:nfc`; empty if nothing."""
         return ""

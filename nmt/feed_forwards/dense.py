@@ -12,7 +12,7 @@ from nmt.options import NoOptions
 
 @register("ffn", "dense", NoOptions)
 class DenseFeedForward(FeedForward):
-    """max(0, x W1 + b1) W2 + b2, equation 2, or with another activation."""
+    """max(0, x W1 + b1) W2 + b2, equation 2, or the same with a different activation."""
 
     residual_outputs = ("outer*",)
 
@@ -33,7 +33,7 @@ class DenseFeedForward(FeedForward):
         return outer
 
     def prepared(self) -> Projection:
-        """`forward` of (N, D) for one search, without gradient."""
+        """See FeedForward."""
         inner, outer, activation = self.inner.prepared(), self.outer.prepared(), self.activation
         if activation is torch.relu:
             return lambda states: outer(inner(states).relu_())

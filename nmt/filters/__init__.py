@@ -1,1 +1,1 @@
-"""Filters: what forbids tokens in the translations of some requests."""
+"""Filters, which forbid tokens in the translations of some requests."""

@@ -1,7 +1,7 @@
-"""The interface of filters: they forbid tokens in the translations of requests that give them texts.
+"""The interface for filters, which forbid tokens in the translations of requests that contain texts for the filter.
 
-A filter gives its name to its texts: a keyword of `Request`, and a field of a JSON request. A registered filter is built as
-`cls(target)` when the first request has texts for it. It works without torch, because servers check requests without it.
+The filter's name is a keyword of `Request` and a field of a JSON request. A registered filter is built as `cls(target)` when
+the first request has texts for it. It must work without torch, because servers check requests without torch.
 """
 
 from abc import ABC, abstractmethod
@@ -15,13 +15,13 @@ from nmt import registry
 from nmt.text.pipeline import Side
 
 Forbid = Callable[[Sequence[int], int], NDArray[np.bool_]]
-"""(tokens of a translation so far, how many of them were forced) -> (V,) True for each token that must not come next."""
+"""(tokens of a translation so far, number of forced tokens) -> (V,) True for each token that must not come next."""
 
 
 class Filter(ABC):
     """Forbids tokens, depending on the texts of a request.
 
-    target: the target side of the model's pipeline
+    target: target side of the model's text pipeline
     """
 
     def __init__(self, target: Side) -> None:
@@ -29,28 +29,28 @@ class Filter(ABC):
 
     @classmethod
     def texts_of_all(cls, options: Any) -> Sequence[str]:
-        """The texts for every request, from the filter's own options. Called once, because a file may be a pipe."""
+        """The texts that apply to every request, from the filter's options. Called only once, because a file can be a pipe."""
         return ()
 
     def prepared(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """The texts of a request in the form that the search reads."""
+        """Convert the texts of a request to the form that the search reads."""
         return tuple(texts)
 
     def refusal(self, given: Sequence[str], texts: Sequence[str], phrases: Sequence[str]) -> str:
-        """Why a request cannot be fulfilled; empty if it can.
+        """The reason why a request is impossible to fulfil; empty if there is none.
 
-        given: the request's own texts; texts: all texts for it, prepared
-        phrases: those that its translation must contain
+        given: texts of the request itself; texts: all texts that apply to it, prepared
+        phrases: phrases that its translation must contain
         """
         return ""
 
     @abstractmethod
     def begin(self, texts: tuple[str, ...]) -> Forbid:
-        """The function that forbids tokens of one translation. texts: prepared"""
+        """The function that forbids tokens in one translation. texts: prepared texts"""
 
 
 class TargetFilters(dict[str, Filter]):
-    """The filters of a target side by name, each built when it is first needed."""
+    """The filters for a target side, by name. Each is built when it is first needed."""
 
     def __init__(self, target: Side) -> None:
         super().__init__()
@@ -62,6 +62,6 @@ class TargetFilters(dict[str, Filter]):
 
 
 def texts_of_all(options: Any) -> dict[str, Sequence[str]]:
-    """The texts for every request, by filter."""
+    """The texts that apply to every request, by filter."""
     names = registry.active_names("filter", options)
     return {name: registry.find("filter", name).cls.texts_of_all(options) for name in names}  # type: ignore[attr-defined]

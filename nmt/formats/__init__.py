@@ -1,1 +1,1 @@
-"""Document formats: the texts of documents are translated, and everything else is kept."""
+"""Document formats: the texts in a document are translated, and everything else is kept."""

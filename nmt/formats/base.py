@@ -1,8 +1,8 @@
-"""The interface of formats: whole documents of which a translator sees the texts only.
+"""The interface for document formats. A translator sees only the texts in a document.
 
-A registered format is built as `cls(options)`. The options are those of `nmt translate`, which are an instance of the options
-class of the format too. That class declares the endings of file names by formats: `endings = {"po": (".po",)}`.
-Lines of text are no such document: they are read, translated and written one after another.
+A registered format is built as `cls(options)`. `options` are the options of `nmt translate`; they are also an instance of the
+format's options class. That class declares file name endings by format: `endings = {"po": (".po",)}`.
+Plain lines of text are not a document: they are read, translated and written one after another.
 """
 
 from abc import ABC, abstractmethod
@@ -14,43 +14,44 @@ from nmt import registry
 from nmt.installation import missing_package
 from nmt.text.corpus import text_name
 
-if TYPE_CHECKING:  # help does not need what they import
+if TYPE_CHECKING:  # they are slow to import, and help does not need them
     from nmt.translate.line_warnings import LineWarnings
     from nmt.translate.results import Translation
 
-LINES: Final = "text"  # the value of --format that names no format of documents
+LINES: Final = "text"  # the value of --format for plain lines of text
 
 
 class Languages(NamedTuple):
-    """The codes of the model's languages: "en", "de"."""
+    """The codes of the model's source and target language, such as "en" and "de"."""
 
     source: str
     target: str
 
 
 class Document(Protocol):
-    """A document that was read whole."""
+    """A document, read completely."""
 
     def texts(self, languages: Languages) -> list[str]:
         """The texts to translate."""
         ...
 
     def write(self, translations: "Sequence[Translation]", warnings: "LineWarnings") -> object:
-        """Put the translations of `texts` into the document. warnings: receives what is not as it should be
+        """Put the translations of `texts` into the document.
 
-        returns: how many texts were translated and why others were not, in words for the user; nothing if it does not count them
+        warnings: receives warnings about the translations
+        returns: a message about how many texts were translated, and why others were not; None if they are not counted
         """
         ...
 
     def content(self) -> bytes:
-        """The document as it is now."""
+        """The document's current content."""
         ...
 
 
 class Format(ABC):
-    """A format of documents.
+    """A document format.
 
-    settings: options of the translator that its texts need
+    settings: translator options that its texts need
     """
 
     settings: ClassVar[Mapping[str, Any]] = {}
@@ -60,11 +61,11 @@ class Format(ABC):
 
     @abstractmethod
     def read(self, path: Path) -> Document:
-        """Read a document. Raises InputError if it is damaged, ArtefactError if it is hostile."""
+        """Read a document. Raises InputError if it is damaged, or ArtefactError if it is hostile."""
 
 
 def format_of(names: Sequence[str]) -> str:
-    """The format of the first document among some files, by the ending of its name; LINES if there is none."""
+    """The format of the first file that is a document, judged by name endings; LINES if there is none."""
     tables: list[Mapping[str, Sequence[str]]] = registry.declared("format", "endings")
     formats = {ending: format for table in tables for format, endings in table.items() for ending in endings}
     endings = (Path(text_name(Path(name))).suffix.lower() for name in names)
@@ -72,7 +73,7 @@ def format_of(names: Sequence[str]) -> str:
 
 
 def open_format(name: str, options: Any) -> Format:
-    """The format of that name. Raises UserError if a package that it needs is missing."""
+    """Build a format by name. Raises UserError if a package that it needs is missing."""
     try:
         built: Format = registry.find("format", name).cls(options)
     except ModuleNotFoundError as error:

@@ -1,1 +1,1 @@
-"""Metrics of translation quality, one file each; checks of test sets."""
+"""Metrics of translation quality, one file each."""

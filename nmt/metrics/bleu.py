@@ -1,4 +1,4 @@
-"""BLEU (Papineni et al., 2002) by sacreBLEU, with a check that the tokenizer can be used here."""
+"""BLEU (Papineni et al., 2002) by sacreBLEU, with a check that its tokenizer is available."""
 
 from functools import cached_property
 from importlib import import_module
@@ -13,7 +13,7 @@ from nmt.options import AUTO
 from nmt.text.languages import base_language
 
 TOKENIZER_PACKAGES: Final = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
-TOKENIZERS_OF_LANGUAGES: Final = {  # sacreBLEU's, and characters of languages that put no space between words
+TOKENIZERS_OF_LANGUAGES: Final = {  # sacreBLEU's own, or characters for languages without spaces between words
     **dict.fromkeys(("zh", "zho", "cmn", "yue", "wuu", "lzh"), "zh"),
     **dict.fromkeys(("ja", "jpn"), "ja-mecab"),
     **dict.fromkeys(("ko", "kor"), "ko-mecab"),
@@ -22,12 +22,12 @@ TOKENIZERS_OF_LANGUAGES: Final = {  # sacreBLEU's, and characters of languages t
 
 
 def language_tokenizer(language: str) -> str:
-    """The tokenizer of BLEU that fits a language, whether or not it is installed."""
+    """The BLEU tokenizer for a language, whether or not it is installed."""
     return TOKENIZERS_OF_LANGUAGES.get(base_language(language), "13a")
 
 
 def installed_tokenizer(language: str) -> str:
-    """The tokenizer of BLEU for a language: characters where the packages of the one that fits are missing."""
+    """The BLEU tokenizer for a language, or `char` if the packages of the right one are not installed."""
     name = language_tokenizer(language)
     if name not in TOKENIZER_PACKAGES:
         return name
@@ -43,17 +43,17 @@ class Bleu(SacreBleuMetric):
 
     @property
     def tokenizer(self) -> str:
-        """The name of the tokenizer: the given one, or that of the language."""
+        """The name of the tokenizer: the one from --tokenize, or the default of the language."""
         given = self.options.tokenize
         return installed_tokenizer(self.options.target_lang or self.language) if given == AUTO else given
 
     def check(self) -> None:
-        """Raise UserError for an unknown tokenizer or a missing package, ResourceError for a missing tokenizer model."""
+        """Raise UserError for an unknown tokenizer or a missing package, or ResourceError for a missing tokenizer model."""
         _ = self.corpus_metric
 
     @cached_property
     def sentence_metric(self) -> Any:
-        """BLEU over the n-gram orders that a sentence has, as sacreBLEU advises for sentences."""
+        """BLEU that uses only the n-gram orders a sentence contains, as sacreBLEU recommends for sentences."""
         return self.build(effective_order=True)
 
     def build(self, effective_order: bool = False) -> Any:
@@ -61,21 +61,21 @@ class Bleu(SacreBleuMetric):
 
         name = self.tokenizer
         if name not in BLEU.TOKENIZERS:
-            raise unknown("tokenizer of BLEU", name, BLEU.TOKENIZERS)
+            raise unknown("BLEU tokenizer", name, BLEU.TOKENIZERS)
         _check_tokenizer_model(name)
         try:
             return BLEU(tokenize=name, lowercase=self.options.lowercase, force=True, effective_order=effective_order)
         except (ImportError, RuntimeError, OSError) as error:
             if name in TOKENIZER_PACKAGES:
                 raise UserError(
-                    f"BLEU's tokenizer '{name}' needs packages that are not installed "
-                    f"(pip install '{TOKENIZER_PACKAGES[name]}')"
+                    f"BLEU tokenizer '{name}' needs packages that are not installed "
+                    f"(run `pip install '{TOKENIZER_PACKAGES[name]}'`)"
                 ) from error
-            raise ResourceError(f"BLEU's tokenizer '{name}' cannot be used: {quoted(error)}") from error
+            raise ResourceError(f"BLEU tokenizer '{name}' failed: {quoted(error)}") from error
 
 
 def _check_tokenizer_model(name: str) -> None:
-    """Raise ResourceError if a tokenizer's model file is missing: sacreBLEU's download is unpinned and has no time-out."""
+    """Raise ResourceError if a tokenizer's model file is missing. sacreBLEU's own download is unpinned and has no time-out."""
     from sacrebleu.tokenizers import tokenizer_spm
 
     if name in tokenizer_spm.SPM_MODELS:
@@ -83,5 +83,5 @@ def _check_tokenizer_model(name: str) -> None:
         file = Path(tokenizer_spm.SACREBLEU_DIR, "models", address.rpartition("/")[2])
         if not file.is_file():
             raise ResourceError(
-                f"{quoted(file)}: not there; BLEU's tokenizer '{name}' needs it (download it from {address})"
+                f"{quoted(file)}: missing model of BLEU tokenizer '{name}' (download it from {address})"
             )

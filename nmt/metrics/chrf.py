@@ -9,7 +9,7 @@ from nmt.metrics.sacrebleu import SacreBleuMetric
 
 @register("metric", "chrf", ChrfOptions)
 class Chrf(SacreBleuMetric):
-    """chrF2, 0 to 100: F-score of character n-grams, recall counted twice."""
+    """chrF2, 0 to 100: F-score of character n-grams that weighs recall twice as much as precision."""
 
     options: ChrfOptions
 

@@ -1,30 +1,32 @@
-"""The options of metrics. Each is a flag of `nmt evaluate` and `nmt sweep`, one for all metrics that have it.
+"""The options of metrics. Each is one flag of `nmt evaluate` and `nmt sweep`, shared by all metrics that have it.
 
-Those of a class with `in_training` are flags of `nmt train` too, for the metrics of validations.
+If an options class sets `in_training`, its options are also flags of `nmt train`, for the metrics of validations.
 """
 
 from typing import Final
 
 from nmt.options import AUTO, opt, options_class
 
-TARGET_LANG_HELP: Final = "target language, for the tokenizer; default: the model's, or from file names (ref.zh)"
+TARGET_LANG_HELP: Final = (
+    "target language, which chooses the tokenizer; by default from the model or file names (ref.zh)"
+)
 
 
 @options_class
 class BleuOptions:
     tokenize: str = opt(
-        AUTO, "sacreBLEU's tokenizer: 13a, intl, char, ...; auto: by target language, none: for tokenised text"
+        AUTO, "sacreBLEU tokenizer, such as 13a, intl or char; auto chooses by target language", group="Metrics"
     )
-    target_lang: str | None = opt(None, TARGET_LANG_HELP)
-    lowercase: bool = opt(False, "compare without case")
+    target_lang: str | None = opt(None, TARGET_LANG_HELP, group="Metrics", metavar="LANG")
+    lowercase: bool = opt(False, "ignore case when comparing", group="Metrics")
 
 
 @options_class
 class ChrfOptions:
-    lowercase: bool = opt(False, "compare without case")
+    lowercase: bool = opt(False, "ignore case when comparing", group="Metrics")
 
 
 @options_class
 class TerOptions:
-    case_sensitive: bool = opt(False, "TER compares with case; sacreBLEU's default is without")
-    target_lang: str | None = opt(None, TARGET_LANG_HELP)
+    case_sensitive: bool = opt(False, "make TER case-sensitive (sacreBLEU ignores case by default)", group="Metrics")
+    target_lang: str | None = opt(None, TARGET_LANG_HELP, group="Metrics", metavar="LANG")

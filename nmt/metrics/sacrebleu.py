@@ -8,11 +8,11 @@ from nmt.metrics.base import Lines, Metric, References, Score, given_references
 
 
 class SacreBleuMetric(Metric):
-    """A metric of sacreBLEU, with sacreBLEU's signature and line of detail."""
+    """A metric that sacreBLEU computes, with sacreBLEU's signature and detail line."""
 
     @abstractmethod
     def build(self) -> Any:
-        """Build sacreBLEU's metric object. sacreBLEU takes 0.2 s to import, so it is imported here."""
+        """Build sacreBLEU's metric object. Import sacreBLEU here, because its import takes 0.2 s."""
 
     @cached_property
     def corpus_metric(self) -> Any:
@@ -36,6 +36,6 @@ class SacreBleuMetric(Metric):
 
 
 def corpus_score(metric: Any, hypotheses: Lines, references: References) -> Score:
-    """Score a test set with one of sacreBLEU's metric objects."""
+    """Score a test set with a sacreBLEU metric object."""
     result = metric.corpus_score(list(hypotheses), given_references(references))
     return Score(float(result.score), str(metric.get_signature()), str(result))

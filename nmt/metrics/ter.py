@@ -10,7 +10,7 @@ from nmt.metrics.sacrebleu import SacreBleuMetric
 
 @register("metric", "ter", TerOptions)
 class Ter(SacreBleuMetric):
-    """TER: edits and shifts of words per 100 words of the reference; 0 is best."""
+    """TER: number of word edits and shifts per 100 reference words; 0 is best."""
 
     higher_is_better: ClassVar[bool] = False
 
@@ -24,5 +24,5 @@ class Ter(SacreBleuMetric):
 
     @property
     def splits_characters(self) -> bool:
-        """Whether Chinese and Japanese characters are words, as sacreBLEU offers for these languages."""
+        """Whether each character counts as a word, sacreBLEU's option for Chinese and Japanese."""
         return language_tokenizer(self.options.target_lang or self.language) in ("zh", "ja-mecab")

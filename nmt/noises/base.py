@@ -1,7 +1,7 @@
-"""Noises: what training does to a pair before the model reads it, other in each epoch.
+"""Noises: random changes that training makes to a pair before the model reads it, different in each epoch.
 
-A noise is a pure function of (seed, epoch, pair), so that order, a resume and ranks change nothing. It is in use when one of
-its options has another value than its default. Its options are options of `nmt train`.
+A noise is a pure function of (seed, epoch, pair), so it depends neither on order or ranks nor on resuming. A noise is active
+if one of its options differs from its default. Its options are options of `nmt train`.
 """
 
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ from nmt.text.pipeline import Pipeline
 
 @dataclass(frozen=True)
 class NoiseContext:
-    """What a noise may use besides its options.
+    """What a noise can use in addition to its options.
 
-    pipeline: the text pipeline of source and target, with their vocabularies
-    seed: of the training's random draws
-    column_kinds: the kind of each column of the data, by name
-    longest: tokens of the longest sentence of the data; a noise makes none longer, so that memory and positions suffice
+    pipeline: text pipeline of source and target, with their vocabularies
+    seed: random seed of the training run
+    column_kinds: kind of each data column, by name
+    longest: length of the longest sentence in the data, in tokens; noise must not exceed it, so that memory and positions suffice
     """
 
     pipeline: Pipeline
@@ -32,27 +32,27 @@ class NoiseContext:
 
 
 class Noise:
-    """A noise of training data. A registered noise is built as `cls(options, context)`, see NoiseContext.
+    """Noise in training data. A registered noise is built as `cls(options, context)`, see NoiseContext.
 
-    order: noises change a pair one after the other, from the lowest order to the highest
-    keeps_text: whether the source has the same text afterwards; if not, validations and criteria also get the source before
+    order: noises are applied one after the other, from the lowest order to the highest
+    keeps_text: whether the text of the source stays the same; if not, validation and criteria also get the original source
     """
 
     order: ClassVar[int] = 0
     keeps_text: ClassVar[bool] = True
 
     def sentences(self, source: Rows, target: Rows, draws: NDArray[Any], epoch: int) -> tuple[Rows, Rows]:
-        """The tokens of both sides of the pairs of an update, without EOS, as they are read and predicted in an epoch.
+        """Change the tokens of both sides of an update's pairs, without EOS, for one epoch.
 
-        draws: (N,) the numbers of the pairs (nmt.data.batching.PartPlan); mixed corpora give a pair a number for each time
+        draws: (N,) numbers of the pairs (nmt.data.batching.PartPlan); in mixed corpora, each repetition has its own number
         """
         return source, target
 
     def read(self, batch: Batch, draws: NDArray[Any], epoch: int) -> Batch:
-        """A batch as the model reads it in an epoch; the tokens to predict stay. draws: (B,) see `sentences`"""
+        """Change a batch as the model reads it, but not the tokens to predict. draws: (B,) see `sentences`"""
         return batch
 
     @property
     def changes_sentences(self) -> bool:
-        """Whether it defines `sentences`: pairs then have other lengths than those that updates were planned by."""
+        """Whether the noise overrides `sentences`. Lengths of pairs may then differ from those that updates were planned with."""
         return type(self).sentences is not Noise.sentences

@@ -1,8 +1,8 @@
-"""The interface of passes.
+"""The interface for passes, which change texts before the search and translations after it.
 
-A registered pass is built as `cls(options)` when one of its options is given. The options are those of the translator, which
-are an instance of the options class of the pass too, which names a flag that the model's attention is read for in
-`needs_attention`. Several passes lie around the search like shells.
+A registered pass is built as `cls(options)` if one of its options is set. `options` are the translator's options; they are
+also an instance of the pass's options class. If one of its flags needs the model's attention, the class names that flag in
+`needs_attention`. Several passes enclose the search like shells.
 """
 
 from abc import ABC, abstractmethod
@@ -19,10 +19,10 @@ from nmt.translate.translator import Translator
 class Searches:
     """How the translator inside a pass searches.
 
-    models: the folders or runs as they were given
-    search: its decoder, which takes phrases if a pass asked for that
+    models: model folders or runs, as the user named them
+    search: decoder, which accepts phrases if a pass requires that
     options, filter_texts: see Translator
-    open: a further translator of the same models, with other options and another decoder
+    open: opens another translator for the same models, with different options and decoder
     """
 
     models: Sequence[str]
@@ -33,7 +33,7 @@ class Searches:
 
 
 class Pass(ABC):
-    """What changes texts before the search, and translations after it.
+    """Changes texts before the search, and translations after it.
 
     order: the pass with the lowest order is closest to the search
     """
@@ -44,13 +44,13 @@ class Pass(ABC):
         self.options = options
 
     def search(self, models: Sequence[str], part: Part) -> Part:
-        """The decoder that the translator inside needs: the given one, or one that does more. Raises UserError."""
+        """The decoder for the translator inside: `part`, or one that can do more. Raises UserError if there is none."""
         return part
 
     def inner(self, options: TranslatorOptions) -> TranslatorOptions:
-        """The options of the translator inside. options: what is given, the options of this pass at their defaults"""
+        """The options for the translator inside. options: current options, with this pass's own at their defaults"""
         return options
 
     @abstractmethod
     def around(self, translator: Translator, searches: Searches) -> Translator:
-        """A translator that changes texts and translations, and has another one to translate them."""
+        """Wrap a translator in one that changes texts before it and translations after it."""

@@ -1,1 +1,1 @@
-"""Plans of batches: the order in which a training reads its data."""
+"""Batch plans: the order in which training reads its data."""

@@ -1,4 +1,4 @@
-"""The plan for one corpus: an epoch reads each pair once, in the order of `nmt.data.batching`."""
+"""The plan for one corpus: each epoch reads each pair once, in the order defined by `nmt.data.batching`."""
 
 from nmt import register
 from nmt.data.batching import PART_PAIRS, PartPlan, plan_part

@@ -1,1 +1,1 @@
-"""Preparations: changes to the data that `nmt prepare` makes."""
+"""Preparations: changes to the data that `nmt prepare` writes."""

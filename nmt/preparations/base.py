@@ -1,8 +1,8 @@
-"""Preparations: changes to the data that `nmt prepare` makes, such as more vocabulary entries or a learnt column.
+"""Preparations: changes to the data that `nmt prepare` writes, such as more vocabulary entries or a learnt column.
 
-A preparation is active when one of its options differs from its default, or when the `is_active` of its options class says
-so. Its options are options of `nmt prepare`. An options class by which a vocabulary gets entries names them in its
-`adds_entries`, for messages about words that a vocabulary lacks.
+A preparation is active if one of its options differs from its default, or if its options class says so by `is_active`. Its
+options are options of `nmt prepare`. If they can add vocabulary entries, the class names them in `adds_entries`, which is
+shown in messages about words that a vocabulary lacks.
 """
 
 from collections import Counter
@@ -16,13 +16,14 @@ from nmt.rows import Rows
 from nmt.text.pipeline import Pipeline
 
 CountWords = Callable[[Mapping[int, Callable[[Sequence[str]], list[str]]]], Counter[str]]
-"""Text steps of the source (0), the target (1) or both -> counts of the words of the training text after these steps."""
+"""Maps text steps of the source (0), the target (1) or both to counts of the words in the training text after these steps."""
 
 
 @dataclass(frozen=True)
 class PairIds:
-    """The ids of all training pairs. lengths: (N, 2); source, target: ids, one pair after the other
+    """The ids of all training pairs.
 
+    lengths: (N, 2) tokens of source and target; source, target: ids of all pairs, concatenated
     target_reversed: whether targets are stored from right to left
     """
 
@@ -33,9 +34,9 @@ class PairIds:
 
 
 class Preparation:
-    """A change to prepared data. A registered preparation is built as `cls(options)`, with the options of `nmt prepare`.
+    """Changes the data being prepared. A registered preparation is built as `cls(options)`, with the options of `nmt prepare`.
 
-    order: the preparation with the lowest order comes first
+    order: the preparation with the lowest order is applied first
     """
 
     order: ClassVar[int] = 0
@@ -44,15 +45,15 @@ class Preparation:
         self.options = options
 
     def change(self, pipeline: Pipeline, count_words: CountWords) -> Pipeline:
-        """The text pipeline to prepare with. pipeline: the learnt one, or that of --vocabulary"""
+        """Change the text pipeline. pipeline: the learnt one, or the one from --vocabulary"""
         return pipeline
 
     def check(self, context: int) -> None:
-        """Raise UserError if it cannot be combined with a context. context: the most sentences before a source line"""
+        """Raise UserError if it cannot be combined with a context. context: maximum number of previous sentences"""
 
     def columns(self, pairs: PairIds, sizes: tuple[int, int]) -> Mapping[str, tuple[str, Iterator[Rows]]]:
-        """Further columns of the training pairs by name: the kind of each, and the values of all pairs.
+        """More columns for the training pairs, by name: the kind of each, and the values of all pairs.
 
-        sizes: entries of the source and the target vocabulary
+        sizes: number of entries of the source and the target vocabulary
         """
         return {}

@@ -1,1 +1,1 @@
-"""How texts are stored. The core reads files, plain or compressed, and defines what another storage is."""
+"""How texts are stored. The core reads plain and compressed files, and defines the interface for other storages."""

@@ -1,7 +1,7 @@
-"""Opens texts by their paths; and the interface of storages, which hold texts in other forms than lines of a file.
+"""Opens texts by path, and defines the interface for storages, which hold texts in forms other than lines of a file.
 
-A registered storage is built as `cls(options)`. It may open paths that are no files, such as `corpus.tgz/train.de`, and
-it may extract the text from what a file contains.
+A registered storage is built as `cls(options)`. It can open paths that are not files, such as `corpus.tgz/train.de`, and
+it can extract text from the content of a file.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,13 @@ from nmt.storages.streams import Stream, open_decompressed
 
 
 class MissingText(UserError):
-    """A storage has no text of that name."""
+    """A storage does not contain the named text."""
 
 
 class Storage:
     """A way to store texts.
 
-    endings: endings of its file names, before one of compression; not part of a text's name
+    endings: file name endings, before any compression ending; they are not part of a text's name
     """
 
     endings: ClassVar[Sequence[str]] = ()
@@ -31,28 +31,28 @@ class Storage:
         self.options = options
 
     def holds(self, path: Path) -> bool:
-        """Whether a path that is no file leads into such a storage, whether or not that has the text."""
+        """Whether a path that is not a file leads into this kind of storage, even if the text does not exist there."""
         return False
 
     def open(self, path: Path, whole: bool) -> AbstractContextManager[Stream]:
-        """The decompressed bytes at such a path. Raises MissingText if it does not exist, and the errors of `open_text`.
+        """Open the decompressed bytes at such a path. Raises MissingText if it does not exist, and the errors of `open_text`.
 
         whole: see `open_text`
         """
         raise NotImplementedError
 
     def text_of(self, content: Stream, path: Path) -> Stream:
-        """The lines of the text in a file, or in what `open` returned. Raises UserError if it is no text."""
+        """Extract lines of text from a file's content, or from the result of `open`. Raises UserError if it is not text."""
         return content
 
 
 @contextmanager
 def open_text(path: Path, whole: bool = False) -> Iterator[Stream]:
-    """The lines of a text as bytes, decompressed if its first bytes are those of a compressed file.
+    """Open a text as bytes. The first bytes decide whether it is decompressed.
 
-    Memory is bounded. Opening and reading raise UserError for a missing text, InputError for a damaged file, ArtefactError
+    Memory is bounded. Opening and reading raise UserError for a missing text, InputError for a damaged file, and ArtefactError
     for a hostile one.
-    whole: read the file that contains the text to its end afterwards, since the checksum of compressed data is there
+    whole: afterwards, read the containing file to its end, where compressed data has its checksum
     """
     with _open(path, whole) as content:
         for storage in storages():
@@ -62,7 +62,7 @@ def open_text(path: Path, whole: bool = False) -> Iterator[Stream]:
 
 def _open(path: Path, whole: bool) -> AbstractContextManager[Stream]:
     if path.is_dir():
-        raise UserError(f"{quoted(path)}: is a folder; must be a file of text")
+        raise UserError(f"{quoted(path)} is a folder (name a text file)")
     if path.exists():
         return open_decompressed(path)
     for storage in storages():
@@ -72,7 +72,7 @@ def _open(path: Path, whole: bool) -> AbstractContextManager[Stream]:
 
 
 def text_exists(path: Path) -> bool:
-    """Whether a path is a file or a text in a storage. Raises InputError for a damaged storage."""
+    """Whether a path leads to a file, or to a text in a storage. Raises InputError for a damaged storage."""
     if path.exists() or not any(storage.holds(path) for storage in storages()):
         return path.exists()
     try:
@@ -83,5 +83,5 @@ def text_exists(path: Path) -> bool:
 
 
 def storages() -> list[Storage]:
-    """All storages, by name."""
+    """All registered storages, ordered by name."""
     return [entry.cls(NoOptions()) for entry in registry.every("storage")]

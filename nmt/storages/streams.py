@@ -1,4 +1,4 @@
-"""The bytes of files, decompressed if their first bytes are those of gzip, bzip2, xz or zstd; damage and bombs are errors."""
+"""Reads files and decompresses gzip, bzip2, xz and zstd, which it recognises by their first bytes. Detects damage and bombs."""
 
 import bz2
 import io
@@ -15,15 +15,15 @@ from typing import Any, Final
 from nmt.errors import ArtefactError, InputError, naming, quoted
 from nmt.installation import required
 
-READ_BYTES: Final = 1 << 14  # few, so that `num_read` is near the place that was read to
+READ_BYTES: Final = 1 << 14  # small, so that `num_read` stays close to the actual position
 MAX_MAGIC_BYTES: Final = 10
-MAX_EXPANSION: Final = 250  # bytes that a byte on disk may unpack to: text gives 3 to 10, zeros in gzip 1,032
-FREE_BYTES: Final = 64 << 20  # bytes that may be unpacked at any ratio: a small repetitive file is no attack
+MAX_EXPANSION: Final = 250  # unpacked bytes per byte on disk: text has 3 to 10, a gzip file of zeros 1,032
+FREE_BYTES: Final = 64 << 20  # may be unpacked at any ratio, because a small repetitive file is not an attack
 MAX_XZ_MEMORY_BYTES: Final = 256 << 20  # `xz -9` needs 65 MiB
 
 
 class MeteredFile(io.FileIO):
-    """A file on disk that counts the bytes read from it, and the bytes that these unpacked to."""
+    """A file on disk that counts the bytes read from it, and the bytes unpacked from them."""
 
     num_read = num_unpacked = 0
 
@@ -38,17 +38,17 @@ class MeteredFile(io.FileIO):
             super().close()
 
     def add_unpacked(self, count: int) -> None:
-        """Count unpacked bytes. Raises ArtefactError for a file that expands as no text does."""
+        """Count unpacked bytes. Raises ArtefactError if the file expands more than any text does."""
         self.num_unpacked += count
         if self.num_unpacked > FREE_BYTES + MAX_EXPANSION * self.num_read:
             raise ArtefactError(
-                f"{quoted(self.name)}: unpacks to more than {MAX_EXPANSION} times its size, as no text does "
-                "(if you trust it, unpack it yourself)"
+                f"{quoted(self.name)} expands to more than {MAX_EXPANSION} times its size, which no text does "
+                "(if you trust the file, unpack it yourself)"
             )
 
 
 class ChunkReader(io.RawIOBase):
-    """A stream of the bytes of chunks, none of which is empty."""
+    """A stream over non-empty chunks of bytes."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks, self._rest = chunks, b""
@@ -65,20 +65,20 @@ class ChunkReader(io.RawIOBase):
 
 
 class Stream(io.BufferedReader):
-    """The bytes of a file on disk, or what is decompressed or taken from it. place: its name, for errors"""
+    """The bytes of a file on disk, or bytes decompressed or extracted from it. place: its name, for errors"""
 
     def __init__(self, raw: io.RawIOBase, place: str, disk: MeteredFile) -> None:
         super().__init__(raw, READ_BYTES)
         self.place, self.disk = place, disk
 
     def damaged(self, kind: str, error: object, member: str = "") -> InputError:
-        """The error for damage, of the stream or of a member of this archive. kind: "gzip", "tar"; error: the damage"""
+        """The error for a damaged stream, or a damaged member of this archive. kind: "gzip", "tar"; error: the damage"""
         place = f"{self.place}/{member}" if member else self.place
-        return InputError(f"{quoted(place)}: damaged {kind}: {error}")
+        return InputError(f"{quoted(place)}: damaged {kind} file: {error}")
 
 
 class _GzipDecompressor:
-    """zlib's decompressor of gzip, which checks the CRC, with the interface of those of bz2 and lzma."""
+    """zlib's gzip decompressor, which checks the CRC, with the same interface as those of bz2 and lzma."""
 
     def __init__(self) -> None:
         self._zlib = zlib.decompressobj(wbits=31)
@@ -100,30 +100,30 @@ class _GzipDecompressor:
 
 
 def _zstd() -> Any:
-    """The standard library's module for zstd, or its backport. Raises UserError where that is not installed."""
+    """The standard library's zstd module, or its backport. Raises UserError if the backport is not installed."""
     return required("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd", "reading zstd", "zstd")
 
 
-COMPRESSED_ENDINGS: Final = (".gz", ".xz", ".bz2", ".zst")  # of file names; the content decides
+COMPRESSED_ENDINGS: Final = (".gz", ".xz", ".bz2", ".zst")  # file name endings; the content decides the format
 Decompressor = _GzipDecompressor | bz2.BZ2Decompressor | lzma.LZMADecompressor
 FORMATS: Final[dict[str, tuple[re.Pattern[bytes], Callable[[], Decompressor]]]] = {
     "gzip": (re.compile(b"\x1f\x8b"), _GzipDecompressor),
     "bzip2": (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), bz2.BZ2Decompressor),
     "xz": (re.compile(b"\xfd7zXZ\0"), partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, MAX_XZ_MEMORY_BYTES)),
-    # Also a frame to be skipped, with which pzstd begins. By default a frame may take 128 MiB of memory.
+    # Also matches a skippable frame, which pzstd files start with. By default a frame can use up to 128 MiB of memory.
     "zstd": (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), lambda: _zstd().ZstdDecompressor()),
 }
 
 
 def compression_of(start: bytes) -> str:
-    """The format of compressed bytes by the first of them; empty for others."""
+    """The compression format, recognised by the first bytes; empty if there is none."""
     return next((format for format, (magic, _) in FORMATS.items() if magic.match(start)), "")
 
 
 def _decompressed_chunks(compressed: Stream, format: str) -> Iterator[bytes]:
-    """The content of a compressed file of one or more streams.
+    """The content of a compressed file, which consists of one or more streams.
 
-    The standard library's readers end without an error at a damaged second stream of bzip2 and xz; this one does not.
+    Unlike the standard library's readers, this one reports a damaged second stream of bzip2 or xz.
     """
     magic, new_decompressor = FORMATS[format]
     decompressor = new_decompressor()
@@ -137,7 +137,7 @@ def _decompressed_chunks(compressed: Stream, format: str) -> Iterator[bytes]:
             if not data:
                 return
             if not magic.match(data):
-                raise compressed.damaged(format, "bytes of another kind follow its end")
+                raise compressed.damaged(format, "its end is followed by other data")
             decompressor = new_decompressor()
         elif decompressor.needs_input:
             data = compressed.read(READ_BYTES)
@@ -150,23 +150,23 @@ def _decompressed_chunks(compressed: Stream, format: str) -> Iterator[bytes]:
             compressed.disk.add_unpacked(len(content))
             yield content
         elif at_end and not decompressor.eof:
-            raise compressed.damaged(format, "it ends too early")
+            raise compressed.damaged(format, "unexpected end of file")
 
 
 def decompressed(stream: Stream) -> Stream:
-    """The content of a compressed stream; any other stream itself."""
+    """The content of a compressed stream; any other stream is returned unchanged."""
     format = compression_of(stream.peek(MAX_MAGIC_BYTES))
     return Stream(ChunkReader(_decompressed_chunks(stream, format)), stream.place, stream.disk) if format else stream
 
 
 def open_stored(path: Path) -> Stream:
-    """The bytes of a file as they are on disk."""
+    """Open a file without decompressing it."""
     disk = MeteredFile(path)
     return Stream(disk, str(path), disk)
 
 
 @contextmanager
 def open_decompressed(path: Path) -> Iterator[Stream]:
-    """The content of a file, decompressed if it is compressed."""
+    """Open the content of a file, decompressing it if it is compressed."""
     with open_stored(path) as stored:
         yield decompressed(stored)

@@ -1,1 +1,1 @@
-"""Ways to split prepared text into tokens, and to learn their vocabularies."""
+"""Ways to split prepared text into tokens, and to learn the vocabularies they need."""

@@ -1,7 +1,7 @@
-"""The interface of subwords: how text is split into tokens, and how the vocabulary for that is learnt.
+"""The interface for subwords: how text is split into tokens, and how their vocabulary is learnt.
 
-A registered class is built as `cls(options, side)`. The options are those of `nmt prepare`, which are also an instance of its
-own options class.
+A registered class is built as `cls(options, side)`. `options` are the options of `nmt prepare`; they are also an instance of
+the options class that the component was registered with.
 """
 
 from abc import ABC, abstractmethod
@@ -12,22 +12,22 @@ from nmt.text.vocabulary import Vocabulary
 
 
 class TrainingText(Protocol):
-    """The text that a vocabulary is learnt from: of one language, or of both for a joint one, after the other text steps."""
+    """The text that a vocabulary is learnt from, after all other text steps: one language, or both for a joint vocabulary."""
 
     def word_counts(self) -> Counter[str]:
-        """The number of occurrences of each word between spaces."""
+        """The number of occurrences of each word (text between spaces)."""
         ...
 
     def learn_sentencepiece(self, model_type: str) -> Vocabulary:
-        """A sentencepiece model, learnt from a sample in a separate process. model_type: bpe, unigram or char"""
+        """Learn a sentencepiece model from a sample, in a separate process. model_type: bpe, unigram or char"""
         ...
 
 
 class Subword(ABC):
     """A way to split text into tokens.
 
-    vocabulary: the class of its vocabularies, which also reads saved ones
-    takes_all: whether `--vocab-size 0` means all words or pieces of the text
+    vocabulary: class of the vocabularies that it learns; the class also loads saved ones
+    takes_all: whether `--vocab-size 0` is allowed; it keeps all words or pieces of the text
     """
 
     vocabulary: ClassVar[type[Vocabulary]]
@@ -39,4 +39,4 @@ class Subword(ABC):
 
     @abstractmethod
     def learn(self, text: TrainingText) -> Vocabulary:
-        """The vocabulary of a text. Raises UserError if none can be learnt."""
+        """Learn the vocabulary of a text. Raises UserError if that is impossible."""

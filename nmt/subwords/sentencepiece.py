@@ -23,13 +23,13 @@ class BytePairs(_Sentencepiece):
 
 @register("subword", "unigram", NoOptions)
 class Unigrams(_Sentencepiece):
-    """Pieces of the most probable segmentation (Kudo, 2018), by sentencepiece."""
+    """Unigram segmentation, which takes the most probable pieces (Kudo, 2018), by sentencepiece."""
 
     model_type = "unigram"
 
 
 @register("subword", "char", NoOptions)
 class Characters(_Sentencepiece):
-    """Characters, by sentencepiece."""
+    """Single characters, by sentencepiece."""
 
     model_type = "char"

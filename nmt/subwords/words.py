@@ -8,7 +8,7 @@ from nmt.text.vocabulary import WordVocabulary
 
 @register("subword", "none", NoOptions)
 class Words(Subword):
-    """Words between spaces, as they are."""
+    """Unchanged words, separated by spaces."""
 
     vocabulary = WordVocabulary
     takes_all = True

@@ -1,1 +1,1 @@
-"""Text processing: from bytes to token ids and back. Strings and numpy only; torch is never imported here."""
+"""Text processing, from bytes to token ids and back. It needs only strings and numpy; torch is never imported here."""

@@ -1,7 +1,7 @@
-"""Sentences before a line in its document, which a model reads with it (Tiedemann and Scherrer, 2017, "2-to-1").
+"""Document context: previous sentences that a model reads along with a line (Tiedemann and Scherrer, 2017, "2-to-1").
 
-A model with a context of N sentences reads `a <sep> b <sep> c` to translate c, where a and b are the N lines before it, fewer
-at the beginning of a document. A blank line ends a document.
+A model with a context of N sentences reads the N lines before a line with it, or fewer at the start of a document. With N = 2,
+it reads `a <sep> b <sep> c` to translate c. A blank line ends a document.
 """
 
 from collections import deque
@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from nmt.text.corpus import is_invisible
 from nmt.text.vocabulary import EncodedTexts, Numbers
 
-SEPARATOR: Final = "<sep>"  # a user symbol, after each sentence of the context
+SEPARATOR: Final = "<sep>"  # a user symbol that follows each sentence of the context
 
 
 class DocumentLines:
-    """The lines of a text so far, as far as they are the context of the next one. size: their number, at most"""
+    """The last lines of a text, which are the context of its next line. size: maximum number of lines"""
 
     def __init__(self, size: int) -> None:
         self.size, self._lines = size, deque[str](maxlen=size)
 
     def context_of(self, line: str) -> tuple[str, ...]:
-        """The context of the next line of the text, which is given; none of a blank one."""
+        """The context of `line`, the next line of the text. A blank line has no context and ends the document."""
         if is_invisible(line):
             self._lines.clear()
             return ()
@@ -35,17 +35,17 @@ class DocumentLines:
 
 
 def context_text(sentences: Iterable[str]) -> str:
-    """The text of a context, whose separators stand at the ends of its sentences."""
+    """A context as one text, with a separator after each sentence."""
     return " ".join(f"{sentence} {SEPARATOR}" for sentence in sentences)
 
 
 def encode_with_contexts(
     encode: Callable[[Sequence[str]], EncodedTexts], contexts: Sequence[str], lines: Sequence[str], max_length: float
 ) -> tuple[EncodedTexts, NDArray[np.int64]]:
-    """The ids of lines with their contexts, and (N,) tokens of the context that each has.
+    """Encode lines together with their contexts. Returns the ids, and (N,) the number of context tokens of each line.
 
-    contexts: the text of the context of each line; may be empty if no line has one
-    max_length: tokens of a line with its context; one that would have more is left without, as is one without tokens
+    contexts: context of each line as a text; may be empty if no line has a context
+    max_length: maximum tokens of a line with its context; a line that would exceed it loses its context, as does an empty line
     """
     if not any(contexts):
         return encode(lines), np.zeros(len(lines), np.int64)

@@ -1,6 +1,6 @@
-"""Lines of text files as every command reads them: bytes that end at LF and nowhere else (docs/reference/contract.md).
+"""Lines of text files, as every command reads them: only LF ends a line (docs/reference/contract.md).
 
-A text is a plain file or a compressed one, or what a storage (nmt.storages.base) makes of files and paths.
+A text is a plain or compressed file, or anything else that a storage can open (nmt.storages.base).
 """
 
 import re
@@ -15,23 +15,23 @@ from nmt.storages.base import open_text, storages
 from nmt.storages.streams import COMPRESSED_ENDINGS, Stream
 
 BOM: Final = b"\xef\xbb\xbf"
-# Encodings of wide characters: byte order marks, bytes of a character, and the least share of NULs in a line of Latin letters.
+# Wide encodings: byte order marks, bytes per character, and the minimum share of NUL bytes in a line of Latin letters.
 WIDE_ENCODINGS: Final = (
     ("UTF-32", (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), 4, 0.7),
     ("UTF-16", (b"\xff\xfe", b"\xfe\xff"), 2, 0.4),
 )
 COUNT_BLOCK_BYTES: Final = 1 << 20
-COMPRESSED_NAME: Final = rf"({'|'.join(map(re.escape, COMPRESSED_ENDINGS))})?$"  # the end of a name, compressed or not
+COMPRESSED_NAME: Final = rf"({'|'.join(map(re.escape, COMPRESSED_ENDINGS))})?$"  # end of a file name, compressed or not
 NOT_TEXT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # categories Cc, Zl and Zp
-MAX_RAW_LINE_BYTES: Final = 1 << 24  # a line takes ten times its size in memory
-# What has no width: soft hyphen, joiners, fillers, marks of direction, variation selectors, tags.
+MAX_RAW_LINE_BYTES: Final = 1 << 24  # in memory, a line takes ten times its size
+# Characters without width: soft hyphen, joiners, fillers, direction marks, variation selectors, tags.
 NO_WIDTH: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 is_invisible: Final = re.compile(f"[\\s{NO_WIDTH}]*").fullmatch
 
-# Letters that are no words: addresses, the marks of lists such as `b)`, and degrees such as `30 °C`.
+# Letters that are not words: addresses, list markers such as `b)`, and temperatures such as `30 °C`.
 _IS_NAME: Final = re.compile(
     r"(?:\s*(?:\w+://\S+|www\.\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+))+\s*|\s*\(?(?:[^\W\d_]|[ivxIVX]{2,5})[.)]\s*|"
     r"(?:[\W\d]*°\s?[CF])+\W*"
@@ -39,27 +39,27 @@ _IS_NAME: Final = re.compile(
 
 
 def is_translatable(text: str) -> bool:
-    """Whether there are letters in a text, besides those of names that stand alone (_IS_NAME)."""
+    """Whether a text contains letters other than those of addresses, list markers and temperatures (_IS_NAME)."""
     return any(map(str.isalpha, text)) and not _IS_NAME(text)
 
 
 def clean(text: str) -> str:
-    """One line: each control character, line separator and paragraph separator becomes a space."""
+    """Make a text one line: each control character, line separator and paragraph separator becomes a space."""
     return NOT_TEXT.sub(" ", text)
 
 
 def visible_line(text: str) -> str:
-    """One line, as `clean` makes it; empty if it shows nothing."""
+    """Clean a text (see `clean`); the result is empty if nothing in it is visible."""
     return "" if is_invisible(text) else clean(text)
 
 
 class Line(NamedTuple):
     """A line of a file.
 
-    text: the cleaned text, with U+FFFD for bytes that are not UTF-8
-    bad_byte: position of the first byte that is not UTF-8, counted from 1; None if there is none
-    num_bad: number of U+FFFD that stand for such bytes
-    wide_encoding: UTF-16 or UTF-32 where it begins such a text; then bad_byte is not None
+    text: cleaned text, with U+FFFD in place of bytes that are not UTF-8
+    bad_byte: position of the first byte that is not UTF-8, counted from 1; None if all bytes are valid
+    num_bad: number of U+FFFD that replace invalid bytes
+    wide_encoding: UTF-16 or UTF-32 if the line starts a text in that encoding; bad_byte is then not None
     """
 
     text: str
@@ -69,7 +69,7 @@ class Line(NamedTuple):
 
 
 def decode_line(raw: bytes, first: bool = False) -> Line:
-    """A raw line, with or without its LF, as text. first: whether it is the first line, which may begin with a BOM"""
+    """Decode a raw line, with or without its LF. first: whether it is the first line, which may start with a BOM"""
     raw = raw.removesuffix(b"\n").removesuffix(b"\r") if raw.endswith(b"\n") else raw
     wide_encoding = _wide_encoding(raw) if first else None
     start = len(BOM) if first and raw.startswith(BOM) else 0
@@ -90,7 +90,7 @@ def _wide_encoding(raw: bytes) -> str | None:
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a text as bytes, each with its LF, which the last may lack.
+    """Read the lines of a text as bytes, each with its LF; the last line may lack it.
 
     Raises the errors of open_text, and InputError for a line of more than MAX_RAW_LINE_BYTES.
     """
@@ -99,23 +99,25 @@ def raw_lines(path: Path) -> Iterator[bytes]:
 
 
 def lines_within(file: Stream, path: Path) -> Iterator[bytes]:
-    """The lines of an open text. Raises InputError for one of more than MAX_RAW_LINE_BYTES."""
+    """Read the lines of an open text. Raises InputError for a line of more than MAX_RAW_LINE_BYTES."""
     for number, line in enumerate(iter(partial(file.readline, MAX_RAW_LINE_BYTES + 1), b""), 1):
         if len(line) > MAX_RAW_LINE_BYTES:
-            raise InputError(f"{quoted(path)}:{number}: more than {MAX_RAW_LINE_BYTES >> 20} MiB without a line end")
+            raise InputError(
+                f"{quoted(path)}:{number}: the line exceeds {MAX_RAW_LINE_BYTES >> 20} MiB (add line breaks)"
+            )
         yield line
 
 
 def bad_bytes(place: str, number: int, line: Line) -> InputError:
-    """The error for a line that is not UTF-8. place: name of the text, quoted; number: of the line, counted from 1"""
+    """The error for a line that is not UTF-8. place: quoted name of the text; number: line number, counted from 1"""
     position = f"{place}:{number}:{line.bad_byte}"
     if name := line.wide_encoding:
-        return InputError(f"{position}: {name}, not UTF-8 (convert the file: `iconv -f {name.lower()} -t utf-8`)")
-    return InputError(f"{position}: not UTF-8 (mend the file: `iconv -c -f utf-8 -t utf-8` drops such bytes)")
+        return InputError(f"{position}: {name} text, not UTF-8 (convert the file: `iconv -f {name.lower()} -t utf-8`)")
+    return InputError(f"{position}: not UTF-8 (fix the file: `iconv -c -f utf-8 -t utf-8` drops invalid bytes)")
 
 
 def checked_line(path: object, number: int, raw: bytes) -> str:
-    """The cleaned text of line `number`, counted from 1; InputError with FILE:LINE:BYTE for bytes that are not UTF-8."""
+    """Decode and clean line `number`, counted from 1. Raises InputError with FILE:LINE:BYTE for bytes that are not UTF-8."""
     line = decode_line(raw, number == 1)
     if line.bad_byte is not None:
         raise bad_bytes(quoted(path), number, line)
@@ -123,26 +125,26 @@ def checked_line(path: object, number: int, raw: bytes) -> str:
 
 
 def text_lines(path: Path) -> Iterator[str]:
-    """The lines of a text. Raises the errors of open_text and checked_line."""
+    """Read the lines of a text. Raises the errors of open_text and checked_line."""
     for number, raw in enumerate(raw_lines(path), 1):
         yield checked_line(path, number, raw)
 
 
 def read_lines(path: Path) -> list[str]:
-    """All lines of a text. Raises the errors of text_lines."""
+    """Read all lines of a text into a list. Raises the errors of text_lines."""
     return list(text_lines(path))
 
 
 def misaligned(source: Path, target: Path, source_lines: int, target_lines: int) -> InputError:
     """The error for two files with different numbers of lines."""
     return InputError(
-        f"{quoted(source)} has {source_lines:,} lines, {quoted(target)} has {target_lines:,} (line i of one belongs to line "
-        "i of the other)"
+        f"{quoted(source)} has {source_lines:,} lines, but {quoted(target)} has {target_lines:,} (line N of one file must "
+        "translate line N of the other)"
     )
 
 
 def count_lines(path: Path) -> int:
-    """The number of lines of a text, without decoding them. An archive is read to its end."""
+    """Count the lines of a text without decoding them. An archive is read to its end."""
     count, block = 0, b"\n"
     with open_text(path, whole=True) as file:
         while more := file.read(COUNT_BLOCK_BYTES):
@@ -153,6 +155,6 @@ def count_lines(path: Path) -> int:
 
 
 def text_name(path: Path) -> str:
-    """The name of a text without the endings of its storage: `dev.en` for `dev.en.gz`."""
+    """The name of a text without endings such as `.gz` or `.tar`: `dev.en` for `dev.en.gz`."""
     storage = "|".join(re.escape(ending) for storage in storages() for ending in storage.endings)
     return re.sub(rf"({storage})?{COMPRESSED_NAME}", "", path.name, flags=re.IGNORECASE)

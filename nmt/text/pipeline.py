@@ -1,4 +1,4 @@
-"""The text pipeline of a model, saved in every model folder: raw text to ids and back, for both languages."""
+"""The text pipeline, saved in every model folder: converts raw text to token ids and back, for both languages."""
 
 import hashlib
 import re
@@ -27,11 +27,11 @@ from nmt.text.steps import NOT_TEXT_BUT_LF, Truecaser, lowered
 from nmt.text.vocabulary import SPACE_MARK, EncodedTexts, SentencepieceVocabulary, Vocabulary
 from nmt.tokenizers.base import Tokenizer
 
-PIPELINE_FOLDER: Final = "pipeline"  # of a model, checkpoint or prepared-data folder
+PIPELINE_FOLDER: Final = "pipeline"  # inside a model folder, checkpoint or data folder
 PIPELINE_FILE: Final = "pipeline.json"
-CHARACTERS_PER_TOKEN: Final = 64  # far more than tokens of text have; texts with more are not encoded whole
-ALWAYS_SAVED: Final = {"truecase"}  # fields of SideSettings that every pipeline has had in its file, and so in its hash
-BYTE_PIECE: Final = re.compile(r"<0x([0-9A-F]{2})>")  # of a byte, for characters without an entry
+CHARACTERS_PER_TOKEN: Final = 64  # far above the average of real text; texts with more are not encoded whole
+ALWAYS_SAVED: Final = {"truecase"}  # fields of SideSettings that every saved pipeline contains, and thus its hash too
+BYTE_PIECE: Final = re.compile(r"<0x([0-9A-F]{2})>")  # a token for one byte, for characters without an entry
 
 NOT_SEEN: Final = re.compile(f"[{NO_WIDTH}{''.join(SIGNS)}]")
 
@@ -40,19 +40,19 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True)
 class SideSettings:
-    """The text steps of one language.
+    """The text settings of one side.
 
-    language: also of the rules for punctuation and of the tokenizer: "en"
-    normalization: the Unicode form, a name in UNICODE_FORMS
+    language: language code, such as "en"; also selects punctuation rules and the tokenizer's language
+    normalization: Unicode form, a key of UNICODE_FORMS
     normalize_punctuation: whether Moses' rules for punctuation are applied (sacremoses)
     lowercase: whether all text is lower-cased
-    tokenizer: the name of a part of the kind `tokenizer`
-    subword: the name of a part of the kind `subword`, which has the class of the vocabulary
-    right_to_left: whether a model reads the tokens from the last to the first
-    user_symbols: words that are never altered nor split, such as tags of languages
-    context: sentences before a line that are read with it, at most (nmt.text.context); of the source
-    reversible: whether the tokenizer is the one that gives all text back, which earlier pipelines did not have
-    language_case: whether lower case is that of the language, which earlier pipelines did not know
+    tokenizer: name of a component of the kind `tokenizer`
+    subword: name of a component of the kind `subword`, which determines the class of the vocabulary
+    right_to_left: whether a model reads the tokens from last to first
+    user_symbols: words that are never altered or split, such as language tags
+    context: maximum number of previous sentences to read with a line (nmt.text.context); source only
+    reversible: whether the tokenizer is the lossless variant; absent in earlier pipelines
+    language_case: whether lower-casing follows the rules of the language; absent in earlier pipelines
     """
 
     language: str
@@ -69,13 +69,13 @@ class SideSettings:
     language_case: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The saved settings, without fields at their default, so that a new field changes no hash of older pipelines."""
+        """The settings to save. Fields at their default are left out, so that new fields do not change existing hashes."""
         defaults = {field.name: field.default for field in fields(self) if field.name not in ALWAYS_SAVED}
         return {key: value for key, value in asdict(self).items() if key not in defaults or value != defaults[key]}
 
 
 class TextPreparer:
-    """The steps before subword splitting, for one language: normalise, tokenise, truecase."""
+    """Applies the steps before subword splitting for one language: normalise, tokenise, truecase."""
 
     def __init__(self, settings: SideSettings, truecaser: Truecaser | None = None) -> None:
         self.truecaser, self._settings = truecaser, settings
@@ -85,37 +85,40 @@ class TextPreparer:
         keeps = settings.normalization in ("exact", "none")
         self.alters = not keeps or settings.lowercase or settings.normalize_punctuation
         symbols = "|".join(map(re.escape, settings.user_symbols))
-        # MarianTokenizer takes `>>deu<<` for a tag without a space after it too.
+        # Like MarianTokenizer, accept `>>deu<<` as a tag even without a space after it.
         self._symbols = re.compile(rf"(?<!\S)({symbols})(?:(?!\S)|(?<=<<))") if symbols else None
 
-    def __call__(self, texts: Sequence[str], begins: bool = True) -> list[str]:
-        """The prepared texts. begins: whether they begin a sentence. Raises UserError for a tokenizer that gives a line break."""
+    def __call__(self, texts: Sequence[str], starts_sentence: bool = True) -> list[str]:
+        """Prepare texts. Raises UserError if a tokenizer returns a line break.
+
+        starts_sentence: whether each text starts a sentence
+        """
         if self._symbols is None:
-            return self._prepared(texts, begins)
+            return self._prepared(texts, starts_sentence)
         rows = list(map(self._symbols.split, texts))  # each: text, symbol, text, ..., text
-        prepared = iter(self._prepared([text for row in rows for text in row[::2]], begins))
+        prepared = iter(self._prepared([text for row in rows for text in row[::2]], starts_sentence))
         return [_joined(next(prepared) if i % 2 == 0 else part for i, part in enumerate(row)) for row in rows]
 
     def without_symbols(self, texts: Sequence[str]) -> list[str]:
-        """The prepared parts of the texts between user symbols."""
+        """The parts of the texts between user symbols, prepared."""
         parts = texts if self._symbols is None else [part for text in texts for part in self._symbols.split(text)[::2]]
         return self._prepared(parts, True)
 
-    def _prepared(self, texts: Sequence[str], begins: bool) -> list[str]:
-        """Texts without user symbols, prepared."""
+    def _prepared(self, texts: Sequence[str], starts_sentence: bool) -> list[str]:
+        """Prepare texts that contain no user symbols."""
         tokenized = list(map(self._tokenizer.tokenize, self.normalize(texts)))
         if any("\n" in text for text in tokenized):  # `normalize` leaves none
             raise UserError(
-                f"tokenizer '{self._settings.tokenizer}' gave a line break; it must give one line for a line"
+                f"tokenizer '{self._settings.tokenizer}' returned a line break (it must return a single line)"
             )
-        return tokenized if self.truecaser is None else [self.truecaser(text, begins) for text in tokenized]
+        return tokenized if self.truecaser is None else [self.truecaser(text, starts_sentence) for text in tokenized]
 
     def normalize(self, texts: Sequence[str]) -> list[str]:
-        """Each text as one line: Unicode form, then punctuation, then case. One that shows nothing becomes empty."""
+        """Normalise Unicode form, punctuation and case, and make each text one line. Invisible texts become empty."""
         if not texts:
             return []
         joined = "\n".join(map(str.replace, texts, repeat("\n"), repeat(" ")))
-        clean_lines = NOT_TEXT_BUT_LF.sub(" ", joined).split("\n")  # in all texts at once: much faster
+        clean_lines = NOT_TEXT_BUT_LF.sub(" ", joined).split("\n")  # much faster than one text at a time
         lines = list(map(UNICODE_FORMS[self._settings.normalization], clean_lines))
         if self._settings.normalize_punctuation:
             lines = list(map(self._moses.normalize, lines))
@@ -125,17 +128,17 @@ class TextPreparer:
 
     @cached_property
     def _moses(self) -> Any:
-        from sacremoses import MosesPunctNormalizer  # imported when used: it takes a second
+        from sacremoses import MosesPunctNormalizer  # imported only when needed: it takes a second
 
         return MosesPunctNormalizer(lang=base_language(self._settings.language))
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
-        """The user symbols that stand in texts, such as tags of languages."""
+        """The user symbols that can occur in texts, such as language tags."""
         return tuple(symbol for symbol in self._settings.user_symbols if symbol != SEPARATOR)
 
     def alterations(self, texts: Sequence[str]) -> Counter[str]:
-        """Counts of the lines that `normalize` alters, or NFC would where text is kept, and of the characters that they lose."""
+        """Count the lines that `normalize` alters, or that NFC would alter if text is kept, and the characters they lose."""
         if not (self._settings.lowercase or self._settings.normalize_punctuation):  # Unicode forms keep ASCII
             texts = [text for text in texts if not text.isascii()]
         after = map(self.as_written, self.normalize(texts)) if self.alters else map(UNICODE_FORMS["nfc"], texts)
@@ -145,7 +148,7 @@ class TextPreparer:
         return +Counter({"lines": len(pairs), **named})
 
     def undo(self, text: str) -> str:
-        """The text before truecasing and tokenising; normalisation stays."""
+        """Undo truecasing and tokenising. Normalisation is not undone."""
         if self._symbols is None:
             return self._undone(text)
         parts = self._symbols.split(text)
@@ -162,10 +165,10 @@ def _joined(parts: Iterable[str]) -> str:
 
 
 class Side:
-    """The pipeline of one language. Ids are in the order in which a model reads them.
+    """The pipeline of one language. Ids are in the order in which the model reads them.
 
-    size: entries of the vocabulary, control symbols counted
-    piece: id -> its name, for people
+    size: number of vocabulary entries, including control symbols
+    piece: maps an id to its name, for display
     """
 
     def __init__(self, settings: SideSettings, vocabulary: Vocabulary, truecaser: Truecaser | None = None) -> None:
@@ -174,21 +177,21 @@ class Side:
         self.size, self.piece = vocabulary.size, vocabulary.piece
 
     def surface(self, token: int) -> str:
-        """The text that an id adds to a prepared text, with a space before it if it begins a word."""
+        """The text that an id adds to a prepared text, with a space before it if it starts a word."""
         return self.prepare.as_written(self.vocabulary.surface(token))
 
     def spelling(self, token: int) -> bytes:
-        """The text that an id adds, in UTF-8; a byte alone is that byte."""
+        """The text that an id adds, in UTF-8; the token of a single byte gives that byte."""
         surface = self.surface(token)
         byte = BYTE_PIECE.fullmatch(self.piece(token)) if surface == "\ufffd" else None
         return bytes.fromhex(byte[1]) if byte else surface.encode()
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a line of raw text, without EOS."""
+        """Encode a line of raw text as ids, without EOS."""
         return self.encode_batch([text]).lists()[0]
 
     def unknown_tag(self, text: str) -> str:
-        """A word at the beginning of a raw text that is written like the user symbols, `<...>`, but is no entry; else empty."""
+        """The first word of a raw text if it looks like a user symbol, `<...>`, but has no entry; otherwise empty."""
         if not self._tag_ends:
             return ""
         word = next((word for word in text.split() if word not in self.prepare.tags), "")
@@ -199,25 +202,25 @@ class Side:
 
     @cached_property
     def spells_words(self) -> bool:
-        """Whether an entry of the vocabulary has a letter: a model of numbers, say, has none."""
+        """Whether any entry of the vocabulary contains a letter. A vocabulary of numbers, for example, has none."""
         return any(any(map(str.isalpha, self.surface(token))) for token in range(UNK + 1, self.size))
 
     @cached_property
     def _tag_ends(self) -> set[tuple[str, str]]:
-        """The first and the last character of the tags: `<` and `>`."""
+        """The first and last character of each tag, such as `<` and `>`."""
         return {(tag[0], tag[-1]) for tag in self.prepare.tags if not tag[0].isalnum()}
 
     def encode_batch(self, texts: Sequence[str]) -> EncodedTexts:
-        """The ids of lines of raw text, without EOS."""
+        """Encode lines of raw text as ids, without EOS."""
         return self.encode_prepared(self.prepare(texts))
 
     def encode_in_context(
         self, texts: Sequence[str], contexts: Sequence[Sequence[str]], max_length: int
     ) -> tuple[EncodedTexts, NDArray[np.int64]]:
-        """The ids of lines of raw text with their contexts, without EOS, and (N,) tokens of the context of each.
+        """Encode lines of raw text with their contexts, without EOS. Also returns (N,) the context tokens of each line.
 
-        contexts: the sentences before each line, of which the last are read, as many as the settings say
-        max_length: tokens of a line with its context; one that would have more is left without
+        contexts: previous sentences of each line; only the last ones are used, as many as the settings allow
+        max_length: maximum tokens of a line with its context; a line that would exceed it loses its context
         """
         size, limit = self.settings.context, CHARACTERS_PER_TOKEN * max_length
         if not size:
@@ -226,27 +229,30 @@ class Side:
         return encode_with_contexts(self.encode_batch, of_lines, texts, max_length)
 
     def encode_prepared(self, texts: Sequence[str]) -> EncodedTexts:
-        """The ids of texts that the TextPreparer gave."""
+        """Encode texts that a TextPreparer has prepared."""
         encoded = self.vocabulary.encode_batch(texts)
         if any(NOT_SEEN.search(texts[row]) for row in np.flatnonzero(encoded.unknown).tolist()):
             encoded = self.vocabulary.encode_batch([NOT_SEEN.sub(self._if_known, text) for text in texts])
         return encoded.reversed() if self.settings.right_to_left else encoded
 
     def _if_known(self, found: re.Match[str]) -> str:
-        """A sign or a character without a width, if the vocabulary has it: an unknown token would change a whole translation."""
+        """Drop or replace a sign or zero-width character that the vocabulary lacks.
+
+        Otherwise it would become an unknown token, which can change the whole translation.
+        """
         is_unknown = self.vocabulary.encode_batch([found[0]]).unknown.any()
         return SIGNS.get(found[0], ("", ""))[1] if is_unknown else found[0]
 
     def in_reading_order(self, items: Sequence[_Item]) -> list[_Item]:
-        """A text's tokens, or values of its tokens, from the model's order into that of reading, or back."""
+        """Convert tokens of a text, or values for each token, from the model's order to reading order, or back."""
         return list(reversed(items) if self.settings.right_to_left else items)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The raw text of ids, one line; of the control symbols only UNK has a text."""
+        """Decode ids to a line of raw text. UNK is the only control symbol that has a text."""
         return self.restore(self.vocabulary.decode(self.in_reading_order(ids)))
 
     def decode_line(self, ids: Sequence[int]) -> str:
-        """The raw text of ids without their context."""
+        """Decode ids to raw text, without their context."""
         if self.settings.context:
             ends = [end for end, token in enumerate(ids, 1) if token == self._separator]
             ids = ids[ends[-1] :] if ends else ids
@@ -258,16 +264,16 @@ class Side:
         return token
 
     def restore(self, prepared: str) -> str:
-        """The raw text, one line, of a text as the TextPreparer gives it."""
+        """Convert a prepared text back to a line of raw text."""
         return clean(self.prepare.undo(prepared))
 
     def pieces(self, text: str) -> list[str]:
-        """The names of the tokens of a line of raw text."""
+        """The names of the tokens in a line of raw text."""
         return [self.piece(token) for token in self.in_reading_order(self.encode(text))]
 
     def words(self, prepared: str) -> list[str]:
-        """The words between spaces of a text that the TextPreparer gave."""
-        if isinstance(self.vocabulary, SentencepieceVocabulary):  # which takes this character for a space
+        """The words of a prepared text, split at spaces."""
+        if isinstance(self.vocabulary, SentencepieceVocabulary):  # sentencepiece reads this character as a space
             prepared = prepared.replace(SPACE_MARK, " ")
         return [word for word in prepared.split(" ") if word]
 
@@ -275,9 +281,9 @@ class Side:
 class Pipeline:
     """The pipelines of source and target.
 
-    joint: whether they share one vocabulary, and so the meaning of ids
-    sizes: entries of the source and the target vocabulary, control symbols counted
-    context: sentences before a source line that are read with it, at most
+    joint: whether both sides share one vocabulary, so that ids mean the same on both sides
+    sizes: number of entries of the source and the target vocabulary, including control symbols
+    context: maximum number of previous sentences to read with a source line
     """
 
     def __init__(self, source: Side, target: Side, joint: bool) -> None:
@@ -287,13 +293,13 @@ class Pipeline:
         self.context = source.settings.context
 
     def right_to_left(self) -> "Pipeline":
-        """The same pipeline with the target read from the last token to the first."""
+        """The same pipeline, with the target read from last token to first."""
         settings = replace(self.target.settings, right_to_left=True)
         target = Side(settings, self.target.vocabulary, self.target.prepare.truecaser)
         return Pipeline(self.source, target, self.joint)
 
     def with_context(self, size: int) -> "Pipeline":
-        """The same pipeline, whose vocabulary has the SEPARATOR, with a context of up to `size` sentences."""
+        """The same pipeline with a context of up to `size` sentences. Its vocabulary must contain SEPARATOR."""
         settings = self.source.settings
         symbols = tuple(dict.fromkeys([*settings.user_symbols, SEPARATOR]))
         settings = replace(settings, user_symbols=symbols, context=size)
@@ -301,14 +307,14 @@ class Pipeline:
 
     @property
     def hash(self) -> str:
-        """sha256 of its files: two pipelines of one hash give the same ids for the same text."""
+        """sha256 of the pipeline's files. Pipelines with equal hashes give the same ids for the same text."""
         digest = hashlib.sha256()
         for name, content in sorted(self.files().items()):
             digest.update(f"{name} {len(content)}\n".encode() + content)
         return digest.hexdigest()
 
     def files(self) -> dict[str, bytes]:
-        """The content of its files by name."""
+        """The content of the pipeline's files by name."""
         sides = {"source": self.source, "target": self.target}
         settings = {name: side.settings.to_json() for name, side in sides.items()}
         files = {PIPELINE_FILE: to_json({"joint": self.joint, **settings})}
@@ -320,29 +326,31 @@ class Pipeline:
         return files
 
     def save(self, folder: Path) -> None:
-        """Write its files into a folder that is being made."""
+        """Write the pipeline's files into a folder."""
         for name, content in self.files().items():
             (folder / name).write_bytes(content)
 
     @classmethod
     def load(cls, artefact: Artefact) -> "Pipeline":
-        """The pipeline of a model, checkpoint or prepared-data folder. Raises ArtefactError for a damaged one."""
+        """Load the pipeline of a model folder, checkpoint or data folder. Raises ArtefactError if it is damaged."""
         folder = artefact.folder / PIPELINE_FOLDER
         return cls.from_files(lambda name: artefact.read(f"{PIPELINE_FOLDER}/{name}"), folder)
 
     @classmethod
     def from_files(cls, read: Callable[[str], bytes], place: object) -> "Pipeline":
-        """The pipeline of saved files. read: name -> content; place: where they are, for errors"""
+        """Load a pipeline from its files. read: maps a file name to its content; place: location, for errors"""
         content = read(PIPELINE_FILE)
         with expecting("a text pipeline", f"{place}/{PIPELINE_FILE}"):
             settings = msgspec.json.decode(content, type=_PipelineFile)
         if settings.joint and settings.source.subword != settings.target.subword:
-            raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: a joint vocabulary of two kinds")
+            raise ArtefactError(
+                f"{quoted(place)}/{PIPELINE_FILE}: a joint vocabulary needs the same subwords on both sides"
+            )
         sides: list[Side] = []
         for name, side in (("source", settings.source), ("target", settings.target)):
             for part in ("tokenizer", "subword"):
                 if (given := getattr(side, part)) not in (known := registry.names(part)):
-                    missing = f"{part} '{quoted(given)}' is not in this nmt (known: {', '.join(known)})"
+                    missing = f"{part} '{quoted(given)}' is not available (installed: {', '.join(known)})"
                     raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: {missing}")
             kind: type[Vocabulary] = registry.find("subword", side.subword).cls.vocabulary  # type: ignore[attr-defined]
             file, cases = ("joint" if settings.joint else name) + kind.suffix, name + Truecaser.suffix
@@ -352,14 +360,14 @@ class Pipeline:
             sides.append(Side(side, vocabulary, truecaser))
             has_separator = SEPARATOR in side.user_symbols and len(sides[-1].encode(SEPARATOR)) == 1
             if side.context < 0 or (side.context and not has_separator):
-                raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: a context of {side.context} that it cannot read")
+                raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: invalid context {side.context}")
             if any(symbol.split() != [symbol] for symbol in side.user_symbols):
-                raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: user symbols that are no words")
+                raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: user symbols must be words without spaces")
         return cls(sides[0], sides[1], settings.joint)
 
 
 class _PipelineFile(msgspec.Struct):
-    """pipeline.json."""
+    """The content of pipeline.json."""
 
     joint: bool
     source: SideSettings

@@ -1,4 +1,4 @@
-"""Vocabularies: texts to token ids and back, by sentencepiece or by whole words; the kind `subword` learns them."""
+"""Vocabularies: map texts to token ids and back. Components of the kind `subword` learn them."""
 
 from abc import abstractmethod
 from array import array
@@ -15,10 +15,12 @@ from nmt.errors import ArtefactError, expecting, quoted
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 
 MAX_CACHED_WORDS: Final = 1 << 17
-MAX_CACHED_CHARACTERS: Final = 1 << 22  # of all cached words: what stands between two spaces may be as long as a line
-MIN_THREAD_WORDS: Final = 16  # sentencepiece starts a thread for a list, which takes as long as 16 words (22 us, Zen 3)
-SPACE_MARK: Final = "\u2581"  # of sentencepiece: for a space; in text it is taken for one
-PIECE_MARK: Final = "@@"  # of subword-nmt: the word goes on after this piece
+MAX_CACHED_CHARACTERS: Final = 1 << 22  # of all cached words; a "word" between two spaces can be as long as a line
+MIN_THREAD_WORDS: Final = (
+    16  # for a list, sentencepiece starts a thread, which costs as much as 16 words (22 us, Zen 3)
+)
+SPACE_MARK: Final = "\u2581"  # stands for a space in sentencepiece, which also reads it as a space in text
+PIECE_MARK: Final = "@@"  # in subword-nmt: the word continues in the next piece
 
 Numbers = NDArray[np.uint32]
 
@@ -27,10 +29,10 @@ Numbers = NDArray[np.uint32]
 class EncodedTexts:
     """The ids of N texts, concatenated, without EOS.
 
-    ids: (sum of lengths,) of all texts
-    lengths: (N,) ids of each text
-    words: (N,) words between spaces of each text
-    unknown: (N,) ids of each text that are UNK
+    ids: (sum of lengths,) ids of all texts
+    lengths: (N,) number of ids of each text
+    words: (N,) number of words (between spaces) of each text
+    unknown: (N,) number of ids of each text that are UNK
     """
 
     ids: Numbers
@@ -43,7 +45,7 @@ class EncodedTexts:
         return [self.ids[start:end] for start, end in self._ranges()]
 
     def lists(self) -> list[list[int]]:
-        """The ids of each text, as integers of Python."""
+        """The ids of each text, as Python integers."""
         ids = self.ids.tolist()
         return [ids[start:end] for start, end in self._ranges()]
 
@@ -51,88 +53,88 @@ class EncodedTexts:
         return pairwise(accumulate(self.lengths.tolist(), initial=0))
 
     def reversed(self) -> Self:
-        """The same texts, the ids of each from its last to its first."""
+        """The same texts, with the ids of each in reverse order."""
         return replace(self, ids=self.ids[backwards(self.lengths.astype(np.int64))])
 
 
 def split_words(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
-    """The words between spaces of all texts, "" between two spaces, and (N,) the number of words of each text."""
+    """Split texts at spaces. Returns all words ("" between two adjacent spaces), and (N,) the number of words per text."""
     counts = np.fromiter(map(str.count, texts, repeat(" ")), dtype=np.int64, count=len(texts)) + 1
     return " ".join(texts).split(" ") if texts else [], counts
 
 
 def sum_by_text(values: NDArray[Any], counts: NDArray[np.int64]) -> Numbers:
-    """(N,) sums over the words of each text. values: (words,); counts: (N,) words of each text, at least 1"""
+    """(N,) sums over the words of each text. values: (words,); counts: (N,) number of words per text, at least 1"""
     return np.add.reduceat(values, np.cumsum(counts) - counts).astype(np.uint32)
 
 
 def expand_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The integers start, ..., start + length - 1 of each range, one range after the other. starts, lengths: (N,)"""
+    """Concatenate the ranges start, ..., start + length - 1. starts, lengths: (N,)"""
     return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))
 
 
 def join_rows(rows: Sequence[bytes], kind: DTypeLike, width: int = 1) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The numbers of all rows, (lines, width) or flat where width is 1, and (N,) the lines of each row."""
-    numbers = np.frombuffer(bytearray().join(rows), kind)  # a bytearray, so that the result can be written to
+    """Decode rows of bytes. Returns all numbers, (lines, width) or flat if width is 1, and (N,) the lines of each row."""
+    numbers = np.frombuffer(bytearray().join(rows), kind)  # a bytearray, so that the result is writable
     counts = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows)) // (numbers.itemsize * width)
     return numbers if width == 1 else numbers.reshape(-1, width), counts
 
 
 def backwards(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The positions in the values of N rows at which those of each row stand from its last to its first. lengths: (N,)"""
+    """Indices that reverse each of N concatenated rows in place. lengths: (N,)"""
     ends = np.cumsum(lengths)
     return np.repeat(2 * ends - lengths - 1, lengths) - np.arange(int(lengths.sum()))
 
 
 class Vocabulary(Protocol):
-    """Text to ids and back. The only control symbol that text can give is UNK, for what has no entry."""
+    """Maps text to ids and back. UNK is the only control symbol that encoding can produce, for text without an entry."""
 
-    suffix: str  # of its file
-    size: int  # the number of ids, 0 to size - 1; the first four are the control symbols
+    suffix: str  # file name suffix
+    size: int  # number of ids, 0 to size - 1; the first four are the control symbols
 
     @classmethod
     def from_bytes(cls, content: bytes, place: object) -> Self:
-        """The vocabulary of a file's content. Raises ArtefactError, which names `place`, for anything else."""
+        """Load a vocabulary from a file's content. Raises ArtefactError, naming `place`, if the content is something else."""
 
     def to_bytes(self) -> bytes:
-        """The content of its file."""
+        """The content of the vocabulary's file."""
 
     def encode_batch(self, texts: Sequence[str]) -> EncodedTexts: ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids; PAD, BOS and EOS have none."""
+        """The text of ids; PAD, BOS and EOS have no text."""
 
     def piece(self, token: int) -> str:
-        """The name of an id, for people."""
+        """The name of an id, for display."""
 
     def surface(self, token: int) -> str:
-        """The text that an id adds, with a space before it if it begins a word, or after it if it ends one."""
+        """The text that an id adds, with a space before it if it starts a word, or after it if it ends one."""
 
 
 class WordVocabulary:
-    """The word list of `--subword none`. A word that looks like a control symbol is a word like any other.
+    """The word list of `--subword none`. A word that looks like a control symbol is treated like any other word.
 
-    ids: of each word; the control symbols are not among them
+    ids: id of each word, without the control symbols
     """
 
     suffix = ".words"
 
     def __init__(self, words: Sequence[str]) -> None:
-        """words: by id, after the control symbols. Raises ValueError for empty or repeated words, and for spaces."""
+        """words: ordered by id, without the control symbols. Raises ValueError for empty or repeated words, and for spaces."""
         self._words: Final = [*SYMBOLS, *words]
         self.size = len(self._words)
         self.ids: Final = {word: i for i, word in enumerate(words, len(SYMBOLS))}
         if len(self.ids) != len(words) or any(not word or " " in word or "\n" in word for word in words):
-            raise ValueError("words must be different, not empty, and without spaces")
+            raise ValueError("words must be distinct, non-empty and without spaces")
 
     @classmethod
     def learn(
         cls, counts: Mapping[str, int], vocab_size: int, min_frequency: int, user_symbols: Sequence[str] = ()
     ) -> Self:
-        """The user symbols, and the most frequent words; of equal counts the first by code point.
+        """Take the user symbols and the most frequent words. Ties are broken by code point.
 
-        vocab_size: entries, the control and user symbols counted; 0 for all words
-        min_frequency: count of a word, at least
+        vocab_size: number of entries, including control and user symbols; 0 for all words
+        min_frequency: minimum count of a word
         """
         symbols = frozenset(user_symbols)
         words = (word for word, count in counts.items() if count >= min_frequency and word not in symbols)
@@ -146,7 +148,7 @@ class WordVocabulary:
 
     @property
     def entries(self) -> list[str]:
-        """The words by id, without the control symbols."""
+        """The words ordered by id, without the control symbols."""
         return self._words[len(SYMBOLS) :]
 
     def to_bytes(self) -> bytes:
@@ -170,10 +172,10 @@ class WordVocabulary:
 
 
 class ByWord:
-    """The base of vocabularies in which no token crosses a space: a word has the same ids everywhere, and is cached."""
+    """Base class of vocabularies whose tokens never cross a space: each word always has the same ids, which are cached."""
 
     def __init__(self) -> None:
-        self._cache: dict[str, bytes] = {}  # the bytes of the ids of each word; threads may add to it at once
+        self._cache: dict[str, bytes] = {}  # the ids of each word as bytes; threads may add to it concurrently
         self._num_characters = 0  # of all cached words
 
     def _prepare(self, text: str) -> str:
@@ -181,7 +183,7 @@ class ByWord:
 
     @abstractmethod
     def _encode_words(self, words: Sequence[str]) -> Sequence[Sequence[int]]:
-        """The ids of each word; none for an empty one."""
+        """The ids of each word; an empty word has none."""
 
     def encode_batch(self, texts: Sequence[str]) -> EncodedTexts:
         words, counts = split_words(list(map(self._prepare, texts)))
@@ -214,11 +216,10 @@ class SentencepieceVocabulary(ByWord):
             raise ArtefactError(f"{quoted(place)}: not a sentencepiece model: {error}") from None
         ids = (self._model.pad_id(), self._model.bos_id(), self._model.eos_id(), self._model.unk_id())
         if ids != (PAD, BOS, EOS, UNK):
-            raise ArtefactError(
-                f"{quoted(place)}: its control symbols have the ids {ids}; must be {(PAD, BOS, EOS, UNK)}"
-            )
+            expected = f"must be {(PAD, BOS, EOS, UNK)}"
+            raise ArtefactError(f"{quoted(place)}: the ids of the control symbols are {ids}, but {expected}")
         self.size = int(self._model.vocab_size())
-        with expecting("a sentencepiece model", place):  # each piece is UTF-8
+        with expecting("a sentencepiece model", place):  # fails unless each piece is UTF-8
             self._model.id_to_piece(list(range(self.size)))
 
     @classmethod
@@ -246,7 +247,7 @@ class SentencepieceVocabulary(ByWord):
         return SYMBOLS[token] if token < len(SYMBOLS) else str(self._model.id_to_piece(token))
 
     def surface(self, token: int) -> str:
-        """See Vocabulary. A byte alone is U+FFFD."""
+        """See Vocabulary. A single byte is U+FFFD."""
         if token < len(SYMBOLS):
             return SYMBOLS[UNK] if token == UNK else ""
         return "\ufffd" if self._model.is_byte(token) else self.piece(token).replace(SPACE_MARK, " ")

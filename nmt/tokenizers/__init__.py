@@ -1,1 +1,1 @@
-"""Tokenizers: what puts spaces between the words of a text before it is split into subwords."""
+"""Tokenizers, which put spaces between the words of a text before it is split into subwords."""

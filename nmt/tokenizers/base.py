@@ -1,22 +1,22 @@
-"""The interface of tokenizers, which put spaces between the words of a text, and take them away again."""
+"""The interface for tokenizers, which put spaces between the words of a text, and remove them again."""
 
 from abc import ABC, abstractmethod
 
 
 class Tokenizer(ABC):
-    """A tokenizer of one language, built as `cls(language)`. It is pickled for worker processes."""
+    """A tokenizer for one language, built as `cls(language)`. It must be picklable, for worker processes."""
 
     def __init__(self, language: str) -> None:
         self.language = language
 
     @abstractmethod
     def tokenize(self, text: str) -> str:
-        """A line of text with one space between its words."""
+        """Put one space between the words of a line."""
 
     @abstractmethod
     def detokenize(self, text: str) -> str:
-        """The line as it is written, of one that was tokenised."""
+        """Restore the normal spacing of a tokenised line."""
 
     def reversible(self) -> "Tokenizer":
-        """One that gives all text back as it was, for new data; by default this one."""
+        """A lossless variant, which new data uses. By default this tokenizer itself."""
         return self

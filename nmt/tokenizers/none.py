@@ -1,4 +1,4 @@
-"""Text without a tokenizer."""
+"""No tokenizer."""
 
 from nmt import register
 from nmt.options import NoOptions
@@ -7,7 +7,7 @@ from nmt.tokenizers.base import Tokenizer
 
 @register("tokenizer", "none", NoOptions)
 class NoTokenizer(Tokenizer):
-    """Leaves text as it is: words are separated by spaces."""
+    """Leaves text unchanged: words are what stands between spaces."""
 
     def tokenize(self, text: str) -> str:
         return text

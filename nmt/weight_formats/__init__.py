@@ -1,1 +1,1 @@
-"""Formats of weights. The core defines what one is, and has none itself: its weights are float32."""
+"""Weight formats. The core only defines their interface: its own weights are float32."""

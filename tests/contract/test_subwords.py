@@ -50,5 +50,5 @@ def test_a_way_to_divide_text_of_one_file_is_learnt_and_read_back(tmp_path):
         assert pipeline.source.encode("ban kit") == [4, 5]
     finally:
         del registry._shelf.parts["subword", "sorted"]
-    with pytest.raises(ArtefactError, match="subword 'sorted' is not in this nmt"):
+    with pytest.raises(ArtefactError, match="subword 'sorted' is not available"):
         _ = PreparedData(Path(tmp_path / "data")).pipeline

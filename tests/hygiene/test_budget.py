@@ -1,4 +1,4 @@
-"""How many lines nmt may have: whoever raises a number says why in CHANGELOG.md.
+"""How many lines nmt may have: whoever raises a number says why in docs/how-to/development.md.
 
 Without a budget the core grows with each feature. Each number is what was reached, rounded up to the next 500.
 """

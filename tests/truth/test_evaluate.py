@@ -127,7 +127,7 @@ def test_ter_of_chinese_and_japanese_is_sacrebleus_of_characters(language):
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_or_with_all_that_there_are():
-    with pytest.raises(UserError, match=r"unknown tokenizer of BLEU '14a' \(known: 13a, char, .*, zh\)"):
+    with pytest.raises(UserError, match=r"unknown BLEU tokenizer '14a' \(known: 13a, char, .*, zh\)"):
         bleu("14a").check()
     with pytest.raises(UserError, match="did you mean 'bleu'"):
         registry.find("metric", "blue")

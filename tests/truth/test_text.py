@@ -118,7 +118,7 @@ def test_a_text_without_line_ends_is_refused_before_it_fills_memory(tmp_path, mo
     monkeypatch.setattr(corpus_module, "MAX_RAW_LINE_BYTES", 1 << 20)
     for name, start in (("text", b""), ("text.sgm", b"<refset><seg>")):
         (tmp_path / name).write_bytes(start + b"fits\n" + b"x" * (1 << 20) + b"\n")
-        with pytest.raises(InputError, match="more than 1 MiB without a line end"):
+        with pytest.raises(InputError, match="exceeds 1 MiB"):
             read_lines(tmp_path / name)
     (tmp_path / "text").write_bytes(b"x" * ((1 << 20) - 1) + b"\n")
     assert len(read_lines(tmp_path / "text")[0]) == (1 << 20) - 1
@@ -448,7 +448,7 @@ def test_a_text_that_begins_no_sentence_keeps_its_casing():
     truecaser = Truecaser.learn(count_casings(["for us and us in the US", "in the Zeit die Zeit"]))
     prepare = TextPreparer(SideSettings("en", "none", False, False, "none", "none"), truecaser)
     assert prepare(["US", "Die Zeit"]) == ["us", "die Zeit"]
-    assert prepare(["US", "die Zeit", "ZEIT"], begins=False) == ["US", "die Zeit", "Zeit"]
+    assert prepare(["US", "die Zeit", "ZEIT"], starts_sentence=False) == ["US", "die Zeit", "Zeit"]
 
 
 def test_addresses_marks_of_lists_and_degrees_are_no_words():
@@ -551,17 +551,17 @@ def test_a_tokenizer_that_gives_a_line_break_is_named():
     preparer = TextPreparer(SideSettings("en", "nfkc", False, False, "breaking", "none"))
     del registry._shelf.parts["tokenizer", "breaking"]
     assert preparer(["one", "two"]) == ["one", "two"]
-    with pytest.raises(UserError, match="tokenizer 'breaking' gave a line break"):
+    with pytest.raises(UserError, match="tokenizer 'breaking' returned a line break"):
         preparer(["one", "two words"])
 
 
 @pytest.mark.parametrize(
     ("name", "known"),
     [
-        ("tokenizer", r"tokenizer 'joiner' is not in this nmt \(known: moses, moses-aggressive, none\)"),
+        ("tokenizer", r"tokenizer 'joiner' is not available \(installed: moses, moses-aggressive, none\)"),
         (
             "subword",
-            r"subword 'joiner' is not in this nmt \(known: bpe, char, foreign-pieces, none, subword-nmt, unigram\)",
+            r"subword 'joiner' is not available \(installed: bpe, char, foreign-pieces, none, subword-nmt, unigram\)",
         ),
     ],
 )
@@ -582,10 +582,10 @@ def test_a_text_step_that_this_nmt_does_not_have_is_named(name, known):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"context": -1}, "a context of -1"),
-        ({"context": 2}, "a context of 2"),
-        ({"user_symbols": [""]}, "no words"),
-        ({"user_symbols": ["a b"]}, "no words"),
+        ({"context": -1}, "context -1"),
+        ({"context": 2}, "context 2"),
+        ({"user_symbols": [""]}, "must be words"),
+        ({"user_symbols": ["a b"]}, "must be words"),
     ],
 )
 def test_a_pipeline_that_no_preparation_makes_is_refused(values, message):

@@ -106,7 +106,7 @@ def test_what_cannot_be_calibrated_is_refused(trained, model, pairs, call):
     assert_refused(refused, 2, "--calibrate", "--per-token")
     manifest = json.loads((model / "manifest.json").read_bytes())
     (model / "manifest.json").write_text(json.dumps({**manifest, "temperature": -1}))
-    refused = call("translate", "--model", model, "--engine=own", pairs[0].partition("=")[2])
+    refused = call("translate", "--model", model, "--engine=torch", pairs[0].partition("=")[2])
     assert_refused(refused, 4, "temperature: -1, not a number above 0")
 
 
@@ -181,6 +181,6 @@ def test_a_contrastive_set_that_does_not_fit_is_refused_and_a_missing_score_is_w
     assert_refused(refused, 3, "has 1 lines, and the references 20")
     assert_refused(call("score", "--model", model, *pairs, f"--category={short}"), 2, "--category", "--contrast")
     refused = call("score", "--model", model, pairs[0], "--target=-", "--contrast", short)
-    assert_refused(refused, 2, "reads files several times")
+    assert_refused(refused, 2, "--contrast reads its files several times")
     result = call("score", "--model", broken, *pairs, "--contrast", tmp_path / "dev.en", "--json")
     assert result.code == 5 and result.json["all"] == {"lines": 20, "right": 0, "accuracy": 0}

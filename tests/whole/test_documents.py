@@ -670,7 +670,7 @@ def test_a_missing_package_is_named_with_what_to_install(format, module, tmp_pat
         (["a.po.gz", "--json"], "--format text"),
         (["--format=po", "-"], "name one file"),
         (["--format=po", "a.po", "b.po"], "name one file"),
-        (["--format=docx", "a.docx"], "give --output FILE.docx"),
+        (["--format=docx", "a.docx"], "add --output FILE.docx"),
         (["--format=po", "a.po", "--json"], "--json: only for lines of text"),
         (["--format=po", "a.po", "--output=a.po"], "are the same file"),
     ],
@@ -691,7 +691,7 @@ def test_a_model_translates_a_document(model, tmp_path, call):
     source.write_text('msgid "ban des"\nmsgstr ""\n\nmsgid "kit"\nmsgstr "KIT"\n')
     line = tmp_path / "line"
     line.write_text("ban des\n")
-    flags = ["--model", model, "--engine=own"]
+    flags = ["--model", model, "--engine=torch"]
     expected = call("translate", *flags, line).out.strip()
     result = call("translate", *flags, "--format=po", source, "--output", output, "--stats", stats)
     assert result.code == 0 and result.out == "" and expected
@@ -708,7 +708,7 @@ def test_ranks_translate_a_document_alike(model, tmp_path, call):
     source.write_text("".join(f'msgid "{i} {word}"\nmsgstr ""\n\n' for i in range(3) for word in words))
     files = [tmp_path / "alone.po", tmp_path / "shared.po"]
     for file, flags in zip(files, ([], ["--devices=2", "--device=cpu"]), strict=True):
-        arguments = ["--engine=own", "--format=po", source, "--output", file, *flags]
+        arguments = ["--engine=torch", "--format=po", source, "--output", file, *flags]
         assert call("translate", "--model", model, *arguments).code == 0
     alone, shared = (file.read_text() for file in files)
     assert alone == shared and alone.count("<b>") == 6 and alone.count("&amp;") == 6 and "fuzzy" in alone
@@ -738,7 +738,7 @@ def test_a_documents_name_says_its_format(model, tmp_path, call):
     for name in ("a.SRT", "a.txt"):
         (tmp_path / name).write_text(cue)
     (tmp_path / "a.srt.gz").write_bytes(gzip.compress(cue.encode()))
-    flags = ["translate", "--model", model, "--engine=own"]
+    flags = ["translate", "--model", model, "--engine=torch"]
     named, packed, lines = (call(*flags, tmp_path / name) for name in ("a.SRT", "a.srt.gz", "a.txt"))
     assert named.out == packed.out and named.out.splitlines()[:2] == cue.splitlines()[:2]
     assert "srt: translated 1 of 1 texts" in named.err

@@ -324,7 +324,7 @@ def test_what_ctranslate2_cannot_run_is_refused_with_the_reason(export, call, tm
     assert "its model is 'rnnsearch'" in reason(make_model(tmp_path / "rnn", "rnnsearch"))
     assert "keys of width 4 and values of width 8" in reason(make_model(tmp_path / "narrow", d_k=4))
     both = reason(tmp_path / "narrow", "--model", tmp_path / "rnn")
-    assert "--model: 2 are named, and an ensemble cannot be exported" in both
+    assert "--model names 2 models, but only one can be exported" in both
     wide = make_model(tmp_path / "wide", heads=4, kv_heads=2, d_k=24, d_v=24)
     assert "has --kv-heads 2 with heads of width 24" in reason(wide)
     assert "written '</s>'" in reason(make_model(tmp_path / "words", words=("</s>",)))

@@ -118,7 +118,7 @@ def test_adapters_go_on_bit_for_bit_and_need_their_model(adapted, base, data, tm
 def test_adapters_are_translated_with_averaged_and_begun_from(adapted, base, data, tmp_path, call):
     (tmp_path / "text").write_text("ban des kit\nlo mura\n")
     assert call("average", "--run", adapted, "--last=1", "--output", tmp_path / "merged").code == 0
-    text = ("--input", tmp_path / "text", "--engine=own")
+    text = ("--input", tmp_path / "text", "--engine=torch")
     translations = [call("translate", "--model", model, *text) for model in (adapted, tmp_path / "merged")]
     assert translations[0].code == 0 and translations[0].out == translations[1].out
     assert call("average", "--run", adapted, "--last=2", "--output", tmp_path / "mean").code == 0

@@ -83,7 +83,7 @@ def server(folder, model):
 def expected(model, folder):
     """The translation of each of LINES by `nmt translate`."""
     done = subprocess.run(
-        [forked_nmt(), "translate", "--model", model, "--engine=own"],
+        [forked_nmt(), "translate", "--model", model, "--engine=torch"],
         input="".join(f"{line}\n" for line in LINES).encode(),
         capture_output=True,
         env=ENVIRONMENT,
@@ -536,7 +536,7 @@ def test_a_model_of_a_sweep_has_an_equals_sign_in_its_name(model, tmp_path, monk
         assert list(Models(ServeOptions(model=(given,)), registry.choose("decoder", "beam")).by_name) == [name]
 
 
-@pytest.mark.parametrize("engine", ["own", "ctranslate2"])
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
 def test_the_queues_of_a_model_share_its_weights(engine, model, expected, monkeypatch):
     if engine == "ctranslate2":
         pytest.importorskip("ctranslate2")

@@ -91,7 +91,7 @@ def test_epochs_and_patience_are_reasons(data, tmp_path, call):
     patience = train_arguments(data, tmp_path / "run", 1000, "--patience=1", "--valid-every=1u", "--lr=1")
     assert call(*patience, "--no-valid-bleu", "--best-by=loss").code == 0
     values = call("status", tmp_path / "run", "--json").json
-    assert (values["reason"], values["message"]) == ("patience", "no new best by loss in 1 validations")
+    assert (values["reason"], values["message"]) == ("patience", "1 validation without a new best loss")
     losses = records_of(tmp_path / "run")
     losses = {row["update"]: row["valid_loss"] for row in losses if "valid_loss" in row}
     assert values["best_score"] == min(losses.values()) == losses[int(values["best"].rpartition("-")[2])]

@@ -12,13 +12,17 @@ from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, warmup_fact
 
 @options_class
 class PlateauOptions:
-    lr: float = opt(5e-4, "the learning rate before it first falls", aliases=LR_ALIASES, above=0)
-    warmup_updates: int = opt(0, "updates of linear growth from 0", aliases=WARMUP_ALIASES, minimum=0)
-    plateau_factor: float = opt(0.5, "factor of each cut of the learning rate", above=0, below=1)
-    plateau_patience: int = opt(3, "validations in a row without a new best loss that lead to a cut", minimum=1)
-    plateau_every: bool = opt(False, "after the first cut, cut at every validation, as ConvS2S does")
-    stop_lr: float = opt(0.0, "the run ends once the learning rate is below it; 1e-4 in ConvS2S", minimum=0)
-    min_lr: float = opt(0.0, "the lowest learning rate", aliases=("lr-min",), minimum=0)
+    lr: float = opt(5e-4, "initial learning rate", group="Learning rate", common=True, aliases=LR_ALIASES, above=0)
+    warmup_updates: int = opt(
+        0, "updates of linear warmup from 0", group="Learning rate", common=True, aliases=WARMUP_ALIASES, minimum=0
+    )
+    plateau_factor: float = opt(0.5, "factor that each reduction multiplies the learning rate by", above=0, below=1)
+    plateau_patience: int = opt(
+        3, "consecutive validations without a new best loss before the learning rate is reduced", minimum=1
+    )
+    plateau_every: bool = opt(False, "after the first reduction, reduce at every validation, as ConvS2S does")
+    stop_lr: float = opt(0.0, "learning rate below which training stops; 1e-4 in ConvS2S", minimum=0)
+    min_lr: float = opt(0.0, "lower bound of the learning rate", aliases=("lr-min",), minimum=0)
 
     def __post_init__(self) -> None:
         if self.min_lr > self.lr:

@@ -12,6 +12,7 @@ class FreezeOptions:
         (),
         "names of parameters that are not trained, as patterns: `encoder.*`, `*norm*`; a wrong one lists near names",
         must_stay=True,
+        metavar="PATTERN",
     )
 
 
@@ -31,6 +32,7 @@ class LoraOptions:
         (),
         "weights of linear layers that get adapters, as patterns: `*attention*`; by default all but the output layer's",
         must_stay=True,
+        metavar="PATTERN",
     )
 
     def __post_init__(self) -> None:

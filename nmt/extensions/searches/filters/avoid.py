@@ -51,7 +51,7 @@ class Avoid(Filter):
 
     def prepared(self, texts: Sequence[str]) -> tuple[str, ...]:
         """Texts as they are before subword segmentation; those without a word are dropped."""
-        return tuple(text for text in self.target.prepare(texts, begins=False) if text.strip())
+        return tuple(text for text in self.target.prepare(texts, starts_sentence=False) if text.strip())
 
     def refusal(self, given: Sequence[str], texts: Sequence[str], phrases: Sequence[str]) -> str:
         if self.target.settings.right_to_left:

@@ -157,4 +157,16 @@ def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
     return [*rows, ("last record", f"{clock(values['age_seconds'])} ago")]
 
 
-COMMAND = Command("status", StatusOptions, run, positional=("run...",), greedy=False, group="training")
+COMMAND = Command(
+    "status",
+    StatusOptions,
+    run,
+    positional=("run...",),
+    greedy=False,
+    group="train",
+    examples=(
+        "nmt status run",
+        "nmt status runs",
+        "nmt status run --json",
+    ),
+)
