@@ -100,7 +100,7 @@ def test_lines_that_evaluate_counts_and_does_not_name_are_told_at_the_end(traine
     made = call("evaluate", "--model", trained, "--source", tmp_path / "a\nb", "--reference", tmp_path / "a\nb")
     first, last = made.err.splitlines()
     assert first.endswith(
-        "a\\nb:1: the model's vocabulary lacks 1 of its 4 tokens (more such lines are counted, not named)"
+        "a\\nb:1: 1 of 4 tokens are not in the model's vocabulary (further lines of this kind are only counted)"
     )
     assert last.endswith("a\\nb: affected lines: 3 with unknown tokens")
 
