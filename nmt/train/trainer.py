@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nmt import signals
-from nmt.data.loader import UpdateBatches, ahead
+from nmt.data.loader import UpdateBatches, prefetched
 from nmt.errors import Interrupted, ResourceError, quoted
 from nmt.locks import Lock
 from nmt.log import log
@@ -98,7 +98,7 @@ def _make_updates(run: Run) -> None:
     timers = Timers(run.options)
     update_log = UpdateLog(run, timers.by_name)
     run.model.train()
-    with closing(ahead(run.loader.updates(run.progress.position))) as updates:
+    with closing(prefetched(run.loader.updates(run.progress.position))) as updates:
         for data in updates:  # endless; each item has this rank's micro-batches of one update
             stats = make_update(run, data)
             run.agree()

@@ -780,12 +780,12 @@ def test_tensorboard_gets_the_losses_and_the_validation(data, tmp_path, capfd):
     [
         (
             ["--criterion=r-drop", "--dropout=0", "--source-word-dropout=0.1", "--norm-position=pre"],
-            "--criterion r-drop: without dropout",
+            "--criterion r-drop has no effect without dropout",
         ),
-        (["--criterion=r-drop", "--dropout=0.1"], "--criterion r-drop: with norms after the sub-layers"),
+        (["--criterion=r-drop", "--dropout=0.1"], "--criterion r-drop with --norm-position post"),
         (
             ["--criterion=in-place-distillation", "--encoder-layers=2"],
-            "--criterion in-place-distillation: with norms after the sub-layers",
+            "--criterion in-place-distillation with --norm-position post",
         ),
         (["--criterion=r-drop", "--dropout=0.1", "--norm-position=pre"], None),
         (["--optimizer=schedule-free", "--schedule=cosine"], "--optimizer schedule-free needs no decay"),
@@ -797,7 +797,7 @@ def test_settings_that_do_not_fit_are_told(flags, doubt, data, call, tmp_path):
     arguments = [word for word in train_arguments(data, tmp_path / "run", 2) if word != "--quiet"]
     told = call(*arguments, "--warmup-updates=1", *flags)
     assert told.code == 0, told.err
-    texts = "without dropout", "norms after", "needs no decay", "depends on validations"
+    texts = "without dropout", "norm-position post", "needs no decay", "depends on validations"
     doubts = [text for text in texts if text in told.err]
     assert len(doubts) == (doubt is not None) and (doubt or "") in told.err
 
