@@ -6,7 +6,7 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -31,6 +31,26 @@ class UserError(Exception):
     """An error in usage, settings or a plug-in, which the user can mend. The message is one line that says what to do."""
 
     code: ClassVar[int] = 2
+
+    @property
+    def messages(self) -> list[str]:
+        """The message of each error, one line each."""
+        return [str(self)]
+
+
+class UsageError(UserError):
+    """All errors of a command line or of its settings files.
+
+    correction: the command line without them; empty if only the user knows it
+    """
+
+    def __init__(self, messages: Sequence[str], correction: str = "") -> None:
+        super().__init__("; ".join(messages))
+        self._messages, self.correction = messages, correction
+
+    @property
+    def messages(self) -> list[str]:
+        return [*self._messages]
 
 
 class InputError(UserError):

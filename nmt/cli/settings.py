@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from nmt import registry
 from nmt.cli.parameters import Flag, flag_values, flags_of
-from nmt.errors import UserError, quoted, unknown
+from nmt.errors import UsageError, UserError, quoted, unknown
 from nmt.options import REQUIRED, Option, flag_of, to_toml, toml_line
 
 HELP: Final = ("--help", "-h")
@@ -134,12 +134,12 @@ def _claims(parts: Mapping[str, Sequence[Option]], own: Container[str], taken: C
 class Settings:
     """Values by path key, each with the place that set it; a later layer wins: preset < model < --config < flags.
 
-    left_out: a line for each component of preset or model that is replaced, with the options left out
+    notes: lines for the user, such as the options of a preset that were left out
     """
 
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
-    left_out: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def overlay(self, layer: Layer, table: OptionTable) -> None:
         """Set values. A key that no option has is kept for `convert`. Raises UserError for two keys of one option."""
@@ -169,20 +169,26 @@ class Settings:
             else:
                 self.overlay(Layer(base.origin, {key: value}), table)
         for part, keys in keys_by_part.items():
-            self.left_out.append(f"{base.origin}: left out with its {part}: {', '.join(keys)}")
+            self.notes.append(f"{base.origin}: left out with its {part}: {', '.join(keys)}")
 
     def convert(self, options: Sequence[Option]) -> None:
-        """Turn every value into its option's type; UserError for a key without an option, and a value that does not fit."""
+        """Convert every value to its option's type. Raises UsageError for keys without an option and values that do not fit."""
         known = {key for option in options for key in (option.key, option.path_key)}
+        aliases = {alias.replace("-", "_"): option for option in options for alias in option.aliases}
+        errors = list[str]()
         for key, origin in self.origins.items():
-            if key not in known:
-                aliases = {alias.replace("-", "_"): option for option in options for alias in option.aliases}
-                if key in aliases:
-                    raise UserError(f"{origin}: unknown setting '{quoted(key)}' (here: {aliases[key].name})")
-                raise UserError(f"{origin}: {unknown('setting', key, known.difference(NOT_IN_FILES), '--help')}")
+            if key in aliases and key not in known:
+                errors.append(f"{origin}: unknown setting '{quoted(key)}' (use {aliases[key].name})")
+            elif key not in known:
+                errors.append(f"{origin}: {unknown('setting', key, known.difference(NOT_IN_FILES), '--help')}")
         for option in options:
             if (key := option.path_key) in self.values:
-                self.values[key] = option.convert(self.values[key], self.origins[key])
+                try:
+                    self.values[key] = option.convert(self.values[key], self.origins[key])
+                except UserError as error:
+                    errors.append(str(error))
+        if errors:
+            raise UsageError(errors)
 
     def missing(self, options: Sequence[Option]) -> list[Option]:
         """The required options without a value. Raises UserError for an empty value, as of an unset variable."""

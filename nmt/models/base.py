@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, cast
 
 import torch
@@ -153,6 +153,7 @@ class Model(nn.Module, Scorer):
     depths: tuple[int, int] | None = None
     temperature: float | None = None
     residual_outputs: Sequence[str] = ()
+    _cost: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -239,7 +240,11 @@ class Model(nn.Module, Scorer):
 
         source, target: (N,) int64, the positions that the model reads on each side, with EOS but without padding
         """
-        return self._measured_cost(source, target)
+        if (
+            self._cost is None
+        ):  # an AttributeError in a cached property would look like a missing attribute of the module
+            self._cost = self._measured_cost()
+        return self._cost(source, target)
 
     def training_flops(self, source: Tensor, target: Tensor) -> int:
         """The FLOPs of an update on pairs of these lengths (see `flops`), however it is split into micro-batches."""
@@ -250,14 +255,23 @@ class Model(nn.Module, Scorer):
         """Whether `flops` interpolates measurements instead of evaluating a closed form."""
         return type(self).flops is Model.flops
 
-    @cached_property
     def _measured_cost(self) -> Callable[[Tensor, Tensor], Tensor]:
         def cost(source: int, target: int) -> int:
             batch = dummy_batch(1, source, target).to(device)
-            return count_flops(lambda: self.output(self(batch).features))
+            return count_flops(lambda: self.output(self._checked(self(batch), target)))
 
         with self._measuring() as device:
             return interpolated_cost(cost)
+
+    def _checked(self, output: Output, length: int) -> Tensor:
+        """The features of a single pair. Raises TypeError or ValueError if `forward` has returned anything else."""
+        if not isinstance(output, Output):
+            raise TypeError(f"forward returned {type(output).__name__}, but must return Output(features, extra_losses)")
+        if output.features.shape[:-1] != (1, length):
+            raise ValueError(
+                f"features have the shape {tuple(output.features.shape)}; must be (B, T, D), here (1, {length}, D)"
+            )
+        return output.features
 
     @contextmanager
     def _measuring(self) -> Iterator[torch.device]:

@@ -161,7 +161,7 @@ def test_tied_tables_are_one_parameter(name, tie, tables):
 
 @pytest.mark.parametrize("name", TYING)
 def test_one_table_for_all_needs_one_vocabulary(name):
-    with pytest.raises(UserError, match="--tie target or none"):
+    with pytest.raises(UserError, match="--tie target or --tie none"):
         registry.build(registry.choose("model", name, TYING[name] | {"tie": "all"}), Vocabularies(V, V, False))
 
 

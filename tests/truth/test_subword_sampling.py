@@ -355,8 +355,8 @@ def test_vocabularies_with_one_way_to_cut_are_refused(corpus):
     characters = learn_subwords(iter(lines()), SubwordSettings("char", 60, 1.0, False))
     old = CodesVocabulary("a b\nab </w>\n", ["ab", "a@@", "b"])
     for vocabulary, message in (
-        (WordVocabulary(["a"]), "of words or characters"),
-        (characters, "of words or characters"),
+        (WordVocabulary(["a"]), "words and characters can be split in one way only"),
+        (characters, "words and characters can be split in one way only"),
         (old, "subword-nmt 0.1"),
     ):
         with pytest.raises(UserError, match=f"--subword-sampling: language en: .*{message}"):

@@ -361,7 +361,7 @@ def test_what_has_no_meaning_with_a_context_is_refused(call, corpus, model, trai
             assert not (tmp_path / "data").exists()
     assert call("prepare", *train, "--context=-1").code == 2
     done = call("translate", f"--model={model}", f"--rerank={model}", "--input", corpus / "valid.en")
-    assert_refused(done, 2, "cannot rank")
+    assert_refused(done, 2, "cannot re-rank")
 
 
 def rounds(text: str, context: tuple[str, ...], settings: TextSettings, pipeline: Pipeline) -> list[list[Request]]:

@@ -744,4 +744,4 @@ def test_experts_that_the_ranks_cannot_share_evenly_are_refused_with_what_to_do(
     arguments = train_arguments(data, tmp_path / "run", 10, "--ffn=moe", "--experts=5", "--expert-every=1")
     code, told = ended(start([*arguments, "--engine=fsdp"]))
     assert (code, told.count("\n")) == (2, 1)
-    assert "--experts 5: 2 ranks cannot share them evenly (give a multiple of 2" in told
+    assert "--experts 5: 2 ranks cannot share them evenly (use a multiple of 2" in told
