@@ -194,7 +194,8 @@ def test_tags_of_a_corpus_that_the_vocabulary_lacks_are_told_with_file_and_line(
         f"--output={tmp_path / 'd'}",
     )
     assert told.code == 0
-    where = "t.en:30: '<2es>' is not a tag of this vocabulary, so it is read as text (known tags: <2de>; add more by --user-symbols)"
+    what = "is not a tag of this vocabulary, so it is read as text (known tags: <2de>; add more by --user-symbols)"
+    where = f"t.en:30: '<2es>' {what}"
     assert f"{where}; {'train' if corpus == '--train' else 't'} has 2 lines with unknown tags" in told.err
     more = call(
         *arguments, f"{corpus}={tmp_path / 't'}", f"--vocabulary={tmp_path / 'd'}", f"--output={tmp_path / 'e'}"
