@@ -16,6 +16,7 @@ import openapi
 from nmt import registry
 from nmt.cli.command import Command, CommonOptions
 from nmt.cli.commands import commands
+from nmt.cli.help import usage
 from nmt.cli.unknown_words import peers
 from nmt.extensions.serve.protocols.own import OPENAPI_FILE
 from nmt.options import REQUIRED, Option, options_of
@@ -59,16 +60,20 @@ def default_of(option: Option) -> str:
 
 
 def command_section(name: str) -> str:
-    """A command: its words without a flag, and its own options."""
+    """A command: how it is called, examples, and its own options by heading."""
     command: Command = importlib.import_module(commands()[name].module).COMMAND
     common = {option.name for option in options_of(CommonOptions)}
-    options = [option for group in command.own_groups().values() for option in group if option.name not in common]
-    words = "".join(
-        f" [{option.label}]{'...' if option.words is None else ''}" for option in options if option.positional
-    )
+    sections: dict[str, list[Option]] = {heading: [] for heading in command.headings}
+    for heading, options in command.own_groups().items():
+        for option in options:
+            if option.name not in common:
+                sections.setdefault(option.group or heading, []).append(option)
+    tables = "".join(f"**{heading}**\n\n{option_table(options)}" for heading, options in sections.items() if options)
+    examples = "\n".join(command.examples)
     kinds = ", ".join(f"[{kind}](#{kind})" for kind in command.kinds)
-    parts = f"It also has the options of the chosen parts: {kinds}.\n\n" if kinds else ""
-    return f"### nmt {name}\n\n{command.summary}\n\n`nmt {name}{words} [OPTIONS]`\n\n{parts}{option_table(options)}"
+    parts = f"It also has the options of the chosen components: {kinds}.\n\n" if kinds else ""
+    shell = f"```sh\n{usage(name, sections)}\n\n{examples}\n```\n\n"
+    return f"### nmt {name}\n\n{command.summary}\n\n{shell}{parts}{tables}"
 
 
 def part_section(kind: str) -> str:

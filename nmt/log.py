@@ -74,6 +74,7 @@ class Log:
 
     def __init__(self) -> None:
         self.quiet = self.verbose = self.draws_bars = False
+        self._deprecated: set[str] = set()  # names that have been warned about
         self._bars: list[Bar] = []  # the bars that are shown
         self._lock = RLock()  # protects the bars, which timers show from separate threads
         self._console: Console | None = None
@@ -103,6 +104,12 @@ class Log:
 
     def warn(self, message: str) -> None:
         self._line(f"nmt: warning: {one_line(message)}")
+
+    def deprecated(self, old: str, new: str) -> None:
+        """Warn, once per process, that a deprecated name was used (docs/reference/stability.md)."""
+        if old not in self._deprecated:
+            self._deprecated.add(old)
+            self.warn(f"{old} is deprecated (use {new})")
 
     def error(self, message: str) -> None:
         self._line(f"nmt: error: {one_line(message)}")

@@ -40,6 +40,7 @@ def opt(
     *,
     group: str = "",
     common: bool = False,
+    metavar: str = "",
     aliases: Sequence[str] = (),
     minimum: float | None = None,
     maximum: float | None = None,
@@ -56,6 +57,7 @@ def opt(
     help: what it sets, with its unit: at most 15 words a sentence, and one line where `common`
     group: the heading of a command's help that lists it; an option of a component without one is listed by `--help KIND`
     common: whether the short help, `-h`, lists it
+    metavar: the word for its value in the help, `RUN`; by default the last word of its name, or N and X for numbers
     aliases: flags that other toolkits use for it, without dashes: "lenpen"
     minimum, maximum: bounds of a number, themselves allowed; above, below: bounds that are not. None and text are not
         numbers and pass; each item of a tuple is checked; a number with a bound has to be finite.
@@ -65,8 +67,14 @@ def opt(
     """
     given = {"at least": minimum, "above": above, "at most": maximum, "below": below}
     bounds = {words: bound for words, bound in given.items() if bound is not None}
-    metadata = {"help": help, "group": group, "common": common, "aliases": tuple(aliases), "bounds": bounds}
-    metadata |= {"is_size": is_size, "must_stay": must_stay, "needs": tuple(needs), "excludes": tuple(excludes)}
+    metadata = {"help": help, "group": group, "common": common, "metavar": metavar, "aliases": tuple(aliases)}
+    metadata |= {
+        "bounds": bounds,
+        "is_size": is_size,
+        "must_stay": must_stay,
+        "needs": tuple(needs),
+        "excludes": tuple(excludes),
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -182,7 +190,7 @@ class Option:
     """One option of a command or of a component.
 
     bounds: see BOUND_CHECKS
-    group, common, is_size, must_stay, needs, excludes: see `opt`
+    group, common, metavar, is_size, must_stay, needs, excludes: see `opt`
     kind: of the component that the option chooses, if it chooses one with options of its own
     chooses: kind, also and able of `choice`
     path: where the component stands that has the option, `criterion.decoder`; empty for a command's own
@@ -202,6 +210,7 @@ class Option:
     excludes: tuple[str, ...] = ()
     group: str = ""
     common: bool = False
+    metavar: str = ""
     kind: str = ""
     chooses: tuple[str, tuple[str, ...], str] | None = None
     path: str = ""

@@ -51,7 +51,7 @@ class Server:
 def serving(
     folder: Path,
     *flags: object,
-    engine: str = "own",
+    engine: str = "torch",
     environment: Mapping[str, str] = MappingProxyType({}),
     program: Sequence[str] = (),
 ) -> Iterator[Server]:

@@ -26,5 +26,16 @@ def run(options: AverageOptions, parts: Parts) -> None:
 
 
 COMMAND = Command(
-    "average", AverageOptions, run, kinds=("criterion",), positional=("run",), more_words=MORE_WORDS, group="training"
+    "average",
+    AverageOptions,
+    run,
+    kinds=("criterion",),
+    positional=("run",),
+    more_words=MORE_WORDS,
+    group="train",
+    examples=(
+        "nmt average run --output model",
+        "nmt average run --output model --best 3",
+        "nmt average run --output model --last 5 --score data",
+    ),
 )

@@ -11,10 +11,10 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from typer.core import TyperCommand
 from typer.exceptions import TyperException
@@ -45,9 +45,11 @@ class CommonOptions:
     """The options that every command takes."""
 
     config: tuple[str, ...] = opt(
-        (), "TOML file of settings; a later file wins over an earlier, a flag over both", aliases=("c",)
+        (), "TOML file of settings; a later file wins over an earlier, a flag over both", aliases=("c",), metavar="FILE"
     )
-    plugin: tuple[str, ...] = opt((), "Python file or module that registers components", aliases=("user-dir",))
+    plugin: tuple[str, ...] = opt(
+        (), "Python file or module that registers components", aliases=("user-dir",), metavar="FILE"
+    )
     dump_config: bool = opt(False, "print the settings as TOML, each with its origin, and stop")
     quiet: bool = opt(False, "write only warnings and errors to stderr", aliases=("q",))
     verbose: bool = opt(False, "also write details to stderr: the search with its options, device, batch sizes")
@@ -83,13 +85,13 @@ class Parts:
     by_kind: each component with its options
     argv: the command line after the command's name
     taken: the names of the command's own options, which no key of a component begins with
-    given: the path keys of all options that a preset, a model, a settings file or a flag sets; the others have defaults
+    given: where each option was set, by path key: a preset, a model, a settings file or a flag; the others have defaults
     """
 
     by_kind: Mapping[str, Part]
     argv: Sequence[str]
     taken: frozenset[str]
-    given: frozenset[str] = frozenset()
+    given: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, kind: str, *context: Any) -> Any:
         """The object of the chosen component of a kind; see `registry.build`."""
@@ -114,6 +116,8 @@ class Command:
     run: called with an options object, and with Parts when the command has kinds; returns an exit code or None. Its
         docstring is the help
     group: the heading of `nmt --help` that lists it, a key of nmt.cli.commands.GROUPS
+    examples: three command lines for its help, each at most 78 characters, with a comment
+    headings: the order of the headings of its help; headings that are not named follow
     kinds: the kinds of components whose flags it takes
     positional: names of options that words without a flag give too, in order; `NAME...` takes all that remain. Such words
         name what the command works on: files of text, data, runs or models. Output and settings have flags alone
@@ -124,12 +128,15 @@ class Command:
         import of torch by a fifth
     ends_start: whether `run` itself calls `start_is_over`, after it has imported what its options need
     base: from what files and flags give for its own options, further settings below those; None for none
+    defaults: the same for settings below presets
     """
 
     name: str
     options: type
     run: Callable[..., int | None]
     group: str
+    examples: Sequence[str] = ()
+    headings: Sequence[str] = ("Input and output",)
     kinds: Sequence[str] = ()
     positional: Sequence[str] = ()
     more_words: str = ""
@@ -137,6 +144,7 @@ class Command:
     preload: Sequence[str] = ()
     ends_start: bool = False
     base: Callable[[Mapping[str, Any]], Layer | None] | None = None
+    defaults: Callable[[Mapping[str, Any]], Layer | None] | None = None
 
     @property
     def summary(self) -> str:
@@ -191,19 +199,27 @@ class Command:
             kind: registry.choose(kind, values.get(kind, DEFAULTS[kind]), registry.values_below(kind, values))
             for kind in self.kinds
         }
-        return options, Parts(parts, argv, table.taken, frozenset(values))
+        return options, Parts(parts, argv, table.taken, settings.origins)
 
     def bases(self, layers: Sequence[Layer]) -> list[Layer]:
-        """What stands below files and flags: the preset that the last of them names, and the settings of `base`."""
+        """What stands below files and flags: `defaults`, the preset that the last of them names, and `base`."""
         bases, given = list[Layer](), {key: value for layer in layers for key, value in layer.values.items()}
         names = [PRESET.convert(layer.values["preset"], layer.origin) for layer in layers if "preset" in layer.values]
         if self.kinds and names and names[-1]:
             preset = registry.find_preset(names[-1])
             bases.append(Layer(f"preset {preset.name}", preset.values))
-        if self.base is not None:
+        for further, place in ((self.base, len(bases)), (self.defaults, 0)):
             with suppress(UserError) if given.get("help") else nullcontext():
-                bases += filter(None, [self.base(given)])
+                if further is not None and (layer := further(given)) is not None:
+                    bases.insert(place, layer)
         return bases
+
+    def has_defaults(self, layers: Sequence[Layer]) -> bool:
+        """Whether what files and flags give makes `defaults` set something."""
+        given = {key: value for layer in layers for key, value in layer.values.items()}
+        with suppress(UserError) if given.get("help") else nullcontext():
+            return self.defaults is not None and self.defaults(given) is not None
+        return False
 
     def read(
         self, files: Sequence[Layer], flags: Mapping[str, Any] = registry.NO_VALUES, argv: Sequence[str] = ()
@@ -223,6 +239,23 @@ class Command:
         return table, settings
 
 
+class HelpRequest(NamedTuple):
+    """A question for help. others: the other words; is_short: `-h`; topic: KIND of `--help KIND`"""
+
+    others: list[str]
+    is_short: bool
+    topic: str
+
+
+def help_request(argv: Sequence[str], kinds: Sequence[str]) -> HelpRequest | None:
+    """What a command line asks for by -h, --help or --help KIND; None if by none of them."""
+    at = next((i for i, word in enumerate(argv) if word in (*HELP, "--")), len(argv))
+    if argv[at:] == [] or argv[at] == "--":
+        return None
+    topic = argv[at + 1] if argv[at + 1 : at + 2] and argv[at + 1] in kinds else ""
+    return HelpRequest([*argv[:at], *argv[at + (2 if topic else 1) :]], argv[at] == "-h", topic)
+
+
 class ShellCommand(TyperCommand):
     """A command as typer calls it.
 
@@ -235,10 +268,12 @@ class ShellCommand(TyperCommand):
         self.command = command
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the settings. With --help print the help, and exit."""
-        self.argv = list(args)
+        """Read the settings. With --help or -h print the help, and exit."""
+        self.argv, asked = list(args), None if ctx.resilient_parsing else help_request(args, self.command.kinds)
+        if asked:
+            self.argv = asked.others
         try:
-            self._read(ctx)
+            self._read(ctx, asked)
         except UserError as error:
             if not ctx.resilient_parsing:  # while a shell completes a word, the others may be wrong
                 raise name_of_peers(error) or error from None
@@ -255,7 +290,7 @@ class ShellCommand(TyperCommand):
     def invoke(self, ctx: Any) -> int:
         return self.command.call(self.table, self.settings, self.argv)
 
-    def _read(self, ctx: Any) -> None:
+    def _read(self, ctx: Any, asked: HelpRequest | None) -> None:
         command = self.command
         values, words = self._own_values(ctx)
         if plugins := values.get("plugin", ()):
@@ -266,13 +301,25 @@ class ShellCommand(TyperCommand):
         self.table, self.settings = command.read(files, values, self.argv)
         if command.kinds:
             values, words = self._parse(ctx, self.table.options, self.table.flags)
-        if values.pop("help", False) and not ctx.resilient_parsing:
-            from nmt.cli.help import show_help  # rich takes its time to import
-
-            show_help(command.name, command.summary, self.table.groups, self.settings.values)
+            if command.has_defaults([*files, Layer(COMMAND_LINE, values)]):  # for DATA, whose word is known only now
+                self.table, self.settings = command.read(files, values, self.argv)
+                values, words = self._parse(ctx, self.table.options, self.table.flags)
+        if asked:
+            self._show_help(asked)
             ctx.exit()
         self._refuse_unknown(values, words)
         self.settings.overlay(Layer(COMMAND_LINE, values), self.table)
+
+    def _show_help(self, asked: HelpRequest) -> None:
+        from nmt.cli.help import command_sections, show_component_help, show_help
+
+        command, values = self.command, self.settings.values
+        if asked.topic:
+            show_component_help(self.table, asked.topic, values)
+        else:
+            sections = command_sections(self.table, command.headings)
+            kinds = None if asked.is_short else command.kinds
+            show_help(command.name, command.summary, command.examples, sections, values, kinds)
 
     def _own_values(self, ctx: Any) -> tuple[dict[str, Any], list[str]]:
         """See `_parse`; of the command's own options. Not of words where a flag of a component may take them as its values."""

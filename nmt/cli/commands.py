@@ -7,13 +7,12 @@ from typing import Final, NamedTuple
 from nmt.component_files import Root
 from nmt.registry import load_installed, roots
 
-GROUPS: Final = {  # of `nmt --help`, in its order
-    "text": "Text",
-    "training": "Training",
-    "translation": "Translation",
-    "models": "Models of other toolkits",
-    "scores": "Scores",
-    "discovery": "Discovery",
+GROUPS: Final = {  # of `nmt --help`, in its order, by the command that is listed first
+    "prepare": "Prepare",
+    "train": "Train",
+    "translate": "Use",
+    "export": "Convert",
+    "list": "Look up",
 }
 _HEAD: Final = re.compile(r'"""`nmt ([\w-]+)`: (.*?)\.(?:"""|\n)')
 _GROUP: Final = re.compile(r'^COMMAND = Command\(.*?group="(\w+)"', re.MULTILINE | re.DOTALL)
@@ -29,9 +28,10 @@ class CommandFile(NamedTuple):
 
 @cache
 def commands() -> dict[str, CommandFile]:
-    """All commands by name: by group, those of nmt itself before those of extensions and plug-ins, else by name."""
+    """All commands by name, group by group. The chief one of a group comes first, and those of extensions and plug-ins last."""
     load_installed()
     found = [item for root in roots() for item in _commands_of(root)]
+    found.sort(key=lambda item: item[0] not in GROUPS)
     return {name: file for group in GROUPS for name, file in found if file.group == group}
 
 

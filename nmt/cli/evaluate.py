@@ -27,7 +27,9 @@ DEFAULT_METRICS: Final = ("bleu", "chrf", "ter")
 
 @registry.open_options_class("evaluation", "text-check", shared=["metric"])
 class EvaluateOptions:
-    reference: tuple[str, ...] = opt((), "raw reference file, or several of one length", aliases=("r", "ref"))
+    reference: tuple[str, ...] = opt(
+        (), "raw reference file, or several of one length", aliases=("r", "ref"), metavar="FILE"
+    )
     hypothesis: tuple[str, ...] = opt(
         (),
         "file of translations, detokenised, or several to compare, the first the baseline; - is stdin",
@@ -35,7 +37,9 @@ class EvaluateOptions:
         excludes=("model",),
     )
     model: str | None = opt(None, "instead of a hypothesis: translate --source with this model", aliases=("m", "path"))
-    source: str | None = opt(None, "the source file, for --model and for metrics that read it", aliases=("s",))
+    source: str | None = opt(
+        None, "the source file, for --model and for metrics that read it", aliases=("s",), metavar="FILE"
+    )
     data: str | None = opt(
         None,
         "prepared data whose raw test text is used, instead of files",
@@ -44,9 +48,9 @@ class EvaluateOptions:
         excludes=("reference",),
     )
     set: str | None = opt(
-        None, "name of a test or development set of --data; none is the first test set", needs=("data",)
+        None, "name of a test or development set of --data; none is the first test set", needs=("data",), metavar="NAME"
     )
-    metrics: tuple[str, ...] = opt(DEFAULT_METRICS, "metrics by name, `bleu,chrf` (nmt list metric)")
+    metrics: tuple[str, ...] = opt(DEFAULT_METRICS, "metrics by name, `bleu,chrf` (nmt list metric)", metavar="METRIC")
     engine: str = opt(AUTO, "with --model: what searches, as for nmt translate")
     batch_tokens: int | Literal["auto"] = opt(
         "auto", "with --model: source tokens of a batch, as for nmt translate", minimum=1
@@ -267,5 +271,10 @@ COMMAND = Command(
         "for several hypotheses use --hypothesis A B --reference REF, "
         "for several references --hypothesis HYP --reference A B"
     ),
-    group="scores",
+    group="translate",
+    examples=(
+        "nmt evaluate output.de test.de",
+        "nmt evaluate a.de b.de --reference test.de --json",
+        "nmt evaluate --model model --source test.en --reference test.de",
+    ),
 )

@@ -1,76 +1,193 @@
-"""The text of `nmt COMMAND --help`: a panel for each part, with every flag whole, however narrow the terminal is."""
+"""The texts of help: `-h` lists the flags that people use every day, `--help` all of a command's, `nmt --help` the commands."""
 
+import os
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import Any, Final
 
-from rich.console import Console, Group
-from rich.panel import Panel
-from rich.text import Text
-
+from nmt.cli.commands import GROUPS, commands
+from nmt.cli.settings import OptionTable
 from nmt.options import REQUIRED, Option
 
-FLAG_COLUMNS: Final = 30
-MIN_TEXT_COLUMNS: Final = 26
-MAX_COLUMNS: Final = 110
-BORDER_COLUMNS: Final = 4  # of a panel, left and right
+DEFAULT_COLUMNS: Final = 80  # of a line in a pipe
+MAX_COLUMNS: Final = 110  # longer lines are hard to read
+MIN_TEXT_COLUMNS: Final = 30
+MAX_FLAG_COLUMNS: Final = 28  # of a flag with its value; the help of a longer one stands below it
+INDENT: Final = "  "
 
 
-def show_help(name: str, summary: str, groups: Mapping[str, Sequence[Option]], values: Mapping[str, Any]) -> None:
-    """Print a command's help to stdout.
+def commands_help() -> str:
+    """The text of `nmt --help`: every command with its summary, by group."""
+    known = commands()
+    width = max(map(len, known)) + 2
+    lines = ["Neural machine translation, from parallel text to a translation", "", "Usage: nmt COMMAND [FLAGS]"]
+    for group, heading in GROUPS.items():
+        rows = [(name, file.summary) for name, file in known.items() if file.group == group]
+        lines += ["", _bold(heading)] if rows else []
+        for name, summary in rows:
+            lines += _row(name, summary, width)
+    forms = {
+        "nmt COMMAND -h": "the flags that people use, with examples",
+        "nmt COMMAND --help": "all flags",
+        "nmt --version": "the versions of nmt and of what it uses",
+        "nmt --install-completion": "complete words with TAB in this shell",
+    }
+    lines += ["", _bold("More")]
+    for form, says in forms.items():
+        lines += _row(form, says, max(map(len, forms)) + 2)
+    return "\n".join(lines) + "\n"
 
-    groups: options by heading
+
+def show_help(
+    name: str,
+    summary: str,
+    examples: Sequence[str],
+    sections: Mapping[str, Sequence[Option]],
+    values: Mapping[str, Any],
+    kinds: Sequence[str] | None,
+) -> None:
+    """Print the help of a command.
+
+    sections: options by heading
     values: of a preset and of settings files by path key, shown as defaults
+    kinds: the kinds of components whose options `--help KIND` lists; None for the short help, which lists the options that
+        are `common`, one line each
     """
-    console = Console(highlight=False)
-    columns = max(min(console.width, MAX_COLUMNS) - BORDER_COLUMNS, MIN_TEXT_COLUMNS)
-    words = "".join(
-        f" [{option.label}]{'...' if option.words is None else ''}"
-        for options in groups.values()
+    lines = [*wrap(summary, _columns()), ""]
+    lines += wrap(f"Usage: {usage(name, sections)}", _columns(), subsequent_indent=" " * 7)
+    lines += ["", _bold("Examples"), *(INDENT + example for example in examples)] if examples else []
+    if kinds is None:
+        lines += [*_short_rows(sections, values), "", f"`nmt {name} --help` lists all flags."]
+    else:
+        lines += _full_rows(sections, values)
+    if kinds:
+        more = f"Options of the chosen components: {', '.join(f'`--help {kind}`' for kind in kinds)}."
+        lines += ["", *wrap(f"{more} `nmt list KIND` names the others.", _columns())]
+    print("\n".join(lines))
+
+
+def show_component_help(table: OptionTable, kind: str, values: Mapping[str, Any]) -> None:
+    """Print all options of the chosen component of a kind, and of those within it. values: see `show_help`"""
+    parts = {heading: options for heading, options in table.groups.items() if options and options[0].path}
+    of_kind = {heading: options for heading, options in parts.items() if f"{options[0].path}.".startswith(f"{kind}.")}
+    lines = _full_rows(of_kind, values) or ["", f"{kind} {table.chosen[kind]} has no options."]
+    print("\n".join(lines[1:]))
+
+
+def command_sections(table: OptionTable, headings: Sequence[str]) -> dict[str, list[Option]]:
+    """The options of a command's help by heading.
+
+    headings: those that come first, in their order; those of the table follow
+    An option of a chosen component is listed if it names one of these first headings.
+    """
+    sections: dict[str, list[Option]] = {heading: [] for heading in headings}
+    for heading, options in table.groups.items():
+        for option in options:
+            if not option.path or (option.group in headings and "." not in option.path):
+                sections.setdefault(option.group or heading, []).append(option)
+    *_, last = table.groups
+    sections[last] = sections.pop(last)
+    return sections
+
+
+def _short_rows(sections: Mapping[str, Sequence[Option]], values: Mapping[str, Any]) -> list[str]:
+    shown = {heading: [option for option in options if option.common] for heading, options in sections.items()}
+    labels = [_short_label(option) for options in shown.values() for option in options]
+    width, lines = min(max(map(len, labels), default=0), MAX_FLAG_COLUMNS) + 2, [""]
+    for heading, options in shown.items():
+        lines += [_bold(heading)] if options else []
+        for option in options:
+            default = _shown(values.get(option.path_key, option.default))
+            lines += _row(_short_label(option), option.help + (f" [{default}]" if default else ""), width)
+    return lines
+
+
+def _full_rows(sections: Mapping[str, Sequence[Option]], values: Mapping[str, Any]) -> list[str]:
+    lines: list[str] = []
+    for heading, options in sections.items():
+        lines += ["", _bold(heading)] if options else []
+        for option in options:
+            lines += _row(_label(option), _full_text(option, values), MAX_FLAG_COLUMNS + 2)
+    return lines
+
+
+def usage(name: str, sections: Mapping[str, Sequence[Option]]) -> str:
+    """A command with its words without a flag, and the flags that it needs: `nmt train DATA --output OUTPUT [FLAGS]`."""
+    options = [option for options in sections.values() for option in options]
+    words = [
+        _short_label(option) if option.default is REQUIRED else f"[{_short_label(option)}]"
         for option in options
         if option.positional
-    )
-    panels = {
-        heading: [
-            row for option in options for row in _rows(option, values.get(option.path_key, option.default), columns)
-        ]
-        for heading, options in groups.items()
-    }
-    width = max(columns, *(len(row) for rows in panels.values() for row in rows)) + BORDER_COLUMNS
-    console.width = max(console.width, width)
-    console.print(Text(f"\n Usage: nmt {name}{words} [OPTIONS]\n"))
-    console.print(*(Text(f" {line}\n") for line in wrap(summary, columns)), sep="")
-    for heading, rows in panels.items():
-        if rows:
-            console.print(Panel(Group(*rows), title=Text(heading), title_align="left", border_style="dim", width=width))
-
-
-def _rows(option: Option, default: Any, columns: int) -> list[Text]:
-    """An option as lines: its flag at the left, its help to the right, or below where the flag is too long."""
-    shown = "required" if default is REQUIRED else f"default: {_shown(default)}"
-    spellings = option.spellings(option.key.rpartition(".")[0])
-    letters = [flag for flag in spellings if len(flag) == 2]
-    shown_first = [] if option.positional else [option.flag, *letters]
-    others = [
-        flag
-        for flag, negated in spellings.items()
-        if flag not in shown_first and not (negated and not default)  # --no-x is for what is on
     ]
-    also = f"; also {', '.join(others)}" if others else ""
-    text = f"{option.help} [{shown}{also}{option.relations}]"
-    lines = wrap(text, max(columns - FLAG_COLUMNS, MIN_TEXT_COLUMNS), break_on_hyphens=False)
-    left = option.label if option.positional else ", ".join(shown_first)
-    if option.type is not bool and not option.positional:
-        left += f" {option.type_name}"
-    rows = [Text(left, style="bold cyan")]
-    if len(left) <= FLAG_COLUMNS - 2:
-        rows[0].append(" " * (FLAG_COLUMNS - len(left)) + lines.pop(0), style="default")
-    return [*rows, *(Text(" " * FLAG_COLUMNS + line) for line in lines)]
+    flags = [
+        f"{option.flag} {_value(option)}" for option in options if option.default is REQUIRED and not option.positional
+    ]
+    return " ".join(["nmt", name, *words, *flags, "[FLAGS]"])
+
+
+def _row(label: str, text: str, width: int) -> list[str]:
+    """A label with its text to the right, or below where the label is too long or the terminal too narrow."""
+    columns, beside = _columns() - len(INDENT), len(label) <= width - 2
+    if columns - width < MIN_TEXT_COLUMNS:
+        width, beside = 4, False
+    lines = wrap(text, max(columns - width, MIN_TEXT_COLUMNS), break_on_hyphens=False, break_long_words=False) or [""]
+    first = [f"{INDENT}{_bold(label)}{' ' * (width - len(label))}{lines.pop(0)}" if beside else INDENT + _bold(label)]
+    return [*first, *(INDENT + " " * width + line for line in lines)]
+
+
+def _short_label(option: Option) -> str:
+    """A flag with its letter and value: `-o, --output RUN`."""
+    if option.positional:
+        return option.label + ("..." if option.words is None else "")
+    letters = [f"-{alias}, " for alias in option.aliases if len(alias) == 1 and not option.path]
+    value = "" if option.type is bool else f" {_value(option)}"
+    return "".join(letters[:1]) + option.flag + value
+
+
+def _value(option: Option) -> str:
+    """The word for an option's value: its metavar; N for a whole number, X for another, `NAME` for `--valid-name`."""
+    if option.metavar:
+        return option.metavar + ("..." if option.count is None else "")
+    kind = option.type_name.removesuffix("|none") if option.default is None else option.type_name
+    word = option.name.rpartition("_")[2].upper()
+    if kind.islower() and "|" in kind:
+        return word
+    return kind.replace("INT", "N").replace("FLOAT", "X").replace("TEXT", word).replace(" ...", "...")
+
+
+def _label(option: Option) -> str:
+    """The same for `--help`, which shows every choice."""
+    choices = "" if option.positional or option.type is bool else option.type_name
+    if option.metavar or not (choices.islower() and "|" in choices):
+        return _short_label(option)
+    return _short_label(option).rpartition(" ")[0] + f" {choices}"
+
+
+def _full_text(option: Option, values: Mapping[str, Any]) -> str:
+    """An option's help, its default, the flag that turns it off, and what it needs and excludes."""
+    default = values.get(option.path_key, option.default)
+    notes = ["required"] if default is REQUIRED else [f"default: {_shown(default)}"] if _shown(default) else []
+    notes += [f"off: --no-{option.flag[2:]}"] if default is True else []
+    notes += [f"also {option.flag}"] if option.positional else []
+    notes += [option.relations.removeprefix("; ")] if option.relations else []
+    return option.help + (f" [{'; '.join(notes)}]" if notes else "")
 
 
 def _shown(default: Any) -> str:
-    if default is None or default == ():
-        return "none"
-    if isinstance(default, tuple | list):
-        return " ".join(map(str, default))
-    return ("yes" if default else "no") if isinstance(default, bool) else str(default)
+    """A default as text, empty for an option that is off."""
+    if default in (None, "none", REQUIRED) or isinstance(default, bool):
+        return ""
+    return " ".join(map(str, default)) if isinstance(default, tuple | list) else str(default)
+
+
+def _columns() -> int:
+    """The width of a line of help."""
+    return min(shutil.get_terminal_size((DEFAULT_COLUMNS, 24)).columns, MAX_COLUMNS)
+
+
+def _bold(text: str) -> str:
+    """A text in bold on a terminal, as it is in a pipe."""
+    is_plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    return text if is_plain else f"\x1b[1m{text}\x1b[0m"

@@ -25,4 +25,16 @@ def run(options: ListOptions) -> None:
         print_lines([kind, *(f"  {name:<32} {summary}" for name, summary in names.items())])
 
 
-COMMAND = Command("list", ListOptions, run, positional=("kind",), greedy=False, group="discovery")
+COMMAND = Command(
+    "list",
+    ListOptions,
+    run,
+    positional=("kind",),
+    greedy=False,
+    group="list",
+    examples=(
+        "nmt list",
+        "nmt list model",
+        "nmt list preset --json",
+    ),
+)

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from nmt.cli.commands import GROUPS, commands, find_command
+from nmt.cli.commands import commands, find_command
 from nmt.dist import end_with_launcher
 from nmt.errors import Interrupted, RankFailed, UserError, is_out_of_memory, naming, needing_torch, one_line, quoted
 from nmt.registry import place_in_plugin
@@ -160,7 +160,12 @@ class CommandGroup(TyperGroup):
 
     def get_command(self, ctx: Any, name: str) -> TyperCommand | None:
         file = commands().get(name)
-        return file and TyperCommand(name, help=file.summary, rich_help_panel=GROUPS[file.group])
+        return file and TyperCommand(name, help=file.summary)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from nmt.cli.help import commands_help
+
+        formatter.write(commands_help())
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str, TyperCommand, list[str]]:
         name, *rest = args
@@ -174,7 +179,7 @@ class CommandGroup(TyperGroup):
 
 
 app = typer.Typer(
-    name="nmt", cls=CommandGroup, rich_markup_mode="rich", context_settings={"help_option_names": ["--help", "-h"]}
+    name="nmt", cls=CommandGroup, rich_markup_mode=None, context_settings={"help_option_names": ["--help", "-h"]}
 )
 
 
@@ -186,7 +191,7 @@ def _show_version(given: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="`nmt help COMMAND` shows the options of a command.")
+@app.callback()
 def nmt(
     version: Annotated[
         bool,

@@ -65,4 +65,25 @@ def _pairs_line(row: dict[str, Any]) -> str:
     return "; ".join(filter(None, [counts, *notes]))
 
 
-COMMAND = Command("prepare", PrepareCommandOptions, run, positional=("corpus...",), base=named_corpus, group="text")
+COMMAND = Command(
+    "prepare",
+    PrepareCommandOptions,
+    run,
+    positional=("corpus...",),
+    base=named_corpus,
+    group="prepare",
+    examples=(
+        "nmt prepare corpus.en corpus.de --valid dev --output data",
+        "nmt prepare --source-lang en --target-lang de --train a b --valid dev -o data",
+        "nmt prepare corpus.en corpus.de --hold-out 100 --vocab-size 8000 -o data",
+    ),
+    headings=(
+        "Input and output",
+        "Languages",
+        "Subwords and vocabulary",
+        "Text",
+        "Held-out data",
+        "Faulty lines",
+        "Speed and memory",
+    ),
+)

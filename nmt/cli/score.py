@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # torch is imported when the command runs
 @registry.open_options_class("scoring")
 class ScoreOptions:
     model: str = opt(REQUIRED, "model folder, or run folder (its best checkpoint)", aliases=("m", "path"))
-    source: str = opt(REQUIRED, "source file, plain or compressed; - is stdin", aliases=("s",))
-    target: str = opt(REQUIRED, "target file, plain or compressed; - is stdin", aliases=("t",))
+    source: str = opt(REQUIRED, "source file, plain or compressed; - is stdin", aliases=("s",), metavar="FILE")
+    target: str = opt(REQUIRED, "target file, plain or compressed; - is stdin", aliases=("t",), metavar="FILE")
     per_token: bool = opt(False, "also print each target token with its log-probability", aliases=("word-scores",))
     normalize: bool = opt(False, "divide by the number of target tokens, the end of the sentence counted")
     max_tokens: int = opt(4096, "tokens of a batch, padding counted", minimum=1)
@@ -85,4 +85,16 @@ def _line(options: ScoreOptions, pair: "PairScore | None") -> str:
     return shown + "\n"
 
 
-COMMAND = Command("score", ScoreOptions, run, positional=("source", "target"), preload=("torch",), group="scores")
+COMMAND = Command(
+    "score",
+    ScoreOptions,
+    run,
+    positional=("source", "target"),
+    preload=("torch",),
+    group="translate",
+    examples=(
+        "nmt score test.en test.de --model model",
+        "nmt score test.en test.de --model model --per-token",
+        "nmt score test.en test.de --model model --json",
+    ),
+)

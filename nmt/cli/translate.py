@@ -54,7 +54,7 @@ class FileOptions:
     input: tuple[str, ...] = opt(
         (), "files to translate one after another, plain or compressed; without one, or for -, stdin", aliases=("i",)
     )
-    output: str = opt("-", "file for the translations; - is stdout", aliases=("o",))
+    output: str = opt("-", "file for the translations; - is stdout", aliases=("o",), metavar="FILE")
 
 
 @registry.open_options_class("pass", "search-speedup", "filter", "wrapper", "format", "viewer")
@@ -78,7 +78,7 @@ class TranslateOptions(TranslatorOptions, FileOptions):
     json: bool = opt(
         False, "print a JSON object a line: source, translation, and candidates with tokens, log_prob (nats) and score"
     )
-    stats: str | None = opt(None, "write lines, seconds and lines a second to this file as JSON")
+    stats: str | None = opt(None, "write lines, seconds and lines a second to this file as JSON", metavar="FILE")
     devices: int = opt(
         1,
         "processes on this machine, a device each, that share the lines; the order stays",
@@ -301,5 +301,21 @@ COMMAND = Command(
     positional=("input...",),
     greedy=False,
     ends_start=True,
-    group="translation",
+    group="translate",
+    examples=(
+        "nmt translate --model model news.en --output news.de",
+        'echo "Good morning." | nmt translate --model model',
+        "nmt translate --model model movie.srt --output movie.de.srt",
+    ),
+    headings=(
+        "Input and output",
+        "Search",
+        "Constraints and terms",
+        "Documents and markup",
+        "Several models",
+        "Speed and memory",
+        "Hardware",
+        "Details of the output",
+        "Failures",
+    ),
 )

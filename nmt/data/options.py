@@ -36,23 +36,41 @@ NAMED_PREFIX: Final = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)  # a value of --t
 class TrainingFiles:
     """Files of parallel training text."""
 
-    source_lang: str | None = opt(None, "source language; also the ending of its files", group="Languages", common=True)
-    target_lang: str | None = opt(None, "target language; also the ending of its files", group="Languages", common=True)
+    source_lang: str | None = opt(
+        None, "source language; also the ending of its files", group="Languages", common=True, metavar="LANG"
+    )
+    target_lang: str | None = opt(
+        None, "target language; also the ending of its files", group="Languages", common=True, metavar="LANG"
+    )
     train: tuple[str, ...] = opt(
         (),
         "prefixes of training files: PREFIX.en, PREFIX.de",
         group="Input and output",
         common=True,
         aliases=("trainpref",),
+        metavar="PREFIX",
     )
     train_tsv: tuple[str, ...] = opt(
-        (), "files with one training pair per line: source, tab, target; - reads stdin", group="Input and output"
+        (),
+        "files with one training pair per line: source, tab, target; - reads stdin",
+        group="Input and output",
+        metavar="FILE",
     )
     source: tuple[str, ...] = opt(
-        (), "training files in the source language", group="Input and output", common=True, aliases=("s",)
+        (),
+        "training files in the source language",
+        group="Input and output",
+        common=True,
+        aliases=("s",),
+        metavar="FILE",
     )
     target: tuple[str, ...] = opt(
-        (), "training files in the target language, same order", group="Input and output", common=True, aliases=("t",)
+        (),
+        "training files in the target language, same order",
+        group="Input and output",
+        common=True,
+        aliases=("t",),
+        metavar="FILE",
     )
     workers: int = opt(
         1,
@@ -113,17 +131,27 @@ class CorpusOptions(TrainingFiles):
         group="Held-out data",
         common=True,
         aliases=("validpref",),
+        metavar="PREFIX",
     )
     test: tuple[str, ...] = opt(
-        (), "prefixes of test sets, one set per prefix", group="Held-out data", common=True, aliases=("testpref",)
+        (),
+        "prefixes of test sets, one set per prefix",
+        group="Held-out data",
+        common=True,
+        aliases=("testpref",),
+        metavar="PREFIX",
     )
-    valid_source: tuple[str, ...] = opt((), "source files of validation sets, one set per file", group="Held-out data")
+    valid_source: tuple[str, ...] = opt(
+        (), "source files of validation sets, one set per file", group="Held-out data", metavar="FILE"
+    )
     valid_target: tuple[str, ...] = opt(
-        (), "target files of validation sets, in the order of --valid-source", group="Held-out data"
+        (), "target files of validation sets, in the order of --valid-source", group="Held-out data", metavar="FILE"
     )
-    test_source: tuple[str, ...] = opt((), "source files of test sets, one set per file", group="Held-out data")
+    test_source: tuple[str, ...] = opt(
+        (), "source files of test sets, one set per file", group="Held-out data", metavar="FILE"
+    )
     test_target: tuple[str, ...] = opt(
-        (), "target files of test sets, in the order of --test-source", group="Held-out data"
+        (), "target files of test sets, in the order of --test-source", group="Held-out data", metavar="FILE"
     )
     min_length: int = opt(1, "minimum tokens on each side of a training pair", group="Faulty lines", minimum=1)
     max_length: int = opt(
@@ -157,8 +185,12 @@ class CorpusOptions(TrainingFiles):
 class PrepareOptions(CorpusOptions):
     """What to prepare and how, including the options of preparations, subwords and tokenizers."""
 
-    source_lang: str = opt(REQUIRED, "source language; also the ending of its files", group="Languages", common=True)
-    target_lang: str = opt(REQUIRED, "target language; also the ending of its files", group="Languages", common=True)
+    source_lang: str = opt(
+        REQUIRED, "source language; also the ending of its files", group="Languages", common=True, metavar="LANG"
+    )
+    target_lang: str = opt(
+        REQUIRED, "target language; also the ending of its files", group="Languages", common=True, metavar="LANG"
+    )
     output: str = opt(
         REQUIRED, "data folder to create", group="Input and output", common=True, aliases=("o", "destdir")
     )
@@ -166,12 +198,17 @@ class PrepareOptions(CorpusOptions):
         (),
         "extra data, one line per training pair: NAME=FILE or NAME:KIND=FILE (nmt list column)",
         group="Input and output",
+        metavar="NAME=FILE",
     )
     hold_out: int = opt(
         0, "use every Nth pair for validation; 0 for none", group="Held-out data", common=True, minimum=0
     )
     vocabulary: str | None = opt(
-        None, "reuse the vocabulary of a model, run or data", group="Subwords and vocabulary", common=True
+        None,
+        "reuse the vocabulary of a model, run or data",
+        group="Subwords and vocabulary",
+        common=True,
+        metavar="FOLDER",
     )
     subword: str = choice(
         "subword",
@@ -185,6 +222,7 @@ class PrepareOptions(CorpusOptions):
         (),
         'words that are never split, such as tags of languages or domains: "<2de> <formal>"',
         group="Subwords and vocabulary",
+        metavar="SYMBOL",
     )
     target_subword: str = choice(
         "subword",

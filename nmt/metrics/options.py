@@ -17,7 +17,7 @@ class BleuOptions:
     tokenize: str = opt(
         AUTO, "sacreBLEU tokenizer, such as 13a, intl or char; auto chooses by target language", group="Metrics"
     )
-    target_lang: str | None = opt(None, TARGET_LANG_HELP, group="Metrics")
+    target_lang: str | None = opt(None, TARGET_LANG_HELP, group="Metrics", metavar="LANG")
     lowercase: bool = opt(False, "ignore case when comparing", group="Metrics")
 
 
@@ -29,4 +29,4 @@ class ChrfOptions:
 @options_class
 class TerOptions:
     case_sensitive: bool = opt(False, "make TER case-sensitive (sacreBLEU ignores case by default)", group="Metrics")
-    target_lang: str | None = opt(None, TARGET_LANG_HELP, group="Metrics")
+    target_lang: str | None = opt(None, TARGET_LANG_HELP, group="Metrics", metavar="LANG")

@@ -1,22 +1,24 @@
-"""The options of the built-in optimizers. Without torch, so that `--help` answers at once."""
+"""The options of the built-in optimizers. This module does not import torch, so that `--help` is fast."""
 
 from typing import Final
 
 from nmt import opt, options_class
 
-MIN_EPS: Final = 1e-38  # a smaller one is 0 in float32, and divides 0 by 0 for unused embeddings
-DECOUPLED_DECAY: Final = "share of each weight subtracted an update, times the learning rate"
+MIN_EPS: Final = 1e-38  # anything smaller is 0 in float32, and unused embeddings would divide 0 by 0
+DECOUPLED_DECAY: Final = "decoupled weight decay: fraction subtracted from weights per update, times the learning rate"
 
 
 @options_class
 class AdamOptions:
     adam_betas: tuple[float, float] = opt(
-        (0.9, 0.98), "decay of the gradient's first and second moments", minimum=0, below=1
+        (0.9, 0.98), "decay rates of the gradient's first and second moments", minimum=0, below=1
     )
-    adam_eps: float = opt(1e-9, "added to the root of the second moment; 1e-9 in the paper", minimum=MIN_EPS)
-    weight_decay: float = opt(0.0, "L2 penalty added to the gradient; 0 in the paper", aliases=("wd",), minimum=0)
+    adam_eps: float = opt(1e-9, "constant added to the root of the second moment", minimum=MIN_EPS)
+    weight_decay: float = opt(
+        0.0, "weight of the L2 penalty in the gradient", group="Regularization", aliases=("wd",), minimum=0
+    )
 
 
 @options_class
 class AdamWOptions(AdamOptions):
-    weight_decay: float = opt(0.01, DECOUPLED_DECAY, aliases=("wd",), minimum=0)
+    weight_decay: float = opt(0.01, DECOUPLED_DECAY, group="Regularization", aliases=("wd",), minimum=0)

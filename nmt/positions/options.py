@@ -1,4 +1,4 @@
-"""The options of positions. Without torch, so that `--help` answers at once."""
+"""The options of position encodings. This module does not import torch, so that `--help` is fast."""
 
 from nmt import options_class
 from nmt.options import size_opt
@@ -6,4 +6,4 @@ from nmt.options import size_opt
 
 @options_class
 class LearnedPositionOptions:
-    max_positions: int = size_opt(1024, "learned positions; a longer sentence repeats the last")
+    max_positions: int = size_opt(1024, "number of learned positions; later positions in a sentence use the last")

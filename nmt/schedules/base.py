@@ -1,4 +1,4 @@
-"""Learning-rate schedules: pure functions from the update to the learning rate."""
+"""The interface of learning-rate schedules, functions from the update number to the learning rate."""
 
 from typing import Any, Final
 
@@ -10,8 +10,8 @@ class Schedule:
     """A learning-rate schedule. A registered schedule is built as `cls(options, width, max_updates)`.
 
     width: the model's D, which noam needs
-    max_updates: the last update of the run, or None when the run is bounded otherwise
-    depends_on: the trainer's settings that decide the learning rate; a continued run must keep them
+    max_updates: the last update of the run, or None if something else ends the run
+    depends_on: names of training options that decide the learning rate; a resumed run must keep them
     """
 
     depends_on: tuple[str, ...] = ()
@@ -25,25 +25,25 @@ class Schedule:
 
     @property
     def end(self) -> tuple[str, str] | None:
-        """The option that ends the run by the learning rate, and a sentence why; None while the run is to go on."""
+        """The option because of which the learning rate ends the run, and a sentence why; None while the run should continue."""
         return None
 
     def see(self, loss: float) -> None:
-        """Take in a validation loss, in nats a token; only schedules with a state, such as plateau, use it."""
+        """Read a validation loss, in nats per token. Only schedules with a state, such as plateau, use it."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The state that a checkpoint keeps; plain JSON values."""
+        """The state to save in a checkpoint, as plain JSON values."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state that state_dict returned. Raises ValueError for another one."""
+        """Restore a state that state_dict returned. Raises ValueError if it does not fit this schedule."""
 
 
 def warmup_factor(update: int, warmup_updates: int) -> float:
-    """The share of the peak that a linear warm-up from 0 has reached: 1 from update `warmup_updates` on."""
+    """The fraction of the peak that a linear warm-up from 0 has reached: 1 from update `warmup_updates` on."""
     return 1.0 if update >= warmup_updates else update / warmup_updates
 
 
 def rises_at(schedule: Schedule, update: int) -> bool:
-    """Whether the learning rate still grows at an update, as it does until the end of a warm-up."""
+    """Whether the learning rate still rises at an update, as it does during a warm-up."""
     return update > 1 and schedule(update) > schedule(update - 1)

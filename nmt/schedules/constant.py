@@ -1,4 +1,4 @@
-"""One learning rate for the whole run, optionally after a warm-up, or halved again and again."""
+"""A constant learning rate, optionally after a warm-up or halved at regular intervals."""
 
 from nmt import opt, options_class, register
 from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, warmup_factor
@@ -6,17 +6,33 @@ from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, warmup_fact
 
 @options_class
 class ConstantOptions:
-    lr: float = opt(5e-4, "the learning rate", aliases=LR_ALIASES, above=0)
-    warmup_updates: int = opt(0, "updates of linear growth from 0", aliases=WARMUP_ALIASES, minimum=0)
-    halve_from: int | None = opt(
-        None, "first update at half the learning rate; none never halves (1,200,000 in GNMT's En-Fr)", minimum=1
+    lr: float = opt(
+        5e-4,
+        "learning rate",
+        group="Learning rate",
+        common=True,
+        aliases=LR_ALIASES,
+        above=0,
     )
-    halve_every: int = opt(200_000, "updates between two halvings", minimum=1)
+    warmup_updates: int = opt(
+        0,
+        "updates of linear warm-up from 0",
+        group="Learning rate",
+        common=True,
+        aliases=WARMUP_ALIASES,
+        minimum=0,
+    )
+    halve_from: int | None = opt(
+        None, "first update at half the learning rate; if unset, it is never halved", group="Learning rate", minimum=1
+    )
+    halve_every: int = opt(
+        200_000, "updates between two halvings of the learning rate", group="Learning rate", minimum=1
+    )
 
 
 @register("schedule", "constant", ConstantOptions)
 class Constant(Schedule):
-    """The same learning rate at every update after the warm-up, or halved at regular intervals."""
+    """The same learning rate at every update after the warm-up, optionally halved at regular intervals."""
 
     options: ConstantOptions
 

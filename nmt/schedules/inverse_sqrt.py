@@ -1,4 +1,4 @@
-"""Linear warm-up to a given peak, optionally a flat stretch, then the inverse square root, as fairseq's `inverse_sqrt`."""
+"""Linear warm-up to a peak, optionally a flat stretch, then inverse square root decay, like fairseq's `inverse_sqrt`."""
 
 from nmt import opt, options_class, register
 from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, warmup_factor
@@ -6,19 +6,35 @@ from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, warmup_fact
 
 @options_class
 class InverseSqrtOptions:
-    lr: float = opt(5e-4, "the highest learning rate, at the end of the warm-up", aliases=LR_ALIASES, above=0)
-    warmup_updates: int = opt(4000, "updates of linear growth", aliases=WARMUP_ALIASES, minimum=1)
-    warmup_init_lr: float = opt(0.0, "learning rate that the warm-up grows from, at update 0", minimum=0)
-    flat_updates: int = opt(0, "updates at lr between the warm-up and the decay", minimum=0)
+    lr: float = opt(
+        5e-4,
+        "peak learning rate, after the warm-up",
+        group="Learning rate",
+        common=True,
+        aliases=LR_ALIASES,
+        above=0,
+    )
+    warmup_updates: int = opt(
+        4000,
+        "updates of linear warm-up",
+        group="Learning rate",
+        common=True,
+        aliases=WARMUP_ALIASES,
+        minimum=1,
+    )
+    warmup_init_lr: float = opt(0.0, "learning rate at the start of the warm-up", group="Learning rate", minimum=0)
+    flat_updates: int = opt(
+        0, "updates at the peak learning rate between warm-up and decay", group="Learning rate", minimum=0
+    )
 
     def __post_init__(self) -> None:
         if self.warmup_init_lr > self.lr:
-            raise ValueError(f"--warmup-init-lr {self.warmup_init_lr}: must be at most --lr {self.lr}")
+            raise ValueError(f"--warmup-init-lr {self.warmup_init_lr}: must be at most --lr ({self.lr})")
 
 
 @register("schedule", "inverse-sqrt", InverseSqrtOptions)
 class InverseSqrt(Schedule):
-    """Linear growth from warmup_init_lr to lr, lr for flat_updates, then lr * sqrt((warmup + flat) / update)."""
+    """Linear warm-up from warmup_init_lr to lr, then lr for flat_updates, then lr * sqrt((warmup + flat) / update)."""
 
     options: InverseSqrtOptions
 

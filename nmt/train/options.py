@@ -8,106 +8,190 @@ from nmt.dist import MAX_WAIT_MINUTES
 from nmt.options import AUTO, MAX_PROCESSES, MAX_THREADS, REQUIRED, flag_of, names_of
 from nmt.train.periods import parse_periods
 
-MIN_BLEU: Final = 5.0  # below it, more BLEU is mostly chance, and the loss tells better checkpoints from worse
+MIN_BLEU: Final = 5.0  # below it, differences in BLEU are mostly chance, and the loss ranks checkpoints more reliably
 
 
 @registry.open_options_class(
     "start", "noise", "reporter", "preview", "plan", "training-speedup", shared=["metric"], declaring="in_training"
 )
 class TrainOptions:
-    """The options of training itself, with those of starts, noises, reporters, previews, plans and speedups.
+    """The options of `nmt train`: its own and those of starts, noises, reporters, previews, plans and speedups.
 
-    The options of a metric are among them if its options class has `in_training`.
+    The options of a metric are included if its options class has `in_training`.
 
-    A run that is resumed must keep what decides its mathematics and the meaning of its scores: the options that are declared
-    with `must_stay`, and all of its model, criterion, optimizer and schedule.
+    A resumed run must keep the options that decide its mathematics or the meaning of its scores: those declared with
+    `must_stay`, and all options of its model, criterion, optimizer and schedule.
     """
 
-    data: str = opt(REQUIRED, "prepared data (nmt prepare)", aliases=("d",))
-    output: str = opt(REQUIRED, "run folder; an existing run is continued", aliases=("o", "save-dir"))
-    batch_tokens: int = opt(
-        25000, "target tokens of an update, over all devices; 25000 in the paper", minimum=1, must_stay=True
+    data: str = opt(REQUIRED, "data folder made by nmt prepare", group="Input and output", common=True, aliases=("d",))
+    output: str = opt(
+        REQUIRED,
+        "run folder; an existing run is resumed",
+        group="Input and output",
+        common=True,
+        aliases=("o", "save-dir"),
+        metavar="RUN",
     )
-    max_tokens: int | Literal["auto"] = opt(
-        4096,
-        "tokens of a micro-batch on one device, padding counted, or auto; only dropout's draws and experts depend on it",
+    max_updates: int | None = opt(
+        100_000,
+        "stop after this many updates",
+        group="Length of the run",
+        common=True,
+        aliases=("max-update",),
         minimum=1,
     )
-    max_updates: int | None = opt(100_000, "stop after this many updates", aliases=("max-update",), minimum=1)
-    max_epochs: int | None = opt(None, "stop after this many epochs", aliases=("max-epoch",), minimum=1)
+    max_epochs: int | None = opt(
+        None,
+        "stop after this many epochs",
+        group="Length of the run",
+        common=True,
+        aliases=("max-epoch",),
+        minimum=1,
+    )
     max_minutes: float | None = opt(
         None,
-        "stop after this many minutes of this process; a last validation then comes on top",
+        "stop after this many minutes of this process",
+        group="Length of the run",
+        common=True,
         above=0,
         maximum=MAX_WAIT_MINUTES,
     )
-    save_every: str = opt(
-        "1000u",
-        "write a checkpoint every 500u (updates), 1e (epochs) or 10m (minutes, from the start of the process on)",
-        aliases=("save-freq",),
-    )
-    valid_every: str = opt(
-        "1000u,10m",
-        "validate every 500u, 1e or 10m; with 500u,10m at whichever comes first, but only updates and epochs count for "
-        "--patience and the best checkpoint",
-        aliases=("valid-freq",),
-    )
-    log_every: str = opt(
-        "100u,1m",
-        "write a log line every 100u, 1e or 1m, or at whichever of several comes first",
-        aliases=("log-freq",),
-    )
-    keep_last: int = opt(10, "newest checkpoints to keep; 0 keeps all", minimum=0)
-    keep_best: int = opt(1, "best checkpoints to keep", minimum=0)
-    best_by: str = opt(
-        AUTO,
-        "score of the best checkpoint, and of --patience: a metric, loss, or a part of the loss; "
-        f"auto is loss until BLEU is above {MIN_BLEU:g}, then BLEU",
-        must_stay=True,
-    )
     patience: int | None = opt(
         None,
-        "stop after this many validations without a new best, by the score of --best-by",
+        "stop after this many validations with no new best",
+        group="Length of the run",
+        common=True,
         aliases=("early-stopping",),
         minimum=1,
     )
-    valid_set: str | None = opt(None, "name of the development set in the data; none takes the first", must_stay=True)
-    valid_metrics: tuple[str, ...] = opt(("bleu",), "metrics of each validation, `bleu,chrf`; none translates nothing")
-    valid_bleu: bool = opt(True, "compute BLEU at each validation")
-    valid_batch_tokens: int = opt(2000, "source tokens of a batch when the development set is translated", minimum=1)
-    bleu_tokenize: str = opt(
-        AUTO,
-        "sacreBLEU's tokenizer for validation; auto follows the target language, none is for tokenised text",
-        aliases=("tokenize",),
+    batch_tokens: int = opt(
+        25000,
+        "target tokens per update, over all devices",
+        group="Batches",
+        common=True,
+        minimum=1,
         must_stay=True,
     )
-    clip_norm: float = opt(
-        0.0, "largest 2-norm of the gradient; 0 does not clip, as the paper", minimum=0, must_stay=True
+    max_tokens: int | Literal["auto"] = opt(
+        4096,
+        "tokens per micro-batch, padding included",
+        group="Batches",
+        common=True,
+        minimum=1,
     )
-    on_divergence: Literal["stop", "rollback"] = opt(
-        "stop",
-        "stop after ten losses in a row that are not finite; rollback goes on from the last checkpoint before, with other "
-        "data and half the learning rate for 1,000 updates, also after twenty losses far above their mean, three times at most",
-    )
-    precision: Literal["fp32", "tf32", "bf16", "fp16"] = opt(
-        "fp32",
-        "fp32, or bf16 or fp16 products with fp32 weights, or tf32 products (GPUs)",
+    seed: int = opt(
+        1,
+        "seed for weights, dropout and data order",
+        group="Batches",
+        common=True,
+        minimum=0,
+        below=2**63,
         must_stay=True,
     )
-    device: str = opt("auto", "auto, cpu, cuda or cuda:N")
+    device: str = opt("auto", "device: auto, cpu, cuda or cuda:N", group="Hardware", common=True)
     devices: int = opt(
         1,
-        "processes on this machine, one device each (or start torchrun yourself)",
+        "number of devices to use, one process each",
+        group="Hardware",
+        common=True,
         minimum=1,
         maximum=MAX_PROCESSES,
     )
-    engine: Literal["ddp", "fsdp"] = opt(
-        "ddp", "for several devices: ddp, or fsdp for a model that does not fit on one"
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = opt(
+        "fp32",
+        "number format of matrix products",
+        group="Hardware",
+        common=True,
+        must_stay=True,
     )
-    timeout: float = opt(10.0, "minutes to wait for another device", above=0, maximum=MAX_WAIT_MINUTES)
-    threads: int | None = opt(None, "threads for CPU work; none: torch's default", minimum=1, maximum=MAX_THREADS)
-    seed: int = opt(1, "seed of weights, dropout and the order of data", minimum=0, below=2**63, must_stay=True)
-    json: bool = opt(False, "at the end print the state of the run and its best checkpoint as JSON")
+    threads: int | None = opt(
+        None,
+        "CPU threads; if unset, as many as torch chooses",
+        group="Hardware",
+        common=True,
+        minimum=1,
+        maximum=MAX_THREADS,
+    )
+    engine: Literal["ddp", "fsdp"] = opt(
+        "ddp",
+        "with several devices, whether each holds the whole model (ddp) or a shard (fsdp)",
+        group="Hardware",
+    )
+    timeout: float = opt(
+        10.0,
+        "minutes to wait for the other devices before failing",
+        group="Hardware",
+        above=0,
+        maximum=MAX_WAIT_MINUTES,
+    )
+    valid_every: str = opt(
+        "1000u,10m",
+        "validate every 500u, 1e (epoch) or 10m",
+        group="Validation",
+        common=True,
+        aliases=("valid-freq",),
+        metavar="PERIOD",
+    )
+    valid_metrics: tuple[str, ...] = opt(
+        ("bleu",), "metrics to compute, e.g. bleu,chrf", group="Validation", common=True, metavar="METRIC"
+    )
+    valid_bleu: bool = opt(True, "compute BLEU at each validation", group="Validation")
+    valid_set: str | None = opt(
+        None,
+        "name of the validation set to use; if unset, the first in the data folder",
+        group="Validation",
+        must_stay=True,
+        metavar="NAME",
+    )
+    valid_batch_tokens: int = opt(
+        2000, "source tokens per batch when translating the validation set", group="Validation", minimum=1
+    )
+    bleu_tokenize: str = opt(
+        AUTO,
+        "sacreBLEU tokenizer for validation: auto follows the target language, none is for tokenised text",
+        group="Validation",
+        aliases=("tokenize",),
+        must_stay=True,
+    )
+    save_every: str = opt(
+        "1000u",
+        "save every 500u, 1e (epoch) or 10m",
+        group="Checkpoints",
+        common=True,
+        aliases=("save-freq",),
+        metavar="PERIOD",
+    )
+    keep_last: int = opt(10, "newest checkpoints to keep; 0 keeps all", group="Checkpoints", common=True, minimum=0)
+    keep_best: int = opt(1, "number of best checkpoints to keep", group="Checkpoints", minimum=0)
+    best_by: str = opt(
+        AUTO,
+        "score that chooses the best checkpoint",
+        group="Checkpoints",
+        common=True,
+        must_stay=True,
+        metavar="SCORE",
+    )
+    on_divergence: Literal["stop", "rollback"] = opt(
+        "stop",
+        "when the loss diverges, stop, or roll back to the last good checkpoint",
+        group="Checkpoints",
+    )
+    clip_norm: float = opt(
+        0.0,
+        "clip the gradient to this 2-norm; 0 disables clipping",
+        group="Regularization",
+        minimum=0,
+        must_stay=True,
+    )
+    log_every: str = opt(
+        "100u,1m",
+        "write a log line every 100u, 1e or 1m",
+        group="Logging",
+        common=True,
+        aliases=("log-freq",),
+        metavar="PERIOD",
+    )
+    json: bool = opt(False, "at the end, print the state of the run and its best checkpoint as JSON", group="Logging")
 
     def __post_init__(self) -> None:
         for name in ("save_every", "valid_every", "log_every"):
@@ -117,15 +201,15 @@ class TrainOptions:
                 raise ValueError(f"{flag_of(name)} {error}") from None
         if self.best_by == "bleu" and "bleu" not in self.metrics:
             raise ValueError(
-                "--best-by bleu: BLEU is not among the metrics of a validation (leave --best-by out, or name loss)"
+                "--best-by bleu: validation does not compute BLEU (add bleu to --valid-metrics, or use --best-by loss)"
             )
         for key in registry.shared_values("metric", self):
             if not set(owners := registry.having("metric", key)) & set(self.metrics):
-                raise ValueError(f"{flag_of(key)}: has no effect here (give --valid-metrics {owners[0]})")
+                raise ValueError(f"{flag_of(key)} has no effect without its metric (add --valid-metrics {owners[0]})")
 
     @property
     def metrics(self) -> list[str]:
-        """Names of the metrics of a validation; the one that --best-by names is among them, but for BLEU."""
+        """The names of the metrics to compute at validation, including the --best-by metric unless that is BLEU."""
         names = [name for name in names_of(self.valid_metrics) if name != "none"]
         if self.best_by != "bleu" and self.best_by in registry.names("metric"):
             names.append(self.best_by)
@@ -140,10 +224,11 @@ def last_update(
     seconds: float | None,
     seconds_so_far: float,
 ) -> int | None:
-    """The last update, by the limit that ends the run first; None if nothing but patience ends it, or if that is unknown.
+    """Estimate the last update from the limit that is reached first; None if only patience ends the run, or if unknown.
 
     done, epochs: updates made and epochs read so far
-    seconds: of an update, None if it is unknown; seconds_so_far: of training, which --max-minutes counts
+    seconds: duration of an update, or None if unknown
+    seconds_so_far: training time so far, as --max-minutes counts it
     """
     by_epochs = by_minutes = None
     if options.max_epochs is not None:
@@ -157,36 +242,63 @@ def last_update(
 
 @options_class
 class AverageOptions:
-    output: str = opt(REQUIRED, "model folder to write", aliases=("o",))
-    run: str | None = opt(None, "run folder whose checkpoints are averaged", excludes=("checkpoint",))
+    output: str = opt(
+        REQUIRED, "model folder to write", group="Input and output", common=True, aliases=("o",), metavar="MODEL"
+    )
+    run: str | None = opt(
+        None,
+        "run folder with the checkpoints to average",
+        group="Input and output",
+        common=True,
+        excludes=("checkpoint",),
+    )
+    checkpoint: tuple[str, ...] = opt(
+        (), "checkpoint or model folders to average", group="Input and output", common=True, metavar="FOLDER"
+    )
+    overwrite: bool = opt(False, "replace an existing model", group="Input and output", common=True)
+    json: bool = opt(False, "print the averaged folders and their scores as JSON", group="Input and output")
     last: int | None = opt(
         None,
-        "the newest N checkpoints, or all if there are fewer",
+        "how many of the newest checkpoints to average",
+        group="Checkpoints",
+        common=True,
         minimum=1,
         needs=("run",),
         excludes=("best",),
     )
     best: int | None = opt(
         None,
-        "the N checkpoints with the best validation scores, or all if there are fewer",
+        "how many of the best checkpoints to average",
+        group="Checkpoints",
+        common=True,
         minimum=1,
         needs=("run",),
     )
     every_minutes: float = opt(
-        0.0, "take only checkpoints this many minutes of training apart", minimum=0, needs=("last",)
+        0.0,
+        "least minutes of training between two averaged checkpoints",
+        group="Checkpoints",
+        minimum=0,
+        needs=("last",),
     )
-    checkpoint: tuple[str, ...] = opt((), "named checkpoint or model folders, instead of --run")
     score: str | None = opt(
-        None, "prepared data: show the loss on its development set of each checkpoint and of the mean"
+        None,
+        "data folder with a validation set to score on",
+        group="Scoring",
+        common=True,
     )
-    max_tokens: int = opt(4096, "tokens of a batch while scoring, padding counted", minimum=1)
-    device: str = opt("auto", "device for scoring: auto, cpu, cuda or cuda:N")
-    threads: int | None = opt(None, "threads for CPU work; none: torch's default", minimum=1, maximum=MAX_THREADS)
-    overwrite: bool = opt(False, "replace an existing model")
-    json: bool = opt(False, "print the averaged folders and the scores (null if not finite) as JSON")
+    max_tokens: int = opt(4096, "padded tokens per batch while scoring", group="Scoring", minimum=1)
+    device: str = opt("auto", "device for scoring: auto, cpu, cuda or cuda:N", group="Scoring", common=True)
+    threads: int | None = opt(
+        None,
+        "CPU threads; if unset, as many as torch chooses",
+        group="Scoring",
+        minimum=1,
+        maximum=MAX_THREADS,
+    )
 
     def __post_init__(self) -> None:
         if self.run is None and not self.checkpoint:
-            raise ValueError("give either --run or --checkpoint")
+            raise ValueError("nothing to average (use --run or --checkpoint)")
         if self.run is not None and self.last is None and self.best is None:
-            raise ValueError("--run: give one of --last N and --best N")
+            raise ValueError("--run needs --last N or --best N")

@@ -1,23 +1,22 @@
-"""The options that say how to translate, shared by commands, the Python API and servers."""
+"""The options of translation that commands, the Python API and servers share."""
 
 from typing import Final, Literal
 
 from nmt import registry
 from nmt.errors import unknown
+from nmt.log import log
 from nmt.options import AUTO, MAX_THREADS, choice, opt
 
 MAX_REPLICAS: Final = 256
-MAX_DEFAULT_REPLICAS: Final = 16  # each has the tensors of a batch in memory
-ENGINE_HELP: Final = (
-    "what searches: torch, the built-in search, or another engine (nmt list engine); auto: the fastest that gives the results "
-    "of torch (--verbose names it)"
-)
-OLD_ENGINE_NAMES: Final = {"own": "torch"}
+MAX_DEFAULT_REPLICAS: Final = 16  # each keeps the tensors of one batch in memory
+ENGINE_HELP: Final = "search engine (nmt list engine)"
+OLD_ENGINE_NAMES: Final = {"own": "torch"}  # deprecated since 0.1.0
 
 
 def engine_name(given: str) -> str:
-    """The name of an engine, or auto, as `--engine` has it. Raises ValueError if there is none."""
-    name = OLD_ENGINE_NAMES.get(given, given)
+    """The engine (or auto) that a value of `--engine` names. Raises ValueError if no engine has that name."""
+    if (name := OLD_ENGINE_NAMES.get(given, given)) != given:
+        log.deprecated(f"--engine {given}", f"--engine {name}")
     if name != AUTO and name not in (known := registry.names("engine")):
         raise ValueError(str(unknown("engine", name, [AUTO, *known], "nmt list engine")))
     return name
@@ -25,39 +24,58 @@ def engine_name(given: str) -> str:
 
 @registry.open_options_class("pass", "search-speedup", "filter", "wrapper")
 class TranslatorOptions:
-    """The options of a Translator besides its models and its search."""
+    """The options of a Translator, without its models and its decoder."""
 
-    model_weights: tuple[float, ...] = opt((), "weight of each of several models, `0.7,0.3`; none: equal weights")
-    ensemble: Literal["log-probabilities", "probabilities"] = opt(
-        "log-probabilities",
-        "mean of several models: of log-probabilities (Marian, Sockeye) or of probabilities (fairseq)",
+    engine: str = opt(AUTO, ENGINE_HELP, group="Search", common=True)
+    max_source_length: int = opt(
+        1024, "truncate longer source lines to this many tokens, with a warning", group="Search", minimum=1
     )
-    engine: str = opt(AUTO, ENGINE_HELP)
+    symbols: Literal["keep", "translate"] = opt(
+        "keep", "whether to copy or translate lines without words, such as numbers, emoji or addresses", group="Search"
+    )
+    model_weights: tuple[float, ...] = opt(
+        (), "weight of each model, e.g. 0.7,0.3", group="Several models", common=True
+    )
+    ensemble: Literal["log-probabilities", "probabilities"] = opt(
+        "log-probabilities", "what to average over several models", group="Several models", common=True
+    )
     batch_tokens: int | Literal["auto"] = opt(
         "auto",
-        "source tokens of a batch, padding counted; auto: fast, and fits into memory. It changes no result",
+        "padded source tokens per batch; auto fits memory",
+        group="Speed and memory",
+        common=True,
         minimum=1,
-    )
-    max_source_length: int = opt(1024, "tokens of a line; a longer line is cut, with a warning", minimum=1)
-    symbols: Literal["keep", "translate"] = opt(
-        "keep", "whether lines without words (numbers, emoji, addresses) are kept as they are or translated"
-    )
-    raw_tokens: bool = opt(False, "print the model's tokens, separated by spaces, instead of words")
-    device: str = opt("auto", "auto, cpu, cuda or cuda:N")
-    replicas: int | None = opt(
-        None,
-        "batches that are searched side by side, sharing the threads; none: on a CPU one a thread, up to 16",
-        minimum=1,
-        maximum=MAX_REPLICAS,
     )
     precision: str = choice(
         "weight-format",
         "fp32",
-        "fp32; bf16 products by autocast; or a format of weights that `nmt list weight-format` describes",
+        "number format (nmt list weight-format)",
         also=("bf16",),
         able="converts",
+        group="Speed and memory",
+        common=True,
     )
-    threads: int | None = opt(None, "threads for CPU work; none: torch's default", minimum=1, maximum=MAX_THREADS)
+    replicas: int | None = opt(
+        None,
+        "batches to translate in parallel; if unset, one per CPU thread, up to 16",
+        group="Speed and memory",
+        minimum=1,
+        maximum=MAX_REPLICAS,
+    )
+    device: str = opt("auto", "device to run on: auto, cpu, cuda or cuda:N", group="Hardware", common=True)
+    threads: int | None = opt(
+        None,
+        "CPU threads; if unset, as many as torch chooses",
+        group="Hardware",
+        common=True,
+        minimum=1,
+        maximum=MAX_THREADS,
+    )
+    raw_tokens: bool = opt(
+        False,
+        "print the model's tokens, separated by spaces, instead of words",
+        group="Details of the output",
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "engine", engine_name(self.engine))

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from nmt import registry
 from nmt.cli import main, train
-from nmt.cli.command import Command, CommonOptions
+from nmt.cli.command import DEFAULTS, Command, CommonOptions
 from nmt.cli.commands import commands
 from nmt.cli.parameters import flags_of, spread_values
 from nmt.cli.settings import OptionTable, Settings
@@ -134,21 +134,51 @@ def test_flags_win_over_files_and_files_over_presets_and_each_origin_is_told(cal
 
 def test_the_chosen_parts_decide_which_flags_there_are(call):
     shown = call("train", "--model", "rnnsearch", "--help").out
-    assert "--d-ff" not in shown and "rnnsearch" in shown
-    assert "--d-ff" in call("train", "--help").out
+    assert "--d-ff" not in shown
+    assert "--d-ff" in call("train", "--help", "model").out
     assert call("train", "--model=rnnsearch", "--d-ff=3").code == 2
 
 
-@pytest.mark.parametrize("columns", ["1", "40", "80", "200"])
+@pytest.mark.parametrize("columns", ["1", "40", "60", "80", "200"])
 def test_help_shows_every_flag_whole_however_narrow_the_terminal(columns, call, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
     shown = call("prepare", "--help").out
-    options = command_of("prepare").own_groups()["Options"]
+    shown = shown[shown.index("\n\n", shown.index("Examples")) :]
+    options = [option for group in command_of("prepare").own_groups().values() for option in group]
     for option in options:
-        assert re.search(rf"^│ {option.label}\b", shown, re.M) and all(alias in shown for alias in option.aliases)
-        assert option.flag in shown
+        label = option.label if option.positional else f"(-., )?{option.flag}"
+        assert re.search(rf"^  {label}(?![\w-])", shown, re.M)
     longest = max(len(option.flag + option.type_name) + 10 for option in options)
-    assert max(map(len, shown.splitlines())) <= max(int(columns), 60, longest)
+    assert max(map(len, shown.splitlines())) <= max(int(columns), 50, longest)
+
+
+@pytest.mark.parametrize("command", list(commands()))
+def test_help_has_no_boxes_and_names_no_default_where_there_is_none(command, call):
+    for flag in ("-h", "--help"):
+        shown = call(command, flag).out
+        assert not re.search(r"[\x1b\u2500-\u257f]|default: (none|no|yes)\b", shown)
+
+
+@pytest.mark.parametrize("kind", DEFAULTS)
+def test_the_help_of_a_kind_lists_the_options_of_the_chosen_component(kind, call):
+    shown = call("train", "--help", kind).out
+    inner = options_of(registry.find(kind, DEFAULTS[kind]).options)
+    listed = re.findall(r"^  (--[\w-]+)", shown, re.M)
+    assert {option.flag for option in inner} <= set(listed) and "--save-every" not in listed
+    assert call("help", "train", kind).out == shown
+
+
+@pytest.mark.parametrize("name", list(commands()))
+def test_every_example_of_a_help_can_be_read(name, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus.en").write_text("a\n")
+    command = command_of(name)
+    assert len(command.examples) == 3
+    for example in command.examples:
+        words = shlex.split(example.rpartition(" | ")[2], comments=True)
+        end = words.index(">") if ">" in words else len(words)
+        read = call(*words[1:end], "--dump-config")
+        assert read.code == 0 or "model: " in read.err, read.err
 
 
 def test_names_of_other_toolkits_are_answered_with_names_that_there_are(call):
@@ -353,7 +383,7 @@ def test_a_flag_that_says_yes_or_no_has_one_word_for_each(call, dumped):
         assert dumped(flag)["output_bias"] is True
         assert dumped("--output-bias", f"--no-{flag[2:]}")["output_bias"] is False
     assert_refused(call("train", *RUN, "--valid-bleu=no"), 2, "'--valid-bleu'")
-    assert call("prepare", "--help").out.count("shared-vocab") == 1
+    assert call("prepare", "--no-shared-vocab", "--help").code == 0
 
 
 def test_a_plugin_that_is_not_there_is_told_from_one_that_fails(call, tmp_path):
@@ -467,7 +497,7 @@ def test_file_names_are_not_divided_at_commas():
 def test_a_value_may_be_none(dumped, call):
     assert dumped("--d-k", "3")["d_k"] == 3
     assert dumped("--d-k", "none")["d_k"] == "none"
-    assert "INT|none" in call("train", "--help").out
+    assert "N|none" in call("train", "--help").out
 
 
 @pytest.mark.parametrize(
@@ -604,8 +634,8 @@ def test_a_flag_that_two_parts_have_is_ambiguous_and_their_full_spellings_are_no
     file.write_text("dropout = 0.1\n")
     assert_refused(call("train", *RUN, *clash, "--config", file), 2, "'dropout'", "model.dropout", "optimizer.dropout")
     assert dumped(*clash, "--preset=transformer-big")["model.dropout"] == 0.3
-    shown = call("train", *RUN, *clash, "--help").out
-    assert "--model.dropout" in shown and "--optimizer.dropout" in shown and "│ --d-model" in shown
+    shown = call("train", *RUN, *clash, "--help", "model").out + call("train", *RUN, *clash, "--help", "optimizer").out
+    assert "--model.dropout" in shown and "--optimizer.dropout" in shown and "  --d-model" in shown
 
 
 def test_what_a_list_says_of_a_part_is_what_the_part_says_of_itself(call, monkeypatch):

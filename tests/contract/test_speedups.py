@@ -68,7 +68,7 @@ def test_each_implementation_of_products_computes_what_that_of_the_core_does(imp
     found = []
     for each in (Products(), products.FastProducts(implementation)):
         with using(each), torch.autocast("cpu", torch.bfloat16, enabled=cast):
-            output, prepared = layer(states), layer.prepared()(states.detach())
+            output, prepared = layer(states), layer.search_step()(states.detach())
         gradients = torch.autograd.grad(output, [states, *layer.parameters()], upstream)
         found.append([output.detach(), prepared, *gradients])
     for ours, theirs in zip(*found, strict=True):
@@ -161,7 +161,7 @@ def test_speedups_of_one_file_compute_what_a_training_and_a_search_do(data, tmp_
     ]
     assert weights[0] == weights[1]
     (tmp_path / "text").write_text("ban\nden\n")
-    translate = ["translate", plugin, "--model", tmp_path / "plain", "--input", tmp_path / "text", "--engine=own"]
+    translate = ["translate", plugin, "--model", tmp_path / "plain", "--input", tmp_path / "text", "--engine=torch"]
     assert call(*translate, "--batch-tokens=1").code == 0
     assert_refused(call(*translate, "--batch-tokens=1", "--count-products"), 2, "prepared for many: Counted")
 
@@ -178,7 +178,7 @@ class Halved(Linear):
     def forward(self, states):
         return super().forward(states) * 2
 
-    def prepared(self):
+    def search_step(self):
         return self.forward
 
 
@@ -209,7 +209,7 @@ def test_a_format_of_weights_of_one_file_is_saved_and_translates(data, tmp_path,
     try:
         assert call(*train_arguments(data, tmp_path / "run", 20)).code == 0
         (tmp_path / "text").write_text("ban\nden\n")
-        translate = ["translate", plugin, "--input", tmp_path / "text", "--engine=own", "--model"]
+        translate = ["translate", plugin, "--input", tmp_path / "text", "--engine=torch", "--model"]
         plain = call(*translate, tmp_path / "run")
         assert plain.code == 0
         assert call(*translate, tmp_path / "run", "--precision=halved").out == plain.out

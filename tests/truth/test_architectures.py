@@ -57,7 +57,7 @@ def test_gated_units_are_a_product_of_two_projections_without_biases(activation,
     gate, value = layer.inner.weight[:6], layer.inner.weight[6:]
     expected = (function(states @ gate.T) * (states @ value.T)) @ layer.outer.weight.T
     torch.testing.assert_close(layer(states), expected)
-    torch.testing.assert_close(layer.prepared()(states), expected)
+    torch.testing.assert_close(layer.search_step()(states), expected)
     assert {name for name, _ in layer.named_parameters()} == {"inner.weight", "outer.weight"}
 
 
@@ -168,8 +168,8 @@ def test_parameters_are_those_of_the_formulas():
         ({"kv_heads": 3}, "--kv-heads 3: must divide --heads 4"),
         ({"kv_heads": 8}, "--kv-heads 8: must divide --heads 4"),
         ({"positions": "rotary", "d_k": 5}, "--positions rotary: heads must have an even width, not 5"),
-        ({"ffn": "moe", "activation": "swish"}, "--activation swish: experts have relu"),
-        ({"ffn": "moe", "tie_layers": "all"}, "--tie-layers all: not with --ffn moe"),
+        ({"ffn": "moe", "activation": "swish"}, "--activation swish: experts support only relu"),
+        ({"ffn": "moe", "tie_layers": "all"}, "--tie-layers all and --ffn moe cannot be combined"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(options, told):

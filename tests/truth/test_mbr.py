@@ -109,10 +109,10 @@ def test_a_row_whose_every_continuation_is_avoided_has_one_hypothesis_without_pr
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"candidates.n_best": 3}, "--candidates.n-best 3: with mbr it is always --num-candidates, 32"),
+        ({"candidates.n_best": 3}, "--candidates.n-best 3: mbr always uses --num-candidates, 32"),
         (
             {"candidates": "beam", "candidates.beam_size": 8},
-            "--candidates.beam-size 8: with mbr it is always --num-candidates, 32",
+            "--candidates.beam-size 8: mbr always uses --num-candidates, 32",
         ),
         ({"n_best": 33}, "--n-best 33: must be at most --num-candidates, 32"),
     ],

@@ -347,7 +347,7 @@ def test_a_column_of_pairs_stays_with_its_pair(corpus):
 @pytest.mark.parametrize("kind", ["target", "links"])
 def test_columns_of_tokens_are_refused(kind, corpus):
     pairs = Corpus(corpus.pipeline, corpus.texts, {"weights": SimpleNamespace(kind=kind)})
-    with pytest.raises(UserError, match="column 'weights' belongs to the tokens"):
+    with pytest.raises(UserError, match="column 'weights' cannot be combined"):
         subword_sampling(pairs, corpus.pipeline, 0.1, 1)
 
 

@@ -91,7 +91,7 @@ def test_what_cannot_be_extended_is_refused_and_says_what_to_do(trained, data, n
     (tmp_path / "words").write_text("one word\n")
     (tmp_path / "blanks").write_text("one\n a\n")
     for code, *given, message in [
-        (2, "--extend=8", "--extend needs a vocabulary to add entries to (give --vocabulary MODEL)"),
+        (2, "--extend=8", "--extend needs a vocabulary to add entries to (add --vocabulary MODEL)"),
         (2, f"--extend-with={new_text / 'tags'}", "--extend-with needs a vocabulary"),
         (3, vocabulary, f"--extend-with={tmp_path / 'words'}", "words:1: 'one word' cannot be an entry"),
         (3, vocabulary, f"--extend-with={tmp_path / 'blanks'}", "blanks:2: ' a' cannot be an entry"),
@@ -99,7 +99,7 @@ def test_what_cannot_be_extended_is_refused_and_says_what_to_do(trained, data, n
         assert_refused(call(*prepare(new_text, *given, output)), code, message)
         assert not (tmp_path / "data").exists()
     valid = ["prepare", "--source-lang=en", "--target-lang=de", f"--valid={new_text / 'new'}", vocabulary, output]
-    assert "--extend 8 learns from training text" in call(*valid, "--extend=8").err
+    assert "--extend 8 needs training text" in call(*valid, "--extend=8").err
 
     assert call(*prepare(new_text, vocabulary, "--extend=8", output)).code == 0
     run = train_arguments(tmp_path / "data", tmp_path / "run", 10, f"--init-from={trained}")

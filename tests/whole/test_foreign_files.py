@@ -98,7 +98,7 @@ def test_a_full_disk_is_told_with_the_name_of_the_output(trained, tmp_path, nmt)
 def test_no_file_of_an_artefact_and_no_checkpoint_is_replaced(data, trained, tmp_path, call):
     before = (data / "manifest.json").read_bytes()
     refused = call("shortlist", "--data", data, "--output", data / "manifest.json", "--overwrite")
-    assert_refused(refused, 2, "a folder that nmt wrote as a whole")
+    assert_refused(refused, 2, "a folder that nmt wrote")
     assert (data / "manifest.json").read_bytes() == before
     run = shutil.copytree(trained, tmp_path / "run")
     refused = call("average", "--run", run, "--last", "2", "--output", run / "checkpoints/update-99")

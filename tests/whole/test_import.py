@@ -91,7 +91,7 @@ def loaded_sides(loaded):
 
 def translate(call, tmp_path, text: str):
     (tmp_path / "line").write_text(text + "\n")
-    result = call("translate", "--model", tmp_path / "out", "--input", tmp_path / "line", "--json", "--engine=own")
+    result = call("translate", "--model", tmp_path / "out", "--input", tmp_path / "line", "--json", "--engine=torch")
     assert result.code == 0, result.err
     return [json.loads(line) for line in result.out.splitlines()]
 

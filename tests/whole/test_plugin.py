@@ -355,7 +355,7 @@ def run(options):
     """Say it."""
     sys.stdout.write("high\\n")
 
-COMMAND = Command("climb", ClimbOptions, run, group="discovery")
+COMMAND = Command("climb", ClimbOptions, run, group="list")
 ''',
     "presets.toml": '[steep]\nhelp = "steep stairs"\nschedule = "stairs"\nlr = 0.03\n',
 }

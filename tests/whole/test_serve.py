@@ -29,7 +29,7 @@ from nmt.extensions.serve import calls
 from nmt.extensions.serve.models import Details, Models, ServedModel
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
-from nmt.translate import open_own
+from nmt.translate import open_built_in
 from nmt.translate.requests import Request
 
 LINES = [" ".join(WORDS[i % len(WORDS)] for i in range(start, start + 2 + start % 4)) for start in range(12)]
@@ -83,7 +83,7 @@ def server(folder, model):
 def expected(model, folder):
     """The translation of each of LINES by `nmt translate`."""
     done = subprocess.run(
-        [forked_nmt(), "translate", "--model", model, "--engine=own"],
+        [forked_nmt(), "translate", "--model", model, "--engine=torch"],
         input="".join(f"{line}\n" for line in LINES).encode(),
         capture_output=True,
         env=ENVIRONMENT,
@@ -536,7 +536,7 @@ def test_a_model_of_a_sweep_has_an_equals_sign_in_its_name(model, tmp_path, monk
         assert list(Models(ServeOptions(model=(given,)), registry.choose("decoder", "beam")).by_name) == [name]
 
 
-@pytest.mark.parametrize("engine", ["own", "ctranslate2"])
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
 def test_the_queues_of_a_model_share_its_weights(engine, model, expected, monkeypatch):
     if engine == "ctranslate2":
         pytest.importorskip("ctranslate2")
@@ -551,7 +551,7 @@ def test_the_queues_of_a_model_share_its_weights(engine, model, expected, monkey
 
         monkeypatch.setattr(module, name, counted)
 
-    count(open_own, "load_model")
+    count(open_built_in, "load_model")
     count(ctranslate2_engine, "CTranslate2Model")
     options = ServeOptions(model=(str(model),), engine=engine, device="cpu", threads=1)
     served = ServedModel("m", model, options, registry.choose("decoder", "beam"))

@@ -19,7 +19,7 @@ from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.service import STREAM_BATCH_LINES, Service
 from nmt.text.pipeline import Pipeline
-from nmt.translate.results import CUT, Candidate, Translation
+from nmt.translate.results import TRUNCATED, Candidate, Translation
 
 COUNT = 2 * STREAM_BATCH_LINES + 8
 LINES = [f"line {i}" for i in range(COUNT)]
@@ -191,7 +191,7 @@ def test_a_client_that_goes_away_drops_the_lines_that_are_not_begun(server, path
     [
         (RuntimeError("broken"), 500),
         (UserError("no attention"), 400),
-        (ResourceError("a search process was lost"), 503),
+        (ResourceError("a search process died"), 503),
     ],
 )
 @pytest.mark.parametrize("path", [OWN, OPENAI])
@@ -309,7 +309,10 @@ def test_what_a_model_cannot_give_is_refused_and_what_it_has_no_memory_for_may_b
 
 
 def test_a_protocol_without_warnings_refuses_a_line_that_would_be_cut(server):
-    fake, cut = hold(server), Translation([Candidate("half", [], 0.0, 0.0)], warnings={CUT: "cut to 9 tokens"})
+    fake, cut = (
+        hold(server),
+        Translation([Candidate("half", [], 0.0, 0.0)], warnings={TRUNCATED: "truncated to 9 tokens"}),
+    )
     fake.translate = lambda requests: [cut for _ in requests]
 
     model = server.service.models.find()
@@ -318,7 +321,7 @@ def test_a_protocol_without_warnings_refuses_a_line_that_would_be_cut(server):
     async def work():
         assert (await ask(server, False, text="line").head())[0] == 200  # our own has warnings
         exchange = Exchange(server.application, "/translate", question)
-        assert (await exchange.head())[0] == 413 and "cut to 9 tokens" in (await exchange.body()).decode()
+        assert (await exchange.head())[0] == 413 and "truncated to 9 tokens" in (await exchange.body()).decode()
 
     run(server, work)
 

@@ -42,11 +42,11 @@ from nmt.translate.batch_size import (
     auto_batch_tokens,
     bytes_per_path,
 )
+from nmt.translate.built_in_engine import BuiltInEngine
 from nmt.translate.distributed import serve
 from nmt.translate.ensemble import Ensemble
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
-from nmt.translate.own_engine import OwnEngine
 from nmt.translate.replicas import Replicas
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate
@@ -106,8 +106,8 @@ def test_awkward_lines_give_a_line_each_and_spoil_no_other(translate, capsys):
     assert [i for i, line in enumerate(lines[:-1]) if not line] == [AWKWARD.index(b"   \t  "), AWKWARD.index(b"")]
     messages = capsys.readouterr().err
     assert f"source:{AWKWARD.index(b'ban ' + bytes([255, 254]) + b' des') + 1}:5: not UTF-8" in messages
-    assert f"source:{AWKWARD.index(b'x' * 1_000_000) + 1}: cut to 1 tokens (--max-source-length)" in messages
-    assert messages.count("the model's vocabulary lacks") == 1  # of several lines
+    assert f"source:{AWKWARD.index(b'x' * 1_000_000) + 1}: truncated to 1 tokens (--max-source-length)" in messages
+    assert messages.count("not in the model's vocabulary") == 1  # of several lines
     assert messages.count("\n") == 4  # and the counts
     for line, translation in zip(AWKWARD, lines, strict=False):
         assert translate(b"\n" + line + b"\n") == (0, b"\n" + translation + b"\n")
@@ -271,7 +271,7 @@ def test_long_lines_among_short_ones_are_named_and_change_no_other(translate, ca
     assert b"".join(line for i, line in enumerate(lines) if i not in places) == alone
     assert [bool(lines[i].strip()) for i in places] == [True, True, True, False, True]
     messages = capsys.readouterr().err
-    assert [f"source:{place + 1}: cut to" in messages for place in places] == [True, True, False, True, True]
+    assert [f"source:{place + 1}: truncated to" in messages for place in places] == [True, True, False, True, True]
     assert [f"source:{place + 1}:1: not UTF-8" in messages for place in places] == [False, False, True, False, False]
     assert f"source:{places[4] + 1}:5: not UTF-8" in messages
 
@@ -354,7 +354,7 @@ def loaded(trained):
 
 def translator(loaded, decoder):
     options = TranslatorOptions(batch_tokens=1000)
-    return Translator(OwnEngine(loaded.pipeline, loaded.model, options, decoder), options)
+    return Translator(BuiltInEngine(loaded.pipeline, loaded.model, options, decoder), options)
 
 
 LINES = [" ".join(WORDS[i : i + 1 + i % 4]) for i in range(16)]
@@ -566,7 +566,7 @@ def test_json_lines_keep_their_further_fields_and_a_line_that_is_no_object_is_na
     assert all(record["error"] and record["translation"] == "" for record in [*records[3:7], records[8]])
     assert [records[number].get("id") for number in (3, 4, 5, 6, 8)] == [None, 3, 4, 6, 8]
     assert records[9].keys() == {"source", "translation", "candidates"} and len(records[9]["candidates"]) == 1
-    assert "nested more than 100 deep" in records[6]["error"]
+    assert "nested more than 100 levels deep" in records[6]["error"]
     assert (
         records[7]["translation"] == translate(b"kit")[1].decode().strip()
         and str(records[7]["deep"]) == "[" * 99 + "1" + "]" * 99
@@ -790,7 +790,7 @@ def test_constraints_that_cannot_be_met_cost_their_own_line_only(translate, caps
     assert records[3]["notes"] == "x" * 5000
     messages = capsys.readouterr().err
     assert all(f"source:{number}: not translated" in messages for number in (1, 2, 3))
-    assert "tokens of prefix" in messages and "constrained-beam" in messages
+    assert "prefix and phrases have" in messages and "constrained-beam" in messages
 
 
 def test_unknown_words_are_replaced_and_words_are_counted_as_blanks_divide_them(translate, tmp_path):
@@ -946,7 +946,7 @@ def test_a_replica_that_is_killed_is_named_and_the_other_ends(replicas):
     process, (victim, other) = replicas
     os.kill(victim, signal.SIGKILL)
     messages = process.communicate(timeout=60)[1].decode()
-    assert process.returncode == 5 and "a search process was lost" in messages and "--replicas" in messages
+    assert process.returncode == 5 and "a search process died" in messages and "--replicas" in messages
     until(lambda: not runs(other))
 
 

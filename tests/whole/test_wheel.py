@@ -127,6 +127,8 @@ def test_every_command_works_from_the_wheel_in_an_empty_folder(nmt: Wheel, tmp_p
     Path("sweep.toml").write_text(f"[train]\n{''.join(rows)}")
     assert len(nmt("sweep", "sweep.toml", "--output", "sweep", "--score", "valid_ppl").splitlines()) >= 2
     assert "noam" in nmt("describe", "schedule", "noam")
+    assert "--plugin my_model.py" in nmt("new-plugin", "model", "my_model.py")
+    assert "my-model" in nmt("list", "model", "--plugin", "my_model.py")
     listed = json.loads(nmt("list", "--json"))
     found = f"from nmt import registry\nfor kind, names in {listed}.items():\n    for name in names:\n"
     presets = "registry.presets()[name] if kind == 'preset' else registry.find(kind, name)"

@@ -13,42 +13,88 @@ MAX_PORT: Final = 65535
 class ServeOptions:
     model: tuple[str, ...] = opt(
         REQUIRED,
-        "model folders or runs, `FOLDER` or `NAME=FOLDER`; each is loaded at its first request",
+        "model or run folders: FOLDER, or NAME=FOLDER",
+        group="Input and output",
+        common=True,
         aliases=("m", "path", "models"),
     )
-    host: str = opt("127.0.0.1", "address to listen on; 0.0.0.0 for all addresses of this machine")
-    port: int = opt(5000, "port to listen on; 0 picks a free one", minimum=0, maximum=MAX_PORT, aliases=("p",))
-    preload: bool = opt(False, "load all models before the first request")
+    host: str = opt(
+        "127.0.0.1",
+        "address to listen on; 0.0.0.0 for all",
+        group="Input and output",
+        common=True,
+    )
+    port: int = opt(
+        5000,
+        "port to listen on; 0 picks a free one",
+        group="Input and output",
+        common=True,
+        minimum=0,
+        maximum=MAX_PORT,
+        aliases=("p",),
+    )
+    keys: str | None = opt(
+        None, "file of API keys, one per line, to require", group="Access", common=True, metavar="FILE"
+    )
+    cors: tuple[str, ...] = opt(
+        (), "web origins that may send requests, or *", group="Access", common=True, metavar="ORIGIN"
+    )
+    requests_per_minute: int = opt(
+        0, "limit per API key or address; 0 for no limit", group="Access", common=True, minimum=0
+    )
+    timeout: float = opt(60.0, "seconds that a request may take", group="Limits", common=True, above=0)
+    max_body: float = opt(2.0, "largest request body, in MiB", group="Limits", above=0)
+    max_characters: int = opt(100_000, "maximum number of characters in one request", group="Limits", minimum=1)
+    max_texts: int = opt(1000, "maximum number of texts in one request", group="Limits", minimum=1)
+    max_waiting: int = opt(10_000, "maximum number of lines that wait for one model", group="Limits", minimum=1)
+    max_connections: int = opt(1000, "maximum number of simultaneous connections", group="Limits", minimum=1)
+    max_source_length: int = opt(
+        1024, "maximum tokens per line; longer lines are truncated, with a warning", group="Limits", minimum=1
+    )
+    preload: bool = opt(False, "load all models at the start", group="Speed and memory", common=True)
     max_memory: float | None = opt(
         None,
-        "unload idle models before loading another one while this process uses more than this, in GiB",
+        "unload idle models above this memory, in GiB",
+        group="Speed and memory",
+        common=True,
         above=0,
     )
-    wait: float = opt(4.0, "milliseconds that a batch waits for texts from other clients", minimum=0, maximum=1000)
-    timeout: float = opt(60.0, "seconds that a request may take, from its body to its translation", above=0)
-    max_body: float = opt(2.0, "largest body of a request, in MiB", above=0)
-    max_characters: int = opt(100_000, "most characters in the texts of one request", minimum=1)
-    max_texts: int = opt(1000, "most texts in one request", minimum=1)
-    max_waiting: int = opt(10_000, "most lines that may wait for one model", minimum=1)
-    max_connections: int = opt(1000, "most connections at the same time", minimum=1)
-    requests_per_minute: int = opt(
-        0, "requests per minute for each key or, without keys, each address; 0 sets no limit", minimum=0
+    wait: float = opt(
+        4.0,
+        "milliseconds that a batch waits for texts from other clients",
+        group="Speed and memory",
+        minimum=0,
+        maximum=1000,
     )
-    keys: str | None = opt(None, "file of keys, one per line; each request needs one of them")
-    cors: tuple[str, ...] = opt((), "origins of web pages that may send requests, or *")
-    access_log: bool = opt(True, "write one line per request to stderr, without its texts")
-    engine: str = opt(AUTO, "see `nmt translate`")
-    precision: Literal["fp32", "bf16", "int8"] = opt("fp32", "see `nmt translate`")
-    device: str = opt("auto", "auto, cpu, cuda or cuda:N")
-    threads: int | None = opt(None, "threads of each model for CPU work; none uses all", minimum=1, maximum=MAX_THREADS)
+    engine: str = opt(AUTO, "search engine (nmt list engine)", group="Speed and memory", common=True)
+    precision: Literal["fp32", "bf16", "int8"] = opt(
+        "fp32", "arithmetic of the models", group="Speed and memory", common=True
+    )
     replicas: int | None = opt(
-        None, "batches of one model that are searched in parallel, sharing the threads", minimum=1, maximum=MAX_REPLICAS
+        None,
+        "batches that each model translates in parallel, sharing its threads",
+        group="Speed and memory",
+        minimum=1,
+        maximum=MAX_REPLICAS,
     )
-    batch_tokens: int | Literal["auto"] = opt("auto", "source tokens per batch, with padding", minimum=1)
-    max_source_length: int = opt(1024, "tokens per line; a longer line is truncated, with a warning", minimum=1)
-    replace_unk: bool = opt(False, "replace each unknown word with the source word that has the most attention")
+    batch_tokens: int | Literal["auto"] = opt(
+        "auto", "source tokens per batch, including padding", group="Speed and memory", minimum=1
+    )
+    device: str = opt("auto", "auto, cpu, cuda or cuda:N", group="Hardware", common=True)
+    threads: int | None = opt(
+        None,
+        "CPU threads per model; all by default",
+        group="Hardware",
+        common=True,
+        minimum=1,
+        maximum=MAX_THREADS,
+    )
+    replace_unk: bool = opt(
+        False, "replace unknown words by their source words", group="Details of the output", common=True
+    )
+    access_log: bool = opt(True, "log each request, without its texts", group="Logging", common=True)
 
     @property
     def of_translators(self) -> TranslatorOptions:
-        """How models translate."""
+        """The options that say how models translate."""
         return make(TranslatorOptions, vars(self))

@@ -18,7 +18,7 @@ from nmt.extensions.texts.text_steps import Round, TextSettings, advance, next_r
 from nmt.text.context import DocumentLines
 from nmt.text.corpus import visible_line
 from nmt.translate.requests import Request, in_context
-from nmt.translate.results import CUT, CUT_TEXT, Candidate, Translation
+from nmt.translate.results import TRUNCATED, TRUNCATED_TEXT, Candidate, Translation
 
 PLAIN: Final = Details()
 SENTENCES: Final = TextSettings(split=True)  # of protocols whose clients send any text
@@ -220,7 +220,7 @@ class Service:
 
     def text_of(self, translation: Translation, candidate: int = 0) -> str:
         """The text of a candidate; the last one where there are fewer. Raises ProblemError for a line that was cut."""
-        if cut := translation.warnings.get(CUT) or translation.warnings.get(CUT_TEXT):
+        if cut := translation.warnings.get(TRUNCATED) or translation.warnings.get(TRUNCATED_TEXT):
             raise ProblemError(413, f"a line is too long: it would be {cut}")
         if translation.error:
             raise ProblemError(422, f"a line cannot be translated: {translation.error}")

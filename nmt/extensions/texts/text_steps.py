@@ -31,7 +31,7 @@ from nmt.text.corpus import is_invisible, is_translatable
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 from nmt.text.pipeline import Pipeline
 from nmt.translate.requests import Request
-from nmt.translate.results import BROKEN, CUT_TEXT, REPAIRED, UNCHANGED, Candidate, Translation
+from nmt.translate.results import BROKEN, REPAIRED, TRUNCATED_TEXT, UNCHANGED, Candidate, Translation
 
 MAX_TEXT_CHARACTERS: Final = 1 << 20  # of a line that is translated in sentences
 BETWEEN_BREAKS: Final = re.compile(r"[^\t\v\f\x1c-\x1e\x85\u2028\u2029]+")  # breaks besides the end of a line
@@ -101,7 +101,7 @@ def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> 
     translations = iter((yield from work.translated(passages)))
     parts = [part if isinstance(part, str) else next(translations) for part in layout]
     whole = parts[0] if len(parts) == 1 and isinstance(parts[0], Translation) else _joined(parts)
-    return _warned(whole, CUT_TEXT, f"cut to {MAX_TEXT_CHARACTERS:,} characters") if is_cut else whole
+    return _warned(whole, TRUNCATED_TEXT, f"truncated to {MAX_TEXT_CHARACTERS:,} characters") if is_cut else whole
 
 
 def _layout(text: str, settings: TextSettings, split: bool, pipeline: Pipeline) -> list[str | Passage]:

@@ -1,4 +1,4 @@
-"""The options of the storages of this extension: none."""
+"""Options of the storages in this extension. There are none."""
 
 from typing import ClassVar
 
@@ -7,6 +7,6 @@ from nmt import options_class
 
 @options_class
 class TableColumnsOptions:
-    """The name of a text says it all."""
+    """No options: the columns are part of the file name."""
 
     chooses_columns: ClassVar[str] = "choose two by number or name: FILE:1,2"

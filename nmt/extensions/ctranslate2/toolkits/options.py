@@ -1,4 +1,4 @@
-"""The options of `nmt export --format ctranslate2`."""
+"""Options of `nmt export --format ctranslate2`."""
 
 from typing import Literal
 
@@ -9,19 +9,28 @@ from nmt.options import opt, options_class
 class CTranslate2Options:
     quantization: Literal[
         "float32", "float16", "bfloat16", "int16", "int8", "int8_float32", "int8_float16", "int8_bfloat16"
-    ] = opt("float32", "type of the stored weights, by CTranslate2's names")
-    check: str | None = opt(None, "file of source lines to translate both ways; none draws lines from the vocabulary")
+    ] = opt("float32", "number format of CTranslate2's weights", group="Weights", common=True)
+    check: str | None = opt(
+        None,
+        "source lines for the check of the export; default: random lines from the vocabulary",
+        group="Comparison",
+        metavar="FILE",
+    )
     check_lines: int = opt(
         100,
-        "lines to translate both ways; in float32 one of --check that differs is an error, or more than a tenth of drawn ones",
+        "number of lines that both engines translate for the check of the export",
+        group="Comparison",
         minimum=1,
         maximum=1_000_000,
     )
     tune: tuple[str, ...] = opt(
-        (), "SOURCE and REFERENCE files: take the length penalty that translates most like our search"
+        (),
+        "SOURCE and REFERENCE: pick the length penalty that best matches nmt's own search on these files",
+        group="Comparison",
+        metavar="FILE",
     )
-    json: bool = opt(False, "print the comparison and the tuning as JSON")
+    json: bool = opt(False, "print the comparison as JSON", group="Comparison", common=True)
 
     def __post_init__(self) -> None:
         if len(self.tune) not in (0, 2):
-            raise ValueError(f"--tune: {len(self.tune)} files are named; must be two, SOURCE and REFERENCE")
+            raise ValueError(f"--tune needs two files, SOURCE and REFERENCE, not {len(self.tune)}")

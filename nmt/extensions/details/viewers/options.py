@@ -1,3 +1,3 @@
-"""The options of details, which the wrapper that computes them has too."""
+"""Options of the details viewer: the same as those of the wrapper that computes the details."""
 
 from nmt.extensions.details.wrappers.options import DetailOptions as DetailOptions

@@ -1,4 +1,4 @@
-"""The options of details of translations. Without torch, so that `--help` answers at once."""
+"""Options for the details of translations. They do not import torch, so `--help` answers at once."""
 
 from nmt import opt, options_class
 from nmt.options import flag_of
@@ -8,33 +8,44 @@ OF_LINES = "alignment", "word_scores", "min_confidence", "replace_unk"
 
 @options_class
 class DetailOptions:
-    word_scores: bool = opt(False, "print nats of each word and of the end (with --raw-tokens of each token)")
+    word_scores: bool = opt(
+        False,
+        "print the log-probability in nats of each word and of the end of the sentence",
+        group="Details of the output",
+    )
     alignment: str | None = opt(
         None,
-        "print the word alignment by attention: hard (Pharaoh's i-j), soft (all weights), or pairs above a weight from 0 to "
-        "1; with --raw-tokens between tokens",
+        "print word alignments from the attention: hard (i-j pairs), soft (all weights), or pairs above a number",
+        group="Details of the output",
     )
     min_confidence: float | None = opt(
         None,
-        "give an empty line where the confidence, the geometric mean of the tokens' probabilities, is less; --json tells it; "
-        "the temperature of a calibrated model applies",
+        "print an empty line below this confidence, the geometric mean of token probabilities",
+        group="Details of the output",
         minimum=0,
         maximum=1,
     )
     replace_unk: bool = opt(
-        False, "replace each unknown word by the source word with the most attention", excludes=("raw_tokens",)
+        False,
+        "replace each unknown word with the source word that gets the most attention",
+        group="Details of the output",
+        excludes=("raw_tokens",),
     )
     unk_dictionary: str | None = opt(
-        None, "file of source words and their translations, one pair a line", needs=("replace_unk",)
+        None,
+        "file of source words and their translations for --replace-unk, one pair per line",
+        group="Details of the output",
+        needs=("replace_unk",),
+        metavar="FILE",
     )
 
     def __post_init__(self) -> None:
         if self.alignment not in (None, "hard", "soft") and not _is_weight(self.alignment):
-            raise ValueError(f"--alignment {self.alignment}: must be hard, soft, or a number from 0 to 1")
+            raise ValueError(f"--alignment {self.alignment}: must be hard, soft, or a number between 0 and 1")
         given = [flag_of(name) for name in OF_LINES if getattr(self, name) not in (None, False)]
         if given and (format := getattr(self, "format", "text")) != "text":
             raise ValueError(
-                f"{', '.join(given)}: only for lines of text, not with --format {format} (drop one of them)"
+                f"{', '.join(given)} works only on lines of text, not with --format {format} (drop one of them)"
             )
 
 

@@ -1,4 +1,4 @@
-"""The options of documents. Without torch, so that `--help` answers at once."""
+"""Options of the document formats. They do not import torch, so `--help` answers at once."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
@@ -21,7 +21,9 @@ class DocumentOptions:
     }
 
     retranslate: bool = opt(
-        False, "also translate the texts of a document that already have a translation, and replace it"
+        False,
+        "translate all texts of a document again, even those that already have a translation",
+        group="Documents and markup",
     )
 
     def __post_init__(self) -> None:
@@ -29,29 +31,29 @@ class DocumentOptions:
         if options.format == "text" and self.retranslate:
             raise ValueError("--retranslate works only on documents (add --format, or drop --retranslate)")
         if options.format == "docx" and options.output == "-":
-            raise ValueError("--format docx: is no text that stdout could show (give --output FILE.docx)")
+            raise ValueError("--format docx cannot be written to stdout (add --output FILE.docx)")
 
 
 _TO_DOCX: Final = "convert it: soffice --convert-to docx FILE"
-_TO_PO: Final = "convert it to PO and back, such as by {} of the translate-toolkit"
-# What to do with a document that nmt does not read, by the ending of its name.
+_TO_PO: Final = "convert it to PO and back, for example with {} from the Translate Toolkit"
+# What to do with a document that nmt cannot read, by file name extension.
 ADVICE: Final[Mapping[str, str]] = {
     **dict.fromkeys((".doc", ".dot", ".odt", ".ott", ".fodt", ".rtf", ".wpd"), _TO_DOCX),
-    **dict.fromkeys((".xls", ".xlsx", ".ods", ".fods"), "save its sheets as CSV"),
+    **dict.fromkeys((".xls", ".xlsx", ".ods", ".fods"), "save each sheet as CSV"),
     **dict.fromkeys((".ppt", ".pptx", ".odp", ".fodp", ".epub"), "export its text as HTML"),
     **dict.fromkeys((".ass", ".ssa", ".sbv", ".sub", ".smi", ".ttml", ".dfxp"), "convert it: ffmpeg -i FILE FILE.srt"),
     **dict.fromkeys((".yaml", ".yml"), _TO_PO.format("yaml2po")),
     **dict.fromkeys((".properties", ".strings"), _TO_PO.format("prop2po")),
-    ".pdf": "convert it to text, or to a document of Word",
+    ".pdf": "convert it to plain text or to a Word document (.docx)",
     ".resx": _TO_PO.format("resx2po"),
     ".ts": _TO_PO.format("ts2po"),
     ".idml": _TO_PO.format("idml2po"),
     ".ini": _TO_PO.format("ini2po"),
     ".rc": _TO_PO.format("rc2po"),
     ".ftl": _TO_PO.format("moz2po"),
-    ".stringsdict": "convert it to XLIFF, as Xcode exports it",
-    ".xcstrings": "convert it to XLIFF, as Xcode exports it",
-    ".mo": "give the .po file that it was made of",
+    ".stringsdict": "export it as XLIFF from Xcode",
+    ".xcstrings": "export it as XLIFF from Xcode",
+    ".mo": "use the .po file that it was compiled from",
     **dict.fromkeys((".rst", ".tex", ".adoc", ".asciidoc", ".org"), "convert it: pandoc FILE -t markdown -o FILE.md"),
 }
 
@@ -67,6 +69,7 @@ class TableOptions:
 
     columns: tuple[str, ...] = opt(
         (),
-        "columns of a table to translate, by name or number from 1; SOURCE:TARGET fills another column; default: those named "
-        "like the model's languages, or source and target",
+        "table columns to translate, by name or number; SOURCE:TARGET writes into another column",
+        group="Documents and markup",
+        metavar="COLUMN",
     )

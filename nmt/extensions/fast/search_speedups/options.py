@@ -1,4 +1,4 @@
-"""The options of speedups of searches. Without torch, so that `--help` answers at once."""
+"""Options of the search speedups. They do not import torch, so `--help` answers at once."""
 
 from typing import Literal
 
@@ -9,18 +9,21 @@ from nmt import opt, options_class
 class SearchMatmulOptions:
     matmul: Literal["auto", "torch", "onednn", "numpy"] = opt(
         "auto",
-        "library for float32 products on a CPU; auto: measured for each shape, when there is more than one batch",
+        "library for float32 matrix products on a CPU; auto measures which is fastest",
+        group="Speed and memory",
     )
 
     def is_active(self) -> bool:
-        """Always: `auto` has to choose too."""
+        """Always True, because `auto` has to choose a library too."""
         return True
 
 
 @options_class
 class CompiledSearchOptions:
     compile: bool = opt(
-        False, "fuse each layer's step with torch.compile; for GPUs; needs a compiler and a minute at the start"
+        False,
+        "fuse the kernels of each layer with torch.compile; takes a minute at the start",
+        group="Speed and memory",
     )
 
 
@@ -28,6 +31,7 @@ class CompiledSearchOptions:
 class CapturedSearchOptions:
     capture: bool = opt(
         False,
-        "replay the layers' steps as CUDA graphs, one launch a step; for GPUs, with caches of rounded sizes",
+        "replay the search steps as CUDA graphs, with fewer kernel launches; needs a GPU",
+        group="Speed and memory",
         excludes=("compile",),
     )

@@ -1,4 +1,4 @@
-"""The options of speedups of training. Without torch, so that `--help` answers at once."""
+"""Options of the training speedups. They do not import torch, so `--help` answers at once."""
 
 from typing import Literal
 
@@ -8,11 +8,13 @@ from nmt import opt, options_class
 @options_class
 class TrainingMatmulOptions:
     matmul: Literal["auto", "torch", "onednn"] = opt(
-        "auto", "fp32 products on a CPU, by torch or by oneDNN, both exact; auto takes the faster"
+        "auto",
+        "library for fp32 matrix products on a CPU; auto uses the faster one",
+        group="Speed and memory",
     )
 
     def is_active(self) -> bool:
-        """Always: `auto` has to choose too."""
+        """Always True, because `auto` has to choose a library too."""
         return True
 
 
@@ -20,7 +22,8 @@ class TrainingMatmulOptions:
 class RecomputedTrainingOptions:
     activation_checkpointing: bool = opt(
         False,
-        "keep only the input of each layer and recompute the rest: less memory, a third more work",
+        "recompute each layer's activations in the backward pass: less memory, a third more computation",
+        group="Speed and memory",
         aliases=("checkpoint-activations",),
     )
 
@@ -28,7 +31,9 @@ class RecomputedTrainingOptions:
 @options_class
 class CompiledTrainingOptions:
     compile: bool = opt(
-        False, "fuse each layer's kernels by torch.compile; needs a C++ compiler, and a minute at first"
+        False,
+        "fuse the kernels of each layer with torch.compile; takes a minute at the start",
+        group="Speed and memory",
     )
 
 
@@ -36,7 +41,7 @@ class CompiledTrainingOptions:
 class CapturedTrainingOptions:
     capture: bool = opt(
         False,
-        "replay the gradient of a micro-batch as a CUDA graph, one launch in place of hundreds, its sizes padded; for small "
-        "models on one GPU",
+        "compute the gradients of each micro-batch as a CUDA graph; speeds up small models on one GPU",
+        group="Speed and memory",
         excludes=("compile", "activation_checkpointing"),
     )

@@ -103,4 +103,16 @@ def _folder(folder: Path) -> tuple[str, str, list[dict[str, Any]]]:
     return one_line(summary), place, _rows("model", facts.model, facts.options)
 
 
-COMMAND = Command("describe", DescribeOptions, run, positional=("kind", "name"), greedy=False, group="discovery")
+COMMAND = Command(
+    "describe",
+    DescribeOptions,
+    run,
+    positional=("kind", "name"),
+    greedy=False,
+    group="list",
+    examples=(
+        "nmt describe model transformer",
+        "nmt describe beam",
+        "nmt describe preset transformer-base",
+    ),
+)

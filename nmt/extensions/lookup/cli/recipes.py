@@ -23,7 +23,9 @@ USES: Final = "Uses: "  # in the head of a script, before the names of the recip
 @options_class
 class RecipesOptions:
     name: str | None = opt(None, "recipe to describe or to write; without it all recipes are listed")
-    output: str | None = opt(None, "folder to write the recipe to, with everything that it runs", aliases=("o",))
+    output: str | None = opt(
+        None, "folder to write the recipe to, with everything that it runs", aliases=("o",), metavar="FOLDER"
+    )
     overwrite: bool = opt(False, "replace a recipe that was written to this folder before")
     json: bool = opt(False, "print JSON")
 
@@ -131,4 +133,15 @@ def _owner(file: Path, recipes: Mapping[str, Recipe]) -> str | None:
     return next((name for name in recipes if file.name.startswith(name)), None)
 
 
-COMMAND = Command("recipes", RecipesOptions, run, positional=("name",), group="discovery")
+COMMAND = Command(
+    "recipes",
+    RecipesOptions,
+    run,
+    positional=("name",),
+    group="list",
+    examples=(
+        "nmt recipes",
+        "nmt recipes toy",
+        "nmt recipes toy --output recipes",
+    ),
+)

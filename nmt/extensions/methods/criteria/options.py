@@ -1,4 +1,4 @@
-"""The options of the criteria of this extension. Without torch, so that `--help` answers at once."""
+"""Options of the criteria in this extension. They do not import torch, so `--help` answers at once."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ from nmt.options import Part, part
 class RDropOptions(CrossEntropyOptions):
     divergence_weight: float = opt(
         5.0,
-        "weight of the divergence between two passes with different dropout masks, alpha in Liang et al. (2021)",
+        "weight of the divergence between two passes that differ in dropout; alpha in Liang et al. (2021)",
         minimum=0,
     )
 
@@ -19,61 +19,68 @@ class RDropOptions(CrossEntropyOptions):
 @options_class
 class InPlaceDistillationOptions(RDropOptions):
     divergence_weight: float = opt(
-        1.0, "weight of the divergence between the whole network and the shallower one", minimum=0
+        1.0, "weight of the divergence between the full network and the shallower one", minimum=0
     )
-    min_encoder_layers: int = opt(1, "layers of the shallowest encoder that is trained", minimum=1)
-    min_decoder_layers: int = opt(1, "layers of the shallowest decoder that is trained", minimum=1)
+    min_encoder_layers: int = opt(1, "number of layers in the shallowest encoder to train", minimum=1)
+    min_decoder_layers: int = opt(1, "number of layers in the shallowest decoder to train", minimum=1)
 
 
 @options_class
 class DistillationOptions(CrossEntropyOptions):
     teacher: tuple[str, ...] = opt(
-        (), "models whose distributions the model learns, by the mean of their probabilities; of the data's vocabulary"
+        (), "teacher models; several are averaged. Their vocabulary must be the vocabulary of the data"
     )
     teacher_weight: float = opt(
-        0.5, "weight of the divergence from the teacher; the cross entropy has the rest of 1", minimum=0, maximum=1
+        0.5,
+        "weight of the divergence from the teacher; the cross entropy has 1 minus this weight",
+        minimum=0,
+        maximum=1,
     )
     temperature: float = opt(
-        1.0, "divides the logits of both in the divergence, T in Hinton et al. (2015)", minimum=1e-3
+        1.0, "divisor of teacher and student logits in the divergence; T in Hinton et al. (2015)", minimum=1e-3
     )
 
 
 @options_class
 class GuidedAlignmentOptions(CrossEntropyOptions):
-    alignment_weight: float = opt(0.1, "weight of the alignment's cross entropy; 0.1 in Marian", minimum=0)
-    alignment_column: str = opt("alignment", "column of links that has the alignments (nmt prepare --column)")
+    alignment_weight: float = opt(
+        0.1, "weight of the cross entropy of the attention against the alignment; 0.1 in Marian", minimum=0
+    )
+    alignment_column: str = opt(
+        "alignment", "column of the data that contains the alignments (see nmt prepare --column)"
+    )
 
 
 @options_class
 class UnlikelihoodOptions(CrossEntropyOptions):
-    unlikelihood_weight: float = opt(1.0, "weight of the unlikelihood, alpha in Welleck et al. (2020)", minimum=0)
+    unlikelihood_weight: float = opt(1.0, "weight of the unlikelihood term; alpha in Welleck et al. (2020)", minimum=0)
 
 
 @options_class
 class RewardOptions:
     likelihood_weight: float = opt(
-        0.017, "factor of the reference's log-likelihood, added to a reward of 0 to 1; 0.017 in GNMT", minimum=0
+        0.017, "weight of the reference's log-likelihood; the reward has weight 1. 0.017 in GNMT", minimum=0
     )
-    reward: Part = part("metric", "gleu", "metric of a sample against the reference; a hundredth of it is the reward")
+    reward: Part = part(
+        "metric", "gleu", "metric that compares a sample with the reference; the reward is its score / 100"
+    )
     decoder: Part = part(
         "decoder",
         "sampling",
-        "search that draws the samples; its n_best is their number, 15 in GNMT",
+        "decoder that draws the samples; its n_best sets how many, 15 in GNMT",
         aliases=("sampler",),
         values={"n_best": 15},
     )
     objective: Literal["reward", "risk"] = opt(
         "reward",
-        "reward: samples weighted by reward - mean reward (GNMT); risk: expected reward under the model's "
-        "distribution over the different samples (Shen et al., 2016)",
+        "reward: weight each sample by its reward minus the mean reward, as in GNMT. "
+        "risk: maximise the expected reward over the distinct samples (Shen et al., 2016)",
     )
     sharpness: float = opt(
-        0.005, "with objective risk: power of the samples' probabilities, alpha in Shen et al.", above=0
+        0.005, "exponent of the samples' probabilities for objective risk; alpha in Shen et al. (2016)", above=0
     )
-    with_reference: bool = opt(False, "with objective risk: the reference is among the samples, as in Shen et al.")
+    with_reference: bool = opt(False, "add the reference to the samples for objective risk, as in Shen et al. (2016)")
 
     def __post_init__(self) -> None:
         if self.with_reference and self.objective == "reward":
-            raise ValueError(
-                "--with-reference: the mean over samples needs samples alone (leave it out, or give --objective risk)"
-            )
+            raise ValueError("--with-reference needs --objective risk (the mean reward may contain only samples)")

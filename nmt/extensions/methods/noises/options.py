@@ -1,4 +1,4 @@
-"""The options of the noises of this extension. Without torch, so that `--help` answers at once."""
+"""Options of the noises in this extension. They do not import torch, so `--help` answers at once."""
 
 from nmt import opt, options_class
 
@@ -7,7 +7,8 @@ from nmt import opt, options_class
 class WordDropoutOptions:
     source_word_dropout: float = opt(
         0.0,
-        "probability that the model reads <unk> in place of a source token; 0.1 helps small data",
+        "probability of replacing a source token with <unk>; 0.1 helps with small data",
+        group="Regularization",
         aliases=("dropout-src",),
         minimum=0,
         below=1,
@@ -15,7 +16,8 @@ class WordDropoutOptions:
     )
     target_word_dropout: float = opt(
         0.0,
-        "the same of the target tokens before the one to predict",
+        "probability of replacing a target token in the decoder's input with <unk>",
+        group="Regularization",
         aliases=("dropout-trg",),
         minimum=0,
         below=1,
@@ -27,14 +29,16 @@ class WordDropoutOptions:
 class TextNoiseOptions:
     case_noise: float = opt(
         0.0,
-        "probability that a source sentence is read in capitals, or with a capital at each word, half of them each",
+        "probability of rewriting a source sentence in CAPITALS or in Title Case",
+        group="Data",
         minimum=0,
         maximum=1,
         must_stay=True,
     )
     typo_noise: float = opt(
         0.0,
-        "probability that a source word is read with two letters swapped, or one dropped or doubled",
+        "probability of adding a typing error to a source word: letters swapped, dropped or doubled",
+        group="Data",
         minimum=0,
         maximum=1,
         must_stay=True,
@@ -45,8 +49,8 @@ class TextNoiseOptions:
 class SubwordSamplingOptions:
     subword_sampling: float = opt(
         0.0,
-        "split the words of both sides differently in each epoch: probability to leave a merge out (bpe, subword-nmt), or alpha "
-        "(unigram); 0.05 and 0.1 help small data, 0 is off",
+        "strength of random word splits in each epoch (BPE dropout); 0.1 helps with small data",
+        group="Regularization",
         minimum=0,
         maximum=1,
         must_stay=True,

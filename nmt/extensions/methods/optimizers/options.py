@@ -1,80 +1,85 @@
-"""The options of optimizers beyond Adam. Without torch, so that `--help` answers at once."""
+"""Options of the optimizers besides Adam. They do not import torch, so `--help` answers at once."""
 
 from typing import Final
 
 from nmt import opt, options_class
 from nmt.optimizers.options import DECOUPLED_DECAY, MIN_EPS, AdamOptions, AdamWOptions
 
-MIN_MOMENT_EPS: Final = 1e-18  # torch squares it in float32: a smaller one would divide 0 by 0 for unused embeddings
+MIN_MOMENT_EPS: Final = (
+    1e-18  # torch squares it in float32; with a smaller value, unused embeddings would compute 0 / 0
+)
 
 
 @options_class
 class MuonOptions(AdamWOptions):
-    momentum: float = opt(
-        0.95, "share of the mean gradient of matrices kept in the next, with Nesterov's look ahead", minimum=0, below=1
-    )
+    momentum: float = opt(0.95, "decay of the mean gradient of matrices, with Nesterov momentum", minimum=0, below=1)
 
 
 @options_class
 class ScheduleFreeOptions(AdamOptions):
     adam_betas: tuple[float, float] = opt(
         (0.9, 0.999),
-        "share of the average in the weights that gradients are computed at, and decay of the second moment",
+        "interpolation towards the average where gradients are computed, and decay of the second moment",
         minimum=0,
         below=1,
     )
-    adam_eps: float = opt(1e-8, "added to the root of the second moment", minimum=MIN_EPS)
+    adam_eps: float = opt(1e-8, "constant added to the root of the second moment", minimum=MIN_EPS)
     weight_decay: float = opt(0.0, DECOUPLED_DECAY, aliases=("wd",), minimum=0)
 
 
 @options_class
 class AdamSgdOptions(AdamOptions):
     adam_betas: tuple[float, float] = opt(
-        (0.9, 0.999), "decay of the gradient's first and second moments", minimum=0, below=1
+        (0.9, 0.999), "decay rates of the first and second moments of the gradient", minimum=0, below=1
     )
-    adam_eps: float = opt(1e-8, "added to the root of the second moment", minimum=MIN_EPS)
-    adam_updates: int = opt(60_000, "updates by Adam, before those by gradient descent; 60,000 in GNMT", minimum=0)
+    adam_eps: float = opt(1e-8, "constant added to the root of the second moment", minimum=MIN_EPS)
+    adam_updates: int = opt(
+        60_000, "number of updates with Adam before gradient descent takes over; 60,000 in GNMT", minimum=0
+    )
     sgd_lr_factor: float = opt(
         2500.0,
-        "factor of the schedule's learning rate in gradient descent; 2500 is GNMT's 0.5 after 2e-4",
+        "factor on the learning rate during gradient descent; GNMT goes from 2e-4 to 0.5",
         above=0,
     )
 
 
 @options_class
 class AdadeltaOptions:
-    adadelta_rho: float = opt(0.95, "decay of the running means of squares", minimum=0, below=1)
-    adadelta_eps: float = opt(1e-6, "added to the means of squares before the root", minimum=MIN_EPS)
+    adadelta_rho: float = opt(0.95, "decay rate of the running means of squares", minimum=0, below=1)
+    adadelta_eps: float = opt(1e-6, "constant added to the mean squares before taking the root", minimum=MIN_EPS)
     weight_decay: float = opt(0.0, "L2 penalty added to the gradient", aliases=("wd",), minimum=0)
 
 
 @options_class
 class SgdOptions:
-    momentum: float = opt(0.0, "share of the last step kept in the next; 0 is plain descent", minimum=0, below=1)
-    nesterov: bool = opt(False, "look ahead along the momentum before the step (Nesterov, 1983)")
+    momentum: float = opt(
+        0.0, "momentum: share of the previous step that is kept; 0 is plain gradient descent", minimum=0, below=1
+    )
+    nesterov: bool = opt(False, "use Nesterov momentum")
     weight_decay: float = opt(0.0, "L2 penalty added to the gradient", aliases=("wd",), minimum=0)
 
     def __post_init__(self) -> None:
         if self.nesterov and self.momentum == 0:
-            raise ValueError("--nesterov: looks ahead along the momentum, which is 0 (give --momentum 0.9)")
+            raise ValueError("--nesterov needs --momentum (add --momentum 0.9)")
 
 
 @options_class
 class AdafactorOptions:
     adafactor_beta2_decay: float = opt(
-        -0.8, "power c of 1 - update^c, the decay of the second moment; -0.8 in the paper", maximum=0
+        -0.8, "exponent c of the second moment's decay rate, 1 - update^c; -0.8 in the paper", maximum=0
     )
     adafactor_eps: tuple[float, float] = opt(
         (1e-15, 1e-3),
-        "least root of the second moment (1e-15 is the paper's 1e-30 before the root), "
-        "and least root mean square of a matrix that scales its step",
+        "minimum root of the second moment; minimum root mean square of a matrix",
         above=0,
     )
     adafactor_clip: float = opt(
-        1.0, "greatest root mean square of a matrix's step before scaling, d in the paper", minimum=1
+        1.0, "maximum root mean square of a matrix's step before scaling; d in the paper", minimum=1
     )
     weight_decay: float = opt(0.0, DECOUPLED_DECAY, aliases=("wd",), minimum=0)
 
     def __post_init__(self) -> None:
         if self.adafactor_eps[0] < MIN_MOMENT_EPS:
-            raise ValueError(f"--adafactor-eps {self.adafactor_eps[0]}: the first must be at least {MIN_MOMENT_EPS}")
+            raise ValueError(
+                f"--adafactor-eps {self.adafactor_eps[0]}: the first value must be at least {MIN_MOMENT_EPS}"
+            )

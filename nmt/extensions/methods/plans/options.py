@@ -1,4 +1,4 @@
-"""The options of the plans of this extension. Without torch, so that `--help` answers at once."""
+"""Options of the plans in this extension. They do not import torch, so `--help` answers at once."""
 
 from typing import ClassVar
 
@@ -12,14 +12,15 @@ class MixtureOptions:
 
     data_weights: tuple[str, ...] = opt(
         (),
-        "mix the corpora of the data (nmt prepare --train NAME=PREFIX): `news=2 web=1`, two of three pairs from news; "
-        "`temperature=5`, sizes to the power of 1/5; `news=1 until=20000u web=1`: stages, by updates of the run (u) or epochs "
-        "(e), which a rollback does not move",
+        "proportions for mixing named corpora, such as `news=2 web=1` or `temperature=5`. "
+        "`news=1 until=20000u web=1` switches after 20,000 updates",
+        group="Data",
         must_stay=True,
+        metavar="NAME=WEIGHT",
     )
 
     def is_active(self) -> bool:
-        """Whether a stage is given."""
+        """Whether the option names at least one stage."""
         return bool(parse_stages(self.data_weights))
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The options of the preparations of this extension. Without torch, so that `--help` answers at once."""
+"""Options of the preparations in this extension. They do not import torch, so `--help` answers at once."""
 
 import re
 from typing import Any, Final
@@ -12,13 +12,13 @@ ALIGNMENT_COLUMN: Final = "alignment"
 class AlignOptions:
     align: bool = opt(
         False,
-        "learn links between the tokens of the training pairs, as the column 'alignment' for --criterion "
-        "guided-alignment",
+        "align the tokens of the training pairs, for training with --criterion guided-alignment",
+        group="Text",
     )
 
     def __post_init__(self) -> None:
-        preparing: Any = self  # it has all options of `nmt prepare`
+        preparing: Any = self  # the opened class has all options of `nmt prepare`
         if self.align and not preparing.names_training:
-            raise ValueError("--align is about training pairs, and none are named (--train, or --source and --target)")
+            raise ValueError("--align needs training pairs (add --train, or --source and --target)")
         if self.align and any(re.match(f"{ALIGNMENT_COLUMN}[:=]", column) for column in preparing.column):
-            raise ValueError(f"--align and --column {ALIGNMENT_COLUMN}: both give this column (leave one out)")
+            raise ValueError(f"--align and --column {ALIGNMENT_COLUMN} both set this column (drop one of them)")

@@ -1,4 +1,4 @@
-"""What formats of weights declare. Without torch, so that a list of checkpoints appears at once."""
+"""Declarations of the weight formats. They do not import torch, so checkpoints are listed at once."""
 
 from typing import ClassVar
 
@@ -7,7 +7,7 @@ from nmt import options_class
 
 @options_class
 class LowRankOptions:
-    """The weights are a product of matrices, in a file of their own."""
+    """Low-rank adapters: products of two matrices, saved in a separate file."""
 
     file: ClassVar[str] = "adapter.safetensors"
     converts: ClassVar[bool] = False

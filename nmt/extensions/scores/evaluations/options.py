@@ -1,4 +1,4 @@
-"""The options of evaluations. They import no package that is slow."""
+"""Options of the evaluations. They import no slow package."""
 
 from typing import Any, Literal
 
@@ -8,11 +8,12 @@ from nmt import opt, options_class
 @options_class
 class SignificanceOptions:
     significance: Literal["none", "bootstrap", "randomization"] = opt(
-        "none", "test each hypothesis against the first: sacreBLEU's paired bootstrap or approximate randomization"
+        "none", "test differences from the first system", group="Significance", common=True
     )
     trials: int = opt(
         0,
-        "resamples or shuffles of --significance; 0 is sacreBLEU's default: 1000 for bootstrap, else 10000",
+        "number of resamples or shuffles for --significance; 0 uses sacreBLEU's default",
+        group="Significance",
         minimum=0,
         maximum=1_000_000,
         needs=("significance",),
@@ -22,13 +23,16 @@ class SignificanceOptions:
         options: Any = self
         if self.significance != "none" and (len(options.hypothesis) < 2 or options.paper):
             raise ValueError(
-                "--significance: compares two or more files of --hypothesis by --metrics, not by --paper (give a second file)"
+                "--significance needs two or more --hypothesis files and cannot be combined with --paper (add a second file, or "
+                "drop --paper)"
             )
 
 
 @options_class
 class PaperOptions:
-    paper: bool = opt(False, "instead of --metrics: BLEU under each definition, the paper's own among them")
+    paper: bool = opt(
+        False, "compute BLEU under several definitions, including the paper's, instead of --metrics", group="Metrics"
+    )
 
     def __post_init__(self) -> None:
         from nmt.cli.evaluate import DEFAULT_METRICS
@@ -38,4 +42,4 @@ class PaperOptions:
         if self.paper and (
             options.metrics != DEFAULT_METRICS or not shared_values("metric", self).keys() <= {"target_lang"}
         ):
-            raise ValueError("--paper: has its own definitions of BLEU (leave --metrics and their options out)")
+            raise ValueError("--paper and --metrics cannot be combined (drop --metrics and the options of metrics)")

@@ -1,4 +1,4 @@
-"""The options of metrics, see `nmt.metrics.options`."""
+"""Options of the metrics in this extension; see also `nmt.metrics.options`."""
 
 from typing import ClassVar
 
@@ -8,7 +8,7 @@ from nmt.options import opt, options_class
 
 @options_class
 class ChrfPlusOptions(ChrfOptions):
-    """Those of chrF."""
+    """The options of chrF."""
 
 
 @options_class
@@ -17,20 +17,23 @@ class CometOptions:
 
     comet_model: str | None = opt(
         None,
-        "checkpoint of a COMET model, a file; COMET's library unpickles it, so give only files that you trust",
+        "COMET checkpoint file; use only files that you trust, because loading runs code",
+        group="Metrics",
         must_stay=True,
+        metavar="FILE",
     )
 
 
 @options_class
 class GleuOptions(BleuOptions):
-    """Those of BLEU, whose tokens it counts."""
+    """The options of BLEU, because GLEU counts the same tokens."""
 
 
 @options_class
 class PaperBleuOptions:
     target_lang: str | None = opt(
         None,
-        "language of the references, for the Moses tokeniser: de, fr, ...; with --paper, none is the model's, else the "
-        "ending of the reference's name: ref.de",
+        "language of the references, for the Moses tokenizer; default: the model's, or from file names (ref.de)",
+        group="Metrics",
+        metavar="LANG",
     )

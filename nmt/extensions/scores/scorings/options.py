@@ -1,4 +1,4 @@
-"""The options of scorings. Without torch, so that `--help` answers at once."""
+"""Options of the scorings. They do not import torch, so `--help` answers at once."""
 
 from typing import Any, ClassVar
 
@@ -9,18 +9,26 @@ from nmt import opt, options_class
 class ContrastOptions:
     contrast: tuple[str, ...] = opt(
         (),
-        "instead print how often --target has the higher score than the wrong translations in these files, a line for each of "
-        "its lines, blank where there is none; a tie is wrong",
+        "files of wrong translations, to compare with --target",
+        group="Analysis",
+        common=True,
         excludes=("per_token",),
+        metavar="FILE",
     )
     category: str | None = opt(
-        None, "file with the category of each line, for an accuracy of each", needs=("contrast",)
+        None,
+        "file with one category per line; --contrast then also prints the accuracy per category",
+        group="Analysis",
+        needs=("contrast",),
+        metavar="FILE",
     )
 
     def __post_init__(self) -> None:
         options: Any = self
         if self.contrast and "-" in (options.source, options.target, *self.contrast):
-            raise ValueError("--contrast: reads files several times, and so not from stdin (leave - out)")
+            raise ValueError(
+                "--contrast reads its files several times, so it cannot read stdin (replace - with a file)"
+            )
 
 
 @options_class
@@ -29,7 +37,8 @@ class CalibrationOptions:
 
     calibrate: bool = opt(
         False,
-        "instead fit a temperature on these pairs, a development set (Guo et al., 2017), print how often the model is as right "
-        "as it is sure, and keep the temperature in the model folder for confidences",
+        "calibrate the model's confidences on these pairs",
+        group="Analysis",
+        common=True,
         excludes=("contrast", "per_token", "normalize"),
     )

@@ -1,4 +1,4 @@
-"""The options of checks."""
+"""Options of the text checks."""
 
 from typing import Literal
 
@@ -8,5 +8,5 @@ from nmt import opt, options_class
 @options_class
 class UnicodeFormOptions:
     normalization: Literal["none", "nfc", "nfkc"] = opt(
-        "none", "Unicode form in which hypotheses and references are compared; none compares them as they are"
+        "none", "Unicode form for comparing hypotheses and references; none compares them unchanged", group="Metrics"
     )

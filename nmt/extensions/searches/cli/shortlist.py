@@ -18,41 +18,77 @@ from nmt.options import REQUIRED
 
 @options_class
 class ShortlistOptions:
-    data: str = opt(REQUIRED, "prepared data that the model was trained on", aliases=("d",))
-    output: str = opt(REQUIRED, "file to write, for nmt translate --shortlist", aliases=("o",))
-    dictionary: str | None = opt(
-        None,
-        "file to write as well, of data of whole words: each source word and its likeliest translation, for nmt translate "
-        "--unk-dictionary",
+    data: str = opt(
+        REQUIRED,
+        "data folder that the model was trained on",
+        group="Input and output",
+        common=True,
+        aliases=("d",),
     )
-    pairs: int = opt(100_000, "training pairs that are used, evenly spaced over the corpus", minimum=1)
-    rounds: int = opt(4, "rounds of expectation and maximisation of IBM model 1", minimum=1, maximum=1000)
-    of_each: int = opt(50, "target tokens of each source token, the likeliest", minimum=1)
-    frequent: int = opt(500, "most frequent target tokens that are always allowed", minimum=1)
-    overwrite: bool = opt(False, "replace a file that is there")
+    output: str = opt(
+        REQUIRED,
+        "file to write, for nmt translate --shortlist",
+        group="Input and output",
+        common=True,
+        aliases=("o",),
+        metavar="FILE",
+    )
+    dictionary: str | None = opt(
+        None, "word list to write, for --unk-dictionary", group="Input and output", common=True, metavar="FILE"
+    )
+    pairs: int = opt(
+        100_000,
+        "training pairs to learn from, evenly spaced",
+        group="Word alignment",
+        common=True,
+        minimum=1,
+    )
+    rounds: int = opt(
+        4,
+        "EM iterations of IBM model 1",
+        group="Word alignment",
+        common=True,
+        minimum=1,
+        maximum=1000,
+    )
+    of_each: int = opt(
+        50,
+        "likeliest target tokens per source token",
+        group="Size of the shortlist",
+        common=True,
+        minimum=1,
+    )
+    frequent: int = opt(
+        500,
+        "frequent target tokens that are always allowed",
+        group="Size of the shortlist",
+        common=True,
+        minimum=1,
+    )
+    overwrite: bool = opt(False, "replace existing files", group="Input and output", common=True)
 
 
 def run(options: ShortlistOptions) -> None:
     """Learn from prepared data which target tokens may translate each source token.
 
-    nmt translate --shortlist searches among them alone, which is faster where the vocabulary is large. Prints how much of
-    each development set the shortlist covers.
+    nmt translate --shortlist searches only among them, which is faster if the vocabulary is large. The command prints how
+    much of each validation set the shortlist covers.
     """
     output, dictionary = Path(options.output), Path(options.dictionary) if options.dictionary else None
     for path in filter(None, (output, dictionary)):
         if path.exists() and not options.overwrite:
-            raise UserError(f"{quoted(path)}: already there (name another file, or give --overwrite)")
+            raise UserError(f"{quoted(path)} already exists (name another file, or add --overwrite)")
         if (path.parent / MANIFEST).exists():
-            raise UserError(f"{quoted(path)}: is in a folder that nmt wrote as a whole (name another file)")
+            raise UserError(f"{quoted(path)}: cannot add files to a folder that nmt wrote (name a file elsewhere)")
         check_output_file(path)
     if dictionary is not None and output.resolve() == dictionary.resolve():
-        raise UserError(f"{quoted(output)}: is named by --output and by --dictionary (name two files)")
+        raise UserError(f"--output and --dictionary name the same file, {quoted(output)} (name two files)")
     data = PreparedData(Path(options.data))
     if not len(data.train):
-        raise UserError(f"{quoted(options.data)}: has no training pairs (nmt prepare --train)")
+        raise UserError(f"{quoted(options.data)}: no training pairs to learn from (use nmt prepare --train)")
     sizes, sides = data.pipeline.sizes, (data.pipeline.source, data.pipeline.target)
     if dictionary is not None and any(side.settings.subword != "none" for side in sides):
-        raise UserError("--dictionary: the data have subwords, not words (nmt prepare --subword none makes such data)")
+        raise UserError("--dictionary needs data with whole words, not subwords (use nmt prepare --subword none)")
     limits = options.pairs, options.rounds, options.of_each, options.frequent
     with signals.Signals():
         shortlist = learn_shortlist(data.train, sizes, *limits)
@@ -61,14 +97,25 @@ def run(options: ShortlistOptions) -> None:
     if dictionary is not None:
         lines = [f"{sides[0].piece(source)} {sides[1].piece(target)}\n" for source, target in shortlist.likeliest()]
         write_output(dictionary, "".join(lines).encode())
-        log.info(f"{dictionary}: a translation of each of {len(lines):,} words")
+        log.info(f"{dictionary}: the likeliest translations of {len(lines):,} words")
     for dev in data.valid.values():
         share, tokens = measure_coverage(shortlist, *dev.corpus.rows(np.arange(len(dev.corpus))))
         line = (
-            f"{dev.name}: {share:.2%} of its target tokens are listed; "
-            f"a sentence has {tokens:,.0f} of {sizes[1]:,} tokens to choose from\n"
+            f"{dev.name}: the shortlist contains {share:.2%} of the target tokens; "
+            f"on average {tokens:,.0f} of {sizes[1]:,} tokens are allowed per sentence\n"
         )
         sys.stdout.buffer.write(line.encode())
 
 
-COMMAND = Command("shortlist", ShortlistOptions, run, positional=("data",), group="translation")
+COMMAND = Command(
+    "shortlist",
+    ShortlistOptions,
+    run,
+    positional=("data",),
+    group="export",
+    examples=(
+        "nmt shortlist data --output short.list",
+        "nmt shortlist data --output short.list --pairs 1000000",
+        "nmt shortlist words --output words.list --dictionary words.txt",
+    ),
+)

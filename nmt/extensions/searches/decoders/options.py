@@ -1,4 +1,4 @@
-"""The options of the other searches. Without torch, so that `--help` answers at once."""
+"""The options of all searches besides the core's. Imports no torch, so that `--help` is fast."""
 
 from dataclasses import replace
 from typing import Any, ClassVar, Final
@@ -7,7 +7,7 @@ from nmt import opt, options_class, registry
 from nmt.decoders.options import MAX_BEAM_SIZE, BeamOptions, SearchOptions
 from nmt.options import Part, flag_of, options_of, part
 
-MAX_ALTERNATIVES: Final = 100  # beams of a sentence that have memory side by side
+MAX_ALTERNATIVES: Final = 100  # each has a beam of its own in memory
 MAX_SAMPLES: Final = 100_000
 
 
@@ -18,9 +18,12 @@ class ConstrainedBeamOptions(BeamOptions):
 
 @options_class
 class DiverseBeamOptions(BeamOptions):
-    groups: int = opt(2, "groups that the beam is divided into, of equal size", minimum=1)
+    groups: int = opt(2, "number of equal groups that the beam is split into", group="Search", minimum=1)
     diversity_strength: float = opt(
-        0.5, "nats that a word loses for each hypothesis of a group before that says it now", minimum=0
+        0.5,
+        "penalty, in nats, for each hypothesis of earlier groups that chose the same token",
+        group="Search",
+        minimum=0,
     )
 
     def __post_init__(self) -> None:
@@ -33,35 +36,45 @@ class DiverseBeamOptions(BeamOptions):
 class AlternativesOptions(BeamOptions):
     n_best: int = opt(
         5,
-        "words to try behind the prefix; each gives one translation",
+        "alternative words after the prefix, best first",
+        group="Search",
+        common=True,
         aliases=("nbest",),
         minimum=1,
         maximum=MAX_ALTERNATIVES,
     )
 
     def __post_init__(self) -> None:
-        """Each alternative has a beam of its own, so `beam_size` does not bound `n_best`."""
+        """Check nothing: each alternative has its own beam, so `beam_size` does not limit `n_best`."""
 
 
 @options_class
 class SamplingOptions(SearchOptions):
-    temperature: float = opt(
-        1.0, "divides the log-probabilities; below 1 is bolder in what is likely, above 1 wilder", above=0
-    )
-    top_k: int = opt(0, "draw from this many most probable words; 0 draws from all", minimum=0)
+    temperature: float = opt(1.0, "sampling temperature; higher is more varied", group="Search", common=True, above=0)
+    top_k: int = opt(0, "draw only from the K likeliest tokens; 0 for all", group="Search", common=True, minimum=0)
     top_p: float = opt(
         1.0,
-        "draw from the fewest words that have this probability together (after temperature and top_k)",
+        "nucleus sampling: keep this probability mass",
+        group="Search",
+        common=True,
         above=0,
         maximum=1,
     )
     epsilon: float = opt(
-        0.0, "never draw a word of less probability than this (Hewitt et al., 2022); 0 allows all", minimum=0, below=1
+        0.0,
+        "never draw a token less probable than this (Hewitt et al., 2022); 0 allows all",
+        group="Search",
+        minimum=0,
+        below=1,
     )
-    sampling_seed: int = opt(1, "with the source sentence it decides what is drawn; equal lines give equal samples")
+    sampling_seed: int = opt(
+        1, "random seed; equal seeds and equal source sentences give equal samples", group="Search"
+    )
     n_best: int = opt(
         1,
-        "independent samples for each sentence, shown with the most probable first",
+        "samples per sentence, the most probable first",
+        group="Search",
+        common=True,
         aliases=("nbest",),
         minimum=1,
         maximum=MAX_SAMPLES,
@@ -70,12 +83,21 @@ class SamplingOptions(SearchOptions):
 
 @options_class
 class MbrOptions:
-    n_best: int = opt(1, "different translations shown, with the greatest expected utility first", minimum=1)
+    n_best: int = opt(1, "different translations per sentence, best first", group="Search", common=True, minimum=1)
     num_candidates: int = opt(
-        32, "candidates of a sentence: samples, or the size of a beam", minimum=1, maximum=MAX_BEAM_SIZE
+        32,
+        "candidates per sentence: samples, or the beam size",
+        group="Search",
+        common=True,
+        minimum=1,
+        maximum=MAX_BEAM_SIZE,
     )
-    candidates: Part = part("decoder", "sampling", "search for candidates; a beam has no length penalty")
-    utility: Part = part("metric", "chrf", "metric of a candidate with another as the reference")
+    candidates: Part = part(
+        "decoder", "sampling", "decoder that finds the candidates; a beam has no length penalty here", group="Search"
+    )
+    utility: Part = part(
+        "metric", "chrf", "metric that scores each candidate against the others as references", group="Search"
+    )
 
     def __post_init__(self) -> None:
         if self.n_best > self.num_candidates:
@@ -83,7 +105,7 @@ class MbrOptions:
         self.inner_search()
 
     def inner_search(self) -> Part:
-        """The search for candidates, which finds num_candidates. ValueError for options of it that say otherwise."""
+        """The search that finds `num_candidates` candidates. Raises ValueError if its own options contradict that."""
         options = self.candidates.options or registry.choose("decoder", self.candidates.name).options
         required: dict[str, Any] = {"n_best": self.num_candidates, "beam_size": self.num_candidates}
         required["length_penalty"] = "none"  # the weight of a hypothesis is its probability
@@ -92,5 +114,5 @@ class MbrOptions:
             if getattr(options, name) not in (option.default, required[name]):
                 flag = flag_of(f"candidates.{name}")
                 always = required[name] if name == "length_penalty" else f"--num-candidates, {required[name]}"
-                raise ValueError(f"{flag} {getattr(options, name)}: with mbr it is always {always} (leave it out)")
+                raise ValueError(f"{flag} {getattr(options, name)}: mbr always uses {always} (drop {flag})")
         return replace(self.candidates, options=replace(options, **{name: required[name] for name in own}))

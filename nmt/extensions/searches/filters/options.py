@@ -1,4 +1,4 @@
-"""The options of filters. Without torch, so that `--help` answers at once."""
+"""The options of filters. Imports no torch, so that `--help` is fast."""
 
 from nmt import opt, options_class
 
@@ -6,5 +6,9 @@ from nmt import opt, options_class
 @options_class
 class AvoidOptions:
     avoid: str | None = opt(
-        None, "file of words and phrases, one per line, that translations must not contain as whole words"
+        None,
+        "file of words and phrases to avoid, one per line",
+        group="Constraints and terms",
+        common=True,
+        metavar="FILE",
     )

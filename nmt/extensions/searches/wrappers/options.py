@@ -1,4 +1,4 @@
-"""The options of wrappers. Without torch, so that `--help` answers at once."""
+"""The options of wrappers. Imports no torch, so that `--help` is fast."""
 
 from nmt import opt, options_class
 
@@ -7,16 +7,22 @@ from nmt import opt, options_class
 class RerankOptions:
     rerank: tuple[str, ...] = opt(
         (),
-        "model folders or runs that re-rank the candidates of the search: of the same direction, also from right to left "
-        "(nmt prepare --right-to-left), of the other direction, or a language model",
+        "models that re-rank the search's candidates: forward, right-to-left, reverse or language models",
+        group="Several models",
+        metavar="MODEL",
     )
     rerank_weights: tuple[float, ...] = opt(
         (),
-        "weights of the search's score and of each --rerank model, `1,0.5`; none: equal weights",
+        "weights of the search score and of each --rerank model, as 1,0.5; equal by default",
+        group="Several models",
         needs=("rerank",),
     )
     rerank_candidates: int | None = opt(
-        None, "candidates of the search; none: its beam size, else --n-best", minimum=1, needs=("rerank",)
+        None,
+        "candidates to re-rank per sentence; by default the beam size or, without a beam, --n-best",
+        group="Several models",
+        minimum=1,
+        needs=("rerank",),
     )
 
 
@@ -24,11 +30,12 @@ class RerankOptions:
 class ShortlistSearchOptions:
     shortlist: str | None = opt(
         None,
-        "file of nmt shortlist: search only among likely translations of the source tokens; in CTranslate2 the lines of a "
-        "batch share them",
+        "file from nmt shortlist: search only among likely translations of the source tokens",
+        group="Speed and memory",
+        metavar="FILE",
     )
 
     def __post_init__(self) -> None:
         models = getattr(self, "model", ())
         if self.shortlist is not None and isinstance(models, tuple) and len(models) > 1:
-            raise ValueError(f"--shortlist: works with one model, and {len(models)} are given (leave it out)")
+            raise ValueError(f"--shortlist works with one model, but {len(models)} are named (drop --shortlist)")

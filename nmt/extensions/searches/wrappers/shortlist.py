@@ -15,7 +15,7 @@ from nmt.decoders.hypothesis import Constraints, Hypothesis
 from nmt.errors import UserError
 from nmt.extensions.searches.shortlist_file import Shortlist
 from nmt.extensions.searches.wrappers.options import ShortlistSearchOptions
-from nmt.models.base import Model, PreparedScorer, Scorer, State
+from nmt.models.base import Model, Scorer, SearchScorer, State
 from nmt.symbols import PAD
 from nmt.text.pipeline import Pipeline
 from nmt.translate.wrapper import BatchSearch, SearchWrapper
@@ -50,13 +50,13 @@ class ShortlistSearch(SearchWrapper):
         return among_few
 
 
-def shortlist_scorer(model: Model, tokens: Tensor, allowed: Tensor) -> PreparedScorer:
+def shortlist_scorer(model: Model, tokens: Tensor, allowed: Tensor) -> SearchScorer:
     """A Scorer over some tokens of a model, each sentence among its own.
 
     tokens: (V',) ids, sorted, the control symbols first; allowed: (B, V') whether a sentence may have them
     """
     linear: Any = model.output  # of any class that can compute some of its outputs
-    scorer = model.prepared(linear.rows(tokens).prepared() if hasattr(linear, "rows") else None)
+    scorer = model.for_search(linear.rows(tokens).search_step() if hasattr(linear, "rows") else None)
 
     def start(source: Tensor) -> State:
         state = scorer.start(source)
@@ -74,7 +74,7 @@ def shortlist_scorer(model: Model, tokens: Tensor, allowed: Tensor) -> PreparedS
             log_probs = log_probs.masked_fill(~of_rows, -torch.inf).log_softmax(1)
         return log_probs, state
 
-    return PreparedScorer(start, step)
+    return SearchScorer(start, step)
 
 
 def search_shortlist(

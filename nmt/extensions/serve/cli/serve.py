@@ -28,4 +28,16 @@ def run(options: ServeOptions, parts: Parts) -> None:
         raise Interrupted(number)
 
 
-COMMAND = Command("serve", ServeOptions, run, kinds=("decoder",), positional=("model...",), group="translation")
+COMMAND = Command(
+    "serve",
+    ServeOptions,
+    run,
+    kinds=("decoder",),
+    positional=("model...",),
+    group="translate",
+    examples=(
+        "nmt serve model",
+        "nmt serve en-de=model de-en=model2 --port 8080 --preload",
+        "nmt serve model --host 0.0.0.0 --keys keys.txt",
+    ),
+)

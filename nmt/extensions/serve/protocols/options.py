@@ -1,8 +1,8 @@
-"""The options of protocols, which are flags of `nmt serve`."""
+"""The options of protocols, which become flags of `nmt serve`."""
 
 from nmt.options import opt, options_class
 
 
 @options_class
 class PageOptions:
-    page: bool = opt(True, "a page for people at /")
+    page: bool = opt(True, "show a web page for people at /", group="Input and output", common=True)

@@ -50,7 +50,9 @@ class SweepOptions:
     file: str = opt(
         REQUIRED, "TOML file with the settings of nmt train below [train], or of nmt translate below [translate]"
     )
-    output: str = opt(REQUIRED, "folder for the runs, a folder each; an existing sweep goes on", aliases=("o",))
+    output: str = opt(
+        REQUIRED, "folder for the runs, a folder each; an existing sweep goes on", aliases=("o",), metavar="FOLDER"
+    )
     jobs: int = opt(1, "runs side by side, sharing the threads or the GPUs", minimum=1, maximum=MAX_PROCESSES)
     trials: int | None = opt(
         None,
@@ -68,18 +70,22 @@ class SweepOptions:
         None, "with [train]: average this many of the newest checkpoints; none takes the best", minimum=1
     )
     source: str | None = opt(
-        None, "file to translate with each model, to be scored", aliases=("s",), needs=("reference",)
+        None, "file to translate with each model, to be scored", aliases=("s",), needs=("reference",), metavar="FILE"
     )
     reference: tuple[str, ...] = opt(
-        (), "raw reference file of --source, or several", aliases=("r", "ref"), needs=("source",)
+        (), "raw reference file of --source, or several", aliases=("r", "ref"), needs=("source",), metavar="FILE"
     )
-    metrics: tuple[str, ...] = opt(("bleu",), "metrics of these translations, `bleu,chrf` (nmt list metric)")
+    metrics: tuple[str, ...] = opt(
+        ("bleu",), "metrics of these translations, `bleu,chrf` (nmt list metric)", metavar="METRIC"
+    )
     score: str | None = opt(
         None,
         "score that chooses the best run: a metric of --metrics, or one of validations such as valid_ppl; default: the first "
         f"metric with --source, else valid_bleu, or valid_loss if no BLEU is above {MIN_BLEU:g}",
     )
-    html: str | None = opt(None, "also write the table and charts to this file: one page, no script (needs matplotlib)")
+    html: str | None = opt(
+        None, "also write the table and charts to this file: one page, no script (needs matplotlib)", metavar="FILE"
+    )
     dry_run: bool = opt(False, "print the number of runs and their names, and run none")
     json: bool = opt(False, "print JSON")
 
@@ -478,4 +484,16 @@ def _curves(rows: Sequence[Row]) -> list[LineChart]:
     return line_charts(runs, [], ["updates"])
 
 
-COMMAND = Command("sweep", SweepOptions, run, positional=("file",), greedy=False, group="training")
+COMMAND = Command(
+    "sweep",
+    SweepOptions,
+    run,
+    positional=("file",),
+    greedy=False,
+    group="train",
+    examples=(
+        "nmt sweep sweep.toml --output sweep --dry-run",
+        "nmt sweep sweep.toml --output sweep --seeds 3",
+        "nmt sweep sweep.toml --output sweep --source test.en --reference test.de",
+    ),
+)

@@ -1,11 +1,11 @@
-"""The options of texts that are more than a line. Without torch, so that `--help` answers at once."""
+"""The options of texts of several sentences, and of marked-up texts. Imports no torch, so that `--help` is fast."""
 
 from typing import ClassVar, Final, Literal
 
 from nmt import opt, options_class
 
 MarkupName = Literal["none", "html", "xml"]
-# Options that number words, or show the search of a line: a text in parts has neither.
+# These options number the words of a line or show its search, which a text that is translated in parts does not have.
 OF_WHOLE_LINES: Final = ("alignment", "word_scores", "raw_tokens", "min_confidence", "attention", "beam_graph")
 
 
@@ -15,27 +15,36 @@ class TextOptions:
 
     split: bool = opt(
         False,
-        "translate each sentence of a line on its own; white space between sentences stays, also blank lines",
+        "translate each sentence of a line separately",
+        group="Documents and markup",
+        common=True,
         excludes=OF_WHOLE_LINES,
     )
     markup: MarkupName = opt(
         "none",
-        "put the tags and placeholders of the text back where the attention says; html or xml",
+        "keep tags and placeholders, placed by attention",
+        group="Documents and markup",
+        common=True,
         excludes=("replace_unk", *OF_WHOLE_LINES),
     )
     glossary: str | None = opt(
         None,
-        "file of terms with the translations that they must have: TERM TAB TRANSLATION on each line",
+        "required terms: lines of TERM TAB TRANSLATION",
+        group="Constraints and terms",
+        common=True,
         excludes=("beam_graph",),
+        metavar="FILE",
     )
     repair: bool = opt(
         False,
-        "translate again, with other searches, what repeats itself or lacks a part; a warning reports each",
+        "retry a translation that repeats itself or loses text, with a warning for each",
+        group="Failures",
         excludes=OF_WHOLE_LINES,
     )
     check: bool = opt(
         False,
-        "check each line for lost placeholders and sentences, as --split and --markup always do",
+        "check each line for lost placeholders and sentences; --split and --markup always check",
+        group="Failures",
         excludes=OF_WHOLE_LINES,
     )
 

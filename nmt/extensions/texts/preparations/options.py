@@ -1,4 +1,4 @@
-"""The options of the preparations of this extension, none so far."""
+"""The options of this extension's preparation. It has no flags; they say when it runs."""
 
 from nmt import options_class
 from nmt.data.options import PrepareOptions
@@ -7,5 +7,5 @@ from nmt.data.options import PrepareOptions
 @options_class
 class LostTextOptions:
     def is_active(self) -> bool:
-        """Whether the text may have a tokenizer: that of this command, or of --vocabulary."""
+        """Whether the text may have a tokenizer: this command's own, or that of --vocabulary."""
         return isinstance(self, PrepareOptions) and (self.tokenizer != "none" or self.vocabulary is not None)

@@ -1,4 +1,4 @@
-"""`nmt export`: convert a model to 8-bit weights, or for another toolkit, and compare the translations."""
+"""`nmt export`: convert a model to 8-bit weights or to another toolkit's format, and compare the translations."""
 
 import sys
 from pathlib import Path
@@ -13,44 +13,64 @@ from nmt.options import MAX_THREADS, REQUIRED, choice, opt, options_of
 @registry.open_options_class("toolkit")
 class ExportOptions:
     model: tuple[str, ...] = opt(
-        REQUIRED, "model folder, or run folder (its best checkpoint); one", aliases=("m", "path", "models")
+        REQUIRED,
+        "model folder, or run folder (best checkpoint)",
+        group="Input and output",
+        common=True,
+        aliases=("m", "path", "models"),
     )
-    output: str = opt(REQUIRED, "folder to write", aliases=("o",))
+    output: str = opt(
+        REQUIRED, "folder to write", group="Input and output", common=True, aliases=("o",), metavar="FOLDER"
+    )
     format: str = choice(
         "toolkit",
         "ctranslate2",
-        "ctranslate2: for that engine, whose extra it needs; model: a model folder, of a run, with adapters merged, or with "
-        "fewer layers; int8: one with weights of 8 bits; huggingface: a folder for transformers' MarianMTModel; marian: a "
-        "model.npz, for models that were imported from it",
+        "format to write (nmt list toolkit)",
         able="writes",
+        group="Input and output",
+        common=True,
     )
+    overwrite: bool = opt(False, "replace an existing export", group="Input and output", common=True)
     encoder_layers: int | None = opt(
         None,
-        "keep only the first layers of the encoder; for a model trained by --criterion in-place-distillation",
+        "keep only this many encoder layers, the first",
+        group="Number of layers",
+        common=True,
         minimum=1,
     )
-    decoder_layers: int | None = opt(None, "keep only the first layers of the decoder", minimum=1)
-    threads: int | None = opt(
-        None, "threads for CPU work; none leaves it to torch and to the engine", minimum=1, maximum=MAX_THREADS
+    decoder_layers: int | None = opt(
+        None,
+        "keep only this many decoder layers, the first",
+        group="Number of layers",
+        common=True,
+        minimum=1,
     )
-    overwrite: bool = opt(False, "replace an existing export")
+    threads: int | None = opt(
+        None,
+        "CPU threads; by default, the libraries choose",
+        group="Hardware",
+        common=True,
+        minimum=1,
+        maximum=MAX_THREADS,
+    )
 
     def __post_init__(self) -> None:
         if len(self.model) > 1:
-            raise ValueError(f"--model: {len(self.model)} are named, and an ensemble cannot be exported (name one)")
+            raise ValueError(f"--model names {len(self.model)} models, but only one can be exported (name one)")
         chosen = registry.options_class_of("toolkit", self.format)
         for name in registry.names("toolkit"):
             if (other := registry.options_class_of("toolkit", name)) is not chosen:
                 for option in options_of(other):
                     if getattr(self, option.name) != option.default:
-                        raise ValueError(f"{option.flag}: works with --format {name} only (leave it out)")
+                        raise ValueError(f"{option.flag} needs --format {name} (add it, or drop {option.flag})")
 
 
 def run(options: ExportOptions) -> None:
-    """Write a model folder, also with weights of 8 bits as --precision int8 makes them at each start; or one for another toolkit.
+    """Write a model folder, also with 8-bit weights, or a folder for another toolkit.
 
-    For CTranslate2 lines are translated both ways, greedily and with a beam of 4, and each search gets a row: equal translations,
-    others as good by our model, different ones, and those that reach the limit of length.
+    The 8-bit weights are those that --precision int8 computes at each start. An export for CTranslate2 translates lines
+    with nmt and with CTranslate2, greedily and with a beam of 4. It prints one row per search: equal translations,
+    translations that the model scores as high, different translations, and those that reach the maximum length.
     """
     import torch
 
@@ -67,9 +87,9 @@ def run(options: ExportOptions) -> None:
     check_output(output, toolkit.kind or options.format, options.overwrite)
     loaded = load_model(Path(options.model[0]), torch.device("cpu"))
     if output.resolve() == loaded.folder.resolve():
-        raise UserError(f"{quoted(output)}: is the model to export (name another --output)")
+        raise UserError(f"--output {quoted(output)} is the model to export (name another folder)")
     if loaded.facts.weights == "int8":
-        raise UserError(f"{quoted(loaded.folder)}: has weights of 8 bits already (export the model it was made of)")
+        raise UserError(f"{quoted(loaded.folder)} already has 8-bit weights (export the model that it was made from)")
     if options.encoder_layers is not None or options.decoder_layers is not None:
         loaded = first_layers(loaded, options.encoder_layers, options.decoder_layers)
     with signals.Signals(), log.progress("exporting the model"):
@@ -77,4 +97,15 @@ def run(options: ExportOptions) -> None:
     sys.stdout.write(text)
 
 
-COMMAND = Command("export", ExportOptions, run, positional=("model",), group="models")
+COMMAND = Command(
+    "export",
+    ExportOptions,
+    run,
+    positional=("model",),
+    group="export",
+    examples=(
+        "nmt export model --format ctranslate2 --output model-ct2",
+        "nmt export model --format int8 --output model-int8",
+        "nmt export model --format ctranslate2 -o model-ct2 --check test.en",
+    ),
+)

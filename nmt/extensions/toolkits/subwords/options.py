@@ -1,4 +1,4 @@
-"""The options of the subwords of this extension."""
+"""The options of this extension's subwords."""
 
 from typing import ClassVar
 
@@ -7,4 +7,4 @@ from nmt.options import options_class
 
 @options_class
 class ForeignPiecesOptions:
-    can_learn: ClassVar[bool] = False  # imported models alone have them
+    can_learn: ClassVar[bool] = False  # only imported models have such subwords

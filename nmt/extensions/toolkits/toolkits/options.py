@@ -1,4 +1,4 @@
-"""Options classes of toolkits whose models nmt only reads, or only writes."""
+"""Options classes of toolkits that nmt can only import from, or only export to."""
 
 from typing import ClassVar
 
@@ -7,13 +7,13 @@ from nmt.options import options_class
 
 @options_class
 class ReadOnlyOptions:
-    """For toolkits whose models `nmt export` cannot write."""
+    """For toolkits that `nmt export` cannot write for."""
 
     writes: ClassVar[bool] = False
 
 
 @options_class
 class WriteOnlyOptions:
-    """For toolkits whose models `nmt import` cannot read."""
+    """For toolkits that `nmt import` cannot read from."""
 
     reads: ClassVar[bool] = False

@@ -33,9 +33,9 @@ class GatedFeedForward(FeedForward):
         outer: Tensor = self.outer(dropout(self.activation(gates) * values, self.dropout, self.training))
         return outer
 
-    def prepared(self) -> Projection:
+    def search_step(self) -> Projection:
         """`forward` of (N, D) for one search, without gradient."""
-        inner, outer, activation = self.inner.prepared(), self.outer.prepared(), self.activation
+        inner, outer, activation = self.inner.search_step(), self.outer.search_step(), self.activation
 
         def product(states: Tensor) -> Tensor:
             gates, values = inner(states).chunk(2, -1)

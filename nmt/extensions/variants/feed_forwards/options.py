@@ -1,4 +1,4 @@
-"""The options of experts. Without torch, so that `--help` answers at once."""
+"""The options of mixtures of experts. Imports no torch, so that `--help` is fast."""
 
 from typing import Any, Final, Literal
 
@@ -6,26 +6,28 @@ from nmt import opt, options_class
 from nmt.models.options import TransformerOptions
 from nmt.options import size_opt
 
-# The help of the options that several models have.
-EXPERTS: Final = "experts of a mixture, n in its paper"
-ACTIVE_EXPERTS: Final = "experts of a token, k in their paper; in a hierarchy groups, and experts in each"
-EXPERT_GROUPS: Final = "groups of experts in a hierarchy of gates; 1 for gates without one"
-EXPERT_EVERY: Final = "which layers have experts: every n-th, from layer n on (Lepikhin et al., 2021)"
+# Help texts of options that several models share.
+EXPERTS: Final = "number of experts in each mixture, n in the paper"
+ACTIVE_EXPERTS: Final = "experts that process each token, k in the paper; with groups, k groups of k experts"
+EXPERT_GROUPS: Final = "number of expert groups in a two-level hierarchy of gates; 1 for a single level"
+EXPERT_EVERY: Final = "put experts into every n-th layer, starting with layer n (Lepikhin et al., 2021)"
 GATES: Final = (
-    "noisy-top-k: each token's best experts, with noise in training; balanced: each expert's best tokens of a "
-    "micro-batch in training, learned thresholds in translating (Shazeer et al., 2017, section 2.1 and appendix F)"
+    "noisy-top-k: each token chooses experts; balanced: each expert chooses tokens in training (Shazeer et al., 2017)"
 )
-IMPORTANCE_WEIGHT: Final = "weight of the loss that keeps the sums of the experts' gates even"
-LOAD_WEIGHT: Final = "weight of the loss that keeps the experts' tokens even; for noisy-top-k"
+IMPORTANCE_WEIGHT: Final = "weight of the loss that balances the sums of the experts' gates"
+LOAD_WEIGHT: Final = "weight of the loss that balances the tokens per expert; only for noisy-top-k gates"
 
 
 def check_experts(o: Any, num_layers: int = 0) -> None:
-    """num_layers: of which every n-th has experts; 0 for mixtures that stand between the layers"""
+    """Raise ValueError for options of experts that contradict each other.
+
+    num_layers: layers, of which every n-th has experts; 0 for mixtures between the layers
+    """
     if o.experts % o.expert_groups:
         raise ValueError(f"--experts {o.experts}: must be a multiple of --expert-groups {o.expert_groups}")
     largest = o.experts if o.expert_groups == 1 else min(o.expert_groups, o.experts // o.expert_groups)
     if o.active_experts > largest:
-        raise ValueError(f"--active-experts {o.active_experts}: must be at most {largest}, of which the gates choose")
+        raise ValueError(f"--active-experts {o.active_experts}: must be at most {largest}, the choices of each gate")
     if num_layers and o.ffn == "moe" and o.expert_every > num_layers:
         raise ValueError(f"--expert-every {o.expert_every}: must be at most {num_layers}, or no layer has experts")
 
@@ -45,6 +47,8 @@ class ExpertOptions:
             return
         check_experts(self, min(self.encoder_layers, self.decoder_layers))
         if self.ffn == "moe" and self.activation != "relu":
-            raise ValueError(f"--activation {self.activation}: experts have relu (leave --activation or --ffn out)")
+            raise ValueError(
+                f"--activation {self.activation}: experts support only relu (drop --activation, or --ffn moe)"
+            )
         if self.ffn == "moe" and self.tie_layers != "none":
-            raise ValueError(f"--tie-layers {self.tie_layers}: not with --ffn moe (leave one of them out)")
+            raise ValueError(f"--tie-layers {self.tie_layers} and --ffn moe cannot be combined (drop one of them)")

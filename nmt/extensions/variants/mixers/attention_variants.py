@@ -99,7 +99,7 @@ class VariedSelfAttention(SelfAttention):
         """See Mixer; the context is that of `before_step`."""
         if self.relative is None and not self.is_rotary:
             return super().search_step()
-        project, project_output = self.queries_keys_values.prepared(), self.output.prepared()
+        project, project_output = self.queries_keys_values.search_step(), self.output.search_step()
 
         def placed_step(states: Tensor, past: Past, placed: PlacedEntries) -> tuple[Tensor, Past]:
             rows = project(states).unflatten(0, (len(past["values"]), -1))  # B W ...

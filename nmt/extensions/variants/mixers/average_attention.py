@@ -46,7 +46,7 @@ class AverageAttention(CellMixer):
 
     def search_step(self) -> MixerStep:
         """See Mixer. The cell is the sum of the inputs before."""
-        feed_forward, gates = self.feed_forward.prepared(), self.gates.prepared()
+        feed_forward, gates = self.feed_forward.search_step(), self.gates.search_step()
 
         def step(states: Tensor, past: Past, length: int) -> tuple[Tensor, Past]:
             total = past["cell"] + states

@@ -1,4 +1,4 @@
-"""The options of variants of self-attention. Without torch, so that `--help` answers at once."""
+"""The options of variants of self-attention. Imports no torch, so that `--help` is fast."""
 
 from typing import ClassVar
 
@@ -13,17 +13,15 @@ class AttentionVariantOptions:
 
     kv_heads: int | None = size_opt(
         None,
-        "heads of keys and values in the decoder, each of which several heads of queries share; none is heads, 1 is "
-        "multi-query attention (Ainslie et al., 2023)",
+        "key and value heads of the decoder, shared by query heads (Ainslie et al., 2023)",
     )
     attention_window: int | None = size_opt(
         None,
-        "self-attention sees this many positions, r in section 4 of the paper: around its own in the encoder, up to its "
-        "own in the decoder; none sees all",
+        "number of neighbouring positions that self-attention sees, r in the paper; by default all",
     )
 
     def is_active(self) -> bool:
-        """Whether self-attention is not the paper's, by these options or by positions that it has to know."""
+        """Whether self-attention differs from the paper's: by these options, or by positions that act inside it."""
         by_positions = isinstance(self, TransformerOptions) and self.positions in ("relative", "rotary")
         return by_positions or self.kv_heads is not None or self.attention_window is not None
 
@@ -33,4 +31,6 @@ class AttentionVariantOptions:
         if self.kv_heads is not None and self.heads % self.kv_heads:
             raise ValueError(f"--kv-heads {self.kv_heads}: must divide --heads {self.heads}")
         if self.positions == "rotary" and (width := self.d_k or self.d_model // self.heads) % 2:
-            raise ValueError(f"--positions rotary: heads must have an even width, not {width} (give --d-k or --heads)")
+            raise ValueError(
+                f"--positions rotary: heads must have an even width, not {width} (change --d-k or --heads)"
+            )

@@ -44,7 +44,7 @@ class SimplerRecurrence(CellMixer):
 
     def search_step(self) -> MixerStep:
         """See Mixer."""
-        project_values, project_forget = self.values.prepared(), self.forget.prepared()
+        project_values, project_forget = self.values.search_step(), self.forget.search_step()
 
         def step(states: Tensor, past: Past, length: int) -> tuple[Tensor, Past]:
             values = project_values(states)

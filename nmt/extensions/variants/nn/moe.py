@@ -220,7 +220,7 @@ class MixtureOfExperts(FeedForward):
         add_losses(self._balance(routing))
         return output
 
-    def prepared(self) -> Callable[[Tensor], Tensor]:
+    def search_step(self) -> Callable[[Tensor], Tensor]:
         """`forward` of (N, D) for one search, all of them tokens, without gradient or losses."""
         return lambda rows: self._sums(rows, self.route(rows, with_losses=False))
 

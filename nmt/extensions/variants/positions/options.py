@@ -1,4 +1,4 @@
-"""The options of positions in self-attention. Without torch, so that `--help` answers at once."""
+"""The options of positions in self-attention. Imports no torch, so that `--help` is fast."""
 
 from typing import Literal
 
@@ -8,8 +8,8 @@ from nmt.options import size_opt
 
 @options_class
 class RelativePositionOptions:
-    relative_distance: int = size_opt(16, "relative positions: larger distances count as this, k in their paper")
+    relative_distance: int = size_opt(16, "largest relative distance; longer ones are clipped to it, k in the paper")
     relative_heads: Literal["shared", "separate"] = opt(
-        "shared", "relative positions: the heads of a layer share vectors, or have separate ones"
+        "shared", "whether the heads of a layer share their relative-position vectors"
     )
-    relative_values: bool = opt(True, "relative positions of values and keys; else of keys only")
+    relative_values: bool = opt(True, "add relative positions to values too, not only to keys")

@@ -1,4 +1,4 @@
-"""The options of the preparations of this extension. Without torch, so that `--help` answers at once."""
+"""The options of this extension's preparation. Imports no torch, so that `--help` is fast."""
 
 from typing import Any, ClassVar
 
@@ -12,16 +12,20 @@ class ExtensionOptions:
 
     extend: int = opt(
         0,
-        "with --vocabulary: learn up to this many more entries from the training text; existing entries keep their ids",
+        "add up to this many entries, learned from the training text, to --vocabulary",
+        group="Subwords and vocabulary",
         minimum=0,
         maximum=MAX_VOCABULARY,
     )
     extend_with: str | None = opt(
-        None, "with --vocabulary: a file of words to add as entries, such as tags and names, one per line"
+        None,
+        "file of words to add to --vocabulary, such as tags and names, one per line",
+        group="Subwords and vocabulary",
+        metavar="FILE",
     )
 
     def is_active(self) -> bool:
-        """Whether the vocabulary may get entries: from these options, or the separator of a context."""
+        """Whether the vocabulary may get new entries: from these options, or the separator of a context."""
         of_context = isinstance(self, PrepareOptions) and self.vocabulary is not None and self.context > 0
         return bool(self.extend or self.extend_with) or of_context
 
@@ -29,8 +33,6 @@ class ExtensionOptions:
         preparing: Any = self  # it has all options of `nmt prepare`
         if (self.extend or self.extend_with) and preparing.vocabulary is None:
             flag = "--extend" if self.extend else "--extend-with"
-            raise ValueError(f"{flag} needs a vocabulary to add entries to (give --vocabulary MODEL)")
+            raise ValueError(f"{flag} needs a vocabulary to add entries to (add --vocabulary MODEL)")
         if self.extend and not preparing.names_training:
-            raise ValueError(
-                f"--extend {self.extend} learns from training text, but none is named (give --train PREFIX)"
-            )
+            raise ValueError(f"--extend {self.extend} needs training text to learn entries from (add --train PREFIX)")

@@ -1,4 +1,4 @@
-"""The options of the starts of this extension: none."""
+"""The options class of this extension's start, which has no options."""
 
 from typing import ClassVar
 
@@ -7,6 +7,6 @@ from nmt import options_class
 
 @options_class
 class VocabularyExtensionOptions:
-    """Data with an extended vocabulary (nmt prepare --extend) says it all."""
+    """No options: the extended vocabulary of the data (nmt prepare --extend) says everything."""
 
     fitting_data: ClassVar[str] = "--extend adds entries to it"

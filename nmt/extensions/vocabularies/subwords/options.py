@@ -1,4 +1,4 @@
-"""The options of ways to split text into tokens. Without torch, so that `--help` answers at once."""
+"""The options of subword methods. Imports no torch, so that `--help` is fast."""
 
 from typing import Any
 
@@ -8,13 +8,16 @@ from nmt import opt, options_class
 @options_class
 class SubwordNmtOptions:
     codes: tuple[str, ...] = opt(
-        (), "with --subword subword-nmt: its file of merges, for both languages, or one per language, SOURCE TARGET"
+        (),
+        "merges for --subword subword-nmt: one file for both languages, or SOURCE and TARGET",
+        group="Subwords and vocabulary",
+        metavar="FILE",
     )
 
     def __post_init__(self) -> None:
         options: Any = self
         if bool(self.codes) != ("subword-nmt" in options.subwords):
-            raise ValueError("--codes and --subword subword-nmt belong together (give both, or neither)")
+            raise ValueError("--codes and --subword subword-nmt need each other (use both, or neither)")
         if len(self.codes) > (1 if options.joint_vocabulary else 2):
-            files = "one with a joint vocabulary, or two with --no-joint-vocabulary, SOURCE and TARGET"
-            raise ValueError(f"--codes: {len(self.codes)} files are named; must be {files}")
+            files = "one or, with --no-joint-vocabulary, SOURCE and TARGET"
+            raise ValueError(f"--codes names {len(self.codes)} files (name {files})")

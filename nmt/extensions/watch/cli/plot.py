@@ -48,10 +48,12 @@ class PlotOptions:
         "write the curves to this file: .svg, .png, or .html for one page without scripts, also by cost (needs matplotlib); "
         "without it they are characters on stdout",
         aliases=("o",),
+        metavar="FILE",
     )
     values: tuple[str, ...] = opt(
         (),
         "numbers of metrics.jsonl to draw, `loss,valid_bleu`; without it losses, metrics and learning rate",
+        metavar="NUMBER",
     )
 
 
@@ -124,4 +126,16 @@ def _title(name: str) -> tuple[str, str]:
     return ("Training " if unit == name else "Validation ") + unit, unit
 
 
-COMMAND = Command("plot", PlotOptions, run, positional=("runs...",), greedy=False, group="training")
+COMMAND = Command(
+    "plot",
+    PlotOptions,
+    run,
+    positional=("runs...",),
+    greedy=False,
+    group="train",
+    examples=(
+        "nmt plot run",
+        "nmt plot runs/a runs/b --output curves.html",
+        "nmt plot run --values loss,gradient_norm",
+    ),
+)

@@ -36,17 +36,23 @@ SPEED_HEADER: Final = "run", "parameters (M)", "MFLOP/token", "target tokens (M)
 class ReportOptions:
     runs: tuple[str, ...] = opt((), "run folders of nmt train, or folders of runs")
     scores: tuple[str, ...] = opt(
-        (), "RUN=FILE: BLEU of a run, as nmt evaluate --json printed it; otherwise validation's, marked as such"
+        (),
+        "RUN=FILE: BLEU of a run, as nmt evaluate --json printed it; otherwise validation's, marked as such",
+        metavar="RUN=FILE",
     )
     test_set: str | None = opt(
         None, "name of the runs' test set, if it is not newstest2014: their results get columns of their own"
     )
-    stats: tuple[str, ...] = opt((), "RUN=FILE: speed of a translation by a run, as nmt translate --stats wrote it")
+    stats: tuple[str, ...] = opt(
+        (), "RUN=FILE: speed of a translation by a run, as nmt translate --stats wrote it", metavar="FILE"
+    )
     device_tflops: str | None = opt(
         None,
         f"what a device of the runs sustains, for the paper's estimate: a number, or {', '.join(SUSTAINED_TFLOPS)}",
     )
-    html: str | None = opt(None, "also write the table to this file: one page, no script (nmt plot has the curves)")
+    html: str | None = opt(
+        None, "also write the table to this file: one page, no script (nmt plot has the curves)", metavar="FILE"
+    )
     json: bool = opt(False, "print JSON")
 
     def __post_init__(self) -> None:
@@ -253,4 +259,16 @@ def report_page(table: ReportTable) -> str:
     return html_page("nmt report", [*tables, *notes])
 
 
-COMMAND = Command("report", ReportOptions, run, positional=("runs...",), greedy=False, group="scores")
+COMMAND = Command(
+    "report",
+    ReportOptions,
+    run,
+    positional=("runs...",),
+    greedy=False,
+    group="train",
+    examples=(
+        "nmt report runs",
+        "nmt report runs/a runs/b --html report.html",
+        "nmt report run --scores run=scores.json --json",
+    ),
+)

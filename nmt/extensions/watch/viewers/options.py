@@ -13,9 +13,12 @@ class DrawingOptions:
         None,
         "draw the attention: as a page (FILE.html); of the first line, as a picture (.svg, .png); or `terminal`, a map of "
         "each line on stderr",
+        metavar="FILE",
     )
     beam_graph: str | None = opt(
-        None, "write the hypotheses of the beam at each step: as a page (FILE.html), or for programs (FILE.json)"
+        None,
+        "write the hypotheses of the beam at each step: as a page (FILE.html), or for programs (FILE.json)",
+        metavar="FILE",
     )
     attention_lines: int = opt(100, "with --attention or --beam-graph: draw at most this many lines", minimum=1)
 

@@ -18,7 +18,7 @@ from nmt import register
 from nmt.batch import Batch
 from nmt.extensions.zoo.models.options import ByteNetOptions
 from nmt.extensions.zoo.nn.convolution import Convolution, Taps
-from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.base import Model, Output, Scorer, SearchScorer, State, Vocabularies
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear, Projection
@@ -44,9 +44,9 @@ class ResidualBlock(nn.Module):
         change = self.expand(self.expand_norm(inner).relu())  # B T 2D
         return states + dropout(change, self.dropout, self.training)
 
-    def prepared(self) -> Callable[[Tensor, Tensor, Taps], tuple[Tensor, Tensor]]:
+    def search_step(self) -> Callable[[Tensor, Tensor, Taps], tuple[Tensor, Tensor]]:
         """A causal block for one search, without gradient: states (N, 2 D), history and taps -> states and history."""
-        reduce, convolve, expand = self.reduce.prepared(), self.convolution.prepared(), self.expand.prepared()
+        reduce, convolve, expand = self.reduce.search_step(), self.convolution.search_step(), self.expand.search_step()
 
         def step(states: Tensor, history: Tensor, taps: Taps) -> tuple[Tensor, Tensor]:
             inner = self.convolution_norm(reduce(self.reduce_norm(states).relu_())).relu_()
@@ -152,8 +152,8 @@ class ByteNet(Model):
         }
         return State({"memory": self._encode(source), **histories})
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
-        output, blocks = output or self.prepared_output(), [block.prepared() for block in self._decoder_blocks()]
+    def for_search(self, output: Projection | None = None) -> Scorer:
+        output, blocks = output or self.output_step(), [block.search_step() for block in self._decoder_blocks()]
 
         def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
             memory, B = state.sentences["memory"], len(state.sentences["memory"])
@@ -166,4 +166,4 @@ class ByteNet(Model):
             log_probs = self.log_probs(self.head(states).relu(), output)
             return log_probs, state.after(state.sentences | histories, {}, None)
 
-        return PreparedScorer(self.start, step)
+        return SearchScorer(self.start, step)

@@ -18,7 +18,7 @@ from nmt import register
 from nmt.batch import Batch
 from nmt.extensions.zoo.models.options import ConvolutionShape, ConvS2SOptions, convolution_shapes
 from nmt.extensions.zoo.nn.convolution import Convolution, Taps
-from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies, embedding
+from nmt.models.base import Model, Output, Scorer, SearchScorer, State, Vocabularies, embedding
 from nmt.nn.attention import not_cast
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
@@ -102,10 +102,10 @@ class AttentiveConvolutionLayer(ConvolutionLayer):
             contexts = (weights.to(memory.values.dtype) @ memory.values) * memory.scale  # B T E
         return (context(contexts.flatten(0, 1)) + states) * HALF_VARIANCE, weights
 
-    def prepared(self) -> Callable[[Tensor, Tensor, SourceMemory, Tensor, Taps], tuple[Tensor, Tensor, Tensor]]:
+    def search_step(self) -> Callable[[Tensor, Tensor, SourceMemory, Tensor, Taps], tuple[Tensor, Tensor, Tensor]]:
         """The layer for one search: states (N, C'), embedded (N, E), memory, history and taps -> states, weights, history."""
-        convolve, query, context = self.convolution.prepared(), self.query.prepared(), self.context.prepared()
-        project = self.projection if isinstance(self.projection, nn.Identity) else self.projection.prepared()
+        convolve, query, context = self.convolution.search_step(), self.query.search_step(), self.context.search_step()
+        project = self.projection if isinstance(self.projection, nn.Identity) else self.projection.search_step()
 
         def step(
             states: Tensor, embedded: Tensor, memory: SourceMemory, history: Tensor, taps: Taps
@@ -205,9 +205,9 @@ class ConvS2S(Model):
             sentences[f"{i}.history"] = layer.convolution.history(source)
         return State(sentences)
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
-        output, layers = output or self.prepared_output(), [layer.prepared() for layer in self._layers()]
-        project_input, project_output = self.decoder_input.prepared(), self.decoder_output.prepared()
+    def for_search(self, output: Projection | None = None) -> Scorer:
+        output, layers = output or self.output_step(), [layer.search_step() for layer in self._layers()]
+        project_input, project_output = self.decoder_input.search_step(), self.decoder_output.search_step()
 
         def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
             memory = SourceMemory(*(state.sentences[name] for name in SourceMemory._fields))
@@ -222,7 +222,7 @@ class ConvS2S(Model):
                 state.sentences | histories, {}, attention
             )
 
-        return PreparedScorer(self.start, step)
+        return SearchScorer(self.start, step)
 
 
 def _input_widths(shapes: list[ConvolutionShape]) -> list[int]:

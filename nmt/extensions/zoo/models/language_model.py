@@ -16,7 +16,7 @@ from nmt.extensions.zoo.models.options import LanguageModelOptions
 from nmt.feed_forwards.base import FeedForward, FeedForwardShape
 from nmt.feed_forwards.dense import DenseFeedForward
 from nmt.mixers.self_attention import Entries, SelfAttention
-from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.base import FLOAT32_BYTES, Model, Output, Scorer, SearchScorer, State, Vocabularies
 from nmt.models.layers import EPSILON, LayerShape, TransformerLayer, residual_outputs
 from nmt.nn.attention import AttentionShape
 from nmt.nn.cost import linear_flops
@@ -92,9 +92,9 @@ class LanguageModel(Model):
             past |= {f"{i}.keys": keys, f"{i}.values": values}
         return State({"nothing": source[:, :0]}, past)
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
+    def for_search(self, output: Projection | None = None) -> Scorer:
         layers = [cast(TransformerLayer, layer).search_step() for layer in self.layers]
-        output = output or self.prepared_output()
+        output = output or self.output_step()
 
         def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
             """See Scorer. Per hypothesis: each layer's keys and values of its tokens."""
@@ -108,4 +108,4 @@ class LanguageModel(Model):
                 caches |= {f"{i}.{name}": tensor for name, tensor in of_layer.items()}
             return self.log_probs(self.norm(states), output), state.after(state.sentences, caches, None)
 
-        return PreparedScorer(self.start, step)
+        return SearchScorer(self.start, step)

@@ -18,7 +18,7 @@ from nmt.extensions.zoo.models.options import MoeOptions
 from nmt.extensions.zoo.nn.additive import AdditiveAttention
 from nmt.extensions.zoo.nn.attentive import AttentiveLstm
 from nmt.extensions.zoo.nn.lstm import Lstm, LstmForm, pack_states, unpack_state
-from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies, embeddings
+from nmt.models.base import Model, Output, Scorer, SearchScorer, State, Vocabularies, embeddings
 from nmt.nn.cost import linear_flops
 from nmt.nn.extra_losses import at_tokens, collecting
 from nmt.nn.linear import Linear, Projection
@@ -115,9 +115,9 @@ class Moe(Model):
         states = {name: cell.initial(len(source), memory["values"]) for name, cell in cells.items()}
         return State(memory, pack_states(states))
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
-        mix = cast(MixtureOfExperts, self.experts[1]).prepared()
-        return PreparedScorer(self.start, partial(self._step, mix=mix, output=output or self.prepared_output()))
+    def for_search(self, output: Projection | None = None) -> Scorer:
+        mix = cast(MixtureOfExperts, self.experts[1]).search_step()
+        return SearchScorer(self.start, partial(self._step, mix=mix, output=output or self.output_step()))
 
     def _step(self, tokens: Tensor, state: State, mix: Projection, output: Projection) -> tuple[Tensor, State]:
         """See Scorer. Per hypothesis: output and cell of each LSTM. mix: the experts, (N, D) -> (N, D)"""

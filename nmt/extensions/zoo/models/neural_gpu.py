@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from nmt import register
 from nmt.batch import Batch
 from nmt.extensions.zoo.models.options import NeuralGpuOptions
-from nmt.models.base import FLOAT32_BYTES, INT64_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.base import FLOAT32_BYTES, INT64_BYTES, Model, Output, Scorer, SearchScorer, State, Vocabularies
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear, Projection
@@ -156,8 +156,8 @@ class NeuralGpu(Model):
         memory = memory if self.options.outputs == "extended" else memory[..., :1]
         return State({"lengths": lengths}, {"memory": memory, "tokens": source[:, :0]})
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
-        output = output or self.prepared_output()
+    def for_search(self, output: Projection | None = None) -> Scorer:
+        output = output or self.output_step()
 
         def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
             lengths = state.sentences["lengths"]
@@ -167,7 +167,7 @@ class NeuralGpu(Model):
             log_probs = self.log_probs(features, output)
             return log_probs, state.after(state.sentences, {"memory": memory, "tokens": prefix}, None)
 
-        return PreparedScorer(self.start, step)
+        return SearchScorer(self.start, step)
 
 
 def _mask(lengths: Tensor, positions: int) -> Tensor:

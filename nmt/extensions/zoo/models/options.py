@@ -1,4 +1,4 @@
-"""The options of the models of the zoo. Without torch, so that `--help` answers at once."""
+"""The options of the zoo's models. Imports no torch, so that `--help` is fast."""
 
 import re
 from typing import Final, Literal, NamedTuple
@@ -17,10 +17,8 @@ from nmt.extensions.variants.feed_forwards.options import (
 from nmt.models.options import MAX_INIT, TIE, Tie
 from nmt.options import flag_of, probability_opt, size_opt
 
-READ_OUT_CONTEXT: Final = (
-    "add a projection of the attention's context to the features of the output layer; not in the paper, for small data"
-)
-READ_OUT_WORD: Final = "add a projection of the previous word too; not in the paper, for small data"
+READ_OUT_CONTEXT: Final = "feed the attention context into the output features; for small data, not in the paper"
+READ_OUT_WORD: Final = "feed the previous word into the output features; for small data, not in the paper"
 
 
 @options_class
@@ -28,102 +26,112 @@ class RnnSearchOptions:
     embedding_size: int = size_opt(620, "width of the word embeddings, m in the paper")
     hidden_size: int = size_opt(
         1000,
-        "width of a GRU's state in each direction and in the decoder, n in the paper",
+        "width of the GRU state of encoder directions and decoder, n in the paper",
     )
     attention_size: int = size_opt(1000, "width of the attention's hidden layer, n' in the paper")
     maxout_size: int = size_opt(500, "width of the read-out after maxout, l in the paper")
     output_rank: int | None = size_opt(
         None,
-        "factorise the output matrix to this width; none is the paper, 620 the authors' code",
+        "rank of a factorised output matrix; full by default, 620 in the authors' code",
     )
     dropout: float = probability_opt(
         0.0,
-        "dropout on embeddings, annotations and the read-out; 0 in the paper, 0.2 to 0.5 for small data",
+        "dropout on embeddings, annotations and the read-out; 0.2 to 0.5 suits small data",
+        group="Regularization",
     )
 
 
 @options_class
 class GnmtOptions:
-    encoder_layers: int = size_opt(8, "layers of the encoder, the lowest in both directions")
-    decoder_layers: int = size_opt(8, "layers of the decoder")
+    encoder_layers: int = size_opt(8, "encoder layers; the lowest one reads in both directions")
+    decoder_layers: int = size_opt(8, "decoder layers")
     hidden_size: int = size_opt(1024, "width of the embeddings and of every LSTM")
     attention_size: int = size_opt(1024, "width of the attention's hidden layer")
     cell: Literal["gnmt", "standard"] = opt(
-        "gnmt", "gnmt: without biases, and without tanh of the cell's output (equation 11); standard: with both"
+        "gnmt", "gnmt: no biases, and no tanh on the cell's output (equation 11); standard: both"
     )
     clip_start: float = opt(
         8.0,
-        "numbers in cells and between layers are clipped to this size in the first update, delta in the paper",
+        "initial clipping magnitude of cells and layer outputs, delta in the paper",
         above=0,
     )
     clip_end: float | None = opt(
-        1.0, "the same after clip_updates, in validation and in translation; none never clips", above=0
+        1.0,
+        "clipping magnitude after --clip-updates, and in validation and translation; none turns clipping off",
+        above=0,
     )
-    clip_updates: int = opt(100_000, "updates of linear change from clip_start to clip_end", minimum=0)
+    clip_updates: int = opt(
+        100_000, "updates over which clipping changes linearly from --clip-start to --clip-end", minimum=0
+    )
     logit_clip: float | None = opt(
-        25.0, "logits are clipped to this size, gamma in the paper; none never clips", above=0
+        25.0, "clip logits to this magnitude, gamma in the paper; none turns clipping off", above=0
     )
-    init_range: float = opt(0.04, "all weights start uniform between minus and plus this", above=0, maximum=MAX_INIT)
+    init_range: float = opt(
+        0.04, "initial weights are uniform between minus and plus this value", above=0, maximum=MAX_INIT
+    )
     scale_embeddings: bool = opt(
         False,
-        "multiply embeddings by the square root of their width, as the Transformer does; small models learn faster",
+        "multiply embeddings by the square root of their width, which helps small models",
     )
     read_out_context: bool = opt(False, READ_OUT_CONTEXT)
     read_out_word: bool = opt(False, READ_OUT_WORD)
     tie: Tie = opt("none", TIE)
     dropout: float = probability_opt(
-        0.2, "dropout on the input of each LSTM, the memory and the features; 0.3 in the paper's En-De"
+        0.2,
+        "dropout on LSTM inputs, the memory and the output features; 0.3 in the paper's En-De",
+        group="Regularization",
     )
 
 
 @options_class
 class DeepAttOptions:
-    encoder_layers: int = size_opt(9, "layers of each of the encoder's two columns, n_e in the paper")
-    decoder_layers: int = size_opt(7, "layers of the decoder, n_d in the paper")
+    encoder_layers: int = size_opt(9, "layers in each of the encoder's two columns, n_e in the paper")
+    decoder_layers: int = size_opt(7, "decoder layers, n_d in the paper")
     embedding_size: int = size_opt(256, "width of the word embeddings")
     hidden_size: int = size_opt(512, "width of every LSTM")
     interface: Literal["attention", "summary"] = opt(
         "attention",
-        "what the decoder reads: attention, the paper's Deep-Att; summary, one vector a sentence, its Deep-ED",
+        "decoder's input: attention (Deep-Att), or a summary, one vector per sentence (Deep-ED)",
     )
-    memory_size: int = size_opt(1280, "width of the memory that attention reads, W_p's in the paper")
-    attention_size: int = size_opt(512, "width of the attention's hidden layer; the paper does not give it")
-    peepholes: bool = opt(
-        True, "gates see the cell through diagonal matrices, as Paddle's LSTM; the paper's text leaves it open"
-    )
+    memory_size: int = size_opt(1280, "width of the memory that the attention reads; output width of the paper's W_p")
+    attention_size: int = size_opt(512, "width of the attention's hidden layer; not stated in the paper")
+    peepholes: bool = opt(True, "let gates see the cell through diagonal matrices, as in Paddle's LSTM")
     read_out_context: bool = opt(False, READ_OUT_CONTEXT)
     read_out_word: bool = opt(False, READ_OUT_WORD)
-    tie: Tie = opt("none", f"{TIE}; embedding_size must be hidden_size")
-    dropout: float = probability_opt(0.1, "dropout on h of each layer but not on f; 0.1 in the paper")
+    tie: Tie = opt("none", f"{TIE}; needs equal --embedding-size and --hidden-size")
+    dropout: float = probability_opt(
+        0.1, "dropout on each layer's h, but not on f; 0.1 in the paper", group="Regularization"
+    )
     init_std: float = opt(
-        0.07, "standard deviation of the first weights; recurrent ones start at 0", above=0, maximum=MAX_INIT
+        0.07, "standard deviation of the initial weights; recurrent weights start at 0", above=0, maximum=MAX_INIT
     )
     recurrent_lr_factor: float = opt(
-        12.5, "factor of the learning rate of recurrent weights; 12.5 is the paper's 5e-4 over 4e-5", above=0
+        12.5, "learning rate of recurrent weights, as a multiple of --lr; 12.5 in the paper", above=0
     )
 
     def __post_init__(self) -> None:
         if self.read_out_context and self.interface != "attention":
-            raise ValueError(
-                "--read-out-context: reads the context of attention (leave it out, or --interface attention)"
-            )
+            raise ValueError("--read-out-context needs --interface attention (add it, or drop --read-out-context)")
         if self.tie != "none" and self.embedding_size != self.hidden_size:
             raise ValueError(
-                f"--tie {self.tie}: --embedding-size {self.embedding_size} must be --hidden-size {self.hidden_size}"
+                f"--tie {self.tie} needs equal sizes, but --embedding-size is {self.embedding_size} "
+                f"and --hidden-size {self.hidden_size}"
             )
 
 
 @options_class
 class LanguageModelOptions:
-    layers: int = size_opt(6, "layers")
+    layers: int = size_opt(6, "number of layers")
     d_model: int = size_opt(512, "width of every layer's output")
     d_ff: int = size_opt(2048, "inner width of the feed-forward networks")
     heads: int = size_opt(8, "attention heads")
     dropout: float = probability_opt(
-        0.1, "dropout on each sub-layer's output and on the sums of embeddings and positions"
+        0.1,
+        "dropout on each sub-layer's output and on the sums of embeddings and positions",
+        group="Regularization",
     )
     norm_position: Literal["post", "pre"] = opt("post", "post: norm(x + f(x)); pre: x + f(norm(x)) and a final norm")
-    ffn: Literal["dense", "moe"] = opt("dense", "the feed-forward networks: dense, or mixtures of experts (moe)")
+    ffn: Literal["dense", "moe"] = opt("dense", "feed-forward networks: dense, or mixtures of experts (moe)")
     experts: int = size_opt(8, EXPERTS, minimum=2)
     active_experts: int = size_opt(2, ACTIVE_EXPERTS)
     expert_groups: int = size_opt(1, EXPERT_GROUPS)
@@ -141,12 +149,12 @@ class LanguageModelOptions:
 @options_class
 class MemoryNetworkOptions:
     hops: int = size_opt(6, "hops of attention over the memory, K in the paper")
-    memory_size: int = size_opt(100, "tokens of the memory, the last before the predicted one")
+    memory_size: int = size_opt(100, "size of the memory: the last tokens before the predicted one")
     embedding_size: int = size_opt(150, "width of the embeddings and of the state between hops")
     linear_size: int | None = opt(
-        None, "numbers of the state that pass no ReLU after a hop; none is half of them", minimum=0
+        None, "components of the state that skip the ReLU after each hop; by default half", minimum=0
     )
-    init_std: float = opt(0.05, "standard deviation of the first weights", above=0, maximum=MAX_INIT)
+    init_std: float = opt(0.05, "standard deviation of the initial weights", above=0, maximum=MAX_INIT)
 
     def __post_init__(self) -> None:
         if self.linear_size is not None and self.linear_size > self.embedding_size:
@@ -156,7 +164,7 @@ class MemoryNetworkOptions:
 
 
 class ConvolutionShape(NamedTuple):
-    """The width and the kernel, in positions, of a layer of ConvS2S."""
+    """The width of a ConvS2S layer, and its kernel size in positions."""
 
     width: int
     kernel: int
@@ -172,7 +180,8 @@ def convolution_shapes(plan: str) -> list[ConvolutionShape]:
         match = re.fullmatch(r"(?:([1-9]\d{0,5})x)?([1-9]\d{0,5})k([1-9]\d{0,5})", text.strip())
         if match is None:
             raise ValueError(
-                f"'{text}': no layers (write 9x512k3 for nine of width 512 and kernel 3, each below 1,000,000)"
+                f"'{text}': not a description of layers (write 9x512k3 for nine layers of width 512 and kernel 3, "
+                "with numbers below 1,000,000)"
             )
         layers += [ConvolutionShape(int(match[2]), int(match[3]))] * int(match[1] or 1)
     return layers
@@ -182,20 +191,21 @@ def convolution_shapes(plan: str) -> list[ConvolutionShape]:
 class ConvS2SOptions:
     encoder_layers: str = opt(
         "9x512k3,4x1024k3,2x2048k1",
-        "count, width and kernel of the encoder's layers; as released for En-De",
+        "encoder layers as COUNTxWIDTHkKERNEL, separated by commas; by default as released for En-De",
         is_size=True,
     )
     decoder_layers: str = opt(
         "9x512k3,4x1024k3,2x2048k1",
-        "count, width and kernel of the decoder's layers; as released for En-De",
+        "decoder layers as COUNTxWIDTHkKERNEL, separated by commas; by default as released for En-De",
         is_size=True,
     )
     embedding_size: int = size_opt(768, "width of embeddings and positions; 512 in the paper, 768 as released")
     output_size: int = size_opt(512, "width of the decoder's output, before the logits")
-    max_positions: int = size_opt(1024, "learned positions; a longer sentence repeats the last")
+    max_positions: int = size_opt(1024, "number of learned positions; longer sentences reuse the last one")
     dropout: float = probability_opt(
         0.2,
-        "dropout on embeddings, each layer's input and the decoder's output; 0.2 for En-De, 0.1 for En-Fr",
+        "dropout on embeddings, layer inputs and the decoder's output; 0.1 in the paper's En-Fr",
+        group="Regularization",
     )
 
     def __post_init__(self) -> None:
@@ -210,19 +220,23 @@ class ConvS2SOptions:
 class ByteNetOptions:
     hidden_size: int = size_opt(
         800,
-        "inner width of a block, d in the paper; its input and output are twice as wide",
+        "inner width of a block, d in the paper; its input is twice as wide",
     )
-    encoder_layers: int = size_opt(30, "residual blocks of the encoder")
-    decoder_layers: int = size_opt(30, "residual blocks of the decoder")
-    kernel: int = size_opt(3, "taps of a convolution")
-    max_dilation: int = size_opt(16, "dilations are 1, 2, 4, ... up to this, then from 1 again")
+    encoder_layers: int = size_opt(30, "residual blocks in the encoder")
+    decoder_layers: int = size_opt(30, "residual blocks in the decoder")
+    kernel: int = size_opt(3, "kernel size of the convolutions")
+    max_dilation: int = size_opt(16, "largest dilation; dilations double from 1 up to it, then start again")
     combine: Literal["add", "concat"] = opt(
-        "add", "how the encoder's output joins a target embedding: add, or concat and a linear layer"
+        "add", "how encoder output and target embedding are combined: add, or concat with a linear layer"
     )
-    unfold_factor: float = opt(1.2, "a of the unfolded length a * |s| + b; 1.2 in the paper", minimum=1, maximum=1000)
-    unfold_offset: int = size_opt(0, "b of the unfolded length a * |s| + b; 0 in the paper", minimum=0)
-    bucket: int = size_opt(50, "|s| is rounded up to a multiple of this; 50 in the paper")
-    dropout: float = probability_opt(0.0, "dropout on each block's output before the residual sum")
+    unfold_factor: float = opt(
+        1.2, "a in the encoder's output length, a * |s| + b for |s| source tokens", minimum=1, maximum=1000
+    )
+    unfold_offset: int = size_opt(0, "b in the encoder's output length, a * |s| + b for |s| source tokens", minimum=0)
+    bucket: int = size_opt(50, "round the source length up to a multiple of this; 50 in the paper")
+    dropout: float = probability_opt(
+        0.0, "dropout on each block's output before the residual sum", group="Regularization"
+    )
 
     def __post_init__(self) -> None:
         if self.max_dilation & (self.max_dilation - 1):
@@ -231,27 +245,26 @@ class ByteNetOptions:
 
 @options_class
 class NeuralGpuOptions:
-    hidden_size: int = size_opt(512, "numbers of a position in a row of the memory, m in the paper")
-    height: int = size_opt(4, "rows of the memory; the source stands in the first")
-    layers: int = size_opt(2, "CGRUs of an encoder step, and of a decoder step")
-    memory_offset: int = size_opt(
-        8, "the memory has this many positions more than the source has tokens, and n steps for n positions", minimum=0
-    )
+    hidden_size: int = size_opt(512, "width of each memory position, m in the paper")
+    height: int = size_opt(4, "rows of the memory; the first one holds the source")
+    layers: int = size_opt(2, "CGRUs per encoder step and per decoder step")
+    memory_offset: int = size_opt(8, "memory positions beyond the source length; each position adds a step", minimum=0)
     outputs: Literal["extended", "markovian", "baseline"] = opt(
         "extended",
-        "extended: each token changes the memory; markovian: from the encoder's memory and the token before; "
-        "baseline: from the encoder's memory alone",
+        "extended: outputs change the memory; markovian: outputs see the previous token; baseline: neither",
     )
     dropout: float = probability_opt(
-        0.1, "dropout on the memory before each step; times 3 / sqrt(n) for n > 9 positions"
+        0.1,
+        "dropout on the memory before each step, scaled down for more than 9 positions",
+        group="Regularization",
     )
 
 
 @options_class
 class MoeOptions:
     d_model: int = size_opt(512, "width of every layer's input and output")
-    hidden_size: int = size_opt(2048, "cells of each LSTM, whose output is projected to d_model")
-    attention_size: int = size_opt(512, "width of the attention's hidden layer; the paper does not give it")
+    hidden_size: int = size_opt(2048, "cells in each LSTM; the output is projected to --d-model")
+    attention_size: int = size_opt(512, "width of the attention's hidden layer; not stated in the paper")
     expert_size: int = size_opt(2048, "inner width of an expert")
     experts: int = size_opt(32, EXPERTS, minimum=2)
     active_experts: int = size_opt(4, ACTIVE_EXPERTS)
@@ -261,12 +274,13 @@ class MoeOptions:
     load_weight: float = opt(0.01, LOAD_WEIGHT, minimum=0)
     bidirectional: bool = opt(
         True,
-        "the first two LSTMs of the encoder read in opposite directions, side by side; else the second follows "
-        "the first (the paper counts three LSTMs, and does not say)",
+        "let the encoder's first two LSTMs read in opposite directions; otherwise they are stacked",
     )
     read_out_context: bool = opt(False, READ_OUT_CONTEXT)
     tie: Tie = opt("none", TIE)
-    dropout: float = probability_opt(0.4, "dropout on the outputs of embeddings, LSTMs and mixtures of experts")
+    dropout: float = probability_opt(
+        0.4, "dropout on the outputs of embeddings, LSTMs and mixtures of experts", group="Regularization"
+    )
 
     def __post_init__(self) -> None:
         check_experts(self)

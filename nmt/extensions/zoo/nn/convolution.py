@@ -75,9 +75,9 @@ class Convolution(nn.Module):
         slots = 0 if self.kernel == 1 else 1 + self.span
         return torch.zeros(len(sentences), slots, self.inputs, device=sentences.device)
 
-    def prepared(self) -> ConvolutionStep:
+    def search_step(self) -> ConvolutionStep:
         """A causal convolution for one search, without gradient."""
-        multiply = self.linear.prepared()
+        multiply = self.linear.search_step()
 
         def step(states: Tensor, history: Tensor, taps: Taps) -> tuple[Tensor, Tensor]:
             if self.kernel == 1:

@@ -114,7 +114,7 @@ def product_with(layer: Linear, dtype: torch.dtype) -> Projection:
     """The product with a layer's weight, which is looked up and cast to this type once."""
     if torch.is_grad_enabled() and isinstance(layer, nn.Linear):
         return partial(product, weight=layer.weight.to(dtype))
-    return layer.prepared()
+    return layer.search_step()
 
 
 def pack_states(states: Mapping[str, LstmState]) -> dict[str, Tensor]:

@@ -1,0 +1,1 @@
+"""The command that writes a plug-in to start from."""

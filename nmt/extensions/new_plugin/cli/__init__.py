@@ -1,0 +1,1 @@
+"""The command `nmt new-plugin`."""

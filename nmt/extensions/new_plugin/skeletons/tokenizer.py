@@ -1,0 +1,32 @@
+"""A tokenizer: punctuation is separated from words, and joined to them again in translations.
+
+nmt prepare --plugin my_tokenizer.py --tokenizer my-tokenizer --source-lang en --target-lang de \
+        --train CORPUS --valid CORPUS --output DATA
+nmt train --plugin my_tokenizer.py --data DATA --output RUN
+"""
+
+import re
+
+from nmt import options_class, register
+from nmt.tokenizers.base import Tokenizer
+
+JOINED = "\uffed"  # marks where a word and a sign are joined, so that the text can be restored exactly
+
+
+@options_class
+class MyTokenizerOptions:  # a tokenizer may have options of `nmt prepare`, but it is built from the language alone
+    pass
+
+
+@register("tokenizer", "my-tokenizer", MyTokenizerOptions)
+class MyTokenizer(Tokenizer):
+    """Spaces around punctuation, with a mark where there was none."""
+
+    def tokenize(self, text: str) -> str:
+        """A line with one space between its words. self.language: its code, such as "en" """
+        separated = re.sub(r"(?<=\w)(?=[^\w\s])", f" {JOINED}", text)  # CHANGE: the rules
+        return re.sub(r"(?<=[^\w\s])(?=\w)", f"{JOINED} ", separated)
+
+    def detokenize(self, text: str) -> str:
+        """The line as people write it."""
+        return text.replace(f" {JOINED}", "").replace(f"{JOINED} ", "")
