@@ -627,7 +627,7 @@ def test_a_setting_that_stands_twice_in_a_file_is_refused(again, call, tmp_path)
 
 @pytest.mark.parametrize("name", ["cpu:", "cpu:0", "cuda:", "cuda:00", "cuda:٠", "gpu"])
 def test_a_device_that_is_none_is_refused(name):
-    with pytest.raises(UserError, match="must be auto, cpu, cuda or cuda:N"):
+    with pytest.raises(UserError, match="use auto, cpu, cuda or cuda:N"):
         choose_device(name)
 
 
@@ -860,7 +860,7 @@ def test_a_stderr_that_cannot_be_written_changes_neither_the_work_nor_the_code(d
 def test_variables_of_torchrun_that_are_no_numbers_are_2(variables, trained, nmt):
     given = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", **variables}
     refused = nmt("translate", f"--model={trained}", env=given, input=b"ban\n")
-    assert_refused(refused, 2, "must be a number, as torchrun sets it")
+    assert_refused(refused, 2, "not a number as set by torchrun")
 
 
 def test_a_missing_model_or_data_is_4_and_names_it(nmt, tmp_path):
