@@ -110,7 +110,7 @@ def test_comet_takes_one_reference_and_needs_the_sources(library, model):
     comet = Comet(CometOptions(comet_model=model))
     with pytest.raises(UserError, match="takes one reference, and 2 are given"):
         comet(["1"], [["1"], ["2"]], ["1"])
-    with pytest.raises(UserError, match="needs the source lines"):
+    with pytest.raises(UserError, match="needs --source"):
         comet(["1"], [["1"]])
 
 
