@@ -263,7 +263,7 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
         with at_most(4 * held, too_large), NoRandomWeights():
             model = build_model(facts, folder)
         if stored is not None:
-            stored.make_room(model)
+            stored.convert_layers(model)
         take_weights(model, weights, weights_file(artefact))
         return LoadedModel(model.to(device).eval(), pipeline, facts, folder, _temperature(artefact))
 

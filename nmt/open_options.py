@@ -1,6 +1,7 @@
 """Options classes that are made of several: what `registry.open_options_class` opens one with."""
 
 import dataclasses
+import inspect
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
@@ -21,7 +22,8 @@ def opened_class(own: type, others: tuple[type, ...], choices: tuple[tuple[str, 
     for cls in (own, *others):
         for name in (option.name for option in dataclasses.fields(cls)):
             if (other := owners.setdefault(name, cls)) is not cls:
-                raise UserError(f"option '{name}' is in {other.__name__} and in {cls.__name__} (rename one of them)")
+                both = f"{other.__name__} ({place_of_class(other)}) and {cls.__name__} ({place_of_class(cls)})"
+                raise UserError(f"option '{name}' is declared twice, by {both} (rename one of them)")
 
     def post_init(self: Any) -> None:
         for cls in (own, *others):
@@ -39,6 +41,14 @@ def opened_class(own: type, others: tuple[type, ...], choices: tuple[tuple[str, 
     body |= {"__module__": own.__module__, "__annotations__": types, "is_opened": True}
     body |= {"__post_init__": post_init, "__reduce__": reduced}
     return options_class(type(own.__name__, (*reversed(others), own), body))
+
+
+def place_of_class(cls: Any) -> str:
+    """Where a class is defined, `FILE:LINE`; its module if there is no source."""
+    try:
+        return f"{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}"
+    except (OSError, TypeError):
+        return str(cls.__module__)
 
 
 def _remade(own: type[AnyOptions], values: Mapping[str, Any]) -> AnyOptions:

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, TypeVar, dataclass_transform
 from nmt.component_files import ComponentFile, Preset, Root, component_files, own_roots, preset_files
 from nmt.errors import UserError, needing_torch, quoted, unknown
 from nmt.log import log
-from nmt.open_options import AnyOptions, opened_class, shared_class
+from nmt.open_options import AnyOptions, opened_class, place_of_class, shared_class
 from nmt.options import REQUIRED, NoOptions, Option, Part, make, opened, options_class, options_of
 
 PartClass = TypeVar("PartClass", bound=Callable[..., Any])
@@ -105,9 +105,11 @@ _shelf = _Shelf()
 def register(kind: str, name: str, options: type) -> Callable[[PartClass], PartClass]:
     """Class decorator that registers a component under a kind and a name.
 
-    Raises UserError where the kind is unknown, the name is taken, or a field of `options` is written without `opt()`.
+    Raises UserError if the kind is unknown, if the name is taken, or if `options` is not an options class of `opt()` fields.
     """
     _check_kind(kind)
+    if not dataclasses.is_dataclass(options):
+        raise UserError(f"{options.__name__} is not an options class (decorate it with @options_class)")
 
     def enter(cls: PartClass) -> PartClass:
         place = cls.__module__
@@ -115,7 +117,7 @@ def register(kind: str, name: str, options: type) -> Callable[[PartClass], PartC
         found = _part_files(kind).get(name)
         taken = other.place if other else found.module if found else place
         if other or taken != place:
-            raise UserError(f"{kind} '{name}' is registered twice: in {taken} and in {place} (rename one of them)")
+            raise UserError(f"{kind} '{name}' is already registered by {_readable(taken)} (choose another name)")
         options_of(options)
         _shelf.parts[kind, name] = Entry(kind, name, cls, options, place)
         cls.part_name = name  # type: ignore[attr-defined]
@@ -159,9 +161,9 @@ def find(kind: str, name: str) -> Entry:
     if (kind, name) not in _shelf.parts and name in _part_files(kind):
         importlib.import_module(_part_files(kind)[name].module)
     if (kind, name) not in _shelf.parts:
-        raise UserError(
-            f"{unknown(kind, name, names(kind), f'nmt list {kind}')}; --plugin FILE loads a plug-in{_broken_plugins()}"
-        )
+        given = ", ".join(_shelf.plugins.values())
+        hint = f"{quoted(given)} registers no such {kind}" if given else "--plugin FILE loads a plug-in"
+        raise UserError(f"{unknown(kind, name, names(kind), f'nmt list {kind}')}; {hint}{_broken_plugins()}")
     return _shelf.parts[kind, name]
 
 
@@ -194,7 +196,7 @@ def documentation(kind: str, name: str) -> tuple[str, str]:
     """
     if (kind, name) in _shelf.parts or name not in _part_files(kind):
         entry = find(kind, name)
-        return inspect.cleandoc(entry.cls.__doc__ or ""), entry.place
+        return inspect.cleandoc(entry.cls.__doc__ or ""), _readable(entry.place)
     found = _part_files(kind)[name]
     return inspect.cleandoc(found.docstring), found.module
 
@@ -435,7 +437,8 @@ def values_below(path: str, values: Mapping[str, Any]) -> dict[str, Any]:
 def build(part: Part, *context: Any) -> Any:
     """The object of a component. context: what its kind is built from in addition to the options (see the kind's base.py)."""
     options = choose(part.kind, part.name, part.values).options if part.options is None else part.options
-    return find(part.kind, part.name).cls(options, *context)
+    entry = find(part.kind, part.name)  # a name of its own for `place_in_plugin`
+    return entry.cls(options, *context)
 
 
 # Plug-ins
@@ -460,13 +463,17 @@ def load_plugin(given: str) -> None:
                 module = importlib.import_module(given)
                 if module.__spec__ is not None and module.__spec__.origin is None:  # any folder can be imported
                     raise UserError(f"plug-in {quoted(given)}: a folder without an __init__.py")
-    except UserError:
+    except UserError as error:
+        if place := place_in_plugin(error):
+            raise UserError(f"plug-in {place}: {error}") from error
         raise
     except (Exception, SystemExit) as error:
         if not target.exists() and _is_missing(given, error):
             message = f"plug-in {quoted(given)}: no such file, folder with an __init__.py, or module"
             raise UserError(message) from None
-        raise UserError(f"plug-in {given} could not be loaded: {type(error).__name__}: {error}") from error
+        raise UserError(
+            f"plug-in {place_in_plugin(error) or given} could not be loaded: {_described(error)}"
+        ) from error
     _shelf.plugins[key] = given
 
 
@@ -514,20 +521,51 @@ def load_installed() -> None:
         except (Exception, SystemExit) as error:
             kept = {key: entry for key, entry in _shelf.parts.items() if key in parts or entry.place.startswith("nmt.")}
             _shelf.parts, _shelf.presets = kept, presets
-            cause = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-            message = _shelf.broken[point.name] = f"plug-in {point.name} ({point.value}) could not be loaded: {cause}"
+            place = place_in_plugin(error) or point.value
+            message = f"plug-in {point.name} ({place}) could not be loaded: {_described(error)}"
+            _shelf.broken[point.name] = message
             log.warn(f"{message}; the rest of nmt works without it")
 
 
 def place_in_plugin(error: BaseException) -> str | None:
-    """The innermost `FILE:LINE` of an error's traceback that belongs to a plug-in; None where no plug-in took part."""
-    places = [
-        f"{frame.f_code.co_filename}:{line}"
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        for module in [f"{frame.f_globals.get('__name__')}."]
-        if any(module.startswith(f"{name}.") for name in _shelf.plugin_modules)
-    ]
-    return places[-1] if places else None
+    """`FILE:LINE` of the plug-in's code that an error comes from; None if no plug-in took part.
+
+    An error of nmt's code about what a plug-in gave it, such as a result of another type, has no line there. Its place is that of
+    the class whose object was in use.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = list(traceback.walk_tb(error.__traceback__))[::-1]
+    for frame, line in frames:
+        if _is_of_plugin(str(frame.f_globals.get("__name__"))):
+            return f"{frame.f_code.co_filename}:{line}"
+    entries = {entry.cls: entry for entry in _shelf.parts.values() if _is_of_plugin(entry.place)}
+    if not entries or not isinstance(error, Exception):
+        return None
+    values = [value for frame, _ in frames for value in frame.f_locals.values()]
+    values += [value for owner in values if hasattr(owner, "__dict__") for value in list(vars(owner).values())]
+    for value in values:  # the innermost first; then those that objects hold, such as the decoder of an engine
+        if entry := entries.get(value.cls if isinstance(value, Entry) else type(value)):
+            place, name = place_of_class(entry.cls), getattr(entry.cls, "__name__", entry.name)
+            return f"{place} (compare {name} with the {entry.kind} interface in docs/reference/plugins.md)"
+    return None
+
+
+def _is_of_plugin(module: str) -> bool:
+    """Whether a module belongs to a plug-in."""
+    return any(f"{module}.".startswith(f"{name}.") for name in _shelf.plugin_modules)
+
+
+def _described(error: BaseException) -> str:
+    """An error of a plug-in's code as text, without a place."""
+    if isinstance(error, UserError):
+        return str(error)
+    return f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
+
+
+def _readable(module: str) -> str:
+    """A module's name, or the file of one that --plugin loaded from a file."""
+    return getattr(sys.modules.get(module), "__file__", None) or module if module.startswith("nmt_plugin_") else module
 
 
 def _broken_plugins() -> str:

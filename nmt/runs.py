@@ -16,6 +16,7 @@ from nmt.log import log
 
 WEIGHTS: Final = "model.safetensors"
 TRAINING: Final = "training.json"
+SETTINGS: Final = "settings.toml"  # of a run
 CHECKPOINTS_FOLDER: Final = "checkpoints"
 PREFIX: Final = "update-"
 

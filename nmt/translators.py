@@ -22,7 +22,7 @@ from nmt.translate.options import TranslatorOptions
 from nmt.translate.translator import Translator
 
 if TYPE_CHECKING:  # torch is imported when it is used
-    from nmt.translate.open_own import LoadedScorer
+    from nmt.translate.open_built_in import LoadedScorer
 
 
 class SharedModels:
@@ -34,7 +34,7 @@ class SharedModels:
 
     def load(self, *arguments: Any) -> "LoadedScorer":
         """See `load_scorer`."""
-        from nmt.translate.open_own import load_scorer
+        from nmt.translate.open_built_in import load_scorer
 
         with self._lock:
             if arguments not in self._loaded:

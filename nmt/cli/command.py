@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from nmt import registry
@@ -93,13 +93,13 @@ class Parts:
     by_kind: each component with its options
     argv: the command line after the command's name
     taken: the names of the command's own options; no key of a component starts with one of them
-    given: the path keys of the options that a preset, a model, a settings file or a flag sets; all others have defaults
+    given: the origin of each option that is set, by path key: a preset, a model, a settings file or a flag
     """
 
     by_kind: Mapping[str, Part]
     argv: Sequence[str]
     taken: frozenset[str]
-    given: frozenset[str] = frozenset()
+    given: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, kind: str, *context: Any) -> Any:
         """The object of the chosen component of a kind; see `registry.build`."""
@@ -136,6 +136,7 @@ class Command:
         the import of torch by a fifth
     ends_start: whether `run` itself calls `start_is_over` after its imports
     base: returns further settings for what files and flags set, which override them; None if there are none
+    defaults: the same as base, for settings that presets override too
     """
 
     name: str
@@ -151,6 +152,7 @@ class Command:
     preload: Sequence[str] = ()
     ends_start: bool = False
     base: Callable[[Mapping[str, Any]], Layer | None] | None = None
+    defaults: Callable[[Mapping[str, Any]], Layer | None] | None = None
 
     @property
     def summary(self) -> str:
@@ -214,19 +216,27 @@ class Command:
             kind: registry.choose(kind, values.get(kind, DEFAULTS[kind]), registry.values_below(kind, values))
             for kind in self.kinds
         }
-        return options, Parts(parts, argv, table.taken, frozenset(values))
+        return options, Parts(parts, argv, table.taken, settings.origins)
 
     def bases(self, layers: Sequence[Layer]) -> list[Layer]:
-        """The settings that files and flags override: those of the preset, and those of `base`."""
+        """The settings that files and flags override: `defaults`, the preset, and `base`, in this order."""
         bases, given = list[Layer](), {key: value for layer in layers for key, value in layer.values.items()}
         names = [PRESET.convert(layer.values["preset"], layer.origin) for layer in layers if "preset" in layer.values]
         if self.kinds and names and names[-1]:
             preset = registry.find_preset(names[-1])
             bases.append(Layer(f"preset {preset.name}", preset.values))
-        if self.base is not None:
+        for further, place in ((self.base, len(bases)), (self.defaults, 0)):
             with suppress(UserError) if given.get("help") else nullcontext():
-                bases += filter(None, [self.base(given)])
+                if further is not None and (layer := further(given)) is not None:
+                    bases.insert(place, layer)
         return bases
+
+    def has_defaults(self, layers: Sequence[Layer]) -> bool:
+        """Whether `defaults` sets something for these files and flags."""
+        given = {key: value for layer in layers for key, value in layer.values.items()}
+        with suppress(UserError) if given.get("help") else nullcontext():
+            return self.defaults is not None and self.defaults(given) is not None
+        return False
 
     def read(
         self, files: Sequence[Layer], flags: Mapping[str, Any] = registry.NO_VALUES, argv: Sequence[str] = ()

@@ -112,6 +112,9 @@ class ShellCommand(TyperCommand):
         self.table, self.settings = command.read(files, values, self.argv)
         if command.kinds:
             values, words = self._parse(ctx, self.table.options, self.table.flags)
+            if command.has_defaults([*files, Layer(COMMAND_LINE, values)]):  # for DATA, whose word is known only now
+                self.table, self.settings = command.read(files, values, self.argv)
+                values, words = self._parse(ctx, self.table.options, self.table.flags)
         if asked:
             self._show_help(asked)
             ctx.exit()

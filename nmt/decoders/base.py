@@ -18,7 +18,7 @@ from nmt.decoders.options import SearchOptions as SearchOptions
 from nmt.decoders.options import phrases_hint, search_signature
 from nmt.errors import UserError
 from nmt.filters.base import Filter, TargetFilters
-from nmt.models.base import Scorer, prepared_scorer
+from nmt.models.base import Scorer, scorer_for_search
 from nmt.symbols import BOS, EOS
 from nmt.text.pipeline import Pipeline, Side
 
@@ -74,7 +74,7 @@ class Decoder(ABC):
         if not self.takes_phrases and any(constraint.phrases for constraint in constraints):
             raise UserError(f"--decoder {self.part_name} does not accept phrases{phrases_hint()}")
         with torch.inference_mode():
-            return self.decode(prepared_scorer(scorer), source, constraints)
+            return self.decode(scorer_for_search(scorer), source, constraints)
 
     @abstractmethod
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:

@@ -29,7 +29,7 @@ class EngineRequest:
     folders: the model folders; several form an ensemble
     search: the decoder
     phrase_search: the decoder, or one that also accepts phrases
-    load: loads models, which several engines may share (`nmt.translate.open_own.load_scorer`)
+    load: loads models, which several engines may share (`nmt.translate.open_built_in.load_scorer`)
     refused: reasons why the engines that were asked before refused, by title
     """
 

@@ -26,10 +26,12 @@ class TorchSearch(Engine):
     def open(self, request: EngineRequest) -> SearchEngine:
         reasons = "; ".join(f"{title} is not used: {reason}" for title, reason in request.refused.items())
         with needing_torch(f"{reasons or '--engine torch is given'}. The built-in search"):
-            from nmt.translate.open_own import open_own_engine
+            from nmt.translate.open_built_in import open_built_in_engine
 
         log.detail(f"engine torch{f': {reasons}' if reasons else ''}")
-        return open_own_engine(request.folders, request.options, request.phrase_search, request.load, request.world)
+        return open_built_in_engine(
+            request.folders, request.options, request.phrase_search, request.load, request.world
+        )
 
 
 def has_torch() -> bool:

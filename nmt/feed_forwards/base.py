@@ -60,5 +60,5 @@ class FeedForward(nn.Module):
         """states: (..., D) -> (..., D)"""
 
     @abstractmethod
-    def prepared(self) -> Projection:
+    def search_step(self) -> Projection:
         """The function that computes `forward` of (N, D) in one search, without gradient."""

@@ -32,9 +32,9 @@ class DenseFeedForward(FeedForward):
         outer: Tensor = self.outer(dropout(activations, self.dropout, self.training))
         return outer
 
-    def prepared(self) -> Projection:
+    def search_step(self) -> Projection:
         """See FeedForward."""
-        inner, outer, activation = self.inner.prepared(), self.outer.prepared(), self.activation
+        inner, outer, activation = self.inner.search_step(), self.outer.search_step(), self.activation
         if activation is torch.relu:
             return lambda states: outer(inner(states).relu_())
         return lambda states: outer(activation(inner(states)))

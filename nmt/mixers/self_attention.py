@@ -74,7 +74,7 @@ class SelfAttention(AttentionLayer, Mixer):
 
     def search_step(self) -> MixerStep:
         """See Mixer. The context is Entries."""
-        project, project_output = self.queries_keys_values.prepared(), self.output.prepared()
+        project, project_output = self.queries_keys_values.search_step(), self.output.search_step()
 
         def step(states: Tensor, past: Past, entries: Entries) -> tuple[Tensor, Past]:
             rows = project(states).unflatten(0, (len(past["values"]), -1))  # B W ...

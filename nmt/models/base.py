@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, cast
 
 import torch
@@ -21,7 +21,7 @@ from nmt.models.saved import Vocabularies as Vocabularies
 from nmt.nn.cost import count_flops, interpolated_cost
 from nmt.nn.dropout import dropout
 from nmt.nn.extra_losses import ExtraLosses
-from nmt.nn.linear import Projection, prepared
+from nmt.nn.linear import Projection, step_of
 from nmt.nn.search_state import State as State
 from nmt.symbols import PAD
 
@@ -100,20 +100,20 @@ class Scorer(Protocol):
 
 
 @dataclass(frozen=True)
-class PreparedScorer:
+class SearchScorer:
     """A Scorer for one search, made of functions that have already looked up their weights; see Scorer."""
 
     start: Callable[[Tensor], State]
     step: Callable[[Tensor, State], tuple[Tensor, State]]
 
 
-def prepared_scorer(scorer: Scorer) -> Scorer:
+def scorer_for_search(scorer: Scorer) -> Scorer:
     """Return the Scorer for one search, in inference mode and under the current autocast.
 
     If the Scorer has the method `for_search()`, which looks up the weights once, this is its result. Otherwise it is the Scorer.
     """
-    prepared: Callable[[], Scorer] = getattr(scorer, "prepared", lambda: scorer)
-    return prepared()
+    for_search: Callable[[], Scorer] = getattr(scorer, "for_search", lambda: scorer)
+    return for_search()
 
 
 class Model(nn.Module, Scorer):
@@ -153,17 +153,18 @@ class Model(nn.Module, Scorer):
     depths: tuple[int, int] | None = None
     temperature: float | None = None
     residual_outputs: Sequence[str] = ()
+    _cost: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def __init__(self) -> None:
         super().__init__()
-        if all(getattr(type(self), name) is getattr(Model, name) for name in ("step", "prepared", "predict")):
+        if all(getattr(type(self), name) is getattr(Model, name) for name in ("step", "for_search", "predict")):
             raise TypeError(f"{type(self).__name__} must define `step`, `for_search` or `predict`")
 
     @abstractmethod
     def forward(self, batch: Batch) -> Output:
         """Compute the features of each target position, given the source and the earlier target tokens."""
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
+    def for_search(self, output: Projection | None = None) -> Scorer:
         """Return the model as the Scorer of one search, which looks up its weights once.
 
         output: replaces the model's projection, (N, D) -> (N, V'), without gradient; a model that defines `step` ignores it
@@ -171,11 +172,11 @@ class Model(nn.Module, Scorer):
         """
         if type(self).step is not Model.step:
             return self
-        return PreparedScorer(self.start, partial(self.predict, output=output or self.prepared_output()))
+        return SearchScorer(self.start, partial(self.predict, output=output or self.output_step()))
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """See Scorer. Looks up all weights at each call; a search calls `for_search` first."""
-        return self.prepared().step(tokens, state)
+        return self.for_search().step(tokens, state)
 
     def predict(self, tokens: Tensor, state: State, output: Projection) -> tuple[Tensor, State]:
         """See Scorer.step. A model must define this, `for_search` or `step`. output: the projection"""
@@ -208,9 +209,9 @@ class Model(nn.Module, Scorer):
         result = logits if logits.device.type == "cpu" and not logits.requires_grad else None
         return torch.log_softmax(logits, dim=-1, out=result)
 
-    def prepared_output(self) -> Projection:
+    def output_step(self) -> Projection:
         """The function that computes `output` in one search, without gradient. Looks up the weights once, if it is linear."""
-        return prepared(self.output)
+        return step_of(self.output)
 
     def _dropout(self, vectors: Tensor) -> Tensor:
         """Apply dropout with the probability of the model's option `dropout`, only in training."""
@@ -239,7 +240,11 @@ class Model(nn.Module, Scorer):
 
         source, target: (N,) int64, the positions that the model reads on each side, with EOS but without padding
         """
-        return self._measured_cost(source, target)
+        if (
+            self._cost is None
+        ):  # an AttributeError in a cached property would look like a missing attribute of the module
+            self._cost = self._measured_cost()
+        return self._cost(source, target)
 
     def training_flops(self, source: Tensor, target: Tensor) -> int:
         """The FLOPs of an update on pairs of these lengths (see `flops`), however it is split into micro-batches."""
@@ -250,14 +255,23 @@ class Model(nn.Module, Scorer):
         """Whether `flops` interpolates measurements instead of evaluating a closed form."""
         return type(self).flops is Model.flops
 
-    @cached_property
     def _measured_cost(self) -> Callable[[Tensor, Tensor], Tensor]:
         def cost(source: int, target: int) -> int:
             batch = dummy_batch(1, source, target).to(device)
-            return count_flops(lambda: self.output(self(batch).features))
+            return count_flops(lambda: self.output(self._checked(self(batch), target)))
 
         with self._measuring() as device:
             return interpolated_cost(cost)
+
+    def _checked(self, output: Output, length: int) -> Tensor:
+        """The features of a single pair. Raises TypeError or ValueError if `forward` has returned anything else."""
+        if not isinstance(output, Output):
+            raise TypeError(f"forward returned {type(output).__name__}, but must return Output(features, extra_losses)")
+        if output.features.shape[:-1] != (1, length):
+            raise ValueError(
+                f"features have the shape {tuple(output.features.shape)}; must be (B, T, D), here (1, {length}, D)"
+            )
+        return output.features
 
     @contextmanager
     def _measuring(self) -> Iterator[torch.device]:

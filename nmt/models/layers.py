@@ -120,7 +120,7 @@ class TransformerLayer(nn.Module):
 
     def search_step(self) -> LayerStep:
         """The function that computes a causal layer at the next position of a search, without gradient."""
-        mix, feed_forward = self.self_attention.search_step(), self.feed_forward.prepared()
+        mix, feed_forward = self.self_attention.search_step(), self.feed_forward.search_step()
         attend = self.cross_attention.search_step() if self.reads_memory else None
         mixing, feeding = self.self_attention_residual, self.feed_forward_residual
 

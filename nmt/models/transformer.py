@@ -173,10 +173,10 @@ class Transformer(Model):
             hypotheses |= {f"{i}.{name}": tensor for name, tensor in past.hypotheses.items()}
         return State(sentences, hypotheses)
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
-        return self.new_search(self, output or self.prepared_output())
+    def for_search(self, output: Projection | None = None) -> Scorer:
+        return self.new_search(self, output or self.output_step())
 
-    def prepared_layers(self) -> list[LayerStep]:
+    def search_steps(self) -> list[LayerStep]:
         """The search step of each decoder layer, which has looked up its weights."""
         return [layer.search_step() for layer in self.decoder_layers]
 
@@ -198,7 +198,7 @@ class TransformerSearch(Scorer):
 
     def __init__(self, model: Transformer, output: Projection, layers: Sequence[LayerStep] | None = None) -> None:
         self.model, self.output = model, output
-        self._layers = model.prepared_layers() if layers is None else layers
+        self._layers = model.search_steps() if layers is None else layers
 
     def start(self, source: Tensor) -> State:
         """See Scorer."""

@@ -222,7 +222,7 @@ class CrossAttention(AttentionLayer):
 
     def search_step(self) -> CrossAttentionStep:
         """The function that computes the layer in one search, without gradient."""
-        project, project_output = self.queries.prepared(), self.output.prepared()
+        project, project_output = self.queries.search_step(), self.output.search_step()
 
         def step(states: Tensor, memory: KeysValues, bias: Tensor) -> Tensor:
             transposed_keys, values = memory

@@ -24,9 +24,9 @@ class Linear(nn.Linear):
     def forward(self, states: Tensor) -> Tensor:
         return matmul.product(states, self.weight, self.bias)
 
-    def prepared(self) -> Projection:
+    def search_step(self) -> Projection:
         """The function that computes `forward` of (N, D) in one search, without gradient. It looks up the weights once."""
-        return matmul.prepared_product(self.weight.detach(), None if self.bias is None else self.bias.detach())
+        return matmul.fixed_product(self.weight.detach(), None if self.bias is None else self.bias.detach())
 
     def rows(self, rows: Tensor) -> "Linear":
         """A layer that computes only some of the outputs. rows: (E',) indices of these outputs"""
@@ -54,9 +54,9 @@ class ClippedLinear(nn.Module):
         outputs: Tensor = self.linear(states)
         return outputs if self.limit == math.inf else outputs.clamp(-self.limit, self.limit)
 
-    def prepared(self) -> Projection:
+    def search_step(self) -> Projection:
         """The function that computes `forward` of (N, D) in one search, without gradient."""
-        product = self.linear.prepared()
+        product = self.linear.search_step()
         return product if self.limit == math.inf else lambda states: product(states).clamp_(-self.limit, self.limit)
 
     def rows(self, rows: Tensor) -> "ClippedLinear":
@@ -64,10 +64,10 @@ class ClippedLinear(nn.Module):
         return ClippedLinear(self.linear.rows(rows), self.limit)
 
 
-def prepared(layer: nn.Module) -> Projection:
+def step_of(layer: nn.Module) -> Projection:
     """The function that computes a layer in one search: its `search_step()`, or the layer itself if it has none."""
-    own: Callable[[], Projection] = getattr(layer, "prepared", lambda: layer)
-    return own()
+    search_step: Callable[[], Projection] = getattr(layer, "search_step", lambda: layer)
+    return search_step()
 
 
 def remove_weight_norm(model: nn.Module) -> None:

@@ -23,8 +23,8 @@ class Products:
         output = linear(states, weight, bias)
         return output.float() if is_cast(states) else output
 
-    def prepared_product(self, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-        """See `prepared_product`."""
+    def fixed_product(self, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+        """See `fixed_product`."""
         if torch.is_autocast_enabled(weight.device.type):  # cast once, because autocast would do it at each call
             dtype = torch.get_autocast_dtype(weight.device.type)
             weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
@@ -68,9 +68,9 @@ def product(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     return _current.product(states, weight, bias)
 
 
-def prepared_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+def fixed_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
     """A function that computes `product` of (N, D) with a fixed weight (E, D), without gradient. It casts the weight once."""
-    return _current.prepared_product(weight, bias)
+    return _current.fixed_product(weight, bias)
 
 
 def is_cast(states: Tensor) -> bool:

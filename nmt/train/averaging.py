@@ -74,7 +74,7 @@ def _average_folders(
                     scores[name] = {"loss": result.losses["loss"], "ppl": result.perplexity}
                     bar.advance()
         save_model(output, weights, facts, pipeline, {"averaged": names})
-    log.info(f"{output}: the mean of {', '.join(names)}")
+    log.info(f"{output}: average of {', '.join(names)}")
     if scores:
         losses = {name: round(row["loss"], 4) for name, row in scores.items() if math.isfinite(row["loss"])}
         best = min([mean, *names], key=lambda name: losses.get(name, math.inf))

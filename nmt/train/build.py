@@ -37,8 +37,8 @@ from nmt.train.update import LossScale, SignalWatch, Updater
 from nmt.train.validation import Validation
 from nmt.train.weight_average import WeightAverage
 from nmt.training_speedups.base import TrainingSpeedup
+from nmt.translate.built_in_engine import BuiltInEngine
 from nmt.translate.options import TranslatorOptions
-from nmt.translate.own_engine import OwnEngine
 from nmt.translate.translator import Translator
 
 TRIED_PAIRS: Final = 2  # at set-up; two pairs of different lengths include padding
@@ -236,7 +236,7 @@ def _with_translator(setup: RunSetup, model: Model, parts: Any) -> Validation | 
     validation, options = setup.validation, TranslatorOptions(batch_tokens=setup.options.valid_batch_tokens)
     if validation is None or not validation.metrics:
         return validation
-    engine = OwnEngine(setup.data.pipeline, model, options, parts.build("decoder"))
+    engine = BuiltInEngine(setup.data.pipeline, model, options, parts.build("decoder"))
     return replace(validation, translator=Translator(engine, options))
 
 

@@ -174,9 +174,8 @@ def check_same(run: Run, folder: Path, state: SavedState) -> None:
         )
     new = dict(run.settings)
     old = completed_settings(state.settings, new)
-    new |= {
-        key: old.get(key) for key, value in new.items() if value == AUTO
-    }  # keeps what auto chose at the start of the run
+    # Keep the values that auto chose at the start of the run.
+    new |= {key: old.get(key) for key, value in new.items() if value == AUTO}
     models = [
         normpath(Path(given).absolute())
         for settings in (old, new)
@@ -194,9 +193,7 @@ def check_same(run: Run, folder: Path, state: SavedState) -> None:
 def completed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Add the settings that are newer than a checkpoint: options at their defaults, which change nothing, and digests."""
     options = options_of(TrainOptions)
-    defaults = {
-        option.name: [] if option.default == () else option.default for option in options
-    }  # as JSON stores them
+    defaults = {option.name: [] if option.default == () else option.default for option in options}  # in JSON's types
     for kind in ("model", "criterion", "optimizer", "schedule"):
         for key, default in registry.completed(kind, new[kind], {}).items():
             defaults |= {key: default, f"{kind}.{key}": default}

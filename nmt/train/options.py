@@ -259,7 +259,7 @@ class AverageOptions:
     json: bool = opt(False, "print the averaged folders and their scores as JSON", group="Input and output")
     last: int | None = opt(
         None,
-        "average this many of the newest checkpoints",
+        "how many of the newest checkpoints to average",
         group="Checkpoints",
         common=True,
         minimum=1,
@@ -268,7 +268,7 @@ class AverageOptions:
     )
     best: int | None = opt(
         None,
-        "average this many of the best checkpoints",
+        "how many of the best checkpoints to average",
         group="Checkpoints",
         common=True,
         minimum=1,
@@ -283,7 +283,7 @@ class AverageOptions:
     )
     score: str | None = opt(
         None,
-        "data folder to show the validation loss on",
+        "data folder with a validation set to score on",
         group="Scoring",
         common=True,
     )

@@ -41,9 +41,8 @@ class Objective(nn.Module):
             trained, reported = self.criterion(self.model, batch)
         finally:
             hook.remove()
-        losses = [
-            read.extra_losses for read in reads if read.extra_losses
-        ]  # a pass through only the first layers may have none
+        # A pass through only the first layers may have no extra losses.
+        losses = [read.extra_losses for read in reads if read.extra_losses]
         extra = self._extra_losses(batch, losses) if losses else {}
         statistics = _sums([read.reported for read in reads if read.reported])
         if clash := {**extra, **statistics}.keys() & {**trained, **reported}.keys():

@@ -34,9 +34,8 @@ def choose_kernels(run: Run) -> None:
         limit.asked = asked
         limit.max_tokens = limit.max_micro_batch_tokens = _max_tokens(run)
     run.loader.max_tokens = limit.max_tokens
-    if in_step(
-        run.updater.objective
-    ):  # all ranks must split their batches alike; under ddp each may have its own limit
+    # All ranks must then split their batches alike, but under ddp each may have found its own limit.
+    if in_step(run.updater.objective):
         run.loader.max_tokens = min(limit.max_tokens, limit.max_micro_batch_tokens)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from nmt import registry
 from nmt.columns.base import column_kind
@@ -14,12 +14,11 @@ from nmt.errors import DivergedError, Interrupted, UserError, is_out_of_memory, 
 from nmt.files import write_file
 from nmt.options import AUTO, as_dict, flag_of, toml_line
 from nmt.report.run_status import EndReason, loss_text
+from nmt.runs import SETTINGS
 from nmt.schedules.base import Schedule, rises_at
 from nmt.train.options import MIN_BLEU, last_update
 from nmt.train.run import Run
 from nmt.train.validation import ValidationResult
-
-SETTINGS: Final = "settings.toml"
 
 
 def certain_end(run: Run) -> int | None:
@@ -95,10 +94,16 @@ def announce(run: Run) -> None:
     if progress.update:
         report.line(f"resuming after update {progress.update} (epoch {progress.position.epoch})")
     if run.end is not None and not progress.validation_due:
-        how = f"raise {flag_of(run.end[0])} to continue"
-        if run.end[0] in run.settings:  # the schedule depends on it
-            how = f"--schedule {run.settings['schedule']} ends there; to train longer, start a new run in another --output"
-        report.line(f"nothing to do: the run ended at update {progress.update} ({how})")
+        report.line(nothing_to_do(run))
+
+
+def nothing_to_do(run: Run) -> str:
+    """What a run that has ended says when it is started again."""
+    assert run.end is not None
+    how = f"to train longer, raise {flag_of(run.end[0])}"
+    if run.end[0] in run.settings:  # the schedule depends on it
+        how = f"--schedule {run.settings['schedule']} ends there: to train longer, start again in another --output"
+    return f"nothing to do: the run ended at update {run.progress.update} ({how})"
 
 
 def parameter_text(parameters: int, trainable: int) -> str:

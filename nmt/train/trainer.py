@@ -6,17 +6,19 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nmt import signals
-from nmt.data.loader import UpdateBatches, ahead
+from nmt.data.loader import UpdateBatches, prefetched
 from nmt.errors import Interrupted, ResourceError, quoted
 from nmt.locks import Lock
+from nmt.log import log
 from nmt.report.losses import Stats
-from nmt.report.run_status import METRICS_FILE, TRAIN_LOG
+from nmt.report.run_status import METRICS_FILE, STATUS_FILE, TRAIN_LOG, read_status
+from nmt.runs import SETTINGS
 from nmt.train.build import build_run
 from nmt.train.checkpointing import resume
 from nmt.train.divergence import divergence, roll_back
 from nmt.train.options import TrainOptions
 from nmt.train.probe import choose_kernels
-from nmt.train.reporting import SETTINGS, announce, conclude, recorded_end, save_settings, what_is_saved
+from nmt.train.reporting import announce, conclude, nothing_to_do, recorded_end, save_settings, what_is_saved
 from nmt.train.run import Run
 from nmt.train.saving import save, saves_finished
 from nmt.train.setup import RunSetup
@@ -40,6 +42,9 @@ def train(options: TrainOptions, parts: Any) -> Run:
         run = build_run(setup, parts)
         with closing(run.report):
             _begin(run)
+            if _has_recorded_end(run):
+                log.info(nothing_to_do(run))
+                return run
             with recorded_end(run), saves_finished(run):
                 choose_kernels(run)
                 announce(run)
@@ -60,7 +65,7 @@ def train(options: TrainOptions, parts: Any) -> Run:
 
 
 def _begin(run: Run) -> None:
-    """Resume a run from its newest checkpoint, or start it by its starts."""
+    """Resume a run from its newest checkpoint, or let its starts initialise it."""
     if resume(run):
         return
     try:
@@ -69,6 +74,13 @@ def _begin(run: Run) -> None:
     except BaseException:
         _remove_empty(run)
         raise
+
+
+def _has_recorded_end(run: Run) -> bool:
+    """Whether a run is finished and its files say so: the same command has nothing to add to them."""
+    status = read_status(run.folder / STATUS_FILE) if run.world.leads else None
+    is_recorded = not run.world.leads or (status is not None and status.end is not None and status.end.is_last)
+    return run.finished and not run.progress.validation_due and bool(run.world.minimum(int(is_recorded)))
 
 
 def _remove_empty(run: Run) -> None:
@@ -86,7 +98,7 @@ def _make_updates(run: Run) -> None:
     timers = Timers(run.options)
     update_log = UpdateLog(run, timers.by_name)
     run.model.train()
-    with closing(ahead(run.loader.updates(run.progress.position))) as updates:
+    with closing(prefetched(run.loader.updates(run.progress.position))) as updates:
         for data in updates:  # endless; each item has this rank's micro-batches of one update
             stats = make_update(run, data)
             run.agree()
@@ -142,9 +154,8 @@ def make_update(run: Run, data: UpdateBatches) -> Stats:
     run.context.update = number
     run.model.begin_update(number)
     digest = sha256(f"{run.options.seed} {number} {run.world.rank}".encode()).digest()
-    seed = int.from_bytes(
-        digest[:8], "little", signed=True
-    )  # for dropout etc.: random state never carries over between updates
+    # The seed of dropout and other draws: no random state carries over from one update to the next.
+    seed = int.from_bytes(digest[:8], "little", signed=True)
     try:
         stats = run.updater(data, seed, progress.limit.max_micro_batch_tokens, progress.scale)
     except PairTooLongError as error:

@@ -167,7 +167,7 @@ class Passes(Protocol):
         """
 
     def gave_memory_back(self) -> bool:
-        """Whether memory was freed when it last ran out, so that the same batch may fit now. True only once per time."""
+        """Whether memory was freed when it last ran out, so that the same batch may fit now. Resets the answer."""
 
 
 class _DeviceSums:

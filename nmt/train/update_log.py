@@ -19,7 +19,7 @@ from nmt.train.saving import save_has_ended
 
 EARLY_UPDATES: Final = (1, 2, 5, 10)  # always logged in each process, to show early on a slow machine that it works
 MIN_SHOWN_UPDATES: Final = (
-    5  # fewer updates give no steady loss and speed; the display keeps those of the last log line
+    5  # with fewer updates, loss and speed are not steady yet, so the display keeps the last ones
 )
 
 
@@ -78,9 +78,8 @@ class UpdateLog:
 
     def see_checkpoint(self) -> None:
         """Look for a new checkpoint. The first one is logged, with the command that uses it."""
-        if not (
-            save_has_ended(self.run) or self.run.progress.save_due
-        ):  # the save that was due waited for the previous one
+        # A save that was due has waited for the previous one, which may thus be new.
+        if not (save_has_ended(self.run) or self.run.progress.save_due):
             return
         first, self.best = self.best is None, best_checkpoint(self.run)
         if first and self.best is not None and not self.run.finished:
@@ -94,7 +93,7 @@ class UpdateLog:
         self.window = LogWindow()
 
     def restart_clock(self) -> None:
-        """Start to time the next update. The time of validation and saving belongs to no update."""
+        """Restart the clock for the next update, so that it does not include validation and saving."""
         self.began = time.monotonic()
 
     def _status(self, stats: Stats) -> RunStatus:

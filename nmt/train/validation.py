@@ -21,8 +21,8 @@ from nmt.nn import matmul
 from nmt.report.losses import LossSums
 from nmt.report.run_status import LOSS_TEXT_PARTS
 from nmt.train.parallel import Objective
+from nmt.translate.built_in_engine import BuiltInEngine
 from nmt.translate.line_warnings import LineWarnings
-from nmt.translate.own_engine import OwnEngine
 from nmt.translate.translator import Translator
 
 NUM_EXAMPLES = 3
@@ -111,7 +111,7 @@ def validate(
 
 def _translations(model: Model, dev: EvaluationSet, translator: Translator, world: World) -> list[str]:
     """Translate the validation set with a model. Each rank translates a share of it."""
-    engine = cast(OwnEngine, translator.engine)
+    engine = cast(BuiltInEngine, translator.engine)
     own, warnings = world.share(translator.parsed(dev.source_lines)), LineWarnings(dev.name, length_flag="")
     usual, engine.scorer, engine.products = engine.scorer, model, matmul.current()
     try:

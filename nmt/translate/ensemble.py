@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.batch import Batch
-from nmt.models.base import Model, Scorer, State, prepared_scorer
+from nmt.models.base import Model, Scorer, State, scorer_for_search
 
 Mean = Literal["log-probabilities", "probabilities"]
 
@@ -53,10 +53,10 @@ class Ensemble(nn.Module):
     def has_attention(self) -> bool:
         return any(cast(Model, model).has_attention for model in self.models)
 
-    def prepared(self) -> "Ensemble":
-        """See prepared_scorer: the ensemble of the prepared models."""
+    def for_search(self) -> "Ensemble":
+        """See scorer_for_search. Each model looks up its weights once."""
         ensemble = copy(self)
-        ensemble._scorers = [prepared_scorer(scorer) for scorer in self._scorers]
+        ensemble._scorers = [scorer_for_search(scorer) for scorer in self._scorers]
         return ensemble
 
     def start(self, source: Tensor) -> State:

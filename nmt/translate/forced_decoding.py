@@ -18,7 +18,7 @@ from nmt import signals
 from nmt.batch import flatten, make_batch, pad_rows
 from nmt.data.batching import micro_batches
 from nmt.device import device_of
-from nmt.models.base import Model, Scorer, prepared_scorer
+from nmt.models.base import Model, Scorer, scorer_for_search
 from nmt.symbols import BOS, PAD
 
 LOGIT_CHUNK_ROWS: Final = 1024  # positions for which logits exist at the same time
@@ -56,7 +56,7 @@ def force_decode(
     """
     device = device_of(scorer)
     source, target = pad_rows(sources).to(device), pad_rows(targets).to(device)  # N S, N T
-    scorer = prepared_scorer(scorer)
+    scorer = scorer_for_search(scorer)
     state = scorer.start(source)
     state.watched = True
     tokens, columns, calibrated, attention = torch.full((len(source),), BOS, device=device), [], [], []

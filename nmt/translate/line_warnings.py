@@ -90,4 +90,4 @@ class LineWarnings:
         counts = {words: self._kinds[kind].count for kind, words in COUNTED.items()}
         if any(counts.values()):
             named = ", ".join(f"{count:,} {words}" for words, count in counts.items() if count)
-            log.warn(f"{self.place}: lines: {named}")
+            log.warn(f"{self.place}: affected lines: {named}")

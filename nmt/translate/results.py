@@ -8,6 +8,7 @@ import msgspec
 
 from nmt.decoders.hypothesis import Hypothesis
 from nmt.errors import UserError, quoted
+from nmt.registry import place_in_plugin
 from nmt.text.pipeline import Side
 
 _Result = TypeVar("_Result")
@@ -125,7 +126,8 @@ def retry_split(
             raise
         except Exception as error:
             # Keep only the text: the exception itself would keep the tensors alive that filled the memory.
-            reason = f"{type(error).__name__}: {quoted(error)}"
+            place = place_in_plugin(error)
+            reason = f"plug-in {place}: " * bool(place) + f"{type(error).__name__}: {quoted(error)}"
         if end - start == 1:
             return [Failure(reason)]
         warning = warning or f"a batch of {end - start} sentences failed ({reason}) and was retried in halves"

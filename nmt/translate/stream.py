@@ -21,7 +21,7 @@ from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
 from nmt.translate.windows import Source, growing, windows
 
-if TYPE_CHECKING:  # it is for several devices
+if TYPE_CHECKING:  # needed only with several devices
     from nmt.translate.distributed import SharedTranslator
 
 MAX_CHARACTER_BYTES: Final = 4  # of UTF-8

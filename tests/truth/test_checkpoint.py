@@ -198,7 +198,7 @@ def test_weights_of_8_bits_are_for_cpus_and_say_so(tmp_path):
     assert load_model(tmp_path / "int8", CPU).temperature is None
     export_model(replace(load_model(folder, CPU), temperature=1.3), tmp_path / "calibrated", "int8")
     assert load_model(tmp_path / "calibrated", CPU).temperature == 1.3
-    with pytest.raises(UserError, match="for CPUs"):
+    with pytest.raises(UserError, match="only on CPUs"):
         load_model(tmp_path / "int8", torch.device("cuda"))
 
 

@@ -195,13 +195,14 @@ def test_tags_of_a_corpus_that_the_vocabulary_lacks_are_told_with_file_and_line(
     )
     assert told.code == 0
     where = (
-        "t.en:30: '<2es>' is no tag of this vocabulary, and is read as text (it has <2de>; --user-symbols names more)"
+        "t.en:30: '<2es>' is not a tag of this vocabulary, so it is read as text (known tags: <2de>; add more by "
+        "--user-symbols)"
     )
-    assert f"{where}; {'train' if corpus == '--train' else 't'} has 2 lines with such a tag" in told.err
+    assert f"{where}; {'train' if corpus == '--train' else 't'} has 2 lines with unknown tags" in told.err
     more = call(
         *arguments, f"{corpus}={tmp_path / 't'}", f"--vocabulary={tmp_path / 'd'}", f"--output={tmp_path / 'e'}"
     )
-    assert more.code == 0 and "t.en:30: '<2es>'" in more.err and "(it has <2de>; --extend-with FILE adds" in more.err
+    assert more.code == 0 and "t.en:30: '<2es>'" in more.err and "(known tags: <2de>; --extend-with" in more.err
     (tmp_path / "tags").write_text("<2es>\n")
     extended = ["--vocabulary", tmp_path / "d", "--extend-with", tmp_path / "tags", f"--output={tmp_path / 'f'}"]
     known = call(*arguments, f"{corpus}={tmp_path / 't'}", *extended)

@@ -152,7 +152,7 @@ def test_checkpoints_minutes_apart_are_counted_from_the_newest(tmp_path, call):
     make_checkpoints(tmp_path, {6: (None, "x")})
     asked = ["average", "--run", tmp_path, "--last=2", "--every-minutes=9", "--output", tmp_path / "m"]
     refused = call(*asked)
-    assert refused.code == 4 and "minutes: x" in refused.err and refused.err.count("\n") == 1
+    assert refused.code == 4 and "'minutes' is x" in refused.err and refused.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

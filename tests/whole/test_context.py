@@ -23,8 +23,8 @@ from nmt.extensions.ctranslate2.engine import CTranslate2Engine, CTranslate2Mode
 from nmt.extensions.texts.text_steps import TextSettings, text_steps
 from nmt.text.context import SEPARATOR
 from nmt.text.pipeline import Pipeline, Side
+from nmt.translate.built_in_engine import BuiltInEngine
 from nmt.translate.forced_decoding import force_decode
-from nmt.translate.own_engine import OwnEngine
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate, Translation
 
@@ -198,7 +198,7 @@ def test_a_pair_that_is_too_long_with_its_context_is_kept_without(call, corpus, 
 def read(monkeypatch):
     """The ids of the lines that an engine gets."""
     ids: list[list[int]] = []
-    for engine in (OwnEngine, CTranslate2Engine):
+    for engine in (BuiltInEngine, CTranslate2Engine):
         whole = engine.search
 
         def search(self, batches, whole=whole):
@@ -361,7 +361,7 @@ def test_what_has_no_meaning_with_a_context_is_refused(call, corpus, model, trai
             assert not (tmp_path / "data").exists()
     assert call("prepare", *train, "--context=-1").code == 2
     done = call("translate", f"--model={model}", f"--rerank={model}", "--input", corpus / "valid.en")
-    assert_refused(done, 2, "cannot rank")
+    assert_refused(done, 2, "cannot re-rank")
 
 
 def rounds(text: str, context: tuple[str, ...], settings: TextSettings, pipeline: Pipeline) -> list[list[Request]]:

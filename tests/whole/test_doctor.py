@@ -74,7 +74,9 @@ def test_a_tsv_file_has_the_findings_of_two_files(corpus, call, tmp_path):
     expected = of_files.out.replace("c.de:8:5:", f"c.tsv:8:{5 + columns_apart}:").replace("c.de", "c.tsv")
     assert (of_tsv.code, of_tsv.out) == (3, expected.replace("c.en", "c.tsv"))
     (tmp_path / "c.tsv").write_text("only one column\n")
-    assert_refused(call(*command, f"--train-tsv={tmp_path / 'c.tsv'}"), 3, f"{tmp_path}/c.tsv:1: 1 column; must be 2")
+    assert_refused(
+        call(*command, f"--train-tsv={tmp_path / 'c.tsv'}"), 3, f"{tmp_path}/c.tsv:1: 1 column found, expected 2"
+    )
     assert_refused(call(*command, "--train-tsv=-"), 2, "--train-tsv")
 
 
@@ -222,7 +224,7 @@ def test_an_error_is_one_line(arguments, code, message, call):
 def test_a_vocabulary_of_other_languages_is_refused(corpus, data, call):
     arguments = corpus()
     arguments[2] = "--target-lang=en"
-    assert_refused(call(*arguments, f"--vocabulary={data}"), 2, "translates en-de; the data is en-en")
+    assert_refused(call(*arguments, f"--vocabulary={data}"), 2, "translates en-de, but the data is en-en")
 
 
 def test_a_signal_ends_it_between_two_chunks(corpus, call, monkeypatch):

@@ -132,7 +132,7 @@ def test_models_together_and_checkpoints_are_searched_by_our_own_engine(translat
         code, _, told = translate(model, *flags, content="ban\n")
         assert code == 0 and "engine torch: CTranslate2 is not used: " in told
     code, _, told = translate(trained, content="ban\n")
-    assert code == 0 and "engine torch: CTranslate2 is not used: a checkpoint" in told
+    assert code == 0 and "engine torch: CTranslate2 is not used: checkpoints" in told
 
 
 def test_a_checkpoint_is_exported_into_the_folder_for_caches_on_request(translate, trained, tmp_path, monkeypatch):
@@ -169,7 +169,7 @@ def test_a_model_that_ctranslate2_cannot_run_is_run_by_our_own_engine(translate,
 def test_a_model_of_8_bits_is_run_by_our_own_engine(translate, call, model, tmp_path):
     assert call("export", "--format=int8", "--model", model, "--output", tmp_path / "int8").code == 0
     code, _, told = translate(tmp_path / "int8", content="ban\n")
-    assert code == 0 and "has weights of 8 bits already" in told
+    assert code == 0 and "already has 8-bit weights" in told
 
 
 def test_without_ctranslate2_our_own_engine_translates(translate, model, monkeypatch):
@@ -261,15 +261,15 @@ def aged(folder: Path, seconds: float) -> None:
 def test_the_export_is_made_once_and_again_for_another_model(translate, copied, tmp_path):
     files = {path: path.stat() for path in [tmp_path, *tmp_path.rglob("*")] if path.name not in ("caches", "content")}
     code, rows, told = translate(copied)
-    assert code == 0 and "made and checked once" in told
+    assert code == 0 and "exported to CTranslate2 and checked" in told
     made = Artefact(cached(tmp_path), "ctranslate2").manifest
     code, again, told = translate(copied)
-    assert code == 0 and again == rows and "made and checked" not in told
+    assert code == 0 and again == rows and "exported to CTranslate2 and checked" not in told
     assert {path for path in tmp_path.rglob("*") if "caches" not in path.parts} <= files.keys()
     shutil.rmtree(copied)
     make_model(copied, norm_position="post", tie="none")
     code, others, told = translate(copied)
-    assert code == 0 and "made and checked once" in told
+    assert code == 0 and "exported to CTranslate2 and checked" in told
     assert Artefact(cached(tmp_path), "ctranslate2").manifest["made_of"] != made["made_of"]
     assert_equal(others, translate(copied, "--engine=torch")[1])
 
@@ -281,17 +281,17 @@ def test_a_damaged_export_is_made_again(translate, copied, tmp_path):
     content[len(content) // 2] ^= 1
     weights.write_bytes(content)
     code, again, told = translate(copied)
-    assert code == 0 and again == rows and "made and checked once" in told
+    assert code == 0 and again == rows and "exported to CTranslate2 and checked" in told
     weights.unlink()
     code, again, told = translate(copied)
-    assert code == 0 and again == rows and "made and checked once" in told
+    assert code == 0 and again == rows and "exported to CTranslate2 and checked" in told
 
 
 def test_a_model_elsewhere_with_the_same_content_shares_the_export(translate, copied, tmp_path):
     _, rows, _ = translate(copied)
     moved = copied.rename(tmp_path / "moved")
     code, again, told = translate(moved)
-    assert code == 0 and again == rows and "made and checked" not in told
+    assert code == 0 and again == rows and "exported to CTranslate2 and checked" not in told
 
 
 def test_an_export_in_the_model_folder_is_used_while_it_is_of_this_model(translate, call, copied, tmp_path):
@@ -354,7 +354,10 @@ def test_a_model_folder_that_cannot_be_written_is_no_matter(nmt, model, tmp_path
         first, second = (nmt(*command, input=b"ban des kit\n", env=caches) for _ in range(2))
         assert first.returncode == second.returncode == 0
         assert f"engine ctranslate2: {tmp_path}/caches/nmt/".encode() in first.stderr
-        assert b"made and checked once" in first.stderr and b"made and checked once" not in second.stderr
+        assert (
+            b"exported to CTranslate2 and checked" in first.stderr
+            and b"exported to CTranslate2 and checked" not in second.stderr
+        )
         own = nmt(*command, "--engine=torch", input=b"ban des kit\n")
         assert first.stdout == second.stdout == own.stdout != b""
 
@@ -427,7 +430,7 @@ def test_a_folder_for_ctranslate2_translates_without_its_model(translate, call, 
         assert code == 2 and "is a folder for CTranslate2: " in told, told
     request = json.dumps({"source": "ban", "target_prefix": "LORA"}) + "\n"
     code, [row], _ = translate(tmp_path / "out", "--input-form=json", content=request)
-    assert code == 5 and "a prefix is not possible" in row["error"]
+    assert code == 5 and "does not support prefixes" in row["error"]
 
 
 def test_a_refused_export_starts_no_threads_that_search_processes_would_wait_for(tmp_path):

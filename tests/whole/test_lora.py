@@ -136,7 +136,7 @@ def test_adapters_are_translated_with_averaged_and_begun_from(adapted, base, dat
     assert call(*train_arguments(data, tmp_path / "run", 1, *still, f"--init-from={adapted}")).code == 0
     assert all(torch.equal(tensor, weights(adapted)[name]) for name, tensor in weights(tmp_path / "run").items())
     again = call(*train_arguments(data, tmp_path / "other", 1, *LORA, f"--init-from={adapted}"))
-    assert_refused(again, 2, "is an adapter, and cannot have another one (merge it first")
+    assert_refused(again, 2, "an adapter cannot be trained on top of another adapter (merge it first")
 
 
 def test_another_model_in_the_place_of_the_adapters_own_is_4(adapted, base, trained, tmp_path, call):
@@ -146,7 +146,7 @@ def test_another_model_in_the_place_of_the_adapters_own_is_4(adapted, base, trai
     try:
         assert_refused(call(*translate), 4, adapted)
         base.symlink_to(trained / "checkpoints/update-30")
-        assert_refused(call(*translate), 4, f"{base}/model.safetensors: is another model than the adapter's")
+        assert_refused(call(*translate), 4, f"{base}/model.safetensors: not the model that the adapter needs")
         base.unlink()
         base.symlink_to(aside)
         assert call(*translate).code == 0

@@ -1,6 +1,7 @@
 """`nmt new-plugin` writes plug-ins that work: the commands that it prints run, and what they give is true."""
 
 import csv
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -284,3 +285,67 @@ def test_a_kind_or_a_file_that_cannot_be_is_refused(kind, file, named, tmp_path,
     done = call("new-plugin", kind, file)
     assert done.code in (2, 5) and named in done.err, done.err
     assert [path.name for path in tmp_path.iterdir()] == ["kept.py"] and Path("kept.py").read_text() == "kept\n"
+
+
+MISTAKES = {  # kind, what a skeleton says, what an author writes: the line of the plug-in to look at, words of the error
+    "syntax": ("model", "def read(self, source: Tensor)", "def read(self, source: Tensor", "def read", "SyntaxError"),
+    "import": ("model", "import Model, ", "import Modle, ", "import Modle", "cannot import name 'Modle'"),
+    "package": ("model", "import torch\n", "import torhc\n", "import torhc", "No module named 'torhc'"),
+    "name": ("model", "@options_class", "@option_class", "@option_class", "'option_class' is not defined"),
+    "kind": ("model", '@register("model"', '@register("modle"', "@register", "did you mean 'model'?"),
+    "taken": ("model", '"my-model"', '"transformer"', "@register", "already registered by nmt.models.transformer"),
+    "no options class": ("model", "@options_class\n", "", "@register", "decorate it with @options_class"),
+    "no opt": (
+        "model",
+        "    dropout: float = opt(0.1, ",
+        "    depth: int = 3\n    dropout: float = opt(0.1, ",
+        "@register",
+        "opt()",
+    ),
+    "option": ("model", "options.width", "options.size", "options.size", "has no attribute 'size'"),
+    "arguments": ("model", ", vocabularies: Vocabularies", "", "@register", "the model interface"),
+    "no forward": (
+        "model",
+        "def forward",
+        "def forwards",
+        "@register",
+        "abstract method 'forward'|abstract method forward",
+    ),
+    "no step": ("model", "def step", "def steps", "super().__init__", "none of `step`"),
+    "no output": ("model", "self.output =", "self.logits =", "@register", "no attribute 'output'"),
+    "type": ("model", "return Output(features, {})", "return features", "@register", "must return Output"),
+    "shape": ("model", "Output(features,", "Output(features[0],", "@register", r"must be \(B, T, D\)"),
+    "layer": ("model", "nn.Linear(2 * ", "nn.Linear(3 * ", "self.join(", "shapes cannot be multiplied"),
+    "loss": (
+        "criterion",
+        "return Loss.of_target_tokens(",
+        "return (lambda *_, **__: loss)(",
+        "@register",
+        "criterion interface",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_an_error_names_the_file_and_the_line_of_the_plug_in(mistake, data, tmp_path, call):
+    kind, right, wrong, at, words = MISTAKES[mistake]
+    plugin, _ = written(kind, tmp_path, call)
+    text = plugin.read_text()
+    assert right in text
+    plugin.write_text(text := text.replace(right, wrong))
+    lines = [number for number, line in enumerate(text.split("\n"), 1) if at in line]
+    sizes = ["--width=8"] if kind == "model" else [*TINY, "--focus=1"]
+    done = call(
+        "train",
+        "--data",
+        data,
+        "--output",
+        tmp_path / "run",
+        f"--{kind}=my-{kind}",
+        *sizes,
+        *OF_TRAINING,
+        "--plugin",
+        plugin,
+    )
+    assert done.code == 2 and re.search(words, done.err), done.err
+    assert any(f"{plugin}:{number}" in done.err for number in lines), (lines, done.err)

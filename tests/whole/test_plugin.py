@@ -197,13 +197,13 @@ TINY_FLAGS = {
 def test_outside_parts_are_listed_described_and_have_flags(plugin, nmt):
     assert b"brier" in nmt("list", "criterion", "--plugin", plugin).stdout
     assert b"width of the embeddings" in nmt("describe", "model", "bag", "--plugin", plugin).stdout
-    assert b"--bag-width" in nmt("train", "--plugin", plugin, "--model", "bag", "--help").stdout
+    assert b"--bag-width" in nmt("train", "--plugin", plugin, "--model", "bag", "--help", "model").stdout
 
 
 def test_a_part_of_a_name_that_is_taken_is_refused_with_both_places(tmp_path, nmt):
     path = tmp_path / "thief.py"
     path.write_text(PLUGIN.replace('"bag"', '"transformer"'))
-    assert_refused(nmt("list", "--plugin", path), 2, "registered twice", "nmt.models.transformer")
+    assert_refused(nmt("list", "--plugin", path), 2, "thief.py:19: ", "already registered", "nmt.models.transformer")
 
 
 @pytest.fixture
@@ -286,14 +286,18 @@ def test_of_installed_plug_ins_only_the_broken_one_is_missing_and_it_is_named(tm
     listed = nmt("list", env=path)
     words = listed.stdout.decode().split()
     assert listed.returncode == 0 and {"bag", "transformer"} <= set(words) and "sack" not in words
-    warning = b"nmt: warning: plug-in ill (ill) could not be loaded: ZeroDivisionError"
+    place = f"{tmp_path / 'ill.py'}:{len(model.splitlines()) + 2}".encode()
+    warning = b"nmt: warning: plug-in ill (" + place + b") could not be loaded: ZeroDivisionError"
     assert listed.stderr.count(warning) == 1 and listed.stderr.count(b"\n") == 1
     described = nmt("describe", "criterion", "cross-entropy", env=path)
     assert described.returncode == 0 and b"label_smoothing" in described.stdout
     missing = nmt("describe", "model", "sack", env=path)
     assert missing.returncode == 2
     error = missing.stderr.splitlines()[-1]
-    assert error.startswith(b"nmt: error: unknown model 'sack'") and b"plug-in ill (ill) could not be loaded" in error
+    assert (
+        error.startswith(b"nmt: error: unknown model 'sack'")
+        and b"plug-in ill (" + place + b") could not be loaded" in error
+    )
 
 
 EXTENSION = {  # the files of a package that is laid out as an extension of nmt is

@@ -1,5 +1,6 @@
 """`nmt sweep` as a user runs it: trainings and searches with many settings, killed, failed and gone on with."""
 
+import csv
 import json
 import os
 import shutil
@@ -82,6 +83,12 @@ def test_a_sweep_that_was_killed_goes_on_and_gives_what_single_trainings_give(da
     assert again.code == 0 and again.out.splitlines()[0].split()[:2] == ["lr", "valid_ppl"]
     assert all(path.stat().st_mtime_ns == before for path, before in done.items())  # nothing was done again
     assert "+-" in again.out.splitlines()[1] and "2 of 2" in again.out.splitlines()[1]
+    exact = list(csv.DictReader(call(*arguments, "--quiet", "--table=csv").out.splitlines()))
+    for row, told in zip(exact, swept.json["settings"], strict=True):
+        for name, score in told["scores"].items():
+            assert (float(row[name]), float(row[f"{name} deviation"])) == (score["mean"], score["deviation"])
+    latex = call(*arguments, "--quiet", "--table=latex").out
+    assert latex.startswith("\\begin{tabular}") and r"valid\_ppl" in latex and r"$\pm$" in latex and "#" not in latex
     assert (tmp_path / "page.html").read_text().count("<svg") >= 3
 
 

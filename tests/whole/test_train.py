@@ -255,13 +255,21 @@ def test_other_mathematics_are_refused_with_old_and_new(data, undisturbed, tmp_p
     assert call(*train_arguments(data, output, 22), "--max-tokens=100", "--keep-last=3").code == 0
 
 
-def test_a_finished_run_says_so_and_does_nothing(data, undisturbed, tmp_path, call):
-    before = (undisturbed / "metrics.jsonl").read_bytes()
-    arguments = [argument for argument in train_arguments(data, undisturbed, 20) if argument != "--quiet"]
+def test_a_finished_run_says_so_in_one_line_and_changes_no_file(data, undisturbed, tmp_path, call):
+    run = shutil.copytree(undisturbed, tmp_path / "run")
+
+    def content():
+        return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
+
+    before = content()
+    arguments = [argument for argument in train_arguments(data, run, 20) if argument != "--quiet"]
     again = call(*arguments)
-    assert again.code == 0
-    assert "nothing to do: the run ended at update 20 (raise --max-updates to go on)" in again.err
-    assert (undisturbed / "metrics.jsonl").read_bytes() == before
+    assert again.code == 0 and again.err.count("\n") == 1
+    assert "nothing to do: the run ended at update 20 (to train longer, raise --max-updates)" in again.err
+    assert content() == before
+    status = run / "status.json"  # as a process leaves it that is killed between its last checkpoint and its end
+    status.write_text(status.read_text().replace('"end"', '"of_another_version"'))
+    assert call(*arguments).code == 0 and '"finished"' in status.read_text()
 
 
 def test_numbers_that_are_no_longer_finite_end_the_run_with_7_and_keep_the_checkpoints(
@@ -772,12 +780,12 @@ def test_tensorboard_gets_the_losses_and_the_validation(data, tmp_path, capfd):
     [
         (
             ["--criterion=r-drop", "--dropout=0", "--source-word-dropout=0.1", "--norm-position=pre"],
-            "--criterion r-drop: without dropout",
+            "--criterion r-drop has no effect without dropout",
         ),
-        (["--criterion=r-drop", "--dropout=0.1"], "--criterion r-drop: with norms after the sub-layers"),
+        (["--criterion=r-drop", "--dropout=0.1"], "--criterion r-drop with --norm-position post"),
         (
             ["--criterion=in-place-distillation", "--encoder-layers=2"],
-            "--criterion in-place-distillation: with norms after the sub-layers",
+            "--criterion in-place-distillation with --norm-position post",
         ),
         (["--criterion=r-drop", "--dropout=0.1", "--norm-position=pre"], None),
         (["--optimizer=schedule-free", "--schedule=cosine"], "--optimizer schedule-free needs no decay"),
@@ -789,7 +797,7 @@ def test_settings_that_do_not_fit_are_told(flags, doubt, data, call, tmp_path):
     arguments = [word for word in train_arguments(data, tmp_path / "run", 2) if word != "--quiet"]
     told = call(*arguments, "--warmup-updates=1", *flags)
     assert told.code == 0, told.err
-    texts = "without dropout", "norms after", "needs no decay", "depends on validations"
+    texts = "without dropout", "norm-position post", "needs no decay", "depends on validations"
     doubts = [text for text in texts if text in told.err]
     assert len(doubts) == (doubt is not None) and (doubt or "") in told.err
 

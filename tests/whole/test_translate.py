@@ -42,11 +42,11 @@ from nmt.translate.batch_size import (
     auto_batch_tokens,
     bytes_per_path,
 )
+from nmt.translate.built_in_engine import BuiltInEngine
 from nmt.translate.distributed import serve
 from nmt.translate.ensemble import Ensemble
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
-from nmt.translate.own_engine import OwnEngine
 from nmt.translate.replicas import Replicas
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate
@@ -354,7 +354,7 @@ def loaded(trained):
 
 def translator(loaded, decoder):
     options = TranslatorOptions(batch_tokens=1000)
-    return Translator(OwnEngine(loaded.pipeline, loaded.model, options, decoder), options)
+    return Translator(BuiltInEngine(loaded.pipeline, loaded.model, options, decoder), options)
 
 
 LINES = [" ".join(WORDS[i : i + 1 + i % 4]) for i in range(16)]
@@ -496,7 +496,7 @@ def test_a_phrase_that_is_to_be_avoided_too_is_refused_with_the_reason(translate
     flags = "--input-form=phrases", "--decoder=constrained-beam", f"--avoid={tmp_path / 'avoid'}"
     assert translate(b"ban ||| MULI BAN\nban ||| BAN\n", *flags)[0] == 5
     messages = capsys.readouterr().err
-    assert "source:1: not translated: the phrase 'MULI BAN' is both requested and to be avoided" in messages
+    assert "source:1: not translated: the phrase 'MULI BAN' is both required and forbidden" in messages
     assert "source:2" not in messages
 
 
@@ -524,10 +524,10 @@ def test_texts_to_avoid_have_a_limit(translate, tmp_path, capsys):
     code, output = translate("".join(f"{json.dumps(line)}\n" for line in lines).encode(), "--input-form=json")
     first, second = map(json.loads, output.splitlines())
     assert code == 5 and "error" not in first
-    assert second["error"] == "texts to avoid of 5,001 characters (at most 5,000)"
+    assert second["error"] == "the texts to avoid have 5,001 characters, but at most 5,000 are allowed"
     (tmp_path / "avoid").write_text(f"mus\n{'x' * 5001}\n")
     assert translate(b"ban\n", f"--avoid={tmp_path / 'avoid'}")[0] == 3
-    assert "avoid:2: 5,001 characters; a text to avoid has at most 5,000" in capsys.readouterr().err
+    assert "avoid:2: a line of 5,001 characters, but texts to avoid have up to 5,000" in capsys.readouterr().err
 
 
 def test_no_translation_contains_words_to_avoid(translate, tmp_path):

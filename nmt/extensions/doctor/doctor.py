@@ -80,7 +80,7 @@ class DoctorOptions(CorpusOptions):
 
 
 class SetReport:
-    """The figures of a set."""
+    """The figures for one set."""
 
     def __init__(self, pair_set: PairSet, examined: ExaminedPairs) -> None:
         has_tokens = bool(examined.tokens.any())

@@ -80,4 +80,6 @@ class AdafactorOptions:
 
     def __post_init__(self) -> None:
         if self.adafactor_eps[0] < MIN_MOMENT_EPS:
-            raise ValueError(f"--adafactor-eps {self.adafactor_eps[0]}: the first must be at least {MIN_MOMENT_EPS}")
+            raise ValueError(
+                f"--adafactor-eps {self.adafactor_eps[0]}: the first value must be at least {MIN_MOMENT_EPS}"
+            )

@@ -110,4 +110,16 @@ def example_commands(skeleton: str) -> Iterator[str]:
     return (" ".join(line.split()) for line in docstring.split("\n") if line.lstrip().startswith("nmt "))
 
 
-COMMAND = Command("new-plugin", NewPluginOptions, run, positional=("kind", "file"), greedy=False, group="discovery")
+COMMAND = Command(
+    "new-plugin",
+    NewPluginOptions,
+    run,
+    positional=("kind", "file"),
+    greedy=False,
+    group="list",
+    examples=(
+        "nmt new-plugin model my_model.py",
+        "nmt new-plugin decoder my_decoder.py",
+        "nmt new-plugin metric my_metric.py --json",
+    ),
+)

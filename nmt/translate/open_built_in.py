@@ -17,9 +17,9 @@ from nmt.models.saved import FLOAT32
 from nmt.nn.linear import remove_weight_norm
 from nmt.options import Part
 from nmt.text.pipeline import Pipeline
+from nmt.translate.built_in_engine import BuiltInEngine
 from nmt.translate.ensemble import Ensemble, Mean
 from nmt.translate.options import MAX_DEFAULT_REPLICAS, TranslatorOptions
-from nmt.translate.own_engine import OwnEngine
 from nmt.translate.replicas import are_processes
 from nmt.weight_formats.base import weight_format
 
@@ -34,9 +34,9 @@ class LoadedScorer(NamedTuple):
 LoadScorer = Callable[[tuple[Path, ...], torch.device, str, tuple[float, ...], Mean], LoadedScorer]
 
 
-def open_own_engine(
+def open_built_in_engine(
     models: Sequence[Path], options: TranslatorOptions, part: Part, load: LoadScorer, world: World
-) -> OwnEngine:
+) -> BuiltInEngine:
     """Load model folders or runs, and build an engine from them. Several models form an ensemble.
 
     part: the decoder
@@ -51,7 +51,7 @@ def open_own_engine(
     use_threads(1 if replicas > 1 and are_processes(device.type) else max(1, threads // replicas))
     loaded = load(tuple(models), device, options.precision, options.model_weights, options.ensemble)
     options = replace(options, replicas=replicas, threads=threads)
-    return OwnEngine(loaded.pipeline, loaded.scorer, options, registry.build(part), world.local_size)
+    return BuiltInEngine(loaded.pipeline, loaded.scorer, options, registry.build(part), world.local_size)
 
 
 def load_scorer(
@@ -67,7 +67,7 @@ def load_scorer(
     loaded = [load_model(folder, device) for folder in models]
     first, *others = loaded
     if not any(model.model.reads_source for model in loaded):
-        message = "does not read the source and cannot translate alone (use it with --rerank, or add another --model)"
+        message = "does not read the source and cannot translate alone (use it to re-rank, or add another --model)"
         raise UserError(f"{quoted(first.folder)}: a {first.facts.model} {message}")
     for model in loaded:
         if model.facts.weights != FLOAT32 and precision not in (FLOAT32, model.facts.weights):

@@ -23,7 +23,7 @@ from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, ret
 from nmt.translate.wrapper import BatchSearch, SearchWrapper
 
 
-class OwnEngine(SearchEngine):
+class BuiltInEngine(SearchEngine):
     """Translates lines by a Scorer and a decoder.
 
     scorer: a model or an ensemble, on its device
