@@ -157,6 +157,7 @@ COMMAND = Command(
     ),
     headings=(
         "Input and output",
+        "Components",
         "Length of the run",
         "Batches",
         "Learning rate",

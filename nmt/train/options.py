@@ -108,7 +108,6 @@ class TrainOptions:
         None,
         "CPU threads; if unset, as many as torch chooses",
         group="Hardware",
-        common=True,
         minimum=1,
         maximum=MAX_THREADS,
     )
@@ -187,7 +186,6 @@ class TrainOptions:
         "100u,1m",
         "write a log line every 100u, 1e or 1m",
         group="Logging",
-        common=True,
         aliases=("log-freq",),
         metavar="PERIOD",
     )
