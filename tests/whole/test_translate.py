@@ -573,8 +573,9 @@ def test_json_lines_keep_their_further_fields_and_a_line_that_is_no_object_is_na
     )
     messages = capsys.readouterr().err
     assert "source:4: not translated: not JSON" in messages
-    assert all(f"source:{number}: not translated: not an object with a source" in messages for number in (5, 6))
-    assert "source:9: not translated: a line without words" in messages
+    assert "source:5: not translated: the field `source` is missing" in messages
+    assert "source:6: not translated: not a valid request" in messages
+    assert "source:9: not translated: the line has no words" in messages
     assert messages.endswith("lines: 5 not translated\n")  # and no zeros
 
 
