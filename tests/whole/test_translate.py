@@ -635,7 +635,7 @@ def test_lines_with_unknown_words_are_counted_and_the_first_is_named(call, train
     (tmp_path / "text").write_text("ban\nban ☃ ☃\nban ☃\n☃\n\n")
     told = call("translate", "--model", trained, tmp_path / "text").err.splitlines()
     assert len(told) == 2
-    assert f"{tmp_path / 'text'}:2: the model's vocabulary lacks 2 of its 3 tokens" in told[0]
+    assert f"{tmp_path / 'text'}:2: 2 of 3 tokens are not in the model's vocabulary" in told[0]
     assert told[1].endswith("lines: 2 with unknown tokens")
 
 
