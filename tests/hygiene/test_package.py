@@ -14,8 +14,10 @@ import nmt
 from nmt.extensions.watch.pictures.page import read_asset
 
 ROOT = Path(nmt.__file__).parent
-FILES = {
-    path for path in ROOT.rglob("*") if path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
+FILES = {  # of no module: the skeletons of `nmt new-plugin` are texts
+    path
+    for path in ROOT.rglob("*")
+    if path.is_file() and "__pycache__" not in path.parts and (path.suffix != ".py" or "skeletons" in path.parts)
 }
 
 

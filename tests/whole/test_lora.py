@@ -162,14 +162,17 @@ NORM = "encoder.0.feed_forward_residual.norm.weight"
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({UP: (1, 4)}, "(64, 32) in the model, and its matrices (1, 4) and (4, 32)"),  # a sum would repeat the row
-        ({DOWN: (4, 1)}, "(64, 32) in the model, and its matrices (64, 4) and (4, 1)"),
-        ({UP: (10**6, 1), DOWN: (1, 10**6)}, "its matrices (1000000, 1) and (1, 1000000)"),  # terabytes
-        ({UP: (64,)}, "its matrices (64,) and (4, 32)"),
-        ({UP: None}, "has one of the two matrices"),
-        ({DOWN: None}, "has one of the two matrices"),
-        ({f"{NORM}.up": (32, 4), f"{NORM}.down": (4, 32)}, "(32,) in the model, and its matrices"),
-        ({NORM: (1,)}, f"'{NORM}' is (1,), expected (32,)"),
+        (
+            {UP: (1, 4)},
+            "(64, 32) in the model, but its matrices have shapes (1, 4) and (4, 32)",
+        ),  # a sum would repeat the row
+        ({DOWN: (4, 1)}, "(64, 32) in the model, but its matrices have shapes (64, 4) and (4, 1)"),
+        ({UP: (10**6, 1), DOWN: (1, 10**6)}, "its matrices have shapes (1000000, 1) and (1, 1000000)"),  # terabytes
+        ({UP: (64,)}, "its matrices have shapes (64,) and (4, 32)"),
+        ({UP: None}, "has only one of the two matrices"),
+        ({DOWN: None}, "has only one of the two matrices"),
+        ({f"{NORM}.up": (32, 4), f"{NORM}.down": (4, 32)}, "(32,) in the model, but its matrices"),
+        ({NORM: (1,)}, f"'{NORM}' has shape (1,), expected (32,)"),
         ({"x": (1,)}, "the model has no 'x'"),
     ],
 )
@@ -184,7 +187,9 @@ def test_a_damaged_or_hostile_adapter_is_4_before_anything_is_computed(change, m
     with pytest.raises(ArtefactError) as refused:
         load_model(model, torch.device("cpu"))
     text = str(refused.value)
-    assert text.startswith(f"{model / 'adapter.safetensors'}: does not fit the model") and message in text, text
+    assert (
+        text.startswith(f"{model / 'adapter.safetensors'}: the adapter does not fit the model") and message in text
+    ), text
 
 
 @pytest.mark.parametrize("engine", ["ddp", "fsdp"])

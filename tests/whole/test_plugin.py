@@ -214,7 +214,13 @@ def page_plugin(tmp_path) -> Path:
     return path
 
 
-def test_the_first_block_of_the_page_is_a_schedule_with_a_preset(page_plugin, nmt):
+@pytest.mark.parametrize("kind", ["model", "decoder"])
+def test_the_model_and_the_decoder_of_the_page_are_what_new_plugin_writes(kind, tmp_path, call):
+    assert call("new-plugin", kind, tmp_path / f"my_{kind}.py").code == 0
+    assert (tmp_path / f"my_{kind}.py").read_text() in BLOCKS
+
+
+def test_the_page_has_a_schedule_with_a_preset(page_plugin, nmt):
     assert b"triangle" in nmt("list", "schedule", "--plugin", page_plugin).stdout
     steep = ("--preset", "steep", "--dump-config", "--data=d", "--output=o")
     dumped = nmt("train", "--plugin", page_plugin, *steep).stdout.decode()

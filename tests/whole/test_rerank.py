@@ -177,7 +177,7 @@ def test_what_cannot_rank_is_refused_with_the_reason(models, translate, trained)
             [f"--rerank={trained}", "--decoder=greedy"],
             "needs several candidates per line, but this search finds one (use --decoder beam)",
         ),
-        ([f"--model={models / 'right-to-left'}"], "differ in writing direction"),
+        ([f"--model={models / 'right-to-left'}"], "cannot form an ensemble"),
         ([f"--rerank={trained}", "--rerank-weights=1"], "--rerank-weights: must be 2 numbers"),
         ([f"--rerank={trained}", "--rerank-weights=1,-1"], "--rerank-weights: must be 2 numbers"),
         ([f"--rerank={trained}", "--rerank-candidates=9"], "--rerank-candidates: --n-best 9: must be at most"),

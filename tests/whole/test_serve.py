@@ -115,7 +115,7 @@ def test_our_own_protocol_gives_all_that_a_search_knows(server, expected):
     [row] = server.translate(text={"text": LINES[3], "avoid": [best["text"].split()[0]]})["translations"]
     assert best["text"].split()[0] not in row["translation"].split()
     [unknown, blank] = server.translate(text=["zzz", " "])["translations"]
-    assert "lacks 1 of its 1 tokens" in unknown["warnings"][0] and blank == {"translation": ""}
+    assert "1 of 1 tokens are not in the model's vocabulary" in unknown["warnings"][0] and blank == {"translation": ""}
 
 
 def test_any_text_is_translated_in_each_protocol(server, expected):

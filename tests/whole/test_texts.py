@@ -323,7 +323,7 @@ def test_characters_that_end_a_line_never_do(translate):
 
 
 def test_one_text_is_no_list_of_texts(trained):
-    with pytest.raises(UserError, match="requests must be a list of lines, not one text"):
+    with pytest.raises(UserError, match="requests must be a list of lines"):
         load_texts(trained, "torch").translate("Ban des.")
 
 

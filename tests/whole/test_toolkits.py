@@ -540,7 +540,7 @@ def test_a_damaged_model_of_ctranslate2_is_an_error(importing, tmp_path):
         attempt(whole[:length], "model.bin")
     attempt(struct.pack("<I", 99) + whole[4:], "version 99")
     place = whole.index(struct.pack("<BI", 4, D * D))
-    attempt(whole[:place] + struct.pack("<BI", 4, 1 << 30) + whole[place + 5 :], "cut off")
+    attempt(whole[:place] + struct.pack("<BI", 4, 1 << 30) + whole[place + 5 :], "truncated")
     attempt(whole[:place] + struct.pack("<BI", 7, D * D) + whole[place + 5 :], "KeyError")
     file.write_bytes(whole)
     (tmp_path / "ct2/target_vocabulary.txt").write_text("<blank>\n<s>\n</s>\n")

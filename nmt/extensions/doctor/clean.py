@@ -44,7 +44,7 @@ class CleanOptions(TrainingFiles):
 
     output: str | None = opt(
         None,
-        "prefix of the cleaned files PREFIX.en and PREFIX.de",
+        "prefix of the cleaned files: PREFIX.en, PREFIX.de",
         group="Input and output",
         common=True,
         aliases=("o",),

@@ -52,7 +52,7 @@ class DoctorOptions(CorpusOptions):
     )
     vocabulary: str | None = opt(
         None,
-        "model, run or data folder to tokenize the text with",
+        "model, run or data folder to tokenize text with",
         group="Input and output",
         common=True,
         excludes=("data",),

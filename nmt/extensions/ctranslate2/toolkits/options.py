@@ -25,7 +25,7 @@ class CTranslate2Options:
     )
     tune: tuple[str, ...] = opt(
         (),
-        "SOURCE and REFERENCE: pick the length penalty that best matches nmt's own search on these files",
+        "SOURCE and REFERENCE files for choosing the length penalty that best matches nmt's search",
         group="Comparison",
         metavar="FILE",
     )

@@ -15,7 +15,7 @@ class DetailOptions:
     )
     alignment: str | None = opt(
         None,
-        "print word alignments from the attention: hard (i-j pairs), soft (all weights), or pairs above a number",
+        "print word alignments from attention: hard (i-j pairs), soft (all weights), or a minimum weight",
         group="Details of the output",
     )
     min_confidence: float | None = opt(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from nmt.cli.command import Command, print_json, print_lines
-from nmt.cli.corpora import CORPUS_HELP, named_corpus
+from nmt.cli.corpora import named_corpus
 from nmt.cli.tables import table_lines
 from nmt.errors import quoted
 from nmt.extensions.doctor.clean import CleanOptions, CleanReport, clean_corpus
@@ -17,7 +17,9 @@ RULE_HEADER = ("rule", "removed", "share", "what it removes")
 
 @options_class
 class CleanCommandOptions(CleanOptions):
-    corpus: tuple[str, ...] = opt((), CORPUS_HELP, group="Input and output", common=True)
+    corpus: tuple[str, ...] = opt(
+        (), "corpus.en corpus.de, or their prefix corpus", group="Input and output", common=True
+    )
     json: bool = opt(False, "print the report as JSON", group="Report", common=True)
 
 
@@ -60,6 +62,6 @@ COMMAND = Command(
     examples=(
         "nmt clean corpus.en corpus.de --dry-run",
         "nmt clean corpus.en corpus.de --output cleaned --rejected rejected.tsv",
-        "nmt clean corpus.en corpus.de --output cleaned --keep duplicate",
+        "nmt clean corpus.en corpus.de --output cleaned --keep duplicate-pairs",
     ),
 )

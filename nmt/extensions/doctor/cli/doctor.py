@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from nmt.artefact import MANIFEST
 from nmt.cli.command import Command, print_json, print_lines
-from nmt.cli.corpora import CORPUS_HELP, corpus_files, corpus_words, named_corpus
+from nmt.cli.corpora import corpus_files, corpus_words, named_corpus
 from nmt.cli.settings import Layer
 from nmt.cli.tables import table_lines
 from nmt.errors import ArtefactError, InputError, quoted
@@ -25,13 +25,15 @@ HEADER = ("severity", "set", "side", "what", "count", "share")
 
 @options_class
 class DoctorCommandOptions(DoctorOptions):
-    corpus: tuple[str, ...] = opt((), f"a data folder, or {CORPUS_HELP}", group="Input and output", common=True)
+    corpus: tuple[str, ...] = opt(
+        (), "corpus.en corpus.de, a prefix, or a data folder", group="Input and output", common=True
+    )
     json: bool = opt(False, "print the report as JSON", group="Report", common=True)
     html: str | None = opt(
         None, "also write the report with charts to this file", group="Report", common=True, metavar="FILE"
     )
     fail_on: Literal["error", "warning", "never"] = opt(
-        "error", "severity of findings that gives exit status 3", group="Report", common=True
+        "error", "severity of findings that gives exit status 3", group="Report", common=True, metavar="SEVERITY"
     )
 
 

@@ -53,7 +53,7 @@ class AdadeltaOptions:
 @options_class
 class SgdOptions:
     momentum: float = opt(
-        0.0, "momentum: share of the previous step that is kept; 0 is plain gradient descent", minimum=0, below=1
+        0.0, "share of the previous step that is kept; 0 is plain gradient descent", minimum=0, below=1
     )
     nesterov: bool = opt(False, "use Nesterov momentum")
     weight_decay: float = opt(0.0, "L2 penalty added to the gradient", aliases=("wd",), minimum=0)
