@@ -435,7 +435,7 @@ class Unfinished(Model):
 
 
 def test_a_model_without_a_step_is_refused_when_it_is_built():
-    with pytest.raises(TypeError, match="Unfinished defines none of"):
+    with pytest.raises(TypeError, match="Unfinished must define"):
         Unfinished()
 
 

@@ -179,7 +179,7 @@ def test_each_word_of_a_table_of_8_bits_is_half_a_step_away_at_most():
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"weights": "int4"}, "has weights of 'int4', this nmt reads fp32 and int8"),
+        ({"weights": "int4"}, "weights have the format 'int4', but this nmt reads only fp32 and int8"),
         ({"weights": "int8"}, "tensors are missing or unexpected"),
     ],
 )

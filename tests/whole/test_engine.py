@@ -152,7 +152,7 @@ def test_a_micro_batch_below_the_longest_pair_is_told(data, call, tmp_path):
     longest = 1 + int(max(lengths.source_lengths.max(), lengths.target_lengths.max()))
     for tokens in (longest, longest - 1):
         assert call(*train_arguments(data, tmp_path / str(tokens), 1, f"--max-tokens={tokens}")).code == 0
-    told = f"--max-tokens {longest - 1}: longer pairs, of up to {longest},"
+    told = f"--max-tokens {longest - 1}: longer pairs (up to {longest} tokens)"
     assert told in (tmp_path / f"{longest - 1}" / "train.log").read_text()
     assert "longer pairs" not in (tmp_path / f"{longest}" / "train.log").read_text()
 

@@ -113,7 +113,7 @@ def test_a_run_that_was_moved_is_told_and_no_other_takes_its_name(data, tmp_path
 
     monkeypatch.setattr(saving, "_write", write)
     done = call(*train_arguments(data, tmp_path / "run", 100))
-    assert_refused(done, 5, f"{tmp_path}/run/checkpoints: was moved or removed while the run goes on")
+    assert_refused(done, 5, f"{tmp_path}/run/checkpoints: the folder was moved or removed during the run")
     assert not (tmp_path / "run/checkpoints").exists()
     monkeypatch.undo()
     call(*train_arguments(data, tmp_path / "whole", 30))

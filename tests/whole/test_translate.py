@@ -573,8 +573,9 @@ def test_json_lines_keep_their_further_fields_and_a_line_that_is_no_object_is_na
     )
     messages = capsys.readouterr().err
     assert "source:4: not translated: not JSON" in messages
-    assert all(f"source:{number}: not translated: not an object with a source" in messages for number in (5, 6))
-    assert "source:9: not translated: a line without words" in messages
+    assert "source:5: not translated: the field `source` is missing" in messages
+    assert "source:6: not translated: not a valid request" in messages
+    assert "source:9: not translated: the line has no words" in messages
     assert messages.endswith("lines: 5 not translated\n")  # and no zeros
 
 
@@ -634,7 +635,7 @@ def test_lines_with_unknown_words_are_counted_and_the_first_is_named(call, train
     (tmp_path / "text").write_text("ban\nban ☃ ☃\nban ☃\n☃\n\n")
     told = call("translate", "--model", trained, tmp_path / "text").err.splitlines()
     assert len(told) == 2
-    assert f"{tmp_path / 'text'}:2: the model's vocabulary lacks 2 of its 3 tokens" in told[0]
+    assert f"{tmp_path / 'text'}:2: 2 of 3 tokens are not in the model's vocabulary" in told[0]
     assert told[1].endswith("lines: 2 with unknown tokens")
 
 
