@@ -72,14 +72,14 @@ def check_output(folder: Path, kind: str, overwrite: bool) -> None:
             raise UserError(f"{quoted(folder)} is inside a run's checkpoints folder (choose a folder elsewhere)")
         return
     if not (folder / MANIFEST).exists():
-        what = "is a run (nmt train)" if (folder / METRICS).exists() else "contains files that nmt did not write"
+        what = "contains a run of nmt train" if (folder / METRICS).exists() else "contains files that nmt did not write"
         raise UserError(f"{quoted(folder)} {what} (choose another folder)")
     if not overwrite:
         raise UserError(f"{quoted(folder)} already exists (choose another folder, or add --overwrite)")
     try:
         _read_manifest(folder, (kind,))
     except ArtefactError as error:
-        raise UserError(f"{error} (choose another folder)") from None
+        raise UserError(f"{error}; choose another folder") from None
 
 
 @contextlib.contextmanager

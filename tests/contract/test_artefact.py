@@ -401,7 +401,7 @@ def test_a_folder_in_which_a_run_has_begun_meanwhile_is_not_replaced(tmp_path):
         assert run.stdout.readline()
     run.communicate(b"\n")
     assert sorted(os.listdir(tmp_path / "m")) == [".lock", "metrics.jsonl"] and os.listdir(tmp_path) == ["m"]
-    with pytest.raises(UserError, match="n is a run"), new_folder(tmp_path / "n", "model", {}):
+    with pytest.raises(UserError, match="n contains a run"), new_folder(tmp_path / "n", "model", {}):
         (tmp_path / "n").mkdir()
         (tmp_path / "n/metrics.jsonl").touch()
     assert os.listdir(tmp_path / "n") == ["metrics.jsonl"]

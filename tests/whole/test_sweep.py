@@ -299,7 +299,7 @@ def test_options_that_do_not_fit_the_file_are_refused(trained, data, tmp_path, t
     file.write_text(f'[translate]\nmodel = "{trained}"\nalpha = [0.0, 1.0]\n')
     assert_refused(call("sweep", file, f"--output={tmp_path / 'out'}"), 2, "--source")
     refused = call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--metrics=paper-bleu", "--dry-run")
-    assert_refused(refused, 2, "metric paper-bleu: needs the target language")
+    assert_refused(refused, 2, "metric paper-bleu needs the target language")
     refused = call("sweep", file, f"--output={tmp_path / 'out'}", "--comet-model=m.ckpt")
     assert_refused(refused, 2, "--comet-model", "--metrics")
     nowhere = f"--source={tmp_path / 'nowhere'}", f"--reference={tmp_path / 'nowhere'}"
