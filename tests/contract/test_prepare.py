@@ -34,7 +34,8 @@ from nmt.files import to_json
 from nmt.storages.base import text_exists
 from nmt.symbols import UNK
 from nmt.text.corpus import read_lines
-from nmt.text.pipeline import Pipeline, SideSettings
+from nmt.text.pipeline import Pipeline
+from nmt.text.settings import SideSettings
 
 NMT = [sys.executable, "-c", "from nmt.cli.main import main; main()"]
 NOUNS = ["house", "garden", "river", "mountain", "teacher", "student", "window", "letter", "kitchen", "market"]

@@ -15,7 +15,8 @@ from nmt.extensions.doctor.languages import foreign_script, guess_language, lang
 from nmt.extensions.doctor.lengths import MAX_COUNTED_LENGTH, LengthHistograms
 from nmt.extensions.doctor.repeats import NO_KEY, TrainingOverlap, first_row_of_key, keys_of
 from nmt.extensions.watch.pictures.figures import text_bar, text_bars
-from nmt.text.pipeline import Pipeline, Side, SideSettings
+from nmt.text.pipeline import Pipeline, Side
+from nmt.text.settings import SideSettings
 from nmt.text.vocabulary import WordVocabulary
 
 PAIRS = 60
