@@ -410,8 +410,8 @@ class _Line:
 
 def _is_mentioned(flag: str, kind: str) -> bool:
     """Whether a component of a kind may have a flag: whether its file says so. Importing all of them would take time."""
-    name = "[-_]".join(map(re.escape, flag.strip("-").split("-")))
-    word = re.compile(rf"\b{name}\b")
+    last = flag.rpartition(".")[2].strip("-").removeprefix("no-")
+    word = re.compile(rf"\b(no[-_])?{'[-_]'.join(map(re.escape, last.split('-')))}\b")
     files = {path for entry in registry.files(kind) for path in (entry, entry.with_name("options.py"))}
     return any(word.search(path.read_text(encoding="utf-8")) for path in files if path.exists())
 

@@ -111,7 +111,7 @@ def test_a_mistyped_or_misplaced_key_of_an_inner_part_names_what_was_meant(call,
         assert result.code == 2, result.err
         return result.err
 
-    assert "did you mean '--criterion.decoder.temperature'?" in refused("--criterion.decoder.temprature=1")
+    assert "did you mean --criterion.decoder.temperature?" in refused("--criterion.decoder.temprature=1")
     assert "(it belongs to --criterion.decoder alternatives, --criterion.decoder beam," in refused(
         "--criterion.decoder.alpha=1"
     )
