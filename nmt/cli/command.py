@@ -1,7 +1,7 @@
-"""A command: its own options, the kinds of components it takes, and one call that a notebook could make.
+"""A command: its own options, the kinds of components it uses, and one function that a notebook could call.
 
-Flags are made from options classes, so that a flag, a TOML key and a saved key have one spelling. Which components are chosen
-decides which flags there are: `nmt train --model rnnsearch --help` shows rnnsearch's.
+Flags are made from options classes, so a flag, a TOML key and a saved key have the same spelling. The chosen components decide
+which flags exist: `nmt train --model rnnsearch --help` shows those of rnnsearch.
 """
 
 import gc
@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from nmt import registry
@@ -28,7 +28,17 @@ DEFAULTS: Final = {
     "decoder": "beam",
 }
 ALIASES: Final = {"schedule": ("lr-scheduler",), "model": ("type",)}
-PRESET: Final = Option("preset", str | None, None, "a named set of options (nmt list preset)", ("arch", "a", "task"))
+KIND_HELP: Final = {
+    "model": "network to train (nmt list model)",
+    "criterion": "loss to minimise (nmt list criterion)",
+    "optimizer": "optimizer (nmt list optimizer)",
+    "schedule": "learning-rate schedule (nmt list schedule)",
+    "decoder": "search method (nmt list decoder)",
+}
+KIND_HEADING: Final = {"optimizer": "Learning rate", "schedule": "Learning rate", "decoder": "Search"}
+PRESET: Final = Option(
+    "preset", str | None, None, "named set of options (nmt list preset)", ("arch", "a", "task"), common=True
+)
 
 
 @options_class
@@ -36,15 +46,13 @@ class CommonOptions:
     """The options that every command takes."""
 
     config: tuple[str, ...] = opt(
-        (), "TOML file of settings; a later file wins over an earlier, a flag over both", aliases=("c",), metavar="FILE"
+        (), "TOML file of settings; flags override it", aliases=("c",), metavar="FILE", common=True
     )
-    plugin: tuple[str, ...] = opt(
-        (), "Python file or module that registers components", aliases=("user-dir",), metavar="FILE"
-    )
-    dump_config: bool = opt(False, "print the settings as TOML, each with its origin, and stop")
-    quiet: bool = opt(False, "write only warnings and errors to stderr", aliases=("q",))
-    verbose: bool = opt(False, "also write details to stderr: the search with its options, device, batch sizes")
-    debug: bool = opt(False, "show the traceback of an error")
+    plugin: tuple[str, ...] = opt((), "load a plug-in: a Python file or module", aliases=("user-dir",), metavar="FILE")
+    dump_config: bool = opt(False, "print all settings as TOML with their origins, and exit")
+    quiet: bool = opt(False, "write only warnings and errors to stderr", aliases=("q",), common=True)
+    verbose: bool = opt(False, "also log details, such as the device and batch sizes")
+    debug: bool = opt(False, "show the Python traceback of an error")
 
 
 class MissingError(UserError):
@@ -57,7 +65,7 @@ class MissingError(UserError):
 
 
 def start_is_over() -> None:
-    """Start the garbage collector, which `main` has stopped; what is imported so far is left out."""
+    """Start the garbage collector, which `main` has stopped. It ignores everything that is imported so far."""
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
@@ -69,12 +77,12 @@ def print_json(value: object) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines, which have no LF yet."""
+    """Print lines, adding an LF to each."""
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
 def texts_of(value: Any) -> Sequence[str]:
-    """What a command line or a file gives for an option, as texts: none, one or several."""
+    """The texts that a command line or a file sets for an option: none, one or several."""
     return [value] if isinstance(value, str) else value or ()
 
 
@@ -84,8 +92,8 @@ class Parts:
 
     by_kind: each component with its options
     argv: the command line after the command's name
-    taken: the names of the command's own options, which no key of a component begins with
-    given: where each option was set, by path key: a preset, a model, a settings file or a flag; the others have defaults
+    taken: the names of the command's own options; no key of a component starts with one of them
+    given: the origin of each option that is set, by path key: a preset, a model, a settings file or a flag
     """
 
     by_kind: Mapping[str, Part]
@@ -98,7 +106,7 @@ class Parts:
         return registry.build(self.by_kind[kind], *context)
 
     def as_dict(self, *kinds: str) -> dict[str, Any]:
-        """The settings of the components of some kinds, or of all, by the shortest keys that are unambiguous among them."""
+        """The settings of the components of some or all kinds, each by its shortest unambiguous key."""
         values: dict[str, Any] = {}
         for kind in kinds or self.by_kind:
             values |= {kind: self.by_kind[kind].name}
@@ -113,22 +121,22 @@ class Command:
     """A command of `nmt`.
 
     options: its own options class
-    run: called with an options object, and with Parts when the command has kinds; returns an exit code or None. Its
+    run: called with an options object, and with Parts if the command has kinds. It returns an exit status or None, and its
         docstring is the help
     group: the heading of `nmt --help` that lists it, a key of nmt.cli.commands.GROUPS
     examples: three command lines for its help, each at most 78 characters, with a comment
-    headings: the order of the headings of its help; headings that are not named follow
-    kinds: the kinds of components whose flags it takes
-    positional: names of options that words without a flag give too, in order; `NAME...` takes all that remain. Such words
-        name what the command works on: files of text, data, runs or models. Output and settings have flags alone
-    more_words: what to write in place of a word too many, for its error
-    greedy: whether a flag of any number of values takes all words up to the next flag, so that words without a flag come
-        first; if not, it takes one word
-    preload: modules that `run` always needs. They are imported before the garbage collector starts, which would slow the
-        import of torch by a fifth
-    ends_start: whether `run` itself calls `start_is_over`, after it has imported what its options need
-    base: from what files and flags give for its own options, further settings below those; None for none
-    defaults: the same for settings below presets
+    headings: the first headings of its help in their order; all others follow
+    kinds: the kinds of components whose flags it has
+    positional: names of options that arguments without a flag set too, in order; `NAME...` takes all remaining ones. Such
+        arguments name the input of the command: text files, data, runs or models. Outputs and settings need their flags
+    more_words: advice for the error about an argument too many
+    greedy: whether a flag with any number of values takes all words up to the next flag, so that arguments without a flag
+        come first. Otherwise it takes one word
+    preload: modules that `run` always needs. They are imported before the garbage collector starts, because it would slow
+        the import of torch by a fifth
+    ends_start: whether `run` itself calls `start_is_over` after its imports
+    base: returns further settings for what files and flags set, which override them; None if there are none
+    defaults: the same as base, for settings that presets override too
     """
 
     name: str
@@ -152,26 +160,35 @@ class Command:
         return " ".join((self.run.__doc__ or "").split())
 
     def own_groups(self) -> dict[str, list[Option]]:
-        """The options that do not belong to a component, by heading of --help."""
+        """The options that do not belong to a component, by the heading of the help."""
         kinds = [
-            Option(kind, str, DEFAULTS[kind], f"{kind} by name (nmt list {kind})", ALIASES.get(kind, ()), kind=kind)
+            Option(
+                kind,
+                str,
+                DEFAULTS[kind],
+                KIND_HELP[kind],
+                ALIASES.get(kind, ()),
+                group=heading if (heading := KIND_HEADING.get(kind, "")) in self.headings else "",
+                common=kind in ("model", "schedule"),
+                kind=kind,
+            )
             for kind in self.kinds
         ]
         return {
             "Options": options_of(self.options, positional=self.positional),
-            "Components": [*kinds, PRESET] if kinds else [],
+            "Components": [*kinds, replace(PRESET, common="model" in self.kinds)] if kinds else [],
             "Common": options_of(CommonOptions),
         }
 
     def check(self, table: OptionTable, settings: Settings, argv: Sequence[str] = ()) -> tuple[Any, Parts] | None:
-        """Convert the settings, and return what `make_options` makes of them; None if they are only to be printed."""
+        """Convert the settings, and return the result of `make_options`; None if they will only be printed."""
         settings.convert(table.options)
         common = make(CommonOptions, settings.values)
         log.quiet, log.verbose = common.quiet, common.verbose
         return None if common.dump_config else self.make_options(table, settings, argv)
 
     def call(self, checked: tuple[Any, Parts] | None, table: OptionTable, settings: Settings) -> int:
-        """Run the command with its settings, or print them, and return the exit status. checked: the result of `check`"""
+        """Run the command, or print its settings, and return the exit status. checked: the result of `check`"""
         for line in settings.notes:
             log.info(line)
         if checked is None:
@@ -187,9 +204,9 @@ class Command:
     def make_options(self, table: OptionTable, settings: Settings, argv: Sequence[str] = ()) -> tuple[Any, Parts]:
         """The options object, and the chosen components.
 
-        settings: converted
+        settings: already converted
         argv: the command line after the command's name
-        Raises UserError for values that do not go together, and MissingError.
+        Raises MissingError, and UserError for values that cannot be combined.
         """
         values = settings.values
         if missing := settings.missing(table.options):
@@ -202,7 +219,7 @@ class Command:
         return options, Parts(parts, argv, table.taken, settings.origins)
 
     def bases(self, layers: Sequence[Layer]) -> list[Layer]:
-        """What stands below files and flags: `defaults`, the preset that the last of them names, and `base`."""
+        """The settings that files and flags override: `defaults`, the preset, and `base`, in this order."""
         bases, given = list[Layer](), {key: value for layer in layers for key, value in layer.values.items()}
         names = [PRESET.convert(layer.values["preset"], layer.origin) for layer in layers if "preset" in layer.values]
         if self.kinds and names and names[-1]:
@@ -215,7 +232,7 @@ class Command:
         return bases
 
     def has_defaults(self, layers: Sequence[Layer]) -> bool:
-        """Whether what files and flags give makes `defaults` set something."""
+        """Whether `defaults` sets something for these files and flags."""
         given = {key: value for layer in layers for key, value in layer.values.items()}
         with suppress(UserError) if given.get("help") else nullcontext():
             return self.defaults is not None and self.defaults(given) is not None
@@ -224,9 +241,9 @@ class Command:
     def read(
         self, files: Sequence[Layer], flags: Mapping[str, Any] = registry.NO_VALUES, argv: Sequence[str] = ()
     ) -> tuple[OptionTable, Settings]:
-        """The options, and their values of bases and files, not converted yet.
+        """The options, and their values from bases and files, not converted yet.
 
-        flags: the values of the command line for the command's own options
+        flags: the values that the command line sets for the command's own options
         argv: the command line after the command's name, whose flags choose components
         """
         bases, own = self.bases([*files, Layer(COMMAND_LINE, flags)]), self.own_groups()

@@ -21,21 +21,22 @@ NO: Final = ("no", "false", "0", "off")
 YAML: Final = "settings files are TOML here: --config FILE.toml"
 MAX_ROUNDS: Final = 8  # a correction may uncover further errors
 
+Certainty = Literal["open", "certain", "same"]
+
 
 class Correction(NamedTuple):
     """An error of a command line, and the words that replace the wrong ones.
 
     at, num_words: position and number of the wrong words; with a number of 0, `words` are inserted
-    is_certain: whether the user meant the replacement; if not, no corrected line is shown
-    is_same: whether the replacement means exactly what was written, which is then accepted with a note
+    kind: "open" if only the user knows what to write, so that no corrected line is shown; "certain" if the replacement is meant;
+        "same" if it means exactly what was written, which is then accepted with a note
     """
 
     message: str
     at: int
     num_words: int
     words: Sequence[str] = ()
-    is_certain: bool = False
-    is_same: bool = False
+    kind: Certainty = "open"
 
 
 class GivenFlag(NamedTuple):
@@ -74,28 +75,32 @@ def correct(
     known: an error in the command's name
     Raises UsageError with all errors, and with the corrected line if it is certain and can be read.
     """
-    line, problems = list(words), [Correction(known, 0, 0, is_certain=True)] if known else []
+    line, problems = list(words), [Correction(known, 0, 0, kind="certain")] if known else []
     for _ in range(MAX_ROUNDS):
         if error is None and {*HELP}.isdisjoint(line):
-            error = _error_of(load, line)
+            try:
+                load(line)
+            except UserError as further:
+                error = further
         if error is None:
             break
         examined = _Line(command, line)
-        found = examined.problems() or examined.missing(error)
-        if not found and error.code != UserError.code:  # of a folder that is named: the corrected line will report it
-            break
-        if not found:
-            problems += [Correction(message, 0, 0) for message in error.messages]
+        if not (found := examined.problems() or examined.missing(error)):
+            if (
+                problems and error.code == UserError.code
+            ):  # the corrected line reports the others, such as a missing folder
+                problems += [Correction(message, 0, 0) for message in error.messages]
             break
         problems += found
         line, error = _corrected(line, found), None
-    if all(problem.is_same for problem in problems):
+    if all(problem.kind == "same" for problem in problems):
         if error is not None:
             raise error
         return [problem.message for problem in problems]
-    is_certain = all(problem.is_certain for problem in problems)
-    messages = dict.fromkeys(problem.message for problem in problems if not problem.is_same)
-    raise UsageError([*messages], _shell_line(command.name, line) if is_certain else "") from None
+    messages = dict.fromkeys(problem.message for problem in problems if problem.kind != "same")
+    suggested = shlex.join(["nmt", command.name, *line])
+    is_shown = suggested.isprintable() and all(problem.kind != "open" for problem in problems)
+    raise UsageError([*messages], suggested if is_shown else "") from None
 
 
 def meant_command(name: str, words: Sequence[str], known: Iterable[str]) -> tuple[str, str, list[str]]:
@@ -126,20 +131,6 @@ def _corrected(line: Sequence[str], problems: Sequence[Correction]) -> list[str]
     for problem, words in reversed(changes):
         corrected[problem.at : problem.at + problem.num_words] = words
     return corrected
-
-
-def _error_of(load: Callable[[list[str]], object], line: list[str]) -> UserError | None:
-    try:
-        load(line)
-    except UserError as error:
-        return error
-    return None
-
-
-def _shell_line(command: str, words: Sequence[str]) -> str:
-    """A command line as a shell takes it; empty if a terminal cannot show it as it is."""
-    line = shlex.join(["nmt", command, *words])
-    return line if line.isprintable() else ""
 
 
 class _Line:
@@ -174,12 +165,12 @@ class _Line:
             folder = next((at for at in free if Path(self.words[at]).is_dir()), None)
             if option.name == "model" and folder is not None:
                 message = f"--model is missing (did you mean --model {quoted(self.words[folder])}?)"
-                found.append(Correction(message, folder, 0, [option.flag], is_certain=True))
+                found.append(Correction(message, folder, 0, [option.flag], kind="certain"))
             elif option.positional:
-                found.append(Correction(message, max(free, default=-1) + 1, 0, [value], is_certain=True))
+                found.append(Correction(message, max(free, default=-1) + 1, 0, [value], kind="certain"))
             else:
                 message += f" (add {option.flag} {value})"
-                found.append(Correction(message, self.end, 0, [option.flag, value], is_certain=True))
+                found.append(Correction(message, self.end, 0, [option.flag, value], kind="certain"))
         return found
 
     def _read_items(self, flags: Mapping[str, Flag]) -> list[GivenFlag]:
@@ -199,11 +190,8 @@ class _Line:
         """The options, and whether all chosen components are known; otherwise the options are those of the default ones."""
         command, own = self.command, self.command.own_groups()
         flags, layers = flags_of(chain(*own.values())), list[Layer]()
-        given: dict[str, Any] = {
-            flags[item.flag].option.path_key: item.values[0]
-            for item in self.items
-            if item.flag in flags and item.values
-        }
+        known = (item for item in self.items if item.flag in flags and item.values)
+        given: dict[str, Any] = {flags[item.flag].option.path_key: item.values[0] for item in known}
         try:
             layers = [file_layer(path, read_toml(Path(path))) for path in flag_values(self.words, ("--config", "-c"))]
             layers = [*command.bases([*layers, Layer(COMMAND_LINE, given)]), *layers]
@@ -218,10 +206,8 @@ class _Line:
     def _free(self) -> list[int]:
         """The positions of the words that belong to no flag."""
         start = self.items[0].at if self.items else self.end
-        after_flags = (
-            range(item.at + item.num_words(self._num_values(item)), item.at + 1 + len(item.following))
-            for item in self.items
-        )
+        counts = ((item.at, item.num_words(self._num_values(item)), 1 + len(item.following)) for item in self.items)
+        after_flags = (range(at + of_flag, at + of_all) for at, of_flag, of_all in counts)
         return [*range(start), *chain(*after_flags), *range(self.end + 1, len(self.words))]
 
     def _num_values(self, item: GivenFlag) -> int:
@@ -249,12 +235,16 @@ class _Line:
             return self._unknown(item)
         return self._switch(item, option) if option.type is bool else self._value(item, option)
 
-    def _problem(self, item: GivenFlag, num_values: int, message: str, *words: str, **kinds: bool) -> Correction:
-        return Correction(message, item.at, item.num_words(num_values), words, **kinds)
+    def _problem(
+        self, item: GivenFlag, num_values: int, message: str, *words: str, kind: Certainty = "open"
+    ) -> Correction:
+        return Correction(message, item.at, item.num_words(num_values), words, kind)
 
     def _peers(self, item: GivenFlag, option: Option | None) -> Correction | None:
         """The error of a flag of another toolkit, or of its name for a component."""
-        spellings = dict.fromkeys([item.flag, *([option.flag] if option else [])])
+        spellings = [item.flag]
+        if option is not None:
+            spellings += option.spellings() if _is_chooser(option) else [option.flag]
         answers = (peers.answer(self.command.name, flag, item.values) for flag in spellings)
         is_ours = peers.long_flag(item.flag) in self.table.flags or option is not None
         answer = next(filter(None, answers), None)
@@ -262,17 +252,13 @@ class _Line:
             return None
         if answer.is_same and [*(answer.words or ())] == [item.flag, *item.values[: answer.num_values]]:
             return None  # the same spelling in both toolkits
-        values = " ".join(item.values[: answer.num_values])
-        what = (
-            f"unknown flag '{item.flag}'"
-            if option is None
-            else f"{f'{item.flag} {quoted(values)}'.strip()} is not accepted"
-        )
+        given = quoted(" ".join([item.flag, *item.values[: answer.num_values]]))
+        what = f"unknown flag '{item.flag}'" if option is None else f"{given} is not accepted"
         message = f"{what} ({answer.text})"
+        kind: Certainty = "open" if answer.words is None else "certain"
         if answer.is_same:
-            message = f"{item.flag} {quoted(values)}".strip() + f": read as {answer.text.removeprefix('use ')}"
-        kinds = {"is_certain": answer.words is not None, "is_same": answer.is_same}
-        return self._problem(item, answer.num_values, message, *(answer.words or ()), **kinds)
+            message, kind = f"{given}: read as {answer.text.removeprefix('use ')}", "same"
+        return self._problem(item, answer.num_values, message, *(answer.words or ()), kind=kind)
 
     def _unknown(self, item: GivenFlag) -> Correction:
         """The error of a flag that the command does not have."""
@@ -280,9 +266,7 @@ class _Line:
         one_value = int(item.attached is not None or (item.values != [] and not Path(item.values[0]).exists()))
         dashed = flag if len(flag) == 2 else peers.long_flag(flag)
         if dashed in table.flags:
-            return self._problem(
-                item, 0, f"{flag}: read as {dashed}", *self._spelled(item, dashed), is_certain=True, is_same=True
-            )
+            return self._problem(item, 0, f"{flag}: read as {dashed}", *self._spelled(item, dashed), kind="same")
         what = f"unknown flag '{quoted(flag)}'"
         if len(claims := table.claims.get(dashed, ())) > 1:
             flags = " or ".join(flag_of(claim.option.path_key) for claim in claims)
@@ -292,11 +276,9 @@ class _Line:
         if choosers := self._components_with(dashed):
             chosen_by = ", ".join(" ".join(chooser) for chooser in choosers)
             message = f"{what} (it belongs to {chosen_by}{'' if len(choosers) > 1 else ': add that'})"
-            is_certain = len(choosers) == 1 and choosers[0][0] not in self.given
-            words = choosers[0] if is_certain else []
-            return Correction(
-                message, item.at, 0 if is_certain else item.num_words(one_value), words, is_certain=is_certain
-            )
+            if len(choosers) == 1 and choosers[0][0] not in self.given:
+                return Correction(message, item.at, 0, choosers[0], "certain")
+            return self._problem(item, one_value, message)
         if LETTER.match(flag):
             long = sorted({option.flag for option in table.options if option.flag.startswith(f"-{flag.lower()}")})
             hint = f"use the full name of a flag: {', '.join(long)}" if long else f"`nmt help {name}` lists the flags"
@@ -308,7 +290,7 @@ class _Line:
         ]
         if near := nearest(dashed, [*known, "--help"]):
             return self._replaced(item, f"{what} (did you mean {' or '.join(near)}?)", near)
-        return self._problem(item, one_value, f"{what} (drop it; `nmt help {name}` lists the flags)", is_certain=True)
+        return self._problem(item, one_value, f"{what} (drop it; `nmt help {name}` lists the flags)", kind="certain")
 
     def _spelled(self, item: GivenFlag, flag: str) -> list[str]:
         """The flag with another spelling, and with its value if that is attached."""
@@ -318,7 +300,7 @@ class _Line:
         """The error of a flag for which others may be meant."""
         if len(flags) > 1:
             return self._problem(item, min(1, len(item.values)), message)
-        return self._problem(item, 0, message, *self._spelled(item, flags[0]), is_certain=True)
+        return self._problem(item, 0, message, *self._spelled(item, flags[0]), kind="certain")
 
     def _components_with(self, flag: str) -> list[list[str]]:
         """The components that were not chosen and would have a flag, each as the words that choose it."""
@@ -338,11 +320,10 @@ class _Line:
         word = item.values[0] if item.values else ""
         if (word.lower() not in (*YES, *NO) and item.attached is None) or (LETTER.match(item.flag) and item.attached):
             return None
-        meant = (
-            option.flag if (word.lower() in YES) != self.table.flags[item.flag].negated else f"--no-{option.flag[2:]}"
-        )
-        message = f"{item.flag} takes no value, but got '{quoted(word)}' (use {option.flag} or --no-{option.flag[2:]})"
-        return self._problem(item, 1, message, meant, is_certain=word.lower() in (*YES, *NO))
+        yes, no = option.flag, f"--no-{option.flag[2:]}"
+        message = f"{item.flag} takes no value, but got '{quoted(word)}' (use {yes} or {no})"
+        meant = yes if (word.lower() in YES) != self.table.flags[item.flag].negated else no
+        return self._problem(item, 1, message, meant, kind="certain" if word.lower() in (*YES, *NO) else "open")
 
     def _value(self, item: GivenFlag, option: Option) -> Correction | None:
         """The error of the values of a flag that the command has."""
@@ -360,7 +341,7 @@ class _Line:
             for fixed in {number, f"{number}u"} - {"", "u"}:
                 with suppress(UserError):
                     option.convert(fixed)
-                    return self._problem(item, num_values, f"{error} (use {fixed})", item.flag, fixed, is_certain=True)
+                    return self._problem(item, num_values, f"{error} (use {fixed})", item.flag, fixed, kind="certain")
             placeholder = [item.flag, option.name.upper()] if option.default is REQUIRED else []
             return self._problem(item, num_values, str(error), *placeholder)
         return None
@@ -371,7 +352,7 @@ class _Line:
         same = value.replace("_", "-").lower()
         if same in choices:
             message = f"{item.flag} {value}: read as {option.flag} {same}"
-            return self._problem(item, 1, message, item.flag, same, is_certain=True, is_same=True)
+            return self._problem(item, 1, message, item.flag, same, kind="same")
         try:
             if option.kind:
                 registry.find(option.kind, value)
@@ -381,8 +362,9 @@ class _Line:
                 option.convert(value)
         except UserError as error:
             near = nearest(value, choices)
-            words = [item.flag, near[0]] if len(near) == 1 else []
-            return self._problem(item, 1, str(error), *words, is_certain=bool(words))
+            if len(near) == 1:
+                return self._problem(item, 1, str(error), item.flag, near[0], kind="certain")
+            return self._problem(item, 1, str(error))
         return None
 
     def _devices(self, item: GivenFlag) -> Correction | None:
@@ -390,12 +372,13 @@ class _Line:
         numbers = [number for value in item.values for number in value.split(",")]
         if not all(number.isdecimal() for number in numbers) or (len(numbers) < 2 and numbers != ["0"]):
             return None
-        count, are_first = str(len(numbers)), numbers == [str(number) for number in range(len(numbers))]
-        chosen = "" if are_first else f"; CUDA_VISIBLE_DEVICES={','.join(numbers)} chooses them"
-        message = f"{item.flag} {' '.join(item.values)}: read as --devices {count}"
-        if not are_first:
-            message = f"{item.flag} {' '.join(item.values)}: must be the number of GPUs (use --devices {count}{chosen})"
-        return self._problem(item, len(item.values), message, item.flag, count, is_certain=True, is_same=are_first)
+        given, count = f"{item.flag} {' '.join(item.values)}", str(len(numbers))
+        kind: Certainty = "same"
+        message = f"{given}: read as {item.flag} {count}"
+        if numbers != [str(number) for number in range(len(numbers))]:
+            chosen = f"CUDA_VISIBLE_DEVICES={','.join(numbers)} chooses these GPUs"
+            message, kind = f"{given}: must be the number of GPUs (use {item.flag} {count}; {chosen})", "certain"
+        return self._problem(item, len(item.values), message, item.flag, count, kind=kind)
 
     def _unexpected(self) -> list[Correction]:
         """The errors of words without a flag, and without a meaning."""
@@ -406,27 +389,24 @@ class _Line:
         for at in self._free():
             word = self.words[at]
             if word.endswith((".yaml", ".yml")):
-                found.append(Correction(f"unexpected argument '{quoted(word)}' ({YAML})", at, 1, is_certain=True))
+                found.append(Correction(f"unexpected argument '{quoted(word)}' ({YAML})", at, 1, kind="certain"))
                 continue
             option = slots[0] if slots else None
             if option is not None and (option.words is None or self.given.isdisjoint(option.spellings())):
                 slots = slots[option.words or 0 :]
                 continue
             slots = slots[1:]
-            what, words = f"unexpected argument '{quoted(word)}'", list[str]()
+            what = f"unexpected argument '{quoted(word)}'"
+            if len(lacking) == 1 and not found and option is None and not self.command.more_words:
+                flag = lacking[0].flag
+                hint = f"did you mean {flag} {shlex.quote(quoted(word))}?"
+                found.append(Correction(f"{what}; {hint}", at, 0, [flag], "certain"))
+                continue
+            labels = " ".join(["nmt", self.command.name, *(option.label for option in positional)])
+            hint = self.command.more_words or f"`{labels}` takes no further argument"
             if option is not None:
                 hint = f"{option.flag} is set too: drop one of them"
-            elif self.command.more_words:
-                hint = self.command.more_words
-            elif len(lacking) == 1 and not found:
-                words = [lacking[0].flag]
-                hint = f"did you mean {lacking[0].flag} {shlex.quote(quoted(word))}?"
-            else:
-                labels = " ".join(option.label for option in positional)
-                hint = f"`nmt {self.command.name} {labels}`".replace(" `", "`") + " takes no further argument"
-            found.append(
-                Correction(f"{what} ({hint})" if words == [] else f"{what}; {hint}", at, not words, words, bool(words))
-            )
+            found.append(Correction(f"{what} ({hint})", at, 1))
         return found
 
 
@@ -446,12 +426,8 @@ def _choices(option: Option) -> list[str]:
     """The values that an option takes, if it takes one of several names."""
     if _is_chooser(option):
         return registry.names(option.kind) if option.kind else [*registry.presets(), "none"]
-    kinds = (option.type, *get_args(option.type))
-    return (
-        [str(value) for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]
-        if str not in kinds
-        else []
-    )
+    kinds = () if str in get_args(option.type) else (option.type, *get_args(option.type))
+    return [str(value) for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]
 
 
 def _as_integer(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A command as typer calls it: reads its command line, shows its help, and completes its words in a shell."""
+"""Connects a command to typer: reads its command line, shows its help, and completes words in a shell."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,11 +28,11 @@ from nmt.cli.settings import HELP, Layer, file_layer
 from nmt.errors import UserError, quoted
 from nmt.options import COMMAND_LINE, Option, read_toml
 
-KIND: Final = re.compile(r"^(--(?:no-)?)[^.]+\.")  # at the front of a flag: `--decoder.` or `--no-decoder.`
+KIND: Final = re.compile(r"^(--(?:no-)?)[^.]+\.")  # at the start of a flag: `--decoder.` or `--no-decoder.`
 
 
 class HelpRequest(NamedTuple):
-    """A question for help. others: the other words; is_short: `-h`; topic: KIND of `--help KIND`"""
+    """A request for help. others: the other words; is_short: whether by `-h`; topic: KIND of `--help KIND`"""
 
     others: list[str]
     is_short: bool
@@ -40,7 +40,7 @@ class HelpRequest(NamedTuple):
 
 
 def help_request(argv: Sequence[str], kinds: Sequence[str]) -> HelpRequest | None:
-    """What a command line asks for by -h, --help or --help KIND; None if by none of them."""
+    """The request of a command line with -h, --help or --help KIND; None without them."""
     at = next((i for i, word in enumerate(argv) if word in (*HELP, "--")), len(argv))
     if argv[at:] == [] or argv[at] == "--":
         return None
@@ -49,22 +49,24 @@ def help_request(argv: Sequence[str], kinds: Sequence[str]) -> HelpRequest | Non
 
 
 class ShellCommand(TyperCommand):
-    """A command as typer calls it.
+    """A command for typer.
 
-    The chosen components decide which parameters it has, so its arguments are read twice: for its own options, and for all.
+    The chosen components decide which parameters exist, so the arguments are read twice: for the own options, then for all.
     """
 
     def __init__(self, command: Command, known: str = "") -> None:
-        """known: an error in the command's name"""
+        """known: an error in the command's name, or an empty text"""
         settings = {"help_option_names": HELP, "ignore_unknown_options": True, "allow_extra_args": True}
         super().__init__(command.name, help=command.summary, context_settings=settings)
         self.command, self.known = command, known
-        self.parameters = dict[tuple[str, ...], list[Parameter]]()  # made once for each set of flags, which takes time
+        self.parameters = dict[
+            tuple[str, ...], list[Parameter]
+        ]()  # by their flags, because typer takes time to make them
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read and check the settings. With --help print the help, and exit. Raises UsageError with all errors."""
+        """Read and check the settings, or print the help and exit. Raises UsageError with all errors."""
         ctx.args = []
-        if ctx.resilient_parsing:  # a shell completes a word, and the others may be wrong
+        if ctx.resilient_parsing:  # a shell completes a word, and other words may be wrong
             with suppress(UserError):
                 self._read(ctx, args)
             return []
@@ -82,7 +84,7 @@ class ShellCommand(TyperCommand):
         return []
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """The flags that fit an unfinished word; `--decoder.alpha` beside `--alpha` only for a word with a dot."""
+        """The flags that complete a word; `--decoder.alpha` in addition to `--alpha` only if the word has a dot."""
         spellings = [{*param.opts, *param.secondary_opts} for param in self.get_params(ctx)]
         longer = {flag for flags in spellings for flag in flags if KIND.sub(r"\1", flag) in flags - {flag}}
         items = super().shell_complete(ctx, incomplete)
@@ -131,7 +133,7 @@ class ShellCommand(TyperCommand):
             show_help(command.name, command.summary, command.examples, sections, values, kinds)
 
     def _own_values(self, ctx: Any) -> tuple[dict[str, Any], list[str]]:
-        """See `_parse`; of the command's own options. Not of words where a flag of a component may take them as its values."""
+        """The result of `_parse` for the command's own options, without words that a component's flag may take."""
         options = list(chain(*self.command.own_groups().values()))
         if self.command.kinds:
             options = [option for option in options if not option.positional]
@@ -140,13 +142,13 @@ class ShellCommand(TyperCommand):
     def _parse(
         self, ctx: Any, options: Sequence[Option], flags: Mapping[str, Flag]
     ) -> tuple[dict[str, Any], list[str]]:
-        """The values of the options that the command line gives, as text by path key, and the words that belong to none."""
+        """The values that the command line sets, as text by path key, and the words that belong to no option."""
         spellings = tuple(flags)
         if spellings not in self.parameters:
             self.parameters[spellings] = [*typer_parameters(options, flags)]
         self.params = [*self.parameters[spellings]]
         end = self.argv.index("--") if "--" in self.argv else len(self.argv)
-        # `-model` is meant as `--model`, not as `-m odel`
+        # `-model` means `--model`, not `-m odel`
         unknown = [
             word
             for word in self.argv[:end]
@@ -165,7 +167,7 @@ class ShellCommand(TyperCommand):
             if option.count is None:
                 given: Any = [*texts_of(of_flag), *texts_of(of_words)] or None
             else:
-                if of_flag is not None and of_words is not None:  # given twice: the word is one too many
+                if of_flag is not None and of_words is not None:  # the option is set twice
                     words = [of_words, *words]
                 given = of_words if of_flag is None else of_flag
             if given is not None:
@@ -173,7 +175,7 @@ class ShellCommand(TyperCommand):
         return values, [*words, *unknown]
 
     def _refuse_unknown(self, values: Mapping[str, Any], words: Sequence[str]) -> None:
-        """Raise UserError for a flag that the command does not have, and for a word without meaning."""
+        """Raise UserError for unknown flags and unexpected arguments."""
         after_dashes = self.argv[self.argv.index("--") :] if "--" in self.argv else []
         positional = (values.get(option.path_key) for option in self.table.options if option.positional)
         texts = [text for value in positional for text in texts_of(value) if text in self.argv]

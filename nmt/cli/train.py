@@ -22,7 +22,7 @@ TRAIN_OPTIONS: Final = {option.name: option for option in options_of(TrainOption
 
 
 def run(options: TrainOptions, parts: Parts) -> int:
-    """Train a model on prepared data; an existing run is continued, bit for bit."""
+    """Train a model on a data folder, or resume an existing run, bit for bit."""
     from nmt.train.setup import open_data  # these import torch
     from nmt.train.trainer import train
 
@@ -33,9 +33,9 @@ def run(options: TrainOptions, parts: Parts) -> int:
     if options.devices > 1 and world.size == 1:
         from nmt.cli.launch import launch
 
-        data, _ = open_data(options)  # errors of the data are printed once
-        checked = {CHECKED: data.artefact.digest}  # ranks need not hash the same files
-        after = "the same command goes on from the newest checkpoint"
+        data, _ = open_data(options)  # so that errors in the data are printed only once
+        checked = {CHECKED: data.artefact.digest}  # so that ranks do not hash the same files again
+        after = "the same command resumes from the newest checkpoint"
         return launch(options.devices, options.device, options.threads, ["train", *parts.argv], after, checked)
     log.quiet |= not world.leads
     log_defaults(options, parts)
@@ -96,8 +96,8 @@ def start_defaults(given: Mapping[str, Any]) -> Layer | None:
 def refuse_default_sizes(options: TrainOptions, parts: Parts) -> None:
     """Raise UserError for a new training on a CPU if neither a preset nor a size was chosen.
 
-    The model would be as large as in its paper, and the training would take months there. The rule holds for each model that
-    declares which options are its sizes (`opt`).
+    The model would be as large as in its paper, and the training would take months. This applies to each model that declares
+    which options are its sizes (`opt`).
     """
     name = parts.by_kind["model"].name
     within = registry.options_within("model", name, registry.choice_from(), "model")
@@ -111,18 +111,18 @@ def refuse_default_sizes(options: TrainOptions, parts: Parts) -> None:
     if choose_device(options.device).type != "cpu":
         return
     fitting = {p.name: p.on_cpu for p in registry.presets().values() if p.on_cpu and p.values.get("model") == name}
-    own = f"sizes of your own ({', '.join(flag_of(option.name) for option in sizes[:3])}, ...)"
+    own = f"your own sizes ({', '.join(flag_of(option.name) for option in sizes[:3])}, ...)"
     choices = " or ".join([*(f"--preset {preset} ({use})" for preset, use in fitting.items()), own])
-    error = f"--preset is missing: the default sizes of model {name} are for GPUs, and this is a CPU; use {choices}"
+    error = f"--preset is missing: the default sizes of {name} are for GPUs, but the device is a CPU; use {choices}"
     if fitting and parts.argv:
         error += f": {shlex.join(['nmt', 'train', *parts.argv, '--preset', next(iter(fitting))])}"
     raise UserError(error)
 
 
 def model_settings(given: Mapping[str, Any]) -> Layer | None:
-    """The options of the model of --init-from; those of a run that is continued are in its checkpoints, newest first.
+    """The options of the --init-from model. If the run is resumed, its newest readable checkpoint has them.
 
-    Raises ArtefactError where none of them can be read.
+    Raises ArtefactError if none can be read.
     """
     values = {name: TRAIN_OPTIONS[name].convert(given[name]) for name in ("init_from", "output") if name in given}
     if not values.get("init_from"):

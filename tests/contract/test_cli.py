@@ -1,4 +1,4 @@
-"""Settings, flags, exit codes and streams of every command (docs/reference/contract.md, docs/reference/settings.md)."""
+"""Settings, flags, exit statuses and streams of every command (docs/reference/contract.md, docs/reference/settings.md)."""
 
 import importlib
 import json
@@ -518,10 +518,10 @@ def test_a_value_may_be_none(dumped, call):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("plugin = ['mine.py']", "give --plugin as a flag"),
+        ("plugin = ['mine.py']", "use the flag --plugin"),
         ("config = ['other.toml']", "'config' cannot be set in a file"),
-        ("debug = true", "give --debug as a flag"),
-        ("dump-config = true", "give --dump-config as a flag"),
+        ("debug = true", "use the flag --debug"),
+        ("dump-config = true", "use the flag --dump-config"),
         ("preset = 3", "--preset '3': must be TEXT|none (set by"),
         ("dropout = [0.1]", "--dropout '[0.1]': must be FLOAT (set by"),
         ("seed = " + "1" * 10_000, "not valid TOML: Exceeds the limit"),
@@ -555,7 +555,7 @@ def test_a_presets_options_leave_with_the_part_they_belong_to(call, dumped, tmp_
         shown = call("train", *RUN, "--preset=transformer-base", replaced, "--dump-config")
         assert tomllib.loads(shown.out)["lr"] == own
         assert shown.err.splitlines() == [
-            "preset transformer-base: left out with its schedule noam: lr, warmup_updates"
+            "preset transformer-base: ignored together with its schedule noam: lr, warmup_updates"
         ]
     assert dumped("--preset=transformer-base", "--schedule=inverse-sqrt", "--lr=3")["lr"] == 3
     assert dumped("--preset=transformer-base", "--optimizer=sgd")["d_model"] == 512
@@ -622,12 +622,12 @@ def test_a_flag_that_a_command_and_a_part_have_is_the_commands(field, flag, key,
 def test_a_setting_that_stands_twice_in_a_file_is_refused(again, call, tmp_path):
     (tmp_path / "my.toml").write_text(f"max_updates = 3\nlr = 3.0\n{again}\n")
     refused = call("train", *RUN, "--config", tmp_path / "my.toml", "--dump-config")
-    assert refused.code == 2 and ("set twice" in refused.err or "are one setting" in refused.err), refused.err
+    assert refused.code == 2 and ("set twice" in refused.err or "are the same setting" in refused.err), refused.err
 
 
 @pytest.mark.parametrize("name", ["cpu:", "cpu:0", "cuda:", "cuda:00", "cuda:٠", "gpu"])
 def test_a_device_that_is_none_is_refused(name):
-    with pytest.raises(UserError, match="must be auto, cpu, cuda or cuda:N"):
+    with pytest.raises(UserError, match="use auto, cpu, cuda or cuda:N"):
         choose_device(name)
 
 
@@ -860,7 +860,7 @@ def test_a_stderr_that_cannot_be_written_changes_neither_the_work_nor_the_code(d
 def test_variables_of_torchrun_that_are_no_numbers_are_2(variables, trained, nmt):
     given = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", **variables}
     refused = nmt("translate", f"--model={trained}", env=given, input=b"ban\n")
-    assert_refused(refused, 2, "must be a number, as torchrun sets it")
+    assert_refused(refused, 2, "not a number as set by torchrun")
 
 
 def test_a_missing_model_or_data_is_4_and_names_it(nmt, tmp_path):

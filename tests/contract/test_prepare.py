@@ -565,7 +565,7 @@ def test_a_second_prepare_into_the_same_folder_is_refused_unless_it_may_overwrit
     one, other = write(tmp_path / "one", ["a"], ["A"]), write(tmp_path / "other", ["b"], ["B"])
     prepare(options(tmp_path, train=(one,)))
     before = hashes(tmp_path / "data")
-    with pytest.raises(UserError, match="already there"):
+    with pytest.raises(UserError, match="already exists"):
         prepare(options(tmp_path, train=(other,)))
     assert hashes(tmp_path / "data") == before
     prepare(options(tmp_path, train=(other,), overwrite=True))
@@ -619,7 +619,7 @@ def test_a_full_disk_is_5_tells_what_is_free_and_leaves_nothing(tmp_path):
     disk.mkdir()
     train = corpus(tmp_path / "train", 4000)
     with small_disk(disk, 64 << 10):
-        with pytest.raises(ResourceError, match=r"free; make room") as caught:
+        with pytest.raises(ResourceError, match=r"free; make space") as caught:
             prepare(replace(options(tmp_path, train=(train,)), output=str(disk / "data")))
         assert caught.value.code == 5
         assert os.listdir(disk) == []

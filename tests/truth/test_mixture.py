@@ -166,7 +166,7 @@ def test_a_position_of_other_corpora_is_refused():
     for change in ({"pairs": 10**6}, {"earlier": (2**63 - 1,)}, {"drawn": (2**63 - 1,)}):
         with pytest.raises(ArtefactError, match="does not exist in this data"):
             next(loader("news=1").updates(replace(position, part=position.part | change)))
-    with pytest.raises(ArtefactError, match="no update begins"):
+    with pytest.raises(ArtefactError, match="no update starts"):
         next(loader("news=1").updates(replace(position, pairs=position.pairs + 1)))
 
 

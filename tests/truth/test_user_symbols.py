@@ -206,7 +206,7 @@ def test_tags_of_a_corpus_that_the_vocabulary_lacks_are_told_with_file_and_line(
     (tmp_path / "tags").write_text("<2es>\n")
     extended = ["--vocabulary", tmp_path / "d", "--extend-with", tmp_path / "tags", f"--output={tmp_path / 'f'}"]
     known = call(*arguments, f"{corpus}={tmp_path / 't'}", *extended)
-    assert known.code == 0 and "is no tag" not in known.err
+    assert known.code == 0 and "not a tag" not in known.err
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_average_takes_named_or_best_checkpoints_and_refuses_what_is_not_there(t
     named = ["--checkpoint", best, trained / "checkpoints/update-10"]
     assert call("average", *named, "--output", tmp_path / "n").code == 0
     assert call("average", "--run", trained, "--last=2", "--output", tmp_path / "b").code == 2
-    assert_refused(call("average", *named, "--output", best, "--overwrite"), 2, "must be that of a model")
+    assert_refused(call("average", *named, "--output", best, "--overwrite"), 2, "expected a model folder")
     replaced = call(
         "average", "--checkpoint", tmp_path / "b", tmp_path / "n", "--output", tmp_path / "b", "--overwrite"
     )

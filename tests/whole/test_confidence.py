@@ -101,13 +101,13 @@ def test_a_translation_below_the_confidence_is_an_empty_line_that_is_counted(mod
 
 def test_what_cannot_be_calibrated_is_refused(trained, model, pairs, call):
     refused = call("score", "--model", trained, *pairs, "--calibrate")
-    assert_refused(refused, 4, "must be the folder of a model (nmt average)")
+    assert_refused(refused, 4, "expected a model folder (nmt average)")
     refused = call("score", "--model", model, *pairs, "--calibrate", "--per-token")
     assert_refused(refused, 2, "--calibrate", "--per-token")
     manifest = json.loads((model / "manifest.json").read_bytes())
     (model / "manifest.json").write_text(json.dumps({**manifest, "temperature": -1}))
     refused = call("translate", "--model", model, "--engine=torch", pairs[0].partition("=")[2])
-    assert_refused(refused, 4, "temperature: -1, not a number above 0")
+    assert_refused(refused, 4, "must be a positive number, not -1")
 
 
 def test_a_contrastive_set_counts_the_references_that_are_scored_above_all_others(model, pairs, tmp_path, call):

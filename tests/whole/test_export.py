@@ -351,7 +351,7 @@ def test_what_is_asked_wrongly_or_is_not_there_is_told_with_its_code(model, expo
 
 
 def test_a_model_is_not_replaced_by_its_export(export, tmp_path):
-    assert_refused(export(make_model(tmp_path / "out"), "--overwrite"), 2, "must be that of kind ctranslate2")
+    assert_refused(export(make_model(tmp_path / "out"), "--overwrite"), 2, "expected a folder of kind ctranslate2")
     assert (tmp_path / "out/model.safetensors").exists()
 
 

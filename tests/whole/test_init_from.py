@@ -383,7 +383,7 @@ def test_a_preset_of_another_model_leaves_the_model_as_it_is(data, model, tmp_pa
     given = [f"--data={data}", f"--output={tmp_path / 'run'}", f"--init-from={model}", "--preset=rnnsearch-small"]
     dumped = call("train", *given, "--dump-config", "--no-quiet")
     assert dumped.code == 0 and 'model = "transformer"' in dumped.out and "d_model = 32" in dumped.out, dumped.err
-    assert "preset rnnsearch-small: left out with its model rnnsearch" in dumped.err
+    assert "preset rnnsearch-small: ignored together with its model rnnsearch" in dumped.err
 
 
 def test_a_sweep_takes_the_options_of_the_model(data, model, tmp_path, call):

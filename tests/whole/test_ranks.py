@@ -223,8 +223,8 @@ def undisturbed(data, tmp_path_factory) -> Path:
 
 FAULTS = (  # each with the update, the exit code and the message; the last two save that update
     ("kill", 16, 5, r"rank 1 \(process \d+\) ended by signal 9"),
-    ("stop", 16, 5, "rank [02] waited in vain: rank 1 does not answer"),
-    ("stop the leader", 16, 5, "rank [12] waited in vain: rank 0, where all ranks meet, cannot be reached"),
+    ("stop", 16, 5, "rank [02] timed out waiting for the other ranks: rank 1 does not answer"),
+    ("stop the leader", 16, 5, "rank [12] timed out: rank 0, which coordinates all ranks, cannot be reached"),
     ("raise", 16, 2, r"nmt: error: plug-in .*held.py:\d+ failed: ArithmeticError: on purpose"),
     ("term", 16, 143, "stopped by signal 15"),
     ("stop, then term", 18, 143, "stopped by signal 15"),
@@ -477,9 +477,7 @@ def test_a_store_that_stops_answering_ends_each_question_within_the_timeout(monk
             os.waitpid(process.pid, os.WUNTRACED)  # all its threads have stopped
             began, world._seconds = time.monotonic(), 0.3
             for question in (lambda: world.posted("stop"), lambda: world.fetch("job/1", 0.1)):
-                with pytest.raises(
-                    ResourceError, match=r"rank 1 waited in vain: rank 0, .*, cannot be reached"
-                ) as told:
+                with pytest.raises(ResourceError, match=r"rank 1 timed out: rank 0, .*, cannot be reached") as told:
                     question()
             assert world._ended(told.value) is told.value and "cannot be reached" in str(world._missing("timed out"))
             assert time.monotonic() < began + 20
@@ -700,8 +698,8 @@ def test_a_cut_between_two_machines_ends_both_within_the_timeout(two_machines, d
     (tmp_path / "go").touch()
     (code, told), (other_code, other_told) = map(ended, processes)
     assert code == other_code == 5, told + other_told
-    assert "rank 0 waited in vain: rank 1 does not answer" in told
-    assert "rank 1 waited in vain: rank 0, where all ranks meet, cannot be reached" in other_told
+    assert "rank 0 timed out waiting for the other ranks: rank 1 does not answer" in told
+    assert "rank 1 timed out: rank 0, which coordinates all ranks, cannot be reached" in other_told
     assert [path.name for path in (tmp_path / "run/checkpoints").glob("update-*")] == ["update-10"]
 
 

@@ -204,7 +204,7 @@ def test_a_full_disk_is_a_reason_although_nothing_more_can_be_written(data, tmp_
         assert shutil.disk_usage(disk).free == 0
         values = call("status", disk / "run", "--json").json
         assert (values["state"], values["reason"]) == ("ended", "full disk")
-        assert "free; make room" in values["message"]
+        assert "free; make space" in values["message"]
 
 
 def test_a_refused_call_changes_no_reason(data, trained, tmp_path, call):

@@ -322,7 +322,7 @@ def test_options_that_do_not_fit_the_file_are_refused(trained, data, tmp_path, t
     assert_refused(call("sweep", kept, f"--output={tmp_path / 'out'}", *texts, "--average=3"), 2, "--average")
     assert not (tmp_path / "out").exists()
     refused = call("sweep", kept, f"--output={tmp_path / 'out'}", f"--html={tmp_path / 'missing/x.html'}")
-    assert_refused(refused, 5, "missing: cannot be written")
+    assert_refused(refused, 5, "missing cannot be written")
     assert not list((tmp_path / "out").glob("*"))
 
 

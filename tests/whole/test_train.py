@@ -233,7 +233,7 @@ def test_checkpoints_that_are_all_damaged_are_never_a_start_from_zero(data, undi
     shutil.copytree(undisturbed, output)
     for checkpoint in Checkpoints(output).all():
         (checkpoint / "training.json").write_text("{}")
-    assert_refused(call(*train_arguments(data, output, 30)), 4, "none of them whole")
+    assert_refused(call(*train_arguments(data, output, 30)), 4, "checkpoints are damaged")
 
 
 def test_a_second_run_in_the_folder_is_refused(data, tmp_path, call):
@@ -289,7 +289,7 @@ def test_a_full_disk_keeps_the_older_checkpoint_and_ends_with_5_when_the_last_sa
     disk = tmp_path / "disk"
     disk.mkdir()
     with small_disk(disk, 600 << 10):
-        assert_refused(nmt(*train_arguments(data, disk / "run", 40)), 5, "free; make room")
+        assert_refused(nmt(*train_arguments(data, disk / "run", 40)), 5, "free; make space")
         kept = Checkpoints(disk / "run").newest_valid()
         assert kept is not None and kept.folder.name == "update-10"
 
@@ -447,7 +447,7 @@ def test_a_newest_checkpoint_without_manifest_is_told_and_kept_and_one_of_anothe
     facts = json.loads(manifest.read_text())
     for other in ({}, {"files": []}, {"kind": "state"}):  # which another format may change
         manifest.write_text(json.dumps({**facts, "format": 99, **other}))
-        assert_refused(call(*train_arguments(data, output, 30)), 4, "update-30: has format 99")
+        assert_refused(call(*train_arguments(data, output, 30)), 4, "update-30 has format 99")
         assert manifest.exists()
 
 
@@ -458,7 +458,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_first_update(data, t
         subprocess.run(["mount", "-o", "remount,ro", checkpoints], check=True)
         capfd.readouterr()
         assert run_in_process(train_arguments(data, tmp_path / "run", 20)) == 5
-        assert "checkpoints: cannot be written: Read-only file system" in capfd.readouterr().err
+        assert "checkpoints cannot be written: Read-only file system" in capfd.readouterr().err
     assert not (tmp_path / "run/metrics.jsonl").read_bytes()
 
 

@@ -227,7 +227,7 @@ def test_what_is_not_there_is_2_or_4(translate, trained, tmp_path, capsys):
     assert run(["translate", f"--model={tmp_path / 'no'}", f"--input={os.devnull}"]) == 4
     assert run(["translate", f"--model={trained}", "It's raining."]) == 2
     piped = f"""`echo 'It'"'"'s raining.' | nmt translate --model {trained}`"""
-    assert f"'It's raining.': no such file; to translate a text, pipe it: {piped}" in capsys.readouterr().err
+    assert f"'It's raining.': no such file (to translate a text, pipe it: {piped})" in capsys.readouterr().err
     assert translate(b"ban\n", "--n-best=5")[0] == 2  # more than the beam holds
 
 
@@ -651,7 +651,7 @@ def test_a_terminal_gets_a_prompt_whose_history_is_kept(key, code, trained):
             shown += os.read(terminal, 4096)
         return shown
 
-    assert shown_until(b"en> ") == b"type a line of text; Ctrl-D ends\r\nen> "
+    assert shown_until(b"en> ") == b"type a line of text, or Ctrl-D to end\r\nen> "
     os.write(terminal, b"ban des\n")
     first = shown_until(b"en> ")
     os.write(terminal, b"\x1b[A\n")  # the line before
@@ -747,8 +747,8 @@ def test_settings_of_the_output_that_make_no_sense_are_2(translate, flags):
     ("flags", "told"),
     [
         (["--beam-graph=x.html", "--glossary=x"], "--beam-graph"),
-        (["--input=-", "--input=a", "--input=-"], "- is given twice"),
-        (["--stats=-"], "--stats -: stdout is for the translations"),
+        (["--input=-", "--input=a", "--input=-"], "only one input can be -"),
+        (["--stats=-"], "--stats -: must be a file"),
     ],
 )
 def test_what_would_draw_another_search_or_use_a_stream_twice_is_refused(trained, capfd, flags, told):
