@@ -250,6 +250,8 @@ class _Line:
         answer = next(filter(None, answers), None)
         if answer is None or (is_ours and (answer.words is None or (item.values and not answer.num_values))):
             return None
+        if answer.is_same and [*(answer.words or ())] == [item.flag, *item.values[: answer.num_values]]:
+            return None  # the same spelling in both toolkits
         given = quoted(" ".join([item.flag, *item.values[: answer.num_values]]))
         what = f"unknown flag '{item.flag}'" if option is None else f"{given} is not accepted"
         message = f"{what} ({answer.text})"
