@@ -85,7 +85,7 @@ def test_a_translation_below_the_confidence_is_an_empty_line_that_is_counted(mod
     assert (result.code, result.out.split("\n")[:-1]) == (0, expected)
     num_withheld = sum(p < least for p in sure)
     assert 0 < num_withheld < 20 and json.loads(stats.read_bytes())["withheld"] == num_withheld
-    assert f"{num_withheld} withheld for their confidence" in result.err
+    assert f"{num_withheld} withheld because of low confidence" in result.err
     assert "confidences are not calibrated for this model (run nmt score --calibrate)" in result.err
     for row, p, old in zip(confidences(call, model, source, f"--min-confidence={least!r}"), sure, rows, strict=True):
         assert row["translation"] == (old["translation"] if p >= least else "")
