@@ -829,7 +829,7 @@ def test_a_dictionary_of_whole_words_is_learnt_and_replaces_unknown_words(transl
     code, output = translate(line, "--input-form=prefix", *replacing)
     assert code == 0 and output.startswith(b"QUUX") and b"<unk>" not in output
     again = call("shortlist", f"--data={data}", f"--output={tmp_path / 'other'}", *files[1:])
-    assert_refused(again, 2, "words: already there")
+    assert_refused(again, 2, "words already exists")
 
 
 def test_a_dictionary_is_of_words_and_not_of_subwords(call, tmp_path):
