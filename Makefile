@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-updates bench-layers bench-architectures bench-methods bench-serve bench-markup bench-sentences bench-scripts bench-clean faults fuzz soak pins bits docs recording format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-updates bench-layers bench-architectures bench-methods bench-serve bench-markup bench-sentences bench-scripts bench-clean faults fuzz soak pins bits docs pages recording format clean
 
 setup: $(VENV)/ready
 
@@ -159,8 +159,12 @@ pins: setup
 bits: setup
 	$(BIN)/python benchmarks/bits.py $(OLD) $(FLAGS)
 
-# The pages of docs/ that are made from code.
-docs: setup
+# The pages of docs/ that are made from code, then the site of all pages: build/site/index.html. A broken link is an error.
+docs: pages
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --fresh-env -d build/doctrees -c docs . build/site
+	@echo "the site is build/site/index.html"
+
+pages: setup
 	$(BIN)/python docs/generate.py
 
 # docs/recording.md and its pictures; make recording CORPUS=FOLDER, of train, valid and test, each .en.gz and .de.gz

@@ -18,7 +18,7 @@ import torch
 from nmt import registry
 from nmt.batch import Batch
 from nmt.extensions.fast.nn.products import transpose_weights
-from nmt.models.base import Model, Vocabularies, prepared_scorer
+from nmt.models.base import Model, Vocabularies, scorer_for_search
 from nmt.optimizers.base import parameter_groups
 from nmt.symbols import BOS, EOS, SYMBOLS
 
@@ -80,7 +80,7 @@ def search(model: Model, sentences: int, hypotheses: int) -> Callable[[], None]:
 
     @torch.inference_mode()
     def run() -> None:
-        scorer = prepared_scorer(model)
+        scorer = scorer_for_search(model)
         _, state = scorer.step(torch.full((sentences,), BOS), scorer.start(source))
         state.reorder(torch.arange(sentences).repeat_interleave(hypotheses))
         for _ in range(LENGTH - 1):

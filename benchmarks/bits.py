@@ -154,7 +154,9 @@ def cases() -> Iterator[tuple[str, str]]:
         data = "prepare-char" if name == "bytenet" else "prepare-words"
         yield f"model {name}", f"{TRAIN.replace('DATA', data)} --model {name.split()[0]} {options}"
         if name not in ("language-model", "memory-network"):
-            run = f"--model model-{name.replace(' ', '-')} --input text/test.en --engine own --threads 1 --matmul torch"
+            run = (
+                f"--model model-{name.replace(' ', '-')} --input text/test.en --engine torch --threads 1 --matmul torch"
+            )
             yield f"model {name} translates", f"translate {run} --n-best 2 --beam-size 3 --max-len-b 4"
     tables = ("criterion", CRITERIA), ("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)
     for kind, table in tables:
@@ -172,12 +174,12 @@ def cases() -> Iterator[tuple[str, str]]:
     for name, options in DECODERS.items():
         yield (
             f"decoder {name}",
-            f"{translate} --engine own --matmul torch --decoder {name.split()[0]} {options} --json",
+            f"{translate} --engine torch --matmul torch --decoder {name.split()[0]} {options} --json",
         )
     for name, options in TRANSLATIONS.items():
         yield (
             f"translate {name}",
-            f"{translate} {'' if '--engine' in options else '--engine own --matmul torch'} {options}",
+            f"{translate} {'' if '--engine' in options else '--engine torch --matmul torch'} {options}",
         )
     yield "score", "score --model learnt text/test.en text/test.de --per-token --threads 1"
     yield "evaluate", "evaluate text/test.de text/test.de --metrics bleu,chrf,ter,gleu --json"

@@ -30,7 +30,7 @@ def nmt(job: dict[str, Any]) -> Translate:
         options |= {"beam_size": job["beam"], "length_penalty": "average", "alpha": 1.0, "stop": "full"}
     decoder = registry.choose("decoder", "beam" if job["beam"] > 1 else "greedy", options)
     settings = TranslatorOptions(
-        engine="ctranslate2" if job["engine"] == "nmt-ctranslate2" else "own",
+        engine="ctranslate2" if job["engine"] == "nmt-ctranslate2" else "torch",
         batch_tokens=job["batch"] or "auto",
         device="cpu",
         replicas=job["replicas"],

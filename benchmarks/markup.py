@@ -20,9 +20,9 @@ from nmt.extensions.texts.markup import parse
 from nmt.extensions.texts.passages import Passage, escaped
 from nmt.extensions.texts.projection import projected, unit_weights
 from nmt.text.corpus import read_lines
+from nmt.translate.built_in_engine import BuiltInEngine
 from nmt.translate.forced_decoding import force_decode
 from nmt.translate.options import TranslatorOptions
-from nmt.translate.own_engine import OwnEngine
 from nmt.translators import load
 
 TAG = re.compile(r"<[^<>]*>")
@@ -71,7 +71,7 @@ def elements(line: str) -> dict[str, set[int]]:
     }
 
 
-def judge(engine: OwnEngine, gold: list[str]) -> tuple[int, int, float]:
+def judge(engine: BuiltInEngine, gold: list[str]) -> tuple[int, int, float]:
     """Elements of the gold lines with the same words, all elements, and the F1 of their words."""
     same = total = right = ours = theirs = 0
     source, target = engine.pipeline.source, engine.pipeline.target
@@ -108,7 +108,7 @@ def main() -> None:
     rows = [kept(*row) for row in zip(tagged, translations, plain, strict=True)]
     for i, name in enumerate(("all tags kept", "well-formed", "the plain translation")):
         print(f"{name}: {sum(row[i] for row in rows)} of {len(rows)}")
-    assert isinstance(translator.engine, OwnEngine)
+    assert isinstance(translator.engine, BuiltInEngine)
     same, total, f1 = judge(translator.engine, read_tagged(given.gold))
     print(f"elements as by hand: {same} of {total}; F1 of their words: {100 * f1:.1f}")
 

@@ -54,7 +54,7 @@ def server(model: Path, threads: int) -> Iterator[tuple[subprocess.Popen[bytes],
                 if process.poll() is not None:
                     sys.exit("the server has ended")
                 log.seek(0)
-                port = re.search(rb"listening at http://[^:]*:(\d+)", log.read())
+                port = re.search(rb"listening on http://[^:]*:(\d+)", log.read())
             number = int(port[1])
             asyncio.run(run_clients(number, [["hello"]], {}))  # waits until the model is loaded
             yield process, number

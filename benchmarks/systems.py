@@ -21,7 +21,7 @@ from nmt import registry
 from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
-from nmt.models.base import Model, Vocabularies, prepared_scorer
+from nmt.models.base import Model, Vocabularies, scorer_for_search
 from nmt.symbols import BOS, EOS
 
 
@@ -61,7 +61,7 @@ def train_once(model: Model, batch: Batch) -> None:
 def search_once(model: Model, batch: Batch, steps: int) -> list[float]:
     """Search greedily; the seconds of each step."""
     model.eval()
-    scorer = prepared_scorer(model)
+    scorer = scorer_for_search(model)
     state, tokens, seconds = scorer.start(batch.source), batch.target[:, 0], []
     for _ in range(steps):
         start = time.process_time()

@@ -14,10 +14,10 @@ from typing import Any
 import openapi
 
 from nmt import registry
+from nmt.cli import peers
 from nmt.cli.command import Command, CommonOptions
 from nmt.cli.commands import commands
 from nmt.cli.help import usage
-from nmt.cli.unknown_words import peers
 from nmt.extensions.serve.protocols.own import OPENAPI_FILE
 from nmt.options import REQUIRED, Option, options_of
 
@@ -104,11 +104,41 @@ def peers_page(page: str) -> str:
     """docs/peers.md with its second half written again."""
     before, marker, _ = page.partition(MARKER)
     sections = [
-        f"### {command.capitalize() if command in ('commands', 'names') else f'nmt {command}'}\n\n"
-        + table(("there", "here"), ((f"`{word}`", told) for word, told in words.items()))
-        for command, words in peers().items()
+        f"### {'Commands' if command == 'commands' else f'nmt {command}'}\n\n"
+        + (aliases_of(command) if command != "commands" else "")
+        + table(
+            ("there", "here"), ((f"`{peers.readable(word)}`", answer(command, text)) for word, text in words.items())
+        )
+        for command, words in peers.tables().items()
     ]
     return before + marker + "\n## Flag by flag\n\n" + "".join(sections).rstrip("\n") + "\n"
+
+
+def answer(command: str, text: str) -> str:
+    """What a page says for a word of another toolkit: flags and commands as code, then the remark."""
+    head, separator, remark = peers.readable(text).partition("; ")
+    if command == "commands":
+        head = f"nmt {head}"
+    return (f"`{head}`" if head.startswith(("-", "nmt ")) else head) + separator + remark
+
+
+def aliases_of(command: str) -> str:
+    """A table of the other names that the options of a command and of its components have."""
+    own: Command = importlib.import_module(commands()[command].module).COMMAND
+    options = [option for group in own.own_groups().values() for option in group]
+    for kind in own.kinds:
+        options += [each for name in registry.names(kind) for each in options_of(registry.options_class_of(kind, name))]
+    rows = {}
+    for option in options:
+        others = [flag for flag, negated in option.spellings().items() if flag != option.flag and not negated]
+        if others:
+            rows[option.flag] = ", ".join(f"`{flag}`" for flag in others)
+    return (
+        "Other names of the same option:\n\n"
+        + table(("option", "also"), ((f"`{flag}`", others) for flag, others in rows.items()))
+        if rows
+        else ""
+    )
 
 
 def pages() -> dict[Path, str]:

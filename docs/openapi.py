@@ -1,6 +1,7 @@
-"""nmt/extensions/serve/openapi.json, our own protocol for programs (OpenAPI 3.1, https://spec.openapis.org/oas/v3.1.1.html).
+"""Writes nmt/extensions/serve/openapi.json, the description of nmt's own protocol (OpenAPI 3.1,
+https://spec.openapis.org/oas/v3.1.1.html).
 
-`{max_texts}` and the like stand for the limits of a server, which `nmt serve` puts in their place.
+`nmt serve` replaces placeholders such as `{max_texts}` by the limits of the server.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from nmt.extensions.serve.messages import (
 from nmt.extensions.serve.protocols.own import METRICS_TYPE
 
 JSON_TYPE: Final = "application/json"
-RETRIED_STATUSES: Final = (429, 503)  # whose answers say in Retry-After when to ask again
+RETRIED_STATUSES: Final = (429, 503)  # responses with these statuses have Retry-After
 KEY_SCHEMES_OF_OPENAPI: Final = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -30,24 +31,27 @@ KEY_SCHEMES_OF_OPENAPI: Final = {
 }
 HEADERS: Final = {
     "X-Request-Id": {
-        "description": "Number of the request: the client's, if it sent a word of at most 64 characters, else a new one.",
+        "description": "Request id: the client's own if it sent a word of up to 64 characters, otherwise a new one.",
         "schema": {"type": "string"},
     },
-    "Retry-After": {"description": "Seconds after which to ask again.", "schema": {"type": "integer", "minimum": 1}},
+    "Retry-After": {
+        "description": "Number of seconds to wait before trying again.",
+        "schema": {"type": "integer", "minimum": 1},
+    },
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """A method of a path.
+    """One method of a path.
 
-    name: of the operation
-    request: type of the body; None without one
-    answer: type of the answer
-    media_type: of the answer
-    events: types of the events of a stream by name; empty without one
-    problems: statuses of errors, besides those of every operation
-    is_open: whether it needs no key
+    name: id of the operation
+    request: type of the request body, or None
+    answer: type of the response
+    media_type: media type of the response
+    events: types of a stream's events by name; empty if the operation has no stream
+    problems: HTTP statuses of errors, besides those of all operations
+    is_open: whether requests need no key
     """
 
     method: str = "GET"
@@ -63,12 +67,12 @@ class Operation:
 
     @property
     def types(self) -> list[Any]:
-        """The types of its messages."""
+        """The types of the operation's messages."""
         return [*([] if self.request is None else [self.request]), self.answer, *self.events.values()]
 
     @property
     def statuses(self) -> list[int]:
-        """The statuses of its errors."""
+        """The HTTP statuses of the operation's errors."""
         return sorted({400, 413, 500, 504, *self.problems, *(() if self.is_open else (403, 429))})
 
 
@@ -84,11 +88,13 @@ OPERATIONS: Final = (
         problems=(503,),
     ),
     Operation(path="/v1/directions", name="directions", summary="List the models.", answer=DirectionsAnswer),
-    Operation(path="/health", name="health", summary="Say that the server runs.", answer=HealthAnswer, is_open=True),
+    Operation(
+        path="/health", name="health", summary="Check that the server is running.", answer=HealthAnswer, is_open=True
+    ),
     Operation(
         path="/metrics",
         name="metrics",
-        summary="Give counts for Prometheus.",
+        summary="Return metrics for Prometheus.",
         answer=str,
         media_type=METRICS_TYPE,
         is_open=True,
@@ -102,29 +108,29 @@ OPERATIONS: Final = (
     ),
 )
 INTRODUCTION: Final = (
-    "Translations by our own protocol. {keys}. A request may have {max_body} MiB, {max_texts} texts and {max_characters} "
-    "characters, and take {timeout} seconds. A path that is not known is answered by 404, another method by 405, both with "
-    "the body of the other errors."
+    "Translations over nmt's own protocol. {keys}. A request may have up to {max_body} MiB, {max_texts} texts and "
+    "{max_characters} characters, and may take {timeout} seconds. Unknown paths get status 404 and other methods 405, with the "
+    "same body as other errors."
 )
 PROBLEMS: Final = {  # the meaning of each status of an error
-    400: "The request is not what is expected; the message names the field.",
-    403: "The key is missing or not known.",
+    400: "The request is invalid. The message names the field.",
+    403: "The API key is missing or unknown.",
     413: (
-        "The body has more than {max_body} MiB, or the request more than {max_texts} texts, {max_characters} characters or "
-        "{max_waiting} sentences."
+        "The body is larger than {max_body} MiB, or the request has more than {max_texts} texts, {max_characters} characters "
+        "or {max_waiting} sentences."
     ),
-    429: "Too many requests of this key, or of this address where there are no keys ({rate}).",
-    500: "The server failed; its log says how.",
+    429: "Too many requests with this key or, on a server without keys, from this address ({rate}).",
+    500: "Internal server error. See the server's log.",
     503: (
-        "More than {max_waiting} lines wait, the model cannot be loaded, or there are more than {max_connections} connections "
-        "(as plain text)."
+        "More than {max_waiting} lines are waiting, the model cannot be loaded, or there are more than {max_connections} "
+        "connections (as plain text)."
     ),
     504: "The request took longer than {timeout} seconds.",
 }
 
 
 def describe() -> dict[str, Any]:
-    """The description of the protocol."""
+    """Build the OpenAPI description of the protocol."""
     types = list(dict.fromkeys([ErrorAnswer, *(kind for operation in OPERATIONS for kind in operation.types)]))
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     schema_of = dict(zip(types, schemas, strict=True))
@@ -159,17 +165,17 @@ def _operation(operation: Operation, schema_of: dict[Any, Any]) -> dict[str, Any
         schema = schema_of[operation.request]
         described["requestBody"] = {"required": True, "content": {JSON_TYPE: {"schema": schema}}}
     answers = {operation.media_type: {"schema": schema_of[operation.answer]}}
-    meaning = "The answer."
+    meaning = "The response."
     if operation.events:
         answers[EVENTS_TYPE] = {"schema": {"anyOf": [schema_of[kind] for kind in operation.events.values()]}}
         names = ", ".join(f"`{name}`: {kind.__name__}" for name, kind in operation.events.items())
-        meaning = f"The answer; a stream has events, whose data is JSON and whose name says of which schema ({names})."
+        meaning = f"The response. A stream consists of events with JSON data. Each event's name determines its schema ({names})."
     described["responses"] = {
         "200": {"description": meaning, "headers": _headers(200), "content": answers},
         **{str(status): {"$ref": f"#/components/responses/{status}"} for status in operation.statuses},
     }
     if not operation.is_open:
-        # The first says that no key is needed; `nmt serve --keys` takes it away.
+        # The first entry makes the key optional; `nmt serve --keys` removes it.
         described["security"] = [{}, *({name: []} for name in KEY_SCHEMES_OF_OPENAPI)]
     return described
 

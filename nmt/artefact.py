@@ -1,6 +1,6 @@
-"""Artefacts: folders with a `manifest.json`, which has the size and the sha256 of each of their files.
+"""Artefacts: folders with a `manifest.json` that contains the size and sha256 of each file.
 
-An artefact is filled under a temporary name next to its final one, and renamed when it is complete
+An artefact is written under a temporary name next to its final name, and renamed when it is complete
 (docs/reference/contract.md).
 """
 
@@ -41,55 +41,57 @@ from nmt.locks import LOCK, Lock, holder_of
 from nmt.log import log
 from nmt.version import __version__
 
-FORMAT_VERSION: Final = 1  # of the kinds that NEWER_FORMATS does not name
-NEWER_FORMATS: Final = {"prepared-data": 2}  # the newest of a kind; earlier ones are read too
+FORMAT_VERSION: Final = 1  # for kinds that NEWER_FORMATS does not list
+NEWER_FORMATS: Final = {"prepared-data": 2}  # the newest format of a kind; earlier formats can be read too
 MANIFEST: Final = "manifest.json"
-KIND_NAMES: Final = {  # in messages
-    "prepared-data": "prepared data (nmt prepare)",
+KIND_NAMES: Final = {  # for messages
+    "prepared-data": "a data folder (nmt prepare)",
     "checkpoint": "a run or checkpoint (nmt train)",
-    "model": "a model (nmt average)",
-    "recipe": "a recipe",
+    "model": "a model folder (nmt average)",
+    "recipe": "a recipe folder",
 }
-METRICS: Final = "metrics.jsonl"  # which only a run has
-CHECKED: Final = "NMT_CHECKED"  # variable of a rank: the digest of an artefact whose files its launcher has checked
-MAX_NAME_BYTES: Final = 255  # of a file, with its folder
-REPAIR: Final = "make the folder again, or copy it again"
-REPLACED_ENDING: Final = ".replaced.partial"  # of a folder's name while its successor takes its place
-REMOVED_ENDING: Final = ".removed.partial"  # of a folder's name while its files are removed
+METRICS: Final = "metrics.jsonl"  # only run folders contain it
+CHECKED: Final = (
+    "NMT_CHECKED"  # environment variable for ranks: digest of an artefact that the launcher has already checked
+)
+MAX_NAME_BYTES: Final = 255  # of a file name, including its subfolder
+REPAIR: Final = "create the folder again, or copy it again"
+REPLACED_ENDING: Final = ".replaced.partial"  # suffix of a folder's name while it is being replaced
+REMOVED_ENDING: Final = ".removed.partial"  # suffix of a folder's name while its files are being removed
 
 
 def check_output(folder: Path, kind: str, overwrite: bool) -> None:
-    """Raise UserError for an output folder with files, unless it is an artefact of this kind and may be overwritten."""
+    """Raise UserError if an output folder is not empty, unless it is an artefact of this kind and may be overwritten."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise UserError(f"{quoted(folder)}: is not a folder (name another)")
+        raise UserError(f"{quoted(folder)} exists, but is not a folder (choose another name)")
     if folder.exists() and (os.path.ismount(folder) or folder.samefile(Path())):
         place = "a mount point" if os.path.ismount(folder) else "the working directory"
-        raise UserError(f"{quoted(folder)}: is {place}, which cannot be replaced (name a folder in it)")
+        raise UserError(f"{quoted(folder)} is {place}, which cannot be replaced (choose a folder inside it)")
     if not folder.exists() or not any(path.name != LOCK for path in folder.iterdir()):
         if folder.absolute().parent.name == "checkpoints" and (folder.absolute().parents[1] / METRICS).exists():
-            raise UserError(f"{quoted(folder)}: is among the checkpoints of a run (name a folder elsewhere)")
+            raise UserError(f"{quoted(folder)} is inside a run's checkpoints folder (choose a folder elsewhere)")
         return
     if not (folder / MANIFEST).exists():
-        what = "is a run (nmt train)" if (folder / METRICS).exists() else "holds files that nmt did not write"
-        raise UserError(f"{quoted(folder)}: {what} (name another folder)")
+        what = "contains a run of nmt train" if (folder / METRICS).exists() else "contains files that nmt did not write"
+        raise UserError(f"{quoted(folder)} {what} (choose another folder)")
     if not overwrite:
-        raise UserError(f"{quoted(folder)}: already there (name another folder, or give --overwrite)")
+        raise UserError(f"{quoted(folder)} already exists (choose another folder, or add --overwrite)")
     try:
         _read_manifest(folder, (kind,))
     except ArtefactError as error:
-        raise UserError(f"{error} (name another folder)") from None
+        raise UserError(f"{error}; choose another folder") from None
 
 
 @contextlib.contextmanager
 def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | None = None) -> Iterator[Path]:
-    """A temporary folder to fill, which becomes the artefact `final` when the block ends without an error.
+    """Create a temporary folder to fill. It becomes the artefact `final` if the block ends without an error.
 
-    kind: the one that `Artefact` is to expect
-    facts: further entries of the manifest, read when the block ends
-    needed: bytes of its large files, if known: without room for them nothing is begun
+    kind: kind of artefact, which `Artefact` checks when it opens the folder
+    facts: more entries for the manifest, read when the block ends
+    needed: bytes of its large files, if known; an error is raised immediately if there is not enough space
 
-    What the block writes need not be synced. Raises ResourceError with the path of `final` for an OSError, and leaves one
-    as it is that names a file elsewhere, which the block has read.
+    The block need not sync what it writes. An OSError becomes a ResourceError with the path of `final`, unless it names a file
+    outside the folder, which the block was reading.
     """
     final = final.absolute()
     temporary, filling = final.with_name(f".{final.name}{TEMPORARY_ENDING}"), False
@@ -112,7 +114,7 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
             no_inode = isinstance(error, OSError) and lacks_inodes(final)
             with contextlib.suppress(OSError):
                 needed = max(needed or 0, _size_of(temporary)) or None
-                _empty(temporary)  # before the lock ends, and with it the folder
+                _empty(temporary)  # before releasing the lock, which removes the empty folder
             if isinstance(error, OSError) and not (filling and _is_elsewhere(error.filename, temporary)):
                 raise storage_error(error, final, needed, no_inode) from error
             raise
@@ -120,25 +122,25 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
 
 @contextlib.contextmanager
 def _taken(temporary: Path) -> Iterator[None]:
-    """Make and lock a temporary folder, or take over that of a killed process; an empty one is removed at the end.
+    """Create and lock a temporary folder, or take over one from a killed process. If it is empty at the end, it is removed.
 
-    Raises LockedError if another process fills it, and ResourceError for a link and for a folder of somebody else.
+    Raises LockedError if another process is filling it, and ResourceError if it is a link or belongs to another user.
     """
     if temporary.is_symlink():
-        raise ResourceError(f"{quoted(temporary)}: is a symbolic link, which nmt does not make (remove it)")
+        raise ResourceError(f"{quoted(temporary)} is a symbolic link, which nmt never creates (remove it)")
     with Lock(temporary) as lock:
         status = temporary.lstat()
         if not lock.owns_folder and (status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH):
-            raise ResourceError(f"{quoted(temporary)}: somebody else made it, or may write to it (remove it)")
+            raise ResourceError(f"{quoted(temporary)} belongs to another user, or others can write to it (remove it)")
         lock.owns_folder = True
         yield
 
 
 @contextlib.contextmanager
 def _unused(folder: Path, kind: str) -> Iterator[None]:
-    """Lock the folder that is to be replaced, if there is one: a run may have begun in it since it was checked.
+    """Lock the folder to be replaced, if it exists, because a run could have started in it since it was checked.
 
-    Raises LockedError while one uses it, and UserError if it has become something else. A checkpoint is locked by its run.
+    Raises LockedError if it is in use, and UserError if it has become something else. A checkpoint is locked by its run.
     """
     if kind == "checkpoint" or not folder.exists():
         yield
@@ -153,7 +155,7 @@ def _unused(folder: Path, kind: str) -> Iterator[None]:
 
 
 def _empty(folder: Path) -> None:
-    """Remove all but the lock from a folder."""
+    """Remove everything but the lock from a folder."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -162,7 +164,7 @@ def _empty(folder: Path) -> None:
 
 
 def _manifest_of(folder: Path, kind: str, facts: Mapping[str, Any]) -> bytes:
-    """The manifest of the files in a folder."""
+    """Create the manifest for the files in a folder."""
     files = {
         str(path.relative_to(folder)): {"size": path.stat().st_size, "sha256": sha256(path)}
         for path in sorted(folder.rglob("*"))
@@ -178,12 +180,12 @@ def _manifest_of(folder: Path, kind: str, facts: Mapping[str, Any]) -> bytes:
 
 
 def _is_elsewhere(name: Any, folder: Path) -> bool:
-    """Whether an OSError names a file that is not in a folder."""
+    """Whether an OSError names a file outside a folder."""
     return isinstance(name, str | os.PathLike) and not Path(name).absolute().is_relative_to(folder)
 
 
 def _put_in_place(temporary: Path, final: Path) -> None:
-    """Rename a complete folder to its final name. The folder it replaces is removed last, or restored on an error."""
+    """Rename a complete folder to its final name. The replaced folder is removed last, or restored after an error."""
     old = final.with_name(f".{final.name}{REPLACED_ENDING}")
     _finish_replacement(old, final)
     if final.exists():
@@ -200,7 +202,7 @@ def _put_in_place(temporary: Path, final: Path) -> None:
 
 
 def _finish_replacement(old: Path, final: Path) -> None:
-    """Remove a replaced folder, or give it its name back if its successor never got it."""
+    """Remove a replaced folder, or restore its name if the new folder never got it."""
     if old.is_dir() and not old.is_symlink():
         if final.exists():
             _finish_removal(old, final)
@@ -209,9 +211,9 @@ def _finish_replacement(old: Path, final: Path) -> None:
 
 
 def remove_artefact(folder: Path) -> None:
-    """Remove an artefact, which loses its name before its files; a link to one is removed and not followed.
+    """Remove an artefact: first rename it, then remove its files. A link to an artefact is removed, but not followed.
 
-    What its manifest does not list stays, under the folder's name, with a warning. Raises NotADirectoryError for a file.
+    Files that its manifest does not list are kept under the folder's name, with a warning. Raises NotADirectoryError for a file.
     """
     if not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
@@ -222,11 +224,11 @@ def remove_artefact(folder: Path) -> None:
 
 
 def _finish_removal(removed: Path, name: Path) -> None:
-    """Remove what the manifest of an artefact lists; what remains gets the name back, or moves into the folder of that name."""
+    """Remove the files that a manifest lists. Others get the folder's name back, or move into the new folder of that name."""
     if not (remaining := _remove_listed(removed)):
         return
     shown = ", ".join(quoted(path.relative_to(removed)) for path in remaining)
-    log.warn(f"{quoted(name)}: not written by nmt, and therefore not removed: {shown}")
+    log.warn(f"{quoted(name)}: kept files that nmt did not write: {shown}")
     if not name.exists():
         removed.rename(name)
         return
@@ -240,15 +242,17 @@ def _finish_removal(removed: Path, name: Path) -> None:
 
 
 def _remove_listed(folder: Path) -> list[Path]:
-    """Remove what the manifest of a folder lists, the manifest after it, and empty folders; what else is in it."""
+    """Remove the files that a folder's manifest lists, then the manifest and empty folders. Returns the remaining files."""
     listed, manifest, remaining = {folder / LOCK}, folder / MANIFEST, list[Path]()
     is_readable = False
     with contextlib.suppress(ArtefactError):
         listed |= {folder / name for name in _read_manifest(folder, ())["files"]}
         is_readable = True
-    for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder comes before it; links are not followed
+    for path in sorted(
+        folder.rglob("*"), reverse=True
+    ):  # the content of a folder comes before it; links are not followed
         if path.is_dir() and not path.is_symlink():
-            with contextlib.suppress(OSError):  # has remaining files
+            with contextlib.suppress(OSError):  # it still has files
                 path.rmdir()
         elif path in listed:
             path.unlink()
@@ -263,15 +267,15 @@ def _remove_listed(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def removing(path: Path) -> Iterator[None]:
-    """Make a removal that fails a warning, where all that is wanted is in place already."""
+    """Turn an error while removing something into a warning, because the actual work is already done."""
     try:
         yield
     except OSError as error:
-        log.warn(f"{quoted(path)}: cannot be removed: {error.strerror or error} (remove it)")
+        log.warn(f"{quoted(path)} cannot be removed: {error.strerror or error} (remove it yourself)")
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove the temporaries of an interrupted run from a folder whose lock is held."""
+    """Remove temporary files of an interrupted run from a folder. The caller holds the folder's lock."""
     for path in sorted(parent.glob(".*" + TEMPORARY_ENDING)):
         with removing(path):
             if path.is_symlink() or not path.is_dir():
@@ -285,15 +289,15 @@ def remove_leftovers(parent: Path) -> None:
 
 
 def set_fact(artefact: "Artefact", name: str, value: Any) -> None:
-    """Set an entry of an artefact's manifest that is not of its files."""
+    """Set an entry in an artefact's manifest other than `files`."""
     write_file(artefact.folder / MANIFEST, to_json({**artefact.manifest, name: value}))
 
 
 class Artefact:
-    """An artefact folder, opened for reading. Opening checks the size of every file, and `path` the sha256 of one."""
+    """An artefact folder, opened for reading. Opening checks the size of every file; `path` checks the sha256 of a file."""
 
     def __init__(self, folder: Path, *kinds: str) -> None:
-        """Raises ArtefactError for a folder of another kind, of a newer format, or with a damaged or missing file."""
+        """Raises ArtefactError for a folder with a different kind, a newer format, or a damaged or missing file."""
         self.folder = folder
         self.manifest = _read_manifest(folder, kinds)
         self._checked = set(self.manifest["files"] if os.environ.get(CHECKED) == self.digest else ())
@@ -303,26 +307,26 @@ class Artefact:
         for name, facts in self.manifest["files"].items():
             path = folder / name
             if not path.is_file():
-                raise ArtefactError(f"{quoted(path)}: missing ({REPAIR})")
+                raise ArtefactError(f"{quoted(path)} is missing ({REPAIR})")
             if (size := path.stat().st_size) != facts["size"]:
-                written = f"{size:,} bytes where {facts['size']:,} were written"
-                raise ArtefactError(f"{quoted(path)}: damaged: {written} ({REPAIR})")
+                sizes = f"it has {size:,} bytes instead of {facts['size']:,}"
+                raise ArtefactError(f"{quoted(path)} is damaged: {sizes} ({REPAIR})")
 
     @property
     def digest(self) -> str:
-        """A digest of the content of all its files, by the manifest."""
+        """A digest of the content of all files, computed from the manifest."""
         sums = sorted((name, facts["sha256"]) for name, facts in self.manifest["files"].items())
         return hashlib.sha256(to_json(sums)).hexdigest()
 
     def path(self, name: str) -> Path:
-        """The path of one of its files, after its sha256 is checked."""
+        """The path of a file, after checking its sha256."""
         path = self.unchecked_path(name)
         if name not in self._checked:
             self._check_sum(name, sha256(path))
         return path
 
     def read(self, name: str) -> bytes:
-        """The content of one of its files, whose sha256 is checked."""
+        """The content of a file, after checking its sha256."""
         content = read_bytes(self.unchecked_path(name))
         self._check_sum(name, hashlib.sha256(content).hexdigest())
         return content
@@ -330,22 +334,22 @@ class Artefact:
     def _check_sum(self, name: str, digest: str) -> None:
         if digest != self.manifest["files"][name]["sha256"]:
             raise ArtefactError(
-                f"{quoted(self.folder / name)}: damaged: its sha256 is not the one in {MANIFEST} ({REPAIR})"
+                f"{quoted(self.folder / name)} is damaged: its sha256 differs from the one in {MANIFEST} ({REPAIR})"
             )
         self._checked.add(name)
 
     def unchecked_path(self, name: str) -> Path:
-        """The path of one of its files, for a reader that checks what it reads itself."""
+        """The path of a file, for readers that check its content themselves."""
         if name not in self.manifest["files"]:
-            raise ArtefactError(f"{quoted(self.folder)}: has no {quoted(name)} (made by another version of nmt?)")
+            raise ArtefactError(f"{quoted(self.folder)} has no {quoted(name)} (was it made by another version of nmt?)")
         return self.folder / name
 
     def json(self, name: str) -> Any:
-        """The content of one of its JSON files."""
+        """The content of a JSON file."""
         return parse_json(self.read(name), self.folder / name)
 
     def check(self) -> None:
-        """Check the sha256 of every file. Raises ArtefactError for a damaged one."""
+        """Check the sha256 of every file. Raises ArtefactError for a damaged file."""
         for name in self.manifest["files"]:
             self.path(name)
 
@@ -353,39 +357,39 @@ class Artefact:
 def _refuse_link(path: Path) -> None:
     if path.is_symlink():
         raise ArtefactError(
-            f"{quoted(path)}: is a symbolic link, which nmt does not make (`cp -rL` copies what it points to)"
+            f"{quoted(path)} is a symbolic link, which nmt never creates (copy the folder with `cp -rL`, which follows links)"
         )
 
 
 def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
-    """The manifest of a folder. kinds: of folders that are accepted; none accepts any"""
+    """Read the manifest of a folder. kinds: accepted kinds; empty accepts any"""
     expected = " or ".join(map(_kind_name, kinds))
     if not (folder / MANIFEST).is_file():
-        state = f"has no {MANIFEST}" if folder.is_dir() else "is no folder" if folder.exists() else "no such folder"
-        state += " (several models: --model A --model B)" if ":" in folder.name and not folder.exists() else ""
-        raise ArtefactError(f"{quoted(folder)}: {state}; must be the folder of {expected}")
+        state = f"no {MANIFEST} found" if folder.is_dir() else "not a folder" if folder.exists() else "no such folder"
+        state += " (for several models, use --model A --model B)" if ":" in folder.name and not folder.exists() else ""
+        raise ArtefactError(f"{quoted(folder)}: {state}; expected {expected}")
     _refuse_link(folder / MANIFEST)
     content = read_json(folder / MANIFEST)
     manifest: dict[str, Any] = content if isinstance(content, dict) else {}
     version, kind = manifest.get("format"), manifest.get("kind")
     newest = NEWER_FORMATS.get(str(kind), FORMAT_VERSION)
-    if isinstance(version, int) and version not in range(1, newest + 1):  # its other entries may have other meanings
-        advice = "use the nmt that wrote it"
-        raise OtherFormatError(f"{quoted(folder)}: has format {version}, this nmt reads {newest} ({advice})")
+    if isinstance(version, int) and version not in range(1, newest + 1):  # other entries may have different meanings
+        advice = "use the version of nmt that wrote it"
+        raise OtherFormatError(f"{quoted(folder)} has format {version}, but this nmt reads up to {newest} ({advice})")
     if kinds and kind not in kinds:
-        raise ArtefactError(f"{quoted(folder)}: is the folder of {_kind_name(kind)}; must be that of {expected}")
+        raise ArtefactError(f"{quoted(folder)} is {_kind_name(kind)}; expected {expected}")
     if not isinstance(version, int) or not _is_file_table(manifest.get("files")):
-        wanted = "must have a format, and in `files` a table of names with size and sha256"
-        raise ArtefactError(f"{quoted(folder / MANIFEST)}: damaged: {wanted} ({REPAIR})")
+        wanted = "it needs a format, and a table `files` with the size and sha256 of each file"
+        raise ArtefactError(f"{quoted(folder / MANIFEST)} is damaged: {wanted} ({REPAIR})")
     return manifest
 
 
 def _kind_name(kind: object) -> str:
-    return KIND_NAMES.get(str(kind), f"kind {quoted(kind)}")
+    return KIND_NAMES.get(str(kind), f"a folder of kind {quoted(kind)}")
 
 
 def _is_file_table(files: Any) -> bool:
-    """Whether `files` is {name: {size, sha256}}, with relative names that stay in the folder and that a disk can hold."""
+    """Whether `files` is {name: {size, sha256}}, with relative names that stay inside the folder and are not too long."""
     return isinstance(files, dict) and all(
         isinstance(facts, dict)
         and isinstance(facts.get("size"), int)

@@ -1,8 +1,8 @@
-"""Model folders and checkpoints: reading and writing weights, optimizer state and what builds the model again.
+"""Model folders and checkpoints: reading and writing weights, optimizer state, and the options that rebuild the model.
 
-A model folder holds `model.safetensors`, `options.json` and `pipeline/`; a checkpoint is a model folder with
-`training.safetensors` and `training.json` next to them. A weight format may have another file in place of the
-weights. Nothing is pickled ("Files and folders" in docs/reference/contract.md).
+A model folder contains `model.safetensors`, `options.json` and `pipeline/`. A checkpoint is a model folder that also contains
+`training.safetensors` and `training.json`. A weight format can use a different file for the weights. Nothing is pickled
+("Files and folders" in docs/reference/contract.md).
 """
 
 import contextlib
@@ -32,9 +32,11 @@ from nmt.runs import WEIGHTS, find_model, weights_file
 from nmt.text.pipeline import Pipeline
 from nmt.weight_formats.base import format_of_file, weight_format
 
-TEMPERATURE: Final = "temperature"  # in the manifest of a model that is calibrated
+TEMPERATURE: Final = "temperature"  # in the manifest of a calibrated model
 TRAINING_TENSORS: Final = "training.safetensors"
-TRAINED_WEIGHTS: Final = "weights."  # prefix in that file: of a run with --ema, whose model has the averaged weights
+TRAINED_WEIGHTS: Final = (
+    "weights."  # prefix in that file for the trained weights of a run with --ema, which saves the average
+)
 
 RANDOM_INITIALIZERS: Final = {
     Tensor.normal_,
@@ -44,7 +46,7 @@ RANDOM_INITIALIZERS: Final = {
     nn.init.kaiming_uniform_,
 }
 
-SAFETENSORS_TYPES: Final = {  # in the order in which that format's own library writes tensors
+SAFETENSORS_TYPES: Final = {  # in the order in which the safetensors library writes them
     torch.uint64: "U64",
     torch.int64: "I64",
     torch.float64: "F64",
@@ -57,11 +59,11 @@ SAFETENSORS_TYPES: Final = {  # in the order in which that format's own library 
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-WRITE_BUFFER_BYTES: Final = 1 << 20  # small tensors are written together
+WRITE_BUFFER_BYTES: Final = 1 << 20  # combines small tensors into one write
 
 
 def read_weights(artefact: Artefact, mapped: bool = False) -> dict[str, Tensor]:
-    """The weights of a model folder or checkpoint, whatever the format of their file. mapped: see read_tensors"""
+    """Read the weights of a model folder or checkpoint in any weight format. mapped: see read_tensors"""
     if (name := weights_file(artefact).name) != WEIGHTS:
         return format_of_file(name).read(artefact)
     return read_tensors(artefact.path(WEIGHTS), mapped)
@@ -69,7 +71,7 @@ def read_weights(artefact: Artefact, mapped: bool = False) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model read from a folder, in evaluation mode. temperature: of its calibration; None before it"""
+    """A model loaded from a folder, in evaluation mode. temperature: result of calibration; None if not calibrated"""
 
     model: Model
     pipeline: Pipeline
@@ -79,16 +81,16 @@ class LoadedModel:
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and persistent buffers of a model by name; a shared one once."""
+    """Parameters and persistent buffers of a model, by name. Shared ones occur once."""
     persistent = set(model.state_dict())
     buffers = {name: buffer for name, buffer in model.named_buffers() if name in persistent}
     return {name: tensor.detach() for name, tensor in [*model.named_parameters(), *buffers.items()]}
 
 
 def put_weights(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], place: object) -> None:
-    """Copy weights into a model's own, of `weights_of`.
+    """Copy weights into a model. own: the model's own weights (see `weights_of`)
 
-    Raises ArtefactError unless they are finite, and names, shapes and types are the model's.
+    Raises ArtefactError if a value is not finite, or if names, shapes or types differ from the model's.
     """
     check_tensors(weights, own, place)
     check_finite(weights, place)
@@ -97,7 +99,7 @@ def put_weights(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], place:
 
 
 def take_weights(model: nn.Module, weights: Mapping[str, Tensor], place: object) -> None:
-    """Replace a model's weights without a copy. Raises the errors of put_weights."""
+    """Replace a model's weights without copying. Raises the errors of put_weights."""
     check_tensors(weights, weights_of(model), place)
     check_finite(weights, place)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
@@ -109,22 +111,24 @@ def check_tensors(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], p
     """Raise ArtefactError unless both have the same names, shapes and types."""
     if given.keys() != expected.keys():
         odd = sorted(given.keys() ^ expected.keys())
-        raise ArtefactError(f"{quoted(place)}: {len(odd)} tensors are missing or too many, first '{quoted(odd[0])}'")
+        raise ArtefactError(
+            f"{quoted(place)}: {len(odd)} tensors are missing or unexpected; the first is '{quoted(odd[0])}' ({REPAIR})"
+        )
     for name, tensor in expected.items():
         other = given[name]
         if (other.shape, other.dtype) != (tensor.shape, tensor.dtype):
-            shapes = f"{tuple(other.shape)} of {other.dtype}, expected {tuple(tensor.shape)} of {tensor.dtype}"
-            raise ArtefactError(f"{quoted(place)}: '{quoted(name)}' is {shapes}")
+            shapes = f"{tuple(other.shape)} {other.dtype}, expected {tuple(tensor.shape)} {tensor.dtype}"
+            raise ArtefactError(f"{quoted(place)}: '{quoted(name)}' has shape and type {shapes}")
 
 
 def check_finite(tensors: Mapping[str, Tensor], place: object) -> None:
     """Raise ArtefactError for a tensor with NaN or infinite values."""
     if (name := _first_not_finite(tensors)) is not None:
-        raise ArtefactError(f"{quoted(place)}: '{quoted(name)}' has values that are not finite ({REPAIR})")
+        raise ArtefactError(f"{quoted(place)}: tensor '{quoted(name)}' contains NaN or infinity ({REPAIR})")
 
 
 def _first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
-    """The name of the first tensor with a value that is not finite. A finite sum, which is fast, has none."""
+    """The name of the first tensor with NaN or infinity. The sum is a fast check: if it is finite, so are all values."""
     floats = ((name, tensor) for name, tensor in tensors.items() if tensor.is_floating_point())
     wrong = (name for name, tensor in floats if not (tensor.sum().isfinite() or tensor.isfinite().all()))
     return next(wrong, None)
@@ -133,28 +137,28 @@ def _first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
 def read_tensors(path: Path, mapped: bool = False) -> dict[str, Tensor]:
     """Read a safetensors file into memory.
 
-    mapped: pages are read at first use instead, and writing to a tensor copies its page
+    mapped: whether to map the file instead; pages are then read at first use, and copied when written to
     """
-    mapped = mapped and is_utf8(str(path))  # safetensors opens no other path
+    mapped = mapped and is_utf8(str(path))  # safetensors cannot open other paths
     try:
         with naming(path):
             return load_file(path) if mapped else load(path.read_bytes())
     except SafetensorError as error:
         raise ArtefactError(f"{quoted(path)}: not a safetensors file: {error}") from None
-    except RuntimeError as error:  # of torch, for a file that it cannot map
-        raise ResourceError(f"{quoted(path)}: cannot be read: {quoted(error)}") from error
+    except RuntimeError as error:  # torch cannot map the file
+        raise ResourceError(f"{quoted(path)} cannot be read: {quoted(error)}") from error
 
 
 def size_of(tensors: Mapping[str, Tensor]) -> int:
-    """The bytes of tensors."""
+    """The size of tensors in bytes."""
     return sum(tensor.nbytes for tensor in tensors.values())
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file, the same bytes as that format's library, one tensor after another and without a copy of all.
+    """Write a safetensors file, one tensor after another, with the same bytes as the safetensors library.
 
+    The library itself copies all tensors, writes its own temporary file, and hides the error number for a full disk.
     metadata: texts by name, which other toolkits read
-    The library's error for a full disk has its number in the text alone, and it writes a temporary file of its own first.
     """
     types = list(SAFETENSORS_TYPES)
     ordered = sorted(tensors, key=lambda name: (types.index(tensors[name].dtype), name))
@@ -174,14 +178,14 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
         file.write(len(text).to_bytes(8, "little") + text)
         for name in ordered:
             tensor = tensors[name].detach().cpu().contiguous()
-            values = tensor.as_strided((tensor.numel(),), (1,))  # a single value may have any stride
+            values = tensor.as_strided((tensor.numel(),), (1,))  # a tensor with a single value can have any stride
             file.write(values.view(torch.uint8).numpy().data)
 
 
 def write_model(
     folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, pipeline: Pipeline, file: str = WEIGHTS
 ) -> None:
-    """Write weights, options and pipeline into a folder that is being made. file: the name of that of the weights"""
+    """Write weights, options and pipeline into a new folder. file: name of the file for the weights"""
     write_tensors(folder / file, weights)
     (folder / OPTIONS).write_bytes(to_json(asdict(facts)))
     (folder / "pipeline").mkdir()
@@ -190,9 +194,9 @@ def write_model(
 
 @contextlib.contextmanager
 def at_most(limit: float, error: UserError) -> Iterator[None]:
-    """Raise an error as soon as a model that is built has more parameters than a limit, before they take the memory.
+    """Raise an error as soon as a model being built exceeds a number of parameters, before it uses the memory.
 
-    A table that layers share may count more than once.
+    Shared tables may be counted more than once.
     """
     built = 0
 
@@ -210,25 +214,22 @@ def at_most(limit: float, error: UserError) -> Iterator[None]:
 
 
 def build_model(facts: ModelFacts, folder: Path) -> Model:
-    """Build a network with fresh weights. Raises ArtefactError for options or sizes that it cannot have.
-
-    folder: named in errors
-    """
+    """Build a network with new weights. Raises ArtefactError for invalid options or sizes. folder: shown in errors"""
     try:
         options = registry.options_within("model", facts.model, registry.choice_from(facts.options))
     except UserError as error:
-        raise ArtefactError(f"{quoted(folder)}: its model cannot be built: {error}") from None
+        raise ArtefactError(f"{quoted(folder)}: cannot build the model: {error}") from None
     if odd := {option.key for option in options} ^ set(facts.options):
         other = f"another version of {facts.model}: options {quoted(', '.join(sorted(odd)))}"
-        raise ArtefactError(f"{quoted(folder)}: was written by {other} (use the nmt that wrote it)")
+        raise ArtefactError(f"{quoted(folder)} was written by {other} (use the version of nmt that wrote it)")
     try:
         return cast(Model, registry.build(registry.choose("model", facts.model, facts.options), facts.vocabularies))
     except (UserError, ValueError, RuntimeError, MemoryError) as error:
-        raise ArtefactError(f"{quoted(folder)}: its model cannot be built: {quoted(error)}") from error
+        raise ArtefactError(f"{quoted(folder)}: cannot build the model: {quoted(error)}") from error
 
 
 class NoRandomWeights(TorchFunctionMode):
-    """Context in which random initializers skip parameters, so that their memory stays untouched until it is replaced."""
+    """A context in which random initializers skip parameters, so that their memory stays unused until it is replaced."""
 
     def __torch_function__(
         self, function: Any, types: Any, arguments: tuple[Any, ...] = (), named: dict[str, Any] | None = None
@@ -236,15 +237,17 @@ class NoRandomWeights(TorchFunctionMode):
         named = named or {}
         if function in RANDOM_INITIALIZERS:
             filled = named["tensor"] if "tensor" in named else arguments[0]
-            if isinstance(filled, nn.Parameter) or isinstance(filled._base, nn.Parameter):  # itself, or a part of it
+            if isinstance(filled, nn.Parameter) or isinstance(
+                filled._base, nn.Parameter
+            ):  # a parameter, or part of one
                 return filled
         return function(*arguments, **named)
 
 
 def load_model(folder: Path, device: torch.device) -> LoadedModel:
-    """Load the model of a model folder, a checkpoint or a run. On a CPU its weights are mapped from their file.
+    """Load a model from a model folder, a checkpoint or a run. On a CPU, the weights are mapped from their file.
 
-    Raises ArtefactError for a damaged folder, UserError for weights that the device cannot use.
+    Raises ArtefactError for a damaged folder, and UserError for weights that the device cannot use.
     """
     folder = find_model(folder)
     with log.progress("loading the model"):
@@ -255,31 +258,34 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
         pipeline = Pipeline.load(artefact)
         sizes = Vocabularies(*pipeline.sizes, pipeline.joint)
         if sizes != facts.vocabularies:
-            wrong = f"the model was built for {asdict(facts.vocabularies)}, its pipeline has {asdict(sizes)}"
-            raise ArtefactError(f"{quoted(folder)}: {wrong}")
+            wrong = f"the model was built for {asdict(facts.vocabularies)}, but its pipeline has {asdict(sizes)}"
+            raise ArtefactError(f"{quoted(folder)}: {wrong} ({REPAIR})")
         weights = read_weights(artefact, mapped=True)
         held = sum(tensor.numel() for tensor in weights.values())
-        too_large = ArtefactError(f"{quoted(folder / OPTIONS)}: describes a far larger model than {WEIGHTS} holds")
+        too_large = ArtefactError(f"{quoted(folder / OPTIONS)} describes a far larger model than {WEIGHTS} contains")
         with at_most(4 * held, too_large), NoRandomWeights():
             model = build_model(facts, folder)
         if stored is not None:
-            stored.make_room(model)
+            stored.convert_layers(model)
         take_weights(model, weights, weights_file(artefact))
         return LoadedModel(model.to(device).eval(), pipeline, facts, folder, _temperature(artefact))
 
 
 def _temperature(artefact: Artefact) -> float | None:
-    """The temperature that `nmt score --calibrate` has put into a manifest. Raises ArtefactError for no temperature."""
+    """The temperature that `nmt score --calibrate` stored in a manifest; None if there is none.
+
+    Raises ArtefactError for an invalid temperature.
+    """
     temperature = artefact.manifest.get(TEMPERATURE)
     if temperature is None or (isinstance(temperature, int | float) and 0 < temperature < math.inf):
         return temperature
     raise ArtefactError(
-        f"{quoted(artefact.folder)}: its manifest has {TEMPERATURE}: {quoted(temperature)}, not a number above 0"
+        f"{quoted(artefact.folder)}: {TEMPERATURE} in the manifest must be a positive number, not {quoted(temperature)}"
     )
 
 
 def flat_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """An optimizer's state as (tensors by "index.name", plain values)."""
+    """An optimizer's state as (tensors by "index.name", other values by the same keys)."""
     state = optimizer.state_dict()["state"]
     flat = {f"{index}.{name}": value for index, values in state.items() for name, value in values.items()}
     tensors = {key: value for key, value in flat.items() if isinstance(value, Tensor)}
@@ -287,7 +293,7 @@ def flat_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor],
 
 
 def create_optimizer_state(optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]) -> None:
-    """Make an optimizer create its state of some parameters by a step; the caller overwrites state and weights."""
+    """Make an optimizer create its state for parameters by a dummy step. The caller overwrites state and weights."""
     optimizer.zero_grad(set_to_none=True)
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
@@ -298,16 +304,16 @@ def create_optimizer_state(optimizer: torch.optim.Optimizer, parameters: Sequenc
 def put_optimizer(
     optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], place: object
 ) -> None:
-    """Restore an optimizer's state from the values of flat_optimizer; its options stay.
+    """Restore an optimizer's state from the values of flat_optimizer, but keep its options.
 
-    Raises ArtefactError unless the state has the names, shapes and types of the optimizer's own.
+    Raises ArtefactError if names, shapes or types differ from the optimizer's own state.
     """
     own_tensors, own_plain = flat_optimizer(optimizer)
     check_tensors(tensors, own_tensors, place)
     if {key: type(value) for key, value in plain.items()} != {key: type(value) for key, value in own_plain.items()}:
-        raise ArtefactError(f"{quoted(place)}: the optimizer's values are not those of {type(optimizer).__name__}")
+        raise ArtefactError(f"{quoted(place)}: the saved state does not belong to optimizer {type(optimizer).__name__}")
     state: dict[int, dict[str, Any]] = {}
-    placed = {key: shard_like(tensors[key], own) for key, own in own_tensors.items()}  # all ranks in one order
+    placed = {key: shard_like(tensors[key], own) for key, own in own_tensors.items()}  # in the same order on all ranks
     for key, value in {**placed, **plain}.items():
         index, _, name = key.partition(".")
         state.setdefault(int(index), {})[name] = value
@@ -315,7 +321,7 @@ def put_optimizer(
 
 
 def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of the weights of model folders, summed in float64; tensors of integers are the last folder's.
+    """Average the weights of model folders, summing in float64. Integer tensors are taken from the last folder.
 
     Raises ArtefactError if names, shapes or types differ, or if a value is not finite.
     """
@@ -345,10 +351,7 @@ def save_model(
     pipeline: Pipeline,
     more_facts: Mapping[str, Any],
 ) -> None:
-    """Write a model folder, whole or not at all.
-
-    more_facts: for the manifest
-    """
+    """Write a complete model folder, or nothing. more_facts: more entries for the manifest"""
     refuse_not_finite(weights, folder)
     manifest = {"torch": str(torch.__version__), "vocabulary": pipeline.hash, **more_facts}
     with new_folder(folder, "model", manifest, size_of(weights)) as temporary:
@@ -357,6 +360,6 @@ def save_model(
 
 
 def refuse_not_finite(weights: Mapping[str, Tensor], place: object) -> None:
-    """Raise DivergedError if a weight is NaN or infinite: such a model is never written."""
+    """Raise DivergedError if a weight is NaN or infinite, because such a model must never be saved."""
     if (name := _first_not_finite(weights)) is not None:
-        raise DivergedError(f"{quoted(place)}: weights are not finite, first in '{name}'; not saved")
+        raise DivergedError(f"{quoted(place)} not saved: '{name}' contains NaN or infinity")

@@ -1,4 +1,4 @@
-"""The device of a model: choosing it, its precision, its memory, and the settings of its allocator."""
+"""The device that a model runs on: choosing it, its precision, its memory, and allocator settings."""
 
 import ctypes
 import os
@@ -27,44 +27,42 @@ _M_MMAP_MAX: Final = -4
 
 @cache
 def default_threads() -> int:
-    """The threads that torch used on a CPU before any were set."""
+    """The number of threads that torch used on a CPU before `use_threads` was called."""
     return torch.get_num_threads()
 
 
 def use_threads(number: int | None) -> None:
-    """Set the number of threads, at least one, that torch uses on a CPU; None leaves it to torch."""
+    """Set the number of threads (at least one) that torch uses on a CPU. None keeps torch's choice."""
     default_threads()
     if number is not None:
         torch.set_num_threads(number)
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
-    """The device of a name: auto, cpu, cuda or cuda:N.
+    """The device for a name: auto, cpu, cuda or cuda:N.
 
-    auto is the GPU if there is one; with cuda each rank of a machine gets its own GPU.
+    `auto` is the GPU if there is one. With `cuda`, each rank on a machine gets a different GPU.
     Raises UserError for a device that does not exist.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     name = f"cuda:{local_rank}" if name == "cuda" else name
     if not re.fullmatch(r"cpu|cuda:(0|[1-9][0-9]*)", name):
-        raise UserError(f"--device '{quoted(name)}': must be auto, cpu, cuda or cuda:N")
+        raise UserError(f"--device '{quoted(name)}': unknown device (use auto, cpu, cuda or cuda:N)")
     if name != "cpu" and int(name.removeprefix("cuda:")) >= torch.cuda.device_count():
-        raise UserError(
-            f"--device {name}: torch sees {torch.cuda.device_count()} CUDA devices here (give --device cpu)"
-        )
+        raise UserError(f"--device {name}: torch finds {torch.cuda.device_count()} CUDA devices (use --device cpu)")
     return torch.device(name)
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
-    """The context in which products are computed in a 16-bit type, for bf16 and fp16; weights stay float32."""
+    """A context that computes matrix products in 16 bits for bf16 and fp16. Weights stay in float32."""
     return torch.autocast(device.type, CAST_TO.get(precision, torch.bfloat16), enabled=precision in CAST_TO)
 
 
 class Memory:
-    """The memory of a device in bytes: its peak use since `watch`, and what is free.
+    """The memory of a device in bytes: its peak use since `watch`, and its free memory.
 
-    On a CPU the resident memory of the process counts; where the system cannot reset its peak, the peak of its whole life.
+    On a CPU this is the process's resident memory. If the system cannot reset its peak, the peak counts from the process's start.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -79,14 +77,14 @@ class Memory:
                 Path("/proc/self/clear_refs").write_text("5")
 
     def peak(self) -> int:
-        """The greatest use since `watch`."""
+        """The peak use since `watch`."""
         if self.on_gpu:
             return torch.cuda.max_memory_allocated(self.device)
-        of_life = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB, on macOS bytes
-        return _kibibytes("/proc/self/status", "VmHWM:") or of_life * (1 if sys.platform == "darwin" else 1024)
+        since_start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in KiB, but on macOS in bytes
+        return _kibibytes("/proc/self/status", "VmHWM:") or since_start * (1 if sys.platform == "darwin" else 1024)
 
     def free(self) -> int:
-        """What this process may still allocate."""
+        """The memory that this process can still allocate."""
         if self.on_gpu:
             cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
             return torch.cuda.mem_get_info(self.device)[0] + cached
@@ -100,7 +98,7 @@ class Memory:
 
 
 def _kibibytes(file: str, name: str) -> int:
-    """The bytes in a line `name N kB` of a file of Linux; 0 if there is none."""
+    """The bytes from a line `name N kB` in a Linux status file; 0 if there is no such line."""
     with suppress(OSError):
         for line in Path(file).read_text().splitlines():
             if line.startswith(name):
@@ -109,10 +107,10 @@ def _kibibytes(file: str, name: str) -> int:
 
 
 def cgroup_headrooms(groups: Path, mounted: Path) -> Iterator[int]:
-    """The bytes left under each limit of the process's control groups (of a container or job), versions 2 and 1.
+    """The remaining bytes under each limit of the process's control groups (of a container or job), versions 2 and 1.
 
-    groups: file with lines `number:controllers:path`; in a container the path may not exist, and the root has the limit
-    mounted: where the control groups are mounted
+    groups: file with lines `number:controllers:path`; in a container the path may not exist, and the limit is at the root
+    mounted: mount point of the control groups
     """
     with suppress(OSError):
         for line in groups.read_text().splitlines():
@@ -127,8 +125,8 @@ def cgroup_headrooms(groups: Path, mounted: Path) -> Iterator[int]:
 
 
 def _group_headroom(group: Path, limit_file: str, use_file: str) -> Iterator[int]:
-    """The limit of a group minus its use. Cached files count as free, because the system drops them when it needs memory."""
-    with suppress(OSError, ValueError):  # "max" is no number
+    """The limit of a group minus its use. Cached files count as free, because the system drops them if it needs memory."""
+    with suppress(OSError, ValueError):  # a limit of "max" is not a number
         limit, use = (int((group / f"memory.{name}").read_text()) for name in (limit_file, use_file))
         stat = group / "memory.stat"
         rows = (line.split() for line in stat.read_text().splitlines()) if stat.exists() else ()
@@ -137,9 +135,9 @@ def _group_headroom(group: Path, limit_file: str, use_file: str) -> Iterator[int
 
 
 def keep_pages() -> None:
-    """Make glibc's malloc keep freed large blocks, which each training step allocates again.
+    """Make glibc's malloc keep large freed blocks, because each training step allocates them again.
 
-    By default each block is unmapped, and faulted in again, every step. Does nothing if libc is not glibc.
+    By default, every step unmaps each block and faults it in again. Does nothing if libc is not glibc.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
@@ -149,7 +147,7 @@ def keep_pages() -> None:
 
 
 def release_memory() -> None:
-    """Return unused pages to the machine and to the GPU, for other processes and other libraries of this process."""
+    """Return unused memory to the machine and the GPU, for other processes and for other libraries in this process."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
         libc.malloc_trim(0)
@@ -158,5 +156,5 @@ def release_memory() -> None:
 
 
 def device_of(scorer: object) -> torch.device:
-    """The device of a module's parameters; the CPU for a Scorer that is no module."""
+    """The device of a module's parameters; the CPU for a Scorer that is not a module."""
     return next(scorer.parameters()).device if isinstance(scorer, torch.nn.Module) else torch.device("cpu")

@@ -1,7 +1,7 @@
-"""Processes that work together: their ranks, sums over them, and messages about a missing one.
+"""Processes that work together: their ranks, sums over ranks, and messages about missing ranks.
 
-Only this module reads the values of torchrun's variables, which `--devices` sets too. A process without them is a world of
-one rank, without waits.
+Only this module reads torchrun's environment variables, which `--devices` also sets. Without them, a process is a world of one
+rank, which never waits.
 """
 
 import os
@@ -19,33 +19,40 @@ from nmt.errors import Interrupted, RankFailed, ResourceError, UserError, one_li
 from nmt.signals import signal_at_end_of_parent
 
 MAX_WAIT_MINUTES: Final = 10_000_000  # 19 years
-MIN_START_MINUTES: Final = 2.0  # until all ranks have started
-PARENT_SECONDS: Final = 0.5  # between two looks whether the launcher lives
-ANSWER_SECONDS: Final = 5  # for a rank to answer that it waits too
-LAUNCHER: Final = "NMT_LAUNCHER"  # variable with the process number of `--devices`' launcher
-LISTENER: Final = "NMT_LISTENER"  # variable with the descriptor of the store's socket, which that launcher has opened
+MIN_START_MINUTES: Final = 2.0  # to wait until all ranks have started
+PARENT_SECONDS: Final = 0.5  # between checks that the launcher is alive
+ANSWER_SECONDS: Final = 5  # for a rank to report that it is waiting too
+LAUNCHER: Final = "NMT_LAUNCHER"  # variable with the process id of the launcher of `--devices`
+LISTENER: Final = "NMT_LISTENER"  # variable with the descriptor of the store's socket, which the launcher opened
 WAITED: Final = "waited"
-SLICE_SECONDS: Final = 1.0  # of a long wait: the time in which the process is stopped counts as one of them at most
-UNREACHABLE: Final = "rank 0, where all ranks meet, cannot be reached"
-CONNECTION_LOST: Final = ("closed", "reset", "broken pipe")  # in a message; a peer that ends with unread data resets
+SLICE_SECONDS: Final = 1.0  # long waits are divided into these, so time while the process is stopped counts only once
+UNREACHABLE: Final = "rank 0, which coordinates all ranks, cannot be reached"
+CONNECTION_LOST: Final = (
+    "closed",
+    "reset",
+    "broken pipe",
+)  # in messages; a peer that ends with unread data causes a reset
 NETWORK_ERRORS: Final = ("gloo", "nccl", "process group", "pair closure", "connection closed", "connection reset")
 
 _Result = TypeVar("_Result")
 
 
 class World:
-    """rank: of this process; size: ranks in all; local_rank, local_size: the same among those of its machine."""
+    """All ranks of a job, as seen from this process.
+
+    rank: number of this process; size: number of ranks; local_rank, local_size: the same on this machine
+    """
 
     def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0, local_size: int = 1) -> None:
         self.rank, self.size, self.local_rank, self.local_size = rank, size, local_rank, local_size
-        self.leads = rank == 0  # and so writes and logs
+        self.leads = rank == 0  # the leader writes files and logs
         self._store: Any = None
-        self._seconds = 0.0  # to wait for an answer of the store at most
-        self._store_is_silent = False  # since it did not answer in time
+        self._seconds = 0.0  # maximum time to wait for the store
+        self._store_is_silent = False  # whether it has failed to answer in time
 
     @classmethod
     def from_environment(cls) -> "World":
-        """The world of torchrun's variables, or of this process alone without them. Raises UserError for other values."""
+        """The world from torchrun's variables; without them, this process alone. Raises UserError for invalid values."""
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
         if not os.environ.keys() >= set(names):
             return cls()
@@ -54,7 +61,7 @@ class World:
 
     @contextmanager
     def joined(self, device: str, minutes: float) -> Iterator[None]:
-        """Connect to the other ranks. device: cpu or cuda; minutes: to wait for any of them at most"""
+        """Connect to the other ranks. device: cpu or cuda; minutes: maximum time to wait for a rank"""
         if self.size == 1:
             yield
             return
@@ -77,25 +84,25 @@ class World:
         dist.destroy_process_group()
 
     def _ended(self, error: Exception) -> Exception:
-        """The error to raise: one that names the missing rank, or RankFailed where the leader reports why all end."""
+        """The error to raise: it names the missing rank, or is RankFailed if the leader reports why all ranks end."""
         if _is_of_waiting(error):
             error = self._missing(str(error).partition("\n")[0])
         elif not isinstance(error, Interrupted | RankFailed) and not self._store_is_silent:
             code = error.code if isinstance(error, UserError) else 1
             self._leave(f"{code} {type(error).__name__}: {one_line(str(error))}")
         if isinstance(error, RankFailed) or (isinstance(error, UserError) and not self.leads):
-            _let_others_end_first()  # what is wrong for all ranks is reported once, by the leader
+            _let_others_end_first()  # an error that all ranks have is reported only once, by the leader
         return error
 
     def _missing(self, message: str) -> Exception:
-        """The error for a wait in vain: it names the ranks that ended, each with its reason, and those that do not answer."""
+        """The error after a time-out. It lists ranks that ended, with their reasons, and ranks that do not answer."""
         self._leave(WAITED)
         try:
             notes = _within(2 * ANSWER_SECONDS, self._notes)
-        except (TimeoutError, RuntimeError, AttributeError):  # the store is silent, or ended, or was never there
+        except (TimeoutError, RuntimeError, AttributeError):  # the store is silent, has ended, or never existed
             if any(words in message.lower() for words in CONNECTION_LOST):
-                return RankFailed(ResourceError.code)  # the leader ended, and it or its launcher reports why
-            return ResourceError(f"rank {self.rank} waited in vain: {UNREACHABLE} ({quoted(message)})")
+                return RankFailed(ResourceError.code)  # the leader ended; it or its launcher reports why
+            return ResourceError(f"rank {self.rank} timed out: {UNREACHABLE} ({quoted(message)})")
         code, _, _ = notes.get(0, WAITED).partition(" ")
         if code not in (WAITED, "1"):
             return RankFailed(int(code))
@@ -104,17 +111,17 @@ class World:
             _let_others_end_first()
         absent = [f"rank {rank} does not answer" for rank in range(self.size) if rank not in notes]
         found = "; ".join([*ended, *absent]) or "the connection was lost"
-        return ResourceError(f"rank {self.rank} waited in vain: {found} ({quoted(message)})")
+        return ResourceError(f"rank {self.rank} timed out waiting for the other ranks: {found} ({quoted(message)})")
 
     def _leave(self, note: str) -> None:
-        """Tell the other ranks why this one ends: WAITED, or an exit code and an error."""
+        """Tell the other ranks why this one ends: WAITED, or an exit status and an error."""
         with suppress(RuntimeError, AttributeError, TimeoutError):
             _within(ANSWER_SECONDS, lambda: self._store.set(f"left/{self.rank}", note))
 
     def _notes(self) -> dict[int, str]:
-        """What the ranks that end have told within some seconds."""
+        """Collect the reasons of ranks that end, for a few seconds."""
         keys = {rank: f"left/{rank}" for rank in range(self.size)}
-        end = time.monotonic() + ANSWER_SECONDS + self.leads  # the others still read the leader's store
+        end = time.monotonic() + ANSWER_SECONDS + self.leads  # the leader stays longer, because others read its store
         while not self._store.check(list(keys.values())) and time.monotonic() < end:
             time.sleep(0.05)
         return {rank: self._store.get(key).decode() for rank, key in keys.items() if self._store.check([key])}
@@ -124,11 +131,11 @@ class World:
         self._call_store(lambda: self._store.set(key, content))
 
     def posted(self, key: str) -> bool:
-        """Whether a rank posted content that nobody fetched."""
+        """Whether a rank posted content that has not been fetched."""
         return self._call_store(lambda: bool(self._store.check([key])))
 
     def fetch(self, key: str, seconds: float) -> bytes | None:
-        """Take the content that a rank posted; None if there is none within `seconds`."""
+        """Take the content that a rank posted; None if nothing arrives within `seconds`."""
 
         def take() -> bytes | None:
             try:
@@ -144,25 +151,25 @@ class World:
         return self._call_store(take, seconds)
 
     def _call_store(self, call: Callable[[], _Result], seconds: float = 0.0) -> _Result:
-        """The result of a call to the store. seconds: that the call itself waits
+        """Call the store. seconds: time that the call itself may wait
 
-        Raises RuntimeError when the store is gone, and ResourceError when it does not answer.
+        Raises RuntimeError if the store has gone, and ResourceError if it does not answer.
         """
         try:
             return _within(self._seconds + seconds, call)
         except TimeoutError:
             self._store_is_silent = True
-            raise ResourceError(f"rank {self.rank} waited in vain: {UNREACHABLE}") from None
+            raise ResourceError(f"rank {self.rank} timed out: {UNREACHABLE}") from None
 
     def sum(self, tensor: Any) -> None:
-        """Sum a tensor over all ranks, in place; all ranks get the same bits."""
+        """Sum a tensor over all ranks, in place. All ranks get bit-identical results."""
         if self.size > 1:
             import torch.distributed as dist
 
             dist.all_reduce(tensor)
 
     def maximum(self, *numbers: float) -> list[float]:
-        """The largest of the ranks' numbers, for each of them."""
+        """The maximum over all ranks, for each number."""
         if self.size == 1:
             return list(numbers)
         import torch
@@ -172,15 +179,15 @@ class World:
         return largest.tolist()
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag of any rank is set."""
+        """Whether the flag is set on any rank."""
         return self.maximum(flag) != [0.0]
 
     def minimum(self, number: int) -> int:
-        """The smallest of the ranks' numbers."""
+        """The minimum over all ranks."""
         return -int(self.maximum(-number)[0])
 
     def gather(self, content: bytes) -> list[bytes]:
-        """The content of each rank, in the order of ranks, on every rank."""
+        """The contents from all ranks, in rank order, on every rank."""
         if self.size == 1:
             return [content]
         import torch
@@ -196,12 +203,12 @@ class World:
         return [row[:size].numpy().tobytes() for row, size in zip(rows, sizes.tolist(), strict=True)]
 
     def share(self, items: Sequence[Any]) -> Sequence[Any]:
-        """Every size-th item, this rank's share; `merge_shares` undoes it."""
+        """This rank's share: every size-th item. `merge_shares` is the inverse."""
         return items[self.rank :: self.size]
 
 
 def _is_of_waiting(error: Exception) -> bool:
-    """Whether an error is of waiting for another rank, and not of the work itself."""
+    """Whether an error comes from waiting for another rank, not from the work itself."""
     from torch.distributed import DistError
 
     is_of_network = isinstance(error, DistError) or any(text in str(error).lower() for text in NETWORK_ERRORS)
@@ -209,24 +216,24 @@ def _is_of_waiting(error: Exception) -> bool:
 
 
 def _number_of(name: str, default: str = "") -> int:
-    """The number in a variable of torchrun."""
+    """The number in one of torchrun's variables."""
     value = os.environ.get(name, default)
     if not value.isdecimal():
         raise UserError(
-            f"{name} is '{quoted(value)}' in the environment; must be a number, as torchrun sets it (unset RANK for one process)"
+            f"the environment variable {name} is '{quoted(value)}', not a number as set by torchrun (for one process, unset RANK)"
         )
     return int(value)
 
 
 def is_launched() -> bool:
-    """Whether torchrun or `--devices` has started this process."""
+    """Whether torchrun or `--devices` started this process."""
     return LAUNCHER in os.environ or "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def end_with_launcher() -> None:
-    """Have a rank get SIGTERM when its launcher ends, or end if that has ended already; nothing in other processes.
+    """Make a rank receive SIGTERM when its launcher ends, or end now if the launcher has ended. Does nothing in other processes.
 
-    A rank that is stopped goes on first, since it could not end.
+    A rank that is stopped is continued first, because it could not end otherwise.
     """
     if is_launched():
         signal_at_end_of_parent(signal.SIGCONT)
@@ -243,9 +250,9 @@ def _terminate_after(parent: int) -> None:
 
 
 def _within(seconds: float, call: Callable[[], _Result]) -> _Result:
-    """The result of a call, which a thread makes: torch waits without limit for a store that has become unreachable.
+    """Run a call in a thread with a time limit, because torch waits forever for a store that has become unreachable.
 
-    Raises TimeoutError if it takes longer, and what the call raises.
+    Raises TimeoutError after the limit, and the errors of the call.
     """
     future: Future[_Result] = Future()
 
@@ -264,14 +271,14 @@ def _within(seconds: float, call: Callable[[], _Result]) -> _Result:
 
 
 def _let_others_end_first() -> None:
-    """Wait for the launcher to end this process: the rank that failed is to tell its error, and its exit code is to count."""
+    """Wait for the launcher to end this process, so that the failed rank's error and exit status are the ones that count."""
     if is_launched():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(ANSWER_SECONDS)
 
 
 def merge_shares(shares: Sequence[Sequence[Any]]) -> list[Any]:
-    """The items of all ranks' shares, in their order before `World.share`."""
+    """Merge the shares of all ranks, restoring the order before `World.share`."""
     items: list[Any] = [None] * sum(map(len, shares))
     for rank, share in enumerate(shares):
         items[rank :: len(shares)] = share
@@ -279,22 +286,22 @@ def merge_shares(shares: Sequence[Sequence[Any]]) -> list[Any]:
 
 
 def is_sharded(tensor: Any) -> bool:
-    """Whether FSDP has sharded a tensor over the ranks."""
+    """Whether a tensor is sharded over the ranks by FSDP."""
     return hasattr(tensor, "full_tensor")
 
 
 def full_tensor(tensor: Any) -> Any:
-    """The whole of a tensor, on each rank; all ranks must call this."""
+    """The full tensor, on each rank. All ranks must call this."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
 def local_tensor(tensor: Any) -> Any:
-    """This rank's shard of a tensor, in the same memory; a tensor that is not sharded itself."""
+    """This rank's shard of a tensor, sharing memory. A tensor that is not sharded is returned unchanged."""
     return tensor.to_local() if is_sharded(tensor) else tensor
 
 
 def shard_like(tensor: Any, own: Any) -> Any:
-    """Shard a full tensor as `own` is."""
+    """Shard a full tensor in the same way as `own`."""
     if not is_sharded(own):
         return tensor
     from torch.distributed.tensor import distribute_tensor
@@ -303,15 +310,17 @@ def shard_like(tensor: Any, own: Any) -> Any:
 
 
 def _store(world: World, timeout: timedelta) -> Any:
-    """The store of all ranks: torchrun's, or rank 0's, which listens at its launcher's socket, else at MASTER_ADDR alone."""
+    """The store that all ranks share: torchrun's, or rank 0's, which listens on its launcher's socket or only on MASTER_ADDR."""
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
     address, port = os.environ.get("MASTER_ADDR", "localhost"), _number_of("MASTER_PORT")
-    if world.local_size == world.size:  # one machine: nothing listens outside it
+    if world.local_size == world.size:  # all ranks are on one machine, so listen only inside it
         loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback)
-    of_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # it outlives a restart of the ranks
+    of_agent = (
+        os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    )  # the agent's store survives a restart of the ranks
     hosts = world.leads and not of_agent
     listener = None
     if hosts:

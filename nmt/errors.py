@@ -1,4 +1,4 @@
-"""Errors that a user can mend, each with its exit code (docs/reference/contract.md), and how messages quote and hint."""
+"""Errors that a user can fix, each with its exit status (docs/reference/contract.md), and helpers for messages."""
 
 import contextlib
 import difflib
@@ -6,31 +6,51 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
 MAX_QUOTED_CHARACTERS: Final = 200
 MAX_LISTED_NAMES: Final = 20
 MAX_HINTED_NAMES: Final = 5
-MIN_CONTAINED_CHARACTERS: Final = 3  # of a given word that names are searched for
-MIN_SIMILARITY: Final = 0.75  # of a suggested name to the given one: less alike names mislead
-OUT_OF_MEMORY: Final = (  # messages of torch, and of libraries below it, that raise a plain RuntimeError
+MIN_CONTAINED_CHARACTERS: Final = 3  # shorter words are not searched for within names
+MIN_SIMILARITY: Final = 0.75  # of a suggested name to the given one; suggesting less similar names would mislead
+OUT_OF_MEMORY: Final = (  # messages of torch and the libraries below it, which raise a plain RuntimeError
     "DefaultCPUAllocator",
     "out of memory",
     "_STATUS_ALLOC_FAILED",
     "bad_alloc",
     "could not create a memory",  # oneDNN
     "could not create a primitive",
-    "failed to map segment",  # of a library that is loaded
-    "can't start new thread",  # whose stack needs memory
+    "failed to map segment",  # while loading a library
+    "can't start new thread",  # a thread's stack needs memory
 )
 
 
 class UserError(Exception):
-    """An error in usage, settings or a plug-in, which the user can mend. The message is one line that says what to do."""
+    """An error in usage, settings or a plug-in, which the user can fix. The message is one line that says what to do."""
 
     code: ClassVar[int] = 2
+
+    @property
+    def messages(self) -> list[str]:
+        """The message of each error, one line each."""
+        return [str(self)]
+
+
+class UsageError(UserError):
+    """All errors of a command line or of its settings files.
+
+    correction: the command line without them; empty if only the user knows it
+    """
+
+    def __init__(self, messages: Sequence[str], correction: str = "") -> None:
+        super().__init__("; ".join(messages))
+        self._messages, self.correction = messages, correction
+
+    @property
+    def messages(self) -> list[str]:
+        return [*self._messages]
 
 
 class InputError(UserError):
@@ -40,35 +60,35 @@ class InputError(UserError):
 
 
 class ArtefactError(UserError):
-    """A model, checkpoint or prepared folder that is damaged, incompatible or hostile."""
+    """A model folder, checkpoint or data folder that is damaged, incompatible or hostile."""
 
     code = 4
 
 
 class OtherFormatError(ArtefactError):
-    """A folder that another version of nmt wrote, whole perhaps, and not to be taken for damaged."""
+    """A folder written by another version of nmt. It may be intact, so it must not be reported as damaged."""
 
 
 class ResourceError(UserError):
-    """A lack of disk, memory or permission, or a lost worker."""
+    """Not enough disk space, memory or permissions, or a worker process that died."""
 
     code = 5
 
 
 class LockedError(UserError):
-    """A folder that another run uses."""
+    """A folder that another run is using."""
 
     code = 6
 
 
 class DivergedError(UserError):
-    """A training run whose loss or gradient is no longer finite."""
+    """The loss or gradient of a training run is no longer finite."""
 
     code = 7
 
 
 class Interrupted(Exception):
-    """A signal ended the command, after everything that had to be saved was saved."""
+    """A signal ended the command, after everything necessary was saved."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"ended by signal {signal_number}")
@@ -76,26 +96,26 @@ class Interrupted(Exception):
 
 
 class RankFailed(Exception):
-    """Another rank failed and reports its error; this process ends with an exit code and no message."""
+    """Another rank failed and reports its error. This process ends with an exit status and without a message."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(f"another rank failed with exit code {code}")
+        super().__init__(f"another rank failed with exit status {code}")
         self.code = code
 
 
 def quoted(value: object) -> str:
-    """A value for a message: control characters escaped, at most 200 characters."""
+    """Format a value for a message: escape control characters, and truncate it to 200 characters."""
     text = _escaped(str(value))
     return text if len(text) <= MAX_QUOTED_CHARACTERS else text[: MAX_QUOTED_CHARACTERS - 1] + "…"
 
 
 def is_utf8(name: str) -> bool:
-    """Whether the bytes of a file name are UTF-8. Python keeps others as surrogates."""
+    """Whether the bytes of a file name are UTF-8. Python represents other bytes as surrogates."""
     return name == name.encode(errors="replace").decode()
 
 
 def one_line(message: str) -> str:
-    """A message as one line: line breaks are spaces, other control characters are escaped."""
+    """Make a message one line: replace line breaks by spaces, and escape other control characters."""
     return _escaped(" ".join(message.split("\n")))
 
 
@@ -104,7 +124,7 @@ def _escaped(text: str) -> str:
 
 
 def nearest(given: str, known: Iterable[str]) -> list[str]:
-    """The known names that contain a word, if they are few; else the one that is most like it; none for neither."""
+    """The known names that contain a word if there are only a few, or otherwise the most similar name, if there is one."""
     names, word = sorted(known), given.strip("-").lower()
     near = [name for name in names if word in name.lower()] if len(word) >= MIN_CONTAINED_CHARACTERS else []
     if not 0 < len(near) <= MAX_HINTED_NAMES:
@@ -113,9 +133,9 @@ def nearest(given: str, known: Iterable[str]) -> list[str]:
 
 
 def unknown(noun: str, given: str, known: Iterable[str], listed_by: str = "") -> UserError:
-    """The error for an unknown name, with the known names that contain it, else the nearest one, else all of them.
+    """The error for an unknown name, with suggestions: names that contain it, or the nearest name, or all names.
 
-    listed_by: the flag or command that lists them, which is named where they are many
+    listed_by: flag or command that lists all names; it is shown instead of many names
     """
     names, near = sorted(known), nearest(given, known)
     listed = f"known: {', '.join(names) or 'none'}"
@@ -126,15 +146,15 @@ def unknown(noun: str, given: str, known: Iterable[str], listed_by: str = "") ->
 
 
 def missing_torch(what: str, advice: str = "pip install torch") -> UserError:
-    """The error for what needs torch where it is not installed. advice: what to do"""
+    """The error for a feature that needs torch if torch is not installed. advice: what to do"""
     return UserError(f"{what} needs torch, which is not installed ({advice})")
 
 
 @contextlib.contextmanager
 def needing_torch(what: str, advice: str = "pip install torch") -> Iterator[None]:
-    """Turn the error of an import of torch, where it is not installed, into that of `missing_torch`.
+    """Turn the import error of a missing torch into the error of `missing_torch`.
 
-    A torch that is installed but cannot be loaded is reported as it is.
+    If torch is installed but cannot be loaded, its own error is raised.
     """
     try:
         yield
@@ -146,7 +166,7 @@ def needing_torch(what: str, advice: str = "pip install torch") -> Iterator[None
 
 @contextlib.contextmanager
 def naming(path: object) -> Iterator[None]:
-    """Give an OSError the name of the file it came from, which that of a read or a close lacks."""
+    """Add the file name to an OSError. Errors from reading or closing a file lack it."""
     try:
         yield
     except OSError as error:
@@ -156,9 +176,9 @@ def naming(path: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def expecting(expected: str, place: object) -> Iterator[None]:
-    """Make the error for content that cannot be read an ArtefactError, `PLACE: not EXPECTED: why`.
+    """Turn errors from parsing content into an ArtefactError, `PLACE: not EXPECTED: why`.
 
-    It is a ValueError of json, msgspec and Unicode, or a RecursionError of lists within lists.
+    json, msgspec and Unicode raise a ValueError, or a RecursionError for deeply nested lists.
     """
     try:
         yield
@@ -167,39 +187,39 @@ def expecting(expected: str, place: object) -> Iterator[None]:
 
 
 def storage_error(error: OSError, path: Path, needed: int | None = None, no_inode: bool = False) -> UserError:
-    """The error for an OSError while writing a file: ResourceError, but for a name that is too long.
+    """The error for an OSError while writing a file: a ResourceError, or a UserError for a name that is too long.
 
-    needed: bytes to be written, if known; no_inode: whether no inode was free when the error came
+    needed: bytes to write, if known; no_inode: whether no inode was free when the error occurred
     """
-    message = f"{quoted(path)}: cannot be written: {error.strerror or error}"
+    message = f"{quoted(path)} cannot be written: {error.strerror or error}"
     if error.errno == errno.ENAMETOOLONG:
-        return UserError(f"{message} (name another)")
-    message += {errno.ENOENT: " (make its folder first)", errno.EISDIR: " (name a file)"}.get(error.errno or 0, "")
+        return UserError(f"{message} (choose a shorter name)")
+    message += {errno.ENOENT: " (create its folder first)", errno.EISDIR: " (name a file)"}.get(error.errno or 0, "")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         at_least = f"at least {needed:,} bytes needed, " if needed is not None else ""
         inodes = ", but no inode" if no_inode or lacks_inodes(path) else ""
-        message += f" ({at_least}{free_bytes(path):,} free{inodes}; make room or name another folder)"
+        message += f" ({at_least}{free_bytes(path):,} free{inodes}; make space or choose another folder)"
     return ResourceError(message)
 
 
 def _nearest_folder(path: Path) -> Path:
-    """The folder of a path that may not exist, or the nearest one above that does."""
+    """The folder itself if it exists, or its nearest existing parent."""
     return next((place for place in (path.absolute(), *path.absolute().parents) if place.is_dir()), Path())
 
 
 def lacks_inodes(path: Path) -> bool:
-    """Whether the file system of a path, which need not exist, has inodes and none is free."""
+    """Whether a path's file system has run out of inodes. The path need not exist."""
     system = os.statvfs(_nearest_folder(path))
     return bool(system.f_files) and not system.f_favail
 
 
 def free_bytes(path: Path) -> int:
-    """Free bytes of the file system of a path, which need not exist."""
+    """The free bytes on a path's file system. The path need not exist."""
     return shutil.disk_usage(_nearest_folder(path)).free
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether memory of the machine or of the device ran out. Does not import torch."""
+    """Whether an error means that the machine or the device ran out of memory. Does not import torch."""
     device_error = getattr(sys.modules.get("torch"), "OutOfMemoryError", MemoryError)
     return isinstance(error, (MemoryError, device_error)) or (
         isinstance(error, RuntimeError | ResourceError | ImportError)

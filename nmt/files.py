@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, read with their name in errors, and JSON in them."""
+"""Writes files completely or not at all, reads files with their name in errors, and handles JSON."""
 
 import contextlib
 import errno
@@ -20,10 +20,10 @@ from nmt.errors import ArtefactError, expecting, naming, quoted, storage_error
 from nmt.locks import HELD, open_without_following
 
 TEMPORARY_ENDING: Final = ".partial"
-MAX_NAME: Final = 200  # bytes of a file's name in that of its temporary, which must not exceed 255
+MAX_NAME: Final = 200  # bytes of a file name in the name of its temporary file, which must not exceed 255 bytes
 MAX_JSON_BYTES: Final = 1 << 28
 
-# Whole numbers in a file, from 0 and from 1: no larger ones than numpy's.
+# Integers in a file, from 0 or from 1, within numpy's range.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Ordinal = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 
@@ -35,7 +35,7 @@ def sha256(path: Path) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file; OSError for what is no file, such as a pipe that nobody writes to."""
+    """Read a file. Raises OSError for anything else, such as a pipe that nobody writes to."""
     with naming(path), open(path, "rb", opener=_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
@@ -47,11 +47,11 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file. Raises ArtefactError for anything else, and for one of more than MAX_JSON_BYTES."""
+    """Read a JSON file. Raises ArtefactError for other content, and for more than MAX_JSON_BYTES."""
     with naming(path):
         num_bytes = path.stat().st_size
     if num_bytes > MAX_JSON_BYTES:
-        raise ArtefactError(f"{quoted(path)}: {num_bytes:,} bytes, where nmt writes {MAX_JSON_BYTES:,} at most")
+        raise ArtefactError(f"{quoted(path)} has {num_bytes:,} bytes, but nmt writes at most {MAX_JSON_BYTES:,}")
     return parse_json(read_bytes(path), path)
 
 
@@ -61,24 +61,24 @@ def parse_json(content: bytes, path: Path) -> Any:
 
 
 def to_json(value: Any) -> bytes:
-    """A value as the content of a JSON file. Bytes of a file name that are not UTF-8 are escaped: JSON is UTF-8."""
+    """Encode a value as JSON for a file. Bytes of file names that are not UTF-8 are escaped, because JSON must be UTF-8."""
     return json_text(value).encode(errors="backslashreplace")
 
 
 def json_text(value: Any) -> str:
-    """A value as lines of JSON. A file name that is not UTF-8 keeps its surrogates, which stdout writes as its bytes."""
+    """Format a value as lines of JSON. File names that are not UTF-8 keep their surrogates, which stdout writes as bytes."""
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
 @contextlib.contextmanager
 def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
-    """Open a new file, which gets its name when the block ends: temporary name, fsync, rename, fsync of the folder.
+    """Open a new file that gets its name when the block ends: temporary name, fsync, rename, fsync of the folder.
 
-    needed: bytes to be written, if known
-    Raises ResourceError with this path for an OSError of the file, and leaves that of another file as it is.
+    needed: bytes to write, if known
+    An OSError that concerns this file becomes a ResourceError with this path; other OSErrors are unchanged.
 
-    Of two writers of one file the last to end wins, whole. Temporaries of writers that were killed are removed. The new file
-    has the permissions and the group of the one that it replaces.
+    If two processes write the same file, the last one to finish wins. Temporary files of killed writers are removed. The new file
+    gets the permissions and group of the file that it replaces.
     """
     try:
         with _opened(path.parent) as folder:
@@ -98,8 +98,8 @@ def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """The descriptor of a file or folder that is not written to."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe is an error later
+    """Open a file or folder without writing to it, as a descriptor."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe causes an error later
     try:
         yield handle
     finally:
@@ -108,16 +108,16 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def sync(path: Path) -> None:
-    """Have the disk hold what was written to a file or folder."""
+    """Flush a file or folder to disk."""
     with _opened(path) as handle:
         os.fsync(handle)
 
 
 @contextlib.contextmanager
 def _temporary(path: Path, folder: int) -> Iterator[tuple[str, BinaryIO]]:
-    """The name and the file of a new temporary of `path` in its open folder; removed at the end if it still has that name.
+    """Create a temporary file for `path` in its open folder. It is removed at the end if it still has that name.
 
-    Its name is new, and thus no link. It is locked while it is open: it is in use.
+    The name is new, so it cannot be a link. The file is locked while it is open, which marks it as in use.
     """
     while True:
         name = f"{_start_of_temporaries(path)}{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY_ENDING}"
@@ -133,21 +133,21 @@ def _temporary(path: Path, folder: int) -> Iterator[tuple[str, BinaryIO]]:
 
 
 def _lock_new(file: BinaryIO) -> bool:
-    """Lock a new temporary; false if a process that sweeps unused ones was faster."""
+    """Lock a new temporary file. Returns False if a process that removes unused ones was faster."""
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in HELD:  # else the file system has no locks
+        if error.errno in HELD:  # any other error means that the file system does not support locks
             return False
     return os.fstat(file.fileno()).st_nlink > 0
 
 
 def _remove_unused(path: Path) -> None:
-    """Remove the temporaries of a file whose writers were killed."""
+    """Remove temporary files of a path that killed writers left behind."""
     start = _start_of_temporaries(path)
     for unused in path.parent.glob(glob.escape(start) + "*" + TEMPORARY_ENDING):
-        is_own = unused.name.startswith(f"{start}{os.getpid()}-")  # a look at its lock would end it
-        with contextlib.suppress(OSError):  # of another user
+        is_own = unused.name.startswith(f"{start}{os.getpid()}-")  # testing its lock would release it
+        with contextlib.suppress(OSError):  # it may belong to another user
             if not is_own:
                 remove_unless_locked(unused)
 
@@ -155,7 +155,7 @@ def _remove_unused(path: Path) -> None:
 def remove_unless_locked(path: Path) -> None:
     """Remove a temporary file, or a link in its place, unless a writer has locked it.
 
-    It is removed while its lock is held here: a writer that has just made it takes another, and none begins with it.
+    The file is removed while this process holds its lock. A writer that has just created it notices, and creates another one.
     """
     if path.is_symlink():
         path.unlink()
@@ -169,7 +169,7 @@ def remove_unless_locked(path: Path) -> None:
 
 
 def _is_of_writing(name: Any, path: Path) -> bool:
-    """Whether an OSError with this file name, or with none, is of writing a file: of it, its folder or its temporary."""
+    """Whether an OSError with this file name (or none) concerns a file being written, its folder or its temporary file."""
     text = os.fspath(name) if isinstance(name, str | os.PathLike) else str(path)
     return text in (str(path), str(path.parent)) or text.startswith(_start_of_temporaries(path))
 
@@ -181,24 +181,24 @@ def _start_of_temporaries(path: Path) -> str:
 def keep_permissions(path: Path, successor: int | Path) -> None:
     """Give a new file or folder the group and permissions of the one that it replaces, if there is one.
 
-    successor: its descriptor or path
-    Everybody may not write to it, and the owner of a folder may. A link has none.
+    successor: descriptor or path of the new one
+    Write permission for everybody is dropped, and the owner of a folder always keeps access. Links are ignored.
     """
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISLNK((status := path.lstat()).st_mode):
             return
-        with contextlib.suppress(PermissionError):  # the user is not of that group
+        with contextlib.suppress(PermissionError):  # the user may not be in that group
             os.chown(successor, -1, status.st_gid)
         of_owner = stat.S_IRWXU if stat.S_ISDIR(status.st_mode) else 0
-        os.chmod(successor, stat.S_IMODE(status.st_mode) & ~stat.S_IWOTH | of_owner)  # noqa: PTH101 - Path has none of a descriptor
+        os.chmod(successor, stat.S_IMODE(status.st_mode) & ~stat.S_IWOTH | of_owner)  # noqa: PTH101 Path.chmod takes no descriptor
 
 
 @contextlib.contextmanager
 def new_output(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
-    """Open a file that the user has named: a new one as `new_file` makes it, or what cannot be replaced. Raises ResourceError.
+    """Open an output that the user has named. Regular files are replaced as by `new_file`. Raises ResourceError.
 
-    A link is followed, and the file that it leads to is replaced. A device, a pipe and an open descriptor, such as
-    /dev/stdout, are written to as they are; an OSError of one has this path.
+    Links are followed, and the file at their end is replaced. Devices, pipes and open descriptors such as /dev/stdout are written
+    to directly; their OSErrors name this path.
     """
     if (replaced := _replaced_file(path)) is None:
         with naming(path), open(path, "wb", opener=_at_end) as stream:
@@ -209,25 +209,25 @@ def new_output(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
 
 
 def _replaced_file(path: Path) -> Path | None:
-    """The file that an output replaces, behind links; None for a device, a pipe, and an open descriptor as /dev/stdout.
+    """The file that an output replaces, after following links; None for a device, a pipe or a descriptor such as /dev/stdout.
 
     Raises ResourceError for a folder.
     """
     if path.is_dir():
         raise storage_error(OSError(errno.EISDIR, os.strerror(errno.EISDIR)), path)
     place = path
-    with contextlib.suppress(OSError):  # there is none, or opening it tells why
+    with contextlib.suppress(OSError):  # the file does not exist, or opening it will report the error
         if not stat.S_ISREG(path.stat().st_mode):
             return None
         while place.is_symlink():
-            if os.path.realpath(place.parent).startswith("/proc/"):  # a shell may append to that regular file
+            if os.path.realpath(place.parent).startswith("/proc/"):  # a regular file that a shell may append to
                 return None
             place = place.parent / place.readlink()
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def _at_end(path: str, _flags: int) -> int:
-    """Open what exists for writing after its end: stdout may be a file that a shell appends to."""
+    """Open an existing file for appending, because stdout may be a file that a shell appends to."""
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
 
@@ -238,13 +238,13 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def write_output(path: Path, data: bytes) -> None:
-    """Write a file that the user has named; see `new_output`."""
+    """Write an output that the user has named; see `new_output`."""
     with new_output(path, len(data)) as file:
         file.write(data)
 
 
 def open_to_append(path: Path) -> int:
-    """The descriptor of a file that grows, as a log does; it is made if there is none. Raises ResourceError."""
+    """Open a growing file, such as a log, as a descriptor. It is created if it does not exist. Raises ResourceError."""
     try:
         return open_without_following(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
     except OSError as error:
@@ -252,7 +252,7 @@ def open_to_append(path: Path) -> int:
 
 
 def check_writable(folder: Path) -> None:
-    """Raise ResourceError if no file can be made in a folder."""
+    """Raise ResourceError if no file can be created in a folder."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -261,6 +261,6 @@ def check_writable(folder: Path) -> None:
 
 
 def check_output_file(path: Path) -> None:
-    """Raise ResourceError for a path that `new_output` could not write to, before there is anything to write."""
+    """Raise ResourceError early if `new_output` could not write to a path."""
     if (replaced := _replaced_file(path)) is not None:
         check_writable(replaced.parent)

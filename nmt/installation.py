@@ -1,4 +1,4 @@
-"""How nmt is installed: from a wheel or as a checkout, which versions, what an extra needs, and where the recipes are."""
+"""How nmt is installed: from a wheel or as a checkout, its versions, requirements of extras, and the recipes folder."""
 
 import importlib
 import re
@@ -11,17 +11,17 @@ from nmt.errors import UserError, quoted
 from nmt.version import __version__
 
 DISTRIBUTION: Final = "nmt-toolkit"
-# Groups: the package with its bounds, another marker, the extra.
+# Groups: the package with its version bounds, another marker, the extra.
 _OF_EXTRA: Final = re.compile(r"([^;]+); *(?:(.+) and )?extra *== *['\"](.+)['\"]")
 _PACKAGE: Final = Path(__file__).parent
 
 
 def missing_package(purpose: str, extra: str, error: ImportError | None = None) -> UserError:
-    """The error for an optional package that cannot be imported, with the command that installs it.
+    """The error for an optional package that cannot be imported. It includes the command that installs the package.
 
-    purpose: the option, format or command that needs it
-    extra: the name under which pyproject.toml lists it
-    error: why it cannot be imported, if that is known
+    purpose: option, format or command that needs the package
+    extra: name of its extra in pyproject.toml
+    error: reason why the import failed, if known
     """
     state = "is not installed" if error is None or isinstance(error, ModuleNotFoundError) else "cannot be imported"
     cause = f": {quoted(error)}" if error else ""
@@ -30,7 +30,7 @@ def missing_package(purpose: str, extra: str, error: ImportError | None = None) 
 
 
 def required(module: str, purpose: str, extra: str) -> Any:
-    """A module of an optional package. Raises the UserError of `missing_package` if it cannot be imported."""
+    """Import a module of an optional package. Raises the UserError from `missing_package` if that fails."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -38,9 +38,9 @@ def required(module: str, purpose: str, extra: str) -> Any:
 
 
 def requirements(extra: str) -> list[str]:
-    """The packages of an extra with their bounds, as pip takes them: `['matplotlib>=3.8']`.
+    """The packages of an extra with their version bounds, in pip's syntax: `['matplotlib>=3.8']`.
 
-    A checkout has them in pyproject.toml, which may be newer than the metadata of an editable installation.
+    In a checkout they come from pyproject.toml, which can be newer than the metadata of an editable installation.
     """
     if checkout() is not None:
         listed: list[str] = _project()["optional-dependencies"][extra]
@@ -52,12 +52,12 @@ def requirements(extra: str) -> list[str]:
 
 
 def checkout() -> Path | None:
-    """The folder of nmt's sources, or None if nmt was installed from a wheel."""
+    """The folder of nmt's source checkout, or None if nmt was installed from a wheel."""
     return _PACKAGE.parent if _project().get("name") == DISTRIBUTION else None
 
 
 def recipes_folder() -> Path:
-    """The folder of the recipes, which a wheel has within the package; see setup.py."""
+    """The folder of the recipes. In a wheel it is inside the package; see setup.py."""
     return (checkout() or _PACKAGE) / "recipes"
 
 
@@ -76,7 +76,7 @@ def version_text() -> str:
 
 
 def commit_of(folder: Path) -> str | None:
-    """The commit that a git checkout is at, read without git; None for a folder that is no checkout, such as an archive's."""
+    """The current commit of a git checkout, read without git; None if the folder is not a checkout."""
     with suppress(OSError, ValueError):
         git = folder / ".git"
         if git.is_file():  # a worktree: `gitdir: PATH`
@@ -98,7 +98,7 @@ def _text(path: Path) -> str:
 
 
 def _project() -> dict[str, Any]:
-    """The table [project] of the pyproject.toml next to the package; an empty one if there is no such file."""
+    """The table [project] of the pyproject.toml next to the package; empty if there is no such file."""
     import tomllib
 
     try:

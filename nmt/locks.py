@@ -1,4 +1,4 @@
-"""Exclusive locks of folders, and who holds one."""
+"""Exclusive locks on folders, and who holds them."""
 
 import contextlib
 import errno
@@ -11,26 +11,26 @@ from typing import IO, Final, Self
 from nmt.errors import LockedError, quoted, storage_error
 
 LOCK: Final = ".lock"
-HELD: Final = (errno.EAGAIN, errno.EACCES)  # of lockf, where another process has the lock
-MAX_HOLDER_BYTES: Final = 200  # of the text in a lock
+HELD: Final = (errno.EAGAIN, errno.EACCES)  # lockf's errors if another process holds the lock
+MAX_HOLDER_BYTES: Final = 200  # of the text in a lock file
 
 
 class Lock:
-    """An exclusive `lockf` on `.lock` in a folder, held until closed or until the process ends.
+    """An exclusive `lockf` on `.lock` in a folder, held until it is closed or the process ends.
 
-    lockf and not flock: children inherit a flock, so that orphans of a killed run would keep it.
+    It uses lockf instead of flock, because children inherit a flock, so orphans of a killed run would keep it.
 
-    owns_folder: whether the folder is removed with the lock if it is empty otherwise; the lock has made it
+    owns_folder: whether the lock created the folder, and removes it at the end if it is empty
     """
 
     def __init__(self, folder: Path) -> None:
-        """Raises LockedError, which names the holder, when another process holds it."""
+        """Raises LockedError, which names the holder, if another process holds the lock."""
         self._path, self.owns_folder = folder / LOCK, False
         try:
             while not self._take():
                 pass
         except OSError as error:
-            failure = storage_error(error, self._path)  # before there is room again
+            failure = storage_error(error, self._path)  # before space is freed below
             if self.owns_folder:
                 with contextlib.suppress(OSError):
                     self._path.unlink(missing_ok=True)
@@ -38,8 +38,8 @@ class Lock:
             raise failure from error
 
     def _take(self) -> bool:
-        """Open and lock the file, and write who holds it; false if its last holder removed it meanwhile."""
-        with contextlib.suppress(FileExistsError):  # a file of that name is an error below
+        """Open and lock the file, and write the holder into it. Returns False if its last holder has just removed it."""
+        with contextlib.suppress(FileExistsError):  # if it is a file, opening the lock fails below
             self._path.parent.mkdir(parents=True)
             self.owns_folder = True
         with contextlib.ExitStack() as undo:
@@ -47,11 +47,11 @@ class Lock:
             try:
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                if error.errno not in HELD:  # the file system has no locks
+                if error.errno not in HELD:  # the file system does not support locks
                     raise
                 self._file.seek(0)
-                holder = f"in use by {quoted(_holder(self._file))} (wait for it, or end it)"
-                raise LockedError(f"{quoted(self._path.parent)}: {holder}") from None
+                holder = f"is in use by {quoted(_holder(self._file))} (wait for that process, or end it)"
+                raise LockedError(f"{quoted(self._path.parent)} {holder}") from None
             if is_current := self._is_current():
                 self._file.truncate(0)
                 self._file.write(f"{socket.gethostname()} pid {os.getpid()}".encode())
@@ -70,10 +70,10 @@ class Lock:
             return
         is_empty = [path.name for path in self._path.parent.glob("*")] == [LOCK]
         if self.owns_folder and is_empty and self._is_current():
-            with contextlib.suppress(OSError):  # another process has opened the lock meanwhile
+            with contextlib.suppress(OSError):  # another process may have opened the lock meanwhile
                 self._path.unlink()
                 self._path.parent.rmdir()
-        with contextlib.suppress(OSError):  # closed in any case, and nothing is lost
+        with contextlib.suppress(OSError):  # the file is closed in any case, and nothing is lost
             self._file.close()
 
     def __enter__(self) -> Self:
@@ -84,9 +84,9 @@ class Lock:
 
 
 def holder_of(path: Path) -> str | None:
-    """What a locked file says, of a LOCK host and process id; None if it is not locked, not there, or a link.
+    """The content of a locked file, which for LOCK is host and process id. None if it is unlocked, missing or a link.
 
-    Do not call it in the process that locked it: the end of the look would end its lock, as POSIX demands.
+    Do not call this in the process that holds the lock: under POSIX, closing the file would release the lock.
     """
     try:
         with open(path, "rb", opener=open_without_following) as file:
@@ -107,5 +107,5 @@ def _holder(file: IO[bytes]) -> str:
 
 
 def open_without_following(path: str, flags: int) -> int:
-    """Open a file whose name may be a link of somebody else's, which is an OSError. For `opener` of `open`."""
+    """Open a file without following a link, which another user could have created. An `opener` for `open`."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)

@@ -1,4 +1,4 @@
-"""Logging to stderr, with progress bars by rich on a terminal. stdout carries results only."""
+"""Logging to stderr, with progress bars by rich on a terminal. Only results go to stdout."""
 
 import contextlib
 import os
@@ -11,39 +11,39 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from nmt.errors import one_line
 from nmt.quantities import clock
 
-if TYPE_CHECKING:  # rich is imported when used
+if TYPE_CHECKING:  # rich is imported only when used
     from rich.console import Console
     from rich.live import Live
     from rich.table import Table
 
-MIN_BAR_SECONDS: Final = 2.0  # shorter work shows no bar
+MIN_BAR_SECONDS: Final = 2.0  # for shorter work, no bar is shown
 MAX_BAR_CELLS: Final = 40
 REFRESHES_PER_SECOND: Final = 2
-# From one line to the next where no bar is shown: as long as the work has taken, within these.
+# Minimum and maximum time between progress lines if no bar is shown. It is as long as the work has taken so far.
 LINE_SECONDS: Final = 60.0, 600.0
 
 
 class Bar:
-    """The progress of some work: how much is done, how fast, and the time left.
+    """The progress of some work: how much is done, how fast, and the remaining time.
 
-    total: of the count, known or estimated; None if unknown
-    unit: what is counted, in the plural; empty if nothing is, and only the time is shown
-    count: so far
-    write: called with a line of progress, at first after a minute and then less often; None without lines
+    total: final count, known or estimated; None if unknown
+    unit: plural noun for what is counted; empty to show only the time
+    count: current count
+    write: called with a progress line, first after a minute and then less often; None for no lines
     """
 
     def __init__(self, label: str, total: "int | Callable[[], int | None] | None" = None, unit: str = "") -> None:
         self.label, self.unit = label, unit
         self.count, self._total = 0, total
         self.write: Callable[[str], None] | None = None
-        self._began = time.monotonic()
-        self._next_line = self._began + LINE_SECONDS[0]
+        self._started = time.monotonic()
+        self._next_line = self._started + LINE_SECONDS[0]
         self.ended = False
 
     def advance(self, count: int = 1) -> None:
         self.count += count
         if self.write is not None and (now := time.monotonic()) >= self._next_line:
-            self._next_line = now + min(now - self._began, LINE_SECONDS[1])
+            self._next_line = now + min(now - self._started, LINE_SECONDS[1])
             self.write(f"{self.label}: {self.text()}")
 
     @property
@@ -52,8 +52,8 @@ class Bar:
         return None if total is None else max(total, self.count)
 
     def text(self) -> str:
-        """Count, mean speed and the time left; while that is unknown, the time so far."""
-        count, total, seconds = self.count, self.total, time.monotonic() - self._began
+        """The count, the mean speed, and the remaining time or, if that is unknown, the time so far."""
+        count, total, seconds = self.count, self.total, time.monotonic() - self._started
         speed = count / seconds if seconds else 0.0
         parts = []
         if self.unit:
@@ -67,21 +67,22 @@ class Bar:
 class Log:
     """Messages and progress bars on stderr.
 
-    quiet: whether only warnings and errors are written
-    verbose: whether details are written too
-    draws_bars: whether another live display draws the bars
+    quiet: whether to write only warnings and errors
+    verbose: whether to write details too
+    draws_bars: whether another live display draws the bars instead
     """
 
     def __init__(self) -> None:
         self.quiet = self.verbose = self.draws_bars = False
-        self._bars: list[Bar] = []  # that are shown
-        self._lock = RLock()  # of the bars: timers show them from threads of their own
+        self._deprecated: set[str] = set()  # names that have been warned about
+        self._bars: list[Bar] = []  # the bars that are shown
+        self._lock = RLock()  # protects the bars, which timers show from separate threads
         self._console: Console | None = None
         self._live: Live | None = None
 
     @property
     def console(self) -> "Console":
-        """rich's console on stderr, created when first used."""
+        """rich's console for stderr, created at first use."""
         if self._console is None:
             from rich.console import Console
 
@@ -90,7 +91,7 @@ class Log:
 
     @property
     def live(self) -> bool:
-        """Whether progress is shown: stderr is a terminal, and not quiet."""
+        """Whether progress bars are shown: stderr is a terminal, and `quiet` is not set."""
         return not self.quiet and sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
     def info(self, message: str) -> None:
@@ -103,6 +104,12 @@ class Log:
 
     def warn(self, message: str) -> None:
         self._line(f"nmt: warning: {one_line(message)}")
+
+    def deprecated(self, old: str, new: str) -> None:
+        """Warn, once per process, that a deprecated name was used (docs/reference/stability.md)."""
+        if old not in self._deprecated:
+            self._deprecated.add(old)
+            self.warn(f"{old} is deprecated (use {new})")
 
     def error(self, message: str) -> None:
         self._line(f"nmt: error: {one_line(message)}")
@@ -117,15 +124,15 @@ class Log:
                 sys.stderr.write(message + "\n")
                 sys.stderr.flush()
         except OSError:
-            pass  # a terminal or a reader that is gone, or a full disk, is no reason to end the work
+            pass  # a closed terminal, a reader that has gone or a full disk must not end the work
 
     @contextlib.contextmanager
     def progress(
         self, label: str, total: "int | Callable[[], int | None] | None" = None, unit: str = "", *, shown: bool = True
     ) -> Iterator[Bar]:
-        """A bar for some work, drawn once it has taken MIN_BAR_SECONDS; see Bar. Without a terminal: a line now and then.
+        """Show a bar once the work has taken MIN_BAR_SECONDS (see Bar), or without a terminal, write a line now and then.
 
-        shown: false shows neither
+        shown: False shows neither
         """
         bar = Bar(label, total, unit)
         if not (shown and self.live):
@@ -146,7 +153,7 @@ class Log:
                     self._draw()
 
     def bars(self) -> "Table":
-        """The bars that are shown, below each other."""
+        """The shown bars, one below the other."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
@@ -162,7 +169,7 @@ class Log:
 
     @contextlib.contextmanager
     def hidden_bars(self, output: BinaryIO) -> Iterator[None]:
-        """Take the bars off the screen while results are written to an output, if that is a terminal too."""
+        """Hide the bars while results are written to an output that is a terminal too."""
         if not (self.live and output.isatty()):
             yield
             return
@@ -182,8 +189,8 @@ class Log:
                 self._draw()
 
     def _draw(self) -> None:
-        """Draw the bars as they are now; a thread of rich then draws them again until none is left."""
-        with contextlib.suppress(OSError):  # the terminal is gone, and SIGHUP is on its way
+        """Draw the current bars. A thread of rich then redraws them until none is left."""
+        with contextlib.suppress(OSError):  # the terminal has gone, and SIGHUP will follow
             wanted = bool(self._bars) and not self.draws_bars
             if self._live is not None and not wanted:
                 live, self._live = self._live, None
@@ -196,8 +203,8 @@ class Log:
                     console=self.console,
                     refresh_per_second=REFRESHES_PER_SECOND,
                     transient=True,
-                    redirect_stdout=False,  # it may be a file of results
-                    redirect_stderr=False,  # all lines come by this log
+                    redirect_stdout=False,  # results may go to a file
+                    redirect_stderr=False,  # all lines pass through this log
                 )
                 self._live.start(refresh=True)
             elif self._live is not None:

@@ -148,6 +148,11 @@ def names(kind: str) -> list[str]:
     return sorted({*_part_files(kind), *(name for k, name in _shelf.parts if k == kind)})
 
 
+def files(kind: str) -> list[Path]:
+    """The files of the components of a kind that come with nmt or with a plug-in that is a package."""
+    return [found.file for found in _part_files(kind).values()]
+
+
 def find(kind: str, name: str) -> Entry:
     """The component with this kind and name. Raises UserError, with the nearest name, if there is none."""
     _check_kind(kind)

@@ -1,6 +1,6 @@
-"""The checkpoints of a run on disk: the newest whole one, the best, and the one that a run's name stands for.
+"""The checkpoints of a run on disk: the newest intact one, the best one, and the one to use if a run is named.
 
-Reads JSON only, without torch, so that commands that need no network start fast.
+It reads only JSON and does not import torch, so that commands without a network start quickly.
 """
 
 import math
@@ -16,17 +16,20 @@ from nmt.log import log
 
 WEIGHTS: Final = "model.safetensors"
 TRAINING: Final = "training.json"
+SETTINGS: Final = "settings.toml"  # of a run
 CHECKPOINTS_FOLDER: Final = "checkpoints"
 PREFIX: Final = "update-"
 
 
 def find_model(folder: Path) -> Path:
-    """The folder itself, or the best checkpoint of a run; its newest if none has a score."""
+    """The folder itself, or the best checkpoint of a run, or its newest one if none has a score."""
     if not (folder / CHECKPOINTS_FOLDER).is_dir():
         return folder
     best = Checkpoints(folder).best()
     if best is None:
-        raise ArtefactError(f"{quoted(folder)}: the run has no checkpoint yet (wait for its first, or continue it)")
+        raise ArtefactError(
+            f"{quoted(folder)}: the run has no checkpoint yet (wait for the first one, or resume the run)"
+        )
     return best
 
 
@@ -41,9 +44,9 @@ class Checkpoints:
         return [path for path in self.named() if (path / MANIFEST).is_file()]
 
     def named(self) -> list[Path]:
-        """Whatever has the name of a checkpoint, oldest first."""
+        """Everything with the name of a checkpoint, oldest first."""
         try:
-            paths = list(self.folder.iterdir())  # unlike `glob` it tells that a folder cannot be read
+            paths = list(self.folder.iterdir())  # unlike `glob`, it raises if a folder cannot be read
         except (FileNotFoundError, NotADirectoryError):
             return []
         numbered = (path for path in paths if path.name.startswith(PREFIX) and path.name[len(PREFIX) :].isdecimal())
@@ -57,45 +60,46 @@ class Checkpoints:
         return [path for path in self.all() if _state(path).get("save_due") is not False]
 
     def score(self, folder: Path) -> float | None:
-        """The validation score of a checkpoint, higher is better; None if it has none or is unreadable."""
+        """The validation score of a checkpoint; higher is better. None if it has no score or is unreadable."""
         score = _state(folder).get("score")
         return score if isinstance(score, float) and math.isfinite(score) else None
 
     def judged_by(self, folder: Path) -> str | None:
-        """The name of a checkpoint's score; None if it is unreadable."""
+        """The name of the metric behind a checkpoint's score; None if it is unreadable."""
         return _state(folder).get("judged_by")
 
     def best(self) -> Path | None:
-        """The best-scored checkpoint; the newest when none has a score."""
+        """The checkpoint with the best score, or the newest one if none has a score."""
         return next(iter(self.ranked() or self.all()[-1:]), None)
 
     def ranked(self) -> list[Path]:
-        """Checkpoints with a score, best first; of equal scores the older is first.
+        """Checkpoints with a score, best first. If scores are equal, the older one comes first.
 
-        Scores of two names, of `--best-by auto`, do not compare: those of the newest checkpoint's name are first.
+        With `--best-by auto`, checkpoints can have scores from two metrics, which are not comparable. Those with the newest
+        checkpoint's metric come first.
         """
         scored = [(self.judged_by(path), score, path) for path in self.due() if (score := self.score(path)) is not None]
         newest = scored[-1][0] if scored else None
         return [path for _, _, path in sorted(scored, key=lambda row: (row[0] != newest, -row[1]))]
 
     def newest_valid(self) -> Artefact | None:
-        """The newest whole checkpoint, with a warning for each damaged newer one; None without any checkpoint.
+        """The newest intact checkpoint, with a warning for each newer damaged one; None if there are no checkpoints.
 
-        Raises ArtefactError if there are checkpoints but none is whole, or if another version of nmt wrote the newest.
+        Raises ArtefactError if all checkpoints are damaged, or if another version of nmt wrote the newest one.
         """
         folders = self.named()
         if artefact := newest_whole(folders):
             return artefact
         if folders:
             raise ArtefactError(
-                f"{quoted(self.folder)}: {len(folders)} checkpoints, none of them whole (copy one back, or name another run)"
+                f"{quoted(self.folder)}: all {len(folders)} checkpoints are damaged (restore one, or choose another run)"
             )
         return None
 
     def prune(self, keep_last: int, keep_best: int) -> None:
-        """Delete all checkpoints but the newest, the last ones due and the best. keep_last: 0 keeps all that were due"""
+        """Delete checkpoints, except the newest one, the last ones due and the best ones. keep_last: 0 keeps all that were due"""
         folders, keep = list[Path](), set[Path]()
-        with removing(self.folder):  # a folder that cannot be listed ends no run
+        with removing(self.folder):  # an unreadable folder must not end the run
             folders = self.all()
             keep = {*folders[-1:], *self.due()[-keep_last:], *self.ranked()[:keep_best]}
         for folder in folders if keep else ():
@@ -105,7 +109,7 @@ class Checkpoints:
 
 
 def newest_whole(folders: Sequence[Path]) -> Artefact | None:
-    """The last whole checkpoint of some, with a warning for each damaged one after it.
+    """The last intact checkpoint, with a warning for each damaged one after it.
 
     Raises OtherFormatError if another version of nmt wrote the last one.
     """
@@ -122,7 +126,7 @@ def newest_whole(folders: Sequence[Path]) -> Artefact | None:
 
 
 def _state(folder: Path) -> dict[str, Any]:
-    """The progress in a checkpoint; empty if it is unreadable. One of before has its `judged_by` from the settings."""
+    """The progress stored in a checkpoint; empty if it is unreadable. In older checkpoints, `judged_by` is in the settings."""
     try:
         training = read_json(folder / TRAINING)
         settings = training.get("settings", {})
@@ -132,12 +136,12 @@ def _state(folder: Path) -> dict[str, Any]:
 
 
 def saved_setting(folder: Path, name: str) -> Any:
-    """A setting of the training that wrote a checkpoint; None without one."""
+    """A setting of the training run that wrote a checkpoint; None if it has no such setting."""
     return _state(folder).get("settings", {}).get(name)
 
 
 def weights_file(artefact: Artefact) -> Path:
-    """The file of a model folder or checkpoint that has its weights. The options class of a weight format may declare one."""
+    """The weights file of a model folder or checkpoint. The options class of a weight format can declare a different name."""
     names: list[str] = [
         name for name in registry.declared("weight-format", "file") if name in artefact.manifest["files"]
     ]

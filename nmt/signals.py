@@ -1,7 +1,7 @@
-"""Signals as flags: a handler records the signal, and the work checks for it where it can stop safely.
+"""Signals as flags: a handler records a signal, and the work checks for it at points where it can stop safely.
 
-Work calls `check()` now and then. Within `with Signals():` that raises Interrupted after a signal; elsewhere, as in a thread of
-its own or in a notebook, nothing stops it.
+Work calls `check()` regularly. Within `with Signals():` this raises Interrupted after a signal. Elsewhere, such as in a separate
+thread or in a notebook, it does nothing.
 """
 
 import contextlib
@@ -18,18 +18,18 @@ from typing import Any, Final, Self
 from nmt.errors import Interrupted
 
 WORKING_ON: Final[list[Callable[[], bool]]] = []
-"""Asked at the end of the program: whether threads that Python does not know still work, and would hold it up."""
+"""Functions asked at exit whether threads unknown to Python are still working and would delay the exit."""
 
 DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
-END_SECONDS: Final = 9.0  # from a signal to the end of a process that does not look for it
+END_SECONDS: Final = 9.0  # after a signal, until a process that does not check for it is ended
 POLL_SECONDS: Final = 0.1
 
 
 def signal_at_end_of_parent(number: int) -> None:
-    """Have this process get a signal when its parent ends, however that ends. On Linux alone.
+    """Make this process receive a signal when its parent ends for any reason. Linux only.
 
-    SIGCONT lets one that is stopped go on, so that it can end by itself.
+    SIGCONT continues a stopped process, so that it can end by itself.
     """
     if sys.platform == "linux":
         import ctypes  # slow, and only needed in children
@@ -38,39 +38,39 @@ def signal_at_end_of_parent(number: int) -> None:
 
 
 class Signals:
-    """A context in which TERM, USR1, HUP and the first INT are only recorded. A second INT interrupts at once.
+    """A context in which TERM, USR1, HUP and the first INT are only recorded. A second INT interrupts immediately.
 
-    Where the work has not looked for a signal some time after it came, a thread ends the process: within a long call, or
-    a plug-in that blocks. Files and folders are complete or have their temporary names then.
+    If the work does not check for a signal within some time, because of a long call or a plug-in that blocks, a thread ends the
+    process. Files and folders are then complete, or still have their temporary names.
 
-    seconds: that time; None is no such thread
-    also: called by each check; may raise for another reason to stop
-    held: locked by a block whose end the process waits for: a checkpoint is being written
+    seconds: this time; None starts no thread
+    also: called at each check; can raise for another reason to stop
+    held: locked while a block must not be interrupted, such as the writing of a checkpoint
     """
 
     def __init__(self, seconds: float | None = END_SECONDS, also: Callable[[], None] = lambda: None) -> None:
         self._received: int | None = None
-        self._seconds, self._is_seen = seconds, False  # the latter: whether the work has looked since
+        self._seconds, self._is_seen = seconds, False  # _is_seen: whether the work has noticed the signal
         self._also, self._num_interrupts = also, 0
-        self._previous: dict[int, Any] = {}  # handlers
+        self._previous: dict[int, Any] = {}  # previous handlers
         self._previous_wakeup = -1
-        self._pipe: tuple[int, int] | None = None  # a byte for each signal, at once and even within a call of C
+        self._pipe: tuple[int, int] | None = None  # receives a byte per signal immediately, even during a call into C
         self.held = Lock()
 
     @property
     def pending(self) -> int | None:
-        """Number of the first signal, or None; the process still ends if the work does not look for it."""
+        """Number of the first signal, or None. Reading this does not count as noticing the signal."""
         return self._received
 
     @property
     def received(self) -> int | None:
-        """Number of the first signal, or None; the work ends in time from then on."""
+        """Number of the first signal, or None. Reading this counts as noticing the signal: the work must then stop soon."""
         self._is_seen |= self._received is not None
         return self._received
 
     def __enter__(self) -> Self:
         self._outer = _current.set(self)
-        if current_thread() is not main_thread():  # which alone may have handlers
+        if current_thread() is not main_thread():  # only the main thread can have handlers
             return self
         if self._seconds is not None:
             self._pipe = os.pipe()
@@ -78,7 +78,7 @@ class Signals:
             self._previous_wakeup = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
             Thread(target=self._end_late, name="signals", args=(self._pipe[0], self._seconds), daemon=True).start()
         for number in STOP_SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup stays in force
+            if signal.getsignal(number) is not signal.SIG_IGN:  # respect nohup
                 self._previous[number] = signal.signal(number, self._record)
         return self
 
@@ -104,7 +104,7 @@ class Signals:
         self._also()
 
     def _end_late(self, pipe: int, seconds: float) -> None:
-        """End the process some time after the first signal, unless the work looks for it before. pipe: see `_pipe`"""
+        """End the process some time after the first signal, unless the work notices it before. pipe: see `_pipe`"""
         number = 0
         with open(pipe, "rb", buffering=0) as file:
             while number not in self._previous:
@@ -121,17 +121,17 @@ class Signals:
                     with contextlib.suppress(OSError):
                         os.write(2, message.encode())
                     os._exit(128 + number)
-            file.readall()  # until `__exit__`: the byte of a later signal needs a reader
+            file.readall()  # until `__exit__`, because the bytes of later signals need a reader
 
 
 _current: Final = ContextVar("signals", default=Signals(None))  # noqa: B039 never entered, so it never changes
 
 
 def innermost() -> Signals:
-    """The innermost open Signals of this thread's context; without one, an object that receives nothing."""
+    """The innermost open Signals of this thread's context, or an object that never receives a signal."""
     return _current.get()
 
 
 def check() -> None:
-    """Called by long work where it can stop: raises Interrupted if a signal asked to."""
+    """Called by long work at points where it can stop. Raises Interrupted after a signal."""
     innermost().check()

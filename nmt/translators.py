@@ -1,6 +1,6 @@
-"""Open a Translator: choose its engine, and load the models.
+"""Opens a Translator: chooses its engine, and loads the models.
 
-torch is imported for our own engine only. Without torch a model is translated as its folder for CTranslate2 alone would be.
+Only the engine `torch` imports torch. Without torch, a model folder is used like a folder exported for CTranslate2.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,20 +21,20 @@ from nmt.translate.engine import SearchEngine
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.translator import Translator
 
-if TYPE_CHECKING:  # torch is imported when it is used
-    from nmt.translate.open_own import LoadedScorer
+if TYPE_CHECKING:  # torch is imported only when it is used
+    from nmt.translate.open_built_in import LoadedScorer
 
 
 class SharedModels:
-    """The models of our own engine that several translators share: each is loaded once, and stays as long as this does."""
+    """Models of the engine `torch` that several translators share. Each is loaded once, and kept as long as this object."""
 
     def __init__(self) -> None:
-        self._lock = Lock()  # threads of a server may open engines
+        self._lock = Lock()  # a server opens engines from several threads
         self._loaded: dict[Any, LoadedScorer] = {}
 
     def load(self, *arguments: Any) -> "LoadedScorer":
         """See `load_scorer`."""
-        from nmt.translate.open_own import load_scorer
+        from nmt.translate.open_built_in import load_scorer
 
         with self._lock:
             if arguments not in self._loaded:
@@ -52,9 +52,9 @@ def load(
 ) -> Translator:
     """Load a model folder or run, or several as an ensemble, for translation and scoring from Python.
 
-    decoder, decoder_options: the search by name, and its options by name, which are those of `nmt describe decoder NAME`
-    device: auto, cpu, cuda or cuda:N; None: that of `options`
-    options: how to translate; None: the defaults, in this process alone
+    decoder, decoder_options: name of the search and its options by name, as listed by `nmt describe decoder NAME`
+    device: auto, cpu, cuda or cuda:N; None uses the device from `options`
+    options: how to translate; None uses the defaults, within this process
     Raises UserError.
     """
     options = options or TranslatorOptions(replicas=1)
@@ -76,18 +76,18 @@ def open_translator(
     world: World | None = None,
     shared: SharedModels | None = None,
 ) -> Translator:
-    """Load model folders, folders for CTranslate2 or runs, several as an ensemble, and build a Translator of them.
+    """Load models and build a Translator. Models are model folders, CTranslate2 folders or runs; several form an ensemble.
 
-    part: the search
-    world: the ranks that translate together; None: this process alone
-    shared: models that other translators use too; None: only the engines of this one share theirs
-    Raises ArtefactError, UserError for models that do not fit the precision, the engine or each other, and the errors of
-    the files of filters and of passes.
+    part: the search component
+    world: ranks that translate together; None for this process alone
+    shared: models shared with other translators; None shares models only within this translator
+    Raises ArtefactError, UserError for models that do not fit the precision, the engine or each other, and errors from the
+    files of filters and passes.
     """
-    filter_texts = texts_of_all(options)  # once: a file may be a pipe
+    filter_texts = texts_of_all(options)  # called only once, because a file can be a pipe
     names, shared, world = list(map(str, models)), shared or SharedModels(), world or World()
     if options.model_weights and len(names) == 1:
-        raise UserError("--model-weights: has no effect with one model (leave it out)")
+        raise UserError("--model-weights needs several models (add another --model, or drop --model-weights)")
     entries = registry.active("pass", options)
     passes = [entry.cls(options) for entry in entries]
     settings = {**vars(options), **{o.name: o.default for entry in entries for o in options_of(entry.options)}}
@@ -105,9 +105,9 @@ def open_translator(
 
 
 def _opened(models: Sequence[str | Path], *request: Any) -> SearchEngine:
-    """An engine of the folders of models. request: of `EngineRequest`, after the folders
+    """Open an engine for models. request: fields of `EngineRequest` after the folders
 
-    A run that goes on may remove the checkpoint that was its best when it was looked for; its best is then looked for again.
+    An active run can remove its best checkpoint between the search for it and its loading. In this case, search again.
     """
     folders = [find_model(Path(model)) for model in models]
     while True:

@@ -164,7 +164,8 @@ def serve(folder: Path) -> None:
     """Start a fork for each request; see `ask_fork.py`."""
     import nmt
 
-    names = [module.name for module in pkgutil.walk_packages(nmt.__path__, "nmt.") if "__main__" not in module.name]
+    names = [module.name for module in pkgutil.walk_packages(nmt.__path__, "nmt.")]
+    names = [name for name in names if "__main__" not in name and ".skeletons" not in name]  # skeletons are only texts
     for name in (*names, *OTHER_MODULES):
         importlib.import_module(name)
     sys.modules["nmt.cli.launch"].Popen = start_rank  # type: ignore[attr-defined]

@@ -51,7 +51,7 @@ class Server:
 def serving(
     folder: Path,
     *flags: object,
-    engine: str = "own",
+    engine: str = "torch",
     environment: Mapping[str, str] = MappingProxyType({}),
     program: Sequence[str] = (),
 ) -> Iterator[Server]:
@@ -68,9 +68,9 @@ def serving(
         ]
         process = subprocess.Popen(command, stderr=file, stdout=file, env={**ENVIRONMENT, **environment})
     try:
-        wait_until(lambda: b"listening at" in log.read_bytes() or process.poll() is not None)
+        wait_until(lambda: b"listening on" in log.read_bytes() or process.poll() is not None)
         assert process.poll() is None, log.read_text()
-        yield Server(process, log, int(re.search(r"listening at http://127.0.0.1:(\d+)", log.read_text())[1]))
+        yield Server(process, log, int(re.search(r"listening on http://127.0.0.1:(\d+)", log.read_text())[1]))
     finally:
         process.kill()
         process.wait()

@@ -60,7 +60,7 @@ def perturb(model, scale):
 def assert_search_steps_equal_the_whole(model, batch):
     """The log-probabilities of a search along the targets are those of all positions at once, to a hundred thousandth."""
     expected = model.output(model(batch).features).log_softmax(-1)
-    scorer = model.prepared()
+    scorer = model.for_search()
     state = scorer.start(batch.source)
     for position, tokens in enumerate(batch.target_input.unbind(1)):
         log_probs, state = scorer.step(tokens, state)

@@ -7,7 +7,7 @@ from nmt.cli.command import Command, Parts, print_json, print_lines
 from nmt.errors import one_line
 from nmt.train.options import AverageOptions
 
-MORE_WORDS: Final = "--checkpoint A B averages named checkpoints, and --output names the model to write"
+MORE_WORDS: Final = "--checkpoint A B averages the named checkpoints, and --output sets the model folder to write"
 
 
 def run(options: AverageOptions, parts: Parts) -> None:

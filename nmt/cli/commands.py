@@ -1,4 +1,4 @@
-"""The commands: found in the folders `cli/` of nmt and of its extensions, by their files alone, which are not imported."""
+"""Finds the commands in the folders `cli/` of nmt and of its extensions, without importing their files."""
 
 import re
 from functools import cache
@@ -19,7 +19,7 @@ _GROUP: Final = re.compile(r'^COMMAND = Command\(.*?group="(\w+)"', re.MULTILINE
 
 
 class CommandFile(NamedTuple):
-    """What the file of a command says. module: its name; summary: a phrase; group: a key of GROUPS"""
+    """The description of a command in its file. module: its name; summary: a phrase; group: a key of GROUPS"""
 
     module: str
     summary: str
@@ -28,7 +28,7 @@ class CommandFile(NamedTuple):
 
 @cache
 def commands() -> dict[str, CommandFile]:
-    """All commands by name, group by group. The chief one of a group comes first, and those of extensions and plug-ins last."""
+    """All commands by name, in groups. The main one of a group comes first; those of extensions and plug-ins come last."""
     load_installed()
     found = [item for root in roots() for item in _commands_of(root)]
     found.sort(key=lambda item: item[0] not in GROUPS)
@@ -36,7 +36,7 @@ def commands() -> dict[str, CommandFile]:
 
 
 def find_command(name: str) -> CommandFile | None:
-    """The command of that name; None if there is none. Most are in a file of that name, and no other is read then."""
+    """The command with that name, or None. Most are in a file with the same name, and then no other file is read."""
     for root in roots() if name.isidentifier() else ():
         if found := dict(_commands_of(root, f"{name}.py")).get(name):
             return found

@@ -1,4 +1,4 @@
-"""A corpus that is named without a flag: by its two files, `corpus.en corpus.de`, or by their common prefix, `corpus`."""
+"""Finds a corpus that is named without a flag: by its two files, `corpus.en corpus.de`, or their common prefix, `corpus`."""
 
 import re
 import shlex
@@ -17,8 +17,8 @@ from nmt.text.corpus import text_name
 CORPUS_HELP: Final = (
     "the two files of a corpus, named by language (`corpus.en corpus.de`), or their common prefix (`corpus`)"
 )
-ORIGIN: Final = "the names of the files"  # as the origin of a setting
-# A language in the name of a file: en, ast, pt_BR, zh-Hans. Some endings look like one and are none.
+ORIGIN: Final = "the names of the files"  # of a setting, as messages name it
+# A language in the name of a file: en, ast, pt_BR, zh-Hans. Some other endings look like languages.
 LANGUAGE_ENDING: Final = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})*")
 OTHER_ENDINGS: Final = re.compile(
     "txt|tsv|csv|xml|tmx|log|out|src|tgt|trg|ref|hyp|tok|bpe|raw|md|sh|py|env|cfg|ini|yml|bak|old|new|tmp|pdf|doc|rtf|tex|zip"
@@ -28,11 +28,11 @@ TRAINING_FILES: Final = ("train", "train_tsv", "source", "target")  # options th
 
 
 def named_corpus(given: Mapping[str, Any], needs_direction: bool = True) -> Layer | None:
-    """The settings that the words of a command stand for; None without words.
+    """The settings that the arguments without a flag stand for; None without such arguments.
 
     given: all other settings
-    needs_direction: whether one word is not enough where nothing says which language is the source
-    Raises UserError where the words name no corpus, and where a flag sets one of the settings too.
+    needs_direction: whether to refuse a prefix if nothing says which language is the source
+    Raises UserError if the arguments name no corpus, or if a flag sets one of the settings too.
     """
     if not (words := corpus_words(given)):
         return None
@@ -40,19 +40,19 @@ def named_corpus(given: Mapping[str, Any], needs_direction: bool = True) -> Laye
     if twice := next((name for name in TRAINING_FILES if name in layer.values and name in given), None):
         named, flag = " ".join(map(quoted, words)), flag_of(twice)
         raise UserError(
-            f"'{named}' and {flag} both name training files (use one; for several files write {flag} A {flag} B)"
+            f"'{named}' and {flag} both name training files (use one; for several files use {flag} A {flag} B)"
         )
     return layer
 
 
 def corpus_words(given: Mapping[str, Any]) -> Sequence[str]:
-    """The words; none where one is a flag that the command does not have, which is an error already."""
+    """The arguments without a flag; none if one is an unknown flag, because that is an error already."""
     words = texts_of(given.get("corpus"))
     return () if any(map(FLAG.match, words)) else words
 
 
 def _found(words: Sequence[str], given: Mapping[str, Any], needs_direction: bool) -> Layer:
-    """The files that some words name, and their languages unless these are given."""
+    """The files that the arguments name, and their languages unless flags set them."""
     named = " ".join(map(quoted, words))
     languages = [given.get(f"{side}_lang") for side in ("source", "target")]
     exist = [text_exists(Path(word)) for word in words]
@@ -63,7 +63,7 @@ def _found(words: Sequence[str], given: Mapping[str, Any], needs_direction: bool
         return _of_files(words, [one or other for one, other in zip(languages, of_names, strict=True)])
     if len(words) == 2 and all(exist):
         if None in languages:
-            raise UserError(f"{named}: the names do not end in two languages (add --source-lang en --target-lang de)")
+            raise UserError(f"{named}: the names do not end in languages (add --source-lang en --target-lang de)")
         return _of_files(words, languages)
     if None not in languages:
         return Layer(ORIGIN, {"train": list(words)})
@@ -75,12 +75,12 @@ def _found(words: Sequence[str], given: Mapping[str, Any], needs_direction: bool
             f"{missing}: no such file (for several prefixes use --train A B, --source-lang and --target-lang)"
         )
     raise UserError(
-        f"{len(words)} files are named, but a corpus has two (for several use --source A.en B.en --target A.de B.de)"
+        f"got {len(words)} files, but a corpus has two (for several corpora use --source A.en B.en --target A.de B.de)"
     )
 
 
 def _one_file(path: Path, languages: Sequence[str | None]) -> Layer:
-    """A file of pairs; UserError for one side of a corpus."""
+    """The settings for a file of pairs. Raises UserError for one side of a corpus."""
     if text_name(path).endswith(".tsv"):
         if None in languages:
             raise UserError(f"{quoted(path)}: add the languages of its columns, --source-lang en --target-lang de")
@@ -90,7 +90,7 @@ def _one_file(path: Path, languages: Sequence[str | None]) -> Layer:
         str(other) for language, other in corpus_files(path.with_name(stem)).items() if language != _language(path)
     ]
     example = shlex.join([str(path), others[0] if len(others) == 1 else "OTHER"])
-    raise UserError(f"{quoted(path)}: only one file of a corpus, which has two (name both: {quoted(example)})")
+    raise UserError(f"{quoted(path)}: only one of the two files of a corpus (name both: {quoted(example)})")
 
 
 def _of_files(files: Sequence[str], languages: Sequence[str | None]) -> Layer:
@@ -101,22 +101,20 @@ def _of_files(files: Sequence[str], languages: Sequence[str | None]) -> Layer:
 
 
 def _prefix(prefix: str, given: Sequence[str | None], needs_direction: bool) -> Layer:
-    """The two files whose names are a prefix and a language. given: the languages of source and target, if they are"""
+    """The two files named by a prefix and a language. given: the languages of source and target, or None"""
     files = corpus_files(Path(prefix))
     listed = ", ".join(quoted(file) for file in files.values())
     if not Path(prefix).name:
-        raise UserError(f"'{quoted(prefix)}' names no file (name the two files of a corpus, source first)")
+        raise UserError(f"'{quoted(prefix)}' does not name a file (name the two files of a corpus, source first)")
     if not files:
         raise UserError(f"{quoted(prefix)}: no such file, and no files such as {quoted(prefix)}.en")
     wanted = [language for language in given if language is not None]
     if absent := [language for language in wanted if language not in files]:
         raise UserError(
-            f"{quoted(prefix)}.{quoted(absent[0])}: no such file; there is {listed} (name two files, source first)"
+            f"{quoted(prefix)}.{quoted(absent[0])}: no such file, but found {listed} (name two files, source first)"
         )
     if len(files) != 2:
-        raise UserError(
-            f"{quoted(prefix)}: a corpus has two files, but here is {listed} (name two files, source first)"
-        )
+        raise UserError(f"{quoted(prefix)}: a corpus has two files, but found {listed} (name two files, source first)")
     direction = PAIR_IN_NAME.fullmatch(Path(prefix).name)
     pair = sorted(files)
     if wanted:
@@ -131,11 +129,11 @@ def _prefix(prefix: str, given: Sequence[str | None], needs_direction: bool) -> 
 
 
 def corpus_files(prefix: Path) -> dict[str, Path]:
-    """The files whose names are a prefix, a language and perhaps the ending of a compression, by language."""
+    """The files named by a prefix, a language and possibly a compression suffix, by language."""
     files: dict[str, Path] = {}
-    if not prefix.name:  # of the working directory
+    if not prefix.name:  # it names no file
         return files
-    for path in sorted(prefix.parent.iterdir() if prefix.parent.is_dir() else ()):  # the plain file is before its .gz
+    for path in sorted(prefix.parent.iterdir() if prefix.parent.is_dir() else ()):  # a plain file sorts before its .gz
         language = text_name(path).removeprefix(f"{prefix.name}.")
         if path.name.startswith(f"{prefix.name}.") and language == _language(path) and path.is_file():
             files.setdefault(language, path)
@@ -143,6 +141,6 @@ def corpus_files(prefix: Path) -> dict[str, Path]:
 
 
 def _language(path: Path) -> str | None:
-    """The language that the name of a file ends in."""
+    """The language at the end of a file name, or None."""
     ending = text_name(path).rpartition(".")[2] if "." in text_name(path) else ""
     return ending if LANGUAGE_ENDING.fullmatch(ending) and not OTHER_ENDINGS.fullmatch(ending) else None

@@ -28,54 +28,75 @@ DEFAULT_METRICS: Final = ("bleu", "chrf", "ter")
 @registry.open_options_class("evaluation", "text-check", shared=["metric"])
 class EvaluateOptions:
     reference: tuple[str, ...] = opt(
-        (), "raw reference file, or several of one length", aliases=("r", "ref"), metavar="FILE"
+        (),
+        "reference files, detokenised",
+        aliases=("r", "ref"),
+        metavar="FILE",
+        group="Input and output",
+        common=True,
     )
     hypothesis: tuple[str, ...] = opt(
         (),
-        "file of translations, detokenised, or several to compare, the first the baseline; - is stdin",
+        "detokenised translations to score; - is stdin",
+        group="Input and output",
+        common=True,
         aliases=("hyp",),
         excludes=("model",),
     )
-    model: str | None = opt(None, "instead of a hypothesis: translate --source with this model", aliases=("m", "path"))
+    model: str | None = opt(
+        None,
+        "translate --source with this model and score it",
+        aliases=("m", "path"),
+        group="Input and output",
+        common=True,
+    )
     source: str | None = opt(
-        None, "the source file, for --model and for metrics that read it", aliases=("s",), metavar="FILE"
+        None,
+        "source file, for --model and some metrics",
+        aliases=("s",),
+        metavar="FILE",
+        group="Input and output",
+        common=True,
     )
     data: str | None = opt(
         None,
-        "prepared data whose raw test text is used, instead of files",
+        "data folder with the test set to use instead of files",
+        group="Input and output",
         aliases=("d",),
         needs=("model",),
         excludes=("reference",),
     )
     set: str | None = opt(
-        None, "name of a test or development set of --data; none is the first test set", needs=("data",), metavar="NAME"
+        None,
+        "test or validation set of --data; none: the first test set",
+        needs=("data",),
+        metavar="NAME",
+        group="Input and output",
     )
-    metrics: tuple[str, ...] = opt(DEFAULT_METRICS, "metrics by name, `bleu,chrf` (nmt list metric)", metavar="METRIC")
-    engine: str = opt(AUTO, "with --model: what searches, as for nmt translate")
-    batch_tokens: int | Literal["auto"] = opt(
-        "auto", "with --model: source tokens of a batch, as for nmt translate", minimum=1
+    metrics: tuple[str, ...] = opt(
+        DEFAULT_METRICS, "metrics, such as bleu,chrf", metavar="METRIC", group="Metrics", common=True
     )
-    device: str = opt("auto", "with --model: auto, cpu, cuda or cuda:N")
-    json: bool = opt(
-        False, "print JSON: a row per score with system, metric, value, signature, detail and the search if any"
-    )
+    engine: str = opt(AUTO, "search engine for --model", group="Search")
+    batch_tokens: int | Literal["auto"] = opt("auto", "source tokens per batch for --model", minimum=1, group="Search")
+    device: str = opt("auto", "device for --model: auto, cpu, cuda or cuda:N", group="Search")
+    json: bool = opt(False, "print the scores as JSON", group="Input and output", common=True)
 
     def __post_init__(self) -> None:
         engine_name(self.engine)
         if not self.hypothesis and self.model is None:
-            raise ValueError("give either --hypothesis, or --model with --source or --data")
+            raise ValueError("nothing to score: add --hypothesis, or --model with --source or --data")
         if self.model is not None and (self.source is None) == (self.data is None):
-            raise ValueError("--model: give either --source and --reference, or --data")
+            raise ValueError("--model needs either --source and --reference, or --data (use one of them)")
         if not self.reference and self.data is None:
-            raise ValueError("--reference is missing (raw reference file)")
+            raise ValueError("--reference is missing: reference file, detokenised (add --reference FILE)")
         if [*self.hypothesis, self.source].count("-") > 1:
-            raise ValueError("- is given twice, but stdin is one text (name a file for one of them)")
+            raise ValueError("only one of --hypothesis and --source can be - (stdin)")
         if "-" in self.reference:
-            raise ValueError("--reference -: must be a file (--hypothesis and --source read stdin)")
+            raise ValueError("--reference -: must be a file (only --hypothesis and --source can be stdin)")
         if not self.metric_names:
-            raise ValueError("--metrics names no metric (nmt list metric)")
+            raise ValueError("--metrics names no metric (`nmt list metric` lists them)")
         if {"lowercase", "case_sensitive"} <= registry.shared_values("metric", self).keys():
-            raise ValueError("--lowercase and --case-sensitive exclude each other (leave one of them out)")
+            raise ValueError("--lowercase and --case-sensitive cannot be combined (drop one of them)")
 
     @property
     def metric_names(self) -> list[str]:
@@ -84,7 +105,7 @@ class EvaluateOptions:
 
 
 def run(options: EvaluateOptions, parts: Parts) -> int:
-    """BLEU, chrF and TER by sacreBLEU, with their signatures."""
+    """Score translations against references: BLEU, chrF and TER by sacreBLEU, with their signatures."""
     evaluation = _evaluation(options)
     metrics = _metrics(options) if evaluation.uses_metrics else []
     if options.model is None:
@@ -107,7 +128,7 @@ def run(options: EvaluateOptions, parts: Parts) -> int:
     sys.stdout.write(text)
     if source is not None and (num_failed := systems[0].num_failed):
         count = f"{num_failed:,} of {len(systems[0].lines):,} lines"
-        log.warn(f"{quoted(source.name)}: {count} not translated: scored as empty lines")
+        log.warn(f"{quoted(source.name)}: {count} could not be translated and were scored as empty lines")
         return 5
     return 0
 
@@ -117,7 +138,7 @@ def _checks(options: EvaluateOptions) -> list[TextCheck]:
 
 
 def _metrics(options: EvaluateOptions) -> list[tuple[str, Metric]]:
-    """The metrics for the language of the model or of the files; BLEU has the tokenizer of the model's run, if it knows that."""
+    """The metrics for the language of the model or of the files. BLEU uses the tokenizer of the model's run, if that is known."""
     values = registry.shared_values("metric", options)
     if options.model is not None:
         from nmt.artefact import Artefact
@@ -129,29 +150,30 @@ def _metrics(options: EvaluateOptions) -> list[tuple[str, Metric]]:
         values = ({"tokenize": tokenizer} if tokenizer else {}) | values
         language = Pipeline.load(Artefact(folder, kind_of_folder(folder))).target_lang
     elif language := language_of_names([*options.reference, *options.hypothesis]):
-        log.info(f"target language {language}, by the ending of a file name (--target-lang or --tokenize overrides it)")
+        log.info(f"target language {language}, from the file name (--target-lang or --tokenize overrides it)")
     return build_metrics(options.metric_names, values, language)
 
 
 def language_of_names(names: Sequence[str]) -> str:
-    """The language in which file names end, as in ref.zh, if BLEU has a tokenizer for it; empty for none or several."""
+    """The language in the file names, as in ref.zh, if BLEU has a tokenizer for it; empty for none or several."""
     endings = {Path(text_name(Path(name))).suffix.removeprefix(".") for name in names}
     languages = [ending for ending in endings if language_tokenizer(ending) != language_tokenizer("")]
     return languages[0] if len(languages) == 1 else ""
 
 
 def build_metrics(names: Sequence[str], values: Mapping[str, object], language: str = "") -> list[tuple[str, Metric]]:
-    """The metrics by name, ready to be used. UserError for an unknown name, and for an option of one other metric alone.
+    """The metrics by name, ready for use.
 
-    values: of their options by name, see `registry.shared_values`
-    language: of the texts, where it is known
+    values: the values of their options by name, see `registry.shared_values`
+    language: the language of the texts, if it is known
+    Raises UserError for an unknown name, and for an option that only a metric outside `names` has.
     """
     parts = [registry.choose("metric", name, values) for name in names]
     for key in values:
         owners = registry.having("metric", key)
         if len(owners) == 1 and owners[0] not in names:
             flag = flag_of(key)
-            raise UserError(f"{flag}: has no effect with --metrics {','.join(names)} (give --metrics {owners[0]})")
+            raise UserError(f"{flag} has no effect with --metrics {','.join(names)} (add --metrics {owners[0]})")
     metrics: list[tuple[str, Metric]] = [(part.name, registry.build(part)) for part in parts]
     for _, metric in metrics:
         metric.use_language(language)
@@ -165,16 +187,16 @@ def _read_files(
     """The systems of --hypothesis, the references, and the source if --source is given."""
     for name, metric in metrics:
         if metric.needs_sources and options.source is None:
-            raise UserError(f"--metrics {name}: needs the source lines (give --source)")
+            raise UserError(f"--metrics {name} needs --source")
     if options.source is not None and not any(metric.needs_sources for _, metric in metrics):
-        raise UserError(f"--source {quoted(options.source)}: no metric of --metrics reads the source (leave it out)")
+        raise UserError(f"--source {quoted(options.source)}: not needed by any of the metrics (drop --source)")
     names = [*options.hypothesis, *([options.source] if options.source is not None else [])]
     files, references = _lines_of_files(options, names)
     return files[: len(options.hypothesis)], references, files[-1] if options.source is not None else None
 
 
 def _lines_of_files(options: EvaluateOptions, names: Sequence[str]) -> tuple[list[System], list[System]]:
-    """The lines of files to score or to translate, and the references: as many lines each, and at least one."""
+    """The lines of the files to score or to translate, and the references. All have the same number of lines, at least one."""
     systems = [System(name, _lines_of(name)) for name in names]
     references = [System(path, read_lines(Path(path))) for path in options.reference]
     for system, reference in product(systems, references):
@@ -183,12 +205,12 @@ def _lines_of_files(options: EvaluateOptions, names: Sequence[str]) -> tuple[lis
                 check.compare_lengths(system, reference)
             raise misaligned(Path(system.name), Path(reference.name), len(system.lines), len(reference.lines))
         if not system.lines:
-            raise InputError(f"{quoted(system.name)}: has no lines to score")
+            raise InputError(f"{quoted(system.name)}: no lines to score")
     return systems, references
 
 
 def _lines_of(name: str) -> Lines:
-    """The lines of a file, or of stdin from where it is on."""
+    """The lines of a file, or of what remains of stdin."""
     if name != STDIN_NAME:
         return read_lines(Path(name))
     with open_source(name, LineEstimate(name)) as source:
@@ -197,7 +219,7 @@ def _lines_of(name: str) -> Lines:
 
 
 def _source(options: EvaluateOptions) -> tuple[System, list[System]]:
-    """The lines to translate, and their references: of files, or of a set of prepared data."""
+    """The lines to translate and their references, from files or from a set of a data folder."""
     if options.data is None:
         [source], references = _lines_of_files(options, [options.source or ""])
         return source, references
@@ -207,12 +229,12 @@ def _source(options: EvaluateOptions) -> tuple[System, list[System]]:
     sets = {**data.valid, **data.test}
     name = options.set if options.set is not None else next(iter(data.test), None)
     if name is None:
-        known = f"--set names a development set: {', '.join(sets)}" if sets else "nmt prepare --test adds one"
-        raise UserError(f"{quoted(folder)}: has no test set ({known})")
+        known = f"use --set with a validation set: {', '.join(sets)}" if sets else "nmt prepare --test adds one"
+        raise UserError(f"{quoted(folder)}: no test set ({known})")
     if name not in sets:
         raise unknown("set", name, sets)
     if not sets[name].source_lines:
-        raise InputError(f"{quoted(name)}: has no lines to score")
+        raise InputError(f"{quoted(name)}: no lines to score")
     return System(name, sets[name].source_lines), [System(name, sets[name].target_lines)]
 
 
@@ -238,7 +260,7 @@ def _translate(options: EvaluateOptions, parts: Parts, model: str, source: Syste
 
 
 class MetricScores(Evaluation):
-    """A score of each metric."""
+    """The score of each metric."""
 
     def text(
         self,
@@ -255,7 +277,7 @@ class MetricScores(Evaluation):
 
 
 def _evaluation(options: EvaluateOptions) -> Evaluation:
-    """What the options ask for."""
+    """The evaluation that the options select."""
     asked = registry.active("evaluation", options)
     built: Evaluation = asked[0].cls(options) if asked else MetricScores(options)
     return built

@@ -18,11 +18,11 @@ from nmt.dist import LAUNCHER, LISTENER
 from nmt.errors import ResourceError, UserError
 from nmt.signals import POLL_SECONDS, STOP_SIGNALS
 
-RESEND_SECONDS: Final = 25.0  # after a signal: ranks that heed it have ended, or are saving
-GRACE_SECONDS: Final = 10.0  # for the other ranks to end when one has failed, or the leader has ended
+RESEND_SECONDS: Final = 25.0  # after a signal: ranks that obey it have ended or are saving by then
+GRACE_SECONDS: Final = 10.0  # for the other ranks to end after one has failed or the leader has ended
 LOOPBACK: Final = "127.0.0.1"
-OF_TORCHRUN: Final = "TORCHELASTIC_"  # variables of a launcher that this one is started by
-REPORTED_CODES: Final = range(1, 8)  # exit codes of a rank that has printed its error
+OF_TORCHRUN: Final = "TORCHELASTIC_"  # variables of an outer launcher that started this one
+REPORTED_CODES: Final = range(1, 8)  # exit statuses of a rank that has printed its error
 STOPPED_CODES: Final = (0, *(128 + number for number in STOP_SIGNALS))
 
 
@@ -34,13 +34,13 @@ def launch(
     after: str,
     variables: Mapping[str, str] | None = None,
 ) -> int:
-    """Run `nmt ARGUMENTS` in `devices` processes, and return the exit code. This process only waits.
+    """Run `nmt ARGUMENTS` in `devices` processes, and return the exit status. This process only waits.
 
-    device, threads: as given; without `--threads`, ranks on CPUs share the threads
+    device, threads: the values of the flags; without `--threads`, ranks on CPUs share the threads
     after: advice in the message about a lost rank
-    variables: further ones of the environment of each rank
+    variables: further environment variables for each rank
 
-    Stop signals are passed on, also to ranks that are stopped. Nothing listens outside the loopback address.
+    Stop signals are passed on, even to suspended ranks. Nothing listens outside the loopback address.
     Raises ResourceError with the number of a lost rank, and UserError for more ranks than GPUs.
     """
     further = {**_variables_of_each(devices, device, threads), **(variables or {})}
@@ -61,31 +61,31 @@ def launch(
 def _start(
     rank: int, devices: int, arguments: Sequence[str], listener: socket.socket, further: Mapping[str, str]
 ) -> "Popen[bytes]":
-    """Start a rank. listener: the socket of the store, which the leader inherits; further: variables of its environment"""
+    """Start a rank. listener: the socket of the store, which the leader inherits; further: environment variables"""
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": devices, "LOCAL_WORLD_SIZE": devices}
     numbers |= {"MASTER_PORT": listener.getsockname()[1], LISTENER: listener.fileno(), LAUNCHER: os.getpid()}
     variables = {"MASTER_ADDR": LOOPBACK, **{name: str(number) for name, number in numbers.items()}}
     outer = {name: value for name, value in os.environ.items() if not name.startswith(OF_TORCHRUN)}
     environment = {"TORCH_CPP_LOG_LEVEL": "ERROR", **outer, **variables, **further}
-    # A session of its own, or Ctrl-C would reach it from the terminal and from the launcher.
+    # It has its own session, or Ctrl-C would reach it both from the terminal and from the launcher.
     command = [sys.executable, "-m", "nmt", *arguments]
     return Popen(command, env=environment, pass_fds=[] if rank else [listener.fileno()], start_new_session=True)
 
 
 def _wait(ranks: "Sequence[Popen[bytes]]") -> list[int]:
-    """Wait for all ranks, and return their exit codes: -SIGTERM for those that this function ended.
+    """Wait for all ranks, and return their exit statuses: -SIGTERM for those that this function ended.
 
-    Where one fails, the others get SIGTERM. Some time after that, or after a rank was stopped or the leader has ended, they
-    get SIGKILL, except the leader, which gets SIGTERM: it ends by itself in time, unless a checkpoint is being written.
+    If one fails, the others get SIGTERM. Some time after that, or after a rank was stopped or the leader has ended, they get
+    SIGKILL. The leader only gets SIGTERM, because it ends by itself in time unless it is writing a checkpoint.
     """
-    deadline, send_at, is_terminated = math.inf, 0.0, False  # send_at: the next time that a signal is passed on
-    ended, killed = set[int](), set[int]()  # by SIGTERM for the failure of another, which they may heed; by SIGKILL
+    deadline, send_at, is_terminated = math.inf, 0.0, False  # send_at: when to pass a signal on next
+    ended, killed = set[int](), set[int]()  # by SIGTERM after another rank failed, which they may handle; by SIGKILL
     while None in (codes := [process.poll() for process in ranks]):
         now, running = time.monotonic(), {rank for rank, code in enumerate(codes) if code is None}
         if (number := signals.innermost().received) is not None and now > send_at:
             for process in ranks:
-                process.send_signal(signal.SIGTERM if send_at else number)  # a library may have swallowed the first
-                process.send_signal(signal.SIGCONT)  # one that is stopped would never receive it
+                process.send_signal(signal.SIGTERM if send_at else number)  # a library may have caught the first
+                process.send_signal(signal.SIGCONT)  # a suspended process would never receive it
             send_at = now + RESEND_SECONDS
         early = {*codes} - {None, 0}
         has_failed = not early.issubset(STOPPED_CODES)
@@ -108,38 +108,38 @@ def _wait(ranks: "Sequence[Popen[bytes]]") -> list[int]:
 
 
 def _exit_code(codes: Sequence[int], pids: Sequence[int], received: int | None, after: str) -> int:
-    """The exit code of a command whose ranks ended with these codes. received: the signal that was passed on to them"""
+    """The exit status of a command from those of its ranks. received: the signal that was passed on to them"""
     leader, *others = codes
     if leader == 0 and {*others} <= {-signal.SIGTERM, *STOPPED_CODES}:
         return 0
     if received is not None and {*codes} <= {-received, -signal.SIGTERM, ResourceError.code, *STOPPED_CODES}:
-        return leader if leader > 0 else 128 + received  # a rank that another one left alone ends with 5
+        return leader if leader > 0 else 128 + received  # a rank that has lost another one ends with 5
     rank = min(range(len(codes)), key=lambda rank: _distance_from_cause(codes[rank]))
     code = codes[rank]
     if code in REPORTED_CODES or code > 128:
         return code
-    if -code in STOP_SIGNALS:  # before it could look for signals
+    if -code in STOP_SIGNALS:  # before it could handle signals
         return 128 - code
-    how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+    how = f"by signal {-code}" if code < 0 else f"with exit status {code}"
     raise ResourceError(f"rank {rank} (process {pids[rank]}) ended {how}, and all ranks with it ({after})")
 
 
 def _distance_from_cause(code: int) -> int:
-    """How far a rank's end is from what ended all, where several have ended: a signal, an error, a lost connection.
+    """How far the end of a rank is from the cause: first a signal, then an error, then a lost connection.
 
-    The launcher itself ends the last ones by SIGTERM.
+    The launcher itself ends the last ranks by SIGTERM.
     """
     return {0: 4, -signal.SIGTERM: 3, ResourceError.code: 2}.get(code, 0 if code < 0 else 1)
 
 
 def _variables_of_each(devices: int, device: str, threads: int | None) -> dict[str, str]:
-    """Variables of the environment of each rank: its threads, which are no setting of the run."""
+    """The environment variables of each rank: its number of threads, which is not a setting of the run."""
     chosen = choose_device(device)
     if chosen.type == "cuda":
         if ":" in device or devices > torch.cuda.device_count():
             raise UserError(
-                f"--devices {devices} with --device {device}: each rank needs a GPU of its own, and torch sees "
-                f"{torch.cuda.device_count()} here (give fewer --devices, or --device cpu)"
+                f"--devices {devices} with --device {device}: each rank needs its own GPU, and torch finds "
+                f"{torch.cuda.device_count()} (use fewer --devices, or --device cpu)"
             )
         return {}
     return {} if threads is not None else {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // devices))}

@@ -8,8 +8,10 @@ from nmt.options import opt, options_class
 
 @options_class
 class ListOptions:
-    kind: str | None = opt(None, f"{', '.join(registry.FOLDERS)} or preset; all of them if none is given")
-    json: bool = opt(False, "print JSON")
+    kind: str | None = opt(
+        None, "kind of component, or preset; none lists all kinds", group="Input and output", common=True
+    )
+    json: bool = opt(False, "print JSON", group="Input and output", common=True)
 
 
 def run(options: ListOptions) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
 from types import FrameType
@@ -85,7 +86,7 @@ def _interrupt(_number: int, frame: FrameType | None) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run a command and return its exit code. An error is one line on stderr."""
+    """Run a command and return its exit status. Each error is one line on stderr."""
     debug = "--debug" in arguments
     try:
         with needing_torch(f"`nmt {quoted(' '.join(arguments[:1]))}`"):
@@ -93,7 +94,7 @@ def run(arguments: list[str]) -> int:
     except TyperException as error:
         return _fail(f"{error.format_message()} (nmt --help)", UserError.code, debug)
     except UserError as error:
-        return _fail(str(error), error.code, debug)
+        return _fail(error.messages, error.code, debug, getattr(error, "correction", ""))
     except Interrupted as error:
         return 128 + error.signal_number
     except RankFailed as error:
@@ -136,11 +137,15 @@ def _as_flags(arguments: list[str]) -> list[str]:
     return ["--version"] if first == "version" and not rest else arguments
 
 
-def _fail(message: str, code: int, debug: bool) -> int:
-    with suppress(OSError):  # the code tells it too
+def _fail(messages: str | Sequence[str], code: int, debug: bool, correction: str = "") -> int:
+    """Print errors, one line each, and the corrected command line if there is one. Return the exit status."""
+    with suppress(OSError):  # the exit status reports the error too
         if debug:
             traceback.print_exc()
-        sys.stderr.write(f"nmt: error: {one_line(message)}\n")
+        for message in [messages] if isinstance(messages, str) else messages:
+            sys.stderr.write(f"nmt: error: {one_line(message)}\n")
+        if correction:
+            sys.stderr.write(f"try: {correction}\n")
     return code
 
 
@@ -169,13 +174,15 @@ class CommandGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str, TyperCommand, list[str]]:
         name, *rest = args
+        error = ""
         if (file := find_command(name)) is None:
-            from nmt.cli.unknown_words import unknown_command
+            from nmt.cli.corrections import meant_command
 
-            raise unknown_command(name, rest, commands())
-        from nmt.cli.command import ShellCommand
+            error, name, rest = meant_command(name, rest, commands())
+            file = commands()[name]
+        from nmt.cli.shell import ShellCommand
 
-        return name, ShellCommand(importlib.import_module(file.module).COMMAND), rest
+        return name, ShellCommand(importlib.import_module(file.module).COMMAND, error), rest
 
 
 app = typer.Typer(

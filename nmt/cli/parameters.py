@@ -1,4 +1,4 @@
-"""Options as typer's parameters, and what typer cannot express of a command line: flags that take several words."""
+"""Turns options into typer's parameters, and handles flags with several values, which typer lacks."""
 
 import inspect
 import re
@@ -15,26 +15,27 @@ from nmt import registry
 from nmt.errors import UserError
 from nmt.options import Option
 
-FLAG: Final = re.compile(r"-[^\d.]")  # a word that begins so is a flag; -, -1 and -.5 are values
-LETTER: Final = re.compile(r"-[^-\d.]")  # a flag of one letter, perhaps with its value attached
+FLAG: Final = re.compile(r"-[^\d.]")  # the start of a flag; -, -1 and -.5 are values
+LETTER: Final = re.compile(r"-[^-\d.]")  # a flag of one letter, possibly with its value attached
 
-OF_FLAG: Final = "__of_flag"  # ends the name of the parameter for the flag of an option that words may give too
+OF_FLAG: Final = "__of_flag"  # suffix of the parameter for the flag of an option that can be set without a flag too
 
 Parameter = TyperOption | TyperArgument
 
 
 class Flag(NamedTuple):
-    """A spelling of an option. negated: it sets the option to no, as `--no-overwrite`"""
+    """A spelling of an option. negated: whether it sets the option to no, as `--no-overwrite` does"""
 
     option: Option
     negated: bool
 
 
 def flags_of(options: Iterable[Option], owner: str = "", taken: Container[str] = ()) -> dict[str, Flag]:
-    """The flags of one owner's options by spelling; UserError where two options have one.
+    """The flags of one owner's options by spelling.
 
-    owner: the name of the command or of the part, for the error
-    taken: names that a path without the kind at its front must not begin with
+    owner: the name of the command or of the component, for the error
+    taken: names that a path without its kind must not start with
+    Raises UserError if two options have the same spelling.
     """
     flags: dict[str, Flag] = {}
     for option in options:
@@ -43,18 +44,20 @@ def flags_of(options: Iterable[Option], owner: str = "", taken: Container[str] =
         for path in paths:
             for spelling, negated in option.spellings(path).items():
                 if spelling in flags:
-                    raise UserError(f"flag '{spelling}' of {owner} is also another option of it (rename one of them)")
+                    raise UserError(f"{owner} has two options with the flag '{spelling}' (rename one of them)")
                 flags[spelling] = Flag(option, negated)
     return flags
 
 
 def typer_parameters(options: Sequence[Option], flags: Mapping[str, Flag]) -> list[Parameter]:
-    """The parameters of typer for the options of a command line, each named by `name_of`. Values stay text.
+    """Typer's parameters for the options of a command line, each named by `name_of`. Values stay text.
 
-    flags: by spelling; an option without a flag there is left out, unless words may give it. An option that can be given
+    flags: by spelling; an option without one is left out unless it can be set without a flag. An option that can be set
         both ways, `FILE` and `--input FILE`, has two parameters.
     """
-    spellings = defaultdict[str, tuple[list[str], list[str]]](lambda: ([], []))  # that set it, and that set it to no
+    spellings = defaultdict[str, tuple[list[str], list[str]]](
+        lambda: ([], [])
+    )  # those that set it, and those that set it to no
     for spelling, flag in flags.items():
         spellings[flag.option.path_key][flag.negated].append(spelling)
     parameters = []
@@ -92,7 +95,7 @@ def name_of(option: Option) -> str:
 
 
 def completion(option: Option) -> Callable[[str], list[tuple[str, str]]] | None:
-    """The function that lists the values that an option may have, each with its help; None where the shell lists files."""
+    """The function that lists the possible values of an option, each with its help; None if the shell should list files."""
     if kind := option.kind or ("preset" if option.path_key == "preset" else ""):
         return lambda incomplete: list(registry.summaries(kind).items())
     choices = [
@@ -105,19 +108,18 @@ def completion(option: Option) -> Callable[[str], list[tuple[str, str]]] | None:
 
 
 def spread_values(argv: Sequence[str], flags: Mapping[str, Flag], greedy: bool, unfinished: bool = False) -> list[str]:
-    """A command line whose flags take one word each: `--train A B` is `--train A --train B`, `--x 1 2` is `--x 1,2`.
+    """The command line with one value per flag: `--train A B` becomes `--train A --train B`, and `--x 1 2` becomes `--x 1,2`.
 
-    greedy: whether a flag of any number of values takes all words up to the next flag, or one word, as it must where
-        words without a flag have a meaning
-    unfinished: whether the last flag may be without its value, which a shell is about to complete
-    Words after `--` stay as they are. Raises UserError for a flag without its value.
+    greedy: whether a flag with any number of values takes all words up to the next flag; otherwise it takes one word
+    unfinished: whether the last flag may lack its value, which a shell is about to complete
+    Words after `--` are not changed. Raises UserError for a flag without its value.
     """
     words, result = deque(argv), list[str]()
     while words and words[0] != "--":
         word = words.popleft()
         spelling, equals, _ = word.partition("=")
         if LETTER.match(word):
-            word, equals = word[:2] + word[2:].removeprefix("="), word[2:]  # -c=FILE is -cFILE
+            word, equals = word[:2] + word[2:].removeprefix("="), word[2:]  # -c=FILE means -cFILE
             spelling = word[:2]
         option = flags[spelling].option if spelling in flags else None
         if option is None or option.type is bool or equals:
@@ -135,7 +137,7 @@ def spread_values(argv: Sequence[str], flags: Mapping[str, Flag], greedy: bool, 
 
 
 def flag_values(argv: Sequence[str], spellings: Container[str]) -> list[str]:
-    """The values that a command line gives for one flag, which takes one word, before the other flags are known."""
+    """The values of one flag on a command line whose other flags are not known yet. The flag takes one word."""
     before = argv[: argv.index("--")] if "--" in argv else argv
     values = []
     for word, following in zip_longest(before, before[1:], fillvalue="-"):

@@ -15,12 +15,12 @@ from nmt.log import log
 
 @options_class
 class PrepareCommandOptions(PrepareOptions):
-    corpus: tuple[str, ...] = opt((), CORPUS_HELP)
-    json: bool = opt(False, "print the report as JSON")
+    corpus: tuple[str, ...] = opt((), CORPUS_HELP, group="Input and output", common=True)
+    json: bool = opt(False, "print the report as JSON", group="Input and output")
 
 
 def run(options: PrepareCommandOptions) -> None:
-    """Make prepared data of parallel text, plain or compressed."""
+    """Make a data folder for training from parallel text, plain or compressed."""
     report = prepare(options)
     for line in table_lines(_tokens_rows(report), right=range(2, 7)):
         log.info(line)
@@ -30,7 +30,7 @@ def run(options: PrepareCommandOptions) -> None:
             change = "were altered" if alters else "are not in NFC and were kept as they are"
             for file, counts in row[side]["altered"].items():
                 shown = [f"{name} ({count:,})" for name, count in counts.items() if name != "lines"][:8]
-                log.info(f"{file}: {counts['lines']:,} lines of the {side} {change}: {', '.join(shown)}")
+                log.info(f"{file}: {counts['lines']:,} {side} lines {change}: {', '.join(shown)}")
     joint, source, target = (report["vocabulary"][key] for key in ("joint", "source", "target"))
     apart = f"vocabularies of {source:,} (source) and {target:,} (target) entries"
     log.info(f"one vocabulary of {source:,} entries" if joint else apart)
@@ -39,8 +39,8 @@ def run(options: PrepareCommandOptions) -> None:
 
 
 def _tokens_rows(report: dict[str, Any]) -> list[Sequence[str]]:
-    """A header, and a row for each side of each set: its tokens."""
-    rows: list[Sequence[str]] = [("set", "side", "tokens", "a line", "longest", "a word", "unknown")]
+    """A header, and a row with the token counts of each side of each set."""
+    rows: list[Sequence[str]] = [("set", "side", "tokens", "per line", "longest", "per word", "unknown")]
     for row in report["sets"]:
         for side, name in (("source", set_label(row["kind"], row["name"])), ("target", "")):
             counts = row[side]
@@ -50,13 +50,13 @@ def _tokens_rows(report: dict[str, Any]) -> list[Sequence[str]]:
 
 
 def _pairs_line(row: dict[str, Any]) -> str:
-    """The number of pairs of a set that were read, kept and dropped, and its columns."""
+    """A line with the numbers of pairs of a set that were read, kept and dropped, and with its columns."""
     dropped = "".join(f", {count:,} dropped: {reason}" for reason, count in row["dropped"].items() if count)
     replaced, empty = row["lines_with_replaced_bytes"], row["pairs_with_an_empty_side"]
     columns = ", ".join(f"{name} ({kind})" for name, kind in row.get("columns", {}).items())
     corpora = ", ".join(f"{name} {pairs:,}" for name, pairs in row.get("corpora", []))
     notes = [
-        f"{replaced:,} lines not UTF-8, mended" if replaced else "",
+        f"{replaced:,} lines with invalid UTF-8, fixed" if replaced else "",
         f"{empty:,} with an empty side" if empty else "",
         f"columns: {columns}" if columns else "",
         f"corpora: {corpora}" if corpora else "",

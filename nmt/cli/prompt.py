@@ -1,4 +1,4 @@
-"""The prompt of `nmt translate` on a terminal: lines that are typed, with editing and the history of this session."""
+"""The prompt of `nmt translate` on a terminal, with line editing and the history of this session."""
 
 import signal
 import sys
@@ -12,35 +12,35 @@ from nmt.translate.windows import STDIN_NAME
 
 
 def is_terminal() -> bool:
-    """Whether a person types the text and reads the translations."""
+    """Whether both stdin and stdout are a terminal."""
     return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def is_typed(*names: str) -> bool:
-    """Whether one of these texts is typed on a terminal, where a bar would write over it."""
+    """Whether one of these texts is typed on a terminal, where a progress bar would overwrite it."""
     return STDIN_NAME in names and sys.stdin is not None and sys.stdin.isatty()
 
 
 class Prompt:
-    """A text that is typed line by line; a Source of nmt.translate.windows. Ends at ^D.
+    """A text that is typed line by line, as a Source of nmt.translate.windows. It ends at Ctrl-D.
 
-    mark: what stands before each line
+    mark: the prompt before each line
     """
 
     def __init__(self, mark: str) -> None:
-        import readline  # noqa: F401  # gives `input` editing and history
+        import readline  # noqa: F401  # adds editing and history to `input`
 
-        log.info("type a line of text; Ctrl-D ends")
+        log.info("type a line of text, or Ctrl-D to end")
         self._mark = mark
-        self._has_line = False  # read, and not yet translated
+        self._has_line = False  # that is read but not yet translated
 
     def waiting(self, seconds: float) -> bool:
-        """Whether to read on: not before the line that was read is translated."""
+        """Whether to read another line: only after the previous one is translated."""
         self._has_line, had_line = False, self._has_line
         return not had_line
 
     def read(self) -> bytes:
-        """The next line with its LF; nothing at the end. A signal ends the wait with Interrupted."""
+        """The next line with its LF; empty at the end. A signal ends the wait with Interrupted."""
         previous = {number: signal.signal(number, _interrupt) for number in STOP_SIGNALS}
         try:
             line = input(self._mark)
@@ -48,7 +48,7 @@ class Prompt:
             sys.stderr.write("\n")
             return b""
         except Interrupted:
-            sys.stderr.write("\n")  # the shell's prompt begins a line of its own
+            sys.stderr.write("\n")  # the shell's prompt starts on its own line
             raise
         finally:
             for number, handler in previous.items():

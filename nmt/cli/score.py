@@ -19,27 +19,43 @@ if TYPE_CHECKING:  # torch is imported when the command runs
 
 @registry.open_options_class("scoring")
 class ScoreOptions:
-    model: str = opt(REQUIRED, "model folder, or run folder (its best checkpoint)", aliases=("m", "path"))
-    source: str = opt(REQUIRED, "source file, plain or compressed; - is stdin", aliases=("s",), metavar="FILE")
-    target: str = opt(REQUIRED, "target file, plain or compressed; - is stdin", aliases=("t",), metavar="FILE")
-    per_token: bool = opt(False, "also print each target token with its log-probability", aliases=("word-scores",))
-    normalize: bool = opt(False, "divide by the number of target tokens, the end of the sentence counted")
-    max_tokens: int = opt(4096, "tokens of a batch, padding counted", minimum=1)
-    max_length: int = opt(1024, "tokens of a line; a pair with a longer one gets no score, and a warning", minimum=1)
-    device: str = opt("auto", "auto, cpu, cuda or cuda:N")
-    threads: int | None = opt(None, "threads for CPU work; none: torch's default", minimum=1, maximum=MAX_THREADS)
-    json: bool = opt(False, "print JSON: an object a line; log_prob is null where there is no score")
+    model: str = opt(
+        REQUIRED,
+        "model folder, or run folder",
+        aliases=("m", "path"),
+        group="Input and output",
+        common=True,
+    )
+    source: str = opt(
+        REQUIRED, "source file; - is stdin", aliases=("s",), metavar="FILE", group="Input and output", common=True
+    )
+    target: str = opt(
+        REQUIRED, "target file; - is stdin", aliases=("t",), metavar="FILE", group="Input and output", common=True
+    )
+    per_token: bool = opt(
+        False, "also print the score of each target token", aliases=("word-scores",), group="Scores", common=True
+    )
+    normalize: bool = opt(False, "divide by the number of tokens, including EOS", group="Scores", common=True)
+    max_tokens: int = opt(4096, "tokens per batch, including padding", minimum=1, group="Speed and memory")
+    max_length: int = opt(
+        1024, "maximum tokens per line; longer pairs get no score", minimum=1, group="Speed and memory"
+    )
+    device: str = opt("auto", "auto, cpu, cuda or cuda:N", group="Speed and memory", common=True)
+    threads: int | None = opt(
+        None, "threads on the CPU; none: torch's default", minimum=1, maximum=MAX_THREADS, group="Speed and memory"
+    )
+    json: bool = opt(False, "print one JSON object per line", group="Input and output", common=True)
 
     def __post_init__(self) -> None:
         if self.source == self.target == "-":
-            raise ValueError("--source and --target are both -, but stdin is one text (name a file for one of them)")
+            raise ValueError("only one of --source and --target can be - (stdin)")
 
 
 def run(options: ScoreOptions) -> int:
-    """Log-probability, in nats, of given translations: a line a pair.
+    """Compute the log-probability of existing translations, in nats, one line per pair.
 
-    A blank line is a sentence without words: a blank target is scored by its end symbol alone, a blank source leaves the
-    model to the target. A pair without a score gives nan, and code 5 at the end.
+    A blank line is a sentence without words: for a blank target, only the end of the sentence is scored. A pair without a
+    score gives nan, and the exit status is 5.
     """
     from nmt import signals
     from nmt.checkpoint import load_model
@@ -69,7 +85,7 @@ def _lines(options: ScoreOptions, scorer: "PairScorer") -> Iterator[str]:
 
 
 def _line(options: ScoreOptions, pair: "PairScore | None") -> str:
-    """The output line of a pair; None is a pair without a score."""
+    """The output line of a pair. pair: None if it has no score"""
     from nmt.scorings.base import value_of
 
     value = value_of(options, pair)

@@ -1,4 +1,4 @@
-"""The output of `nmt evaluate`: lines, a table for several systems or definitions, or rows of JSON."""
+"""Formats the output of `nmt evaluate`: lines, a table for several systems or definitions, or JSON."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from nmt.files import json_text
 from nmt.metrics.base import Score
 
 NamedScore = tuple[str, Score]
-"""The name of a metric or of a definition, and its score."""
+"""The name of a metric or definition, and its score."""
 
 
 def as_rows(systems: Sequence[System], scores: Sequence[Sequence[NamedScore]]) -> str:
-    """JSON with a row per score. scores: of each system"""
+    """JSON with one row per score. scores: those of each system"""
     rows = [
         {"system": system.name, "metric": name, **vars(score), "decoder": system.decoder}
         for system, of_system in zip(systems, scores, strict=True)
@@ -23,14 +23,14 @@ def as_rows(systems: Sequence[System], scores: Sequence[Sequence[NamedScore]]) -
 
 
 def as_lines(scores: Sequence[NamedScore]) -> str:
-    """A line per score: its detail, then its signature."""
+    """One line per score: its details, then its signature."""
     return "".join(f"{score.detail or f'{name} = {score.value:.2f}'}  {score.signature}\n" for name, score in scores)
 
 
 def as_table(systems: Sequence[System], scores: Sequence[Sequence[NamedScore]]) -> str:
-    """A table: a row per metric or definition, a column per system, then the signature.
+    """A table with one row per metric or definition, one column per system, and the signatures.
 
-    scores: of each system, of the same metrics
+    scores: those of each system, for the same metrics
     """
     head = ["", *(quoted(system.name) for system in systems), "signature"]
     rows = [

@@ -1,4 +1,4 @@
-"""The options of a command and of its chosen components, and their values: of a preset, of settings files and of flags."""
+"""The options of a command and of its chosen components, and their values from presets, settings files and flags."""
 
 from collections import defaultdict
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -9,29 +9,29 @@ from typing import Any, Final, NamedTuple
 
 from nmt import registry
 from nmt.cli.parameters import Flag, flag_values, flags_of
-from nmt.errors import UserError, quoted, unknown
+from nmt.errors import UsageError, UserError, quoted, unknown
 from nmt.options import REQUIRED, Option, flag_of, to_toml, toml_line
 
 HELP: Final = ("--help", "-h")
-# A settings file is read after these. A plug-in runs code, so only a person may name it (docs/reference/contract.md).
+# These are read before settings files. A plug-in runs code, so only a person may name it (docs/reference/contract.md).
 NOT_IN_FILES: Final = ("config", "dump_config", "debug", "plugin")
-# A preset and a corpus stand for other settings, which are dumped.
+# A preset and a corpus stand for other settings, which are printed themselves.
 NOT_DUMPED: Final = (*NOT_IN_FILES, "quiet", "verbose", "preset", "corpus")
 
 
 class Layer(NamedTuple):
-    """Values by key from one place. origin: the place, as messages name it"""
+    """Values by key from one place. origin: the name of the place in messages"""
 
     origin: str
     values: Mapping[str, Any]
 
 
 def file_layer(path: str, values: Mapping[str, Any]) -> Layer:
-    """Values that stand in a file; UserError for a key that is a flag only."""
+    """The values of a settings file. Raises UserError for a key that only flags can set."""
     for key in NOT_IN_FILES:
         if key in values:
             flag = flag_of(key)
-            raise UserError(f"{quoted(path)}: '{key}' cannot be set in a file (give {flag} as a flag)")
+            raise UserError(f"{quoted(path)}: '{key}' cannot be set in a file (use the flag {flag})")
     return Layer(path, values)
 
 
@@ -39,10 +39,10 @@ def file_layer(path: str, values: Mapping[str, Any]) -> Layer:
 class OptionTable:
     """The options of a command and of its chosen components.
 
-    groups: options by heading of --help: the command's own, and those of each component
-    claims: what each spelling of a flag may mean: several options if it belongs to several components
-    taken: the names of the command's own options; a key that begins with one of them leaves out no kind
-    chosen: the names of the chosen components and of those within them, by path
+    groups: options by heading of the help: the command's own, and those of each component
+    claims: the options that each spelling of a flag may mean, several if several components have the flag
+    taken: the names of the command's own options; a key that starts with one of them is always a whole path
+    chosen: the names of the chosen components and of those inside them, by path
     """
 
     groups: Mapping[str, Sequence[Option]]
@@ -56,21 +56,21 @@ class OptionTable:
 
     @cached_property
     def flags(self) -> Mapping[str, Flag]:
-        """The flags that mean one option, by spelling."""
+        """The unambiguous flags by spelling."""
         return {spelling: found[0] for spelling, found in self.claims.items() if len(found) == 1}
 
     def find(self, key: str) -> Option | None:
-        """The option of a key, with or without the kind at its front. UserError where several components have it."""
+        """The option of a key, with or without its kind. Raises UserError if several components have it."""
         matches = [option for option in self.options if option.path_key == key]
         matches = matches or [option for option in self.options if key in setting_keys(option, self.taken)]
         if len(matches) > 1:
             keys = " or ".join(to_toml(option.path_key) for option in matches)
-            raise UserError(f"setting '{key}' is ambiguous (write {keys})")
+            raise UserError(f"setting '{key}' is ambiguous (use {keys})")
         return matches[0] if matches else None
 
 
 def setting_keys(option: Option, taken: Container[str]) -> list[str]:
-    """The keys of an option: with its whole path and, if it cannot be misread, without the kind at its front."""
+    """The keys of an option: its whole path and, if that is unambiguous, the path without its kind."""
     short = option.path_key.partition(".")[2]
     return [option.path_key, short] if short and short.partition(".")[0] not in taken else [option.path_key]
 
@@ -80,10 +80,10 @@ def option_table(
 ) -> OptionTable:
     """The options of a command and of its chosen components.
 
-    own: the command's own options by heading; the components stand before the last of them
-    layers: presets and settings files; the last one that names a component chooses it, unless a flag of the command line does
+    own: the command's own options by heading; the components come before the last heading
+    layers: presets and settings files; the last one that names a component chooses it, unless a flag does
     argv: the command line after the command's name
-    Raises UserError where two options of one owner have one spelling.
+    Raises UserError if two options of one owner have the same spelling.
     """
     own_options = [option for group in own.values() for option in group]
     taken, flags = frozenset(option.name for option in own_options), flags_of(own_options, f"nmt {command}")
@@ -109,7 +109,7 @@ def option_table(
 def _options_of_parts(
     own: Sequence[Option], choice: Callable[[Option], str]
 ) -> tuple[dict[str, list[Option]], dict[str, str]]:
-    """The options of the chosen parts by heading, `criterion.decoder sampling`; and the names of these parts by path."""
+    """The options of the chosen components by heading, `criterion.decoder sampling`, and the components' names by path."""
     parts, chosen = defaultdict[str, list[Option]](list), dict[str, str]()
     for chooser in filter(lambda option: option.kind, own):
         chosen[chooser.name] = choice(chooser)
@@ -121,7 +121,7 @@ def _options_of_parts(
 
 
 def _claims(parts: Mapping[str, Sequence[Option]], own: Container[str], taken: Container[str]) -> dict[str, list[Flag]]:
-    """What each spelling of a flag may mean among the options of some parts. own: the spellings that mean something else"""
+    """The options of components that each spelling of a flag may mean. own: spellings of the command itself, left out"""
     claims = defaultdict[str, list[Flag]](list)
     for heading, options in parts.items():
         for spelling, flag in flags_of(options, heading, taken).items():
@@ -132,32 +132,32 @@ def _claims(parts: Mapping[str, Sequence[Option]], own: Container[str], taken: C
 
 @dataclass
 class Settings:
-    """Values by path key, each with the place that set it; a later layer wins: preset < model < --config < flags.
+    """Values by path key, each with its origin. Later layers override earlier ones: preset, model, --config, flags.
 
-    left_out: a line for each component of preset or model that is replaced, with the options left out
+    notes: lines for the log, such as the options of a preset that were left out
     """
 
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
-    left_out: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def overlay(self, layer: Layer, table: OptionTable) -> None:
-        """Set values. A key that no option has is kept for `convert`. Raises UserError for two keys of one option."""
+        """Set values. Unknown keys are kept for `convert`. Raises UserError for two keys of the same option."""
         keys: dict[str, str] = {}
         for key, value in layer.values.items():
             option = table.find(key)
             path_key = option.path_key if option else key
             if keys.setdefault(path_key, key) != key:
                 raise UserError(
-                    f"{layer.origin}: '{quoted(keys[path_key])}' and '{quoted(key)}' are one setting (give one)"
+                    f"{layer.origin}: '{quoted(keys[path_key])}' and '{quoted(key)}' are the same setting (drop one of them)"
                 )
             self.values[path_key], self.origins[path_key] = value, layer.origin
 
     def overlay_base(self, base: Layer, table: OptionTable, chosen: Mapping[str, str]) -> None:
-        """Set the values of a preset but for those of components that are replaced: noam's lr is no learning rate for another.
+        """Set the values of a preset, except for components that are replaced: noam's lr is no learning rate for others.
 
-        base: the preset, or the options of a model; table: of its components
-        chosen: the names of the chosen components, by path
+        base: the preset, or the options of a model; table: the options of its components
+        chosen: the names of the chosen components by path
         """
         names, keys_by_part = table.chosen, defaultdict[str, list[str]](list)
         for key, value in base.values.items():
@@ -169,23 +169,29 @@ class Settings:
             else:
                 self.overlay(Layer(base.origin, {key: value}), table)
         for part, keys in keys_by_part.items():
-            self.left_out.append(f"{base.origin}: left out with its {part}: {', '.join(keys)}")
+            self.notes.append(f"{base.origin}: ignored together with its {part}: {', '.join(keys)}")
 
     def convert(self, options: Sequence[Option]) -> None:
-        """Turn every value into its option's type; UserError for a key without an option, and a value that does not fit."""
+        """Convert every value to its option's type. Raises UsageError for keys without an option and values that do not fit."""
         known = {key for option in options for key in (option.key, option.path_key)}
+        aliases = {alias.replace("-", "_"): option for option in options for alias in option.aliases}
+        errors = list[str]()
         for key, origin in self.origins.items():
-            if key not in known:
-                aliases = {alias.replace("-", "_"): option for option in options for alias in option.aliases}
-                if key in aliases:
-                    raise UserError(f"{origin}: unknown setting '{quoted(key)}' (here: {aliases[key].name})")
-                raise UserError(f"{origin}: {unknown('setting', key, known.difference(NOT_IN_FILES), '--help')}")
+            if key in aliases and key not in known:
+                errors.append(f"{origin}: unknown setting '{quoted(key)}' (use {aliases[key].name})")
+            elif key not in known:
+                errors.append(f"{origin}: {unknown('setting', key, known.difference(NOT_IN_FILES), '--help')}")
         for option in options:
             if (key := option.path_key) in self.values:
-                self.values[key] = option.convert(self.values[key], self.origins[key])
+                try:
+                    self.values[key] = option.convert(self.values[key], self.origins[key])
+                except UserError as error:
+                    errors.append(str(error))
+        if errors:
+            raise UsageError(errors)
 
     def missing(self, options: Sequence[Option]) -> list[Option]:
-        """The required options without a value. Raises UserError for an empty value, as of an unset variable."""
+        """The required options without a value. Raises UserError for an empty value, as from an unset shell variable."""
         required = [option for option in options if option.default is REQUIRED]
         for option in required:
             if self.values.get(option.path_key) in ("", ("",)):
@@ -193,7 +199,7 @@ class Settings:
         return [option for option in required if option.path_key not in self.values]
 
     def dump(self, groups: Mapping[str, Sequence[Option]]) -> str:
-        """All settings as TOML, each with its origin, which `--config` can read."""
+        """All settings as TOML that `--config` can read, each with its origin."""
         lines = []
         for heading, options in groups.items():
             rows = [option for option in options if option.name not in NOT_DUMPED or option.path]

@@ -1,4 +1,4 @@
-"""Tables as plain text, aligned by the width that characters have on a terminal."""
+"""Formats tables as plain text, aligned by the width of characters on a terminal."""
 
 import io
 from collections.abc import Container, Sequence
@@ -8,14 +8,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-MAX_LINE_CELLS: Final = 100_000  # no cell is cut or wrapped to fit a terminal
+MAX_LINE_CELLS: Final = 100_000  # so wide that no cell is truncated or wrapped
 
 
 def table_lines(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
-    """A line a row, columns aligned and two spaces apart; cells are plain text of one line, without markup.
+    """One line per row, with aligned columns two spaces apart. Cells are plain text without markup.
 
-    rows: cells; the first row may be the header
-    right: numbers of the columns aligned at the right, counted from 0
+    rows: the cells; the first row may be a header
+    right: indices of the columns that are aligned to the right
     """
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
     if not rows:

@@ -13,15 +13,16 @@ from nmt.cli.settings import Layer
 from nmt.dist import World
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.log import log
-from nmt.options import flag_of, options_of
-from nmt.runs import Checkpoints, find_model
+from nmt.options import as_dict, flag_of, options_of, read_toml
+from nmt.runs import SETTINGS, Checkpoints, find_model
 from nmt.train.options import TrainOptions
 
+FINE_TUNING: Final = "fine-tuning"  # the origin of the defaults that starts declare
 TRAIN_OPTIONS: Final = {option.name: option for option in options_of(TrainOptions)}
 
 
 def run(options: TrainOptions, parts: Parts) -> int:
-    """Train a model on prepared data; an existing run is continued, bit for bit."""
+    """Train a model on a data folder, or resume an existing run, bit for bit."""
     from nmt.train.setup import open_data  # these import torch
     from nmt.train.trainer import train
 
@@ -32,11 +33,12 @@ def run(options: TrainOptions, parts: Parts) -> int:
     if options.devices > 1 and world.size == 1:
         from nmt.cli.launch import launch
 
-        data, _ = open_data(options)  # errors of the data are printed once
-        checked = {CHECKED: data.artefact.digest}  # ranks need not hash the same files
-        after = "the same command goes on from the newest checkpoint"
+        data, _ = open_data(options)  # so that errors in the data are printed only once
+        checked = {CHECKED: data.artefact.digest}  # so that ranks do not hash the same files again
+        after = "the same command resumes from the newest checkpoint"
         return launch(options.devices, options.device, options.threads, ["train", *parts.argv], after, checked)
     log.quiet |= not world.leads
+    log_defaults(options, parts)
     if previews:
         preview: Any = previews[0].cls(options, parts)
         if world.leads:
@@ -62,16 +64,45 @@ def run(options: TrainOptions, parts: Parts) -> int:
     return 0
 
 
+def log_defaults(options: TrainOptions, parts: Parts) -> None:
+    """Log which defaults a new run has from its starts."""
+    values = as_dict(options) | parts.as_dict()
+    names = [name for name, origin in parts.given.items() if origin == FINE_TUNING]
+    keys = [name if name in values else name.partition(".")[2] for name in names]
+    if keys and not Checkpoints(Path(options.output)).named():
+        taken = " ".join(f"{flag_of(key)} {values[key]}" for key in keys)
+        log.info(f"fine-tuning: chosen by the size of the data: {taken} (flags and --config override them)")
+
+
+def start_defaults(given: Mapping[str, Any]) -> Layer | None:
+    """The defaults that starts declare, such as sizes for fine-tuning. A run that is resumed keeps those that it has.
+
+    given: what files and flags set. The options class of a start may have a function `defaults(given, values)`, which gets the
+    defaults of the starts before it by name, and returns them with its own.
+    """
+    typed, values = {"preset": given.get("preset")}, dict[str, Any]()
+    for name in TRAIN_OPTIONS.keys() & given.keys():
+        with contextlib.suppress(UserError):  # a bad value is reported when all are converted
+            typed[name] = TRAIN_OPTIONS[name].convert(given[name])
+    for defaults in registry.declared("start", "defaults"):
+        values = defaults(typed, values)
+    folder = Path(typed.get("output") or "")
+    if values and Checkpoints(folder).named() and (folder / SETTINGS).is_file():
+        saved = read_toml(folder / SETTINGS)
+        values = {key: saved[key] for key in values if key in saved}
+    return Layer(FINE_TUNING, values) if values else None
+
+
 def refuse_default_sizes(options: TrainOptions, parts: Parts) -> None:
     """Raise UserError for a new training on a CPU if neither a preset nor a size was chosen.
 
-    The model would be as large as in its paper, and the training would take months there. The rule holds for each model that
-    declares which options are its sizes (`opt`).
+    The model would be as large as in its paper, and the training would take months. This applies to each model that declares
+    which options are its sizes (`opt`).
     """
     name = parts.by_kind["model"].name
     within = registry.options_within("model", name, registry.choice_from(), "model")
     sizes = [option for option in within if option.is_size]
-    if not sizes or "preset" in parts.given or not parts.given.isdisjoint(option.path_key for option in sizes):
+    if not sizes or "preset" in parts.given or any(option.path_key in parts.given for option in sizes):
         return
     if Checkpoints(Path(options.output)).named():
         return
@@ -80,18 +111,18 @@ def refuse_default_sizes(options: TrainOptions, parts: Parts) -> None:
     if choose_device(options.device).type != "cpu":
         return
     fitting = {p.name: p.on_cpu for p in registry.presets().values() if p.on_cpu and p.values.get("model") == name}
-    own = f"sizes of your own ({', '.join(flag_of(option.name) for option in sizes[:3])}, ...)"
+    own = f"your own sizes ({', '.join(flag_of(option.name) for option in sizes[:3])}, ...)"
     choices = " or ".join([*(f"--preset {preset} ({use})" for preset, use in fitting.items()), own])
-    error = f"--preset is missing: the default sizes of model {name} are for GPUs, and this is a CPU; use {choices}"
+    error = f"--preset is missing: the default sizes of {name} are for GPUs, but the device is a CPU; use {choices}"
     if fitting and parts.argv:
         error += f": {shlex.join(['nmt', 'train', *parts.argv, '--preset', next(iter(fitting))])}"
     raise UserError(error)
 
 
 def model_settings(given: Mapping[str, Any]) -> Layer | None:
-    """The options of the model of --init-from; those of a run that is continued are in its checkpoints, newest first.
+    """The options of the --init-from model. If the run is resumed, its newest readable checkpoint has them.
 
-    Raises ArtefactError where none of them can be read.
+    Raises ArtefactError if none can be read.
     """
     values = {name: TRAIN_OPTIONS[name].convert(given[name]) for name in ("init_from", "output") if name in given}
     if not values.get("init_from"):
@@ -117,6 +148,7 @@ COMMAND = Command(
     positional=("data",),
     preload=("torch",),
     base=model_settings,
+    defaults=start_defaults,
     group="train",
     examples=(
         "nmt train data --output run --preset transformer-tiny",
@@ -125,6 +157,7 @@ COMMAND = Command(
     ),
     headings=(
         "Input and output",
+        "Components",
         "Length of the run",
         "Batches",
         "Learning rate",

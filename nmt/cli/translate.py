@@ -37,55 +37,69 @@ if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.translate.results import Translation
     from nmt.translate.translator import Translator
 
-NUMBER_NAME: Final = re.compile(r"-?\d*\.?\d+")  # a file's name that was meant as a number
+NUMBER_NAME: Final = re.compile(r"-?\d*\.?\d+")  # of a file, probably meant as a number
 WRITTEN: Final = "output", "stats"
-STDIN: Final = "/dev/stdin"  # which leads to the file that stdin is read from
+STDIN: Final = "/dev/stdin"  # a link to the file that stdin reads
 
 
 @options_class
 class FileOptions:
-    """The options that `nmt translate --help` lists first."""
+    """The options that the help lists first."""
 
     model: tuple[str, ...] = opt(
         REQUIRED,
-        "model folder, or run folder (its best checkpoint); given several times: an ensemble",
+        "model folder or run folder; several form an ensemble",
         aliases=("m", "path", "models"),
+        group="Input and output",
+        common=True,
     )
     input: tuple[str, ...] = opt(
-        (), "files to translate one after another, plain or compressed; without one, or for -, stdin", aliases=("i",)
+        (), "files to translate; - is stdin", aliases=("i",), group="Input and output", common=True
     )
-    output: str = opt("-", "file for the translations; - is stdout", aliases=("o",), metavar="FILE")
+    output: str = opt(
+        "-", "file to write; - is stdout", aliases=("o",), metavar="FILE", group="Input and output", common=True
+    )
 
 
 @registry.open_options_class("pass", "search-speedup", "filter", "wrapper", "format", "viewer")
 class TranslateOptions(TranslatorOptions, FileOptions):
     input_form: Literal["text", "prefix", "phrases", "json"] = opt(
         "text",
-        "form of a line: text; text ||| beginning of its translation; text ||| phrase ||| phrase that it contains (with a "
-        "decoder that takes phrases); or a JSON object with source, source_context, target_prefix, constraints and the texts "
-        "of filters (nmt list filter), whose other fields are copied to the output",
+        "what each input line contains: text, text ||| prefix, text ||| phrase ||| phrase, or a JSON object",
+        group="Constraints and terms",
     )
     format: str = choice(
         "format",
         AUTO,
-        "format of the input: text for lines, or that of one document; auto decides by the file name",
+        "format of the input, such as srt",
         also=(LINES,),
+        group="Documents and markup",
+        common=True,
     )
-    buffer_size: int = opt(
-        2000, "lines that are read ahead and sorted by length; fewer where no line is waiting", minimum=1
+    buffer_size: int = opt(2000, "lines that are read ahead and sorted by length", minimum=1, group="Speed and memory")
+    strict: bool = opt(False, "exit with status 3 at invalid UTF-8 instead of replacing it", group="Failures")
+    json: bool = opt(False, "print one JSON object per line, with scores", group="Details of the output", common=True)
+    stats: str | None = opt(
+        None,
+        "write the number of lines and the speed to this file as JSON",
+        metavar="FILE",
+        group="Details of the output",
     )
-    strict: bool = opt(False, "end with code 3 at bytes that are not UTF-8, instead of replacing them")
-    json: bool = opt(
-        False, "print a JSON object a line: source, translation, and candidates with tokens, log_prob (nats) and score"
-    )
-    stats: str | None = opt(None, "write lines, seconds and lines a second to this file as JSON", metavar="FILE")
     devices: int = opt(
         1,
-        "processes on this machine, a device each, that share the lines; the order stays",
+        "number of GPUs or CPU processes to use",
+        group="Hardware",
+        common=True,
         minimum=1,
         maximum=MAX_PROCESSES,
     )
-    timeout: float = opt(10.0, "minutes to wait for one of several devices", above=0, maximum=MAX_WAIT_MINUTES)
+    timeout: float = opt(
+        10.0,
+        "minutes to wait for a device that does not answer",
+        above=0,
+        maximum=MAX_WAIT_MINUTES,
+        group="Failures",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,31 +109,31 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         if self.format != LINES:
             self._check_document()
         if self.input.count(STDIN_NAME) > 1:
-            raise ValueError("- is given twice, but stdin is one text (name a file for one of them)")
+            raise ValueError("only one input can be - (stdin)")
         read = [("input", STDIN if file == "-" else file) for file in self.input or ("-",)]
         written = [(name, getattr(self, name)) for name in (*WRITTEN, *written_files())]
         files = [(name, file) for name, file in [*read, *written] if file not in (None, "-")]
         for (name, file), (other, other_file) in combinations(files, 2):
             if other != "input" and realpath(file) == realpath(other_file):
                 flags = [flag_of(word) for word in (name, other)]
-                raise ValueError(f"{flags[0]} and {flags[1]} are the same file, {quoted(other_file)} (name another)")
+                raise ValueError(f"{flags[0]} and {flags[1]} name the same file, {quoted(other_file)} (change one)")
         if self.stats == "-":
-            raise ValueError("--stats -: stdout is for the translations (name a file; /dev/stderr may be one)")
+            raise ValueError("--stats -: must be a file, because stdout has the translations (use --stats /dev/stderr)")
         if self.output.endswith(COMPRESSED_ENDINGS):
             raise ValueError(
-                f"--output {quoted(self.output)}: translations are written uncompressed (leave --output out: `| gzip > FILE.gz`)"
+                f"--output {quoted(self.output)}: translations are not compressed (drop --output, and add `| gzip > FILE.gz`)"
             )
 
     def _check_input(self) -> None:
-        """Raise ValueError for an input that is a sentence, with the command that translates it."""
+        """Raise ValueError for an input that is a sentence, not a file; the message has the command that translates it."""
         if text := next((word for word in self.input if " " in word.strip() and not os.path.lexists(word)), None):
             command = shlex.join(["nmt", "translate", *(word for model in self.model for word in ("--model", model))])
             raise ValueError(
-                f"'{text}': no such file; to translate a text, pipe it: `echo {shlex.quote(text)} | {command}`"
+                f"'{text}': no such file (to translate a text, pipe it: `echo {shlex.quote(text)} | {command}`)"
             )
 
     def _check_document(self) -> None:
-        """Raise ValueError for what does not go with a document."""
+        """Raise ValueError for options that cannot be used with a document."""
         if len(self.input) != 1 or self.input[0] == STDIN_NAME:
             raise ValueError(
                 f"{quoted(' '.join(self.input) or 'stdin')}: only one {self.format} document can be translated at a time "
@@ -129,7 +143,7 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         flags["input_form"] = self.input_form != "text"
         if given := [flag_of(name) for name, is_given in flags.items() if is_given]:
             raise ValueError(
-                f"{', '.join(given)}: only for lines of text, not with --format {self.format} (drop one of them, or add "
+                f"{', '.join(given)} cannot be combined with --format {self.format} (drop one of them, or add "
                 f"--format {LINES})"
             )
 
@@ -137,23 +151,23 @@ class TranslateOptions(TranslatorOptions, FileOptions):
 def run(options: TranslateOptions, parts: Parts) -> int:
     """Translate lines of text, from stdin to stdout or from file to file.
 
-    With --n-best N each line gives up to N lines in Moses' form, `number ||| translation ||| LogProb= nats ||| score`,
-    numbers from 0. Code 5 if a line could not be translated.
+    With --n-best N, each line gives up to N lines in Moses' form, `number ||| translation ||| LogProb= nats ||| score`,
+    numbers from 0. The exit status is 5 if any line could not be translated.
     """
     world = World.from_environment()
     if options.devices > 1 and world.size == 1:
         with needing_torch("--devices"):
             from nmt.cli.launch import launch
 
-        after = "what was printed is whole lines"
+        after = "only whole lines were printed"
         return launch(options.devices, options.device, options.threads, ["translate", *parts.argv], after)
     log.quiet |= not world.leads
-    with world.joined("cpu", options.timeout):  # ranks exchange text
+    with world.joined("cpu", options.timeout):  # because ranks exchange text
         if world.leads:
             return _lead(options, parts, world)
         from nmt.translate.distributed import serve
 
-        with signals.Signals():  # one ends the leader, and with it the other ranks
+        with signals.Signals():  # a signal ends the leader, and with it the other ranks
             serve(_open(options, parts, world, ()), world)
         return 0
 
@@ -168,7 +182,7 @@ def _open(options: TranslateOptions, parts: Parts, world: World, viewers: Sequen
         settings = replace(settings, **viewer.settings)
     translator = open_translator(options.model, settings, parts.by_kind["decoder"], world)
     if options.input_form == "phrases" and not translator.engine.takes_phrases:
-        raise UserError(f"--input-form phrases: needs a search that takes phrases{phrases_hint()}")
+        raise UserError(f"--input-form phrases needs a search that supports phrases{phrases_hint()}")
     start_is_over()
     return translator
 
@@ -221,7 +235,7 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
 
 
 def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int:
-    """Translate a document. Its output is opened when its whole content is known: after an error there is none."""
+    """Translate a document. The output is opened last, so that an error leaves no file."""
     from nmt.text.context import DocumentLines
     from nmt.translate.line_warnings import LineWarnings
     from nmt.translate.requests import Request, in_context
@@ -233,9 +247,7 @@ def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int
     document = open_format(options.format, options).read(Path(name))
     translator = _open(options, parts, world, ())
     if translator.engine.n_best > 1:
-        raise UserError(
-            f"--n-best {translator.engine.n_best}: a document takes one translation of a text (leave it out)"
-        )
+        raise UserError(f"--n-best {translator.engine.n_best}: a document has one translation per text (drop --n-best)")
     began, warnings = time.monotonic(), LineWarnings(place_of(name))
     texts = document.texts(Languages(translator.pipeline.source_lang, translator.pipeline.target_lang))
     requests = in_context(list(map(Request, texts)), DocumentLines(translator.context))
@@ -261,7 +273,7 @@ def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int
 def _shared(
     options: TranslateOptions, translator: "Translator", world: World
 ) -> "AbstractContextManager[Translator | SharedTranslator]":
-    """The translator, or one that shares its lines with the other ranks."""
+    """The translator, or one that shares the lines with the other ranks."""
     if world.size == 1:
         return nullcontext(translator)
     from nmt.translate.distributed import leading
@@ -270,27 +282,31 @@ def _shared(
 
 
 def _opened(output: str) -> AbstractContextManager[BinaryIO]:
-    """The file of the translations, or stdout."""
+    """The output file, or stdout."""
     return new_output(Path(output)) if output != "-" else nullcontext(sys.stdout.buffer)
 
 
 def _stats(number: int, num_failed: int, num_withheld: int, seconds: float) -> bytes:
-    """The content of the file of --stats. number: of lines, or of texts of a document"""
+    """The content of the --stats file. number: lines, or texts of a document"""
     counts = {"lines": number, "failed": num_failed, "withheld": num_withheld}
     return to_json({**counts, "seconds": seconds, "lines_per_second": number / seconds})
 
 
 def _check_text(name: str) -> None:
-    """Raise UserError for a file that cannot be read, or that stdout is appended to, before any model is loaded."""
+    """Raise UserError for a file that cannot be read or that is also stdout, before any model is loaded."""
     if name != STDIN_NAME and Path(name).is_dir():
-        raise UserError(f"{quoted(name)}: is a folder; must be a file of text (several models are --model A --model B)")
+        raise UserError(
+            f"{quoted(name)}: this is a folder, not a text file (for several models use --model A --model B)"
+        )
     if name != STDIN_NAME and not text_exists(Path(name)):
-        hint = " (several numbers of a flag are one word: 0.7,0.3)" if NUMBER_NAME.fullmatch(name) else ""
+        hint = " (separate the numbers of a flag by commas: 0.7,0.3)" if NUMBER_NAME.fullmatch(name) else ""
         raise UserError(f"{quoted(name)}: no such file{hint}")
-    with contextlib.suppress(OSError):  # no descriptor, or none of a file
+    with contextlib.suppress(OSError):  # no such descriptor, or not one of a file
         given, output = os.fstat(0) if name == STDIN_NAME else Path(name).stat(), os.fstat(1)
         if stat.S_ISREG(given.st_mode) and os.path.samestat(given, output):
-            raise UserError(f"{place_of(name)}: stdout is appended to it, and would be read again (name another)")
+            raise UserError(
+                f"{place_of(name)}: stdout is written to the same file, and would be read again (use another file)"
+            )
 
 
 COMMAND = Command(

@@ -1,4 +1,4 @@
-"""Print a translation: its line, an n-best list in Moses' form, or JSON."""
+"""Formats translations as lines, as n-best lists in Moses' form, or as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ FAILED: Final = Candidate("", [], 0.0, 0.0)
 
 
 class Printer:
-    """Formats translations, after viewers have seen them.
+    """Formats translations after viewers have seen them.
 
-    form: text, n-best (a list as in Moses) or json
-    raw_tokens: print the model's tokens instead of the text
-    viewers: which also add to what is printed of a candidate
+    form: text, n-best (a list in Moses' form) or json
+    raw_tokens: whether to print the model's tokens instead of the text
+    viewers: may add columns or fields to each candidate
     """
 
     def __init__(self, target: Side, form: OutputForm, raw_tokens: bool, viewers: Sequence[Viewer]) -> None:
         self.target, self.form, self.raw_tokens, self.viewers = target, form, raw_tokens, viewers
 
     def lines(self, number: int, request: Request, translation: Translation) -> str:
-        """The output lines of a translation: its columns are separated by `|||`."""
+        """The output lines of a translation, with columns separated by `|||`."""
         for viewer in self.viewers:
             viewer.see(number, request, translation)
         if self.form == "json":
@@ -39,12 +39,12 @@ class Printer:
         return "".join(" ||| ".join(row) + "\n" for row in rows)
 
     def _as_json(self, request: Request, translation: Translation) -> str:
-        """An object with the further fields of the request, its source, the translation, and all candidates."""
+        """A JSON object with the other fields of the request, the source, the translation and all candidates."""
         candidates = [self._fields(candidate) for candidate in translation.candidates]
         error = {"error": translation.error} if translation.error else {}
         texts = {"source": request.text, "translation": translation.text}
         fields = {**request.others, **texts, "candidates": candidates, **error}
-        # some readers take other separators for the end of a line
+        # some readers treat these separators as the end of a line
         return NOT_TEXT.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(fields, ensure_ascii=False)) + "\n"
 
     def _columns(self, candidate: Candidate) -> list[str]:
@@ -68,6 +68,6 @@ class Printer:
 
 
 def _features(candidate: Candidate) -> str:
-    """The parts of the score, as in Moses."""
+    """The components of the score in Moses' form."""
     scores = ["Scores=", *(f"{score:.6f}" for score in candidate.scores)] if candidate.scores else []
     return " ".join([f"LogProb= {candidate.log_prob:.6f}", *scores])

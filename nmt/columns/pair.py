@@ -20,7 +20,7 @@ class PairColumn(ColumnKind):
     def read(self, items: ColumnItems) -> Rows:
         """See ColumnKind."""
         for i in np.flatnonzero(items.sentences.good & (items.counts != 1)).tolist():
-            raise items.error(i, f"{items.counts[i]} numbers found, but a pair needs exactly 1")
+            raise items.error(i, f"{items.counts[i]} numbers, but a pair needs exactly 1")
         values = np.ones(len(items.counts), FLOAT)
         values[items.pairs] = items.numbers(self.are_weights)
         return Rows(values, np.ones(len(values), np.uint32))

@@ -1,4 +1,4 @@
-"""Criteria: what training minimises, as sums with their own counts."""
+"""The interface of training criteria. A criterion returns the parts of its loss as sums, each with its own count."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -17,14 +17,14 @@ from nmt.models.base import Term as Term
 from nmt.options import Part
 from nmt.text.pipeline import Pipeline
 
-UPDATE_BITS: Final = 40  # of the number that varies a search: the rest is the seed
+UPDATE_BITS: Final = 40  # of the number that varies the random draws of a search; its other bits are the seed
 
 
 class Loss(NamedTuple):
-    """The parts of a criterion's value on a batch, by name.
+    """The parts of a criterion's loss on a batch, by name.
 
     trained: an update minimises the sum of their means, each over its count in the whole update
-    reported: logged only; "nll", the negative log-likelihood in nats over target tokens, gives the perplexity
+    reported: only logged; "nll", the negative log-likelihood of target tokens in nats, determines the perplexity
     """
 
     trained: Mapping[str, Term]
@@ -32,19 +32,19 @@ class Loss(NamedTuple):
 
     @classmethod
     def of_target_tokens(cls, batch: Batch, total: Tensor, **reported: Tensor) -> "Loss":
-        """A loss that is a mean over the target tokens of a batch. total: its sum; reported: further sums, by name"""
+        """Make a loss that is a mean over the target tokens of a batch. total: its sum; reported: further sums, by name"""
         count = batch.num_target_tokens
         return cls({"loss": Term(total, count)}, {name: Term(of.detach(), count) for name, of in reported.items()})
 
 
 @dataclass
 class CriterionContext:
-    """What a criterion may use besides its options.
+    """Objects that a criterion may use in addition to its options.
 
     pipeline: the text pipeline of source and target, with their vocabularies
     scorer: the model, for a search
-    seed: of the training's random draws
-    update: number of the update that is being made, from 1; the trainer sets it
+    seed: seed of the training's random draws
+    update: number of the current update, from 1; set by the trainer
     """
 
     pipeline: Pipeline
@@ -53,10 +53,10 @@ class CriterionContext:
     update: int = 0
 
     def build(self, part: Part) -> Any:
-        """Build a part that the criterion's options hold.
+        """Build an inner component from the criterion's options.
 
-        An inner criterion gets this context, an inner search the text pipeline. Raises UserError for a metric that
-        cannot be used here.
+        An inner criterion receives this context, and an inner decoder the text pipeline. Raises UserError if a metric cannot be
+        used here.
         """
         built = registry.build(part, self) if part.kind == "criterion" else registry.build(part)
         if part.kind == "decoder":
@@ -67,17 +67,17 @@ class CriterionContext:
         return built
 
     def search(self, decoder: Any, source: Tensor) -> list[list[Any]]:
-        """Search with the model as it is now, in evaluation mode, and with other random draws for each seed and update.
+        """Search with the current model, in evaluation mode. The random draws differ for each seed and update.
 
-        decoder: an inner search, from `build`; source: (B, S) ids
+        decoder: an inner decoder, from `build`; source: (B, S) ids
         returns: the hypotheses of each row (nmt.decoders.base.Hypothesis), best first
-        Raises UserError for a model whose weights are divided among the ranks.
+        Raises UserError if the model's weights are sharded over the ranks.
         """
         decoder.variation = (self.seed << UPDATE_BITS) + self.update
         model = self.scorer if isinstance(self.scorer, nn.Module) else nn.Identity()
         if any(map(is_sharded, model.parameters())):
             raise UserError(
-                "--engine fsdp: the search of a criterion needs all weights on each rank (give --engine ddp)"
+                "--engine fsdp: this criterion searches, which needs all weights on each rank (use --engine ddp)"
             )
         training = model.training
         model.eval()
@@ -91,11 +91,11 @@ class CriterionContext:
 class Criterion(ABC):
     """A training criterion. A registered criterion is built as `cls(options, context)`, see CriterionContext.
 
-    part_name: the name it is registered by
-    needs_trained_model: whether a run must begin with trained weights
-    num_passes: forward passes of each pair in an update, by which its counted cost is multiplied
-    can_be_captured: whether its work depends on the sizes of a batch alone, so that a CUDA graph can repeat it
-    files: a digest of what it reads besides its options, by name; it must stay when a run goes on
+    part_name: its registered name
+    needs_trained_model: whether a run must start with trained weights
+    num_passes: forward passes of each pair in an update, a factor on the counted cost
+    can_be_captured: whether its work depends only on the sizes of a batch, so that a CUDA graph can repeat it
+    files: digests of files that it reads in addition to its options, by name; a resumed run must have the same ones
     """
 
     part_name: ClassVar[str] = "unregistered"
@@ -106,22 +106,21 @@ class Criterion(ABC):
 
     @abstractmethod
     def __call__(self, model: Model, batch: Batch) -> Loss:
-        """The parts of the loss as sums over a batch.
+        """Compute the parts of the loss as sums over the rows of a batch.
 
-        The parts of a batch are the sums of those of its rows. Auxiliary losses of the model are not among them: the
-        update adds those itself.
+        They do not include the model's auxiliary losses, which the update adds.
         """
 
     def training_flops(self, model: Model, source: Tensor, target: Tensor) -> int:
-        """FLOPs of the update that is being made. source, target: lengths of its pairs, as `Model.training_flops` takes them"""
+        """The FLOPs of the current update. source, target: lengths of its pairs, see `Model.training_flops`"""
         return self.num_passes * model.training_flops(source, target)
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        """The counts () of the trained parts of a batch, from the batch alone: an update divides before its first gradient."""
+        """The counts () of a batch's trained parts, computed only from the batch, because updates need them before the loss."""
         return {"loss": batch.num_target_tokens}
 
     def doubts(self, settings: Mapping[str, Any], is_new: bool) -> Iterator[str]:
-        """Settings of a run that work worse with this criterion than they could, as warnings.
+        """Yield warnings about settings of a run that do not work well with this criterion.
 
         is_new: whether the run starts with random weights
         """

@@ -1,7 +1,7 @@
-"""Losses computed from logits and summed in chunks of positions: the logits of a whole batch never exist at once.
+"""Losses computed from logits in chunks of positions, so that the logits of a whole batch never exist at the same time.
 
 The gradient of a chunk is computed immediately, so its logits are neither kept nor computed again.
-Dimensions: N positions, n of a chunk, V vocabulary, D width.
+Dimensions: N positions, n positions of a chunk, V vocabulary, D width.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,26 +12,27 @@ from torch import Tensor, nn
 
 from nmt.kernels.base import fastest
 
-# Logits of a chunk, of which several copies exist: they fit a CPU's cache, and fill a GPU.
+# Logits per chunk, of which several copies exist: few enough for a CPU's cache, many enough to keep a GPU busy.
 CHUNK_LOGITS: Final = {"cpu": 2**22, "cuda": 2**26}
-MIN_CHUNK_ROWS: Final = 512  # each chunk adds to the whole gradient of the output's weights
+MIN_CHUNK_ROWS: Final = 512  # because each chunk adds to the whole gradient of the output's weights
 
 OfLogits = Callable[..., Sequence[Tensor]]
-"""(the logits (n, V) of each pass, further tensors of the same positions) -> sums (): of the loss, then of what is reported."""
+"""(logits (n, V) of each pass, further tensors of the same positions) -> sums (): the loss, then the reported values."""
 
 
 def chunk_rows(features: Tensor, size: int) -> int:
-    """Rows of a chunk of logits over `size` tokens, on the device of features."""
+    """The number of rows in a chunk of logits over a vocabulary of this size, on the features' device."""
     return max(MIN_CHUNK_ROWS, CHUNK_LOGITS.get(features.device.type, CHUNK_LOGITS["cuda"]) // size)
 
 
 def sums_of_logits(
     of_logits: OfLogits, output: nn.Module, passes: Sequence[Tensor], *others: Tensor
 ) -> tuple[Tensor, ...]:
-    """The sums () of a function of logits over all positions. Only the first sum has a gradient.
+    """Sum a function of logits over all positions: sums (), of which only the first has a gradient.
 
-    output: any module that makes logits from features; passes: the features (N, D) of each pass; usually there is one
-    others: (N, ...) what the function takes besides the logits
+    output: any module that computes logits from features
+    passes: the features (N, D) of each pass; usually there is one
+    others: further arguments of the function, (N, ...) each
     """
     of_logits = fastest(of_logits, passes[0])
     parameters = [parameter for parameter in output.parameters() if parameter.requires_grad]
@@ -47,7 +48,7 @@ def sums_of_logits(
 
 def _chunks(output: nn.Module, passes: Sequence[Tensor]) -> Iterator[slice]:
     """Slices of the N positions."""
-    # With a gradient where there may be one, or autocast would keep a copy of the weight that has none.
+    # Enable gradients if possible. Otherwise autocast would cache a copy of the weight without gradient.
     with torch.set_grad_enabled(not torch.is_inference_mode_enabled()):
         size = output(passes[0][:1]).shape[-1]
     rows = max(1, chunk_rows(passes[0], size) // len(passes))
@@ -59,7 +60,7 @@ def _total(sums: Iterable[Sequence[Tensor]]) -> tuple[Tensor, ...]:
 
 
 class _ChunkedSums(torch.autograd.Function):
-    """See `sums_of_logits`. tensors: the features of `num_passes` passes, and the parameters of the output"""
+    """See `sums_of_logits`. tensors: the features of `num_passes` passes, then the parameters of the output"""
 
     @staticmethod
     def forward(

@@ -19,7 +19,7 @@ from nmt.symbols import PAD
 
 @register("criterion", "cross-entropy", CrossEntropyOptions)
 class CrossEntropy(Criterion):
-    """Negative log-likelihood of the reference with label smoothing, summed over its tokens, in nats."""
+    """The negative log-likelihood of the reference with label smoothing, summed over its tokens, in nats."""
 
     can_be_captured: ClassVar[bool] = True
 
@@ -31,28 +31,30 @@ class CrossEntropy(Criterion):
         return self.of_features(model, model(batch).features, batch)
 
     def of_features(self, model: Model, features: Tensor, batch: Batch) -> Loss:
-        """The parts of the loss from the model's features (B, T, D)."""
+        """Compute the parts of the loss from the model's features (B, T, D)."""
         targets, factors = batch.target_output.flatten(), self.token_weights(model, batch)
         total, nll = sums_of_logits(self.of_logits, model.output, [features.flatten(0, 1)], targets, factors)
         return Loss.of_target_tokens(batch, total, nll=nll)
 
     def token_weights(self, model: Model, batch: Batch) -> Tensor:
-        """(N,) the factor of the loss of each target position: 0 of padding, 1 of the others without `loss_weights`.
+        """The factor on the loss at each target position, (N,): 0 for padding, and 1 elsewhere unless `loss_weights` is set.
 
-        Outside training, losses have no weights, so that all validations measure the same. Raises MissingColumnError for
-        a column that the data do not have.
+        Outside training, losses have no weights, so that all validations measure the same. Raises MissingColumnError if the data
+        lack the column.
         """
         real = (batch.target_output != PAD).float()  # B T
         if self.options.loss_weights is None or not model.training:
             return real.flatten()
         values = batch[self.options.loss_weights]
         kind = batch.columns[self.options.loss_weights].kind
-        if 0 in column_kind(kind).sides:  # values that belong to source tokens too
-            raise UserError(f"--loss-weights {quoted(self.options.loss_weights)}: a column of {kind} has no weights")
+        if 0 in column_kind(kind).sides:  # the values also belong to source tokens
+            raise UserError(
+                f"--loss-weights {quoted(self.options.loss_weights)}: a column of kind {kind} cannot contain weights"
+            )
         return (real * (values[:, None] if values.dim() == 1 else values)).flatten()
 
     def weights(self, size: int) -> tuple[float, float]:
-        """(a, b) of the loss of a token, -(a log p(token) + b sum_k log p(k)); a + b V = 1. size: V"""
+        """The weights (a, b) in a token's loss, -(a log p(token) + b sum_k log p(k)), with a + b V = 1. size: V"""
         eps = self.options.label_smoothing
         if self.options.smoothing_over == "all":
             return 1 - eps, eps / size
@@ -61,9 +63,10 @@ class CrossEntropy(Criterion):
 
     @has_kernel("cross-entropy")
     def of_logits(self, logits: Tensor, targets: Tensor, factors: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The loss and the negative log-likelihood: sums in nats.
+        """Compute the sums of the loss and of the negative log-likelihood, in nats.
 
-        logits: (n, V); targets: (n,); factors: (n,) of the losses, see `token_weights`; by default 1 without padding
+        logits: (n, V); targets: (n,)
+        factors: (n,), see `token_weights`; by default 0 for padding and 1 elsewhere
         """
         return self.of_log_probs(logits, torch.log_softmax(logits.float(), dim=-1), targets, factors)
 

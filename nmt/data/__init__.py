@@ -1,1 +1,1 @@
-"""Prepared data: shards on disk (numpy only), the plan of batches, and batches as tensors."""
+"""Prepared data: files on disk (numpy only), batch plans, and batches as tensors."""

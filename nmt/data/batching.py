@@ -1,9 +1,9 @@
-"""The plan of batches: the pairs of each update of an epoch, a pure function of (lengths, sizes, seed, epoch).
+"""Batch planning: the pairs of each update in an epoch, as a pure function of (lengths, sizes, seed, epoch).
 
-An epoch is planned in parts of a million pairs drawn from the whole corpus, one after the other, so that the first update
-never waits for the plan of the last. The pairs of a part are sorted by length and divided into groups of nearly equal length.
-The groups are shuffled, and each update consists of a few of them, so that little is padded and no update has one length
-only. The plan does not depend on devices: the division of an update into micro-batches changes no result.
+An epoch is planned in parts of a million pairs drawn from the whole corpus, one part after the other, so that the first update
+does not wait for the last part's plan. The pairs of a part are sorted by length and divided into groups of similar length. The
+groups are shuffled, and each update consists of a few groups. So there is little padding, but no update has only one length.
+The plan does not depend on devices, and the division of an update into micro-batches does not affect results.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,20 +19,20 @@ from nmt.text.vocabulary import expand_ranges
 Indices = NDArray[np.int64]
 
 GROUPS_PER_UPDATE: Final = 4
-PART_PAIRS: Final = 1 << 20  # planned at once: a thousand of the paper's updates
-PADDING_TO_JOIN: Final = {"cpu": 32, "cuda": 2048}  # cells that cost less than the overhead of a micro-batch
-FEISTEL_ROUNDS: Final = 4  # from three on the permutation is pseudorandom (Luby and Rackoff, 1988)
+PART_PAIRS: Final = 1 << 20  # pairs planned at once, enough for a thousand of the paper's updates
+PADDING_TO_JOIN: Final = {"cpu": 32, "cuda": 2048}  # padding cells that cost less than the overhead of a micro-batch
+FEISTEL_ROUNDS: Final = 4  # with three or more, the permutation is pseudorandom (Luby and Rackoff, 1988)
 
 
 @dataclass
 class PartPlan:
     """The updates of one part of an epoch.
 
-    start: pairs of the previous parts
-    order: (N,) pair indices, in the order they are read; what is drawn several times has the number of all pairs added each time
-    groups: (G + 1,) offsets into order: pairs of nearly one length
-    updates: (U + 1,) offsets into groups
-    place, next_place: where the part and the one after it begin, of plans that need it (nmt.data.plan.Position)
+    start: number of pairs in previous parts
+    order: (N,) pair indices in reading order; each repetition of a pair adds the number of all pairs to its index
+    groups: (G + 1,) offsets into `order`, which delimit groups of similar length
+    updates: (U + 1,) offsets into `groups`
+    place, next_place: state at the start of this part and of the next, for plans that need it (nmt.data.plan.Position)
     """
 
     start: int
@@ -46,22 +46,22 @@ class PartPlan:
         return len(self.updates) - 1
 
     def update(self, number: int) -> list[Indices]:
-        """The groups of pair indices of update `number` of the part, counted from 0."""
+        """The groups of pair indices in update `number` of the part, counted from 0."""
         first, last = self.updates[number], self.updates[number + 1]
         return [self.order[self.groups[g] : self.groups[g + 1]] for g in range(first, last)]
 
     def num_pairs(self, updates: int) -> int:
-        """Pairs of the first `updates` updates of the part."""
+        """The number of pairs in the first `updates` updates of the part."""
         return int(self.groups[self.updates[updates]])
 
     def update_at(self, pairs: int) -> int:
-        """The update that begins after `pairs` pairs of the part; ArtefactError if none does."""
+        """The update that starts after `pairs` pairs of the part. Raises ArtefactError if there is none."""
         starts = self.groups[self.updates]
         number = int(np.searchsorted(starts, pairs))
         if number == len(starts) or starts[number] != pairs:
             raise ArtefactError(
-                f"the run's position does not fit this data: no update begins after {self.start + pairs:,} pairs (give the "
-                "data that the run was trained on)"
+                f"the run's position does not fit this data: no update starts after {self.start + pairs:,} pairs (use the "
+                "data the run was trained on)"
             )
         return number
 
@@ -69,10 +69,10 @@ class PartPlan:
 def plan_part(
     source_lengths: NDArray[Any], target_lengths: NDArray[Any], batch_tokens: int, seed: int, epoch: int, part: int
 ) -> PartPlan:
-    """The plan of a part of an epoch.
+    """Plan a part of an epoch.
 
-    source_lengths, target_lengths: (N,) tokens of all pairs, EOS not counted
-    batch_tokens: target tokens of an update, EOS counted
+    source_lengths, target_lengths: (N,) tokens of all pairs, without EOS
+    batch_tokens: target tokens per update, including EOS
     epoch: counted from 1; part: counted from 0
     """
     pairs = _pairs_of_part(len(target_lengths), seed, epoch, part)
@@ -89,14 +89,14 @@ def plan_pairs(
     batch_tokens: int,
     random: np.random.Generator,
 ) -> PartPlan:
-    """The plan of some pairs.
+    """Plan some pairs.
 
-    start: pairs of the epoch before them; pairs: (N,) their indices
-    source, target: (N,) their tokens, EOS not counted; batch_tokens: see `plan_part`
+    start: number of earlier pairs in the epoch; pairs: (N,) pair indices
+    source, target: (N,) tokens of these pairs, without EOS; batch_tokens: see `plan_part`
     """
     order = np.lexsort((random.permutation(len(target)), source, target))
     tokens = np.cumsum(target[order].astype(np.int64) + 1)
-    group_of = (tokens - 1) // tokens_of_group(batch_tokens)  # (N,) the group of a pair's last token
+    group_of = (tokens - 1) // tokens_of_group(batch_tokens)  # (N,) a pair belongs to the group of its last token
     starts = np.flatnonzero(np.diff(group_of, prepend=-1))
     sizes = np.diff(starts, append=len(order))
     shuffled = random.permutation(len(starts))
@@ -111,12 +111,12 @@ def plan_pairs(
 
 
 def tokens_of_group(batch_tokens: int) -> int:
-    """Target tokens of a group, EOS counted; a longer pair is a group of its own."""
+    """Target tokens per group, including EOS. A longer pair forms a separate group."""
     return max(1, batch_tokens // GROUPS_PER_UPDATE)
 
 
 def _pairs_of_part(size: int, seed: int, epoch: int, part: int) -> Indices:
-    """The pairs of a part of an epoch over `size` pairs; all parts together hold each pair once."""
+    """The pairs in a part of an epoch over `size` pairs. All parts together contain each pair once."""
     positions = np.arange(part * PART_PAIRS, min((part + 1) * PART_PAIRS, size))
     if size <= PART_PAIRS:
         return positions
@@ -124,27 +124,26 @@ def _pairs_of_part(size: int, seed: int, epoch: int, part: int) -> Indices:
 
 
 def hash_keys(seed: int, epoch: int, purpose: int, side: int, count: int) -> NDArray[np.uint64]:
-    """(count,) keys for `mixed`, a pure function of the other arguments.
+    """(count,) keys for `mixed`, as a pure function of the other arguments.
 
-    purpose: 1 permutes an epoch, 2 drops words, 3 samples subwords, 4 permutes a corpus of a mixture,
-        5 changes words
+    purpose: 1 permutes an epoch, 2 drops words, 3 samples subwords, 4 permutes a corpus in a mixture, 5 changes words
     """
     random = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, purpose, side]))
     return random.integers(1 << 63, size=count, dtype=np.uint64)
 
 
 def hashed(numbers: NDArray[np.integer[Any]], seed: int, epoch: int, purpose: int, side: int) -> NDArray[np.uint64]:
-    """Hashes of numbers by two keys of `hash_keys`: (...) -> (...) uint64"""
+    """Hash numbers with two keys from `hash_keys`: (...) -> (...) uint64."""
     keys = hash_keys(seed, epoch, purpose, side, 2)
     return mixed(mixed(numbers.astype(np.uint64), keys[0]), keys[1])
 
 
 def permuted(positions: Indices, size: int, keys: NDArray[np.uint64]) -> Indices:
-    """The images of positions under a pseudorandom permutation of range(size), without a table of all images.
+    """Map positions by a pseudorandom permutation of range(size), without storing the whole permutation.
 
-    A Feistel network over the next power of 4. An image outside range(size) goes through the network again until it is inside,
-    which is a permutation of range(size) too (Black and Rogaway, 2002, "cycle walking").
-    positions: (N,); keys: (rounds,) of 64 bits, or (rounds, N) for a permutation of each position
+    Uses a Feistel network over the next power of 4. An image outside range(size) passes through the network again until it is
+    inside, which is also a permutation of range(size) (Black and Rogaway, 2002, "cycle walking").
+    positions: (N,); keys: (rounds,) 64-bit keys, or (rounds, N) for a different permutation per position
     """
     half = np.uint64((int(size - 1).bit_length() + 1) // 2)
     low = np.uint64((1 << int(half)) - 1)
@@ -160,7 +159,7 @@ def permuted(positions: Indices, size: int, keys: NDArray[np.uint64]) -> Indices
 
 
 def mixed(numbers: NDArray[np.uint64], key: np.uint64 | NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A hash of numbers and a key, of all or of each (the finaliser of MurmurHash3, Appleby, 2011)."""
+    """Hash numbers with one key, or one key per number (the finaliser of MurmurHash3, Appleby, 2011)."""
     mixed = numbers ^ key
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(factor)
@@ -168,18 +167,19 @@ def mixed(numbers: NDArray[np.uint64], key: np.uint64 | NDArray[np.uint64]) -> N
 
 
 def uniform(hashes: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Numbers in [0, 1) of hashes: (...) -> (...) float64"""
+    """Map hashes to numbers in [0, 1): (...) -> (...) float64."""
     return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def micro_batches(
     groups: list[Indices], source_lengths: Any, target_lengths: Any, max_tokens: int, device: str = "cpu"
 ) -> Iterator[Indices]:
-    """Divide groups of pairs into micro-batches of at most max_tokens cells. Small groups of nearly one length are joined.
+    """Divide groups of pairs into micro-batches of at most max_tokens cells. Small groups of similar length are joined.
 
-    Cells are pairs times the tokens of the longest side among them, EOS counted; a single longer pair is a batch of its own.
-    groups: of any size; an empty one has no micro-batch
-    device: the type of the device that computes them
+    The number of cells is the number of pairs times the length of their longest side, including EOS. A pair that is longer than
+    max_tokens forms a separate batch.
+    groups: groups of any size; empty groups are ignored
+    device: type of the computing device
     """
     groups = [group for group in groups if len(group)]
     for group in _joined(groups, source_lengths, target_lengths, max_tokens, PADDING_TO_JOIN[device]):
@@ -196,9 +196,9 @@ def micro_batches(
 def _joined(
     groups: list[Indices], source_lengths: Any, target_lengths: Any, max_tokens: int, padding: int
 ) -> list[Indices]:
-    """Groups from short to long, joined with the next where the padding costs less than a micro-batch of its own.
+    """Sort groups from short to long, and join neighbours if padding costs less than a separate micro-batch.
 
-    groups: each of at least one pair; padding: cells that two groups may need to be joined
+    groups: groups of at least one pair; padding: maximum padding cells for joining two groups
     """
     widths = [1 + int(np.maximum(source_lengths[group], target_lengths[group]).max()) for group in groups]
     joined: list[Indices] = []

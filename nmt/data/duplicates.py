@@ -1,7 +1,7 @@
-"""Removal of repeated pairs from any number of pairs, in bounded memory.
+"""Removes repeated pairs from any number of pairs, in bounded memory.
 
-All pairs go to a file first, and 128 bits of each to another. These digests are searched for repeats in parts that are small
-enough to sort; the pairs then come back without those that equal an earlier one.
+All pairs are first written to a file, and a 128-bit digest of each to another file. The digests are searched for repeats in
+parts small enough to sort. Then the pairs are read back, without those that repeat an earlier pair.
 """
 
 import pickle
@@ -16,16 +16,16 @@ from nmt import signals
 from nmt.data.encode import Encoded
 from nmt.data.row_files import MappedFile
 
-SORTED_ROWS: Final = 1 << 21  # 24 bytes each, and as much again while they are sorted
+SORTED_ROWS: Final = 1 << 21  # each takes 24 bytes, and twice that while sorting
 SCANNED_ROWS: Final = 1 << 20
 
 Keys = NDArray[np.uint64]
 
 
 def without_duplicates(pairs: Iterator[Encoded], scratch: Path) -> Iterator[Encoded]:
-    """The pairs, in their order, without those whose digest an earlier one has; counted as dropped: "duplicate".
+    """Drop pairs whose digest occurred before, keeping the order. They are counted in `dropped` as "duplicate".
 
-    scratch: a folder for two files, of about twice the size of the pairs; they are deleted in the end
+    scratch: folder for two temporary files, about twice the size of the pairs
     """
     spool, digests = scratch / "pairs.spool", scratch / "digests.spool"
     num_chunks = first = 0
@@ -53,10 +53,10 @@ def without_duplicates(pairs: Iterator[Encoded], scratch: Path) -> Iterator[Enco
 
 
 def find_repeated(keys: Keys, sorted_rows: int = SORTED_ROWS) -> NDArray[np.bool_]:
-    """(N,) whether an earlier row is the same.
+    """(N,) whether an earlier row has the same key.
 
-    keys: (N, K) numbers of 64 bits, in memory or mapped; a row of zeros is no key
-    sorted_rows: about the number of rows that are sorted together, which bounds the memory (1 byte a row beside it)
+    keys: (N, K) 64-bit numbers, in memory or mapped; a row of zeros is not a key
+    sorted_rows: approximate number of rows sorted together, which bounds memory (apart from 1 byte per row)
     """
     repeated = np.zeros(len(keys), dtype=bool)
     parts = -(-len(keys) // sorted_rows)
@@ -64,13 +64,13 @@ def find_repeated(keys: Keys, sorted_rows: int = SORTED_ROWS) -> NDArray[np.bool
         signals.check()
         at = np.concatenate([_of_part(keys, start, part, parts) for start in range(0, len(keys), SCANNED_ROWS)])
         rows = keys[at]
-        order = np.lexsort(rows.T)  # stable: of equal rows the earlier one stays the first
+        order = np.lexsort(rows.T)  # stable: among equal rows, the earliest stays first
         same = (rows[order[1:]] == rows[order[:-1]]).all(axis=1)
         repeated[at[order[1:][same]]] = True
     return repeated
 
 
 def _of_part(keys: Keys, start: int, part: int, parts: int) -> NDArray[np.int64]:
-    """The indices of the rows of a part, among SCANNED_ROWS rows from `start` on."""
+    """Indices of the rows that belong to a part, among the SCANNED_ROWS rows from `start` on."""
     rows = keys[start : start + SCANNED_ROWS]
     return start + np.flatnonzero((rows[:, 0] % np.uint64(parts) == part) & rows.any(axis=1))

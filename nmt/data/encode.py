@@ -1,4 +1,4 @@
-"""Chunks of raw line pairs, and the work on each: text to learn a vocabulary from, or ids to train on."""
+"""Chunks of raw line pairs, and tasks that turn them into text to learn a vocabulary from, or ids to train on."""
 
 import hashlib
 import math
@@ -24,22 +24,22 @@ from nmt.text.steps import NOT_TEXT_BUT_LF
 from nmt.text.vocabulary import Numbers
 
 CHUNK_PAIRS: Final = 2000
-# A pair is counted under the first reason that holds for it; too many characters come first.
+# Each pair is counted under the first reason that applies. Too many characters are checked before everything else.
 REASONS: Final = ("bad bytes", "bad column", "empty", "too short", "too long", "ratio", "equals held-out", "duplicate")
-MAX_WORD_CHARACTERS: Final = 1000  # of a word that gets an entry
-KEPT: Final = -1  # in place of the index of a reason
+MAX_WORD_CHARACTERS: Final = 1000  # longer words get no vocabulary entry
+KEPT: Final = -1  # used instead of an index into REASONS
 
 BadLine = Literal["error", "skip", "replace"]
 
 
 @dataclass(frozen=True)
 class FilePair:
-    """Two files that are translations of each other, line by line, and files of columns with a line for each pair.
+    """Two files that are translations of each other, line by line, and column files with one line per pair.
 
-    corpus: the name of the corpus that they are of, if they are training text
-    is_named: whether the user gave that name
-    is_tsv: whether both are one file, which has the source, a tab and the target in a line
-    label: the name of the source in messages, if it is not that of its file
+    corpus: name of the corpus, if the files are training text
+    is_named: whether the user chose that name
+    is_tsv: whether both sides are in one file, with a tab between source and target
+    label: name of the source in messages, if it differs from its file name
     """
 
     source: Path
@@ -60,19 +60,18 @@ class FilePair:
         return self.source, self.target, *self.columns
 
     def count_lines(self) -> list[int]:
-        """The number of lines of each of `paths`, each file read once."""
+        """Count the lines of each of `paths`, reading each file only once."""
         counts = {path: count_lines(path) for path in dict.fromkeys(self.paths)}
         return [counts[path] for path in self.paths]
 
     def unequal(self, counts: Sequence[int]) -> InputError | None:
-        """The error for the first file with another number of lines than the source. counts: lines of each of `paths`"""
+        """The error for the first file whose number of lines differs from the source's. counts: lines of each of `paths`"""
         if counts[0] != counts[1]:
             return misaligned(self.source, self.target, counts[0], counts[1])
         for path, count in zip(self.columns, counts[2:], strict=True):
             if count != counts[0]:
                 return InputError(
-                    f"{quoted(path)} has {count:,} lines, {self.name} has {counts[0]:,}; a column needs a line "
-                    "for each pair"
+                    f"{quoted(path)} has {count:,} lines, but {self.name} has {counts[0]:,} (a column needs one line per pair)"
                 )
         return None
 
@@ -81,10 +80,10 @@ class FilePair:
 class Chunk:
     """Some lines of a file pair, as bytes.
 
-    numbers: (N,) of the lines, counted from 1
-    source, target: each line with its LF, the last may lack it
-    columns: the lines of each column
-    contexts: with a context, that of each source line (nmt.text.context)
+    numbers: (N,) line numbers, counted from 1
+    source, target: lines with their LF, which the last line may lack
+    columns: lines of each column
+    contexts: context of each source line (nmt.text.context); empty if no context is used
     """
 
     files: FilePair
@@ -95,7 +94,7 @@ class Chunk:
     contexts: Sequence[tuple[str, ...]] = ()
 
     def target_start(self, i: int) -> int:
-        """Bytes before the target in the line of pair i: of a TSV file, the source and the tab."""
+        """Number of bytes before the target in the line of pair i. In a TSV file these are the source and the tab."""
         return len(self.source[i]) if self.files.is_tsv else 0
 
 
@@ -104,10 +103,10 @@ Selection = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
 
 
 def aligned_blocks(pair: FilePair) -> Iterator[list[list[bytes]]]:
-    """The lines of all files, CHUNK_PAIRS at a time; InputError when one has more lines than another."""
+    """Read all files in parallel, CHUNK_PAIRS lines at a time. Raises InputError if their numbers of lines differ."""
     streams = [raw_lines(path) for path in pair.paths]
     if pair.is_tsv:
-        rows, same_rows = tee(_tsv_rows(pair))  # CHUNK_PAIRS apart at most
+        rows, same_rows = tee(_tsv_rows(pair))  # at most CHUNK_PAIRS apart
         streams[:2] = [(source for source, _ in rows), (target for _, target in same_rows)]
     while True:
         block = [list(islice(stream, CHUNK_PAIRS)) for stream in streams]
@@ -120,14 +119,14 @@ def aligned_blocks(pair: FilePair) -> Iterator[list[list[bytes]]]:
 
 
 def _tsv_rows(pair: FilePair) -> Iterator[tuple[bytes, bytes]]:
-    """The source and the target of each line of a TSV file, with LF. Raises InputError for a line without both."""
+    """Split each line of a TSV file into source and target, with LF. Raises InputError for a line without both."""
     for number, raw in enumerate(raw_lines(pair.source), 1):
         if number == 1 and (line := decode_line(raw, True)).wide_encoding:
             raise bad_bytes(pair.name, number, line)
         sides = raw.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
         if len(sides) != 2:
             columns = f"{len(sides)} column{'s' if len(sides) > 1 else ''}"
-            message = f"{columns}; must be 2, the source and the target with a tab between them"
+            message = f"{columns} found, expected 2: source and target, separated by a tab"
             ways = "; ".join(["fix the line", *registry.declared("storage", "chooses_columns")])
             raise InputError(f"{pair.name}:{number}: {message} ({ways})")
         yield sides[0] + b"\n", sides[1] + b"\n"
@@ -136,11 +135,11 @@ def _tsv_rows(pair: FilePair) -> Iterator[tuple[bytes, bytes]]:
 def chunks(
     files: Sequence[FilePair], select: Selection | None = None, context: int = 0, blocks: BlockReader = aligned_blocks
 ) -> Iterator[Chunk]:
-    """The pairs of all files, in order. By default raises InputError when two files differ in length.
+    """Read the pairs of all files, in order. By default raises InputError if two files differ in length.
 
-    select: (N,) indices of pairs, counted from 0 over all files -> (N,) whether to take them
-    context: sentences of the context of a source line, at most; with a selection there is none
-    blocks: the lines of the source and of the target of a pair of files, CHUNK_PAIRS at a time
+    select: maps (N,) indices of pairs, counted from 0 over all files, to (N,) whether to keep them
+    context: maximum context of a source line, in sentences; unused if `select` is set
+    blocks: reads a file pair in blocks of CHUNK_PAIRS lines
     """
     offset = 0  # pairs of the previous files
     for pair in files:
@@ -162,7 +161,7 @@ def chunks(
 
 @dataclass
 class Texts:
-    """A chunk as text. good: (N,) whether both sides can be used; num_replaced: lines with bytes that are not UTF-8."""
+    """The text of a chunk. good: (N,) whether both sides are usable; num_replaced: number of lines with replaced bytes"""
 
     source: list[str]
     target: list[str]
@@ -171,7 +170,7 @@ class Texts:
 
 
 def decode(chunk: Chunk, on_bad_line: BadLine) -> Texts:
-    """The text of a chunk, cleaned. Raises InputError with FILE:LINE:BYTE for bad bytes, unless they are allowed."""
+    """Decode and clean a chunk. Raises InputError with FILE:LINE:BYTE for bytes that are not UTF-8, unless allowed."""
     good = np.ones(len(chunk.numbers), dtype=bool)
     source, target = _plain_texts(chunk.source), _plain_texts(chunk.target)
     if source is not None and target is not None and chunk.numbers[0] > 1:
@@ -197,7 +196,7 @@ def decode(chunk: Chunk, on_bad_line: BadLine) -> Texts:
 
 
 def _plain_texts(lines: list[bytes]) -> list[str] | None:
-    """Lines that cleaning leaves as they are, decoded at once, which is faster; None if it changes one, or bytes are bad."""
+    """Decode all lines at once, which is faster. Returns None if a line needs cleaning or has bytes that are not UTF-8."""
     try:
         text = b"".join(lines).decode()
     except UnicodeDecodeError:
@@ -207,7 +206,7 @@ def _plain_texts(lines: list[bytes]) -> list[str] | None:
 
 @dataclass(frozen=True)
 class TextTask:
-    """Chunk -> its text, ready for subwords. prepare: of the source (0), of the target (1), or of both"""
+    """Maps a chunk to its text, prepared for subwords. prepare: text steps of the source (0), the target (1), or both"""
 
     prepare: Mapping[int, Callable[[Sequence[str]], list[str]]]
     on_bad_line: BadLine
@@ -222,7 +221,7 @@ class TextTask:
 
 @dataclass(frozen=True)
 class CountTask:
-    """Chunk -> counts of words in the texts that `texts` gives. count: `count_words` or `count_casings`"""
+    """Maps a chunk to counts of words in the texts from `texts`. count: `count_words` or `count_casings`"""
 
     texts: TextTask
     count: Callable[[Iterable[str]], Counter[str]]
@@ -232,17 +231,17 @@ class CountTask:
 
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
-    """Counts of the words between spaces that are not longer than MAX_WORD_CHARACTERS."""
+    """Count words (split at spaces) of up to MAX_WORD_CHARACTERS characters."""
     return Counter(word for text in texts for word in text.split(" ") if 0 < len(word) <= MAX_WORD_CHARACTERS)
 
 
 @dataclass(frozen=True)
 class LengthFilter:
-    """Bounds of the lengths of a pair, in tokens after subword splitting, the end symbol not counted.
+    """Limits on the lengths of a pair, in tokens after subword splitting, without EOS.
 
-    min_length: tokens of the shorter side, at least
-    max_length: tokens of the longer side, at most; 0 for any. A side has at most CHARACTERS_PER_TOKEN times as many characters
-    max_ratio: longer side by shorter side, at most; 0 for no maximum
+    min_length: minimum tokens of the shorter side
+    max_length: maximum tokens of the longer side; 0 for no limit. A side's limit in characters is CHARACTERS_PER_TOKEN times this
+    max_ratio: maximum ratio of the longer side to the shorter; 0 for no limit
     """
 
     min_length: int = 1
@@ -251,15 +250,15 @@ class LengthFilter:
 
     @property
     def max_characters(self) -> float:
-        """The greatest length of a side in characters."""
+        """Maximum length of a side in characters."""
         return self.max_length * CHARACTERS_PER_TOKEN or math.inf
 
     def without_long(self, texts: Sequence[str]) -> list[str]:
-        """Texts, with an empty one for each that has too many characters, and need not be encoded."""
+        """Replace texts with too many characters by empty ones, so that they are not encoded."""
         return [text if len(text) <= self.max_characters else "" for text in texts]
 
     def reasons(self, lengths: NDArray[Any], characters: NDArray[Any]) -> NDArray[np.int8]:
-        """(N,) the index into REASONS of why each pair is left out, or KEPT.
+        """(N,) for each pair, the index in REASONS of why it is dropped, or KEPT.
 
         lengths, characters: (N, 2) tokens and characters of source and target
         """
@@ -277,17 +276,17 @@ class LengthFilter:
 
 @dataclass
 class Encoded:
-    """The ids of the pairs of a chunk that are kept.
+    """The ids of a chunk's pairs that are kept.
 
-    lengths, words, unknown: (N, 2) of source and target: tokens, words before subwords, tokens that are UNK
-    source, target: the ids of all pairs, one after the other
-    columns: the rows of each column
-    digests: (N, 2) 128 bits of each pair, to find duplicates by; (0, 2) when not wanted
-    read, dropped, num_replaced: pairs read, pairs left out by reason, lines with replaced bytes
-    unknown_tags: "FILE:LINE: '<2fr>'" of each source that begins with a tag that the vocabulary lacks
-    raw: the source and target lines of evaluation sets, cleaned
-    corpus: the name of the corpus that the pairs are of
-    altered: counts by side, 0 or 1, file, and what TextPreparer.alterations counts
+    lengths, words, unknown: (N, 2) tokens, words before subword splitting, and UNK tokens of source and target
+    source, target: ids of all pairs, concatenated
+    columns: values of each column
+    digests: (N, 2) 128 bits of each pair, for finding duplicates; (0, 2) if they are not needed
+    read, dropped, num_replaced: pairs read, pairs dropped by reason, lines with replaced bytes
+    unknown_tags: "FILE:LINE: '<2fr>'" for each source that starts with a tag missing from the vocabulary
+    raw: cleaned source and target lines, for evaluation sets
+    corpus: name of the pairs' corpus
+    altered: counts by side (0 or 1), file, and the keys of TextPreparer.alterations
     """
 
     lengths: Numbers
@@ -306,7 +305,7 @@ class Encoded:
     altered: Counter[tuple[int, str, str]] = field(default_factory=Counter)
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
-        """Leave out the pairs that are not kept. kept: (N,)"""
+        """Drop the other pairs. kept: (N,) which pairs to keep"""
         if kept.all():
             return
         self.source = self.source[np.repeat(kept, self.lengths[:, 0])]
@@ -317,11 +316,11 @@ class Encoded:
 
 @dataclass(frozen=True)
 class EncodeTask:
-    """Chunk -> ids and columns, the ids of the source with its context if the pipeline has one.
+    """Maps a chunk to ids and columns. Source ids include the context if the pipeline has one.
 
-    lengths: the filter of training data; None keeps every pair and its raw text, for evaluation sets
-    columns: the kind of each column of the chunks
-    held_out: keys of the held-out pairs, none of which a training pair may repeat (nmt.data.held_out)
+    lengths: length filter for training data; None keeps every pair and its raw text, for evaluation sets
+    columns: kind of each column
+    held_out: keys of held-out pairs, which training pairs must not repeat (nmt.data.held_out)
     """
 
     pipeline: Pipeline
@@ -399,7 +398,7 @@ class EncodeTask:
 
 
 def _read_column(kind: ColumnKind, path: Path, lines: Sequence[bytes], sentences: Sentences, skips: bool) -> Rows:
-    """The values of a column. skips: whether a pair whose line is wrong becomes a pair that is not good"""
+    """Read the values of a column. skips: whether to mark pairs with an invalid line as unusable instead of raising"""
     try:
         return kind.read(ColumnItems(path, lines, sentences))
     except InputError:
@@ -414,7 +413,7 @@ def _read_column(kind: ColumnKind, path: Path, lines: Sequence[bytes], sentences
 
 
 def digests_of(sources: Iterable[str], targets: Iterable[str]) -> NDArray[np.uint64]:
-    """(N, 2) 128 bits of each pair; no line has an LF, so that different pairs are different texts."""
+    """(N, 2) 128 bits of each pair. Lines contain no LF, so different pairs never give the same joined text."""
     pairs = (f"{source}\n{target}".encode() for source, target in zip(sources, targets, strict=True))
     joined = b"".join(hashlib.blake2b(pair, digest_size=16).digest() for pair in pairs)
     return np.frombuffer(joined, dtype="<u8").reshape(-1, 2)

@@ -1,4 +1,4 @@
-"""Keys by which the training pairs that repeat a held-out sentence are found, so that none of it is learnt."""
+"""Keys for finding training pairs that repeat a held-out sentence, so that training never sees held-out text."""
 
 import hashlib
 import re
@@ -9,14 +9,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-MIN_BYTES: Final = (1, 24)  # of a source and of a target: shorter targets, such as labels and "Yes.", have many sources
+MIN_BYTES: Final = (1, 24)  # of source and target: shorter targets, such as labels and "Yes.", translate many sources
 MARKS_AND_SPACES: Final = re.compile(
     r"[\s!-/:-@\[-`{-~\x7f-\xbf\u060c\u061b\u061f\u0964\u0965\u2000-\u206f\u3000-\u303f\ufeff]+"
 )
 
 
 def pair_keys(sources: Sequence[str], targets: Sequence[str]) -> NDArray[np.uint64]:
-    """(N, 2) a key of each source and target, the same for texts that differ in case, punctuation and spaces; 0 is no key."""
+    """(N, 2) keys of sources and targets, which ignore case, punctuation and spaces; 0 stands for no key."""
     keys = np.zeros((len(sources), 2), np.uint64)
     for side, texts in enumerate((sources, targets)):
         for i, text in enumerate(texts):
@@ -27,6 +27,6 @@ def pair_keys(sources: Sequence[str], targets: Sequence[str]) -> NDArray[np.uint
 
 
 def repeats(keys: NDArray[np.uint64], held_out: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """(N,) whether the source or the target of a pair is that of a held-out pair. keys: (N, 2); held_out: (M, 2)"""
+    """(N,) whether a pair shares its source or target with a held-out pair. keys: (N, 2); held_out: (M, 2)"""
     found = [np.isin(keys[:, side], held_out[:, side]) & (keys[:, side] > 0) for side in (0, 1)]
     return np.asarray(found[0] | found[1])

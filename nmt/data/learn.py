@@ -1,7 +1,7 @@
-"""Learning a vocabulary from training text: words counted here, subwords by sentencepiece in a process of its own.
+"""Learns vocabularies from training text: counts words here, and runs sentencepiece in a separate process.
 
-While sentencepiece learns it handles no signal, it keeps its memory afterwards, and it ends the process when memory runs out.
-A process of its own can be ended at once, gives its memory back, and its loss is an ordinary error.
+While it learns, sentencepiece ignores signals; it never frees its memory, and kills its process if memory runs out. A separate
+process can be killed at any time and returns its memory, and its death is an ordinary error.
 """
 
 import io
@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 import sentencepiece
 
-from nmt.data.workers import LOOK_SECONDS, Heartbeat
+from nmt.data.workers import CHECK_SECONDS, Heartbeat
 from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.log import log
 from nmt.signals import STOP_SIGNALS, signal_at_end_of_parent
@@ -28,25 +28,25 @@ from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 from nmt.text.vocabulary import SPACE_MARK, SentencepieceVocabulary
 
 MAX_COUNTED_WORDS: Final = 5_000_000
-KEPT_SHARE: Final = 0.9  # of them, at most, when the rarest are dropped
-# sentencepiece cuts its control pieces out of the text it learns from. Their names in the model begin with a control
-# character, which no cleaned text holds.
+KEPT_SHARE: Final = 0.9  # share of these words to keep, at most, when the rarest are dropped
+# sentencepiece removes its control symbols from the text it learns from. Their names in the model start with a control
+# character, which cleaned text never contains.
 CONTROL_PIECES: Final = tuple(f"\x01{symbol}" for symbol in SYMBOLS)
 
-# sentencepiece skips lines of more bytes, and lines with its mark for unknown characters.
+# sentencepiece skips lines with more bytes, and lines that contain its mark for unknown characters.
 MAX_LEARNT_BYTES: Final = 4192
 UNKNOWN_MARK: Final = "\u2585"
 
 
 @dataclass(frozen=True)
 class SubwordSettings:
-    """The settings that a sentencepiece model is learnt with.
+    """Settings for learning a sentencepiece model.
 
     name: bpe, unigram or char
-    vocab_size: entries, the control symbols counted
-    character_coverage: share of the characters of the text that get an entry
-    byte_fallback: whether other characters are spelled in bytes
-    user_symbols: words that are an entry each
+    vocab_size: number of entries, including control symbols
+    character_coverage: share of the text's characters that get an entry
+    byte_fallback: whether other characters are encoded as bytes
+    user_symbols: words that get an entry each
     """
 
     name: str
@@ -57,7 +57,7 @@ class SubwordSettings:
 
 
 def sum_counts(counts: Generator[Counter[str]]) -> Counter[str]:
-    """The sum of the counts. Memory is bounded: beyond MAX_COUNTED_WORDS words, the rarest are dropped."""
+    """Sum up counts. Beyond MAX_COUNTED_WORDS words the rarest are dropped, which bounds memory."""
     total: Counter[str] = Counter()
     with closing(counts):
         for part in counts:
@@ -68,7 +68,7 @@ def sum_counts(counts: Generator[Counter[str]]) -> Counter[str]:
 
 
 def _without_rare(counts: Counter[str]) -> Counter[str]:
-    """The most frequent of too many words, so few that it is long before all are looked at again."""
+    """Keep only the most frequent words, few enough that the next such reduction is far away."""
     least = 1
     while len(counts) > KEPT_SHARE * MAX_COUNTED_WORDS:
         least += 1
@@ -76,14 +76,14 @@ def _without_rare(counts: Counter[str]) -> Counter[str]:
     return counts
 
 
-def learn_apart(
+def learn_in_subprocess(
     texts: Iterable[list[str]], settings: SubwordSettings, scratch: Path, place: str
 ) -> SentencepieceVocabulary:
-    """`learn_subwords` in a process of its own.
+    """Run `learn_subwords` in a separate process.
 
-    texts: lists of prepared lines; scratch: a folder for a file of them, which has no name; place: whose they are, in messages
-    Raises Interrupted when a signal asked to stop, ResourceError when the process is lost, InputError when there is no
-    text, UserError when nothing can be learnt, and whatever reading the texts raises.
+    texts: lists of prepared lines; scratch: folder for an unnamed temporary file; place: source of the texts, for messages
+    Raises Interrupted after a stop signal, ResourceError if the process dies, InputError if there is no text, UserError if
+    nothing can be learnt, and the errors of reading the texts.
     """
     start = f"import sys; sys.path[:] = {sys.path!r}; from nmt.data.learn import _learn_from_stdin; _learn_from_stdin()"
     with tempfile.TemporaryFile(dir=scratch) as sample:
@@ -107,7 +107,7 @@ def learn_apart(
         raise UserError(answer.decode())
     if process.returncode:
         raise ResourceError(
-            "the process that learns subwords was lost, killed perhaps for want of memory (a smaller --subword-sample)"
+            "the process that learns subwords died, perhaps because memory ran out (use a smaller --subword-sample)"
         )
     return SentencepieceVocabulary(answer)
 
@@ -115,15 +115,18 @@ def learn_apart(
 def _answer(process: "subprocess.Popen[bytes]", heartbeat: Heartbeat) -> bytes:
     while True:
         try:
-            return process.communicate(timeout=LOOK_SECONDS)[0]
+            return process.communicate(timeout=CHECK_SECONDS)[0]
         except subprocess.TimeoutExpired:
             heartbeat.check()
 
 
 def _learn_from_stdin() -> None:
-    """The other process: settings and texts, a line each, from stdin; the model to stdout, or an error, and its exit status."""
+    """Entry point of the separate process. Reads settings and texts from stdin, one per line.
+
+    Writes the model to stdout, or an error message, with the error's exit status.
+    """
     for number in STOP_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)  # the parent handles signals, and ends this process
+        signal.signal(number, signal.SIG_IGN)  # the parent handles signals, and kills this process
     signal_at_end_of_parent(signal.SIGKILL)
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=SubwordSettings)
     texts = (line.removesuffix(b"\n").decode() for line in sys.stdin.buffer)
@@ -138,9 +141,9 @@ def _learn_from_stdin() -> None:
 
 
 def learn_subwords(texts: Iterator[str], settings: SubwordSettings) -> SentencepieceVocabulary:
-    """Learn a model from normalised and tokenised texts, which are read once.
+    """Learn a model from normalised and tokenised texts, which are read only once.
 
-    A corpus too small for vocab_size gives a smaller vocabulary. Raises UserError where no model can be learnt.
+    If the corpus is too small for vocab_size, the vocabulary is smaller. Raises UserError if no model can be learnt.
     """
     model = io.BytesIO()
     try:
@@ -163,7 +166,7 @@ def learn_subwords(texts: Iterator[str], settings: SubwordSettings) -> Sentencep
             unk_piece=CONTROL_PIECES[UNK],
             user_defined_symbols=[SPACE_MARK + symbol for symbol in settings.user_symbols],
             shuffle_input_sentence=False,
-            num_threads=1,  # several threads sum in another order, and give other models
+            num_threads=1,  # with several threads the order of sums varies, and so does the model
             minloglevel=2,
         )
     except RuntimeError as error:
@@ -172,13 +175,13 @@ def learn_subwords(texts: Iterator[str], settings: SubwordSettings) -> Sentencep
 
 
 def learnable_parts(text: str) -> Iterator[str]:
-    """A line in parts that sentencepiece does not skip: cut at spaces, or within a word that is too long itself."""
+    """Split a line into parts that sentencepiece does not skip, at spaces, or within a word that is too long itself."""
     rest = text.replace(UNKNOWN_MARK, " ").encode()
     while len(rest) > MAX_LEARNT_BYTES:
         end = rest.rfind(b" ", 1, MAX_LEARNT_BYTES + 1)
         if end < 0:
             end = MAX_LEARNT_BYTES
-            while rest[end] & 0xC0 == 0x80:  # inside a character
+            while rest[end] & 0xC0 == 0x80:  # in the middle of a character
                 end -= 1
         yield rest[:end].decode()
         rest = rest[end:]
@@ -186,16 +189,16 @@ def learnable_parts(text: str) -> Iterator[str]:
 
 
 def _learning_error(message: str, settings: SubwordSettings) -> UserError:
-    """The error for a message of sentencepiece."""
+    """The error for a message from sentencepiece."""
     if sizes := re.search(r"smaller than required_chars\. (\d+) vs (\d+)", message):
         return UserError(
             f"--vocab-size {settings.vocab_size} is too small: the text has {sizes[2]} characters and control symbols "
-            f"(at least --vocab-size {sizes[2]}, or lower --character-coverage)"
+            f"(use at least --vocab-size {sizes[2]}, or lower --character-coverage)"
         )
-    if "(vocab_size) >= (0)" in message:  # characters are the entries that are left
+    if "(vocab_size) >= (0)" in message:  # no entries are left for characters
         return UserError(
-            f"--vocab-size {settings.vocab_size} is too small for control and user symbols, and bytes (give a larger one)"
+            f"--vocab-size {settings.vocab_size} is too small for control symbols, user symbols and bytes (use a larger one)"
         )
     if "!sentences_.empty()" in message:
-        return InputError("there is no text to learn a vocabulary from (every line is empty)")
-    return UserError(f"no {settings.name} vocabulary can be learnt: {quoted(message)}")
+        return InputError("no text to learn a vocabulary from: every line is empty (name files with text)")
+    return UserError(f"cannot learn a {settings.name} vocabulary: {quoted(message)}")

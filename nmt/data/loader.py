@@ -1,4 +1,4 @@
-"""The loader: the micro-batches of each update as tensors, from any position of any epoch on."""
+"""The loader: provides the micro-batches of each update as tensors, starting at any position in any epoch."""
 
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
@@ -21,12 +21,12 @@ from nmt.rows import Rows
 class UpdateBatches:
     """The data of one update.
 
-    batches: the micro-batches of this rank, as many as of every other rank
-    idle: batches at the end that only keep step with other ranks and do not count
-    tokens: target tokens of all ranks
-    source_lengths, target_lengths: (N,) int64 tokens of all ranks' pairs, EOS counted
-    after: the position after this update
-    ends_epoch: whether it is the last update of its epoch
+    batches: micro-batches of this rank; every rank has the same number
+    idle: number of final batches that only keep step with other ranks and do not contribute
+    tokens: number of target tokens on all ranks
+    source_lengths, target_lengths: (N,) int64 tokens of the pairs on all ranks, including EOS
+    after: position after this update
+    ends_epoch: whether this is the last update of its epoch
     """
 
     batches: list[Batch]
@@ -39,13 +39,13 @@ class UpdateBatches:
 
 
 def rows_of(corpus: Corpus, pairs: Indices) -> tuple[Rows, Rows]:
-    """The ids of the sources and of the targets of pairs (N,), without EOS."""
+    """The source ids and target ids of pairs (N,), without EOS."""
     source = Rows(corpus.sources(pairs), corpus.source_lengths[pairs].astype(np.int64))
     return source, Rows(corpus.targets(pairs), corpus.target_lengths[pairs].astype(np.int64))
 
 
 def to_batch(corpus: Corpus, pairs: Indices, changed: tuple[Rows, Rows] | None = None) -> Batch:
-    """Pairs (B,) as one padded batch on the CPU. changed: their sources and targets where these are not the corpus's"""
+    """Make a padded batch of pairs (B,) on the CPU. changed: their sources and targets, if noise has changed them"""
     columns = {name: (column.kind, column.take(pairs)) for name, column in corpus.columns.items()}
     return make_batch(*(changed or rows_of(corpus, pairs)), columns)
 
@@ -53,10 +53,10 @@ def to_batch(corpus: Corpus, pairs: Indices, changed: tuple[Rows, Rows] | None =
 _Item = TypeVar("_Item")
 
 
-def ahead(items: Iterator[_Item], depth: int = 2) -> Generator[_Item]:
-    """The same items, made in advance by a thread, whose errors are raised here; closing the generator ends the thread.
+def prefetched(items: Iterator[_Item], depth: int = 2) -> Generator[_Item]:
+    """Produce items in advance in a thread. Errors of the thread are raised here; closing the generator ends the thread.
 
-    depth: most items that wait
+    depth: maximum number of items produced in advance
     """
     maker = ThreadPoolExecutor(1, "loader")
     try:
@@ -70,12 +70,12 @@ def ahead(items: Iterator[_Item], depth: int = 2) -> Generator[_Item]:
 
 @dataclass
 class Loader:
-    """The endless stream of updates over a plan; it begins at any update without reading the previous ones.
+    """An endless stream of updates that follow a plan. It can start at any update without reading the previous ones.
 
-    max_tokens: cells of a micro-batch, padding counted; changes no result
-    rank, ranks: the share of each update that this loader gives, and the number of shares
-    device: type of the device that computes; for a GPU batches are in page-locked memory, from which it copies while it computes
-    noises: what changes pairs in each epoch, in this order; updates are planned by the tokens of the corpus
+    max_tokens: maximum cells per micro-batch, including padding; does not affect results
+    rank, ranks: which share of each update this loader provides, and the number of shares
+    device: type of the computing device; batches for a GPU are in page-locked memory, so that copying overlaps with computing
+    noises: noises to apply in each epoch, in this order; updates are planned by the original lengths
     """
 
     plan: BatchPlan
@@ -90,9 +90,12 @@ class Loader:
         return self.plan.corpus
 
     def updates(self, position: Position) -> Iterator[UpdateBatches]:
-        """The updates from a position on; ArtefactError when no update begins there."""
+        """The updates from a position on. Raises ArtefactError if no update starts there."""
         if position.pairs and position.pairs >= len(self.corpus):
-            raise ArtefactError(f"the run's position does not fit this data: it has {len(self.corpus):,} pairs")
+            size = f"the data has only {len(self.corpus):,} pairs"
+            raise ArtefactError(
+                f"the run's position does not fit this data: {size} (use the data the run was trained on)"
+            )
         while len(self.corpus):
             part, epoch = self.plan.part(position), position.epoch
             for number in range(part.update_at(position.pairs - part.start), len(part)):
@@ -108,11 +111,11 @@ class Loader:
         return {name: column.kind for name, column in self.corpus.columns.items()}
 
     def longest(self) -> int:
-        """Tokens of the longest side of all pairs, EOS counted."""
+        """Tokens of the longest side of any pair, including EOS."""
         return 1 + max(int(lengths.max()) for lengths in (self.corpus.source_lengths, self.corpus.target_lengths))
 
     def largest_micro_batch(self) -> int:
-        """Tokens, padding counted, of this rank's share of the largest group of the first part of the first epoch."""
+        """Tokens, including padding, of this rank's share of the largest group in the first part of the first epoch."""
         part = self.plan.part(Position())
         pairs = part.order % len(self.corpus)
         longer = np.maximum(self.corpus.source_lengths[pairs], self.corpus.target_lengths[pairs]).astype(np.int64) + 1
@@ -120,12 +123,12 @@ class Loader:
         return int(-(-cells.max() // self.ranks))
 
     def updates_per_epoch(self) -> int:
-        """The number of updates of an epoch, nearly."""
+        """The approximate number of updates per epoch."""
         by_tokens = -(-(int(self.plan.tokens_per_epoch()) + len(self.corpus)) // self.plan.batch_tokens)
-        return min(by_tokens, -(-len(self.corpus) // GROUPS_PER_UPDATE))  # a group has a pair at least
+        return min(by_tokens, -(-len(self.corpus) // GROUPS_PER_UPDATE))  # a group has at least one pair
 
     def _share(self, groups: list[Indices], epoch: int, after: Position, last: bool) -> UpdateBatches:
-        """This rank's share of an update. groups: pairs of nearly one length, numbered as in `PartPlan.order`"""
+        """This rank's share of an update. groups: pairs of similar length, numbered as in `PartPlan.order`"""
         draws = np.concatenate(groups)  # N
         pairs = draws % len(self.corpus)  # N
         changed = self._changed_sentences(pairs, draws, epoch)
@@ -134,23 +137,23 @@ class Loader:
             groups = np.split(np.arange(len(draws)), _ends(groups))
         else:
             lengths = changed[0].lengths, changed[1].lengths  # N, N
-            groups = grouped_anew(groups, *lengths)
+            groups = regrouped(groups, *lengths)
         rows = np.concatenate(groups)  # N positions in `draws`
         source, target = (side[rows].astype(np.int64) + 1 for side in lengths)  # N, N
-        owner = np.split(owners(target, self.ranks), _ends(groups))  # of each group: the rank of each of its pairs
-        cuts = []
+        owner = np.split(owners(target, self.ranks), _ends(groups))  # for each group, the rank of each pair
+        divided = []
         for rank in range(self.ranks):
             shares = [group[of == rank] for group, of in zip(groups, owner, strict=True)]
-            cuts.append(list(micro_batches(shares, *lengths, self.max_tokens, self.device)))
-        idle = max(map(len, cuts)) - len(cuts[self.rank])
-        own = [*cuts[self.rank], *[rows[:1]] * idle]
+            divided.append(list(micro_batches(shares, *lengths, self.max_tokens, self.device)))
+        idle = max(map(len, divided)) - len(divided[self.rank])
+        own = [*divided[self.rank], *[rows[:1]] * idle]
         batches = [self._batch(of_batch, pairs, draws, changed, epoch) for of_batch in own]
         if self.device == "cuda":
             batches = [batch.pin() for batch in batches]
         return UpdateBatches(batches, idle, int(target.sum()), source, target, after, last)
 
     def _changed_sentences(self, pairs: Indices, draws: Indices, epoch: int) -> tuple[Rows, Rows] | None:
-        """The sources and targets of the pairs of an update after noise in their tokens; None without such noise."""
+        """The sources and targets of an update's pairs after noise that changes tokens; None if there is no such noise."""
         changing = [noise for noise in self.noises if noise.changes_sentences]
         if not changing:
             return None
@@ -162,7 +165,7 @@ class Loader:
     def _batch(
         self, rows: Indices, pairs: Indices, draws: Indices, changed: tuple[Rows, Rows] | None, epoch: int
     ) -> Batch:
-        """The batch of rows (B,) of an update as the model reads it. pairs, draws, changed: of all rows of the update"""
+        """Make the batch that the model reads from rows (B,) of an update. pairs, draws, changed: for all rows of the update"""
         pairs = pairs[rows]  # B
         if changed is None:
             batch = to_batch(self.corpus, pairs)
@@ -178,26 +181,28 @@ class Loader:
 
 
 def _ends(groups: list[Indices]) -> Indices:
-    """The place after each group but the last in an array of all of them."""
+    """End positions of all groups except the last, for splitting their concatenation."""
     return np.cumsum([len(group) for group in groups])[:-1]
 
 
-def grouped_anew(groups: list[Indices], source_lengths: Indices, target_lengths: Indices) -> list[Indices]:
-    """Groups of nearly one length of the pairs of an update, which have other lengths than those it was planned by.
+def regrouped(groups: list[Indices], source_lengths: Indices, target_lengths: Indices) -> list[Indices]:
+    """Group an update's pairs by similar length again, because noise has changed their lengths since they were planned.
 
-    groups: as planned, of which the sizes stay; source_lengths, target_lengths: (N,) of all pairs, in their order
-    returns: positions in that order, from short to long
+    groups: planned groups, whose sizes are kept; source_lengths, target_lengths: (N,) lengths of all pairs, in order
+    returns: groups of positions in that order, from short to long
     """
     longer = np.maximum(source_lengths, target_lengths)
     order = np.lexsort((source_lengths, target_lengths, longer))
-    sizes = sorted(map(len, groups), reverse=True)  # of as many tokens each: the shortest has the most pairs
+    sizes = sorted(
+        map(len, groups), reverse=True
+    )  # groups have equal tokens, so the shortest pairs form the largest group
     return np.split(order, np.cumsum(sizes)[:-1])
 
 
 def owners(tokens: Indices, ranks: int) -> Indices:
-    """(N,) the rank of each pair of an update: ranks get about the same number of tokens, and neighbours stay together.
+    """(N,) the rank of each pair in an update. Ranks get about the same number of tokens, and neighbours stay together.
 
-    tokens: (N,) target tokens of the pairs in their order
+    tokens: (N,) target tokens of the pairs, in order
     """
     middles = 2 * np.cumsum(tokens) - tokens
     return middles * ranks // (2 * int(tokens.sum()))

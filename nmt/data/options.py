@@ -192,7 +192,12 @@ class PrepareOptions(CorpusOptions):
         REQUIRED, "target language; also the ending of its files", group="Languages", common=True, metavar="LANG"
     )
     output: str = opt(
-        REQUIRED, "data folder to create", group="Input and output", common=True, aliases=("o", "destdir")
+        REQUIRED,
+        "data folder to create",
+        group="Input and output",
+        common=True,
+        metavar="FOLDER",
+        aliases=("o", "destdir"),
     )
     column: tuple[str, ...] = opt(
         (),
@@ -303,7 +308,9 @@ class PrepareOptions(CorpusOptions):
         maximum=MAX_CONTEXT,
     )
     deduplicate: bool = opt(False, "drop training pairs that equal an earlier one", group="Faulty lines", common=True)
-    on_bad_line: BadLine = opt("error", "what to do with lines that are not UTF-8", group="Faulty lines", common=True)
+    on_bad_line: BadLine = opt(
+        "error", "lines that are not UTF-8: error, skip or replace", group="Faulty lines", common=True, metavar="ACTION"
+    )
     seed: int = opt(
         1, "random seed for choosing the sample that subwords are learnt from", group="Speed and memory", minimum=0
     )

@@ -1,4 +1,4 @@
-"""The text pipeline of prepared data: a model's, or one learnt from the training pairs."""
+"""The text pipeline for `nmt prepare`: reused from a model, or learnt from the training pairs."""
 
 from collections import Counter
 from contextlib import closing
@@ -8,7 +8,7 @@ from typing import Final
 
 from nmt import registry
 from nmt.data.encode import CountTask, TextTask, count_words
-from nmt.data.learn import SubwordSettings, learn_apart, sum_counts
+from nmt.data.learn import SubwordSettings, learn_in_subprocess, sum_counts
 from nmt.data.options import SIDE_OPTIONS, PrepareOptions
 from nmt.data.sets import TextSet
 from nmt.data.shards import named_pipeline
@@ -22,7 +22,7 @@ from nmt.text.pipeline import Pipeline, Side, TextPreparer
 from nmt.text.steps import Truecaser, count_casings
 from nmt.text.vocabulary import SentencepieceVocabulary
 
-TEXT_SETTINGS: Final = (  # options that --vocabulary decides
+TEXT_SETTINGS: Final = (  # options that cannot be combined with --vocabulary
     *(name for name in SIDE_OPTIONS if name != "user_symbols"),
     "target_subword", "target_normalization", "vocab_size", "min_frequency", "joint_vocabulary", "character_coverage",
     "byte_fallback", "subword_sample",
@@ -30,7 +30,7 @@ TEXT_SETTINGS: Final = (  # options that --vocabulary decides
 
 
 def learnt_pipeline(options: PrepareOptions, train: TextSet, scratch: Path) -> Pipeline:
-    """A pipeline whose vocabularies and casings are learnt from the training pairs. scratch: a folder for unnamed files"""
+    """Learn a pipeline's vocabularies and casings from the training pairs. scratch: folder for unnamed temporary files"""
     source, target = options.side(0), options.side(1)
     casings: list[Truecaser | None] = [None, None]
     for side, settings in enumerate((source, target) if options.truecase else ()):
@@ -50,31 +50,30 @@ def learnt_pipeline(options: PrepareOptions, train: TextSet, scratch: Path) -> P
 
 
 def reused_pipeline(options: PrepareOptions, name: str) -> Pipeline:
-    """The pipeline of a model, run or prepared data; UserError if text options are given too."""
+    """Reuse the pipeline of a model, run or data folder. Raises UserError if text options are set too."""
     pipeline = named_pipeline(Path(name), options.languages)
     settings = *TEXT_SETTINGS, *registry.option_names("subword")
     given = [key for key in settings if getattr(options, key) != getattr(type(options), key)]
     known = pipeline.source.settings.user_symbols
     for symbol in options.symbols:
         if symbol not in known and not (options.context and symbol == SEPARATOR):
-            have = f"it has {', '.join(map(quoted, known))}" if known else "it has none"
+            have = f"existing user symbols: {', '.join(map(quoted, known)) or 'none'}"
             hint = "; ".join([have, *registry.declared("preparation", "adds_entries")])
-            raise UserError(f"--user-symbols '{quoted(symbol)}': is no user symbol of {quoted(name)} ({hint})")
+            raise UserError(f"--user-symbols '{quoted(symbol)}': not a user symbol of {quoted(name)} ({hint})")
     if given:
-        raise UserError(
-            f"{flag_of(given[0])} and --vocabulary: the text is treated as {quoted(name)} does it (leave one out)"
-        )
+        reason = f"--vocabulary reuses the text settings of {quoted(name)}; drop one of them"
+        raise UserError(f"{flag_of(given[0])} and --vocabulary cannot be combined ({reason})")
     return pipeline
 
 
 def _sample_size(options: PrepareOptions, train: TextSet) -> int:
-    """Pairs that vocabularies and casings are learnt from."""
+    """Number of pairs to learn vocabularies and casings from."""
     return min(options.subword_sample or train.num_pairs, train.num_pairs)
 
 
 @dataclass(frozen=True)
 class _TrainingText:
-    """See nmt.subwords.base.TrainingText. task: gives the prepared text of the pairs"""
+    """See nmt.subwords.base.TrainingText. task: maps pairs to their prepared text"""
 
     options: PrepareOptions
     train: TextSet
@@ -95,8 +94,8 @@ class _TrainingText:
         log.info(f"learning {model_type} from {size:,} of {train.num_pairs:,} pairs")
         sample = train.sample(size, options.seed)
         with closing(in_order(self.task, sample, options.workers)) as texts:
-            learnt = learn_apart(texts, settings, self.scratch, place)
+            learnt = learn_in_subprocess(texts, settings, self.scratch, place)
         if learnt.size < options.vocab_size and model_type != "char":
-            wanted = f"--vocab-size is {options.vocab_size:,}"
-            log.warn(f"{place}: the text gives a vocabulary of {learnt.size:,} entries only, {wanted}")
+            wanted = f"fewer than --vocab-size {options.vocab_size:,}"
+            log.warn(f"{place}: the text yields only {learnt.size:,} vocabulary entries, {wanted}")
         return learnt

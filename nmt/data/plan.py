@@ -1,7 +1,7 @@
-"""Plans of batches: which pairs each update of a training reads, from any position on.
+"""Batch plans: which pairs each training update reads, from any position on.
 
-A plan is a pure function of (data, options, seed, position), so a resumed run continues at its pair at once. The plan of one
-corpus is used unless the options of `nmt train` activate another one.
+A plan is a pure function of (data, options, seed, position), so a resumed run continues at the right pair immediately. The plan
+`corpus` is used unless the options of `nmt train` activate another one.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from nmt.files import Count, Ordinal
 class Position:
     """A position in the data: `pairs` pairs of `epoch` (counted from 1) have been read.
 
-    part: the start of the part that the position is in, for plans that need it; None at the very start
+    part: state at the start of the current part, for plans that need it; None at the very start
     """
 
     epoch: Ordinal = 1
@@ -28,16 +28,16 @@ class Position:
 
     @property
     def stage(self) -> int:
-        """The stage of the plan that it is in. Losses of different stages are not comparable."""
+        """The stage of the plan at this position. Losses from different stages are not comparable."""
         stage = self.part.get("stage") if self.part is not None else 0
         return stage if isinstance(stage, int) else 0
 
 
 class BatchPlan(ABC):
-    """The order of the data of a training. A registered plan is built as `cls(options, corpus, batch_tokens, seed)`.
+    """The order in which training reads its data. A registered plan is built as `cls(options, corpus, batch_tokens, seed)`.
 
-    options: those of `nmt train`; batch_tokens: target tokens of an update, EOS counted
-    The plan's own options decide what a position in the data means.
+    options: options of `nmt train`; batch_tokens: target tokens per update, including EOS
+    The meaning of a position depends on the plan's own options.
     """
 
     def __init__(self, options: Any, corpus: Corpus, batch_tokens: int, seed: int) -> None:
@@ -45,27 +45,27 @@ class BatchPlan(ABC):
 
     @abstractmethod
     def part(self, position: Position) -> PartPlan:
-        """The updates of the part of an epoch that a position is in. Raises ArtefactError for a position in other data."""
+        """The updates in the part of an epoch that contains a position. Raises ArtefactError if it does not fit the data."""
 
     def tokens_per_epoch(self) -> float:
-        """The approximate number of target tokens in an epoch, without EOS."""
+        """The approximate number of target tokens per epoch, without EOS."""
         return int(self.corpus.target_lengths.sum(dtype="int64"))
 
     def first_position(self, updates: int) -> Position:
-        """Where a run starts that takes over another run's number of updates, but not its data."""
+        """The start position of a run that takes over another run's number of updates, but not its data."""
         return Position()
 
     def settings(self) -> dict[str, Any]:
-        """What a resumed run must keep besides the options, by key."""
+        """Settings that a resumed run must keep in addition to the options, by key."""
         return {}
 
     def lines(self) -> list[str]:
-        """What it does, for the log."""
+        """Log lines that describe the plan."""
         return []
 
 
 def new_plan(options: Any, corpus: Corpus) -> BatchPlan:
-    """The plan that the options of a training choose. Raises UserError for options that do not fit the corpus."""
+    """Build the plan that the training options choose. Raises UserError if the options do not fit the corpus."""
     entry = registry.selected("plan", "corpus", options)
     plan: BatchPlan = entry.cls(options, corpus, options.batch_tokens, options.seed)
     return plan

@@ -1,7 +1,7 @@
-"""Prepared data from parallel text: `nmt prepare` as one call.
+"""Makes a data folder from parallel text: `nmt prepare` as one call.
 
-Everything written is a function of the texts, the settings and the seed; the number of workers changes nothing
-("Text" in docs/reference/contract.md).
+The result depends only on the texts, the settings and the seed, not on the number of workers ("Text" in
+docs/reference/contract.md).
 """
 
 import os
@@ -29,7 +29,7 @@ from nmt.data.pipelines import learnt_pipeline, reused_pipeline
 from nmt.data.row_files import LENGTH, SIDES, ColumnWriter, SetWriter, id_type
 from nmt.data.sets import SetStatistics, TextSet, text_sets, with_counts
 from nmt.data.shards import DATA_KIND, REPORT_FILE, SetFacts, write_facts
-from nmt.data.workers import LOOK_SECONDS, in_order
+from nmt.data.workers import CHECK_SECONDS, in_order
 from nmt.errors import InputError, UserError, naming, quoted
 from nmt.files import to_json
 from nmt.log import log
@@ -38,15 +38,15 @@ from nmt.text.corpus import read_lines
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline
 from nmt.text.vocabulary import PIECE_MARK
 
-STDIN_COPY: Final = "stdin.tsv"  # in the folder that is made, until it is
+STDIN_COPY: Final = "stdin.tsv"  # in the temporary data folder, until it is complete
 STDIN_BLOCK_BYTES: Final = 1 << 20
-PIECES_SHARE: Final = 0.1  # of the lines, above which a text is one of pieces
+PIECES_SHARE: Final = 0.1  # if more lines contain subword marks, the text counts as already split into subwords
 
 
 def prepare(options: PrepareOptions) -> dict[str, Any]:
-    """Make a prepared-data folder and return its report. Nothing is left behind when it fails or is interrupted.
+    """Make a data folder and return its report. After an error or interruption, nothing is left behind.
 
-    Raises InputError for text that cannot be used, Interrupted when a signal asked to stop.
+    Raises InputError for unusable text, and Interrupted after a stop signal.
     """
     output = Path(options.output)
     check_output(output, DATA_KIND, options.overwrite)
@@ -56,7 +56,7 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         counts: dict[FilePair, int] = {}
         stdin = folder / STDIN_COPY
         if options.reads_stdin:
-            _keep_stdin(stdin)
+            _save_stdin(stdin)
         named = text_sets(options, options.hold_out, options.column, stdin)
         sets = [with_counts(text_set, counts) for text_set in named]
         _check_context(options, sets, preparations, options.context)
@@ -86,8 +86,8 @@ def _write_sets(
     preparations: Sequence[Preparation],
     folder: Path,
 ) -> list[dict[str, Any]]:
-    """Write the files of all sets, with data.json; the counts of each set for the report."""
-    # Evaluation sets come first: their faults are reported at once, and what is held out of the training text is known.
+    """Write the files of all sets, and data.json. Returns the statistics of each set for the report."""
+    # Evaluation sets come first, so that their errors appear early, and the held-out pairs are known for the training set.
     rows: dict[str, tuple[SetFacts, dict[str, Any]]] = {}
     held_out: NDArray[np.uint64] | None = None
     for text_set in sorted(sets, key=lambda text_set: text_set.kind == "train"):
@@ -98,7 +98,7 @@ def _write_sets(
     if options.names_training:
         _add_columns(folder, facts[0], pipeline, preparations)
         reports[0] |= {"columns": facts[0].columns} if facts[0].columns else {}
-    else:  # every folder has a training set, even if it is empty
+    else:  # every data folder has a training set, possibly an empty one
         SetWriter(folder, "train", pipeline.sizes).close()
         facts.insert(0, SetFacts("train", "train", "train", 0))
     write_facts(folder, facts)
@@ -108,16 +108,15 @@ def _write_sets(
 def _check_context(
     options: PrepareOptions, sets: Sequence[TextSet], preparations: Sequence[Preparation], context: int
 ) -> None:
-    """Raise UserError for options that have no meaning with a context. context: sentences, at most"""
+    """Raise UserError for options that cannot be combined with a context. context: maximum number of sentences"""
     if not context:
         return
     kinds = {kind for text_set in sets for kind in text_set.columns.values()}
     if of_source := sorted(kind for kind in kinds if 0 in column_kind(kind).sides):
-        raise UserError(f"--context: a context has no {of_source[0]} (leave columns of this kind out)")
+        raise UserError(f"--context and columns of kind '{of_source[0]}' cannot be combined (drop one of them)")
     if options.hold_out:
-        raise UserError(
-            f"--hold-out {options.hold_out} and --context: held-out lines are no document (name a set with --valid)"
-        )
+        reason = "held-out lines do not form documents; name a set with --valid instead"
+        raise UserError(f"--hold-out {options.hold_out} and --context cannot be combined ({reason})")
     for preparation in preparations:
         preparation.check(context)
 
@@ -128,7 +127,7 @@ def _pipeline(
     preparations: Sequence[Preparation],
     scratch: Path,
 ) -> Pipeline:
-    """The pipeline that was named, or one learnt from the training pairs, as preparations change it."""
+    """The pipeline from --vocabulary, or one learnt from the training pairs, after changes by preparations."""
 
     def count(steps: Mapping[int, Callable[[Sequence[str]], list[str]]]) -> Counter[str]:
         task = CountTask(TextTask(steps, options.on_bad_line), count_words)
@@ -148,7 +147,7 @@ def _pipeline(
 
 
 def _add_columns(folder: Path, train: SetFacts, pipeline: Pipeline, preparations: Sequence[Preparation]) -> None:
-    """Write the columns that preparations learn from the training pairs."""
+    """Write columns that preparations learn from the training pairs."""
     lengths = np.memmap(folder / f"{train.stem}.lengths.bin", LENGTH, "r").reshape(-1, 2)
     ids = [
         np.memmap(folder / f"{train.stem}.{side}.bin", id_type(size), "r")
@@ -163,65 +162,66 @@ def _add_columns(folder: Path, train: SetFacts, pipeline: Pipeline, preparations
             train.columns = {**train.columns, name: kind}
 
 
-def _keep_stdin(path: Path) -> None:
-    """Write stdin to a file, since text is read more than once. Raises UserError when it is closed."""
+def _save_stdin(path: Path) -> None:
+    """Copy stdin to a file, because text is read more than once. Raises UserError if stdin is closed."""
     if sys.stdin is None:
-        raise UserError("--train-tsv -: stdin is closed (give it text, or name a file)")
+        raise UserError("--train-tsv -: stdin is closed (pipe text into the command, or name a file)")
     pipe, block = sys.stdin.fileno(), b"\n"
     with naming(path), path.open("wb") as file:
         while block:
             signals.check()
-            if select.select([pipe], [], [], LOOK_SECONDS)[0]:  # a read alone would not end at a signal
+            if select.select([pipe], [], [], CHECK_SECONDS)[0]:  # a plain read would not return after a signal
                 block = os.read(pipe, STDIN_BLOCK_BYTES)
                 file.write(block)
 
 
-def _warn_of_text(
+def _warn_about_text(
     text_set: TextSet,
     options: PrepareOptions,
     pipeline: Pipeline,
     statistics: SetStatistics,
     raw: tuple[list[str], list[str]],
 ) -> None:
-    """Warn of tags that the vocabulary lacks, and of an evaluation set that is cut into pieces. raw: lines of such a set"""
+    """Warn about tags missing from the vocabulary, and about text that is already split into subwords.
+
+    raw: lines of an evaluation set
+    """
     if count := statistics.num_unknown_tags:
         known = ", ".join(map(quoted, pipeline.source.prepare.tags))
-        more = ["--user-symbols names more"]
+        more = ["add more by --user-symbols"]
         ways = more if options.vocabulary is None else registry.declared("preparation", "adds_entries")
-        hint = "; ".join([f"it has {known}", *ways])
+        hint = "; ".join([f"known tags: {known}", *ways])
         log.warn(
-            f"{statistics.first_unknown_tag} is no tag of this vocabulary, and is read as text ({hint}); "
-            f"{text_set.name} has {count:,} line{'s' if count > 1 else ''} with such a tag"
+            f"{statistics.first_unknown_tag} is not a tag of this vocabulary, so it is read as text ({hint}); "
+            f"{text_set.name} has {count:,} line{'s' if count > 1 else ''} with unknown tags"
         )
     if PIECES_SHARE * sum(map(len, raw)) < sum(f"{PIECE_MARK} " in line for lines in raw for line in lines):
         log.warn(
-            f"{quoted(text_set.files[0].source)}: words are cut into pieces ('{PIECE_MARK} '); give raw text, else BLEU and "
-            "translations are those of pieces"
+            f"{quoted(text_set.files[0].source)} is already split into subwords ('{PIECE_MARK} '), which distorts BLEU "
+            "(use raw text)"
         )
 
 
 def _check_training(text_set: TextSet, statistics: SetStatistics, folder: Path) -> None:
-    """Raise InputError for a training set without pairs, or with a column of weights that are all 0."""
+    """Raise InputError if no training pair is left, or if all weights of a column are 0."""
     if not statistics.kept:
-        dropped = ", ".join(f"{count:,} {reason}" for reason, count in statistics.dropped.items()) or "none dropped"
-        raise InputError(f"{text_set.files[0].name}: no training pair is left ({dropped})")
+        dropped = ", ".join(f"{count:,} {reason}" for reason, count in statistics.dropped.items()) or "none"
+        raise InputError(f"{text_set.files[0].name}: no training pair is left (dropped: {dropped})")
     for path, (name, kind) in zip(text_set.files[0].columns, text_set.columns.items(), strict=True):
         if column_kind(kind).are_weights and not np.memmap(folder / f"{text_set.stem}.{name}.bin", FLOAT, "r").any():
-            raise InputError(
-                f"{quoted(path)}: all weights of the column {name} are 0 (pairs or words that are to count need positive ones)"
-            )
+            raise InputError(f"{quoted(path)}: all weights of column {name} are 0 (training needs positive weights)")
 
 
 def _write_set(
     text_set: TextSet, options: PrepareOptions, pipeline: Pipeline, folder: Path, held_out: NDArray[np.uint64] | None
 ) -> tuple[SetFacts, dict[str, Any]]:
-    """Write a set's ids and columns and, of evaluation sets, its raw text; its facts, and its counts for the report.
+    """Write a set's ids and columns, and the raw text of evaluation sets. Returns its facts, and its statistics for the report.
 
-    held_out: keys of the pairs that no training pair may repeat
+    held_out: keys of held-out pairs, which training pairs must not repeat
     """
     training, kinds = text_set.kind == "train", text_set.columns
     lengths = options.length_filter if training else None
-    drawn = training or text_set.hold_out > 0  # no file needs a line for each of its pairs
+    drawn = training or text_set.hold_out > 0  # pairs can be dropped, because no other file must stay aligned with them
     on_bad_line: BadLine = options.on_bad_line if drawn or options.on_bad_line == "error" else "replace"
     task = EncodeTask(pipeline, lengths, training and options.deduplicate, on_bad_line, tuple(kinds.values()), held_out)
     writer = SetWriter(folder, text_set.stem, pipeline.sizes, kinds)
@@ -235,7 +235,7 @@ def _write_set(
             statistics.add(encoded)
             for lines, more in zip(raw, encoded.raw, strict=True):
                 lines += more
-    _warn_of_text(text_set, options, pipeline, statistics, raw)
+    _warn_about_text(text_set, options, pipeline, statistics, raw)
     if training:
         _check_training(text_set, statistics, folder)
     else:

@@ -1,11 +1,11 @@
-"""Files of a set of pairs: rows of ids or of values, memory-mapped; the manifest has the sha256 of each file.
+"""Memory-mapped files of a set of pairs, with rows of ids or values. The manifest contains the sha256 of each file.
 
-Files of a set STEM of N pairs, all little-endian:
+Files of a set STEM with N pairs, all little-endian:
 
-    STEM.lengths.bin    (N, 2) tokens of each pair: source, target; 32-bit
-    STEM.source.bin, STEM.target.bin    ids of all pairs without EOS, 16-bit if they fit, else 32-bit
-    STEM.COLUMN.bin     values of a column, one pair after the other, as its kind says (nmt.columns)
-    STEM.COLUMN.counts.bin    (N,) values of each pair, 32-bit; of kinds whose values the lengths do not count
+    STEM.lengths.bin    (N, 2) tokens per pair: source, target; 32-bit
+    STEM.source.bin, STEM.target.bin    ids of all pairs without EOS; 16-bit if they fit, otherwise 32-bit
+    STEM.COLUMN.bin     values of a column, one pair after the other; the format depends on its kind (nmt.columns)
+    STEM.COLUMN.counts.bin    (N,) values per pair, 32-bit; only for kinds whose counts do not follow from the lengths
 """
 
 import mmap
@@ -27,15 +27,17 @@ from nmt.text.vocabulary import expand_ranges
 
 SIDES: Final[tuple[Literal["source", "target"], ...]] = ("source", "target")
 LENGTH: Final = np.dtype("<u4")
-STRIDE_ROWS: Final = 64  # rows between two whose place in the file is kept in memory
-COUNTED_ROWS: Final = 1 << 20  # at once, a multiple of STRIDE_ROWS
+STRIDE_ROWS: Final = 64  # the file position of every 64th row is kept in memory
+COUNTED_ROWS: Final = 1 << 20  # rows counted at once; a multiple of STRIDE_ROWS
 
 IdArray = NDArray[np.unsignedinteger[Any]]
-Counts = Callable[[Indices], NDArray[Any]]  # rows -> the number of values of each; raises ArtefactError for a cut file
+Counts = Callable[
+    [Indices], NDArray[Any]
+]  # rows -> number of values of each; raises ArtefactError for a truncated file
 
 
 def id_type(size: int) -> np.dtype[Any]:
-    """The type of the ids of a vocabulary of `size` entries."""
+    """The number type for ids of a vocabulary with `size` entries."""
     return np.dtype("<u2" if size <= 1 << 16 else "<u4")
 
 
@@ -45,31 +47,33 @@ class MappedFile:
     def __init__(
         self, path: Path, kind: np.dtype[Any], width: int = 1, size: int | None = None, wanted_by: str = ""
     ) -> None:
-        """Raises ArtefactError unless the file has `size` bytes, if that is given. wanted_by: "its lengths say" """
+        """Raises ArtefactError if `size` is given and the file has a different size. wanted_by: "its lengths require" """
         self._path = path
         with naming(path), path.open("rb") as file:
             self._size = os.fstat(file.fileno()).st_size
             if size is not None and self._size != size:
-                raise ArtefactError(f"{quoted(path)}: {self._size:,} bytes; {wanted_by} {size:,} (prepare it again)")
+                sizes = f"{self._size:,} bytes, but {wanted_by} {size:,}"
+                raise ArtefactError(f"{quoted(path)}: {sizes} (prepare the data again)")
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self._size else None
         numbers: NDArray[Any] = np.frombuffer(self._map or b"", kind)
         self._numbers = numbers if width == 1 else numbers.reshape(-1, width)
 
     @property
     def numbers(self) -> NDArray[Any]:
-        """(N, width), or (N,) where width is 1.
+        """(N, width), or (N,) if width is 1.
 
-        Raises ArtefactError if the file was cut off since it was opened: reading would end the process by SIGBUS.
+        Raises ArtefactError if the file was truncated after it was opened: reading would kill the process by SIGBUS.
         """
         with naming(self._path):
             size = self._map.size() if self._map is not None else 0
         if size < self._size:
-            raise ArtefactError(f"{quoted(self._path)}: cut to {size:,} of {self._size:,} bytes (prepare it again)")
+            sizes = f"{size:,} of {self._size:,} bytes"
+            raise ArtefactError(f"{quoted(self._path)}: truncated to {sizes} (prepare the data again)")
         return self._numbers
 
 
 class ColumnWriter:
-    """Writes the values of a column as they come."""
+    """Writes the values of a column, block by block."""
 
     def __init__(self, folder: Path, name: str, kind: ColumnKind) -> None:
         self._number = kind.number
@@ -88,12 +92,12 @@ class ColumnWriter:
 
 
 class SetWriter:
-    """Writes the pairs of one set as they come."""
+    """Writes the pairs of a set, block by block."""
 
     def __init__(
         self, folder: Path, stem: str, sizes: tuple[int, int], columns: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        """sizes: entries of the source and the target vocabulary; columns: kind of each column by name"""
+        """sizes: number of entries of the source and the target vocabulary; columns: kind of each column by name"""
         self.pairs = 0
         self._types = LENGTH, *map(id_type, sizes)
         self._files = [(folder / f"{stem}.{name}.bin").open("wb") for name in ("lengths", *SIDES)]
@@ -102,7 +106,7 @@ class SetWriter:
     def add(
         self, lengths: NDArray[Any], source: NDArray[Any], target: NDArray[Any], columns: Sequence[Rows] = ()
     ) -> None:
-        """lengths: (N, 2) tokens of each pair; source, target: the ids of all of them, one after the other."""
+        """Write N pairs. lengths: (N, 2) tokens per pair; source, target: ids of all pairs, concatenated"""
         for file, numbers, kind in zip(self._files, (lengths, source, target), self._types, strict=True):
             file.write(numbers.astype(kind).tobytes())
         for column, rows in zip(self._columns, columns, strict=True):
@@ -129,26 +133,26 @@ class RowFile:
         bounds: tuple[float, float],
         width: int = 1,
     ) -> None:
-        """Raises ArtefactError for a damaged file, and unless the counts add up to the file.
+        """Raises ArtefactError for a damaged file, and if the counts do not add up to the file's size.
 
-        kind: type of a number; width: numbers of a value; rows: how many there are
-        bounds: the least and the greatest number that may be in the file
+        kind: type of a number; width: numbers per value; rows: number of rows
+        bounds: smallest and largest number allowed in the file
         """
         self._path, self._rows, self._counts, self._bounds = artefact.path(f"{name}.bin"), rows, counts, bounds
         sums = [np.zeros(1, np.int64)]
         for start in range(0, rows, COUNTED_ROWS):
             of_rows = counts(np.arange(start, min(start + COUNTED_ROWS, rows)))
             sums.append(np.add.reduceat(of_rows, np.arange(0, len(of_rows), STRIDE_ROWS), dtype=np.int64))
-        self._starts = np.cumsum(np.concatenate(sums))  # of every STRIDE_ROWS-th row
+        self._starts = np.cumsum(np.concatenate(sums))  # the position of every STRIDE_ROWS-th row
         size = int(self._starts[-1]) * kind.itemsize * width
-        self.file = MappedFile(self._path, kind, width, size, "its lengths say")
+        self.file = MappedFile(self._path, kind, width, size, "its lengths require")
 
     def lengths(self, rows: Indices) -> Indices:
-        """(N,) the number of values of each of some rows."""
+        """(N,) the number of values in each row."""
         return self._counts(rows).astype(np.int64)
 
     def take(self, rows: Indices) -> NDArray[Any]:
-        """The values of rows (N,), one after the other; ArtefactError for a number that may not be in the file."""
+        """The values of rows (N,), concatenated. Raises ArtefactError for a number outside the bounds."""
         stride, step = np.divmod(rows, STRIDE_ROWS)  # N, N
         steps = np.arange(STRIDE_ROWS)
         near = np.minimum(stride[:, None] * STRIDE_ROWS + steps, self._rows - 1)  # N STRIDE_ROWS
@@ -156,17 +160,19 @@ class RowFile:
         values: NDArray[Any] = self.file.numbers[expand_ranges(self._starts[stride] + before, self.lengths(rows))]
         low, high = self._bounds
         if values.size and not low <= values.min() <= values.max() <= high:
-            raise ArtefactError(f"{quoted(self._path)}: holds a number that is not {low} to {high}")
+            raise ArtefactError(
+                f"{quoted(self._path)}: a number is not between {low} and {high} (prepare the data again)"
+            )
         return values
 
 
 class StoredColumn:
-    """A column of a set, in memory only where it is read. kind: its name"""
+    """A column of a set, loaded only as far as it is read. kind: name of its kind"""
 
     def __init__(self, artefact: Artefact, name: str, kind: str, pairs: int, pair_lengths: Counts) -> None:
-        """name: beginning of the files' names; pair_lengths: indices of pairs (...) -> (..., 2) tokens of each
+        """name: start of the file names; pair_lengths: maps pair indices (...) to (..., 2) tokens per pair
 
-        Raises ArtefactError for damaged files, and when they do not fit the lengths.
+        Raises ArtefactError if files are damaged or do not fit the lengths.
         """
         of = column_kind(kind)
         self.kind, self._kind, self._name, self._pair_lengths = kind, of, name, pair_lengths
@@ -174,17 +180,17 @@ class StoredColumn:
         self._file = RowFile(artefact, name, of.number, pairs, self._counts, of.bounds, of.width)
 
     def _counts(self, pairs: Indices) -> NDArray[Any]:
-        """(...) values of pairs (...)."""
+        """(...) the number of values of pairs (...)."""
         if self._stored is not None:
             return np.asarray(self._stored.numbers[pairs])
         return self._kind.counts(self._pair_lengths(pairs))
 
     def is_zero(self) -> bool:
-        """Whether all its numbers are 0."""
+        """Whether all numbers of the column are 0."""
         return not self._file.file.numbers.any()
 
     def take(self, indices: Indices) -> Rows:
-        """The values of pairs (N,); ArtefactError for what no such pairs have."""
+        """The values of pairs (N,). Raises ArtefactError for values that cannot belong to these pairs."""
         rows = Rows(self._file.take(indices), self._file.lengths(indices))
         if not self._kind.fits(rows, self._pair_lengths(indices)):
             raise ArtefactError(f"{quoted(self._name)}: a value does not fit its pair (prepare the data again)")
@@ -192,6 +198,6 @@ class StoredColumn:
 
 
 def open_lengths(artefact: Artefact, name: str, rows: int, width: int = 1) -> MappedFile:
-    """The file with the lengths of (rows, width), or (rows,) where width is 1; ArtefactError if there are not as many."""
+    """Open a file of lengths, (rows, width), or (rows,) if width is 1. Raises ArtefactError if it has a different size."""
     path = artefact.path(name)
-    return MappedFile(path, LENGTH, width, LENGTH.itemsize * rows * width, f"{rows:,} pairs have")
+    return MappedFile(path, LENGTH, width, LENGTH.itemsize * rows * width, f"{rows:,} pairs require")

@@ -1,4 +1,4 @@
-"""The sets of pairs that a command works on, by prefix or side by side, for training and evaluation; counts over a set."""
+"""The training and evaluation sets that a command works on, named by prefix or by two files; statistics of a set."""
 
 import re
 from collections import Counter
@@ -21,9 +21,9 @@ from nmt.storages.streams import COMPRESSED_ENDINGS
 from nmt.text.corpus import text_name
 
 HELD_OUT: Final = "held-out"
-COLUMN: Final = re.compile(r"([a-z][a-z0-9_-]*)(?::([\w-]+))?=(.+)", re.DOTALL)  # of --column
-RESERVED_NAMES: Final = ("source", "target", "lengths")  # of the files of a set
-STORAGE: Final = ("", *COMPRESSED_ENDINGS)  # endings of the files of a prefix, after the language
+COLUMN: Final = re.compile(r"([a-z][a-z0-9_-]*)(?::([\w-]+))?=(.+)", re.DOTALL)  # a value of --column
+RESERVED_NAMES: Final = ("source", "target", "lengths")  # other files of a set use these names
+STORAGE: Final = ("", *COMPRESSED_ENDINGS)  # possible endings of a prefix's files, after the language
 
 Kind = Literal["train", "valid", "test"]
 
@@ -32,10 +32,10 @@ Kind = Literal["train", "valid", "test"]
 class TextSet:
     """The training pairs of all files, or one evaluation set.
 
-    hold_out: every such pair of the files belongs to the held-out set and not to the training set; 0 is none
-    columns: the kind of each column of the files by name
-    num_lines: lines of each side of the files
-    context: source lines of the context of a pair, at most
+    hold_out: N if every Nth pair of the files belongs to the held-out set instead of the training set; 0 for none
+    columns: kind of each column, by name
+    num_lines: number of lines on each side of the files
+    context: maximum context of a pair, in source lines
     """
 
     kind: Kind
@@ -52,39 +52,39 @@ class TextSet:
         return held_out if self.hold_out and self.kind != "train" else self.num_lines - held_out
 
     def holds(self, indices: Indices) -> NDArray[np.bool_]:
-        """(N,) whether pairs belong to this set. indices: (N,) counted from 0 over all files"""
+        """(N,) whether pairs belong to this set. indices: (N,) pair indices, counted from 0 over all files"""
         held_out = (indices + 1) % self.hold_out == 0 if self.hold_out else np.zeros(len(indices), dtype=bool)
         return np.asarray(held_out == (self.hold_out > 0 and self.kind != "train"))
 
     def chunks(self) -> Iterator[Chunk]:
-        """All its pairs, with a progress bar."""
+        """Read all pairs of the set, with a progress bar."""
         pairs = chunks(self.files, self.holds if self.hold_out else None, self.context)
         return _with_progress(pairs, self.stem, self.num_pairs)
 
     def sample(self, size: int, seed: int) -> Iterator[Chunk]:
-        """`size` of its pairs, evenly spaced. seed: decides where the spacing begins"""
+        """Read `size` evenly spaced pairs of the set. seed: determines the offset of the spacing"""
         total = self.num_pairs
         phase = int(np.random.Generator(np.random.Philox(seed)).integers(total))
 
         def select(i: Indices) -> NDArray[np.bool_]:
-            place = i - i // self.hold_out if self.hold_out else i  # among the training pairs
+            place = i - i // self.hold_out if self.hold_out else i  # position among the training pairs
             return evenly_spaced(place, size, total, phase) & self.holds(i)
 
         return _with_progress(chunks(self.files, select), f"sample of {self.stem}", size)
 
     @property
     def stem(self) -> str:
-        """What the names of its files in prepared data begin with."""
+        """The start of the names of this set's files in a data folder."""
         return self.name if self.kind == "train" else f"{self.kind}.{self.name}"
 
 
 def evenly_spaced(places: Indices, size: int, total: int, phase: int = 0) -> NDArray[np.bool_]:
-    """(N,) whether places are among `size` of `total` at equal distances. phase: moves them, below total"""
+    """(N,) whether positions are among `size` evenly spaced ones out of `total`. phase: shifts them; less than total"""
     return np.asarray(((places + 1) * size + phase) // total > (places * size + phase) // total)
 
 
 def _with_progress(stream: Iterator[Chunk], name: str, total: int) -> Iterator[Chunk]:
-    """The chunks, with a progress bar of their pairs and an estimate of the time left."""
+    """Pass chunks through, with a progress bar that counts pairs."""
     with log.progress(name, total, "pairs") as bar:
         for chunk in stream:
             yield chunk
@@ -94,12 +94,12 @@ def _with_progress(stream: Iterator[Chunk], name: str, total: int) -> Iterator[C
 def text_sets(
     options: CorpusOptions, hold_out: int = 0, columns: Sequence[str] = (), stdin: Path | None = None
 ) -> list[TextSet]:
-    """The sets that the options name, the training pairs first.
+    """The sets that the options name, starting with the training set.
 
-    hold_out: every such training pair is a development set of its own; 0 is none
-    columns: `NAME:KIND=FILE` of the training files (see `parse_columns`)
-    stdin: the file with its content, for `--train-tsv -`
-    Raises UserError for a missing file, two sets of one name, or a column that does not fit the files.
+    hold_out: N if every Nth training pair goes into the validation set `held-out`; 0 for none
+    columns: `NAME:KIND=FILE` for the training files (see `parse_columns`)
+    stdin: file with the content of stdin, for `--train-tsv -`
+    Raises UserError for a missing file, two sets with the same name, or a column that does not fit the files.
     """
     languages = options.languages
     files = training_files(options, stdin)
@@ -115,23 +115,21 @@ def text_sets(
         for source, target in zip(getattr(options, f"{kind}_source"), getattr(options, f"{kind}_target"), strict=True):
             named.append(TextSet(kind, _set_name(source, languages[0]), [FilePair(Path(source), Path(target))]))
         for name, count in Counter(text_set.name for text_set in named).items():
-            if not is_utf8(name):  # it stands in JSON
-                raise UserError(
-                    f"the name of the {kind} set '{quoted(name)}' is not UTF-8 (rename the files, or link to them)"
-                )
+            if not is_utf8(name):  # the name is written to JSON
+                raise UserError(f"the name of the {kind} set '{quoted(name)}' is not UTF-8 (rename or link the files)")
             if count > 1:
-                mend = f"give each another name: `--{kind} NAME=PREFIX`, or rename the files"
-                raise UserError(f"{count} {kind} sets have the name '{quoted(name)}' ({mend})")
+                fix = f"name each set by `--{kind} NAME=PREFIX`, or rename the files"
+                raise UserError(f"{count} {kind} sets have the same name '{quoted(name)}' ({fix})")
         sets += named
     check_regular(pair for text_set in sets for pair in text_set.files)
     return sets
 
 
 def parse_columns(given: Sequence[str], num_files: int) -> tuple[dict[str, str], list[tuple[Path, ...]]]:
-    """The kind of each column that `NAME=FILE` or `NAME:KIND=FILE` names, and the files of all columns.
+    """Parse `NAME=FILE` and `NAME:KIND=FILE` into the kind of each column, and the columns' files.
 
-    num_files: pairs of training files; for each the result has a tuple of one file a column
-    Raises UserError for anything else, and unless a column has a file for each pair of training files.
+    num_files: number of training file pairs; the result has a tuple for each of them, with one file per column
+    Raises UserError for other values, and if a column lacks a file for a pair of training files.
     """
     kinds: dict[str, str] = {}
     files: dict[str, list[Path]] = {}
@@ -140,26 +138,26 @@ def parse_columns(given: Sequence[str], num_files: int) -> tuple[dict[str, str],
         match = COLUMN.fullmatch(text)
         if match is None or match[1] in RESERVED_NAMES:
             raise UserError(
-                f"--column {quoted(text)}: must be NAME=FILE or NAME:KIND=FILE; NAME is of the characters a-z 0-9 - _ and "
-                f"none of {', '.join(RESERVED_NAMES)}"
+                f"--column {quoted(text)}: expected NAME=FILE or NAME:KIND=FILE (NAME consists of a-z 0-9 - _ and must not be "
+                f"{', '.join(RESERVED_NAMES)})"
             )
         name, kind = match[1], match[2] or "pair"
         if kind not in known:
-            raise UserError(f"--column {quoted(text)}: KIND must be one of {', '.join(known)}")
+            raise UserError(f"--column {quoted(text)}: unknown kind '{kind}' (choose from {', '.join(known)})")
         if kinds.setdefault(name, kind) != kind:
-            raise UserError(f"--column {quoted(text)}: the column's kind was {kinds[name]} before")
+            raise UserError(f"--column {quoted(text)}: the same column was given as kind {kinds[name]} before")
         files.setdefault(name, []).append(Path(match[3]))
     for name, paths in files.items():
         if len(paths) != num_files:
             raise UserError(
-                f"--column {name}: {len(paths)} files for {num_files} pairs of training files (give one for each, in their "
-                "order: --train, then --source, then --train-tsv)"
+                f"--column {name} names {len(paths)} files for {num_files} pairs of training files (name one for each, in the "
+                "order --train, --source, --train-tsv)"
             )
     return kinds, list(zip(*files.values(), strict=True)) or [()] * num_files
 
 
 def training_files(options: TrainingFiles, stdin: Path | None = None) -> list[FilePair]:
-    """The training files that the options name. stdin: the file with its content, for `--train-tsv -`"""
+    """The training files that the options name. stdin: file with the content of stdin, for `--train-tsv -`"""
     languages = options.languages
     prefixes = (_split_prefix(text, languages) for text in options.train)
     files = [_of_corpus(_of_prefix(prefix, languages), name, Path(prefix).name) for name, prefix in prefixes]
@@ -171,31 +169,31 @@ def training_files(options: TrainingFiles, stdin: Path | None = None) -> list[Fi
 
 
 def check_regular(files: Iterable[FilePair]) -> None:
-    """Raise UserError for what exists and is no regular file."""
+    """Raise UserError for existing paths that are not regular files."""
     for path in (path for pair in files for path in pair.paths):
         if path.exists() and not path.is_file():
             raise UserError(
-                f"{quoted(path)}: is not a regular file, and text is read more than once (write it to a file)"
+                f"{quoted(path)} is not a regular file, but text is read more than once (write it to a file)"
             )
 
 
 def set_label(kind: str, name: str) -> str:
-    """The name of a set in messages: its kind, and its own name where that says more."""
+    """The name of a set in messages: its kind, followed by its name unless that says no more."""
     return kind if kind in ("train", name) else f"{kind} {quoted(name)}"
 
 
 def _set_name(source: str, language: str) -> str:
-    """The name of a set, of the name of its source file."""
+    """The name of a set, derived from the name of its source file."""
     return text_name(Path(source)).removesuffix(f".{language}")
 
 
 def _of_corpus(files: FilePair, name: str, default: str) -> FilePair:
-    """The files with the name of their corpus, which is one word. name: as the user gave it, or ""; default: of the file"""
+    """Name the corpus of files; the name is a single word. name: the user's name, or ""; default: derived from the file name"""
     return replace(files, corpus=name or re.sub(r"[^\w.-]+", "_", default), is_named=bool(name))
 
 
 def _of_tsv(text: str, stdin: Path | None) -> FilePair:
-    """The file of a word of `--train-tsv`, NAME=FILE or FILE. stdin: the file with its content, for `-`"""
+    """The file of a `--train-tsv` value, NAME=FILE or FILE. stdin: file with the content of stdin, for `-`"""
     name, file = split_name(text, [""])
     if file == "-" and stdin is not None:
         return _of_corpus(FilePair(stdin, stdin, is_tsv=True, label="stdin"), name, "stdin")
@@ -206,7 +204,7 @@ def _of_tsv(text: str, stdin: Path | None) -> FilePair:
 
 
 def _split_prefix(text: str, languages: tuple[str, str]) -> tuple[str, str]:
-    """The name, "" without one, and the prefix of NAME=PREFIX or PREFIX."""
+    """Split NAME=PREFIX, or PREFIX alone, into the name ("" if there is none) and the prefix."""
     return split_name(text, [f".{language}{storage}" for language in languages for storage in STORAGE])
 
 
@@ -215,20 +213,20 @@ def _of_prefix(prefix: str, languages: tuple[str, str]) -> FilePair:
 
 
 def _of_language(prefix: str, language: str) -> Path:
-    """The file of a language, plain or compressed."""
+    """The file of a prefix for one language, plain or compressed."""
     for storage in STORAGE:
         if text_exists(path := Path(f"{prefix}.{language}{storage}")):
             return path
-    several = "; several prefixes are several words" if "," in prefix else ""
+    several = " (separate several prefixes by spaces)" if "," in prefix else ""
     raise UserError(
-        f"{quoted(f'{prefix}.{language}')}: no such file, nor the same name with {', '.join(COMPRESSED_ENDINGS)}{several}"
+        f"{quoted(f'{prefix}.{language}')}: no such file, not even with {', '.join(COMPRESSED_ENDINGS)} at its end{several}"
     )
 
 
 def with_counts(text_set: TextSet, counts: dict[FilePair, int]) -> TextSet:
-    """The set with its number of lines. counts: lines of the files that were counted before; filled in here
+    """The set with its number of lines filled in. counts: lines of files counted so far; updated here
 
-    Raises InputError when files differ in length or a set is empty.
+    Raises InputError if files differ in length or a set is empty.
     """
     for pair in text_set.files:
         if pair not in counts:
@@ -239,26 +237,26 @@ def with_counts(text_set: TextSet, counts: dict[FilePair, int]) -> TextSet:
             counts[pair] = lines[0]
     counted = replace(text_set, num_lines=sum(counts[pair] for pair in text_set.files))
     if not counted.num_lines:
-        raise InputError(f"{text_set.files[0].name}: has no lines")
+        raise InputError(f"{text_set.files[0].name} is empty (name files with text)")
     if not counted.num_pairs:
-        raise InputError(f"--hold-out {text_set.hold_out}: the training files have {counted.num_lines:,} pairs only")
+        raise InputError(f"--hold-out {text_set.hold_out}: the training files have only {counted.num_lines:,} pairs")
     return counted
 
 
 def zero_counts(*shape: int) -> Any:
-    """A field of a dataclass: counts that begin with 0."""
+    """A dataclass field for an array of counts, initially 0."""
     return field(default_factory=lambda: np.zeros(shape, dtype=np.int64))
 
 
 @dataclass
 class SetStatistics:
-    """Counts of `nmt prepare` over a set.
+    """Statistics of `nmt prepare` for a set.
 
-    read, kept, dropped: pairs; num_replaced: lines with replaced bytes; num_empty: pairs with an empty side
-    num_unknown_tags, first_unknown_tag: lines with a tag that the vocabulary lacks, and the first, as Encoded.unknown_tags
-    counts: (3, 2) tokens, words and unknown tokens of source and target, over the pairs kept
-    longest: (2,) tokens of the longest source and target, over the pairs kept
-    corpora: name and kept pairs of each corpus, in the order of the pairs; one name may come again
+    read, kept, dropped: numbers of pairs; num_replaced: lines with replaced bytes; num_empty: pairs with an empty side
+    num_unknown_tags, first_unknown_tag: number of lines with a tag missing from the vocabulary; the first (Encoded.unknown_tags)
+    counts: (3, 2) tokens, words and unknown tokens of source and target, in kept pairs
+    longest: (2,) tokens of the longest source and target, in kept pairs
+    corpora: name and number of kept pairs of each corpus, in the order of the pairs; a name can occur again
     altered: see Encoded
     """
 
@@ -290,12 +288,12 @@ class SetStatistics:
         self.longest = np.maximum(self.longest, encoded.lengths.max(axis=0, initial=0).astype(np.int64))
 
     def corpora_of(self, text_set: TextSet) -> list[tuple[str, int]]:
-        """The corpora to save: none where there is one, unless the user named it."""
+        """The corpora to save; none if there is only one, unless the user named it."""
         is_named = any(pair.is_named for pair in text_set.files)
         return self.corpora if is_named or len(self.corpora) > 1 else []
 
     def to_json(self, text_set: TextSet) -> dict[str, Any]:
-        """The counts for report.json: read = kept + all of dropped."""
+        """The statistics for report.json. `read` equals `kept` plus the sum of `dropped`."""
         columns: dict[str, Any] = {"columns": text_set.columns} if text_set.columns else {}
         if corpora := self.corpora_of(text_set):
             columns["corpora"] = corpora

@@ -1,7 +1,7 @@
-"""Prepared data on disk: the ids and columns of each set of pairs (nmt.data.row_files), and the raw text of evaluation sets.
+"""Data folders on disk: ids and columns of each set of pairs (nmt.data.row_files), and the raw text of evaluation sets.
 
-`data.json` names the sets and their columns; the lines of an evaluation set STEM are STEM.source.txt and STEM.target.txt.
-Opening a set checks its files, which are then in memory only where they are read.
+`data.json` lists the sets and their columns. The lines of an evaluation set STEM are in STEM.source.txt and STEM.target.txt.
+Opening a set checks its files; afterwards they are loaded only as far as they are read.
 """
 
 import hashlib
@@ -28,32 +28,32 @@ from nmt.text.pipeline import Pipeline
 DATA_KIND: Final = "prepared-data"
 SETS_FILE: Final = "data.json"
 REPORT_FILE: Final = "report.json"
-CHECKED_PAIRS: Final = 4096  # at once
-ENDINGS: Final = (".bin", ".sums", ".txt", ".counts.bin")  # of a set's files; format 1, which is read too, has .sums
+CHECKED_PAIRS: Final = 4096  # pairs checked at once
+ENDINGS: Final = (".bin", ".sums", ".txt", ".counts.bin")  # of a set's files; only the older format 1 has .sums
 
 
 def named_pipeline(folder: Path, languages: tuple[str, str]) -> Pipeline:
-    """The text pipeline of a model, of a run's best checkpoint or of prepared data.
+    """The text pipeline of a model folder, a run's best checkpoint or a data folder.
 
-    languages: source and target; UserError if the pipeline has others
+    languages: source and target language; raises UserError if the pipeline's languages differ
     """
     pipeline = Pipeline.load(Artefact(find_model(folder), "model", "checkpoint", DATA_KIND))
     pair = pipeline.source_lang, pipeline.target_lang
     if pair != languages:
         sides = " ".join(f"--{side}-lang {language}" for side, language in zip(SIDES, pair, strict=True))
         files = " ".join(f"--{side} FILE.{language}" for side, language in zip(SIDES, languages, strict=True))
-        way = f"to treat the text as {pair[0]} and {pair[1]} anyway, write `{sides} {files}`, else drop --vocabulary"
+        way = f"to treat the text as {pair[0]} and {pair[1]} anyway, use `{sides} {files}`; otherwise drop --vocabulary"
         if languages == pair[::-1]:
-            way = f"for this direction write `{sides}`; the other needs a vocabulary of its own, without --vocabulary"
-        raise UserError(f"{quoted(folder)}: translates {'-'.join(pair)}; the data is {'-'.join(languages)} ({way})")
+            way = f"for its direction use `{sides}`; for the other direction drop --vocabulary"
+        raise UserError(f"{quoted(folder)} translates {'-'.join(pair)}, but the data is {'-'.join(languages)} ({way})")
     return pipeline
 
 
 class SetFacts(msgspec.Struct, omit_defaults=True):
-    """A set of pairs in data.json.
+    """The entry of a set in data.json.
 
-    stem: beginning of its files' names; columns: kind of each column by name
-    corpora: name and pairs of the corpora of training pairs, in their order; empty if there is one without a given name
+    stem: start of its file names; columns: kind of each column by name
+    corpora: name and number of pairs of each training corpus, in order; empty if there is a single unnamed one
     """
 
     kind: Literal["train", "valid", "test"]
@@ -69,15 +69,15 @@ def write_facts(folder: Path, sets: list[SetFacts]) -> None:
 
 
 class Corpus:
-    """Pairs of id sequences, in memory only where they are read.
+    """Pairs of id sequences, loaded only as far as they are read.
 
-    sources, targets: functions from indices of pairs (N,) to their ids, one after the other, without EOS
-    columns: further data of the pairs, by name
-    corpora: name and pairs of each corpus, in the order of the pairs; one name may come again
+    sources, targets: functions that map pair indices (N,) to their ids, concatenated, without EOS
+    columns: extra data of the pairs, by name
+    corpora: name and number of pairs of each corpus, in the order of the pairs; a name can occur again
     """
 
     def __init__(self, artefact: Artefact, facts: SetFacts, sizes: tuple[int, int]) -> None:
-        """Raises ArtefactError when the files are not what was written or do not fit the vocabularies."""
+        """Raises ArtefactError if the files are damaged or do not fit the vocabularies."""
         self._lengths = open_lengths(artefact, f"{facts.stem}.lengths.bin", facts.pairs, 2)
         lengths: list[Counts] = [lambda rows: self.source_lengths[rows], lambda rows: self.target_lengths[rows]]
         self.sources, self.targets = (
@@ -86,8 +86,8 @@ class Corpus:
         )
         for name, kind in facts.columns.items():
             if kind not in registry.names("column"):
-                message = f"column '{quoted(name)}' is of kind '{quoted(kind)}', which this nmt does not have"
-                raise ArtefactError(f"{quoted(artefact.folder)}: {message} (--plugin FILE loads one)")
+                message = f"column '{quoted(name)}' has the unknown kind '{quoted(kind)}'"
+                raise ArtefactError(f"{quoted(artefact.folder)}: {message} (load its plug-in by --plugin FILE)")
         self.columns = {
             name: StoredColumn(
                 artefact, f"{facts.stem}.{name}", kind, facts.pairs, lambda rows: self._lengths.numbers[rows]
@@ -97,14 +97,15 @@ class Corpus:
         self.corpora = facts.corpora or [(facts.name, facts.pairs)]
         counts = [pairs for _, pairs in self.corpora]
         if min(counts) < 0 or sum(counts) != facts.pairs:
-            raise ArtefactError(f"{quoted(artefact.folder / SETS_FILE)}: its corpora do not have the pairs of the set")
+            file = quoted(artefact.folder / SETS_FILE)
+            raise ArtefactError(f"{file}: the corpora do not add up to the pairs of the set (prepare the data again)")
 
     def __len__(self) -> int:
         return len(self.source_lengths)
 
     @property
     def source_lengths(self) -> NDArray[Any]:
-        """(N,) tokens without EOS. Raises ArtefactError if the file was cut off, as `target_lengths` does."""
+        """(N,) tokens without EOS. Like `target_lengths`, raises ArtefactError if the file was truncated."""
         return self._lengths.numbers[:, 0]
 
     @property
@@ -113,7 +114,7 @@ class Corpus:
         return self._lengths.numbers[:, 1]
 
     def rows(self, indices: Indices) -> tuple[list[IdArray], list[IdArray]]:
-        """The source and the target ids of each pair, without EOS. indices: (N,) at least one"""
+        """The source ids and target ids of each pair, without EOS. indices: (N,) pair indices, at least one"""
         ends = [
             np.cumsum(lengths[indices][:-1], dtype=np.int64) for lengths in (self.source_lengths, self.target_lengths)
         ]
@@ -122,7 +123,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """A development or test set: ids for the loss, raw text (cleaned only) for translating and scoring."""
+    """A validation or test set: ids for the loss, and raw (but cleaned) text for translating and scoring."""
 
     name: str
     corpus: Corpus
@@ -130,14 +131,17 @@ class EvaluationSet:
     target_lines: list[str]
 
     def check(self) -> None:
-        """Read all of it. Raises ArtefactError for what is not as it was written."""
+        """Read the whole set once. Raises ArtefactError if anything is damaged."""
         columns = (column.take for column in self.corpus.columns.values())
         for take in (self.corpus.sources, self.corpus.targets, *columns):
             for start in range(0, len(self.corpus), CHECKED_PAIRS):
                 take(np.arange(start, min(start + CHECKED_PAIRS, len(self.corpus))))
 
     def batches(self, max_tokens: int) -> Iterator[Indices]:
-        """Indices of pairs of nearly one length; pairs with an empty side are left out. max_tokens: cells of a batch"""
+        """Batches of pair indices with similar lengths, without pairs that have an empty side.
+
+        max_tokens: maximum cells per batch
+        """
         source, target = self.corpus.source_lengths, self.corpus.target_lengths
         order = np.lexsort((source, target))
         full = order[(source[order] > 0) & (target[order] > 0)]
@@ -145,7 +149,7 @@ class EvaluationSet:
 
 
 class PreparedData:
-    """A folder that `nmt prepare` made, opened for reading; files are checked before they are used."""
+    """A data folder made by `nmt prepare`, opened for reading. Files are checked before they are used."""
 
     def __init__(self, folder: Path) -> None:
         self.artefact = Artefact(folder, DATA_KIND)
@@ -156,16 +160,16 @@ class PreparedData:
         kinds, stems = [facts.kind for facts in self._sets], {facts.stem for facts in self._sets}
         if kinds.count("train") != 1 or len(stems) < len(kinds):
             raise ArtefactError(
-                f"{quoted(folder / SETS_FILE)}: must name one set to train on, and files of its own for each set"
+                f"{quoted(folder / SETS_FILE)}: expected exactly one training set, and different files for each set"
             )
 
     @property
     def fingerprint(self) -> str:
-        """sha256 over the training data's files and the pipeline: the same for the same training data."""
+        """sha256 of the training files and the pipeline. Equal training data has equal fingerprints."""
         return self.digest("train")
 
     def digest(self, stem: str) -> str:
-        """sha256 over the files of a set, and the pipeline. stem: "train", or "valid." and the set's name"""
+        """sha256 of a set's files and the pipeline. stem: "train", or "valid." followed by the set's name"""
         files = self.artefact.manifest["files"]
         [facts] = (facts for facts in self._sets if facts.stem == stem)
         names = {f"{stem}.{part}{ending}" for part in ("lengths", *SIDES, *facts.columns) for ending in ENDINGS}
@@ -174,13 +178,13 @@ class PreparedData:
 
     @cached_property
     def train(self) -> Corpus:
-        """The training pairs; empty when the folder was prepared without any."""
+        """The training pairs; empty if the folder was prepared without any."""
         [facts] = (facts for facts in self._sets if facts.kind == "train")
         return Corpus(self.artefact, facts, self.pipeline.sizes)
 
     @cached_property
     def valid(self) -> dict[str, EvaluationSet]:
-        """The development sets by name, in the order they were given."""
+        """The validation sets by name, in the order they were given."""
         return self._evaluation_sets("valid")
 
     @cached_property
@@ -201,5 +205,6 @@ class PreparedData:
         with expecting("UTF-8", path):
             lines = content.decode().split("\n")[:-1]
         if len(lines) != pairs:
-            raise ArtefactError(f"{quoted(path)}: has {len(lines):,} lines where the set has {pairs:,} pairs")
+            counts = f"{len(lines):,} lines, but the set has {pairs:,} pairs"
+            raise ArtefactError(f"{quoted(path)}: {counts} (prepare the data again)")
         return lines

@@ -1,4 +1,4 @@
-"""Work spread over processes, its results in the order of the work, so that their number changes no result."""
+"""Spreads work over processes. Results come in the order of the items, so the number of processes changes nothing."""
 
 import multiprocessing
 import os
@@ -20,20 +20,18 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 WAITING_PER_WORKER: Final = 3
-LOOK_SECONDS: Final = 0.2  # between checks whether the work shall stop
-MAX_IDLE_SECONDS: Final = 600.0  # of processes that have work
-MAX_LOST_SECONDS: Final = 5.0  # of a process that has ended, in which its pool or parent finds out itself
-LOST_WORKER_MESSAGE: Final = (
-    "a worker process was lost, perhaps for lack of memory (give fewer --workers or --replicas)"
-)
+CHECK_SECONDS: Final = 0.2  # between checks for a request to stop
+MAX_IDLE_SECONDS: Final = 600.0  # before processes with work count as stuck
+MAX_LOST_SECONDS: Final = 5.0  # for a pool or parent to notice by itself that a process has ended
+LOST_WORKER_MESSAGE: Final = "a worker process died, perhaps because memory ran out (use fewer --workers or --replicas)"
 
 
 def in_order(task: Callable[[_Item], _Result], items: Iterable[_Item], workers: int) -> Generator[_Result, None, None]:
-    """task(item) for each item, in their order; with one worker, in this process.
+    """Yield task(item) for each item, in order. With one worker, everything runs in this process.
 
     task: picklable; sent to each worker once
-    Raises Interrupted when a signal asked to stop, ResourceError when a worker is lost, and whatever the task raises;
-    workers end at once then, and when the generator is closed.
+    Raises Interrupted after a stop signal, ResourceError if a worker dies, and the errors of the task. Workers then end at
+    once, as they do when the generator is closed.
     """
     if workers == 1:
         for item in items:
@@ -54,7 +52,7 @@ def in_order(task: Callable[[_Item], _Result], items: Iterable[_Item], workers: 
             yield wait_for_result(waiting.popleft(), heartbeat)
         done = True
     except BrokenProcessPool:
-        signals.check()  # it may have ended a worker too
+        signals.check()  # a signal may have killed the worker
         raise ResourceError(LOST_WORKER_MESSAGE) from None
     finally:
         if not done:
@@ -63,39 +61,39 @@ def in_order(task: Callable[[_Item], _Result], items: Iterable[_Item], workers: 
 
 
 def wait_for_result(future: "Future[_Result]", heartbeat: "Heartbeat") -> _Result:
-    """The result of a future."""
+    """Wait for the result of a future, and check for signals meanwhile."""
     while True:
         heartbeat.check()
-        if not wait([future], LOOK_SECONDS).not_done:
+        if not wait([future], CHECK_SECONDS).not_done:
             return future.result()
 
 
 def kill_workers(pool: Executor) -> None:
-    """End the processes of a pool whose results are no longer wanted; the pool is of no use after it.
+    """Kill the processes of a pool if its results are no longer wanted. The pool cannot be used afterwards.
 
-    A pool of threads only starts no further task.
+    A thread pool only starts no more tasks.
     """
     processes, results = list(_processes(pool).values()), getattr(pool, "_result_queue", None)
     manager: threading.Thread | None = getattr(pool, "_executor_manager_thread", None)
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
         process.kill()
-    # A killed worker may leave half a result, whose rest the pool awaits as long as a writer is open.
+    # A killed worker may leave half a result, and the pool waits for the rest as long as a writer is open.
     if results is not None:
         results._writer.close()
     if manager is not None:
-        manager.join(MAX_LOST_SECONDS)  # Python, when it ends, writes into a pipe that the manager may just have closed
+        manager.join(MAX_LOST_SECONDS)  # at exit, Python writes to a pipe that the manager might be closing
 
 
 def _processes(pool: Executor) -> dict[int, Any]:
-    """The processes of a pool by number; none of a pool of threads."""
+    """The processes of a pool by id; a thread pool has none."""
     return dict(getattr(pool, "_processes", None) or {})
 
 
 class Heartbeat:
-    """Finds processes that have work and do nothing: stopped by somebody, or waiting for a file that never comes.
+    """Detects processes that have work but do nothing, because they were stopped or wait for a file that never comes.
 
-    processes: their numbers, or a pool; without /proc nothing is found
+    processes: process ids, or a pool; without /proc, nothing is detected
     """
 
     def __init__(self, processes: Executor | Collection[int]) -> None:
@@ -103,14 +101,13 @@ class Heartbeat:
         self._seen, self._idle, self._lost, self._looked = dict[int, int | None](), 0.0, 0.0, time.monotonic()
 
     def check(self) -> None:
-        """To be called while waiting for them. Raises ResourceError after 10 minutes in which none had any time of a CPU,
-        and what `signals.check` raises.
+        """Call while waiting. Raises ResourceError if no process used the CPU for 10 minutes, and Interrupted after a signal.
 
-        One that has ended for MAX_LOST_SECONDS is a ResourceError too: a pool does not see it if it left half a result.
+        Also raises ResourceError if a process ended MAX_LOST_SECONDS ago: a pool does not notice if it left half a result.
         """
         signals.check()
         now = time.monotonic()
-        passed = min(now - self._looked, 2 * LOOK_SECONDS)  # more if this process was stopped, and its children with it
+        passed = min(now - self._looked, 2 * CHECK_SECONDS)  # longer only if this process and its children were stopped
         numbers = _processes(self._processes) if isinstance(self._processes, Executor) else self._processes
         seen = {number: _cpu_ticks(number) for number in numbers} if self._has_proc else {}
         self._idle = self._idle + passed if seen and seen == self._seen else 0.0
@@ -120,31 +117,30 @@ class Heartbeat:
             raise ResourceError(LOST_WORKER_MESSAGE)
         if self._idle > MAX_IDLE_SECONDS:
             named = ", ".join(map(str, seen))
-            raise ResourceError(
-                f"processes with work have done nothing for {MAX_IDLE_SECONDS / 60:g} minutes: {named} (were they stopped?)"
-            )
+            minutes = f"{MAX_IDLE_SECONDS / 60:g} minutes"
+            raise ResourceError(f"no progress for {minutes} in processes {named} (check whether they were stopped)")
 
 
 def _cpu_ticks(process: int) -> int | None:
-    """The time of CPUs that a process has had; None when it has ended."""
+    """The CPU time that a process has used; None if it has ended."""
     try:
         fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
-    return None if fields[0] == b"Z" else int(fields[11]) + int(fields[12])  # of the user and of the system
+    return None if fields[0] == b"Z" else int(fields[11]) + int(fields[12])  # user and system time
 
 
-_task: Callable[[Any], Any] | None = None  # of a worker process
+_task: Callable[[Any], Any] | None = None  # set in worker processes
 
 
 def become_worker(task: Callable[[Any], Any], plugins: Sequence[str] = ()) -> None:
-    """Make a process a worker: it leaves signals to its parent, and ends with it or, by SIGTERM, when another was lost.
+    """Turn this process into a worker. It leaves signals to its parent and ends with it, or by SIGTERM if another worker died.
 
-    plugins: to be loaded, as the parent has
+    plugins: plug-ins to load, the same as in the parent
     """
     global _task
     _task = task
-    signal.set_wakeup_fd(-1)  # of a parent that was forked
+    signal.set_wakeup_fd(-1)  # a forked process has its parent's
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
     signal_at_end_of_parent(signal.SIGCONT)
@@ -161,6 +157,6 @@ def _end_with_parent() -> None:
 
 
 def run_task(item: Any) -> Any:
-    """The result of the task for an item, in a worker process."""
+    """Run the task for an item, in a worker process."""
     assert _task is not None
     return _task(item)

@@ -1,1 +1,1 @@
-"""Decoders, in the sense of searches: one file each, over any Scorer."""
+"""Decoders, one file each. A decoder is a search that works with any Scorer."""

@@ -1,4 +1,4 @@
-"""The interface of decoders: searches for good translations over a Scorer, in batches, with the same result alone.
+"""The interface of decoders, which search for good translations with a Scorer. Results do not depend on the batch.
 
 Dimensions: B sentences, S source positions, W hypotheses per sentence, N = B * W rows, V vocabulary, T steps.
 """
@@ -18,23 +18,23 @@ from nmt.decoders.options import SearchOptions as SearchOptions
 from nmt.decoders.options import phrases_hint, search_signature
 from nmt.errors import UserError
 from nmt.filters.base import Filter, TargetFilters
-from nmt.models.base import Scorer, prepared_scorer
+from nmt.models.base import Scorer, scorer_for_search
 from nmt.symbols import BOS, EOS
 from nmt.text.pipeline import Pipeline, Side
 
-MIN_FINISHED_SHARE: Final = 1 / 8  # of a batch that is finished before it leaves: leaving copies the rest
+MIN_FINISHED_SHARE: Final = 1 / 8  # of a batch, before finished sentences are removed, because this copies the others
 
 
 class Decoder(ABC):
     """A search. A registered decoder is built as `cls(options)`.
 
-    part_name: the name it is registered by
-    n_best: hypotheses per sentence that it returns, at most
-    paths: hypotheses per sentence that it follows side by side
-    target: the target side of the pipeline, for searches that need text; see `use_pipeline`
-    source_text: ids of a source row -> its text, likewise
-    filters: filters of tokens by name, for constraints that have texts for them; likewise
-    variation: number that varies the random draws for the same source; a criterion sets it by its seed and the update
+    part_name: its registered name
+    n_best: maximum number of hypotheses per sentence that it returns
+    paths: number of hypotheses per sentence that it follows in parallel
+    target: the target side of the pipeline, for searches that need text; set by `use_pipeline`
+    source_text: a function from the ids of a source row to its text; set by `use_pipeline`
+    filters: token filters by name, for constraints with texts for them; set by `use_pipeline`
+    variation: a number that varies the random draws for the same source; a criterion derives it from its seed and the update
     """
 
     part_name: ClassVar[str] = "unregistered"
@@ -51,36 +51,37 @@ class Decoder(ABC):
 
     @property
     def takes_phrases(self) -> bool:
-        """Whether it can hold to phrases that a translation must contain: its options class says so."""
+        """Whether it can force phrases into a translation, as declared by its options class."""
         return getattr(self.options, "takes_phrases", False)
 
     def use_pipeline(self, pipeline: Pipeline) -> None:
-        """Let the search read its tokens as text. pipeline: of the model that it searches"""
+        """Give the search access to text. pipeline: the text pipeline of the model"""
         self.source_text, self.target = pipeline.source.decode_line, pipeline.target
         self.filters = TargetFilters(pipeline.target)
 
     def search(
         self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints] | None = None
     ) -> list[list[Hypothesis]]:
-        """The hypotheses of each source row, best first, at least one per row.
+        """Search for the hypotheses of each source row, best first, at least one per row.
 
-        source: (B, S) ids; each row has a token, EOS, then PAD
-        constraints: of each row; None is no constraints
         The search writes into the log-probabilities that `scorer.step` returns.
-        Raises UserError if a row has phrases and the search does not take them.
+
+        source: (B, S) ids; each row has at least one token, then EOS, then PAD
+        constraints: constraints on each row; None means no constraints
+        Raises UserError if a row has phrases but the decoder does not accept them.
         """
         constraints = constraints or [Constraints()] * len(source)
         if not self.takes_phrases and any(constraint.phrases for constraint in constraints):
-            raise UserError(f"--decoder {self.part_name}: does not take phrases{phrases_hint()}")
+            raise UserError(f"--decoder {self.part_name} does not accept phrases{phrases_hint()}")
         with torch.inference_mode():
-            return self.decode(prepared_scorer(scorer), source, constraints)
+            return self.decode(scorer_for_search(scorer), source, constraints)
 
     @abstractmethod
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
-        """The search itself: see `search`; in inference mode, with constraints for each row."""
+        """Do the search; see `search`. Called in inference mode, with constraints for each row."""
 
     def normalised(self, log_prob: float, length: int) -> float:
-        """The score of a hypothesis, as far as its length decides it. length: tokens, EOS counted"""
+        """The score of a hypothesis that depends only on log-probability and length. length: in tokens, with EOS"""
         return log_prob
 
     @property
@@ -90,25 +91,25 @@ class Decoder(ABC):
 
 
 def alive_sentences(finished: list[bool]) -> list[int] | None:
-    """The sentences to keep when finished ones leave the batch; None while too few are finished to be worth a copy."""
+    """The sentences to keep when finished ones are removed from the batch; None while too few are finished to justify a copy."""
     if sum(finished) < MIN_FINISHED_SHARE * max(len(finished), 1):
         return None
     return [sentence for sentence, is_finished in enumerate(finished) if not is_finished]
 
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]
-"""(log_probs (N, V), rows (N,) each in 0..B*W-1, step from 1) -> tokens (N,)."""
+"""(log_probs (N, V), rows (N,) with values in 0..B*W-1, step from 1) -> tokens (N,)."""
 
 
 def run_search(scorer: Scorer, source: Tensor, num_paths: int, filters: Filters, choose: Choose) -> list[Hypothesis]:
-    """Search along independent paths, one token per step and never revised.
+    """Search along independent paths. Each step adds one token to each path, which is never revised.
 
     num_paths: W, paths per row of source (B, S)
-    choose: picks the next token of each path
+    choose: selects the next token of each path
     returns: B * W hypotheses, each scored by its log-probability
     """
     device, W, limits = source.device, num_paths, filters.limits
-    rows = torch.arange(len(limits) * W, device=device)  # the paths that are alive
+    rows = torch.arange(len(limits) * W, device=device)  # indices of the live paths
     row_limits = torch.tensor(limits, device=device).repeat_interleave(W)
     prefixes = torch.full((len(rows), max(limits) + 1), EOS, device=device)  # of all paths
     log_probs_of_prefixes = torch.zeros((len(rows), max(limits) + 1), device=device)

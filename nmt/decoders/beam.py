@@ -1,8 +1,8 @@
-"""Beam search with GNMT's penalties (Wu et al., 2016, section 7), in batches, stopped when nothing better can come.
+"""Beam search with GNMT's penalties (Wu et al., 2016, section 7), in batches. It stops when nothing better is possible.
 
-Each step takes the 2 W best continuations of a sentence's W hypotheses. Those of the best W that end join its finished
-list, the best W that do not end live on; so a beam of 1 without a penalty is greedy search.
-Dimensions: B beams, W hypotheses of a beam, t tokens of each, S source positions, V vocabulary, N = B * W rows.
+Each step selects the 2 W best continuations of a sentence's W hypotheses. Those among the best W that end with EOS join the
+finished hypotheses, and the best W that do not end stay live. So a beam of 1 without a penalty is greedy search.
+Dimensions: B beams, W hypotheses per beam, t tokens of each, S source positions, V vocabulary, N = B * W rows.
 """
 
 import math
@@ -22,15 +22,17 @@ from nmt.errors import UserError
 from nmt.models.base import Scorer
 from nmt.symbols import BOS, EOS, PAD
 
-TOPK_BLOCK_SIZE: Final = 64  # numbers of a row whose maximum is compared first
+TOPK_BLOCK_SIZE: Final = 64  # `topk` first compares the maxima of blocks with this many numbers
 
 
 class Continuations(NamedTuple):
-    """The hypotheses of a beam after one more token, each (B, W), best first.
+    """The hypotheses of beams after one more token; (B, W) tensors, best first.
 
-    ended: nats of those that end, -inf where there is none; ended_from: the hypothesis that each continues
-    totals: nats of those that live on, -inf where there is none; parents: the hypothesis that each continues
-    tokens: their last tokens
+    ended: log-probabilities of hypotheses that end, in nats; -inf for missing ones
+    ended_from: the hypothesis that each ended one continues
+    totals: log-probabilities of hypotheses that stay live, in nats; -inf for missing ones
+    parents: the hypothesis that each live one continues
+    tokens: the last tokens of the live hypotheses
     """
 
     ended: Tensor
@@ -41,27 +43,28 @@ class Continuations(NamedTuple):
 
 
 Observer = Callable[[Tensor, Continuations], None]
-"""Called at each step of a search with the numbers (B,) of the beams and their continuations."""
+"""Called at each step of a search with the numbers (B,) of the beams and with their continuations."""
 
 
 class Beams:
-    """The beams that are still searched: one per sentence, or several (`groups`) side by side.
+    """The beams that are still being searched: one per sentence, or several in parallel (`groups`).
 
     numbers: (B,) each beam's number among all beams of the source
-    limits: (B,) most tokens of a translation
-    totals: (B, W) nats of the live hypotheses, best first; (B, 1) before the first token
-    tokens: (B, W, t) their tokens
-    coverage: (B, W, S) attention that each source position got from them, 1 where no word stands; None without penalty
-    scores, log_probs: (B, W) of the finished hypotheses, best first; -inf where there is none yet
-    finished: (B, W, T) their tokens, EOS after the end
-    num_ended: (B,) hypotheses that have ended
-    is_done: (B,) beams of finished sentences, which wait to leave the batch and take no more hypotheses
+    limits: (B,) maximum number of tokens of a translation
+    totals: (B, W) log-probabilities of the live hypotheses in nats, best first; (B, 1) before the first token
+    tokens: (B, W, t) tokens of the live hypotheses
+    coverage: (B, W, S) attention that each source position has received from them; 1 for positions that are not words;
+        None without a penalty
+    scores, log_probs: (B, W) of the finished hypotheses, best first; -inf for missing ones
+    finished: (B, W, T) tokens of the finished hypotheses, filled up with EOS
+    num_ended: (B,) number of hypotheses that have ended
+    is_done: (B,) whether the sentence of a beam is finished; it accepts no more hypotheses and waits to leave the batch
     """
 
     def __init__(
         self, options: BeamOptions, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]
     ) -> None:
-        """Begin a search. limits, constraints: of each source row"""
+        """Start a search. limits, constraints: one per source row"""
         self.options, device = options, source.device
         groups, W, self.n_best = self.shape(options)
         self.groups, B = groups, len(limits) * groups
@@ -71,7 +74,7 @@ class Beams:
         self.tokens = torch.zeros((B, 1, 0), dtype=torch.int64, device=device)
         self.coverage: Tensor | None = None
         if options.coverage_penalty:
-            self.coverage = (source <= EOS).float().repeat_interleave(groups, 0)[:, None]  # EOS is no word either
+            self.coverage = (source <= EOS).float().repeat_interleave(groups, 0)[:, None]  # EOS is not a word either
         self.scores = torch.full((B, W), -math.inf, device=device)
         self.log_probs = self.scores.clone()
         self.finished = torch.full((B, W, max(limits) + 1), EOS, device=device)
@@ -84,24 +87,24 @@ class Beams:
         self.begin(constraints)
 
     def begin(self, constraints: Sequence[Constraints]) -> None:
-        """Prepare the strategy of the search, if it depends on the constraints of each source row."""
+        """Prepare the search strategy, if it depends on the constraints of each source row."""
 
     @staticmethod
     def shape(options: Any) -> tuple[int, int, int]:
-        """Beams of a sentence, hypotheses of a beam (W), and results of a beam."""
+        """The numbers of beams per sentence, of hypotheses per beam (W), and of results per beam."""
         return 1, options.beam_size, options.n_best
 
     def prefixes(self) -> Prefixes:
-        """The live hypotheses, as filters read them."""
+        """The live hypotheses, in the form that filters read."""
         W = self.tokens.shape[1]
         sentences = (self.numbers // self.groups).repeat_interleave(W)  # N
         return Prefixes(self.tokens.flatten(0, 1), sentences, self.limits.repeat_interleave(W), self.min_limit)
 
     def advance(self, log_probs: Tensor, attention: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Continue by one token.
+        """Extend the hypotheses by one token.
 
-        log_probs: (N, V) of the next token; attention: (N, S) of this step
-        returns: parents and tokens of the live hypotheses, best first, (B, W) both
+        log_probs: (N, V) of the next token; attention: (N, S) at this step
+        returns: parents and tokens of the live hypotheses, best first, (B, W) each
         """
         if self.coverage is not None and attention is not None:
             self.coverage = self.coverage + attention.view(len(self.numbers), -1, attention.shape[1])
@@ -117,11 +120,11 @@ class Beams:
         return parents, tokens
 
     def continuations(self, log_probs: Tensor) -> Continuations:
-        """The strategy of the search. log_probs: (B, W, V)"""
+        """Choose the continuations, by the strategy of this search. log_probs: (B, W, V)"""
         return best_continuations(log_probs, self.totals, self.scores.shape[1], prune=self.options.prune)
 
     def _finish(self, continuations: Continuations) -> None:
-        """Merge the hypotheses that end into the finished ones, of which the best W stay."""
+        """Merge the hypotheses that end into the finished ones, and keep the best W."""
         W, length = self.scores.shape[1], self.tokens.shape[2] + 1
         log_probs = continuations.ended.masked_fill(self.is_done[:, None], -math.inf)
         scores = log_probs / self._divisors[length]
@@ -155,15 +158,14 @@ class Beams:
         return is_done
 
     def upper_bound(self) -> Tensor:
-        """(B,) the best score that any live hypothesis can still reach.
+        """The best score that any live hypothesis can still reach, (B,).
 
-        No token makes a log-probability greater, no length has a weaker penalty than the greatest, and coverage only
-        subtracts.
+        Log-probabilities never increase, the maximum length has the largest divisor, and coverage can only lower a score.
         """
         return self.totals[:, 0] / self._divisors[self.limits + 1]
 
     def keep(self, kept: Tensor) -> None:
-        """Continue to search only these beams, (B',)."""
+        """Continue the search only for these beams, (B',)."""
         self.store()
         self.numbers, self.limits, self.num_ended = self.numbers[kept], self.limits[kept], self.num_ended[kept]
         self.is_done = self.is_done[kept]
@@ -197,11 +199,13 @@ class Beams:
 def best_continuations(
     log_probs: Tensor, totals: Tensor, size: int, penalty: Tensor | None = None, prune: float | None = None
 ) -> Continuations:
-    """The best continuations of live hypotheses by a token.
+    """Find the best continuations of live hypotheses by one token.
 
-    log_probs: (B, W, V); totals: (B, W) nats of the hypotheses; size: W of the next step
-    penalty: (B, V) subtracted from a token's log-probability to rank it, and only then
-    prune: nats below its best token from which a hypothesis has no continuation
+    log_probs: (B, W, V)
+    totals: (B, W) log-probabilities of the hypotheses, in nats
+    size: W of the next step
+    penalty: (B, V) subtracted from a token's log-probability, only for ranking
+    prune: tokens that are this many nats below the best token of a hypothesis are dropped
     """
     V = log_probs.shape[2]
     ranked = log_probs if penalty is None else log_probs - penalty[:, None]
@@ -223,13 +227,13 @@ def best_continuations(
 
 
 def topk(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """`numbers.topk(count)` of the last dimension; on a CPU only within the blocks of the largest maxima, which is faster."""
+    """Compute `numbers.topk(count)`. On a CPU this is faster, because it searches only the blocks with the largest maxima."""
     V = numbers.shape[-1]
     in_blocks = V - V % TOPK_BLOCK_SIZE
     if numbers.device.type != "cpu" or in_blocks <= count * TOPK_BLOCK_SIZE:
         return numbers.topk(count)
     blocks = numbers[..., :in_blocks].unflatten(-1, (-1, TOPK_BLOCK_SIZE))
-    best_blocks = blocks.amax(-1).topk(count).indices  # the largest numbers are in the blocks of the largest maxima
+    best_blocks = blocks.amax(-1).topk(count).indices  # these contain the largest numbers
     indices = (best_blocks[..., None] * TOPK_BLOCK_SIZE + torch.arange(TOPK_BLOCK_SIZE)).flatten(-2)
     indices = torch.cat([indices, torch.arange(in_blocks, V).expand(*indices.shape[:-1], -1)], -1)
     values, chosen = numbers.gather(-1, indices).topk(count)
@@ -237,16 +241,16 @@ def topk(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _select(tensor: Tensor, hypotheses: Tensor) -> Tensor:
-    """The rows of some hypotheses of each beam: tensor (B, W, X), hypotheses (B, W') -> (B, W', X)"""
+    """Select the rows of some hypotheses of each beam: tensor (B, W, X), hypotheses (B, W') -> (B, W', X)"""
     return tensor.gather(1, hypotheses[:, :, None].expand(-1, -1, tensor.shape[2]))
 
 
 @register("decoder", "beam", BeamOptions)
 class Beam(Decoder):
-    """Beam search with a length penalty; stops when no better hypothesis is possible.
+    """Beam search with a length penalty. It stops when no better hypothesis is possible.
 
     beams: the strategy of the search
-    observer: called at each step; None for none
+    observer: called at each step, or None
     """
 
     beams: ClassVar[type[Beams]] = Beams
@@ -262,9 +266,9 @@ class Beam(Decoder):
         return log_prob / divisor
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
-        """See Decoder; up to n_best hypotheses per sentence.
+        """See Decoder. Returns up to n_best hypotheses per sentence.
 
-        A hypothesis of the greatest length is ended there, and the log-probability of its EOS counts.
+        A hypothesis of the maximum length is ended there, and the log-probability of its EOS counts.
         """
         filters = Filters(self.options, constraints, source, self.filters)
         beams = self.beams(self.options, filters.limits, source, constraints)
@@ -277,12 +281,12 @@ class Beam(Decoder):
         for _ in range(max(filters.limits) + 1):
             log_probs, state = scorer.step(tokens, state)
             if state.watched and state.attention is None:
-                raise UserError("--coverage-penalty: the model has no attention to compute it from (leave it out)")
+                raise UserError("--coverage-penalty needs a model with attention (drop it)")
             filters(log_probs, beams.prefixes())
             W = beams.tokens.shape[1]
             parents, next_tokens = beams.advance(log_probs, state.attention)
             rows = parents + W * torch.arange(len(parents), device=source.device)[:, None]  # B W rows of the state
-            alive = alive_sentences(beams.done())  # the only wait for the device in a step
+            alive = alive_sentences(beams.done())  # the only place in a step that waits for the device
             if alive == []:
                 break
             if alive is None:

@@ -1,6 +1,6 @@
-"""Filters of a search: which tokens may come next, by the options of the search and the constraints of each request.
+"""Filters of a search, which decide what tokens may follow, by the search options and the constraints of each request.
 
-Dimensions: N hypotheses of all sentences, t tokens that each has so far, V vocabulary, B source rows, P prefix length.
+Dimensions: N hypotheses of all sentences, t tokens in each so far, V vocabulary, B source rows, P prefix length.
 """
 
 import math
@@ -18,9 +18,11 @@ from nmt.symbols import BOS, EOS, PAD, UNK
 
 
 class Prefixes(NamedTuple):
-    """The hypotheses of a step, as filters read them.
+    """The hypotheses at a step, in the form that filters read.
 
-    tokens: (N, t) so far; sentences: (N,) source row of each; limits: (N,) most tokens of each
+    tokens: (N, t) tokens so far
+    sentences: (N,) source row of each
+    limits: (N,) maximum number of tokens of each
     min_limit: a lower bound of `limits`, known without waiting for the device
     """
 
@@ -31,11 +33,11 @@ class Prefixes(NamedTuple):
 
 
 class Filters:
-    """All filters of a search, which write minus infinity into log_probs (N, V) where a token must not come next.
+    """All filters of a search. They write minus infinity into log_probs (N, V) for tokens that must not follow.
 
-    constraints: of each source row
-    others: filters by name, which the constraints have texts for
-    limits: the most tokens of a translation of each source row; prefix and phrases are allowed on top
+    constraints: constraints on each source row
+    others: filters by name, for which the constraints have texts
+    limits: maximum number of tokens of a translation of each source row; prefix and phrases are added to it
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class Filters:
         ]
 
     def __call__(self, log_probs: Tensor, prefixes: Prefixes) -> None:
-        """Apply all filters; a constraint's prefix overrides what they forbid."""
+        """Apply all filters. The prefix of a constraint has priority over them."""
         position, forced = prefixes.tokens.shape[1], None
         if position < len(self._prefix_tokens):
             tokens = self._prefix_tokens[position, prefixes.sentences]  # N
@@ -69,7 +71,7 @@ class Filters:
             self._forbid_repeated_ngrams(log_probs, prefixes.tokens)
         if any(self._others):
             self._forbid_by_others(log_probs, prefixes)
-        if position >= prefixes.min_limit:  # leave only EOS to hypotheses of their greatest length
+        if position >= prefixes.min_limit:  # allow only EOS at the maximum length
             leave_only(log_probs, torch.full_like(prefixes.limits, EOS), prefixes.limits <= position)
         if forced is not None:
             leave_only(log_probs, *forced)
@@ -94,8 +96,10 @@ class Filters:
 def leave_only(log_probs: Tensor, tokens: Tensor, rows: Tensor, values: Tensor | None = None) -> None:
     """Forbid all tokens but one in some rows.
 
-    log_probs: (N, V), written into; tokens: (N,) the token that is left; rows: (N,) bool
-    values: (N, 1) log-probability to give that token; None keeps its own
+    log_probs: (N, V), changed in place
+    tokens: (N,) the allowed token
+    rows: (N,) bool, the rows to change
+    values: (N, 1) log-probabilities to set for these tokens; None keeps them
     """
     own = log_probs.gather(1, tokens[:, None])  # N 1
     log_probs.masked_fill_(rows[:, None], -math.inf)

@@ -1,4 +1,4 @@
-"""Greedy search: the most probable token at every step."""
+"""Greedy search, which takes the most probable token at each step."""
 
 from collections.abc import Sequence
 
@@ -14,10 +14,10 @@ from nmt.models.base import Scorer
 
 @register("decoder", "greedy", SearchOptions)
 class Greedy(Decoder):
-    """The most probable token at every step."""
+    """Greedy search: takes the most probable token at each step."""
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
-        """See Decoder; one hypothesis per sentence, scored by its log-probability."""
+        """See Decoder. Returns one hypothesis per sentence, scored by its log-probability."""
         filters = Filters(self.options, constraints, source, self.filters)
         hypotheses = run_search(scorer, source, 1, filters, lambda log_probs, rows, step: log_probs.argmax(1))
         return [[hypothesis] for hypothesis in hypotheses]

@@ -1,4 +1,4 @@
-"""What a search is given for each sentence and what it returns. Without torch."""
+"""The constraints on a search and its results. This module does not import torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,11 +8,11 @@ import msgspec
 
 @dataclass(frozen=True)
 class Constraints:
-    """What one request demands of a translation.
+    """The constraints of one request on its translation.
 
-    prefix: target ids that it begins with
-    phrases: sequences of target ids that it contains, in any order; a part of another phrase is contained in that one
-    filters: texts for filters of tokens (`nmt list filter`), by their names
+    prefix: target ids with which it must start
+    phrases: sequences of target ids that it must contain, in any order; one that is part of another needs no second occurrence
+    filters: texts for token filters (`nmt list filter`), by name
     """
 
     prefix: tuple[int, ...] = ()
@@ -21,16 +21,16 @@ class Constraints:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of prefix and phrases."""
+        """The number of tokens in prefix and phrases."""
         return len(self.prefix) + sum(map(len, self.phrases))
 
 
 class Hypothesis(msgspec.Struct, frozen=True):
-    """A translation of a search.
+    """A translation found by a search.
 
     tokens: ids without BOS and EOS
-    log_prob: natural log-probability of tokens and EOS under the Scorer
-    score: what the search ranks by, such as log_prob after a length penalty
+    log_prob: log-probability of tokens and EOS under the Scorer, in nats
+    score: the value by which the search ranks hypotheses, such as log_prob after a length penalty
     """
 
     tokens: list[int]

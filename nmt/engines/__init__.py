@@ -1,1 +1,1 @@
-"""Engines: what searches for translations. `--engine auto` takes the first that can do what is asked for."""
+"""Engines, which search for translations. `--engine auto` uses the first one that supports the requested options."""

@@ -1,6 +1,6 @@
-"""The interface of engines, and the choice of one.
+"""The interface of engines, and the choice of an engine.
 
-A registered engine is built as `cls(options)`. It says what it refuses, and opens a `SearchEngine` for the rest.
+A registered engine is built as `cls(options)`. It reports which requests it refuses, and opens a `SearchEngine` for others.
 """
 
 from abc import ABC, abstractmethod
@@ -19,17 +19,18 @@ from nmt.options import AUTO, NoOptions, Part
 from nmt.translate.engine import SearchEngine
 from nmt.translate.options import TranslatorOptions
 
-MODEL_KINDS: Final = ("model", "checkpoint")  # of the folders that every engine is offered
+MODEL_KINDS: Final = ("model", "checkpoint")  # kinds of folders that are offered to every engine
 
 
 @dataclass(frozen=True)
 class EngineRequest:
-    """What an engine is to do.
+    """A request to open an engine.
 
-    folders: of the models, of which several are an ensemble
-    search: the decoder; phrase_search: the same, or one that also takes phrases
-    load: loads models, which several engines may share (`nmt.translate.open_own.load_scorer`)
-    refused: why engines that were asked before do not search, by their titles
+    folders: the model folders; several form an ensemble
+    search: the decoder
+    phrase_search: the decoder, or one that also accepts phrases
+    load: loads models, which several engines may share (`nmt.translate.open_built_in.load_scorer`)
+    refused: reasons why the engines that were asked before refused, by title
     """
 
     folders: Sequence[Path]
@@ -42,16 +43,16 @@ class EngineRequest:
 
     @cached_property
     def kinds(self) -> list[str]:
-        """What the manifests of the folders say they are. Raises ArtefactError for a folder of no model."""
+        """The kinds of the folders, from their manifests. Raises ArtefactError for a folder without a model."""
         return list(map(kind_of_folder, self.folders))
 
 
 class Engine(ABC):
-    """A way to search.
+    """An implementation of searches.
 
     title: its name in messages
-    order: `auto` asks engines with a smaller number first
-    folder_kinds: kinds of model folders that it alone can read
+    order: `auto` asks engines with a lower order first
+    folder_kinds: kinds of model folders that only this engine can read
     """
 
     title: ClassVar[str]
@@ -62,40 +63,43 @@ class Engine(ABC):
         self.options = options
 
     def is_installed(self) -> bool:
-        """Whether the packages that it needs are installed; none is imported."""
+        """Whether the packages that it needs are installed. Does not import them."""
         return True
 
     @abstractmethod
     def refusal(self, request: EngineRequest) -> str:
-        """Why it does not search as the engine `torch` would; empty if it does. Raises UserError if it is not installed."""
+        """The reason why results would differ from those of the engine `torch`, or an empty string if they would not.
+
+        Raises UserError if the engine is not installed.
+        """
 
     @abstractmethod
     def open(self, request: EngineRequest) -> SearchEngine:
         """Load the models. Raises UserError if they do not fit each other or the options."""
 
     def description(self, manifest: Mapping[str, Any]) -> str:
-        """What `nmt describe` says of a folder of `folder_kinds`, before its languages."""
+        """The description by `nmt describe` of a folder of `folder_kinds`, without its languages."""
         return self.title
 
 
 def engines() -> dict[str, Engine]:
-    """All engines by name, in the order in which `auto` asks them."""
+    """All engines by name, in the order of `auto`."""
     return {entry.name: entry.cls(NoOptions()) for entry in registry.every("engine")}
 
 
 def kind_of_folder(folder: Path) -> str:
-    """The kind of a model folder. Raises ArtefactError for a folder that is none."""
+    """The kind of a model folder. Raises ArtefactError if it is not a model folder."""
     others = [kind for engine in engines().values() for kind in engine.folder_kinds]
     return str(Artefact(folder, *MODEL_KINDS, *others).manifest["kind"])
 
 
 def open_engine(request: EngineRequest) -> SearchEngine:
-    """Open the engine that the options name, or the first that does not refuse. Raises UserError."""
+    """Open the engine that the options name, or with `auto` the first that does not refuse. Raises UserError."""
     known, given, reason = engines(), request.options.engine, ""
     readers = [name for name, engine in known.items() if set(engine.folder_kinds) & set(request.kinds)]
     if readers and given not in (AUTO, *readers):
         raise UserError(
-            f"{quoted(request.folders[0])}: is a folder for {known[readers[0]].title}: --engine {given} cannot read it"
+            f"--engine {given} cannot read {quoted(request.folders[0])}, a folder for {known[readers[0]].title} (drop --engine)"
         )
     names = readers or (list(known) if given == AUTO else [given])
     for name in names:
@@ -107,10 +111,10 @@ def open_engine(request: EngineRequest) -> SearchEngine:
                 if engine is last or not last.is_installed():
                     raise
                 reason = str(error)
-                # Only what the user can fix is worth a line: the next engine searches other models anyway.
+                # Log only what the user can fix. Otherwise the next engine simply does the work.
                 if isinstance(error, ResourceError):
-                    log.info(f"{engine.title} is not used, and translating may be slower: {reason}")
+                    log.info(f"{engine.title} is not used, so translation may be slower: {reason}")
         request.refused[engine.title] = reason
     if readers:
-        raise UserError(f"{quoted(request.folders[0])}: is a folder for {last.title}: {reason}")
-    raise UserError(f"--engine {given}: {reason} (leave it out)")
+        raise UserError(f"{quoted(request.folders[0])}: a folder for {last.title}, but {reason}")
+    raise UserError(f"--engine {given}: {reason} (drop --engine)")

@@ -1,4 +1,4 @@
-"""Our own search in torch, as an engine: every model, every search, every option."""
+"""The built-in engine, which searches with torch and supports all models, decoders and options."""
 
 from importlib.util import find_spec
 
@@ -12,9 +12,9 @@ from nmt.translate.engine import SearchEngine
 
 @register("engine", "torch", NoOptions)
 class TorchSearch(Engine):
-    """Our own search: every model and every decoder, on CPUs and GPUs."""
+    """The built-in search with torch: all models and decoders, on CPUs and GPUs."""
 
-    title = "our own search"
+    title = "the built-in search"
     order = 100
 
     def is_installed(self) -> bool:
@@ -25,13 +25,15 @@ class TorchSearch(Engine):
 
     def open(self, request: EngineRequest) -> SearchEngine:
         reasons = "; ".join(f"{title} is not used: {reason}" for title, reason in request.refused.items())
-        with needing_torch(f"{reasons or '--engine torch is given'}. Our own search"):
-            from nmt.translate.open_own import open_own_engine
+        with needing_torch(f"{reasons or '--engine torch is given'}. The built-in search"):
+            from nmt.translate.open_built_in import open_built_in_engine
 
         log.detail(f"engine torch{f': {reasons}' if reasons else ''}")
-        return open_own_engine(request.folders, request.options, request.phrase_search, request.load, request.world)
+        return open_built_in_engine(
+            request.folders, request.options, request.phrase_search, request.load, request.world
+        )
 
 
 def has_torch() -> bool:
-    """Whether torch is installed. It is not imported."""
+    """Whether torch is installed. Does not import it."""
     return find_spec("torch") is not None

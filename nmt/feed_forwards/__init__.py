@@ -1,1 +1,1 @@
-"""Feed-forward networks of the Transformer's layers."""
+"""Feed-forward networks for the Transformer's layers, one file each."""

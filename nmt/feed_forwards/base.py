@@ -1,7 +1,7 @@
-"""The interface of feed-forward networks (Vaswani et al., 2017, section 3.3): what a layer does with each position by itself.
+"""The interface of feed-forward networks, which a layer applies to each position separately (Vaswani et al., 2017, section 3.3).
 
-A registered network is built as `cls(options, shape)`, by `for_layer`. options: of the Transformer, which are an object of the
-class that the network was registered with too.
+A registered network is built by `for_layer` as `cls(options, shape)`. `options` are the Transformer's options, which are also an
+instance of the network's options class.
 """
 
 from abc import abstractmethod
@@ -23,7 +23,10 @@ ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
 class FeedForwardShape(NamedTuple):
     """The sizes of a feed-forward network.
 
-    width: D; inner: of its hidden layer; dropout: probability, on the inner activations; activation: a name in ACTIVATIONS
+    width: D
+    inner: width of its hidden layer
+    dropout: probability of dropout on the hidden activations
+    activation: a name in ACTIVATIONS
     """
 
     width: int
@@ -33,11 +36,11 @@ class FeedForwardShape(NamedTuple):
 
 
 class FeedForward(nn.Module):
-    """A function of each position by itself, in a layer of the Transformer.
+    """A network that a layer of the Transformer applies to each position separately.
 
     auxiliary_losses: names of the losses that it adds to each pass, see nmt.nn.extra_losses
-    can_be_captured: whether its work depends on the sizes of its input alone, so that a CUDA graph can repeat it
-    residual_outputs: patterns of its weights that are zero in a layer that changes nothing; none if there are no such
+    can_be_captured: whether its work depends only on the sizes of its input, so that a CUDA graph can repeat it
+    residual_outputs: patterns of its last weights; a layer in which these are zero changes nothing. Empty if it has none
     training_options: names of its options that only training reads
     """
 
@@ -48,7 +51,7 @@ class FeedForward(nn.Module):
 
     @classmethod
     def for_layer(cls, options: Any, shape: FeedForwardShape, number: int) -> "FeedForward":
-        """The network of a layer, by default a new one. number: from 1"""
+        """The network of a layer, by default a new one. number: number of the layer, from 1"""
         network: FeedForward = cls(options, shape)
         return network
 
@@ -57,5 +60,5 @@ class FeedForward(nn.Module):
         """states: (..., D) -> (..., D)"""
 
     @abstractmethod
-    def prepared(self) -> Projection:
-        """`forward` of (N, D) for one search, without gradient."""
+    def search_step(self) -> Projection:
+        """The function that computes `forward` of (N, D) in one search, without gradient."""

@@ -12,7 +12,7 @@ from nmt.options import NoOptions
 
 @register("ffn", "dense", NoOptions)
 class DenseFeedForward(FeedForward):
-    """max(0, x W1 + b1) W2 + b2, equation 2, or with another activation."""
+    """max(0, x W1 + b1) W2 + b2, equation 2, or the same with a different activation."""
 
     residual_outputs = ("outer*",)
 
@@ -32,9 +32,9 @@ class DenseFeedForward(FeedForward):
         outer: Tensor = self.outer(dropout(activations, self.dropout, self.training))
         return outer
 
-    def prepared(self) -> Projection:
-        """`forward` of (N, D) for one search, without gradient."""
-        inner, outer, activation = self.inner.prepared(), self.outer.prepared(), self.activation
+    def search_step(self) -> Projection:
+        """See FeedForward."""
+        inner, outer, activation = self.inner.search_step(), self.outer.search_step(), self.activation
         if activation is torch.relu:
             return lambda states: outer(inner(states).relu_())
         return lambda states: outer(activation(inner(states)))

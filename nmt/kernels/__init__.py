@@ -1,1 +1,1 @@
-"""Kernels: a method computes by torch's operations where no kernel fits."""
+"""Kernels, faster replacements of methods. If no kernel fits, a method computes with torch's operations."""

@@ -1,6 +1,6 @@
-"""Kernels: faster ways to compute what a method computes, such as a loss. Without them, torch's operations compute the same.
+"""The interface of kernels, faster implementations of methods such as a loss. Results are the same without a kernel.
 
-A kernel is registered under the name that a method declares by `has_kernel`, and is used wherever it fits.
+A kernel is registered under the name that a method declares with `has_kernel`. It is used whenever it fits.
 """
 
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Kernel(ABC):
-    """A faster way to compute a method. A registered kernel is built as `cls(options)`.
+    """A faster implementation of a method. A registered kernel is built as `cls(options)`.
 
     owner: the object that has the method, such as a criterion
     """
@@ -26,18 +26,18 @@ class Kernel(ABC):
 
     @abstractmethod
     def fits(self, owner: Any, inputs: Tensor) -> bool:
-        """Whether it can compute from inputs of this device and type: of a loss the features (N, D)."""
+        """Whether it supports inputs with this device and type. For a loss these are the features (N, D)."""
 
     @abstractmethod
     def compute(self, owner: Any, *given: Any) -> Any:
-        """What the method computes from its arguments.
+        """Compute the method's result from its arguments.
 
-        The gradient of a loss is always taken immediately, with a factor of 1, so a kernel may compute both together.
+        The gradient of a loss is always computed immediately, with a factor of 1, so a kernel may compute both together.
         """
 
 
 def has_kernel(name: str) -> Callable[[Method], Method]:
-    """Decorator of a method: the kernel of that name may replace it. A method that overrides it has none."""
+    """Decorator for a method that the kernel with this name may replace. It does not apply to methods that override it."""
 
     def declared(method: Method) -> Method:
         method.kernel = name  # type: ignore[attr-defined]
@@ -47,7 +47,7 @@ def has_kernel(name: str) -> Callable[[Method], Method]:
 
 
 def fastest(method: Method, inputs: Tensor) -> Method | partial[Any]:
-    """The method's kernel, if there is one that fits, or the method itself. Any function may be given; most have no kernel."""
+    """The method's kernel if it has one that fits, otherwise the method itself. Any function is accepted."""
     kernel = _kernel(getattr(method, "kernel", ""))
     owner = getattr(method, "__self__", None)
     return method if kernel is None or not kernel.fits(owner, inputs) else partial(kernel.compute, owner)

@@ -1,1 +1,1 @@
-"""Mixers: how a layer of the Transformer reads other positions of its own text."""
+"""Mixers, the parts of a Transformer layer that read other positions of its own text."""

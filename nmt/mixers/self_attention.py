@@ -1,8 +1,8 @@
 """Multi-head self-attention (Vaswani et al., 2017, section 3.2.3).
 
-Dimensions: B sentences, T positions, D width, H heads, G heads of keys and values (each for H / G of queries), K and V width
-of a head's keys and values; in a search W hypotheses per sentence, N = B * W rows, E entries, C entries that a cache has
-capacity for.
+Dimensions: B sentences, T positions, D width, H heads, G heads of keys and values (each shared by H / G query heads), K and V
+width of a head's keys and values; in a search W hypotheses per sentence, N = B * W rows, E entries, C capacity of a cache in
+entries.
 """
 
 import math
@@ -21,28 +21,28 @@ from nmt.options import NoOptions
 class Entries(NamedTuple):
     """The entries of a search at one step.
 
-    used: entries of a sentence before the step
-    bias: (B * G, H / G * W, E), 0 for a hypothesis' own ancestors and minus infinity for other entries, so that nothing in
-        the cache moves when hypotheses change places
+    used: number of entries per sentence before the step
+    bias: (B * G, H / G * W, E), 0 for a hypothesis' own ancestors and minus infinity for other entries. So the cache need not
+        change when hypotheses change places
     """
 
     used: int
     bias: Tensor
 
     def appended(self, past: Past, key: Tensor, value: Tensor) -> Past:
-        """The past with W entries more. key: (B, G, W, K); value: (B, G, W, V)"""
+        """Append W entries to the past. key: (B, G, W, K); value: (B, G, W, V)"""
         keys = append_to_cache(past["keys"], key.mT, self.used, 3)  # B G K C
         return {"keys": keys, "values": append_to_cache(past["values"], value, self.used, 2)}  # B G C V
 
     def visible(self, past: Past) -> tuple[Tensor, Tensor]:
-        """Transposed keys (B * G, K, E) and values (B, G, E, V) of a past."""
+        """The transposed keys (B * G, K, E) and values (B, G, E, V) of a past."""
         end = self.bias.shape[2]
         return past["keys"].flatten(0, 1)[:, :, :end], past["values"][:, :, :end]
 
 
 @register("mixer", "self-attention", NoOptions)
 class SelfAttention(AttentionLayer, Mixer):
-    """Self-attention, the paper's, with one matrix for queries, keys and values."""
+    """The paper's self-attention, with one matrix for queries, keys and values."""
 
     residual_outputs = ("output.*",)
 
@@ -56,25 +56,25 @@ class SelfAttention(AttentionLayer, Mixer):
         return self.attend(queries, keys, values, mask, causal)
 
     def begin(self, memory: Tensor, dtype: torch.dtype) -> FirstPast:
-        """See Mixer: transposed keys (B, G, K, C) and values (B, G, C, V) of every entry."""
+        """See Mixer. The past has the transposed keys (B, G, K, C) and values (B, G, C, V) of every entry."""
         B, (_, (G, K), (_, V)) = len(memory), self.parts
         keys, values = memory.new_empty(B, G, K, 0, dtype=dtype), memory.new_empty(B, G, 0, V, dtype=dtype)
         return FirstPast({"keys": keys, "values": values}, {})
 
     def visible_entries(self, tokens: Tensor, state: State, sentences: int) -> Tensor:
-        """The entries that each row sees at a step, its own among them: (N, t). See `before_step`"""
+        """The entries that each row sees at a step, including its own: (N, t). See `before_step`"""
         return state.append_entries(tokens, sentences)
 
     def before_step(self, tokens: Tensor, state: State, sentences: int) -> Any:
-        """See Mixer: Entries."""
+        """See Mixer. The context is Entries."""
         used, visible = state.num_entries, self.visible_entries(tokens, state, sentences)
         bias = torch.full((len(tokens), state.num_entries), -math.inf, device=tokens.device)  # N E
         bias = bias.scatter_(1, visible, 0.0).view(sentences, 1, -1, state.num_entries)  # B 1 W E
         return Entries(used, grouped_bias(bias, (sentences, self.shape.heads), self.shape.groups))
 
     def search_step(self) -> MixerStep:
-        """See Mixer; the context is Entries."""
-        project, project_output = self.queries_keys_values.prepared(), self.output.prepared()
+        """See Mixer. The context is Entries."""
+        project, project_output = self.queries_keys_values.search_step(), self.output.search_step()
 
         def step(states: Tensor, past: Past, entries: Entries) -> tuple[Tensor, Past]:
             rows = project(states).unflatten(0, (len(past["values"]), -1))  # B W ...
@@ -86,9 +86,9 @@ class SelfAttention(AttentionLayer, Mixer):
         return step
 
     def flops(self, length: Tensor) -> Tensor:
-        """See Mixer: masked scores are computed, and count."""
+        """See Mixer. Masked scores count, because they are computed."""
         return length**2 * 2 * self.shape.heads * (self.shape.keys + self.shape.values)
 
     def state_numbers(self, length: int) -> int:
-        """See Mixer: keys and values."""
+        """See Mixer. Counts keys and values."""
         return length * self.shape.groups * (self.shape.keys + self.shape.values)

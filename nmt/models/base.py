@@ -1,7 +1,7 @@
-"""The interfaces of models: `Model`, a trainable network, and `Scorer`, the next-token distribution that a search uses.
+"""The interfaces of models: `Model`, a trainable network, and `Scorer`, the next-token distribution for a search.
 
 Dimensions: B sentences, S source and T target positions, D width, V target vocabulary, W hypotheses per sentence,
-N = B * W rows, the hypotheses of one sentence next to each other.
+N = B * W rows; the hypotheses of a sentence are adjacent.
 """
 
 from abc import abstractmethod
@@ -17,24 +17,25 @@ from torch import Tensor, nn
 from nmt.batch import Batch, dummy_batch
 from nmt.errors import UserError
 from nmt.models.options import Tie
-from nmt.models.saved import Vocabularies as Vocabularies  # what every model is built from
+from nmt.models.saved import Vocabularies as Vocabularies
 from nmt.nn.cost import count_flops, interpolated_cost
 from nmt.nn.dropout import dropout
 from nmt.nn.extra_losses import ExtraLosses
-from nmt.nn.linear import Projection, prepared
-from nmt.nn.search_state import State as State  # what a Scorer keeps
+from nmt.nn.linear import Projection, step_of
+from nmt.nn.search_state import State as State
 from nmt.symbols import PAD
 
 FLOAT32_BYTES: Final = 4
 INT64_BYTES: Final = 8
-# Matrix products per forward product in an update: itself, the gradient of its input, the gradient of its weight.
+# Matrix products in an update per forward product: the product itself, and the gradients of its input and of its weight.
 PRODUCTS_PER_UPDATE: Final = 3
 
 
 class Term(NamedTuple):
-    """A sum over a batch, and the count that its mean divides by.
+    """A sum over a batch, and the count by which it is divided to get the mean.
 
-    total: () the sum; count: () what it sums over: target tokens, sentences, positions, links
+    total: () the sum
+    count: () the number of summed items: target tokens, sentences, positions or links
     """
 
     total: Tensor
@@ -42,12 +43,12 @@ class Term(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a model computes from a batch.
+    """The output of a model for a batch.
 
     features: (B, T, D), from which `model.output` computes logits (B, T, V)
-    extra_losses: auxiliary losses by name, to be added to the criterion's
-    reported: statistics by name, logged only
-    attention: (B, T, S) weights of the source positions, each row sums to 1; None where the model has none
+    extra_losses: auxiliary losses by name, which are added to the criterion's loss
+    reported: statistics by name, only logged
+    attention: (B, T, S) weights of the source positions; each row sums to 1; None if the model has no attention
     """
 
     features: Tensor
@@ -57,7 +58,7 @@ class Output(NamedTuple):
 
     @classmethod
     def of_parts(cls, features: Tensor, parts: Sequence[ExtraLosses], count: Tensor) -> "Output":
-        """The losses of all inner parts, summed, and the means of their statistics, weighted by a count: ()"""
+        """Combine inner parts: the sums of their losses and the means of their statistics, each weighted by a count ()."""
         first = parts[0] if parts else ExtraLosses()
         losses = {name: sum(part.losses[name] for part in parts) for name in first.losses}
         means = {name: sum(part.statistics[name] for part in parts) / len(parts) for name in first.statistics}
@@ -67,10 +68,10 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters that an optimizer treats alike.
+    """Parameters that share their optimizer settings.
 
-    lr_factor: factor of the schedule's learning rate
-    weight_decay: in place of the optimizer's own; None keeps that
+    lr_factor: factor on the schedule's learning rate
+    weight_decay: replaces the optimizer's weight decay; None keeps it
     """
 
     name: str
@@ -80,62 +81,62 @@ class ParameterGroup:
 
 
 class Scorer(Protocol):
-    """The distribution of the next token, one step at a time. Models, ensembles and plug-ins' own objects are Scorers."""
+    """Predicts the distribution of the next token, step by step. Models, ensembles and objects of plug-ins are Scorers."""
 
     @abstractmethod
     def start(self, source: Tensor) -> State:
-        """The state before the first step, with one hypothesis per sentence.
+        """Return the state before the first step, with one hypothesis per sentence.
 
-        source: (B, S) ids; each row ends with EOS, then PAD
+        source: (B, S) ids; each row ends with EOS, followed by PAD
         """
 
     @abstractmethod
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one token of each hypothesis and predict the next.
 
-        tokens: (N,) ids, BOS at the first step; N is a multiple of B, which a search changes by `state.reorder`
-        returns: log-probabilities in nats of the next token, (N, V) float32, and the state after it
+        tokens: (N,) ids, BOS at the first step; N is a multiple of B, which a search changes with `state.reorder`
+        returns: log-probabilities of the next token in nats, (N, V) float32, and the state after this step
         """
 
 
 @dataclass(frozen=True)
-class PreparedScorer:
-    """A Scorer for one search, of functions that have looked up their weights; see Scorer."""
+class SearchScorer:
+    """A Scorer for one search, made of functions that have already looked up their weights; see Scorer."""
 
     start: Callable[[Tensor], State]
     step: Callable[[Tensor, State], tuple[Tensor, State]]
 
 
-def prepared_scorer(scorer: Scorer) -> Scorer:
-    """The Scorer for one search, in inference mode and under the autocast that is active now.
+def scorer_for_search(scorer: Scorer) -> Scorer:
+    """Return the Scorer for one search, in inference mode and under the current autocast.
 
-    It is `scorer.prepared()`, which looks up the weights once, if there is such a method, else the Scorer itself.
+    If the Scorer has the method `for_search()`, which looks up the weights once, this is its result. Otherwise it is the Scorer.
     """
-    prepared: Callable[[], Scorer] = getattr(scorer, "prepared", lambda: scorer)
-    return prepared()
+    for_search: Callable[[], Scorer] = getattr(scorer, "for_search", lambda: scorer)
+    return for_search()
 
 
 class Model(nn.Module, Scorer):
     """A trainable network and a Scorer.
 
     A registered model is built as `cls(options, vocabularies)`.
-    output: the projection to the vocabulary, features (..., D) -> logits (..., V), a module without other state
+
+    output: the projection to the vocabulary, features (..., D) -> logits (..., V); a module without other state
     width: D, which some schedules need
     auxiliary_losses: names of auxiliary losses that count target tokens
-    reads_source: whether the prediction depends on the source; a language model's does not
-    has_attention: whether a watched step gives the attention to the source positions
-    training_options: names of options that only training reads, which may change where a run begins with trained weights
-    reads_characters: whether tokens have to be characters, which training checks
-    repeats_layers: whether a pass calls a layer several times, or as often as the lengths of its batch say; FSDP then
+    reads_source: whether the prediction depends on the source; False for a language model
+    has_attention: whether a watched step provides the attention to the source positions
+    training_options: names of options that only training reads; they may differ from those of an --init-from model
+    reads_characters: whether tokens must be characters; training checks this
+    repeats_layers: whether a pass calls a layer several times, or a number of times that depends on the lengths; FSDP then
         shards all layers together
-    alignment_layer: the layer of "cross" whose mean over heads, `State.attention`, aligns source and target best
-    watched: whether the next pass has to give `Output.attention`
-    temperature: divides logits for calibrated probabilities (nmt score --calibrate); None if it is not calibrated
-    can_be_captured: whether the work of a pass depends on the sizes of its batch alone, so that a CUDA graph can repeat it
-    depths: how many layers of encoder and decoder a pass goes through, of which any first ones are a network too; None if they
-        are not
-    residual_outputs: patterns of the names of weights that end the branch of a residual connection. A layer in which these
-        are zero changes nothing, so that one can be added to a trained model; none if that is not so
+    alignment_layer: the layer of "cross" that aligns source and target best, by its mean over heads (`State.attention`)
+    watched: whether the next pass must provide `Output.attention`
+    temperature: divisor of logits for calibrated probabilities (nmt score --calibrate); None without calibration
+    can_be_captured: whether the work of a pass depends only on the sizes of its batch, so that a CUDA graph can repeat it
+    depths: the number of encoder and decoder layers in a pass, if any first layers alone also form a network; otherwise None
+    residual_outputs: patterns of the names of weights at the end of residual branches, if any. A layer in which these are zero
+        changes nothing, so it can be added to a trained model
     """
 
     output: nn.Module
@@ -156,70 +157,70 @@ class Model(nn.Module, Scorer):
 
     def __init__(self) -> None:
         super().__init__()
-        if all(getattr(type(self), name) is getattr(Model, name) for name in ("step", "prepared", "predict")):
-            raise TypeError(f"{type(self).__name__} defines none of `step`, `prepared` and `predict`")
+        if all(getattr(type(self), name) is getattr(Model, name) for name in ("step", "for_search", "predict")):
+            raise TypeError(f"{type(self).__name__} must define `step`, `for_search` or `predict`")
 
     @abstractmethod
     def forward(self, batch: Batch) -> Output:
-        """Features of each target position, given the source and the earlier target tokens."""
+        """Compute the features of each target position, given the source and the earlier target tokens."""
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
-        """The model as the Scorer of one search, with its weights looked up once.
+    def for_search(self, output: Projection | None = None) -> Scorer:
+        """Return the model as the Scorer of one search, which looks up its weights once.
 
-        output: projection in place of the model's own, (N, D) -> (N, V'), without gradient; a model that defines `step`
-            ignores it and predicts the whole vocabulary
+        output: replaces the model's projection, (N, D) -> (N, V'), without gradient; a model that defines `step` ignores it
+            and predicts the whole vocabulary
         """
         if type(self).step is not Model.step:
             return self
-        return PreparedScorer(self.start, partial(self.predict, output=output or self.prepared_output()))
+        return SearchScorer(self.start, partial(self.predict, output=output or self.output_step()))
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer; looks up all weights again. A search calls `prepared` first."""
-        return self.prepared().step(tokens, state)
+        """See Scorer. Looks up all weights at each call; a search calls `for_search` first."""
+        return self.for_search().step(tokens, state)
 
     def predict(self, tokens: Tensor, state: State, output: Projection) -> tuple[Tensor, State]:
-        """See Scorer.step. output: the projection; a model defines this, `prepared` or `step`"""
+        """See Scorer.step. A model must define this, `for_search` or `step`. output: the projection"""
         raise NotImplementedError
 
     def extra_counts(self, batch: Batch) -> dict[str, Tensor]:
-        """The counts of `Output.extra_losses` by name, (), from the batch alone; by default target tokens."""
+        """The counts () of `Output.extra_losses` by name, computed only from the batch; by default target tokens."""
         return {name: batch.num_target_tokens for name in self.auxiliary_losses}
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """The parameters in groups that an optimizer treats alike; by default a single group. Frozen ones are left out later."""
+        """The parameters, grouped by optimizer settings; by default one group. Frozen parameters are removed later."""
         return [ParameterGroup("all", list(self.parameters()))]
 
     def begin_update(self, number: int) -> None:
-        """Called before each update. number: from 1"""
+        """Called before each update. number: number of the update, from 1"""
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
-        """Attention weights (L, B, H, queries, keys) by kind, for given sources and targets.
+        """Compute attention weights (L, B, H, queries, keys) by kind, for given sources and targets.
 
-        Kinds are "encoder", "decoder" and "cross"; a kind that the model does not have is absent. By default `cross` is
-        `Output.attention`, if the model gives it, as one layer of one head.
+        Kinds are "encoder", "decoder" and "cross", as far as the model has them. By default `cross` is `Output.attention`, if
+        the model provides it, as one layer with one head.
         """
         attention = self(batch).attention
         return {} if attention is None else {"cross": attention[None, :, None]}
 
     def log_probs(self, features: Tensor, output: Projection | None = None) -> Tensor:
-        """features (..., D) -> log-probabilities (..., V) in nats, float32. output: in place of `self.output`"""
+        """Compute features (..., D) -> log-probabilities (..., V) in nats, float32. output: replaces `self.output`"""
         logits: Tensor = (output or self.output)(features).float()
-        # In place where no gradient forbids it: a third faster on a CPU whose caches the logits fill.
+        # In place unless a gradient forbids it. This is a third faster on a CPU if the logits fill its caches.
         result = logits if logits.device.type == "cpu" and not logits.requires_grad else None
         return torch.log_softmax(logits, dim=-1, out=result)
 
-    def prepared_output(self) -> Projection:
-        """`output` without gradient for one search, its weights looked up if it is a linear layer."""
-        return prepared(self.output)
+    def output_step(self) -> Projection:
+        """The function that computes `output` in one search, without gradient. Looks up the weights once, if it is linear."""
+        return step_of(self.output)
 
     def _dropout(self, vectors: Tensor) -> Tensor:
-        """Dropout with the probability of the model's option `dropout`, in training."""
+        """Apply dropout with the probability of the model's option `dropout`, only in training."""
         return dropout(vectors, cast(Any, self).options.dropout, self.training)
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
-        """Bytes of search state of one hypothesis, its sentence's part included, after `target_length` steps.
+        """The bytes of search state of one hypothesis after `target_length` steps, including the state of its sentence.
 
-        By default the first step is measured and its growth multiplied by `target_length`.
+        By default the growth in the first step is measured and multiplied by `target_length`.
         """
         with self._measuring() as device, torch.inference_mode():
             batch = dummy_batch(1, source_length, 1).to(device)
@@ -229,14 +230,15 @@ class Model(nn.Module, Scorer):
         return initial + target_length * (_num_bytes(state) - initial)
 
     def num_parameters(self) -> int:
-        """Trainable numbers, shared ones counted once."""
+        """The number of trainable parameters. Shared ones count once."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
-        """Floating-point operations of features and logits of sentence pairs, forward only: (N,) int64; see nmt.nn.cost.
+        """The FLOPs of computing features and logits of sentence pairs, forward only: (N,) int64; see nmt.nn.cost.
 
-        source, target: (N,) int64 positions of each side that the model reads, EOS counted, padding not
-        By default six pairs are measured and others interpolated. Models with a closed form override this.
+        By default six pairs are measured and the others interpolated. Models with a closed form override this.
+
+        source, target: (N,) int64, the positions that the model reads on each side, with EOS but without padding
         """
         if (
             self._cost is None
@@ -245,7 +247,7 @@ class Model(nn.Module, Scorer):
         return self._cost(source, target)
 
     def training_flops(self, source: Tensor, target: Tensor) -> int:
-        """FLOPs of an update on pairs of these lengths (see `flops`), however it is cut into micro-batches."""
+        """The FLOPs of an update on pairs of these lengths (see `flops`), however it is split into micro-batches."""
         return PRODUCTS_PER_UPDATE * int(self.flops(source, target).sum())
 
     @property
@@ -273,7 +275,7 @@ class Model(nn.Module, Scorer):
 
     @contextmanager
     def _measuring(self) -> Iterator[torch.device]:
-        """Evaluation mode without effect on training's random draws; yields the model's device."""
+        """Context in evaluation mode that does not affect the random draws of training. Yields the model's device."""
         device, training = next(self.parameters()).device, self.training
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             self.eval()
@@ -286,19 +288,21 @@ class Model(nn.Module, Scorer):
 def embeddings(
     tie: Tie, vocabularies: Vocabularies, table: Callable[[int], nn.Embedding]
 ) -> tuple[nn.Embedding, nn.Embedding]:
-    """The embeddings of source and target, which `--tie all` makes one (Press and Wolf, 2017).
+    """The embeddings of source and target, which are the same with `--tie all` (Press and Wolf, 2017).
 
-    table: an embedding of this many entries
-    Raises UserError for `--tie all` without a joint vocabulary. The model ties its output layer.
+    The model itself ties its output layer.
+
+    table: makes an embedding with this number of entries
+    Raises UserError for `--tie all` without a joint vocabulary.
     """
     if tie == "all" and not vocabularies.joint:
-        raise UserError("--tie all: source and target have separate vocabularies (give --tie target or none)")
+        raise UserError("--tie all needs a joint vocabulary, but the data has two (use --tie target or --tie none)")
     source = table(vocabularies.source)
     return source, source if tie == "all" else table(vocabularies.target)
 
 
 def embedding(size: int, width: int, std: float) -> nn.Embedding:
-    """A table of embeddings from N(0, std^2); the row of padding is zero at first and never used."""
+    """An embedding table initialised from N(0, std^2). The row of padding is zero and never used."""
     table = nn.Embedding(size, width, padding_idx=PAD)
     nn.init.normal_(table.weight, std=std)
     with torch.no_grad():
@@ -307,7 +311,7 @@ def embedding(size: int, width: int, std: float) -> nn.Embedding:
 
 
 def models_in(module: nn.Module) -> list[Model]:
-    """The models within a module, such as those of an ensemble; a model is its own."""
+    """The models inside a module, such as those of an ensemble. A model contains itself."""
     return [part for part in module.modules() if isinstance(part, Model)]
 
 

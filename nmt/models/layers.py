@@ -1,4 +1,4 @@
-"""The Transformer's layers (Vaswani et al., 2017, section 3.1), with norms after each sub-layer (the paper) or before.
+"""The Transformer's layers (Vaswani et al., 2017, section 3.1), with norms after each sub-layer (as in the paper) or before.
 
 Dimensions: B sentences, S source and T target positions, D width, H heads, N rows of a search.
 """
@@ -15,11 +15,11 @@ from nmt.mixers.base import Mixer, Past
 from nmt.nn.attention import CrossAttention, KeysValues
 from nmt.nn.dropout import dropout
 
-EPSILON: Final = 1e-6  # of layer normalisation, as in the reference code
+EPSILON: Final = 1e-6  # for layer normalisation, as in the reference code
 
 
 class RMSNorm(nn.RMSNorm):
-    """x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich, 2019), in the number format of the weight."""
+    """RMS normalisation, x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich, 2019), in the weight's number format."""
 
     def forward(self, states: Tensor) -> Tensor:
         """(..., D) -> (..., D)"""
@@ -28,11 +28,13 @@ class RMSNorm(nn.RMSNorm):
 
 @dataclass(frozen=True)
 class LayerShape:
-    """What the layers of a Transformer have alike.
+    """The settings that all layers of a Transformer share.
 
-    width: D; dropout: probability, on each sub-layer's output
+    width: D
+    dropout: probability of dropout on each sub-layer's output
     pre_norm: whether each sub-layer's input is normalised instead of its output
-    norm: a name of `--norm`; epsilon: of it
+    epsilon: added to the variance in normalisation
+    norm: a value of `--norm`
     """
 
     width: int
@@ -42,7 +44,7 @@ class LayerShape:
     norm: str = "layer"
 
     def new_norm(self) -> nn.LayerNorm | RMSNorm:
-        """A norm of states of the layer's width."""
+        """A norm for states of the layer's width."""
         return (RMSNorm if self.norm == "rms" else nn.LayerNorm)(self.width, eps=self.epsilon)
 
 
@@ -59,26 +61,27 @@ class Residual(nn.Module):
         self.pre_norm = shape.pre_norm
 
     def before(self, states: Tensor) -> Tensor:
-        """The input of f, by x: (..., D) -> (..., D)"""
+        """Compute the input of f from x: (..., D) -> (..., D)"""
         normed: Tensor = self.norm(states) if self.pre_norm else states
         return normed
 
     def after(self, states: Tensor, change: Tensor) -> Tensor:
-        """The result, by x and the output of f: (..., D). It has the type of x if that has more bits."""
+        """Compute the result from x and the output of f: (..., D). It has the type of x if that has more bits."""
         result = states + dropout(change, self.dropout, self.training)
         return result if self.pre_norm else self.norm(result)
 
 
 LayerStep = Callable[[Tensor, Past, Any, tuple[KeysValues, Tensor] | None], tuple[Tensor, Past]]
-"""(states, past, context, memory) -> (N, D), and the past. See MixerStep; memory: and the bias of its padding, in a decoder"""
+"""(states, past, context, memory) -> output (N, D) and new past; see MixerStep. memory: keys and values with the bias of padding,
+or None without a memory."""
 
 
 class TransformerLayer(nn.Module):
-    """Self-attention, in a decoder attention to the encoder's output, then the feed-forward network.
+    """A layer with self-attention, attention to the encoder's output (only in a decoder) and a feed-forward network.
 
-    self_attention: or another mixer, which has the same name, by which weights are saved
-    cross_attention: of a decoder, or None
-    causal: whether a position sees no later one, as in a decoder and in a language model
+    self_attention: self-attention or a different mixer; all are saved under this name
+    cross_attention: the attention to the encoder's output, or None
+    causal: whether a position sees no later position, as in a decoder and in a language model
     """
 
     cross_attention: CrossAttention
@@ -104,8 +107,8 @@ class TransformerLayer(nn.Module):
     def forward(self, states: Tensor, mask: Tensor | None = None, memory: Tensor | None = None) -> Tensor:
         """states: (B, T, D) -> (B, T, D)
 
-        mask: (B, 1, 1, S), False at padding of the memory (B, S, D), in an encoder of the states. A causal layer needs none for
-            its states: padding follows the tokens, and no position looks ahead.
+        mask: (B, 1, 1, S), False at padding of the memory (B, S, D), or of the states in an encoder. A causal layer needs no mask
+            for its states, because padding follows the tokens and no position looks ahead.
         """
         mixing, feeding = self.self_attention_residual, self.feed_forward_residual
         own_mask = None if self.causal else mask
@@ -116,8 +119,8 @@ class TransformerLayer(nn.Module):
         return feeding.after(states, self.feed_forward(feeding.before(states)))
 
     def search_step(self) -> LayerStep:
-        """A causal layer at the next position of a search, without gradient."""
-        mix, feed_forward = self.self_attention.search_step(), self.feed_forward.prepared()
+        """The function that computes a causal layer at the next position of a search, without gradient."""
+        mix, feed_forward = self.self_attention.search_step(), self.feed_forward.search_step()
         attend = self.cross_attention.search_step() if self.reads_memory else None
         mixing, feeding = self.self_attention_residual, self.feed_forward_residual
 
@@ -135,7 +138,7 @@ class TransformerLayer(nn.Module):
 
 
 def residual_outputs(layers: Sequence[TransformerLayer]) -> Sequence[str]:
-    """Patterns of the names of weights that end the sub-layers of these layers; none if a layer has none."""
+    """Patterns of the names of the last weights in the sub-layers of these layers; empty if a sub-layer declares none."""
     parts = [("self_attention", layer.self_attention.residual_outputs) for layer in layers]
     parts += [("feed_forward", layer.feed_forward.residual_outputs) for layer in layers]
     if not all(patterns for _, patterns in parts):

@@ -1,4 +1,4 @@
-"""What the folder of a model says about its network, in options.json. Read without torch."""
+"""The description of a network in a model folder, options.json. This module does not import torch."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +19,7 @@ FLOAT32: Final = "fp32"
 class Vocabularies:
     """The vocabulary sizes that a model is built for.
 
-    source, target: entries, control symbols counted
+    source, target: number of entries, including control symbols
     joint: whether source and target share one vocabulary
     """
 
@@ -30,9 +30,11 @@ class Vocabularies:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """The content of options.json, from which the network is built again (`nmt.checkpoint.build_model`).
+    """The content of options.json, from which `nmt.checkpoint.build_model` rebuilds the network.
 
-    model: registered name; options: of its options class; vocabularies: source and target size, and joint
+    model: registered name
+    options: values of its options class
+    vocabularies: the sizes of the vocabularies
     weights: fp32, or the name of a weight format (nmt.weight_formats.base)
     """
 
@@ -50,9 +52,11 @@ class ModelFacts:
         content = artefact.json(OPTIONS)
         with expecting("a model's options", artefact.folder / OPTIONS):
             facts = msgspec.convert(content, cls)
-        if asdict(facts.vocabularies) != (given := content["vocabularies"]):  # which has further entries
+        if asdict(facts.vocabularies) != (given := content["vocabularies"]):  # the file has further entries
             raise ArtefactError(f"{quoted(artefact.folder / OPTIONS)}: not a model's vocabularies: {quoted(given)}")
         if facts.weights not in (known := [FLOAT32, *registry.choosable("weight-format", "converts")]):
-            found = f"has weights of '{quoted(facts.weights)}', this nmt reads {' and '.join(known)}"
-            raise ArtefactError(f"{quoted(artefact.folder)}: {found} (use the nmt that wrote it)")
+            found = (
+                f"the weights have the format '{quoted(facts.weights)}', but this nmt reads only {' and '.join(known)}"
+            )
+            raise ArtefactError(f"{quoted(artefact.folder)}: {found} (use the version of nmt that wrote the folder)")
         return replace(facts, options=registry.completed("model", facts.model, facts.options))

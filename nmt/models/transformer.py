@@ -1,6 +1,6 @@
 """The Transformer ("Attention Is All You Need", Vaswani et al., 2017), by default exactly as in the paper.
 
-Where the paper is silent, the reference code decides: initialisation, epsilon of the norms, no biases in attention.
+Details that the paper does not mention follow the reference code: initialisation, epsilon of the norms, no biases in attention.
 """
 
 import math
@@ -28,10 +28,10 @@ from nmt.symbols import EOS, PAD
 
 @register("model", "transformer", TransformerOptions)
 class Transformer(Model):
-    """The Transformer of "Attention Is All You Need": attention alone, in an encoder and a decoder.
+    """The Transformer of "Attention Is All You Need": an encoder and a decoder with only attention and feed-forward layers.
 
-    new_search: builds the Scorer of a search; a faster way to search may take the place of TransformerSearch
-    state_copies: memory of a search by that of its state
+    new_search: builds the Scorer of a search; a speedup may replace TransformerSearch
+    state_copies: number of copies of the search state that a search keeps in memory
     """
 
     can_be_captured = True
@@ -40,7 +40,7 @@ class Transformer(Model):
     def __init__(self, options: TransformerOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
         self.new_search: Callable[[Transformer, Projection], Scorer] = TransformerSearch
-        self.alignment_layer = options.decoder_layers - 1  # benchmarks/alignment.py measured it (docs/measurements.md)
+        self.alignment_layer = options.decoder_layers - 1  # measured by benchmarks/alignment.py (docs/measurements.md)
         o, self.options, self.width = options, options, options.d_model
         self.depths: tuple[int, int] = (o.encoder_layers, o.decoder_layers)
         shape = LayerShape(o.d_model, o.dropout, o.norm_position == "pre", o.norm_epsilon, o.norm)
@@ -60,7 +60,7 @@ class Transformer(Model):
             self.output.weight = self.target_embedding.weight
 
     def _add_layers(self, shape: LayerShape) -> None:
-        """Add encoder and decoder, and what their components say of the model."""
+        """Add encoder and decoder, and set the model's attributes that depend on their components."""
         o = self.options
         d_k, d_v = o.d_k or o.d_model // o.heads, o.d_v or o.d_model // o.heads
         in_encoder = AttentionShape(o.d_model, o.heads, d_k, d_v, o.attention_bias, o.attention_dropout)
@@ -90,16 +90,16 @@ class Transformer(Model):
 
     @property
     def encoder_layers(self) -> list[TransformerLayer]:
-        """The layers in the order of a pass."""
+        """The encoder layers in the order of a pass."""
         return cast(list[TransformerLayer], [*self.encoder][: self.depths[0]])
 
     @property
     def decoder_layers(self) -> list[TransformerLayer]:
-        """The layers in the order of a pass."""
+        """The decoder layers in the order of a pass."""
         return cast(list[TransformerLayer], [*self.decoder][: self.depths[1]])
 
     def forward(self, batch: Batch) -> Output:
-        """See Model; all target positions at once (section 3.1)."""
+        """See Model. Computes all target positions at once (section 3.1)."""
         mask, target, attention = self._visible(batch.source), batch.target_input, None  # B 1 1 S, B T
         with collecting() as losses:
             memory = self._encode(batch.source, mask)  # B S D
@@ -108,12 +108,12 @@ class Transformer(Model):
                 for i, layer in enumerate(self.decoder_layers):
                     with recording(self.watched and i == self.alignment_layer) as weights:
                         states = layer(states, mask, memory)
-                    attention = weights[-1].mean(1) if weights else attention  # of the memory, mean over heads: B T S
+                    attention = weights[-1].mean(1) if weights else attention  # to the memory, mean over heads: B T S
         output = Output.of_parts(self.decoder_norm(states), losses, batch.num_target_tokens)
         return output._replace(attention=attention)
 
     def _encode(self, source: Tensor, mask: Tensor) -> Tensor:
-        """source: (B, S); mask: (B, 1, 1, S) -> memory (B, S, D)"""
+        """Encode the source: source (B, S), mask (B, 1, 1, S) -> memory (B, S, D)"""
         states = self.embed(self.source_embedding(source), self.source_positions(0, source.shape[1]))  # B S D
         with at_tokens(token_positions(source) if self.auxiliary_losses else None):
             for layer in self.encoder_layers:
@@ -121,14 +121,15 @@ class Transformer(Model):
         return self.encoder_norm(states)  # type: ignore[no-any-return]
 
     def embed(self, vectors: Tensor, positions: Tensor | float) -> Tensor:
-        """sqrt(d_model) * embedding + position, then dropout (sections 3.4, 3.5 and 5.4).
+        """Compute sqrt(d_model) * embedding + position, then dropout (sections 3.4, 3.5 and 5.4).
 
-        vectors: (B, T, D) embeddings with positions (T, D), or (N, D) with (1, D), or 0; returns the shape of `vectors`
+        vectors: embeddings (B, T, D) with positions (T, D), or (N, D) with positions (1, D); positions may also be 0
+        returns: the shape of `vectors`
         """
         return self._dropout(vectors * math.sqrt(self.width) + positions)
 
     def _visible(self, source: Tensor) -> Tensor:
-        """(B, 1, 1, S) True where attention sees a position of the source. source: (B, S); no row is without one"""
+        """A mask (B, 1, 1, S), True where attention sees a source position, at least one per row. source: (B, S)"""
         mask = source != PAD
         if not self.options.source_eos:
             mask = mask & (source != EOS)
@@ -136,7 +137,7 @@ class Transformer(Model):
         return mask[:, None, None, :]
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
-        """See Model. Each linear layer reads each position once; masked attention scores are computed, and count."""
+        """See Model. Each linear layer reads each position once. Masked attention scores count, because they are computed."""
         encoder, decoder = self.encoder_layers, self.decoder_layers
         of_memory = linear_flops(*(layer.cross_attention.keys_values for layer in decoder))
         flops = source * (linear_flops(*encoder) + of_memory)
@@ -150,12 +151,12 @@ class Transformer(Model):
         with recording() as weights:
             self(batch)
         encoder, decoder = weights[: self.options.encoder_layers], weights[self.options.encoder_layers :]
-        each = len(decoder) // self.options.decoder_layers  # the last of a layer reads the memory
+        each = len(decoder) // self.options.decoder_layers  # the last one of each layer reads the memory
         kinds = {"encoder": encoder, "decoder": decoder[::each] if each > 1 else [], "cross": decoder[each - 1 :: each]}
         return {kind: torch.stack(layers) for kind, layers in kinds.items() if layers}
 
     def start(self, source: Tensor) -> State:
-        """See Scorer. Per sentence: each layer's keys and values of the memory; and the past of each mixer."""
+        """See Scorer. The state has each layer's keys and values of the memory, and the past of each mixer."""
         mask = self._visible(source)  # B 1 1 S
         memory = self._encode(source, mask)
         padding_bias = mask.new_zeros(mask.shape, dtype=torch.float32).masked_fill_(~mask, -math.inf)  # B 1 1 S
@@ -164,7 +165,7 @@ class Transformer(Model):
         hypotheses: dict[str, Tensor] = {}
         for i, layer in enumerate(self.decoder_layers):
             keys, values = layer.cross_attention.project_memory(memory)
-            # Contiguous in the layout of the products, or each step would copy them again.
+            # Make them contiguous in the layout of the products. Otherwise each step would copy them.
             keys, values = keys.transpose(2, 3).contiguous(), values.contiguous()  # B G K S, B G S V
             past = layer.self_attention.begin(memory, values.dtype)
             of_layer = {"memory_keys": keys, "memory_values": values, **past.sentences}
@@ -172,15 +173,15 @@ class Transformer(Model):
             hypotheses |= {f"{i}.{name}": tensor for name, tensor in past.hypotheses.items()}
         return State(sentences, hypotheses)
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
-        return self.new_search(self, output or self.prepared_output())
+    def for_search(self, output: Projection | None = None) -> Scorer:
+        return self.new_search(self, output or self.output_step())
 
-    def prepared_layers(self) -> list[LayerStep]:
-        """The search step of each decoder layer, its weights looked up."""
+    def search_steps(self) -> list[LayerStep]:
+        """The search step of each decoder layer, which has looked up its weights."""
         return [layer.search_step() for layer in self.decoder_layers]
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
-        """See Model: float32 keys and values of the memory, the bias of padding, and the past."""
+        """See Model. Counts float32 keys and values of the memory, the bias of padding, and the past."""
         layer, layers = self.decoder_layers[0], self.options.decoder_layers
         shape = layer.cross_attention.shape
         of_memory = shape.groups * source_length * (layers * (shape.keys + shape.values) + 1)
@@ -189,33 +190,34 @@ class Transformer(Model):
 
 
 class TransformerSearch(Scorer):
-    """A Transformer as the Scorer of one search, with its weights looked up.
+    """A Transformer as the Scorer of one search, which has looked up its weights.
 
-    output: see Model.prepared; layers: the search step of each decoder layer; None to look them up
+    output: see Model.for_search
+    layers: the search step of each decoder layer, or None to look them up
     """
 
     def __init__(self, model: Transformer, output: Projection, layers: Sequence[LayerStep] | None = None) -> None:
         self.model, self.output = model, output
-        self._layers = model.prepared_layers() if layers is None else layers
+        self._layers = model.search_steps() if layers is None else layers
 
     def start(self, source: Tensor) -> State:
         """See Scorer."""
         return self.model.start(source)
 
     def embed(self, tokens: Tensor, state: State) -> Tensor:
-        """tokens: (N,) that a step reads -> (N, D), the input of the lowest layer. state: before the step"""
+        """Embed the tokens (N,) that a step reads: (N, D), the input of the first layer. state: the state before the step"""
         model = self.model
         return model.embed(model.target_embedding(tokens), model.target_positions(state.length, 1))
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer: each layer reads the next position, and its past is one step longer."""
+        """See Scorer. Each layer reads the next position, and its past grows by one step."""
         model, memory = self.model, state.sentences
         mixer, B = model.decoder_layers[0].self_attention, len(memory["padding_bias"])
         states = self.embed(tokens, state)  # N D
         context = mixer.before_step(tokens, state, B)
         padding_bias = memory["padding_bias"].flatten(0, 1)  # BG 1 S
         after, attention, before = dict[str, Tensor](), None, memory | state.hypotheses
-        names = [name[2:] for name in before if name.startswith("0.")]  # of what each layer keeps
+        names = [name[2:] for name in before if name.startswith("0.")]  # names of the tensors that each layer keeps
         for i, layer in enumerate(self._layers):
             past = {name: before[f"{i}.{name}"] for name in names}
             of_memory = (past.pop("memory_keys"), past.pop("memory_values")), padding_bias
@@ -227,7 +229,7 @@ class TransformerSearch(Scorer):
         return self.log_probs(states), state.after(memory | after, hypotheses, attention)
 
     def log_probs(self, states: Tensor) -> Tensor:
-        """states (N, D) of the top layer -> (N, V)"""
+        """Compute the log-probabilities (N, V) from the states (N, D) of the last layer."""
         return self.model.log_probs(self.model.decoder_norm(states), self.output)
 
 
@@ -237,5 +239,5 @@ def _selected(kind: str, name: str, options: TransformerOptions) -> Any:
 
 
 def _stack(new_layer: Callable[[int], TransformerLayer], depth: int, tied: bool) -> nn.ModuleList:
-    """The layers of an encoder or a decoder; one in all places if they are tied. new_layer: a layer by its number, from 1"""
+    """The layers of an encoder or a decoder. Tied layers are all the same one. new_layer: makes a layer by number, from 1"""
     return nn.ModuleList([new_layer(1)] * depth if tied else [new_layer(i + 1) for i in range(depth)])

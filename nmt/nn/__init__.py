@@ -1,1 +1,1 @@
-"""Layers that models are built of: torch only."""
+"""Layers from which models are built. They depend only on torch."""

@@ -1,8 +1,8 @@
 """Multi-head scaled dot-product attention (Vaswani et al., 2017, section 3.2).
 
-Dimensions: B sentences, T queries, S keys, D width, H heads, G heads of keys and values (each for H / G of queries), K and V
-width of a head's keys and values; in a search W hypotheses per sentence, N = B * W rows, C entries that a cache has
-capacity for.
+Dimensions: B sentences, T queries, S keys, D width, H heads, G heads of keys and values (each shared by H / G query heads),
+K and V width of a head's keys and values; in a search W hypotheses per sentence, N = B * W rows, C capacity of a cache in
+entries.
 """
 
 import math
@@ -19,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear, Projection
 
-MAX_PLAIN_SCORES: Final = 128**2  # scores of a head up to which a CPU trains faster without a fused kernel
+MAX_PLAIN_SCORES: Final = 128**2  # scores per head up to which training on a CPU is faster without a fused kernel
 INITIAL_CACHE_STEPS: Final = 16
 
 _recorded: ContextVar[list[Tensor] | None] = ContextVar("recorded", default=None)
@@ -27,10 +27,10 @@ _recorded: ContextVar[list[Tensor] | None] = ContextVar("recorded", default=None
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """The sizes of an attention layer: D, H, K, V and G, which is H unless it is given.
+    """The sizes of an attention layer: D, H, K, V and, as kv_heads, G (H by default).
 
-    bias: whether the projections have biases; the paper's have none
-    dropout: probability, on attention weights
+    bias: whether the projections have biases; those of the paper have none
+    dropout: probability of dropout on attention weights
     """
 
     width: int
@@ -43,13 +43,13 @@ class AttentionShape:
 
     @property
     def groups(self) -> int:
-        """G, the heads of keys and values (Ainslie et al., 2023)."""
+        """G, the number of key and value heads (Ainslie et al., 2023)."""
         return self.kv_heads or self.heads
 
 
 @contextmanager
 def recording(is_wanted: bool = True) -> Iterator[list[Tensor]]:
-    """Record the weights of every attention computed in this context, (B, H, T, S) each, in order; none if not wanted."""
+    """Context that records the weights of every attention computed in it, (B, H, T, S) each, in order; none if not wanted."""
     weights: list[Tensor] = []
     token = _recorded.set(weights if is_wanted else _recorded.get())
     try:
@@ -59,18 +59,18 @@ def recording(is_wanted: bool = True) -> Iterator[list[Tensor]]:
 
 
 def recompute_contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """The contexts of a layer's pass and of its recomputation, which has to choose the same kernels as the pass."""
+    """The contexts for a layer's pass and for its recomputation, so that both choose the same kernels."""
     return nullcontext(), nullcontext() if _recorded.get() is None else recording()
 
 
 def attention(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool, dropout_probability: float
 ) -> Tensor:
-    """softmax(Q K^T / sqrt(d_k)) V, equation 1, by the faster of two implementations: (B, H, T, V).
+    """Compute softmax(Q K^T / sqrt(d_k)) V, equation 1, with the faster of two implementations: (B, H, T, V).
 
     queries: (B, H, T, K); keys: (B, G, S, K); values: (B, G, S, V)
     mask: (B, 1, 1 or T, S), True where a key is visible, at least one per row
-    causal: whether a query sees no key after its own position; replaces the mask
+    causal: whether a query sees no key after its own position; if True, the mask is not used
     """
     with not_cast(queries, keys, values):
         if _plain_is_faster(queries, keys):
@@ -81,7 +81,7 @@ def attention(
 
 
 def visibility_bias(queries: Tensor, keys: int, mask: Tensor | None, causal: bool) -> Tensor:
-    """0 where a key is visible and minus infinity where not: (B or 1, 1, 1 or T, S). keys: S; see `attention`"""
+    """A bias of 0 for visible keys and minus infinity for others: (B or 1, 1, 1 or T, S). keys: S; see `attention`"""
     if causal:
         return queries.new_full((queries.shape[2], keys), -math.inf).triu(1)[None, None]  # 1 1 T S
     bias = queries.new_zeros(1, 1, 1, 1)
@@ -89,7 +89,7 @@ def visibility_bias(queries: Tensor, keys: int, mask: Tensor | None, causal: boo
 
 
 def _plain_is_faster(queries: Tensor, keys: Tensor) -> bool:
-    """Whether to do without a fused kernel: to record weights, or because of its overhead in training on short sentences."""
+    """Whether to avoid a fused kernel: to record weights, or because of its overhead when training on short sentences."""
     if torch.compiler.is_compiling():
         return False
     are_short = queries.shape[2] * keys.shape[2] <= MAX_PLAIN_SCORES
@@ -98,13 +98,13 @@ def _plain_is_faster(queries: Tensor, keys: Tensor) -> bool:
 
 
 def not_cast(*tensors: Tensor) -> AbstractContextManager[object]:
-    """The context that disables autocast if all tensors are float32 on a CPU: it would cast them to be slower."""
+    """Context that disables autocast if all tensors are float32 on a CPU, where casting would be slower."""
     are_float32 = all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in tensors)
     return torch.autocast("cpu", enabled=False) if are_float32 and torch.is_autocast_enabled("cpu") else nullcontext()
 
 
 def grouped_bias(bias: Tensor, heads: Sequence[int], groups: int) -> Tensor:
-    """A bias (B or 1, H or 1, 1 or T, S) as `attention_of_transposed` takes it. heads: B and H; groups: G"""
+    """Reshape a bias (B or 1, H or 1, 1 or T, S) for `attention_of_transposed`. heads: B and H; groups: G"""
     B, H = heads
     if bias.shape[1] == bias.shape[2] == 1:  # equal for all queries
         return bias.expand(B, groups, 1, -1).flatten(0, 1)
@@ -119,12 +119,13 @@ def attention_of_transposed(
     dropout_probability: float = 0.0,
     extra_sums: Projection | None = None,
 ) -> Tensor:
-    """Equation 1 with the keys given transposed, which a CPU multiplies with few queries several times as fast: (B, H, T, V).
+    """Compute equation 1 with transposed keys: (B, H, T, V). With few queries this is several times as fast on a CPU.
 
     The queries of all heads that share keys are multiplied at once.
+
     queries: (B, H, T, K); transposed_keys: (B * G, K, S); values: (B, G, S, V)
     bias: (B * G, 1 or H / G * T, S), added to the scores: minus infinity where a key is masked
-    extra_sums: a function from weights (B, H, T, S) to a term of the weighted sums, (B, H, T, V)
+    extra_sums: a function from weights (B, H, T, S) to a term that is added to the weighted sums, (B, H, T, V)
     """
     B, H, T, K = queries.shape
     by_group = queries.reshape(len(transposed_keys), -1, K)  # BG H/G*T K
@@ -140,9 +141,9 @@ def attention_of_transposed(
 
 
 def append_to_cache(cache: Tensor, new: Tensor, used: int, dim: int) -> Tensor:
-    """Write `new` after the first `used` entries of a cache; a full cache is copied into one at least twice as large.
+    """Write `new` after the first `used` entries of a cache. A full cache is copied into one at least twice as large.
 
-    cache: (B, G, C, V) with dim 2, or (B, G, K, C) with dim 3; new: the same with W for C
+    cache: (B, G, C, V) with dim 2, or (B, G, K, C) with dim 3; new: the same shape with W instead of C
     """
     capacity, count = cache.shape[dim], new.shape[dim]
     if used + count > capacity:
@@ -157,13 +158,13 @@ def append_to_cache(cache: Tensor, new: Tensor, used: int, dim: int) -> Tensor:
 
 KeysValues = tuple[Tensor, Tensor]  # transposed keys (B, G, K, S or C) and values (B, G, S or C, V)
 CrossAttentionStep = Callable[[Tensor, KeysValues, Tensor], Tensor]
-"""(states (N, D), memory, bias (B * G, 1, S), minus infinity at padding) -> (N, D): attention of one position."""
+"""(states (N, D), memory, bias (B * G, 1, S) with minus infinity at padding) -> (N, D): attention for one position."""
 
 
 class AttentionLayer(nn.Module):
-    """The base of self- and cross-attention: heads, and the output projection of their weighted sums.
+    """The base class of self-attention and cross-attention: heads, and the output projection of their weighted sums.
 
-    parts: number and width of the heads of queries, keys and values
+    parts: number and width of the heads for queries, keys and values
     """
 
     def __init__(self, shape: AttentionShape) -> None:
@@ -173,36 +174,36 @@ class AttentionLayer(nn.Module):
         self.output = self.linear(shape.heads * shape.values, [shape.width])
 
     def linear(self, inputs: int, outputs: Sequence[int]) -> Linear:
-        """A linear layer with several parts of outputs."""
+        """A linear layer that computes several parts of outputs at once."""
         linear = Linear(inputs, sum(outputs), bias=self.shape.bias)
-        for part in linear.weight.split(list(outputs)):  # each by itself, as Tensor2Tensor does
+        for part in linear.weight.split(list(outputs)):  # initialised separately, like Tensor2Tensor
             nn.init.xavier_uniform_(part)
         if self.shape.bias:
             nn.init.zeros_(linear.bias)
         return linear
 
     def projection(self, *parts: tuple[int, int]) -> Linear:
-        """A projection of states to heads. parts: see AttentionLayer"""
+        """A projection from states to heads. parts: see AttentionLayer"""
         return self.linear(self.shape.width, [heads * width for heads, width in parts])
 
     def split(self, states: Tensor, *parts: tuple[int, int]) -> list[Tensor]:
-        """What a projection gives, (B, T, ...), by parts: (B, heads, T, width) each."""
+        """Split the output of a projection, (B, T, ...), into its parts, (B, heads, T, width) each."""
         by_part = states.split([heads * width for heads, width in parts], -1)
         return [part.unflatten(-1, sizes).transpose(1, 2) for part, sizes in zip(by_part, parts, strict=True)]
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """`attention` and the output projection: (B, T, D)"""
+        """Compute `attention` and the output projection: (B, T, D)"""
         probability = self.shape.dropout if self.training else 0.0
         return self.merged(attention(queries, keys, values, mask, causal, probability))
 
     def merged(self, sums: Tensor) -> Tensor:
-        """The output of weighted sums: (B, H, T, V) -> (B, T, D)"""
+        """Project the weighted sums of all heads: (B, H, T, V) -> (B, T, D)"""
         merged: Tensor = self.output(sums.transpose(1, 2).flatten(2))
         return merged
 
 
 class CrossAttention(AttentionLayer):
-    """Attention to a memory, with one matrix for its keys and values, computed once per sentence."""
+    """Attention to a memory. One matrix projects its keys and values, which are computed once per sentence."""
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__(shape)
@@ -210,7 +211,7 @@ class CrossAttention(AttentionLayer):
         self.keys_values = self.projection(*self.parts[1:])
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """memory: (B, S, D) -> its keys (B, G, S, K) and values (B, G, S, V)"""
+        """Project a memory (B, S, D) to keys (B, G, S, K) and values (B, G, S, V)."""
         keys, values = self.split(self.keys_values(memory), *self.parts[1:])
         return keys, values
 
@@ -220,8 +221,8 @@ class CrossAttention(AttentionLayer):
         return self.attend(queries, *memory, mask, False)
 
     def search_step(self) -> CrossAttentionStep:
-        """The layer for one search, without gradient."""
-        project, project_output = self.queries.prepared(), self.output.prepared()
+        """The function that computes the layer in one search, without gradient."""
+        project, project_output = self.queries.search_step(), self.output.search_step()
 
         def step(states: Tensor, memory: KeysValues, bias: Tensor) -> Tensor:
             transposed_keys, values = memory

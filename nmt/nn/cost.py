@@ -1,6 +1,6 @@
-"""The cost of layers in floating-point operations (FLOPs), as torch.utils.flop_counter counts them.
+"""The cost of layers in floating-point operations (FLOPs), counted like torch.utils.flop_counter.
 
-A multiply-add counts 2. Matrix products count, those of attention among them; element-wise work does not.
+A multiply-add counts as 2. Only matrix products count, including those of attention. Element-wise operations do not.
 """
 
 import contextlib
@@ -15,13 +15,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from nmt.nn.matmul import Products, using
 
 MIN_MEASURED_LENGTH: Final = 8  # the shortest of the three lengths that are measured
-LENGTH_STRIDE: Final = 8  # between them
+LENGTH_STRIDE: Final = 8  # distance between these lengths
 
 
 def linear_flops(*modules: nn.Module | None) -> int:
-    """FLOPs of modules at one position; one that is given twice counts twice.
+    """The FLOPs of modules at one position. A module that is passed twice counts twice.
 
-    Linear layers count, and modules that say by a method `token_flops` what they cost besides.
+    Linear layers count, and modules with a method `token_flops`, which returns their additional cost.
     """
     present = [module for module in modules if module is not None]
     layers = (layer for module in present for layer in module.modules() if isinstance(layer, nn.Linear))
@@ -31,15 +31,15 @@ def linear_flops(*modules: nn.Module | None) -> int:
 
 
 def count_flops(call: Callable[[], object]) -> int:
-    """FLOPs of a call, counted while it runs.
+    """Count the FLOPs of a call while it runs.
 
-    The counter does not see into fused attention and recurrent layers, so they run as plain products here.
+    The counter cannot see inside fused attention and recurrent layers, so they run as plain products here.
     """
     from torch.utils.flop_counter import FlopCounterMode  # slow to import
 
     matrix_times_vector = {torch.ops.aten.mv: lambda matrix, *_, **__: 2 * prod(matrix)}
     counter = FlopCounterMode(display=False, custom_mapping=matrix_times_vector)
-    # Without gradients torch 2.13's counter fails where a layer returns a view of its weights.
+    # Without gradients, torch 2.13's counter fails if a layer returns a view of its weights.
     with sdpa_kernel(SDPBackend.MATH), using(Products()), _plain_recurrence(), torch.enable_grad(), counter:
         call()
     return int(counter.get_total_flops())
@@ -47,7 +47,7 @@ def count_flops(call: Callable[[], object]) -> int:
 
 @contextlib.contextmanager
 def _plain_recurrence() -> Iterator[None]:
-    """Run torch's GRU and LSTM without the fused kernels of oneDNN and cuDNN."""
+    """Context that runs torch's GRU and LSTM without the fused kernels of oneDNN and cuDNN."""
     enabled = torch.backends.mkldnn.set_flags(False)[0]
     try:
         with torch.backends.cudnn.flags(enabled=False):
@@ -57,11 +57,12 @@ def _plain_recurrence() -> Iterator[None]:
 
 
 def interpolated_cost(cost: Callable[[int, int], int]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Measure six pairs of lengths, and interpolate FLOPs by a quadratic polynomial (Newton's).
+    """Measure FLOPs for six pairs of lengths, and interpolate them by a quadratic polynomial (Newton's).
 
-    It is exact for layers whose cost is linear in the lengths or in a product of two of them, and approximate for others.
+    The result is exact if the cost of layers is linear in the lengths or in a product of two of them, otherwise approximate.
+
     cost: (source length, target length) -> FLOPs of a pair
-    returns: the function of source and target lengths, (N,) int64 each -> FLOPs (N,) int64
+    returns: a function of source and target lengths, (N,) int64 each -> FLOPs (N,) int64
     """
     x, y, z = (MIN_MEASURED_LENGTH + i * LENGTH_STRIDE for i in range(3))
     start, up, up2, right, diagonal, right2 = cost(x, x), cost(x, y), cost(x, z), cost(y, x), cost(y, y), cost(z, x)

@@ -1,18 +1,19 @@
-"""Dropout (Srivastava et al., 2014), with random draws that are fast on a CPU."""
+"""Dropout (Srivastava et al., 2014), with fast random draws on a CPU."""
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-DRAW_VALUES = 1 << 16  # of a 16-bit random draw
+DRAW_VALUES = 1 << 16  # possible values of a 16-bit random draw
 
 
 def dropout(states: Tensor, probability: float, training: bool) -> Tensor:
-    """Set each number to 0 with this probability, rounded to 1 / 65,536, and scale the others so that the mean stays.
+    """Set each number to 0 with this probability, rounded to 1 / 65,536, and scale the others to keep the mean.
 
     Outside training nothing is dropped. Raises ValueError unless 0 <= probability < 1.
-    On CPUs other than Intel's torch draws a double-precision number for each, one after the other, which takes a tenth of the
-    time of training a small model. Here one draw of the same generator serves four numbers.
+
+    On CPUs other than Intel's, torch draws a double-precision random number for each element, one after the other. This takes a
+    tenth of the time of training a small model. Here one draw from the same generator is enough for four elements.
     """
     if not 0 <= probability < 1:
         raise ValueError(f"dropout {probability}: must be at least 0 and below 1")
@@ -24,7 +25,7 @@ def dropout(states: Tensor, probability: float, training: bool) -> Tensor:
 
 
 def _scaled_mask(shape: torch.Size, probability: float, dtype: torch.dtype) -> Tensor:
-    """The factor of each number: 0 where it is dropped, else what makes the mean 1."""
+    """The factor on each number: 0 if it is dropped, otherwise the value that makes the mean 1."""
     dropped = min(round(probability * DRAW_VALUES), DRAW_VALUES - 1)
     draws = torch.empty(-(-shape.numel() // 4), dtype=torch.int64, device="cpu").random_(-(2**63), None)
     kept = draws.view(torch.int16)[: shape.numel()].ge_(dropped - DRAW_VALUES // 2)

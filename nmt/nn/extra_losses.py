@@ -1,4 +1,4 @@
-"""Losses of the inner parts of a model, such as those that balance experts: collected during a pass, not returned by layers."""
+"""Losses from inner parts of a model, such as the balance of experts. A pass collects them; layers do not return them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,9 +9,10 @@ from torch import Tensor
 
 
 class ExtraLosses(NamedTuple):
-    """What a part of a model adds to a pass: scalars () by name.
+    """The losses that a part of a model adds to a pass: scalars () by name.
 
-    losses: to train with, already weighted; statistics: without gradient, logged only
+    losses: trained, already weighted
+    statistics: only logged, without gradient
     """
 
     losses: Mapping[str, Tensor] = {}
@@ -24,7 +25,7 @@ _tokens: ContextVar[Tensor | None] = ContextVar("tokens", default=None)
 
 @contextmanager
 def collecting() -> Iterator[list[ExtraLosses]]:
-    """Collect the losses of all parts that are computed in this context, in order."""
+    """Context that collects the losses of all parts computed in it, in order."""
     found: list[ExtraLosses] = []
     before = _collected.set(found)
     try:
@@ -34,14 +35,14 @@ def collecting() -> Iterator[list[ExtraLosses]]:
 
 
 def add_losses(losses: ExtraLosses) -> None:
-    """Add the losses of a part to the current pass; without effect if nobody collects them."""
+    """Add the losses of a part to the current pass. Has no effect if nobody collects them."""
     if (collected := _collected.get()) is not None:
         collected.append(losses)
 
 
 @contextmanager
 def at_tokens(tokens: Tensor | None) -> Iterator[None]:
-    """Tell the parts that are computed in this context which flat positions have tokens, (N,); None means all."""
+    """Context that tells the parts computed in it which flat positions have tokens, (N,); None means all."""
     before = _tokens.set(tokens)
     try:
         yield
@@ -50,5 +51,5 @@ def at_tokens(tokens: Tensor | None) -> Iterator[None]:
 
 
 def token_rows() -> Tensor | None:
-    """The flat positions of tokens, (N,), in the states that a part reads; None means all. Losses ignore the others."""
+    """The flat positions of tokens, (N,), in the states that a part reads; None means all. Losses ignore other positions."""
     return _tokens.get()

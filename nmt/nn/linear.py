@@ -1,4 +1,4 @@
-"""Linear layers by the implementation of matrix products that is in use (nmt.nn.matmul)."""
+"""Linear layers that use the current implementation of matrix products (nmt.nn.matmul)."""
 
 import math
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from torch.nn.utils import parametrize
 from nmt.nn import matmul
 
 Projection = Callable[[Tensor], Tensor]
-"""(N, D) -> (N, E): a linear map with a fixed weight, or a layer prepared for one search."""
+"""(N, D) -> (N, E): a linear map with a fixed weight, or the step of a layer in one search."""
 
 
 class Linear(nn.Linear):
-    """nn.Linear by the implementation in use: states (..., D) -> (..., E), with the same weights and names.
+    """nn.Linear with the current implementation of products: states (..., D) -> (..., E), with the same weights and names.
 
-    is_recurrent: whether its input is an output of the same layers at the step before; modules that loop over steps say so too
+    is_recurrent: whether its input is the previous output of the same layers; modules that loop over steps declare it too
     """
 
     is_recurrent: bool = False
@@ -24,17 +24,17 @@ class Linear(nn.Linear):
     def forward(self, states: Tensor) -> Tensor:
         return matmul.product(states, self.weight, self.bias)
 
-    def prepared(self) -> Projection:
-        """`forward` of (N, D) for one search, without gradient: weights and implementation are looked up once."""
-        return matmul.prepared_product(self.weight.detach(), None if self.bias is None else self.bias.detach())
+    def search_step(self) -> Projection:
+        """The function that computes `forward` of (N, D) in one search, without gradient. It looks up the weights once."""
+        return matmul.fixed_product(self.weight.detach(), None if self.bias is None else self.bias.detach())
 
     def rows(self, rows: Tensor) -> "Linear":
-        """A layer that computes only some outputs. rows: (E',) their numbers"""
+        """A layer that computes only some of the outputs. rows: (E',) indices of these outputs"""
         return Linear.of(self.weight[rows], None if self.bias is None else self.bias[rows])
 
     @classmethod
     def of(cls, weight: Tensor, bias: Tensor | None) -> "Linear":
-        """A layer with given weights, without gradient. weight: (E, D); bias: (E,) or None"""
+        """Make a layer from weights, without gradient. weight: (E, D); bias: (E,) or None"""
         with torch.device("meta"):
             layer = cls(weight.shape[1], len(weight), bias=bias is not None)
         layer.weight = nn.Parameter(weight, requires_grad=False)
@@ -44,7 +44,7 @@ class Linear(nn.Linear):
 
 
 class ClippedLinear(nn.Module):
-    """A linear layer whose outputs are clipped to [-limit, limit]."""
+    """A linear layer that clips its outputs to [-limit, limit]."""
 
     def __init__(self, linear: Linear, limit: float) -> None:
         super().__init__()
@@ -54,24 +54,24 @@ class ClippedLinear(nn.Module):
         outputs: Tensor = self.linear(states)
         return outputs if self.limit == math.inf else outputs.clamp(-self.limit, self.limit)
 
-    def prepared(self) -> Projection:
-        """`forward` of (N, D) for one search, without gradient."""
-        product = self.linear.prepared()
+    def search_step(self) -> Projection:
+        """The function that computes `forward` of (N, D) in one search, without gradient."""
+        product = self.linear.search_step()
         return product if self.limit == math.inf else lambda states: product(states).clamp_(-self.limit, self.limit)
 
     def rows(self, rows: Tensor) -> "ClippedLinear":
-        """A layer that computes only some outputs. rows: (E',) their numbers"""
+        """A layer that computes only some of the outputs. rows: (E',) indices of these outputs"""
         return ClippedLinear(self.linear.rows(rows), self.limit)
 
 
-def prepared(layer: nn.Module) -> Projection:
-    """A layer for one search: its `prepared()`, if it has that, or itself."""
-    own: Callable[[], Projection] = getattr(layer, "prepared", lambda: layer)
-    return own()
+def step_of(layer: nn.Module) -> Projection:
+    """The function that computes a layer in one search: its `search_step()`, or the layer itself if it has none."""
+    search_step: Callable[[], Projection] = getattr(layer, "search_step", lambda: layer)
+    return search_step()
 
 
 def remove_weight_norm(model: nn.Module) -> None:
-    """Replace each weight that is a gain times a direction (Salimans and Kingma, 2016) by the product, for a search."""
+    """Replace each weight-normalised weight (Salimans and Kingma, 2016) by the product of its gain and direction."""
     for module in list(model.modules()):
         if parametrize.is_parametrized(module, "weight"):
             parametrize.remove_parametrizations(module, "weight")

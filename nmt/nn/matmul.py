@@ -1,4 +1,4 @@
-"""Matrix products of linear layers: torch's, or those of a faster implementation in their place.
+"""Matrix products of linear layers: torch's, or those of a faster implementation.
 
 Dimensions: N rows, D inputs, E outputs.
 """
@@ -12,10 +12,10 @@ from torch.nn.functional import linear
 
 
 class Products:
-    """The products by torch. A faster implementation overrides methods, and `use` puts it in place of these.
+    """Matrix products with torch. A faster implementation overrides the methods, and `use` makes it the current one.
 
-    Under autocast on a CPU the factors are rounded and the result is float32, so that the operations that follow are
-    float32 too: a CPU has fast 16-bit products, but no other fast 16-bit operations.
+    Under autocast on a CPU the factors are rounded but the result is float32. The following operations are then float32 too,
+    because CPUs have fast 16-bit products but no other fast 16-bit operations.
     """
 
     def product(self, states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -23,9 +23,9 @@ class Products:
         output = linear(states, weight, bias)
         return output.float() if is_cast(states) else output
 
-    def prepared_product(self, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-        """See `prepared_product`."""
-        if torch.is_autocast_enabled(weight.device.type):  # which would cast the weight at each call
+    def fixed_product(self, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+        """See `fixed_product`."""
+        if torch.is_autocast_enabled(weight.device.type):  # cast once, because autocast would do it at each call
             dtype = torch.get_autocast_dtype(weight.device.type)
             weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
         transposed, rounds = weight.t(), is_cast(weight)
@@ -42,19 +42,19 @@ _current = Products()
 
 
 def current() -> Products:
-    """The implementation of products in use."""
+    """The current implementation of products."""
     return _current
 
 
 def use(products: Products) -> None:
-    """Set the implementation of products."""
+    """Set the current implementation of products."""
     global _current
     _current = products
 
 
 @contextmanager
 def using(products: Products) -> Iterator[None]:
-    """Set the implementation of products within this context."""
+    """Context that sets the current implementation of products."""
     previous = current()
     use(products)
     try:
@@ -64,15 +64,15 @@ def using(products: Products) -> Iterator[None]:
 
 
 def product(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """states (..., D) times the transpose of weight (E, D), plus bias (E,): (..., E)"""
+    """Multiply states (..., D) by the transpose of weight (E, D) and add bias (E,): (..., E)"""
     return _current.product(states, weight, bias)
 
 
-def prepared_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """`product` of (N, D) with a fixed weight (E, D), without gradient: its type and implementation are chosen once."""
-    return _current.prepared_product(weight, bias)
+def fixed_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """A function that computes `product` of (N, D) with a fixed weight (E, D), without gradient. It casts the weight once."""
+    return _current.fixed_product(weight, bias)
 
 
 def is_cast(states: Tensor) -> bool:
-    """Whether autocast rounds the factors of a product, on a CPU; it leaves float64 alone."""
+    """Whether autocast rounds the factors of a product on a CPU. It does not change float64."""
     return states.device.type == "cpu" and torch.is_autocast_enabled("cpu") and states.dtype != torch.float64

@@ -1,6 +1,6 @@
-"""The memory of a Scorer between two steps of a search.
+"""The state of a Scorer between two steps of a search.
 
-Dimensions: B sentences, S source positions, W hypotheses per sentence, N = B * W rows, E entries of a sentence.
+Dimensions: B sentences, S source positions, W hypotheses per sentence, N = B * W rows, E entries per sentence.
 """
 
 from dataclasses import dataclass, field
@@ -11,21 +11,20 @@ from torch import Tensor
 
 @dataclass
 class State:
-    """The memory of a Scorer between two steps of a search. A step may write into its tensors: use a state once.
+    """The state of a Scorer between two steps of a search. Use a state only once, because a step may write into its tensors.
 
-    Each step appends W *entries* to a sentence, one per hypothesis, in the order of its rows: hypothesis w of a step
-    that begins with E entries is entry E + w. Entries never move. When hypotheses change places only `ancestors` does,
-    so that a model can store one vector per entry, (B, E, ...), and gather a hypothesis' past by `ancestors`
-    instead of copying it.
+    Each step appends W *entries* to a sentence, one per hypothesis, in the order of its rows. If there are E entries before a
+    step, its hypothesis w becomes entry E + w. Entries never move. When hypotheses change places, only `ancestors` changes. So a
+    model can store one vector per entry, (B, E, ...), and gather a hypothesis' past by `ancestors` instead of copying it.
 
     sentences: tensors (B, ...) per source sentence, never copied per hypothesis
     hypotheses: tensors (N, ...) per hypothesis
-    length: target positions read
+    length: number of target positions read
     watched: whether the search needs the attention of each step
     attention: (N, S) weights of the source positions at the last step, if watched; each row sums to 1
-    ancestors: (N, t) int64, the entry of each row's ancestor at each past step, the oldest first; None until a model
+    ancestors: (N, t) int64, the entry of each row's ancestor at each past step, oldest first; None until a model
         calls `append_entries`
-    num_entries: E, entries of a sentence
+    num_entries: E, the number of entries per sentence
     """
 
     sentences: dict[str, Tensor] = field(default_factory=dict)
@@ -37,9 +36,9 @@ class State:
     num_entries: int = 0
 
     def append_entries(self, tokens: Tensor, num_sentences: int) -> Tensor:
-        """Append an entry per row, at the start of a step, and return `ancestors` with it: (N, t + 1).
+        """Append an entry per row at the start of a step, and return the new `ancestors`: (N, t + 1).
 
-        tokens: (N,) what the step reads; num_sentences: B
+        tokens: (N,) the tokens that the step reads; num_sentences: B
         """
         past = tokens.new_empty(len(tokens), 0) if self.ancestors is None else self.ancestors
         W = len(tokens) // num_sentences
@@ -53,12 +52,12 @@ class State:
         return State(sentences, hypotheses, length, self.watched, attention, self.ancestors, self.num_entries)
 
     def reorder(self, rows: Tensor) -> None:
-        """Replace hypothesis i by hypothesis `rows[i]`. rows: (N',) of 0..N-1 within the same sentence; N' may differ from N"""
+        """Replace hypothesis i by hypothesis `rows[i]` of the same sentence. rows: (N',) in 0..N-1; N' may differ from N"""
         self.hypotheses = {name: tensor.index_select(0, rows) for name, tensor in self.hypotheses.items()}
         if self.ancestors is not None:
             self.ancestors = self.ancestors.index_select(0, rows)
 
     def keep(self, sentences: Tensor, rows: Tensor) -> None:
-        """Keep only some sentences (B',) and hypotheses (N',), in the given order."""
+        """Keep only these sentences (B',) and hypotheses (N',), in this order."""
         self.sentences = {name: tensor.index_select(0, sentences) for name, tensor in self.sentences.items()}
         self.reorder(rows)

@@ -1,6 +1,6 @@
-"""Adam (Kingma and Ba, 2015), by default with the values of "Attention Is All You Need", section 5.3.
+"""Adam (Kingma and Ba, 2015) and AdamW (Loshchilov and Hutter, 2019).
 
-AdamW decouples the weight decay (Loshchilov and Hutter, 2019).
+The defaults are those of "Attention Is All You Need", section 5.3.
 """
 
 import torch
@@ -12,7 +12,7 @@ from nmt.optimizers.options import AdamOptions, AdamWOptions
 
 @register("optimizer", "adam", AdamOptions)
 class Adam(Uncompiled, torch.optim.Adam):
-    """Adam: the mean gradient of each weight over the root of its mean squared gradient."""
+    """Adam: steps by each weight's mean gradient, divided by the root of its mean squared gradient."""
 
     def __init__(self, options: AdamOptions, parameters: Groups) -> None:
         betas, eps, decay = options.adam_betas, options.adam_eps, options.weight_decay
@@ -21,7 +21,7 @@ class Adam(Uncompiled, torch.optim.Adam):
 
 @register("optimizer", "adamw", AdamWOptions)
 class AdamW(Uncompiled, torch.optim.AdamW):
-    """Adam whose weight decay is not part of the gradient."""
+    """Adam with weight decay that is not part of the gradient."""
 
     def __init__(self, options: AdamWOptions, parameters: Groups) -> None:
         betas, eps, decay = options.adam_betas, options.adam_eps, options.weight_decay

@@ -1,17 +1,16 @@
-"""Optimizers: torch's own, whose learning rates the trainer sets before each update.
+"""The interface of optimizers: torch's optimizers, with learning rates that the trainer sets before each update.
 
-A registered optimizer is built as `cls(options, parameters)` and is a `torch.optim.Optimizer`. `parameters` are torch's
-parameter groups with `name`, `lr_factor` and, if it differs from the optimizer's, `weight_decay`. The optimizer has no
-option for the learning rate: `group["lr"]` of each of its `param_groups` is a plain float, the schedule's learning rate
-times `group["lr_factor"]`. `matrices` of a group tells of each of its parameters whether it is the weight of a linear
-layer inside the network, or one of the parameters that its layer names in `matrices`. A layer that declares `is_recurrent` has
-none.
+A registered optimizer is built as `cls(options, parameters)` and is a `torch.optim.Optimizer`. `parameters` are torch's parameter
+groups. Each has `name`, `lr_factor` and, if it differs from the optimizer's, `weight_decay`. The optimizer has no option for the
+learning rate. Before each update the trainer sets `group["lr"]` of each of its `param_groups` to a float, the schedule's learning
+rate times `group["lr_factor"]`. A group's `matrices` is a list with one bool per parameter: whether it is the weight of a linear
+layer inside the network, or a parameter that its layer names in `matrices`. Layers that declare `is_recurrent` have none.
 
-An optimizer that averages the weights has `averaged`, from its creation: a tensor by parameter, which its steps change in
-place. The run validates and saves these, and the weights that gradients are computed at beside them.
+An optimizer that averages the weights has the attribute `averaged` from its creation on: a tensor for each parameter, which its
+steps change in place. The run validates and saves these averages, and also saves the weights at which gradients are computed.
 
-An optimizer that computes by what its device can do has `agree(world)`, which the run calls before the first update: all
-ranks then make the same step. It returns how it computes, for the log.
+An optimizer with steps that depend on the capabilities of the device has a method `agree(world)`. The run calls it before the
+first update, so that all ranks make the same steps. It returns a description for the log.
 """
 
 import inspect
@@ -24,15 +23,15 @@ from nmt.dist import is_sharded
 from nmt.errors import UserError
 from nmt.models.base import Model
 
-UNSET_LR: Final = 0.0  # until the schedule sets it, so that a forgotten schedule changes no weight
+UNSET_LR: Final = 0.0  # until the schedule sets it, so that a missing schedule changes no weight
 
 Groups = list[dict[str, Any]]
 
 
 class Uncompiled(torch.optim.Optimizer):
-    """Mixin, to stand before torch's class, that removes the wrappers for torch.compile from an optimizer's methods.
+    """Mixin that removes the wrappers for torch.compile from an optimizer's methods. List it before torch's class.
 
-    They import the compiler, which takes 1.3 s of CPU time at the start of a training.
+    The wrappers import the compiler, which takes 1.3 s of CPU time at the start of training.
     """
 
     def __init_subclass__(cls) -> None:
@@ -45,15 +44,15 @@ class Uncompiled(torch.optim.Optimizer):
 
 
 def matrices_of(layer: nn.Module) -> list[Any]:
-    """The matrices of a layer that an optimizer may treat as such: its weight, if it is linear, or those of its `matrices`."""
+    """The parameters of a layer that optimizers may treat as matrices: the weight of a linear layer, or those in `matrices`."""
     names = ("weight",) if isinstance(layer, nn.Linear) else getattr(layer, "matrices", ())
     return [] if getattr(layer, "is_recurrent", False) else [layer._parameters.get(name) for name in names]
 
 
 def parameter_groups(model: Model) -> Groups:
-    """A model's groups of trainable parameters as torch's optimizers take them.
+    """A model's groups of trainable parameters, in the form for torch's optimizers.
 
-    Raises UserError unless each trainable parameter is in one group.
+    Raises UserError unless each trainable parameter is in exactly one group.
     """
     groups: Groups = []
     linear = {id(matrix) for layer in model.modules() for matrix in matrices_of(layer)}
@@ -68,9 +67,11 @@ def parameter_groups(model: Model) -> Groups:
     grouped = [id(parameter) for group in groups for parameter in group["params"]]
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and (count := grouped.count(id(parameter))) != 1:
-            raise UserError(f"{type(model).__name__}: parameter '{name}' is in {count} parameter groups, not in one")
+            raise UserError(
+                f"{type(model).__name__}: parameter '{name}' must be in one parameter group, but is in {count}"
+            )
     if not groups:
-        raise UserError(f"{type(model).__name__}: has no trainable parameters")
+        raise UserError(f"{type(model).__name__} has no trainable parameters")
     return groups
 
 

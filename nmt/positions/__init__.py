@@ -1,1 +1,1 @@
-"""Positions: what a Transformer adds to embeddings, so that it knows the order of tokens."""
+"""Position encodings, which a Transformer adds to embeddings so that it knows the order of tokens."""

@@ -1,15 +1,15 @@
-"""The interface of positions: what a Transformer adds to the embeddings of tokens (Vaswani et al., 2017, section 3.5).
+"""The interface of position encodings, which a Transformer adds to embeddings (Vaswani et al., 2017, section 3.5).
 
-Registered positions are built as `cls(options, width)`, for the source and for the target. options: of the Transformer, which
-are an object of the class that the positions were registered with too. width: D
+A registered encoding is built as `cls(options, width)`, once for the source and once for the target. `options` are the
+Transformer's options, which are also an instance of the encoding's options class. `width` is D.
 """
 
 from torch import Tensor, nn
 
 
 class PositionEncoding(nn.Module):
-    """A vector for each position, or nothing where layers know positions by other means, as here."""
+    """A vector for each position. This base class adds nothing, for layers that know positions by other means."""
 
     def forward(self, start: int, length: int) -> Tensor | float:
-        """(length, D) vectors of the positions start, start + 1, ...; or 0"""
+        """The vectors of the positions start, start + 1, ...: (length, D), or 0"""
         return 0.0

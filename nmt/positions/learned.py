@@ -1,4 +1,4 @@
-"""Learned positions (Vaswani et al., 2017, Table 3, row E)."""
+"""Learned position embeddings (Vaswani et al., 2017, Table 3, row E)."""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from nmt.positions.options import LearnedPositionOptions
 
 @register("positions", "learned", LearnedPositionOptions)
 class LearnedPositions(PositionEncoding):
-    """A trained vector for each position (Table 3, row E); positions after the last share its vector."""
+    """A trained vector for each position (Table 3, row E). Positions beyond the last one share its vector."""
 
     def __init__(self, options: LearnedPositionOptions, width: int) -> None:
         super().__init__()
@@ -18,7 +18,7 @@ class LearnedPositions(PositionEncoding):
         nn.init.normal_(self.weight, std=width**-0.5)
 
     def forward(self, start: int, length: int) -> Tensor:
-        """(length, D) vectors of the positions start, start + 1, ..."""
+        """The vectors of the positions start, start + 1, ...: (length, D)"""
         last = len(self.weight) - 1
         if start + length - 1 <= last:
             return self.weight[start : start + length]

@@ -1,4 +1,4 @@
-"""Sinusoidal position encodings (Vaswani et al., 2017, section 3.5), in the paper's form and in the reference code's."""
+"""Sinusoidal position encodings (Vaswani et al., 2017, section 3.5), in the forms of the paper and of the reference code."""
 
 import math
 from typing import ClassVar, Final
@@ -10,7 +10,7 @@ from nmt import register
 from nmt.options import NoOptions
 from nmt.positions.base import PositionEncoding
 
-INITIAL_POSITIONS: Final = 256  # of a table of sinusoids
+INITIAL_POSITIONS: Final = 256  # in the first table of sinusoids
 
 
 def sinusoids(length: int, width: int, form: str) -> Tensor:
@@ -20,7 +20,7 @@ def sinusoids(length: int, width: int, form: str) -> Tensor:
         "t2t-sinusoidal", the reference code's halves [sin | cos] with the exponent i / (d/2 - 1)
     """
     if torch.get_default_device().type == "meta":
-        return torch.empty(length, width)  # only the shape counts, and arange would make torch import its compiler
+        return torch.empty(length, width)  # only the shape matters, and arange would make torch import its compiler
     half = torch.arange(width // 2, dtype=torch.float64)
     exponent = 2 * half / width if form == "sinusoidal" else half / max(width // 2 - 1, 1)
     angles = torch.arange(length, dtype=torch.float64)[:, None] * torch.exp(-math.log(10000.0) * exponent)  # length D/2
@@ -42,7 +42,7 @@ class SinusoidalPositions(PositionEncoding):
         self.register_buffer("table", sinusoids(INITIAL_POSITIONS, width, self.form), persistent=False)
 
     def forward(self, start: int, length: int) -> Tensor:
-        """(length, D) vectors of the positions start, start + 1, ..."""
+        """The vectors of the positions start, start + 1, ...: (length, D)"""
         table = self.table  # other threads may replace it by a longer one
         if start + length > len(table):
             table = self.table = sinusoids(2 * (start + length), self.width, self.form).to(table.device)
@@ -51,6 +51,6 @@ class SinusoidalPositions(PositionEncoding):
 
 @register("positions", "t2t-sinusoidal", NoOptions)
 class T2TSinusoidalPositions(SinusoidalPositions):
-    """The reference code's and fairseq's form of the sinusoids: all sines, then all cosines."""
+    """The form of sinusoids in the reference code and in fairseq: all sines, then all cosines."""
 
     form = "t2t-sinusoidal"

@@ -84,6 +84,9 @@ class RunStatus:
             seconds_left=self.seconds_left,
             memory=self.memory,
             line_seconds=round(self.events["log line"], 1),
+            loss_updates=(self.update - self.window.updates + 1, self.update),
+            loss=self.window.means.get("loss"),
+            nll=self.window.means.get("nll"),
         )
 
 
@@ -103,6 +106,11 @@ class RunEnd(msgspec.Struct, frozen=True):
     reason: EndReason
     message: str
 
+    @property
+    def is_last(self) -> bool:
+        """Whether the run is complete, so that the same command would add nothing."""
+        return self.reason in ("finished", "patience")
+
 
 class SavedStatus(msgspec.Struct, frozen=True):
     """The content of status.json; what is unknown before the first log line is None.
@@ -110,6 +118,8 @@ class SavedStatus(msgspec.Struct, frozen=True):
     total: updates of the whole run
     seconds_left: until its end; memory: peak in bytes
     line_seconds: until the next log line, as it was estimated at the last
+    loss_updates: first and last update of the last log line
+    loss, nll: means over those updates, as the log line has them; None if all were skipped
     end: None while the run continues
     """
 
@@ -118,6 +128,9 @@ class SavedStatus(msgspec.Struct, frozen=True):
     seconds_left: float | None = None
     memory: int | None = None
     line_seconds: float | None = None
+    loss_updates: tuple[int, int] | None = None
+    loss: float | None = None
+    nll: float | None = None
     end: RunEnd | None = None
 
 

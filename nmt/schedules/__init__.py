@@ -1,1 +1,1 @@
-"""Learning-rate schedules: one file each, pure functions of the update."""
+"""Learning-rate schedules, one file each. A schedule is a function of the update number."""

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: pure functions from the update to the learning rate."""
+"""The interface of learning-rate schedules, functions from the update number to the learning rate."""
 
 from typing import Any, Final
 

@@ -12,7 +12,7 @@ MIN_FACTOR: Final = 0.01  # a smaller value is probably a learning rate, meant f
 class NoamOptions:
     lr: float = opt(
         1.0,
-        "factor on the paper's learning rate, normally 1",
+        "factor on the paper's learning rate",
         group="Learning rate",
         common=True,
         aliases=LR_ALIASES,

@@ -1,1 +1,1 @@
-"""Scorings: what `nmt score` does with pairs of lines in place of printing the score of each."""
+"""Scorings, which `nmt score` can compute from pairs of lines instead of printing the score of each pair."""

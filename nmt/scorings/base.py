@@ -1,8 +1,8 @@
-"""The interface of scorings, and what scores pairs for them.
+"""The interface of scorings, and the class that scores pairs for them.
 
-A registered scoring is built as `cls(options)` when one of its options is given. The options are those of `nmt score`, which
-are an instance of its own options class too. Without one, the score of each pair is printed. The options class of one that
-calibrates confidences names its command in `calibrates`.
+A registered scoring is built as `cls(options)` if one of its options is set. `options` are those of `nmt score`, which are also
+an instance of the scoring's options class. Without a scoring, `nmt score` prints the score of each pair. The options class of a
+scoring that calibrates confidences names its command in `calibrates`.
 """
 
 from abc import ABC, abstractmethod
@@ -25,10 +25,10 @@ WINDOW_LINES: Final = 10_000
 
 
 class PairScorer:
-    """Scores the lines of --source with those of other files.
+    """Scores pairs of lines from --source and another file.
 
-    options: those of `nmt score`
-    num_failed: pairs without a score so far
+    options: options of `nmt score`
+    num_failed: number of pairs without a score so far
     """
 
     def __init__(self, options: Any, loaded: LoadedModel, shows_progress: bool) -> None:
@@ -36,7 +36,7 @@ class PairScorer:
         self.num_failed = 0
 
     def windows(self, target: str) -> Iterator[tuple[list[str], list[PairScore | None]]]:
-        """The target lines of each window with their scores; None where there is none, which a message names."""
+        """Yield the target lines of each window with their scores. A failed pair has None and is reported in a message."""
         options, source = self.options, self.options.source
         failures, num_pairs = RateLimitedWarnings(log.error), 0
         place = place_of(source) if target == options.target else place_of(target)
@@ -57,16 +57,16 @@ class PairScorer:
 
 
 def value_of(options: Any, pair: PairScore | None) -> float | None:
-    """The score of a pair, in nats; None without one."""
+    """The score of a pair in nats, or None if it failed."""
     if pair is None:
         return None
     return pair.log_prob / len(pair.pieces) if options.normalize else pair.log_prob
 
 
 class Scoring(ABC):
-    """What is printed in place of scores.
+    """Prints something else instead of the scores.
 
-    order: the first of several is taken
+    order: if several are active, the one with the lowest order is used
     """
 
     order: ClassVar[int] = 0
@@ -75,19 +75,19 @@ class Scoring(ABC):
         self.options = options
 
     def check_model(self, folder: Path) -> None:  # noqa: B027 most have nothing to check
-        """Raise ArtefactError for a model that it cannot take. Called before the model is loaded"""
+        """Raise ArtefactError if it cannot use this model. Called before the model is loaded."""
 
     @abstractmethod
     def texts(self, scorer: PairScorer) -> Iterator[str]:
-        """What is printed, in parts."""
+        """Yield the text to print, in parts."""
 
 
 def pairs(source: str, target: str, size: int, estimate: LineEstimate) -> Iterator[tuple[list[str], list[str]]]:
-    """Two texts side by side, at most `size` lines at once; one of them may be stdin, "-", read as it comes.
+    """Read two parallel texts, at most `size` lines at a time. One of them may be stdin, "-", which is read as it arrives.
 
-    estimate: of the lines of `source`
-    Raises InputError if a text is not UTF-8 or they differ in length. A longer line than MAX_RAW_LINE_BYTES is cut, or an
-    InputError.
+    estimate: estimate of the lines of `source`
+    Raises InputError if a text is not UTF-8, or if the texts differ in length. A line longer than MAX_RAW_LINE_BYTES is truncated
+    or raises InputError.
     """
     live, stored = (target, source) if target == STDIN_NAME else (source, target)
     others, first = raw_lines(Path(stored)), 1
@@ -107,7 +107,7 @@ def pairs(source: str, target: str, size: int, estimate: LineEstimate) -> Iterat
 
 
 def _longer(longer: str, shorter: str, num_lines: int) -> InputError:
-    """The error for texts of different lengths. The longer one is not counted: a stream may have no end."""
+    """The error for texts of different lengths. The lines of the longer one are not counted, because a stream may be endless."""
     return InputError(
         f"{place_of(longer)} has more lines than {place_of(shorter)}, which has {num_lines:,}; "
         "line i of one must translate line i of the other"

@@ -1,1 +1,1 @@
-"""Speedups of searches. The core defines what one is, and has none itself."""
+"""Speedups of searches. The core defines only their interface."""

@@ -1,6 +1,6 @@
-"""Speedups of searches: faster ways to compute what the built-in search computes.
+"""The interface of search speedups, faster ways to do what the built-in search does.
 
-A speedup is active when one of its options differs from its default, or where the `is_active` of its options class says so.
+A speedup is active if one of its options differs from its default, or if the `is_active` of its options class returns True.
 Its options are options of `nmt translate`.
 """
 
@@ -10,9 +10,9 @@ from torch import nn
 
 
 class SearchSpeedup:
-    """A faster way to compute a search. A registered speedup is built as `cls(options)`, with the options of a Translator.
+    """A faster way to search. A registered speedup is built as `cls(options)`, with the options of a Translator.
 
-    order: the speedup with the lowest order comes first
+    order: the speedup with the lowest order is applied first
     """
 
     order: ClassVar[int] = 0
@@ -21,12 +21,11 @@ class SearchSpeedup:
         self.options = options
 
     def begin(self, engine: Any, decoder: Any) -> None:
-        """Change an engine (nmt.translate.own_engine.OwnEngine) that has loaded its models, before its first search.
+        """Change an engine (nmt.translate.built_in_engine.BuiltInEngine) after its models are loaded and before its first search.
 
-        It may set `engine.products`, which multiply in every search, and for a Transformer `new_search`.
-        decoder: the search
-        Raises UserError for unsupported models, devices and searches.
+        It may set `engine.products`, which compute the matrix products of every search, and `new_search` of a Transformer.
+        Raises UserError if it does not support the model, the device or the decoder.
         """
 
     def prepare(self, engine: Any, model: nn.Module) -> None:
-        """Prepare a model on a CPU for many searches; may take as long as a few. Called before the second batch."""
+        """Prepare a model on a CPU for many searches. May take as long as a few searches. Called before the second batch."""

@@ -74,7 +74,7 @@ class Stream(io.BufferedReader):
     def damaged(self, kind: str, error: object, member: str = "") -> InputError:
         """The error for a damaged stream, or a damaged member of this archive. kind: "gzip", "tar"; error: the damage"""
         place = f"{self.place}/{member}" if member else self.place
-        return InputError(f"{quoted(place)}: damaged {kind} file: {error}")
+        return InputError(f"{quoted(place)}: damaged {kind}: {error}")
 
 
 class _GzipDecompressor:

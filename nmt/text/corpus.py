@@ -112,7 +112,7 @@ def bad_bytes(place: str, number: int, line: Line) -> InputError:
     """The error for a line that is not UTF-8. place: quoted name of the text; number: line number, counted from 1"""
     position = f"{place}:{number}:{line.bad_byte}"
     if name := line.wide_encoding:
-        return InputError(f"{position}: {name} text, not UTF-8 (convert the file: `iconv -f {name.lower()} -t utf-8`)")
+        return InputError(f"{position}: {name}, not UTF-8 (convert the file: `iconv -f {name.lower()} -t utf-8`)")
     return InputError(f"{position}: not UTF-8 (fix the file: `iconv -c -f utf-8 -t utf-8` drops invalid bytes)")
 
 

@@ -1,4 +1,4 @@
-"""Builds a run: its model, criterion, optimizer, schedule and data, in the order that their dependencies need."""
+"""Builds a run: its model, criterion, optimizer, schedule and data, in the order of their dependencies."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,24 +37,27 @@ from nmt.train.update import LossScale, SignalWatch, Updater
 from nmt.train.validation import Validation
 from nmt.train.weight_average import WeightAverage
 from nmt.training_speedups.base import TrainingSpeedup
+from nmt.translate.built_in_engine import BuiltInEngine
 from nmt.translate.options import TranslatorOptions
-from nmt.translate.own_engine import OwnEngine
 from nmt.translate.translator import Translator
 
-TRIED_PAIRS: Final = 2  # at set-up: of two lengths, one has padding
+TRIED_PAIRS: Final = 2  # at set-up; two pairs of different lengths include padding
 
 
 def build_run(setup: RunSetup, parts: Any, report: NoReport | None = None) -> Run:
-    """Build a run with fresh weights. parts: the chosen ones (nmt.cli.command.Parts); report: instead of the run's own
+    """Build a run with newly initialised weights.
+
+    parts: the chosen components (nmt.cli.command.Parts)
+    report: replaces the run's own report
 
     The order of the steps matters:
 
-    1. Threads and the seed come before the first tensor and the first random number.
-    2. Starts change the model before anything takes its parameters: layers are added or frozen.
-    3. The criterion is built with that model and tried on two pairs, so errors are found before long work.
-    4. Layers are changed by speedups, and spread over the ranks. This may wrap and shard the parameters,
+    1. Threads and the seed are set before the first tensor and the first random number.
+    2. Starts add or freeze layers before anything takes the model's parameters.
+    3. The criterion is built with that model and tried on two pairs, so that errors appear before long work.
+    4. Speedups change the layers, and the model is distributed over the ranks. This may wrap and shard the parameters,
        so the optimizer and the average of the weights take them only afterwards.
-    5. The report opens the files of the run last: a run that is refused leaves none.
+    5. The report opens the run's files last, so that a run with an error creates none.
     """
     options, device, pipeline = setup.options, setup.device, setup.data.pipeline
     use_threads(options.threads)
@@ -111,51 +114,54 @@ def build_run(setup: RunSetup, parts: Any, report: NoReport | None = None) -> Ru
 
 
 def _new_model(parts: Any, vocabularies: Vocabularies, device: torch.device, processes: int) -> Model:
-    """The model with fresh weights, made on the CPU. processes: on this machine, each of which builds one
+    """Build the model on the CPU, with newly initialised weights.
 
-    Raises ResourceError if their weights, with their gradients where the device is a CPU, exceed the free memory.
+    processes: number of processes on this machine, each of which builds a model
+    Raises ResourceError if the weights (and on a CPU also their gradients) would exceed the free memory.
     """
     free = Memory(torch.device("cpu")).free() // processes
     largest = free / (FLOAT32_BYTES * (2 if device.type == "cpu" else 1))
     error = ResourceError(
-        f"the model has more than {largest:,.0f} parameters, too many for the {size(free)} of free memory (give smaller "
+        f"the model has more than {largest:,.0f} parameters, too many for the {size(free)} of free memory (use smaller "
         "widths or fewer layers)"
     )
     try:
         # Random initializers on the meta device would make torch import its compiler, which takes 1.3 s.
         with at_most(largest, error), torch.random.fork_rng([]), torch.device("meta"), NoRandomWeights():
-            parts.build("model", vocabularies)  # takes neither memory nor much time
+            parts.build("model", vocabularies)  # needs no memory and little time
     except Exception as failure:
         if failure is error:
             raise
-        # A plug-in's model may need real tensors; any other fault comes up again.
+        # A plug-in's model may need real tensors. Any other error occurs again below.
     return cast(Model, parts.build("model", vocabularies))
 
 
 def _check_model(setup: RunSetup, model: Model, name: str) -> None:
-    """Raise UserError for a model that these options and data cannot train."""
+    """Raise UserError if the model cannot be trained with these options and this data."""
     options, pipeline = setup.options, setup.data.pipeline
     if options.metrics and not model.reads_source:
-        raise UserError(f"model {name} translates nothing (give --valid-metrics none)")
+        raise UserError(f"model {name} does not translate, so metrics cannot be computed (use --valid-metrics none)")
     for side in (pipeline.source, pipeline.target) if model.reads_characters else ():
         if (kind := side.settings.subword) != "char":
             data = quoted(options.data)
-            raise UserError(f"model {name} reads characters, {data} has --subword {kind} (prepare it with char)")
-    if model.cost_is_measured:  # an error of the measurement comes before any work
+            raise UserError(
+                f"model {name} reads characters, but {data} was prepared with --subword {kind} (use --subword char)"
+            )
+    if model.cost_is_measured:  # so that an error in the measurement appears before any work
         model.flops(*torch.ones(2, 1, dtype=torch.int64, device=setup.device))
 
 
 def _new_criterion(parts: Any, context: CriterionContext, is_new: bool) -> Criterion:
-    """The criterion. Raises UserError if it cannot start from random weights."""
+    """Build the criterion. Raises UserError if the run is new but the criterion needs a trained model."""
     criterion: Criterion = parts.build("criterion", context)
     if criterion.needs_trained_model and is_new:
-        why = "needs a trained model, because samples of random weights earn no reward"
-        raise UserError(f"--criterion {criterion.part_name}: {why} (give --init-from MODEL)")
+        why = "needs a trained model, because samples from random weights earn no reward"
+        raise UserError(f"--criterion {criterion.part_name} {why} (add --init-from MODEL)")
     return criterion
 
 
 def _scores(setup: RunSetup, model: Model, criterion: Criterion, pairs: Batch) -> list[str]:
-    """The names of what a validation computes. Raises UserError if --best-by is none of them."""
+    """The names of the scores that a validation computes. Raises UserError if --best-by is not among them."""
     options = setup.options
     parts_of_loss = try_criterion(model, criterion, pairs, setup.validation, options.precision)
     scores = ["loss", *options.metrics, *sorted(parts_of_loss - {"loss", *options.metrics})]
@@ -167,13 +173,16 @@ def _scores(setup: RunSetup, model: Model, criterion: Criterion, pairs: Batch) -
 def _new_average(
     starts: Sequence[Any], model: Model, optimizer: torch.optim.Optimizer, name: str
 ) -> WeightAverage | None:
-    """The average of the weights that is validated and saved. Raises UserError if there are two. name: of the optimizer"""
+    """The average of the weights to validate and save, if there is one. Raises UserError if there are two.
+
+    name: the optimizer's name
+    """
     averages: list[WeightAverage] = [average for start in starts if (average := start.average(model)) is not None]
     if (averaged := getattr(optimizer, "averaged", None)) is not None:
         averages.append(WeightAverage(model, averaged, f"--optimizer {name}"))
     if len(averages) > 1:
         flags = " and ".join(average.flag for average in averages)
-        raise UserError(f"{flags}: each averages the weights already (leave one of them out)")
+        raise UserError(f"{flags} cannot be combined, because each averages the weights (drop one of them)")
     return next(iter(averages), None)
 
 
@@ -185,7 +194,7 @@ def _new_updater(
     objective: nn.Module,
     optimizer: torch.optim.Optimizer,
 ) -> Updater:
-    """The object that makes updates."""
+    """Build the object that makes updates."""
     options, counts = setup.options, part_counts(model, criterion)
     watch = SignalWatch(setup.world)
     updater = Updater(objective, optimizer, setup.world, options.precision, options.clip_norm, counts, watch)
@@ -195,14 +204,14 @@ def _new_updater(
 
 
 def _new_loader(setup: RunSetup) -> Loader:
-    """The updates of this rank; `choose_kernels` sets the tokens of a micro-batch."""
+    """Build the loader of this rank's updates. `choose_kernels` sets the size of its micro-batches."""
     options, world = setup.options, setup.world
     plan, noises = new_plan(options, setup.data.train), _new_noises(options, setup.data)
     return Loader(plan, 1, world.rank, world.size, setup.device.type, noises)
 
 
 def _new_noises(options: TrainOptions, data: PreparedData) -> list[Noise]:
-    """The noises whose options are given, in their order."""
+    """Build the noises whose options are set, in their order."""
     kinds = {name: column.kind for name, column in data.train.columns.items()}
     longest = max(int(lengths.max()) for lengths in (data.train.source_lengths, data.train.target_lengths))
     context = NoiseContext(data.pipeline, options.seed, kinds, longest)
@@ -210,7 +219,7 @@ def _new_noises(options: TrainOptions, data: PreparedData) -> list[Noise]:
 
 
 def _settings(setup: RunSetup, parts: Any, criterion: Criterion, schedule: Schedule, loader: Loader) -> dict[str, Any]:
-    """Everything that decides the mathematics of the run, by key, including digests of files."""
+    """All settings that decide the mathematics of the run, by key, including digests of files."""
     values = as_dict(setup.options)
     lasting = [option.name for option in options_of(type(setup.options)) if option.must_stay]
     values["valid_every"] = without_minutes(values["valid_every"])
@@ -223,16 +232,16 @@ def _settings(setup: RunSetup, parts: Any, criterion: Criterion, schedule: Sched
 
 
 def _with_translator(setup: RunSetup, model: Model, parts: Any) -> Validation | None:
-    """The validation, with a translator of its development set if it has metrics."""
+    """The validation, with a translator of its validation set if it has metrics."""
     validation, options = setup.validation, TranslatorOptions(batch_tokens=setup.options.valid_batch_tokens)
     if validation is None or not validation.metrics:
         return validation
-    engine = OwnEngine(setup.data.pipeline, model, options, parts.build("decoder"))
+    engine = BuiltInEngine(setup.data.pipeline, model, options, parts.build("decoder"))
     return replace(validation, translator=Translator(engine, options))
 
 
 def _new_report(setup: RunSetup) -> Report | NoReport:
-    """The report of this rank: files and reporters on the leader, nothing elsewhere."""
+    """The report of this rank: with files and reporters on the leader, empty on the others."""
     if not setup.world.leads:
         return NoReport()
     options, folder = setup.options, Path(setup.options.output)

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: what they hold, and continuing from the newest."""
+"""Checkpoints of a run: their content, and resuming from the newest."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -29,12 +29,12 @@ from nmt.train.options import TrainOptions
 from nmt.train.progress import Progress
 from nmt.train.run import Run
 
-MAX_LISTED_SETTINGS: Final = 5  # of those that differ from a checkpoint's
+MAX_LISTED_SETTINGS: Final = 5  # in a message about settings that differ from a checkpoint's
 
 
 @dataclass(frozen=True, kw_only=True)
 class SavedState:
-    """The content of training.json: what a checkpoint keeps in addition to tensors."""
+    """The content of training.json: the state that a checkpoint keeps in addition to its tensors."""
 
     progress: Progress
     minutes: float
@@ -46,14 +46,14 @@ class SavedState:
 
     @classmethod
     def read(cls, checkpoint: Artefact) -> "SavedState":
-        """Raises ArtefactError for anything that no run writes."""
+        """Read it from a checkpoint. Raises ArtefactError for content that no run writes."""
         content = _with_current_names(checkpoint.json(TRAINING))
         with expecting("the state of a run", checkpoint.folder / TRAINING):
             return msgspec.convert(content, cls)
 
 
 def _with_current_names(state: Any) -> Any:
-    """The content of training.json with the fields that version 0.1 lacked, or named differently, at first."""
+    """Add or rename the fields of training.json that early builds of version 0.1 lacked or named differently."""
     progress = state.get("progress") if isinstance(state, dict) else None
     if not isinstance(progress, dict):
         return state
@@ -67,20 +67,22 @@ def _with_current_names(state: Any) -> Any:
 
 
 def resume(run: Run) -> bool:
-    """Load the newest whole checkpoint into a run; return whether there is one. Raises as check_same does."""
+    """Load the newest undamaged checkpoint into a run, and return whether there is one. Raises the errors of check_same."""
     checkpoint = _newest_checkpoint(run)
     if checkpoint is None:
-        run.report.cut(0)
+        run.report.truncate(0)
         return False
     state = SavedState.read(checkpoint)
     check_same(run, checkpoint.folder, state)
     if (by := state.progress.judged_by) not in run.scores:
-        missing = f"its best checkpoint is judged by {quoted(by)}, which these settings do not compute"
+        missing = f"the run selects its best checkpoint by {quoted(by)}, which these settings do not compute"
         raise UserError(f"{quoted(run.folder)}: {missing} (add --config {quoted(run.folder / 'settings.toml')})")
     if (state.progress.scale is None) != (run.progress.scale is None):
-        raise ArtefactError(f"{quoted(checkpoint.folder / TRAINING)}: a loss scale belongs to fp16 alone")
+        raise ArtefactError(
+            f"{quoted(checkpoint.folder / TRAINING)}: only runs with --precision fp16 have a loss scale"
+        )
     put_state(run, checkpoint, state)
-    run.report.cut(state.metrics_offset)
+    run.report.truncate(state.metrics_offset)
     run.minutes_before, run.started = state.minutes, time.monotonic()
     return True
 
@@ -88,7 +90,7 @@ def resume(run: Run) -> bool:
 def put_state(run: Run, checkpoint: Artefact, state: SavedState) -> None:
     """Replace weights, their average, optimizer, schedule and progress by those of a checkpoint.
 
-    Raises ArtefactError for a damaged one.
+    Raises ArtefactError if it is damaged.
     """
     tensors = read_tensors(checkpoint.path(TRAINING_TENSORS))
     trained = trained_weights(tensors) if run.average is not None else {}
@@ -104,22 +106,22 @@ def put_state(run: Run, checkpoint: Artefact, state: SavedState) -> None:
 
 
 def trained_weights(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Take the weights that training changes, where the model's are their average, from a checkpoint's training tensors."""
+    """Take the trained weights out of a checkpoint's training tensors, if the saved model is their average."""
     names = [name for name in tensors if name.startswith(TRAINED_WEIGHTS)]
     return {name.removeprefix(TRAINED_WEIGHTS): tensors.pop(name) for name in names}
 
 
 def put_optimizer_state(run: Run, tensors: Mapping[str, Tensor], state: SavedState, place: Path) -> None:
-    """Replace the optimizer's state by that of a checkpoint; the caller overwrites the weights. place: of the tensors
+    """Replace the optimizer's state by that of a checkpoint. The caller overwrites the weights.
 
-    Raises ArtefactError for the state of another optimizer, or of other parameters.
+    place: the file with the tensors, for messages
+    Raises ArtefactError for the state of a different optimizer or of different parameters.
     """
     groups = run.optimizer.state_dict()["param_groups"]
     run.optimizer.load_state_dict({"state": {}, "param_groups": groups})  # as before the first update
     parameters = [parameter for group in run.optimizer.param_groups for parameter in group["params"]]
-    saved = {
-        key.partition(".")[0] for key in (*tensors, *state.optimizer)
-    }  # numbers; one without a gradient has no state
+    # The numbers of the parameters that have a state: those that had a gradient.
+    saved = {key.partition(".")[0] for key in (*tensors, *state.optimizer)}
     if saved or state.progress.update > state.progress.skipped:
         with_state = [parameter for number, parameter in enumerate(parameters) if str(number) in saved]
         create_optimizer_state(run.optimizer, with_state or parameters)
@@ -127,16 +129,17 @@ def put_optimizer_state(run: Run, tensors: Mapping[str, Tensor], state: SavedSta
 
 
 def put_schedule_state(run: Run, state: SavedState, place: Path) -> None:
-    """Replace the schedule's state by that of a checkpoint. place: of the state
+    """Replace the schedule's state by that of a checkpoint.
 
-    Raises ArtefactError for the state of another schedule.
+    place: the file with the state, for messages
+    Raises ArtefactError for the state of a different schedule.
     """
     with expecting("a state of this schedule", place):
         run.schedule.load_state_dict(state.schedule)
 
 
 def _newest_checkpoint(run: Run) -> Artefact | None:
-    """The newest whole checkpoint, chosen by the leader; damaged ones after it are renamed."""
+    """The newest undamaged checkpoint, chosen by the leader. Damaged ones after it are renamed."""
     checkpoint: Artefact | None = None
     if run.world.leads:
         run.checkpoints.folder.mkdir(parents=True, exist_ok=True)
@@ -157,38 +160,40 @@ def set_newer_aside(run: Run, folder: Path, prefix: str) -> None:
 
 
 def choice_of_leader(run: Run, checkpoint: Artefact | None) -> Artefact | None:
-    """The checkpoint that the leader gives, on every rank."""
+    """Return the leader's checkpoint on every rank."""
     name = run.world.gather(checkpoint.folder.name.encode() if checkpoint else b"")[0].decode()
     return checkpoint or (Artefact(run.checkpoints.folder / name, "checkpoint") if name else None)
 
 
 def check_same(run: Run, folder: Path, state: SavedState) -> None:
-    """Raises ArtefactError if the data differs from a checkpoint's, UserError if options that change the mathematics do."""
+    """Raise ArtefactError if the data differs from a checkpoint's, or UserError if an option that must stay differs."""
     if state.data != run.data.fingerprint:
         raise ArtefactError(
-            f"{quoted(folder)}: was trained on other data than {quoted(run.options.data)} (--data, or another --output)"
+            f"{quoted(folder)}: trained on data that differs from {quoted(run.options.data)} (use the "
+            "original --data, or a new --output)"
         )
     new = dict(run.settings)
     old = completed_settings(state.settings, new)
-    new |= {key: old.get(key) for key, value in new.items() if value == AUTO}  # whatever the run was started with
+    # Keep the values that auto chose at the start of the run.
+    new |= {key: old.get(key) for key, value in new.items() if value == AUTO}
     models = [
         normpath(Path(given).absolute())
         for settings in (old, new)
         if isinstance(given := settings.get("init_from"), str)
     ]
-    if len(models) == 2 and models[0] == models[1]:  # however it is written
+    if len(models) == 2 and models[0] == models[1]:  # the same path, spelled differently
         new["init_from"] = old["init_from"]
     if rows := changed_settings(old, new):
         raise UserError(
-            f"{quoted(run.folder)}: its settings differ from those it was trained with ({listed(rows)}); "
-            f"keep them (--config {quoted(run.folder / 'settings.toml')}), or name another --output"
+            f"{quoted(run.folder)}: the settings differ from those of the run ({listed(rows)}); "
+            f"keep them (--config {quoted(run.folder / 'settings.toml')}), or choose a new --output"
         )
 
 
 def completed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Saved settings with what nmt has got since: options at their defaults, which keep what was before, and digests."""
+    """Add the settings that are newer than a checkpoint: options at their defaults, which change nothing, and digests."""
     options = options_of(TrainOptions)
-    defaults = {option.name: [] if option.default == () else option.default for option in options}  # as JSON has them
+    defaults = {option.name: [] if option.default == () else option.default for option in options}  # in JSON's types
     for kind in ("model", "criterion", "optimizer", "schedule"):
         for key, default in registry.completed(kind, new[kind], {}).items():
             defaults |= {key: default, f"{kind}.{key}": default}
@@ -211,6 +216,6 @@ def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
 
 
 def listed(rows: Sequence[str]) -> str:
-    """The first rows, and how many more there are."""
+    """Join the first rows, and say how many more there are."""
     left = len(rows) - MAX_LISTED_SETTINGS
     return "; ".join(rows[:MAX_LISTED_SETTINGS]) + (f" and {left} more" if left > 0 else "")

@@ -1,4 +1,4 @@
-"""A loss that diverges: it ends the run, or the run returns to the last state before and goes on with other data."""
+"""What happens when the loss diverges: the run ends, or it returns to an earlier checkpoint and continues with later data."""
 
 from typing import Final, NoReturn
 
@@ -13,60 +13,64 @@ from nmt.train.saving import finish_save
 MAX_SKIPPED_UPDATES: Final = 10  # in a row
 MAX_BAD_UPDATES: Final = 20  # in a row, see LossWatch
 MAX_ROLLBACKS: Final = 3
-ANEW: Final = "start again in another --output, with a lower --lr, more --warmup-updates or --clip-norm 1"
+RESTART: Final = "start a new run in another --output with a lower --lr, more --warmup-updates or --clip-norm 1"
 
 
 def divergence(run: Run) -> str | None:
-    """The reason why the loss counts as diverged; None if it does not."""
+    """The reason why the loss counts as diverged, or None if it does not."""
     progress = run.progress
     if progress.skipped_in_a_row == MAX_SKIPPED_UPDATES:
-        return f"loss or gradient not finite {MAX_SKIPPED_UPDATES} times in a row"
+        return f"loss or gradient was not finite {MAX_SKIPPED_UPDATES} times in a row"
     if run.options.on_divergence == "rollback" and progress.watch.bad >= MAX_BAD_UPDATES:
-        return f"the loss is far above its mean of {progress.watch.mean:.4f} for {progress.watch.bad} updates in a row"
+        return f"the loss was far above its mean of {progress.watch.mean:.4f} for {progress.watch.bad} updates in a row"
     return None
 
 
 def roll_back(run: Run, why: str) -> None:
-    """Return to the last checkpoint before the divergence; the data since stays behind. why: from `divergence`
+    """Return to the last checkpoint before the divergence, but continue with the data that follows it.
 
-    Raises DivergedError where the run is to stop, without such a checkpoint, and for one divergence too many.
+    why: the reason from `divergence`
+    Raises DivergedError if the run should stop, if there is no such checkpoint, or after too many rollbacks.
     """
     diverged = run.progress
     if run.options.on_divergence == "stop":
-        _stop(run, why, f"give --on-divergence rollback to go on, or {ANEW}: this run cannot change them")
+        _stop(run, why, f"to continue, add --on-divergence rollback; or {RESTART}, which this run cannot change")
     if len(diverged.rollbacks) >= MAX_ROLLBACKS:
-        _stop(run, f"{why}, after {MAX_ROLLBACKS} rollbacks", ANEW)
+        _stop(run, f"{why}, after {MAX_ROLLBACKS} rollbacks", RESTART)
     finish_save(run)
     checkpoint = choice_of_leader(run, _last_good(run) if run.world.leads else None)
     if checkpoint is None:
         _stop(
             run,
-            f"{why}, and no checkpoint is from before",
-            f"{ANEW}, or a shorter --save-every and a larger --keep-last",
+            f"{why}, and there is no earlier checkpoint",
+            f"{RESTART}, or with a shorter --save-every and a larger --keep-last",
         )
     if run.world.leads:
         set_newer_aside(run, checkpoint.folder, "diverged")
     state = SavedState.read(checkpoint)
     run.report.offset()
     put_state(run, checkpoint, state)
-    run.report.cut(state.metrics_offset)
+    run.report.truncate(state.metrics_offset)
     progress, at, to = run.progress, diverged.update, run.progress.update
     if progress.position.stage != diverged.position.stage:
         progress.watch = LossWatch()
     progress.position, progress.epoch, progress.limit = diverged.position, diverged.epoch, diverged.limit
     progress.rollbacks = [*diverged.rollbacks, Rollback(at, to)]
     run.report.line(
-        f"diverged at update {at}: {why}; going on after update {to} with the data that follows, and half the learning rate "
-        f"until update {to + REDUCED_UPDATES} (rollback {len(progress.rollbacks)} of {MAX_ROLLBACKS})"
+        f"diverged at update {at}: {why}; back at update {to}, continuing with later data and half the learning rate until "
+        f"update {to + REDUCED_UPDATES} (rollback {len(progress.rollbacks)} of {MAX_ROLLBACKS})"
     )
 
 
-def _stop(run: Run, why: str, mend: str) -> NoReturn:
+def _stop(run: Run, why: str, advice: str) -> NoReturn:
     run.report.line(f"stopped: diverged at update {run.progress.update}")
-    raise DivergedError(f"update {run.progress.update}: {why}; the checkpoints are kept ({mend})")
+    raise DivergedError(f"update {run.progress.update}: {why}; the checkpoints are kept ({advice})")
 
 
 def _last_good(run: Run) -> Artefact | None:
-    """The newest whole checkpoint from before the first bad update; one for a signal alone would change the result."""
+    """The newest undamaged checkpoint from before the first bad update.
+
+    Checkpoints that were saved only because of a signal are not considered, so that the result does not depend on signals.
+    """
     since = run.progress.watch.since
     return newest_whole([folder for folder in run.checkpoints.due() if update_of(folder) < since])

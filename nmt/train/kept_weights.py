@@ -1,4 +1,4 @@
-"""What the checkpoints of a run keep of its model: all weights, unless a start trains only an addition to another model."""
+"""Which weights of a run's model its checkpoints keep: all, unless a start trains only an addition to another model."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,33 +12,33 @@ from nmt.runs import WEIGHTS
 
 
 class KeptWeights:
-    """All weights are kept. A start may have a subclass, which keeps others.
+    """Keeps all weights. A start may provide a subclass that keeps only some.
 
-    file: their name in a checkpoint
-    is_whole: whether they are all weights of the model
+    file: name of the weights' file in a checkpoint
+    is_whole: whether all weights of the model are kept
     """
 
     file: ClassVar[str] = WEIGHTS
     is_whole: ClassVar[bool] = True
 
     def begin(self, artefact: Artefact) -> None:
-        """Take note of the model of --init-from before its weights are read. Raises UserError if it cannot be used."""
+        """Called with the --init-from model before its weights are read. Raises UserError if it cannot be used."""
 
     def base(self, model: nn.Module) -> dict[str, Tensor]:
-        """The weights that the model of --init-from gives, by its names."""
+        """The weights that come from the --init-from model, by their names in it."""
         return weights_of(model)
 
     def own(self, model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What is kept of a model's weights, by the names of its file."""
+        """The subset of a model's weights that is kept, by their names in the file."""
         return {**weights}
 
     def whole(self, model: nn.Module, own: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The weights of the whole model, by those that are kept."""
+        """The weights of the whole model, made from the kept ones."""
         return own
 
     def restore(self, model: nn.Module, own: Mapping[str, Tensor], checkpoint: Artefact) -> None:
-        """Replace a model's weights by those of a checkpoint. own: those that are kept. Raises ArtefactError if damaged."""
+        """Replace a model's weights by those of a checkpoint. own: the kept weights. Raises ArtefactError if damaged."""
         put_weights(own, read_tensors(checkpoint.path(self.file)), checkpoint.folder / self.file)
 
     def write(self, folder: Path) -> None:
-        """Write what a checkpoint needs in addition to the weights that are kept."""
+        """Write further files that a checkpoint needs in addition to the kept weights."""

@@ -74,7 +74,7 @@ class TrainOptions:
     )
     max_tokens: int | Literal["auto"] = opt(
         4096,
-        "padded tokens per micro-batch; auto fits memory",
+        "tokens per micro-batch, padding included",
         group="Batches",
         common=True,
         minimum=1,
@@ -88,7 +88,7 @@ class TrainOptions:
         below=2**63,
         must_stay=True,
     )
-    device: str = opt("auto", "device to train on: auto, cpu, cuda or cuda:N", group="Hardware", common=True)
+    device: str = opt("auto", "device: auto, cpu, cuda or cuda:N", group="Hardware", common=True)
     devices: int = opt(
         1,
         "number of devices to use, one process each",
@@ -108,7 +108,6 @@ class TrainOptions:
         None,
         "CPU threads; if unset, as many as torch chooses",
         group="Hardware",
-        common=True,
         minimum=1,
         maximum=MAX_THREADS,
     )
@@ -126,14 +125,14 @@ class TrainOptions:
     )
     valid_every: str = opt(
         "1000u,10m",
-        "validate every 500u (updates), 1e (epochs) or 10m",
+        "validate every 500u, 1e (epoch) or 10m",
         group="Validation",
         common=True,
         aliases=("valid-freq",),
         metavar="PERIOD",
     )
     valid_metrics: tuple[str, ...] = opt(
-        ("bleu",), "metrics at validation, e.g. bleu,chrf, or none", group="Validation", common=True, metavar="METRIC"
+        ("bleu",), "metrics to compute, e.g. bleu,chrf", group="Validation", common=True, metavar="METRIC"
     )
     valid_bleu: bool = opt(True, "compute BLEU at each validation", group="Validation")
     valid_set: str | None = opt(
@@ -155,7 +154,7 @@ class TrainOptions:
     )
     save_every: str = opt(
         "1000u",
-        "save every 500u (updates), 1e (epochs) or 10m",
+        "save every 500u, 1e (epoch) or 10m",
         group="Checkpoints",
         common=True,
         aliases=("save-freq",),
@@ -165,7 +164,7 @@ class TrainOptions:
     keep_best: int = opt(1, "number of best checkpoints to keep", group="Checkpoints", minimum=0)
     best_by: str = opt(
         AUTO,
-        "what selects the best checkpoint: loss or a metric",
+        "score that chooses the best checkpoint",
         group="Checkpoints",
         common=True,
         must_stay=True,
@@ -187,7 +186,6 @@ class TrainOptions:
         "100u,1m",
         "write a log line every 100u, 1e or 1m",
         group="Logging",
-        common=True,
         aliases=("log-freq",),
         metavar="PERIOD",
     )
@@ -259,7 +257,7 @@ class AverageOptions:
     json: bool = opt(False, "print the averaged folders and their scores as JSON", group="Input and output")
     last: int | None = opt(
         None,
-        "average this many of the newest checkpoints",
+        "how many of the newest checkpoints to average",
         group="Checkpoints",
         common=True,
         minimum=1,
@@ -268,7 +266,7 @@ class AverageOptions:
     )
     best: int | None = opt(
         None,
-        "average this many of the best checkpoints",
+        "how many of the best checkpoints to average",
         group="Checkpoints",
         common=True,
         minimum=1,
@@ -283,7 +281,7 @@ class AverageOptions:
     )
     score: str | None = opt(
         None,
-        "data folder to show the validation loss on",
+        "data folder with a validation set to score on",
         group="Scoring",
         common=True,
     )

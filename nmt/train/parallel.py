@@ -1,8 +1,7 @@
-"""Wrapping a model for training by PyTorch's engines for many devices.
+"""Wraps a model in PyTorch's engines for several devices: DDP, or FSDP2 for a model that does not fit on one device.
 
-A layer is an item of an nn.ModuleList that is called as a module. The engines are DDP, and FSDP2 for a model that does not
-fit one device. Both average the gradients of all ranks; the loss of each rank is multiplied by their number, which gives the
-sum.
+FSDP2 shards layers. A layer is an item of an nn.ModuleList that is called as a module. Both engines average the gradients
+over the ranks. The loss of each rank is therefore multiplied by the number of ranks, which gives the sum.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,14 +21,14 @@ from nmt.models.base import Model, Output, Term
 
 
 class Objective(nn.Module):
-    """The loss of a micro-batch as one module: every use of a weight happens in its forward pass, where an engine sees it."""
+    """The loss of a micro-batch as one module, so that an engine sees every use of a weight in one forward pass."""
 
     def __init__(self, model: Model, criterion: Criterion) -> None:
         super().__init__()
         self.model, self.criterion = model, criterion
 
     def forward(self, batch: Batch) -> Loss:
-        """The criterion's parts, with the model's auxiliary losses among the trained ones."""
+        """Compute the parts of the criterion's loss, with the model's auxiliary losses among the trained parts."""
         reads: list[Output] = []
         with_gradient = torch.is_grad_enabled()
 
@@ -42,20 +41,24 @@ class Objective(nn.Module):
             trained, reported = self.criterion(self.model, batch)
         finally:
             hook.remove()
-        losses = [read.extra_losses for read in reads if read.extra_losses]  # the first layers alone may have none
+        # A pass through only the first layers may have no extra losses.
+        losses = [read.extra_losses for read in reads if read.extra_losses]
         extra = self._extra_losses(batch, losses) if losses else {}
         statistics = _sums([read.reported for read in reads if read.reported])
         if clash := {**extra, **statistics}.keys() & {**trained, **reported}.keys():
-            raise UserError(f"loss '{min(clash)}' is the model's and the criterion's (rename one of them)")
+            raise UserError(f"both the model and the criterion have a loss '{min(clash)}' (rename one of them)")
         detached = {name: Term(term.total.detach(), term.count) for name, term in {**reported, **statistics}.items()}
         return Loss({**trained, **extra}, detached)
 
     def _extra_losses(self, batch: Batch, reads: Sequence[Mapping[str, Term]]) -> dict[str, Term]:
-        """Each auxiliary loss: its mean over all passes of a criterion through the model, times its count on the batch."""
+        """Compute each auxiliary loss: its mean over all of the criterion's passes, times its count on the batch."""
         counts = self.model.extra_counts(batch)
         if any(read.keys() != counts.keys() for read in reads):
-            names = f"{sorted({name for read in reads for name in read})}, and `extra_counts` of {sorted(counts)}"
-            raise UserError(f"{type(self.model).__name__}: its output has extra losses {names} (make them the same)")
+            names = sorted({name for read in reads for name in read})
+            raise UserError(
+                f"{type(self.model).__name__}: the output has the extra losses {names}, but `extra_counts` returns "
+                f"{sorted(counts)} (make them equal)"
+            )
         extra = {}
         for name, (total, read_count) in _sums(reads).items():
             count = counts[name]
@@ -64,7 +67,7 @@ class Objective(nn.Module):
 
 
 def _sums(reads: Sequence[Mapping[str, Term]]) -> dict[str, Term]:
-    """The sums of totals and counts of terms of the same names."""
+    """The sums of the totals and counts of terms with the same name."""
     names = reads[0] if reads else {}
     return {
         name: Term(*(torch.stack(values).sum() for values in zip(*(read[name] for read in reads), strict=True)))
@@ -73,12 +76,12 @@ def _sums(reads: Sequence[Mapping[str, Term]]) -> dict[str, Term]:
 
 
 def sum_of_trained(loss: Loss) -> Tensor:
-    """The sum of the totals of all trained parts: () with the gradient of each."""
+    """The sum of the totals of all trained parts: a scalar () with gradients."""
     return torch.stack([term.total for term in loss.trained.values()]).sum()
 
 
 def saved_buffers(module: nn.Module) -> list[Tensor]:
-    """The buffers that a checkpoint has, which a pass may change: others may be replaced by larger ones."""
+    """The persistent buffers, which checkpoints save and a pass may change. Other buffers may be replaced by larger ones."""
     parts = ((part, part._non_persistent_buffers_set) for part in module.modules())
     return [
         buffer for part, left_out in parts for name, buffer in part.named_buffers(recurse=False) if name not in left_out
@@ -86,18 +89,18 @@ def saved_buffers(module: nn.Module) -> list[Tensor]:
 
 
 def copied_buffers(module: nn.Module) -> list[Tensor]:
-    """Copies of `saved_buffers`, which `put_buffers` puts back after passes that are not to count."""
+    """Copies of `saved_buffers`, which `put_buffers` restores after passes that should leave no trace."""
     return [buffer.clone() for buffer in saved_buffers(module)]
 
 
 def put_buffers(module: nn.Module, copies: Sequence[Tensor]) -> None:
-    """Undo what passes have changed in buffers. copies: from `copied_buffers`, before those passes"""
+    """Undo the changes of passes to the buffers. copies: from `copied_buffers`, made before those passes"""
     for buffer, value in zip(saved_buffers(module), copies, strict=True):
         buffer.copy_(value)
 
 
 def part_counts(model: Model, criterion: Criterion) -> Callable[[Batch], dict[str, Tensor]] | None:
-    """A function from a batch to the counts of its trained parts; None if the only part is `loss` over target tokens."""
+    """A function from a batch to the counts of its trained parts, or None if the only part is `loss` over target tokens."""
     simple_model = type(model).extra_counts is Model.extra_counts and not model.auxiliary_losses
     if simple_model and type(criterion).counts is Criterion.counts:
         return None
@@ -105,7 +108,7 @@ def part_counts(model: Model, criterion: Criterion) -> Callable[[Batch], dict[st
 
 
 def layers_of(module: nn.Module) -> list[nn.Module]:
-    """The layers of a module, each once, without the layers inside a layer."""
+    """The layers of a module, without duplicates and without the layers inside a layer."""
     layers: list[nn.Module] = []
     for child in module.children():
         if isinstance(child, ParametrizationList):  # the parts of a weight, such as an adapter
@@ -115,9 +118,9 @@ def layers_of(module: nn.Module) -> list[nn.Module]:
 
 
 def spread(model: Model, criterion: Criterion, world: World, engine: Literal["ddp", "fsdp"], batch: Batch) -> nn.Module:
-    """Wrap the objective for all ranks. FSDP2 replaces the model's parameters, so build the optimizer after it.
+    """Wrap the objective for all ranks. FSDP2 replaces the model's parameters, so build the optimizer afterwards.
 
-    batch: for a first pass, whose gradients are dropped
+    batch: data for a first pass, the gradients of which are discarded
     """
     objective = Objective(model, criterion)
     if world.size == 1:
@@ -131,8 +134,8 @@ def spread(model: Model, criterion: Criterion, world: World, engine: Literal["dd
         name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"  # before torch 2.13
         no_buffers: dict[str, Any] = {name: False}
         wrapped = DistributedDataParallel(objective, gradient_as_bucket_view=True, **no_buffers)
-    # The first pass decides which module is FSDP's root, and after it DDP rebuilds its buckets of gradients. Sums over the
-    # first buckets have another order: a continued run would differ in its last bits.
+    # The first pass decides which module is FSDP's root, and after it DDP rebuilds its gradient buckets. The first buckets
+    # sum in a different order, so without this pass a resumed run would differ in its last bits.
     buffers = copied_buffers(wrapped)
     (0 * sum_of_trained(wrapped(batch))).backward()
     wrapped.zero_grad(set_to_none=True)
@@ -148,7 +151,7 @@ def _sharded(objective: Objective, ranks: int) -> nn.Module:
         if check := getattr(module, "check_ranks", None):
             check(ranks)
     mesh = init_device_mesh(next(objective.parameters()).device.type, (ranks,))
-    # Ranks gather the weights of a layer at each call, and so must make as many calls.
+    # Ranks gather a layer's weights at each call, so all ranks must call it equally often.
     if not objective.model.repeats_layers:
         for layer in layers_of(objective):
             fully_shard(layer, mesh=mesh)
@@ -158,7 +161,7 @@ def _sharded(objective: Objective, ranks: int) -> nn.Module:
 
 @contextmanager
 def gradients_shared(objective: nn.Module, last: bool) -> Iterator[None]:
-    """Context of a micro-batch: gradients are summed locally, and over the ranks only in the last one of an update."""
+    """Context of a micro-batch: gradients are summed locally, and over the ranks only in an update's last micro-batch."""
     engine: Any = objective
     if in_step(objective):
         engine.set_requires_gradient_sync(last)
@@ -167,5 +170,5 @@ def gradients_shared(objective: nn.Module, last: bool) -> Iterator[None]:
 
 
 def in_step(objective: nn.Module) -> bool:
-    """Whether all ranks must make the same number of passes: FSDP gathers the weights in each."""
+    """Whether all ranks must make the same number of passes, because FSDP gathers the weights in each."""
     return hasattr(objective, "set_requires_gradient_sync")

@@ -1,4 +1,4 @@
-"""Probing a device before the first update: what is faster, and the largest micro-batch that fits."""
+"""Measurements on a device before the first update: the faster kernels, and the largest micro-batch that fits."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -16,11 +16,11 @@ from nmt.train.run import Run
 MIN_PROBE_TOKENS: Final = 512
 MAX_MEMORY_SHARE: Final = 0.8  # of the free memory
 OUT_OF_MEMORY_BYTES: Final = 1 << 60  # more than any device has
-OPTIMIZER_NUMBERS_PER_WEIGHT: Final = 2  # from the first update on
+OPTIMIZER_NUMBERS_PER_WEIGHT: Final = 2  # allocated at the first update
 
 
 def choose_kernels(run: Run) -> None:
-    """Choose what is faster on this device, and the size of the micro-batches, by measuring where no option decides."""
+    """Choose kernels and the size of micro-batches for this device, by measuring what no option sets."""
     options, limit = run.options, run.progress.limit
     for speedup in run.speedups:
         speedup.before_updates(run)
@@ -29,35 +29,36 @@ def choose_kernels(run: Run) -> None:
     asked = f"{options.max_tokens} on {run.world.size} x {run.device.type}"
     if limit.asked != asked:
         if limit.asked is not None:
-            same = "the same gradients, but for their last bits and dropout's draws"
-            run.report.line(f"micro-batches: {asked}, before {limit.asked}: {same}")
+            same = "gradients differ only in their last bits and in dropout"
+            run.report.line(f"--max-tokens: now {asked}, before {limit.asked}; {same}")
         limit.asked = asked
         limit.max_tokens = limit.max_micro_batch_tokens = _max_tokens(run)
     run.loader.max_tokens = limit.max_tokens
-    if in_step(run.updater.objective):  # no rank cuts its batches alone, as each may have done under ddp
+    # All ranks must then split their batches alike, but under ddp each may have found its own limit.
+    if in_step(run.updater.objective):
         run.loader.max_tokens = min(limit.max_tokens, limit.max_micro_batch_tokens)
 
 
 def _max_tokens(run: Run) -> int:
-    """Tokens of a micro-batch, padding counted: as the option says, or as many as the device holds."""
+    """The maximum tokens per micro-batch, with padding: the option's value, or as many as fit on the device."""
     options, longest = run.options, run.loader.longest()
     if options.max_tokens == "auto":
         largest = run.loader.largest_micro_batch()
         max_tokens = find_max_tokens(run.updater.objective, run.loader, largest, options.precision, run.world)
-        why = "the largest that the data asks for" if max_tokens >= largest else "memory holds no larger ones"
-        run.report.line(f"micro-batches of at most {max_tokens:,} tokens, found by trial: {why}")
+        why = "no update needs larger ones" if max_tokens >= largest else "larger ones may not fit into memory"
+        run.report.line(f"--max-tokens auto: up to {max_tokens:,} tokens per micro-batch; {why}")
         return max_tokens
     if options.max_tokens < longest:
-        longer = f"longer pairs, of up to {longest:,}, are batches of their own"
+        longer = f"longer pairs (up to {longest:,} tokens) form micro-batches of one pair"
         run.report.line(f"--max-tokens {options.max_tokens:,}: {longer}")
     return options.max_tokens
 
 
 def find_max_tokens(objective: nn.Module, loader: Loader, largest: int, precision: Precision, world: World) -> int:
-    """Tokens of the largest micro-batch that fits, padding counted; at most `largest`, that of the plan.
+    """Find the tokens of the largest micro-batch that fits, with padding, up to `largest`, the plan's maximum.
 
-    Probes batches of the longest pairs, each twice as large as the previous, while twice the memory is free. All ranks
-    probe the same batches; the smallest device decides. Raises ResourceError when not even one pair fits.
+    Tries batches of the longest pairs. Each is twice as large as the previous one, as long as twice the memory is free. All
+    ranks try the same batches, and the smallest device decides. Raises ResourceError if not even one pair fits.
     """
     weights, longest = list(objective.parameters()), loader.longest()
     memory = Memory(weights[0].device)
@@ -78,14 +79,13 @@ def find_max_tokens(objective: nn.Module, loader: Loader, largest: int, precisio
             break
     if not max_tokens:
         raise ResourceError(
-            f"out of memory: not even one pair of {longest:,} tokens fits (give nmt prepare a --max-length, or nmt train a "
-            "smaller model)"
+            f"out of memory: not even one pair of {longest:,} tokens fits (use a smaller model, or nmt prepare --max-length)"
         )
     return max_tokens
 
 
 def _sizes(longest: int, largest: int) -> Iterator[int]:
-    """Tokens of the batches to probe, ascending."""
+    """The tokens of the batches to try, in ascending order."""
     tokens = max(longest, MIN_PROBE_TOKENS)
     while tokens < largest:
         yield tokens
@@ -94,7 +94,7 @@ def _sizes(longest: int, largest: int) -> Iterator[int]:
 
 
 def _peak(objective: nn.Module, memory: Memory, batch: Batch, precision: Precision) -> int:
-    """Peak bytes of a gradient of this batch; OUT_OF_MEMORY_BYTES when memory runs out."""
+    """The peak memory in bytes of computing the gradient of a batch, or OUT_OF_MEMORY_BYTES if memory runs out."""
     memory.watch()
     buffers = copied_buffers(objective)
     try:
@@ -107,7 +107,9 @@ def _peak(objective: nn.Module, memory: Memory, batch: Batch, precision: Precisi
         if not is_out_of_memory(error):
             raise
         if in_step(objective):
-            raise ResourceError(f"out of memory in a trial of {batch.cells:,} tokens (give --max-tokens)") from None
+            raise ResourceError(
+                f"out of memory while trying a micro-batch of {batch.cells:,} tokens (set --max-tokens to a number)"
+            ) from None
         return OUT_OF_MEMORY_BYTES
     finally:
         objective.zero_grad(set_to_none=True)

@@ -14,11 +14,12 @@ from nmt.train.update import LossScale
 
 @dataclass
 class MicroBatchLimit:
-    """What was measured on the device; a checkpoint keeps it, so that a continued run has the same bits.
+    """Results of measurements on the device. Checkpoints keep them, so that a resumed run computes the same bits.
 
-    matmul: what a speedup chose to multiply by
-    asked, max_tokens: the --max-tokens option and its devices, and the tokens that it came to
-    max_micro_batch_tokens: tokens of a micro-batch since memory ran out; max_tokens until then
+    matmul: the library of matrix products that a speedup chose
+    asked: the --max-tokens option with the devices
+    max_tokens: the number of tokens that resulted from it
+    max_micro_batch_tokens: a smaller limit after memory ran out; equal to max_tokens until then
     """
 
     matmul: str | None = None
@@ -33,11 +34,12 @@ class MicroBatchLimit:
 
 @dataclass
 class LossWatch:
-    """Statistics of the losses of updates, which tell a spike from noise.
+    """Statistics of the losses of updates, to distinguish a spike from noise.
 
     mean, deviation: exponential averages of the losses of good updates, and of their distances from the mean
-    good: updates that they are over
-    bad: updates in a row up to now that were skipped, or whose loss is far above the mean; since: the first of them
+    good: number of good updates in the averages
+    bad: number of updates in a row, up to now, that were skipped or had a loss far above the mean
+    since: the first of these bad updates
     """
 
     mean: float = 0.0
@@ -47,11 +49,11 @@ class LossWatch:
     since: Count = 0
 
     DECAY: ClassVar[float] = 0.99
-    MIN_GOOD: ClassVar[int] = 100  # before a loss can be too high
+    MIN_GOOD: ClassVar[int] = 100  # good updates before a loss can count as too high
     HIGH_DEVIATIONS: ClassVar[float] = 10.0
 
     def see(self, update: int, loss: float, applied: bool) -> None:
-        """Take the loss of an update into account. applied: whether it was finite"""
+        """Include the loss of an update. applied: whether the update was finite and therefore applied"""
         is_high = self.good >= self.MIN_GOOD and loss > self.mean + self.HIGH_DEVIATIONS * self.deviation
         if is_high or not applied:
             self.since = self.since if self.bad else update
@@ -74,38 +76,38 @@ class Rollback:
 
 @dataclass
 class Progress:
-    """What changes in a run from update to update, apart from weights, optimizer and schedule; a checkpoint has all of it."""
+    """The state of a run that changes with each update, apart from weights, optimizer and schedule. Checkpoints save it."""
 
-    update: Ordinal = 0  # before the first, which no checkpoint is
+    update: Ordinal = 0  # 0 before the first update, when there is no checkpoint yet
     position: Position = Position()
-    judged_by: str = "loss"  # name of the score of the best checkpoint; `--best-by auto` changes it once
-    best: float | None = None  # best score of a validation; higher is better: a loss has its sign changed
-    best_update: int = 0  # of the best score; 0 if not known
-    stalled: int = 0  # validations since the best
-    skipped: int = 0  # updates whose gradient was not finite
+    judged_by: str = "loss"  # name of the score that selects the best checkpoint; `--best-by auto` changes it once
+    best: float | None = None  # best validation score, higher is better: a loss is negated
+    best_update: int = 0  # update with the best score; 0 if unknown
+    stalled: int = 0  # validations since the best one
+    skipped: int = 0  # updates without a finite gradient
     skipped_in_a_row: int = 0
-    validation_due: bool = False  # at this update, and not done yet
-    validation_counts: bool = True  # for patience and schedule; that of a run's end alone does not
-    save_due: bool = True  # at this update; a checkpoint only for a signal counts neither as last nor as best
-    score: float | None = None  # of the validation at this update, if there was one
-    epoch: Ordinal = 1  # of the last update
-    flops: Annotated[int, msgspec.Meta(ge=0)] = 0  # of all updates, skipped ones too
-    scale: LossScale | None = None  # of fp16
+    validation_due: bool = False  # whether a validation at this update is due and not done yet
+    validation_counts: bool = True  # for patience and schedule; a validation only because the run ends does not count
+    save_due: bool = True  # whether a save is due; a checkpoint only because of a signal is neither last nor best
+    score: float | None = None  # validation score at this update, if there was a validation
+    epoch: Ordinal = 1  # epoch of the last update
+    flops: Annotated[int, msgspec.Meta(ge=0)] = 0  # total of all updates, including skipped ones
+    scale: LossScale | None = None  # only with fp16
     limit: MicroBatchLimit = field(default_factory=MicroBatchLimit)
     watch: LossWatch = field(default_factory=LossWatch)
     rollbacks: list[Rollback] = field(default_factory=list)
 
     def advance(self, data: UpdateBatches) -> None:
-        """Count an update on this data."""
+        """Advance by one update on this data."""
         if self.position.stage != data.after.stage:
-            self.watch = LossWatch()  # another mixture has another loss
+            self.watch = LossWatch()  # the loss of a different mixture is not comparable
         self.epoch, self.position, self.score = self.position.epoch, data.after, None
         self.update += 1
 
     def see(self, score: float) -> bool:
-        """Keep the score of a validation, higher is better; return whether it is the best. One that is not finite never is.
+        """Record the score of a validation and return whether it is the best so far. Higher is better; it must be finite.
 
-        A validation at the end of a run does not make it stall, so that a run whose end is moved has the same result.
+        A validation only at the end of a run does not count as stalled, so that the result does not depend on where a run ends.
         """
         self.score = score if math.isfinite(score) else None
         better = self.score is not None and (self.best is None or score > self.best)

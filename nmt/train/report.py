@@ -1,7 +1,7 @@
-"""The report of a training run: metrics.jsonl, status.json, and what its reporters receive.
+"""The report of a training run: metrics.jsonl, status.json, and the lines and numbers that reporters receive.
 
-`metrics.jsonl` is a function of data and settings, so that an interrupted and continued run writes the same bytes as an
-undisturbed one. Times and speeds are only with the reporters: on stderr, in `train.log` and in TensorBoard.
+The content of `metrics.jsonl` depends only on data and settings, so a run that was interrupted and resumed writes the same
+bytes as an undisturbed run. Times and speeds go only to the reporters: to stderr, `train.log` and TensorBoard.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ from nmt.report.run_status import METRICS_FILE, STATUS_FILE, EndReason, RunEnd, 
 from nmt.reporters.base import Reporter
 
 SHOW_SECONDS: Final = 1.0
-STATUS_SECONDS: Final = 5.0  # between two writes of the status: each waits for the disk
+STATUS_SECONDS: Final = 5.0  # between two writes of the status, because each waits for the disk
 
 
 class NoReport:
-    """The report of ranks other than the leader: nothing."""
+    """The report of all ranks but the leader: does nothing."""
 
     def _ignore(self, *_: object) -> None: ...
 
-    close = cut = end = record = show = sync = training = update = validation = write_status = _ignore
+    close = truncate = end = record = show = sync = training = update = validation = write_status = _ignore
 
     def line(self, text: str) -> None: ...
 
@@ -43,20 +43,20 @@ class NoReport:
 
 
 class Report:
-    """Writes metrics.jsonl and status.json, and gives the lines and numbers of the run to reporters."""
+    """Writes metrics.jsonl and status.json, and passes the run's lines and numbers to reporters."""
 
     def __init__(self, run: Path, reporters: Sequence[Reporter]) -> None:
-        """Raises ResourceError for a file that cannot be opened."""
+        """Raises ResourceError if a file cannot be opened."""
         self._path, self._reporters = run / METRICS_FILE, reporters
         self._draws = any(reporter.draws for reporter in reporters)
         self._metrics = os.fdopen(open_to_append(self._path), "ab", buffering=0)
         self._size = self._path.stat().st_size
-        self._is_torn = False  # whether a failed write has left something behind `_size`
-        self._pending: list[bytes] = []  # lines not yet in the file: a full disk loses none while the run lives
+        self._is_torn = False  # whether a failed write has left bytes after `_size`
+        self._pending: list[bytes] = []  # lines not yet written, so that a full disk loses none while the run lives
         self._status, self._status_file = SavedStatus(), run / STATUS_FILE
         self._status_written = -math.inf
         self._shown = -math.inf  # when `show` was called last
-        with contextlib.ExitStack() as opened:  # closed again if one of them fails
+        with contextlib.ExitStack() as opened:  # closes all again if one fails to start
             opened.callback(self._metrics.close)
             for reporter in reporters:
                 reporter.start()
@@ -64,19 +64,20 @@ class Report:
             opened.pop_all()
 
     def close(self) -> None:
-        with contextlib.suppress(OSError, ResourceError):  # what a checkpoint needs was written with it
+        with contextlib.suppress(OSError, ResourceError):  # the lines that a checkpoint needs were written with it
             self._flush()
             self._metrics.close()
         for reporter in reversed(self._reporters):
             reporter.close()
 
-    def cut(self, offset: int) -> None:
-        """Cut metrics.jsonl back to its length at a checkpoint, or to 0 without one."""
+    def truncate(self, offset: int) -> None:
+        """Truncate metrics.jsonl to its length at a checkpoint, or to 0 if there is no checkpoint."""
         if not offset and self._size:
-            log.warn(f"{quoted(self._path)}: no checkpoint was saved, and its updates are lost; beginning at update 1")
+            log.warn(f"{quoted(self._path)}: no checkpoint was saved, so its updates are lost; starting at update 1")
         if self._size < offset:
             log.warn(
-                f"{quoted(self._path)}: has {self._size:,} bytes, the checkpoint saw {offset:,}; its lines are lost"
+                f"{quoted(self._path)}: lines are missing; the file has {self._size:,} bytes, but had {offset:,} when the "
+                "checkpoint was saved"
             )
             return
         with naming(self._path):
@@ -84,49 +85,49 @@ class Report:
         self._size = offset
 
     def offset(self) -> int:
-        """Write the lines of metrics.jsonl and return its bytes. Raises ResourceError if that fails."""
+        """Write the pending lines of metrics.jsonl and return its size in bytes. Raises ResourceError if that fails."""
         self._flush()
         return self._size
 
     def sync(self) -> None:
-        """Sync metrics.jsonl, which another thread may do. Raises ResourceError if that fails."""
+        """Sync metrics.jsonl to the disk, in any thread. Raises ResourceError if that fails."""
         try:
             os.fsync(self._metrics.fileno())
         except OSError as error:
             raise storage_error(error, self._path) from error
 
     def record(self, values: Mapping[str, Any]) -> None:
-        """Add a line to metrics.jsonl; floats that are not finite are null."""
+        """Add a line to metrics.jsonl. Floats that are not finite become null."""
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
         self._pending.append((json.dumps(finite, allow_nan=False) + "\n").encode())
         for reporter in self._reporters:
             reporter.record(finite)
 
     def _flush(self) -> None:
-        """Write the pending lines, all or none."""
+        """Write all pending lines, or none."""
         data = b"".join(self._pending)
         try:
-            self._cut_back()
+            self._remove_torn()
             written = 0
             self._is_torn = True
             while written < len(data):
                 written += self._metrics.write(data[written:])
             self._is_torn = False
         except OSError as error:
-            with contextlib.suppress(OSError):  # or before the next write
-                self._cut_back()
+            with contextlib.suppress(OSError):  # the next write tries again
+                self._remove_torn()
             raise storage_error(error, self._path, len(data)) from error
         self._size += len(data)
         self._pending.clear()
 
-    def _cut_back(self) -> None:
-        """Remove what a failed write has left."""
+    def _remove_torn(self) -> None:
+        """Remove the bytes that a failed write has left."""
         if self._is_torn:
             self._metrics.truncate(self._size)
             self._is_torn = False
 
     def line(self, text: str, on_screen: bool = True) -> None:
-        """Log a line with the time, and write metrics.jsonl. on_screen: whether no reporter draws its numbers"""
+        """Log a line with the time, and write metrics.jsonl. on_screen: False if a reporter draws the same numbers"""
         with contextlib.suppress(ResourceError):
             self._flush()
         stamped = f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}"
@@ -134,23 +135,23 @@ class Report:
             reporter.line(stamped, on_screen)
 
     def is_due(self) -> bool:
-        """Whether `show` has something to do: at most once a second, and only where a reporter draws."""
+        """Whether to call `show`: at most once per second, and only if a reporter draws."""
         return self._draws and time.monotonic() - self._shown >= SHOW_SECONDS
 
     def show(self, status: RunStatus) -> None:
-        """Give the state of the run to the reporters that draw it."""
+        """Pass the state of the run to the reporters that draw it."""
         self._shown = time.monotonic()
         for reporter in self._reporters:
             if reporter.draws:
                 reporter.show(status)
 
     def update(self, run: Any, data: UpdateBatches) -> None:
-        """Tell the reporters of an update of a run (nmt.train.run.Run) on this data."""
+        """Notify the reporters of an update of a run (nmt.train.run.Run) on this data."""
         for reporter in self._reporters:
             reporter.update(run, data)
 
     def training(self, status: RunStatus) -> None:
-        """Log how the run stands. Where a reporter draws the same numbers, the screen gets no line of them."""
+        """Log the state of the run. The line is not shown on the screen if a reporter draws the same numbers there."""
         self._scalars(status.update, status.numbers())
         self.line(status.line(), on_screen=not self._draws)
         self.show(status)
@@ -159,19 +160,19 @@ class Report:
             self.write_status()
 
     def end(self, reason: EndReason, message: str) -> None:
-        """Save why the run ends, for `nmt status`."""
+        """Save the reason why the run ends, for `nmt status`."""
         self._status = msgspec.structs.replace(self._status, seconds_left=None, end=RunEnd(reason, message))
         self.write_status()
 
     def write_status(self) -> None:
-        """Save how the run stands, for `nmt status`."""
+        """Save the state of the run, for `nmt status`."""
         self._status_written = time.monotonic()
         save_status(self._status_file, self._status)
 
     def validation(
         self, update: int, text: str, scores: Mapping[str, float], examples: Sequence[tuple[str, str, str]]
     ) -> None:
-        """Log the scores of a validation, and show a few examples: (source, translation, reference)."""
+        """Log the scores of a validation. examples: a few (source, translation, reference)"""
         self._scalars(update, {f"valid/{name}": score for name, score in scores.items()})
         for reporter in self._reporters:
             reporter.examples(examples)

@@ -1,4 +1,4 @@
-"""What a run says of itself: what is trained, its validations, why it ended, and its settings file."""
+"""Messages about a run: what it trains, its validations and why it ended; and its settings file."""
 
 import errno
 import signal
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from nmt import registry
 from nmt.columns.base import column_kind
@@ -14,23 +14,22 @@ from nmt.errors import DivergedError, Interrupted, UserError, is_out_of_memory, 
 from nmt.files import write_file
 from nmt.options import AUTO, as_dict, flag_of, toml_line
 from nmt.report.run_status import EndReason, loss_text
+from nmt.runs import SETTINGS
 from nmt.schedules.base import Schedule, rises_at
 from nmt.train.options import MIN_BLEU, last_update
 from nmt.train.run import Run
 from nmt.train.validation import ValidationResult
 
-SETTINGS: Final = "settings.toml"
-
 
 def certain_end(run: Run) -> int | None:
-    """The last update by --max-updates and --max-epochs, whatever the speed; None without either."""
+    """The last update according to --max-updates and --max-epochs, whatever the speed, or None without either."""
     options = replace(run.options, max_minutes=None)
     so_far = run.loader.updates_per_epoch(), run.progress.update, run.epochs
     return last_update(options, *so_far, seconds=None, seconds_so_far=0.0)
 
 
 def report_validation(run: Run, result: ValidationResult, state: str) -> None:
-    """Log a validation. state: what follows from it"""
+    """Log a validation. state: its consequence, such as "new best" """
     progress, scores = run.progress, result.metrics.items()
     text = loss_text(result.losses["loss"], result.losses.get("nll"), digits=3)
     text += "".join(f" : {name} {mean:.4f}" for name, mean in result.other_parts().items())
@@ -41,64 +40,75 @@ def report_validation(run: Run, result: ValidationResult, state: str) -> None:
 
 
 def _doubts(run: Run) -> Iterator[str]:
-    """Settings that work together worse than they could."""
+    """Warnings about settings that do not work well together."""
     yield from run.criterion.doubts(run.settings, is_new=run.is_new)
     optimizer, schedule = run.settings["optimizer"], run.settings["schedule"]
     if hasattr(run.optimizer, "averaged") and schedule != "constant":
-        yield f"--optimizer {optimizer} needs no decay, and --schedule {schedule} has one (--schedule constant)"
+        yield f"--optimizer {optimizer} needs no decay, but --schedule {schedule} has one (use --schedule constant)"
     if (last := certain_end(run)) is not None and rises_at(run.schedule, last):
-        yield f"the learning rate still rises at update {last:,}, where the run ends: the warm-up is too long for it"
+        yield (
+            f"the warm-up is too long: the learning rate still rises at update {last:,}, the last one (lower "
+            "--warmup-updates)"
+        )
     if run.validation is None and type(run.schedule).see is not Schedule.see:
-        yield f"--schedule {schedule}: looks at validations, and there are none (nmt prepare --valid)"
+        yield f"--schedule {schedule} depends on validations, but there are none (use nmt prepare --valid)"
     for name, column in run.data.train.columns.items():
         if column_kind(column.kind).are_weights and column.is_zero():
-            yield f"all weights of the column {name} are 0: with them nothing is learnt (prepare the data again)"
+            yield f"all weights in column {name} are 0, so nothing would be learned (prepare the data again)"
     if run.validation is not None:
         metrics, lines = list(run.validation.metrics.values()), run.validation.dev.target_lines
         for check in registry.every("text-check"):
             yield from check.cls(run.options).doubts(metrics, [lines])
         steps = run.data.pipeline.target.prepare
         if metrics and steps.alters and (count := steps.alterations(lines)["lines"]):
-            way = "(nmt prepare without --lowercase and --normalization keeps them)"
-            yield f"{count:,} of {len(lines):,} references have characters that no translation has, by the text steps {way}"
+            way = "(prepare the data without --lowercase and --normalization to keep them)"
+            yield f"{count:,} of {len(lines):,} references have characters that the text steps remove from translations {way}"
 
 
 def announce(run: Run) -> None:
-    """Log what is trained, on which devices and data, and from which update on."""
+    """Log which model is trained, on which devices and data, and from which update on."""
     report, progress = run.report, run.progress
     name, ranks = run.facts.model, run.world.size
     parameters = sum(parameter.numel() for parameter in run.model.parameters())
     devices = f"{ranks} x {run.device.type}" if ranks > 1 else f"{run.device}"
     report.line(
         f"{name}: {parameter_text(parameters, run.model.num_parameters())} on {devices} ({run.options.precision}); "
-        f"{len(run.data.train):,} pairs, {run.loader.updates_per_epoch():,} updates an epoch"
+        f"{len(run.data.train):,} pairs, {run.loader.updates_per_epoch():,} updates per epoch"
     )
     for line in run.loader.plan.lines():
         report.line(line)
     if run.model.cost_is_measured:
-        report.line(f"the cost of a pair is measured at a few lengths and interpolated: {name} has no flops of its own")
+        report.line(f"model {name} does not define its FLOPs, so they are measured at a few lengths and interpolated")
     if run.average is not None and run.average.note:
         report.line(run.average.note)
     for line in _doubts(run):
         report.line(line)
     if run.validation is None:
         report.line(
-            "no development set: nothing tells which checkpoint is the best, and the newest is used (nmt prepare --valid)"
+            "no validation set: the newest checkpoint will be used, because no score selects the best (nmt prepare --valid)"
         )
     elif run.settings["best_by"] == AUTO and "bleu" in run.validation.metrics and progress.judged_by == "loss":
-        report.line(f"the best checkpoint is judged by loss until BLEU is above {MIN_BLEU:g}, then by BLEU (--best-by)")
+        report.line(
+            f"the loss selects the best checkpoint until BLEU exceeds {MIN_BLEU:g}; from then on BLEU does (--best-by)"
+        )
     if progress.update:
-        report.line(f"going on after update {progress.update} (epoch {progress.position.epoch})")
+        report.line(f"resuming after update {progress.update} (epoch {progress.position.epoch})")
     if run.end is not None and not progress.validation_due:
-        how = f"raise {flag_of(run.end[0])} to go on"
-        if run.end[0] in run.settings:  # the schedule depends on it
-            how = f"--schedule {run.settings['schedule']} ends there: to train longer, start again in another --output"
-        report.line(f"nothing to do: the run ended at update {progress.update} ({how})")
+        report.line(nothing_to_do(run))
+
+
+def nothing_to_do(run: Run) -> str:
+    """What a run that has ended says when it is started again."""
+    assert run.end is not None
+    how = f"to train longer, raise {flag_of(run.end[0])}"
+    if run.end[0] in run.settings:  # the schedule depends on it
+        how = f"--schedule {run.settings['schedule']} ends there: to train longer, start again in another --output"
+    return f"nothing to do: the run ended at update {run.progress.update} ({how})"
 
 
 def parameter_text(parameters: int, trainable: int) -> str:
-    """The number of a model's parameters, and of those that are trained if some are frozen."""
-    return f"{parameters:,} parameters" + (f", {trainable:,} of them trained," if trainable < parameters else "")
+    """The number of a model's parameters, and how many of them are trained if some are frozen."""
+    return f"{parameters:,} parameters" + (f" ({trainable:,} trained)" if trainable < parameters else "")
 
 
 def conclude(run: Run) -> None:
@@ -109,7 +119,7 @@ def conclude(run: Run) -> None:
     if run.end is not None:
         best = "" if progress.best is None else f"; best {_score_text(run, progress.judged_by, progress.best)}"
         at = f" at update {progress.best_update}" if best and progress.best_update else ""
-        again = "; the same command trains as long again" if run.end[0] == "max_minutes" else ""
+        again = "; run the same command to train for as long again" if run.end[0] == "max_minutes" else ""
         run.report.line(f"stopped: {run.end[1]}{best}{at}{again}")
     if found := best_checkpoint(run):
         folder, score = found
@@ -118,7 +128,7 @@ def conclude(run: Run) -> None:
 
 
 def best_checkpoint(run: Run) -> tuple[Path, str] | None:
-    """The checkpoint that a run's folder stands for, and its score as text, if it has one; None before the first."""
+    """The checkpoint that a run folder stands for, and its score as text ("" without one); None before the first."""
     if not run.world.leads or (folder := run.checkpoints.best()) is None:
         return None
     score, name = run.checkpoints.score(folder), run.checkpoints.judged_by(folder)
@@ -126,14 +136,14 @@ def best_checkpoint(run: Run) -> tuple[Path, str] | None:
 
 
 def _score_text(run: Run, name: str, score: float) -> str:
-    """A score by name, as the metric or the loss has it. score: higher is better"""
+    """A score with its name and its usual sign. score: with the sign that makes higher better"""
     sign = run.validation.sign(name) if run.validation else 1.0
     return f"{name} {sign * score:.4f}"
 
 
 @contextmanager
 def recorded_end(run: Run) -> Iterator[None]:
-    """Save in the run folder that the run goes on and, in the end, why it ended."""
+    """Save in the run folder that the run is in progress and, in the end, why it ended."""
     run.report.write_status()
     try:
         yield
@@ -145,15 +155,15 @@ def recorded_end(run: Run) -> Iterator[None]:
 
 
 def what_is_saved(update: int) -> str:
-    """What a run that stopped after an update has saved, as the end of a sentence."""
-    return f"after update {update}, which is saved" if update else "before the first update was made; nothing is saved"
+    """The end of a sentence about a stopped run: after which update it stopped, and whether that is saved."""
+    return f"after update {update}, which is saved" if update else "before the first update; nothing is saved"
 
 
 def _reason_of_error(error: BaseException, update: int) -> tuple[EndReason, str]:
     if isinstance(error, Interrupted):
         return "signal", f"stopped by {signal.Signals(error.signal_number).name} {what_is_saved(update)}"
     if isinstance(error, KeyboardInterrupt):
-        return "signal", f"stopped at once by a second SIGINT after update {update}"
+        return "signal", f"stopped immediately by a second SIGINT after update {update}"
     message = one_line(str(error) or type(error).__name__)
     if isinstance(error, DivergedError):
         return "diverged", message
@@ -166,7 +176,7 @@ def _reason_of_error(error: BaseException, update: int) -> tuple[EndReason, str]
 
 
 def save_settings(run: Run, parts: Any) -> None:
-    """Write all settings as TOML, so that `nmt train --config RUN/settings.toml` continues the run."""
+    """Write all settings as TOML, so that `nmt train --config RUN/settings.toml` resumes the run."""
     if run.world.leads and not run.finished:
         of_this_call = {"json", *registry.option_names("preview")}
         settings = (as_dict(run.options) | parts.as_dict()).items()

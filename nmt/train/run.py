@@ -1,4 +1,4 @@
-"""A training run in memory: its parts, its progress, and when it is finished."""
+"""A training run in memory: its components, its progress, and when it is finished."""
 
 import math
 import time
@@ -29,15 +29,15 @@ from nmt.train.validation import Validation
 from nmt.train.weight_average import WeightAverage
 from nmt.training_speedups.base import TrainingSpeedup
 
-REDUCED_UPDATES: Final = 1000  # after a rollback, with half the learning rate
+REDUCED_UPDATES: Final = 1000  # updates with half the learning rate after a rollback
 
 
 class Saving(NamedTuple):
     """A checkpoint that is being written.
 
-    progress: what is saved in it
-    thread: the writer; None on ranks other than the leader
-    errors: at most one, which ended it
+    progress: the progress that it saves
+    thread: the writer; None on all ranks but the leader
+    errors: at most one, which ended the writer
     """
 
     progress: dict[str, Any]
@@ -47,22 +47,24 @@ class Saving(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class Run:
-    """Everything that a training run works with; `nmt.train.build.build_run` makes one.
+    """All objects that a training run works with. `nmt.train.build.build_run` creates it.
 
-    settings: the options that decide its mathematics, by key
-    validation: None without a development set; average: of the weights; None if neither a start nor the optimizer averages
-    speedups: faster ways to train, each of which is asked
-    starts: what changes the newly built model, those in use (nmt.starts.base.Start)
-    is_new: whether it starts with random weights
-    scores: names of what a validation computes
-    kept: what its checkpoints keep of the model
-    saved: the progress in the newest checkpoint; failed_saves: in a row
-    saving: the checkpoint that is being written; None if there is none
-    started: when training began in this process, by the monotonic clock
+    settings: the options that decide the mathematics of the run, by key
+    validation: None without a validation set
+    average: an average of the weights, or None if neither a start nor the optimizer averages
+    speedups: the active speedups
+    starts: the active starts (nmt.starts.base.Start), which change the newly built model
+    is_new: whether the weights were random at the start
+    scores: names of the scores that a validation computes
+    kept: which weights of the model its checkpoints keep
+    saved: the progress in the newest checkpoint
+    failed_saves: number of failed saves in a row
+    saving: the checkpoint that is being written, or None
+    started: when training started in this process, by the monotonic clock
     minutes_before: minutes of training in earlier processes
-    seconds: of training in this process, by the leader's clock when the ranks agreed last
-    seconds_at_update: the same after the last update, which --max-minutes counts; a validation ends no run
-    signal: a signal that asks to stop, once all ranks know of it
+    seconds: seconds of training in this process, by the leader's clock when the ranks last synchronised
+    seconds_at_update: the same after the last update. --max-minutes counts these, so that a validation does not end a run
+    signal: a signal that requests a stop, once all ranks know of it
     """
 
     options: TrainOptions
@@ -105,13 +107,13 @@ class Run:
         return Checkpoints(self.folder)
 
     def learning_rate(self, update: int) -> float:
-        """The learning rate of an update: the schedule's, or half of it in the REDUCED_UPDATES after a rollback."""
+        """The learning rate of an update: the schedule's, or half of it in the REDUCED_UPDATES updates after a rollback."""
         is_reduced = any(update <= rollback.to + REDUCED_UPDATES for rollback in self.progress.rollbacks)
         return self.schedule(update) * (0.5 if is_reduced else 1.0)
 
     @property
     def minutes(self) -> float:
-        """Minutes of training, in this process and earlier ones."""
+        """Minutes of training in this and earlier processes."""
         return self.minutes_before + self.seconds / 60
 
     @property
@@ -121,15 +123,16 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether updates, epochs, minutes or patience are used up, or the schedule ends the run."""
+        """Whether a limit on updates, epochs, minutes or patience is reached, or the schedule ends the run."""
         return self.end is not None
 
     @property
     def end(self) -> tuple[str, str] | None:
-        """The option that ends the run, and a sentence why; None while the run is to go on."""
+        """The option that ends the run, and a sentence why; None while the run should continue."""
         options, progress = self.options, self.progress
         if options.patience is not None and progress.stalled >= options.patience:
-            return "patience", f"no new best by {progress.judged_by} in {progress.stalled} validations"
+            validations = f"{progress.stalled} validation{'' if progress.stalled == 1 else 's'}"
+            return "patience", f"{validations} without a new best {progress.judged_by}"
         done = {"max_updates": progress.update, "max_epochs": self.epochs, "max_minutes": self.seconds_at_update / 60}
         shares = {name: count / (getattr(options, name) or math.inf) for name, count in done.items()}
         name = max(done, key=shares.__getitem__)
@@ -139,11 +142,11 @@ class Run:
 
     @property
     def ends(self) -> bool:
-        """Whether the update that was made is the last of this process: the run is finished, or a signal asks to stop."""
+        """Whether this update is the last of this process: the run is finished, or a signal requests a stop."""
         return self.finished or self.signal is not None
 
     def agree(self) -> None:
-        """Set the clock and the signal alike on all ranks, so that they stop, save and log at the same update."""
+        """Synchronise the clock and the signal over all ranks, so that they stop, save and log at the same update."""
         limit, signal = self.progress.limit, signals.innermost().received
         seconds = time.monotonic() - self.started if self.world.leads else 0.0
         self.seconds, number, tokens = self.world.maximum(seconds, signal or 0, -limit.max_micro_batch_tokens)
@@ -151,16 +154,16 @@ class Run:
         self.signal = int(number) or None
 
     def evaluated_weights(self) -> dict[str, torch.Tensor]:
-        """The weights that a checkpoint has and a validation measures, by name; an average, if there is one."""
+        """The weights that are saved and validated, by name: the average, if there is one."""
         weights = weights_of(self.model) | (self.average.weights if self.average is not None else {})
         return self.kept.own(self.model, weights)
 
     def base_weights(self) -> dict[str, torch.Tensor]:
-        """The weights that the model of --init-from gives, by its names."""
+        """The weights that come from the --init-from model, by their names in it."""
         return self.kept.base(self.model)
 
     def evaluated_model(self) -> Model:
-        """The model with `evaluated_weights`, all on each rank: itself, or a temporary copy if averaged or sharded."""
+        """The model with `evaluated_weights`, complete on each rank: itself, or a temporary copy if averaged or sharded."""
         weights = self.evaluated_weights()
         if self.average is None and not any(map(is_sharded, weights.values())):
             return self.model

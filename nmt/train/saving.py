@@ -1,4 +1,4 @@
-"""Saving checkpoints of a run: a thread writes a copy, one at a time, while the next updates are made."""
+"""Saving of checkpoints: a thread writes a copy of the state, one checkpoint at a time, while training continues."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,10 +34,11 @@ MAX_FAILED_SAVES: Final = 2  # in a row
 
 
 def save(run: Run, last: bool) -> None:
-    """Copy the state of this update, and let a thread write it and delete the checkpoints that are not to be kept.
+    """Copy the state of this update, and let a thread write it and delete the checkpoints that are no longer kept.
 
-    last: wait until it is written. A failed save leaves the older checkpoints as they were and is a warning, here or in
-    `finish_save`; the third in a row, and a failure of the last save, are a ResourceError.
+    last: whether to wait until it is written
+    A failed save does not touch older checkpoints and causes a warning, here or in `finish_save`. The third failure in a row
+    and a failure of the last save raise ResourceError.
     """
     finish_save(run)
     progress = asdict(run.progress)
@@ -48,13 +49,13 @@ def save(run: Run, last: bool) -> None:
 
 
 def finish_save(run: Run, last: bool = False) -> None:
-    """Wait for the checkpoint that is being written, if there is one. Raises as `save` does, and DivergedError."""
+    """Wait for the checkpoint that is being written, if there is one. Raises the errors of `save`, and DivergedError."""
     if run.saving is None:
         return
     (progress, thread, errors), run.saving = run.saving, None
     try:
         if thread is not None:
-            thread.join()  # to its very end: one that frees tensors while the program ends would abort it
+            thread.join()  # completely: a thread that frees tensors while the program exits would crash it
         if errors:
             raise errors[0]
         run.saved, run.failed_saves = progress, 0
@@ -63,14 +64,14 @@ def finish_save(run: Run, last: bool = False) -> None:
         if last or run.failed_saves > MAX_FAILED_SAVES:
             raise
         log.warn(f"checkpoint of update {progress['update']} not saved: {error}")
-    except DivergedError as error:  # the losses that follow show it too
+    except DivergedError as error:  # the next losses show the divergence too
         if last or run.options.on_divergence == "stop":
             raise
         log.warn(f"checkpoint of update {progress['update']} not saved: {error}")
 
 
 def save_has_ended(run: Run) -> bool:
-    """Whether a checkpoint has been written since the last call, or could not be. Raises as `finish_save` does."""
+    """Whether a save has succeeded or failed since the last call. Raises the errors of `finish_save`."""
     if run.saving is None or (run.saving.thread is not None and run.saving.thread.is_alive()):
         return False
     finish_save(run)
@@ -79,19 +80,19 @@ def save_has_ended(run: Run) -> bool:
 
 @contextmanager
 def saves_finished(run: Run) -> Iterator[None]:
-    """Wait for a pending checkpoint when the block raises."""
+    """Context that waits for a pending checkpoint if its block raises."""
     try:
         yield
     except Exception:
         try:
             finish_save(run)
-        except Exception as error:  # the first one ends the run
+        except Exception as error:  # the first error ends the run
             log.warn(f"checkpoint not saved: {error}")
         raise
 
 
 def _begin(run: Run, progress: dict[str, Any]) -> Saving:
-    """Copy the state, and have the leader's thread write it."""
+    """Copy the state, and start a thread on the leader that writes it."""
     path, facts, state, weights, tensors = _copy(run)
     saving = Saving(progress, None, [])
     if not run.world.leads:
@@ -119,7 +120,7 @@ def _begin(run: Run, progress: dict[str, Any]) -> Saving:
 
 
 def _copy(run: Run) -> tuple[Path, dict[str, Any], dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
-    """The arguments of `_write`: what updates would change is copied. Shards are gathered from all ranks."""
+    """The arguments of `_write`: copies of everything that updates change. Shards are gathered from all ranks."""
     tensors, plain = flat_optimizer(run.optimizer)
     if run.average is not None:
         tensors |= {f"{TRAINED_WEIGHTS}{name}": weight for name, weight in run.average.parameters.items()}
@@ -158,10 +159,10 @@ def _write(
     weights: dict[str, Tensor],
     tensors: dict[str, Tensor],
 ) -> None:
-    """Write a checkpoint, and delete those that are not to be kept; nothing of `run` that an update changes is read."""
+    """Write a checkpoint, and delete those no longer kept. Reads nothing of `run` that an update changes."""
     refuse_not_finite(weights, path)
-    if not path.parent.is_dir():  # a new one would be a run without lock and settings, which another could enter
-        raise ResourceError(f"{quoted(path.parent)}: was moved or removed while the run goes on (move it back)")
+    if not path.parent.is_dir():  # a new folder would be a run without lock and settings
+        raise ResourceError(f"{quoted(path.parent)}: the folder was moved or removed during the run (move it back)")
     run.report.sync()
     with new_folder(path, "checkpoint", facts, size_of(weights) + size_of(tensors)) as folder:
         write_model(folder, weights, run.facts, run.data.pipeline, run.kept.file)
@@ -172,7 +173,7 @@ def _write(
 
 
 def _gathered(run: Run, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A copy of the full tensors in the leader's memory; sharded ones are gathered one at a time."""
+    """Copy the full tensors to the leader's memory. Sharded tensors are gathered one at a time."""
     gathered = {}
     for name, tensor in tensors.items():
         full = full_tensor(tensor)

@@ -1,4 +1,4 @@
-"""Before a run is built: its data and device are opened, and then its criterion is tried."""
+"""The preparation of a run: opens its data and device, and tries its criterion."""
 
 import math
 from collections.abc import Iterator, Set
@@ -29,10 +29,10 @@ from nmt.train.validation import Validation
 
 
 class RunSetup:
-    """What a run is built from, known before its ranks meet. validation: None without a development set"""
+    """The inputs of a run, known before its ranks connect. validation: None without a validation set"""
 
     def __init__(self, options: TrainOptions) -> None:
-        """Raises UserError for an output that cannot be a run, and for a device or data that cannot be used."""
+        """Raises UserError if the output cannot be a run folder, or if the device or the data cannot be used."""
         self.world, folder = World.from_environment(), Path(options.output)
         self.device = choose_device(options.device, self.world.local_rank)
         if self.device.type == "cuda":
@@ -40,21 +40,21 @@ class RunSetup:
         self.data, self.validation = open_data(options)
         if (tokenizer := _run_tokenizer(options)) == AUTO:
             tokenizer = installed_tokenizer(self.data.pipeline.target_lang)
-        # A resumed run keeps the tokenizer, whatever is installed by then.
+        # A resumed run keeps its tokenizer, even if different ones are installed by then.
         self.options = replace(options, bleu_tokenize=tokenizer)
         if folder.exists() and not folder.is_dir():
-            raise UserError(f"{quoted(folder)}: is a file; a run is a folder (name another --output)")
+            raise UserError(f"{quoted(folder)}: a file, but a run needs a folder (choose another --output)")
         if (folder / MANIFEST).exists():
-            raise UserError(f"{quoted(folder)}: is a model or prepared data, not a run (name another --output)")
+            raise UserError(f"{quoted(folder)}: a model folder or data folder, not a run (choose another --output)")
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """Join the ranks, with tf32 products if asked for; the choice of products is undone at the end."""
+        """Connect the ranks, and use tf32 products if requested. The choice of products is undone at the end."""
         before, precision = torch.get_float32_matmul_precision(), self.options.precision
         with self.world.joined(self.device.type, self.options.timeout), matmul.using(matmul.Products()):
             if precision == "tf32" and self.device.type != "cuda":
-                kind = f"a number format of NVIDIA's GPUs, and this is {self.device}"
-                raise UserError(f"--precision tf32: {kind} (fp32, or bf16)")
+                kind = f"needs an NVIDIA GPU, but the device is {self.device}"
+                raise UserError(f"--precision tf32 {kind} (use fp32 or bf16)")
             torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
             try:
                 yield
@@ -63,27 +63,28 @@ class RunSetup:
 
 
 def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
-    """The prepared data, and its development set with metrics and no translator; None without a development set.
+    """Open the data folder and its validation set, with metrics but no translator yet; None without a validation set.
 
-    Raises UserError for data without training pairs, and for a set or a metric that cannot be used.
+    Raises UserError if there are no training pairs, or if a validation set or a metric cannot be used.
     """
     data = PreparedData(Path(options.data))
     if not len(data.train):
-        raise UserError(f"{quoted(options.data)}: has no training pairs (nmt prepare --train)")
-    new_plan(options, data.train)  # its errors come before any work
+        raise UserError(f"{quoted(options.data)}: no training pairs (use nmt prepare --train)")
+    new_plan(options, data.train)  # so that its errors appear before any work
     sets, name = data.valid, options.valid_set
     if name is not None and name not in sets:
-        raise unknown("development set", name, sets)
+        raise unknown("validation set", name, sets)
     dev: EvaluationSet | None = sets[name] if name is not None else next(iter(sets.values()), None)
     if dev is None:
         if options.patience is not None:
-            raise UserError(f"{quoted(options.data)}: has no development set for --patience (nmt prepare --valid)")
+            raise UserError(f"--patience needs a validation set in {quoted(options.data)} (use nmt prepare --valid)")
         return data, None
     if next(dev.batches(1), None) is None:
         raise UserError(
-            f"{quoted(options.data)}: development set '{dev.name}' has no pair with text on both sides (--valid-set)"
+            f"{quoted(options.data)}: no pair of validation set '{dev.name}' has text on both sides (choose another "
+            "--valid-set)"
         )
-    dev.check()  # a damaged one would end the run at its first validation
+    dev.check()  # a damaged set would end the run at its first validation
     shared = registry.shared_values("metric", options)
     own = {"bleu": {"tokenize": _run_tokenizer(options)}}
     metrics = {
@@ -96,7 +97,7 @@ def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
 
 
 def _run_tokenizer(options: TrainOptions) -> str:
-    """BLEU's tokenizer: as given, or as the newest checkpoint of the run has it."""
+    """BLEU's tokenizer: the option's value, or the one in the newest checkpoint of the run."""
     newest = Checkpoints(Path(options.output)).all()[-1:] if options.bleu_tokenize == AUTO else []
     return next((name for path in newest if (name := saved_setting(path, "bleu_tokenize"))), options.bleu_tokenize)
 
@@ -104,11 +105,11 @@ def _run_tokenizer(options: TrainOptions) -> str:
 def try_criterion(
     model: Model, criterion: Criterion, pairs: Batch, validation: Validation | None, precision: Precision
 ) -> Set[str]:
-    """Try the criterion on training pairs and a development pair, without gradient; return the scores that it gives.
+    """Try the criterion on training pairs and a validation pair, without gradient, and return the names of its scores.
 
-    They are the parts that are trained and `nll`, of which less is better, as a validation computes them.
-    Weights, buffers and random state stay as they were. Raises UserError for a column that a set does not have, and for
-    counts that are not those of `Criterion.counts`.
+    These are the trained parts of the loss and `nll`, as a validation computes them. Lower is better. Weights, buffers and the
+    random state do not change. Raises UserError if the validation set lacks a column, or if counts differ from
+    `Criterion.counts`.
     """
     device, objective, buffers = pairs.source.device, Objective(model, criterion), copied_buffers(model)
     forked = [device] if device.type == "cuda" else []
@@ -118,16 +119,18 @@ def try_criterion(
             if name in loss.trained and not math.isclose(
                 counted := float(loss.trained[name].count), count, rel_tol=1e-4
             ):
-                message = f"the count of part '{quoted(name)}' is {counted:g}, counts() gives {float(count):g}"
-                raise UserError(f"{message} (make them the same, see `Criterion.counts`)")
+                message = (
+                    f"the loss part '{quoted(name)}' has the count {counted:g}, but counts() returns {float(count):g}"
+                )
+                raise UserError(f"{message} (make them equal, see `Criterion.counts`)")
         if validation is not None:
             model.eval()
             try:
                 loss = objective(to_batch(validation.dev.corpus, next(validation.dev.batches(1))).to(device))
             except MissingColumnError as error:
                 column, name = quoted(error.name), quoted(validation.dev.name)
-                mend = f'test `"{column}" in batch` in the criterion, or use nmt prepare --hold-out'
-                raise UserError(f"development set '{name}' has no column '{column}' ({mend})") from None
+                advice = f'test `"{column}" in batch` in the criterion, or use nmt prepare --hold-out'
+                raise UserError(f"validation set '{name}' has no column '{column}' ({advice})") from None
             finally:
                 model.train()
     put_buffers(model, buffers)

@@ -1,4 +1,4 @@
-"""What is due after each update of a run: a log line, a validation, a checkpoint."""
+"""Timers that decide what is due after each update of a run: a log line, a validation, a checkpoint."""
 
 from nmt.data.loader import UpdateBatches
 from nmt.train.options import TrainOptions
@@ -16,13 +16,13 @@ class Timers:
             "log line": Timer(options.log_every),
         }
         self._passed: set[str] = set()  # timers whose period ended with the last update
-        self._seconds = 0.0  # when that was
+        self._seconds = 0.0  # time of that update
 
     def due(self, run: Run, data: UpdateBatches) -> set[str]:
-        """What is due after the update just made on this data, "log line" or "validation"; all at the run's end.
+        """Whether a "log line" or a "validation" is due after the last update, which used this data; both at the run's end.
 
-        What remains to be done at this update is noted in the run's progress, because a checkpoint that a signal forces has to
-        keep it. A validation that is due by the clock alone is not, since nothing else may depend on it.
+        Work that is due is also recorded in the run's progress, because a checkpoint that a signal forces has to keep it. A
+        validation that is due only by the clock is not recorded, because nothing else may depend on it.
         """
         progress, validations = run.progress, self.by_name["validation"]
         now = progress.update, progress.epoch if data.ends_epoch else None
@@ -35,7 +35,7 @@ class Timers:
         return due | ({"log line"} if run.ends else set()) | ({"validation"} if progress.validation_due else set())
 
     def restart(self, seconds: float) -> None:
-        """Start a new period of minutes for everything that was due and is done now. seconds: the run's clock"""
+        """Start a new period of minutes for all work that was due and is now done. seconds: the run's clock"""
         for name in self._passed:
             took = seconds - self._seconds if name == "validation" else 0.0
             self.by_name[name].restart(seconds, took)

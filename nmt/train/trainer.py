@@ -6,17 +6,19 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nmt import signals
-from nmt.data.loader import UpdateBatches, ahead
+from nmt.data.loader import UpdateBatches, prefetched
 from nmt.errors import Interrupted, ResourceError, quoted
 from nmt.locks import Lock
+from nmt.log import log
 from nmt.report.losses import Stats
-from nmt.report.run_status import METRICS_FILE, TRAIN_LOG
+from nmt.report.run_status import METRICS_FILE, STATUS_FILE, TRAIN_LOG, read_status
+from nmt.runs import SETTINGS
 from nmt.train.build import build_run
 from nmt.train.checkpointing import resume
 from nmt.train.divergence import divergence, roll_back
 from nmt.train.options import TrainOptions
 from nmt.train.probe import choose_kernels
-from nmt.train.reporting import SETTINGS, announce, conclude, recorded_end, save_settings, what_is_saved
+from nmt.train.reporting import announce, conclude, nothing_to_do, recorded_end, save_settings, what_is_saved
 from nmt.train.run import Run
 from nmt.train.saving import save, saves_finished
 from nmt.train.setup import RunSetup
@@ -27,9 +29,9 @@ from nmt.train.validating import validate_run
 
 
 def train(options: TrainOptions, parts: Any) -> Run:
-    """Train a model, or continue a run. parts: the chosen ones (nmt.cli.command.Parts).
+    """Train a model, or resume a run. parts: the chosen components (nmt.cli.command.Parts)
 
-    Raises Interrupted after saving, when a signal asked to stop.
+    Raises Interrupted, after saving, if a signal requested a stop.
     """
     setup = RunSetup(options)
     with (
@@ -40,11 +42,14 @@ def train(options: TrainOptions, parts: Any) -> Run:
         run = build_run(setup, parts)
         with closing(run.report):
             _begin(run)
+            if _has_recorded_end(run):
+                log.info(nothing_to_do(run))
+                return run
             with recorded_end(run), saves_finished(run):
                 choose_kernels(run)
                 announce(run)
                 save_settings(run, parts)
-                if run.progress.validation_due:  # a signal cut it short in an earlier process
+                if run.progress.validation_due:  # a signal interrupted it in an earlier process
                     run.progress.save_due |= run.finished
                     validate_run(run)
                     save(run, last=True)
@@ -60,7 +65,7 @@ def train(options: TrainOptions, parts: Any) -> Run:
 
 
 def _begin(run: Run) -> None:
-    """Resume a run from its newest checkpoint, or begin it as its starts say."""
+    """Resume a run from its newest checkpoint, or let its starts initialise it."""
     if resume(run):
         return
     try:
@@ -71,8 +76,15 @@ def _begin(run: Run) -> None:
         raise
 
 
+def _has_recorded_end(run: Run) -> bool:
+    """Whether a run is finished and its files say so: the same command has nothing to add to them."""
+    status = read_status(run.folder / STATUS_FILE) if run.world.leads else None
+    is_recorded = not run.world.leads or (status is not None and status.end is not None and status.end.is_last)
+    return run.finished and not run.progress.validation_due and bool(run.world.minimum(int(is_recorded)))
+
+
 def _remove_empty(run: Run) -> None:
-    """Remove what a run that could not begin has made: an empty folder and empty files."""
+    """Remove the empty folder and files of a run that could not start."""
     if run.world.leads:
         with suppress(OSError):
             run.checkpoints.folder.rmdir()
@@ -82,12 +94,12 @@ def _remove_empty(run: Run) -> None:
 
 
 def _make_updates(run: Run) -> None:
-    """Update, validate and save until the run is finished, or a signal that all ranks know asks to stop."""
+    """Update, validate and save until the run is finished, or a signal that all ranks know of requests a stop."""
     timers = Timers(run.options)
     update_log = UpdateLog(run, timers.by_name)
     run.model.train()
-    with closing(ahead(run.loader.updates(run.progress.position))) as updates:
-        for data in updates:  # endless; this rank's micro-batches of one update
+    with closing(prefetched(run.loader.updates(run.progress.position))) as updates:
+        for data in updates:  # endless; each item has this rank's micro-batches of one update
             stats = make_update(run, data)
             run.agree()
             run.seconds_at_update = run.seconds
@@ -111,30 +123,30 @@ def _make_updates(run: Run) -> None:
             if run.ends:
                 break
             timers.restart(run.seconds)
-            update_log.go_on()
+            update_log.restart_clock()
 
 
 def _stop(run: Run, given_up: bool) -> NoReturn:
-    """Say where the run stopped, and raise Interrupted on all ranks together, after the save.
+    """Log where the run stopped, and raise Interrupted on all ranks together, after saving.
 
-    given_up: whether an update was not finished; the one before it is then still to be saved
+    given_up: whether an update was abandoned, in which case the previous one is not saved yet
     """
     update, again = run.progress.update, ""
     if given_up:
         run.agree()
-        again = f"; update {update + 1} was given up, and is made again from its beginning"
+        again = f"; update {update + 1} was abandoned and will be repeated"
     if given_up and update:
         save(run, last=True)
     signal = run.signal
     assert signal is not None
-    how = f"the same command, or --config {run.folder / SETTINGS}, goes on"
+    how = f"to resume, use the same command, or --config {run.folder / SETTINGS}"
     run.report.line(f"stopped by signal {signal} {what_is_saved(update)}{again}; {how}")
     run.agree()
     raise Interrupted(signal)
 
 
 def make_update(run: Run, data: UpdateBatches) -> Stats:
-    """Make the next update on this rank's share of its data. Raises UpdateGivenUp after a signal; nothing has changed then."""
+    """Make the next update on this rank's share of the data. Raises UpdateGivenUp after a signal, without any change."""
     progress, number = run.progress, run.progress.update + 1
     learning_rate = run.learning_rate(number)
     for group in run.optimizer.param_groups:
@@ -142,14 +154,15 @@ def make_update(run: Run, data: UpdateBatches) -> Stats:
     run.context.update = number
     run.model.begin_update(number)
     digest = sha256(f"{run.options.seed} {number} {run.world.rank}".encode()).digest()
-    seed = int.from_bytes(digest[:8], "little", signed=True)  # of dropout, say: no random state outlives an update
+    # The seed of dropout and other draws: no random state carries over from one update to the next.
+    seed = int.from_bytes(digest[:8], "little", signed=True)
     try:
         stats = run.updater(data, seed, progress.limit.max_micro_batch_tokens, progress.scale)
     except PairTooLongError as error:
         tokens = error.batch.source[0].tolist()
         text = quoted(run.data.pipeline.source.decode(tokens))
-        mend = "start again with nmt prepare --max-length, or a smaller model"
-        raise ResourceError(f"{error}, of {len(tokens):,} source tokens: '{text}' ({mend})") from None
+        advice = "use nmt prepare --max-length, or start a new run with a smaller model"
+        raise ResourceError(f"{error}, with {len(tokens):,} source tokens: '{text}' ({advice})") from None
     if run.average is not None and stats.applied:
         run.average.update(number - progress.skipped)
     progress.limit.max_micro_batch_tokens = stats.max_micro_batch_tokens

@@ -1,4 +1,4 @@
-"""One update: the gradient of each part of the loss over its count in the whole update, however it is cut."""
+"""One update: each part of the loss is divided by its count in the whole update, however the update is split."""
 
 import math
 import time
@@ -24,29 +24,29 @@ from nmt.symbols import PAD
 from nmt.train.parallel import copied_buffers, gradients_shared, in_step, put_buffers
 
 MAX_SCALE: Final = 2.0**24
-SCALE_GROWTH_UPDATES: Final = 2000  # without overflow
-MAX_PASS_SECONDS: Final = 19.0  # of a micro-batch after a signal; then the process ends
-FINISH_SECONDS: Final = 10.0  # from the signal to the end of the update; of 20, the rest is for the checkpoint
-ASK_SECONDS: Final = 1.0  # between two questions whether another rank received a signal
-PartNames = tuple[tuple[str, ...], tuple[str, ...]]  # of the trained and of the reported parts of a loss
-STOP_KEY: Final = "stop"  # key of a signal in the ranks' store
+SCALE_GROWTH_UPDATES: Final = 2000  # updates without overflow before the scale grows
+MAX_PASS_SECONDS: Final = 19.0  # for a micro-batch after a signal; then the process ends
+FINISH_SECONDS: Final = 10.0  # from a signal to the end of the update; the rest of 20 seconds is for the checkpoint
+ASK_SECONDS: Final = 1.0  # between two checks whether another rank received a signal
+PartNames = tuple[tuple[str, ...], tuple[str, ...]]  # names of the trained and of the reported parts of a loss
+STOP_KEY: Final = "stop"  # key of a signal in the store that the ranks share
 
 
 @dataclass
 class LossScale:
-    """The factor of the loss that keeps its gradient from vanishing in fp16 (Micikevicius et al., 2018, section 3.2).
+    """The factor on the loss that keeps gradients from vanishing in fp16 (Micikevicius et al., 2018, section 3.2).
 
-    It is a power of two, which changes no bit of a gradient that neither vanishes nor overflows. An overflow halves it, to
-    at least 1.
+    It is a power of two, so it changes no bit of a gradient that neither vanishes nor overflows. An overflow halves it, down
+    to 1.
 
-    factor: the current one; good: updates since it changed
+    factor: the current factor; good: updates without overflow since it last changed
     """
 
     factor: Annotated[float, msgspec.Meta(ge=1, le=MAX_SCALE)] = 2.0**15
     good: Count = 0
 
     def see(self, finite: bool) -> None:
-        """Adapt to an update. finite: whether its gradient was"""
+        """Adapt the factor after an update. finite: whether the gradient was finite"""
         self.good = self.good + 1 if finite else 0
         if not finite:
             self.factor = max(self.factor / 2, 1.0)
@@ -55,44 +55,45 @@ class LossScale:
 
 
 class UpdateGivenUp(Exception):
-    """An update was not finished because of a signal; weights and buffers are those before it."""
+    """An update was abandoned because of a signal. Weights and buffers are as before it."""
 
 
 class SignalWatch:
-    """Looks for a signal between the micro-batches of an update, and estimates when the update would end.
+    """Checks for a signal between the micro-batches of an update, and estimates when the update would end.
 
-    Ranks decide together before each pass in which they wait for one another; until then each decides alone to skip its
-    passes, and the vote of one ends the update of all.
+    The ranks decide together before each pass in which they wait for each other. Until then each rank may decide alone to skip
+    its passes. If one rank votes to stop, the update ends on all.
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._seconds_per_token = 0.0  # of the last update, padding counted; 0 before the first
-        self._signal_at: float | None = None  # received by any rank
+        self._seconds_per_token = 0.0  # of the last update, with padding; 0 before the first
+        self._signal_at: float | None = None  # when a signal was received, by any rank
         self._began = self._asked = time.monotonic()
         self._must_finish = False
 
     def begin(self) -> None:
-        """Begin an update, and measure its passes from now on."""
+        """Start an update, and measure its passes from now on."""
         self._began, self._must_finish = time.monotonic(), False
 
     def check(self, done: int, left: int, together: bool, last: bool) -> None:
-        """Raise UpdateGivenUp if a signal came and the update would not end within FINISH_SECONDS of it.
+        """Raise UpdateGivenUp if a signal came and the update would not end within FINISH_SECONDS after it.
 
-        done, left: tokens of the passes before and after this call, padding counted
-        together: whether ranks wait for one another in the next pass; last: whether it is the update's last
+        done, left: tokens of the passes before and after this call, with padding
+        together: whether ranks wait for each other in the next pass
+        last: whether the next pass is the last of the update
         """
         if self._must_finish:
             return
         too_long = self._ends_too_late(done, left)
         if self.world.size > 1 and (together or too_long):
             too_long = self.world.any(too_long)
-            self._must_finish = last  # and not asked again, where memory runs out in that pass
+            self._must_finish = last  # even if memory runs out in that pass and it is repeated
         if too_long:
             raise UpdateGivenUp
 
     def end(self, tokens: int) -> None:
-        """End an update of so many tokens, padding counted."""
+        """End an update. tokens: the number of its tokens, with padding"""
         self._seconds_per_token = (time.monotonic() - self._began) / max(tokens, 1)
 
     def _ends_too_late(self, done: int, left: int) -> bool:
@@ -105,7 +106,7 @@ class SignalWatch:
         return now + left * rate > self._signal_at + FINISH_SECONDS
 
     def _received(self, now: float) -> bool:
-        """Whether this rank received a signal, which it tells the others, or another one did."""
+        """Whether any rank received a signal. This rank tells the others of its own."""
         if signals.innermost().pending is not None:
             if self.world.size > 1:
                 self.world.post(STOP_KEY, b"")
@@ -117,7 +118,7 @@ class SignalWatch:
 
 
 class PairTooLongError(ResourceError):
-    """Memory ran out for a single pair. batch: that pair"""
+    """Memory ran out for a batch of a single pair. batch: that batch"""
 
     def __init__(self, message: str, batch: Batch) -> None:
         super().__init__(message)
@@ -127,7 +128,8 @@ class PairTooLongError(ResourceError):
 class _OutOfMemory(Exception):
     """Memory ran out in a micro-batch.
 
-    largest: tokens of the largest micro-batch so far that can be cut; alone: whether no other rank waits for this one
+    largest: tokens of the largest micro-batch so far that can be split
+    alone: whether no other rank waits for this one
     """
 
     def __init__(self, batch: Batch, largest: int, alone: bool) -> None:
@@ -137,7 +139,7 @@ class _OutOfMemory(Exception):
 
 @contextmanager
 def _out_of_memory_of(batch: Batch, largest: int, alone: bool) -> Iterator[None]:
-    """Raise _OutOfMemory in place of the error of a device without memory."""
+    """Context that replaces a device's out-of-memory error by _OutOfMemory."""
     try:
         yield
     except Exception as error:
@@ -147,7 +149,7 @@ def _out_of_memory_of(batch: Batch, largest: int, alone: bool) -> Iterator[None]
 
 
 def flattened(loss: Loss) -> tuple[PartNames, Tensor]:
-    """The names of the parts of a loss, and one float64 vector: the totals of all parts, then the counts of the reported."""
+    """The names of a loss's parts, and a float64 vector with the totals of all parts and the counts of the reported parts."""
     terms = *loss.trained.values(), *loss.reported.values()
     totals = [term.total.detach().double() for term in terms]
     values = torch.stack([*totals, *(term.count.double() for term in loss.reported.values())])
@@ -155,21 +157,21 @@ def flattened(loss: Loss) -> tuple[PartNames, Tensor]:
 
 
 class Passes(Protocol):
-    """Another way to compute the gradients of micro-batches, on one device."""
+    """An alternative way to compute the gradients of micro-batches on one device."""
 
     def __call__(self, batch: Batch, factors: Mapping[str, float]) -> tuple[PartNames, Tensor]:
-        """Add the gradient of a micro-batch to those of the parameters, at their addresses.
+        """Add the gradient of a micro-batch to the parameters' gradients, in place.
 
-        batch: on the CPU; factors: of the trained parts of the loss, by name
-        returns: the loss as `flattened` gives it, until the next call
+        batch: on the CPU; factors: factors on the trained parts of the loss, by name
+        returns: the loss in the form of `flattened`, valid until the next call
         """
 
     def gave_memory_back(self) -> bool:
-        """Whether memory was given back when it ran out last: then the same batch may fit now. Answers once."""
+        """Whether memory was freed when it last ran out, so that the same batch may fit now. Resets the answer."""
 
 
 class _DeviceSums:
-    """Sums of the parts of a loss, kept on the device until an update is complete."""
+    """The sums of the parts of a loss, kept on the device until an update is complete."""
 
     def __init__(self, names: Sequence[str], device: torch.device) -> None:
         self.names, self.device = names, device
@@ -177,10 +179,10 @@ class _DeviceSums:
         self.parts: PartNames = (), ()
 
     def add(self, parts: PartNames, values: Tensor, share: float) -> None:
-        """Add `share` times the values of a `flattened` loss. Raises UserError for other parts than announced."""
+        """Add `share` times the values of a `flattened` loss. Raises UserError if the parts differ from the expected ones."""
         if self.sums is None:
             if set(parts[0]) != set(self.names):
-                counted = f"the counts of a batch are of {sorted(self.names)} (see `Criterion.counts`)"
+                counted = f"but the counts of a batch are for {sorted(self.names)} (see `Criterion.counts`)"
                 raise UserError(f"the trained parts of the loss are {sorted(parts[0])}, {counted}")
             self.parts = parts
             self.sums = torch.zeros(len(parts[0]) + 2 * len(parts[1]), dtype=torch.float64, device=self.device)
@@ -189,7 +191,7 @@ class _DeviceSums:
         self.sums += share * values
 
     def read(self, counts: Mapping[str, float], gradient_norm: Tensor) -> tuple[LossSums, float]:
-        """The sums and the norm (), read from the device at once. counts: of the trained parts"""
+        """Read the sums and the norm () from the device in one transfer. counts: the counts of the trained parts"""
         trained, reported = self.parts
         assert self.sums is not None
         *values, norm = torch.cat([self.sums, gradient_norm.double()[None]]).tolist()
@@ -200,12 +202,12 @@ class _DeviceSums:
 
 @dataclass(frozen=True)
 class Updater:
-    """Makes updates of an objective (nmt.train.parallel) over the ranks of a world.
+    """Updates the weights of an objective (nmt.train.parallel) over the ranks of a world.
 
-    clip_norm: the largest 2-norm of the gradient; 0 leaves it as it is
-    counts: the counts of the trained parts of a batch; None for a single part `loss` over target tokens
-    watch: gives an update up after a signal; the default knows of none
-    passes: computes the gradients of micro-batches in another way, on one device; None computes them plainly
+    clip_norm: the largest 2-norm of the gradient; 0 disables clipping
+    counts: a function from a batch to the counts of its trained parts; None if the only part is `loss` over target tokens
+    watch: abandons an update after a signal; the default never does
+    passes: an alternative way to compute the gradients of micro-batches on one device, or None
     """
 
     objective: nn.Module
@@ -221,10 +223,10 @@ class Updater:
         """Make one update of the weights. Each part of the loss is divided once, by its count over all ranks.
 
         data: this rank's share of the update
-        seed: of the random draws
-        max_micro_batch_tokens: larger micro-batches are cut; an update that runs out of memory restarts with smaller ones
-        scale: of fp16; adapts to the gradient
-        Raises ResourceError when memory runs out and nothing can be cut, and UpdateGivenUp after a signal.
+        seed: seed of the random draws
+        max_micro_batch_tokens: larger micro-batches are split; if memory runs out, the update restarts with smaller ones
+        scale: the loss scale with fp16, which adapts to the gradient
+        Raises ResourceError if memory runs out and nothing can be split, and UpdateGivenUp after a signal.
         """
         self.watch.begin()
         factor = scale.factor if scale else 1.0
@@ -248,7 +250,7 @@ class Updater:
         return Stats(losses, data.tokens, real, cells, gradient_norm, applied, max_micro_batch_tokens)
 
     def clear_gradients(self) -> None:
-        """Start new gradients: at the same addresses, if other passes than the plain ones write them."""
+        """Clear the gradients. Alternative passes need the new ones at the same addresses."""
         self.optimizer.zero_grad(set_to_none=self.passes is None)
 
     def _counts(self, data: UpdateBatches) -> dict[str, float]:
@@ -264,9 +266,9 @@ class Updater:
     def _gradient(
         self, data: UpdateBatches, seed: int, max_micro_batch_tokens: int, factors: Mapping[str, float]
     ) -> tuple[_DeviceSums, list[Batch], int]:
-        """Compute the gradient: (sums of the parts of the loss, micro-batches that count, tokens that a micro-batch may have)."""
+        """Compute the gradient; return the sums of the loss's parts, the micro-batches that count, and the token limit."""
         first_idle = len(data.batches) - data.idle
-        gave_back = False  # memory was given back once: more memory than that is not to be had
+        gave_back = False  # whether memory was freed already; it cannot be freed twice
         while True:
             counted = [part for batch in data.batches[:first_idle] for part in batch.split(max_micro_batch_tokens)]
             torch.manual_seed(seed)
@@ -282,7 +284,7 @@ class Updater:
 
     @contextmanager
     def _undone_unless_complete(self) -> Iterator[None]:
-        """Undo what the passes of an update have changed, where a signal or the lack of memory ends them."""
+        """Context that undoes the changes of an update's passes if a signal or a lack of memory ends them."""
         buffers = copied_buffers(self.objective)
         try:
             yield
@@ -292,10 +294,10 @@ class Updater:
             raise
 
     def _backward(self, counted: Sequence[Batch], idle: Sequence[Batch], factors: Mapping[str, float]) -> _DeviceSums:
-        """Sum the gradients of micro-batches; idle ones do not count."""
+        """Sum the gradients of micro-batches. Idle micro-batches do not count."""
         sums = _DeviceSums(list(factors), next(self.objective.parameters()).device)
         passes = [*((batch, 1.0) for batch in counted), *((batch, 0.0) for batch in idle)]
-        cells, divisible = [batch.cells for batch, _ in passes], 0  # the latter: of the largest so far that can be cut
+        cells, divisible = [batch.cells for batch, _ in passes], 0  # tokens of the largest so far that can be split
         for number, (batch, share) in enumerate(passes):
             is_last = number == len(passes) - 1
             self.watch.check(sum(cells[:number]), sum(cells[number:]), is_last or in_step(self.objective), is_last)
@@ -315,20 +317,21 @@ class Updater:
         with gradients_shared(self.objective, is_last):
             with _out_of_memory_of(batch, largest, alone=True), autocast(sums.device, self.precision):
                 loss = self.objective(batch.to(sums.device))
-            # In its last pass the other ranks wait for this one's gradient.
+            # In the last pass the other ranks wait for this rank's gradient.
             with _out_of_memory_of(batch, largest, alone=self.world.size == 1 or not is_last):
                 sums.add(*flattened(loss), share)
-                # A factor is 1 / the count of all ranks; over these gradients are averaged, hence the number of ranks.
+                # A factor is 1 / (count over all ranks). The engine averages gradients over the ranks, so it is multiplied
+                # by their number.
                 first, *others = (
                     term.total * (share * self.world.size * factors[name]) for name, term in loss.trained.items()
                 )
                 sum(others, first).backward()
 
     def _smaller(self, error: _OutOfMemory) -> int:
-        """Tokens of a micro-batch after memory ran out. Raises ResourceError if smaller micro-batches cannot help."""
-        message = f"out of memory in a micro-batch of {error.batch.cells:,} tokens, padding counted"
+        """The token limit after memory ran out. Raises ResourceError if smaller micro-batches cannot help."""
+        message = f"out of memory in a micro-batch of {error.batch.cells:,} tokens, padding included"
         if len(error.batch) == 1:
             raise PairTooLongError(f"{message}, which is a single pair", error.batch)
         if not error.alone or (self.world.size > 1 and in_step(self.objective)):
-            raise ResourceError(f"{message}, while other ranks waited (give a --max-tokens below it)")
+            raise ResourceError(f"{message}, while other ranks waited (use a smaller --max-tokens)")
         return max(error.largest // 2, 1)

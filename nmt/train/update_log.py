@@ -1,4 +1,4 @@
-"""The log of a run's updates: a record of each, and a status of the run with each log line."""
+"""The log of a run's updates: a record of each update, and the run's status with each log line."""
 
 import time
 from copy import deepcopy
@@ -17,14 +17,16 @@ from nmt.train.reporting import best_checkpoint
 from nmt.train.run import Run
 from nmt.train.saving import save_has_ended
 
-EARLY_UPDATES: Final = (1, 2, 5, 10)  # of this process, each with a log line: a slow machine shows soon that it works
-MIN_SHOWN_UPDATES: Final = 5  # fewer have no steady loss and speed: the display then has those of the last log line
+EARLY_UPDATES: Final = (1, 2, 5, 10)  # always logged in each process, to show early on a slow machine that it works
+MIN_SHOWN_UPDATES: Final = (
+    5  # with fewer updates, loss and speed are not steady yet, so the display keeps the last ones
+)
 
 
 class UpdateLog:
     """Records updates, and logs them in windows.
 
-    timers: when the next validation and the next checkpoint are due, by name
+    timers: the timers of the next validation and the next checkpoint, by name
     """
 
     def __init__(self, run: Run, timers: dict[str, Timer]) -> None:
@@ -38,7 +40,7 @@ class UpdateLog:
 
     @property
     def made(self) -> int:
-        """Updates since this log began."""
+        """The number of updates since this log was created."""
         return self.run.progress.update - self.first
 
     def add(self, stats: Stats, data: UpdateBatches) -> None:
@@ -46,8 +48,8 @@ class UpdateLog:
         run, progress = self.run, self.run.progress
         if (max_tokens := progress.limit.max_micro_batch_tokens) < self.max_tokens:
             run.report.line(
-                f"update {progress.update}: out of memory with micro-batches of up to {self.max_tokens:,} tokens; it was made "
-                f"with at most {max_tokens:,} each, like those to come: the same gradient, but for dropout's draws"
+                f"update {progress.update}: out of memory with micro-batches of up to {self.max_tokens:,} tokens; from now on "
+                f"they have at most {max_tokens:,} (the gradient is the same, except for dropout)"
             )
             self.max_tokens = max_tokens
         flops = flops_of(run, data)
@@ -55,7 +57,7 @@ class UpdateLog:
         progress.skipped += not stats.applied
         if stats.applied:
             progress.skipped_in_a_row = 0
-        elif progress.scale is None or progress.scale.factor == 1:  # else the scale was to blame, and is smaller now
+        elif progress.scale is None or progress.scale.factor == 1:  # otherwise the loss scale was too large
             progress.skipped_in_a_row += 1
         if stats.applied or progress.skipped_in_a_row:
             progress.watch.see(progress.update, stats.losses.loss, stats.applied)
@@ -66,7 +68,7 @@ class UpdateLog:
             numbers["rollbacks"] = len(progress.rollbacks)
         run.report.record({"update": progress.update, "epoch": progress.epoch, **numbers})
         now = time.monotonic()
-        if self.made == 1:  # it takes longer than others, and no estimate is based on it
+        if self.made == 1:  # the first update is slower than others, so no estimate is based on it
             self.timed_from = now
         self.window.add(stats, flops, now - self.began)
         if run.report.is_due():
@@ -75,26 +77,27 @@ class UpdateLog:
             run.report.show(self._status(stats))
 
     def see_checkpoint(self) -> None:
-        """Look at the checkpoints if one may be new. The first one is logged, with the command that uses it."""
-        if not (save_has_ended(self.run) or self.run.progress.save_due):  # a save that is due has waited for one before
+        """Look for a new checkpoint. The first one is logged, with the command that uses it."""
+        # A save that was due has waited for the previous one, which may thus be new.
+        if not (save_has_ended(self.run) or self.run.progress.save_due):
             return
         first, self.best = self.best is None, best_checkpoint(self.run)
         if first and self.best is not None and not self.run.finished:
             name, folder = self.best[0].name, self.run.folder
-            self.run.report.line(f"saved {name}; to try the model meanwhile: nmt translate --model {folder}")
+            self.run.report.line(f"saved {name}; to try the model while it trains: nmt translate --model {folder}")
 
     def write(self, stats: Stats) -> None:
-        """Log the updates since the last call. stats: of the last update"""
+        """Log the updates since the last call. stats: statistics of the last update"""
         self.shown = self.window
         self.run.report.training(self._status(stats))
         self.window = LogWindow()
 
-    def go_on(self) -> None:
-        """Start the next update: the seconds of validation and saving belong to none."""
+    def restart_clock(self) -> None:
+        """Restart the clock for the next update, so that it does not include validation and saving."""
         self.began = time.monotonic()
 
     def _status(self, stats: Stats) -> RunStatus:
-        """How the run stands. stats: of the last update"""
+        """The status of the run. stats: statistics of the last update"""
         run, progress = self.run, self.run.progress
         total, seconds_left = self._end()
         per_update = self.window.seconds / self.window.updates  # of the last updates
@@ -116,11 +119,11 @@ class UpdateLog:
         )
 
     def _end(self) -> tuple[int | None, float | None]:
-        """(updates of the whole run, seconds until its end), at the speed of this process; None where that is unknown."""
+        """Estimate (updates of the whole run, seconds until its end) at the speed of this process; None if unknown."""
         run, update = self.run, self.run.progress.update
-        seconds = None  # of an update
+        seconds = None  # per update
         if self.made > 1:
-            seconds = (time.monotonic() - self.timed_from) / (self.made - 1)  # validation and saving count too
+            seconds = (time.monotonic() - self.timed_from) / (self.made - 1)  # including validation and saving
         last = last_update(run.options, self.updates_per_epoch, update, run.epochs, seconds, run.seconds)
         if last is None:
             return None, None
@@ -131,6 +134,6 @@ class UpdateLog:
 
 
 def flops_of(run: Run, data: UpdateBatches, model: Model | None = None) -> int:
-    """The FLOPs of an update on this data, over all ranks. model: instead of the run's"""
+    """The FLOPs of an update on this data, over all ranks. model: replaces the run's model"""
     lengths = torch.from_numpy(data.source_lengths), torch.from_numpy(data.target_lengths)
     return run.criterion.training_flops(model or run.model, *lengths)

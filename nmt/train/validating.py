@@ -1,4 +1,4 @@
-"""The validations of a run: each scores its model, and decides which checkpoint is the best."""
+"""The validations of a run: each scores the model and helps to select the best checkpoint."""
 
 from nmt.errors import Interrupted
 from nmt.log import log
@@ -11,24 +11,23 @@ from nmt.train.validation import FailedOnAllRanks, ValidationResult, validate
 
 
 def validate_run(run: Run) -> None:
-    """Validate a run, and agree whether a signal came meanwhile. If one interrupts a regular validation, it stays due.
+    """Validate a run, and agree on all ranks whether a signal came meanwhile. An interrupted regular validation stays due.
 
-    Between the regular validations, because minutes have passed, the result is logged and has no other effect: weights,
-    metrics.jsonl, best checkpoint, patience and schedule do not depend on the clock. After an error on all ranks, the updates
-    before it are saved.
+    The result of a validation that is due only by the clock is logged and has no other effect: weights, metrics.jsonl, the best
+    checkpoint, patience and schedule do not depend on the clock. After an error on all ranks, the previous updates are saved.
     """
     try:
         if (result := _result(run)) is not None:
             if run.progress.validation_due:
                 _judge(run, result)
             else:
-                report_validation(run, result, "between the regular validations, and without effect on them")
+                report_validation(run, result, "extra validation by the clock, does not affect the best checkpoint")
     except Exception as error:
         first = error.error if isinstance(error, FailedOnAllRanks) else error
         if first is not error or run.world.size == 1:
             try:
                 save(run, last=True)
-                run.world.any(False)  # no rank ends, and the launcher all of them, while the leader writes
+                run.world.any(False)  # wait for the leader: the first rank that exits makes the launcher end all
             except Exception as second:
                 log.warn(f"checkpoint not saved: {second}")
         raise first from None
@@ -36,13 +35,13 @@ def validate_run(run: Run) -> None:
 
 
 def _result(run: Run) -> ValidationResult | None:
-    """Validate the run's model; None without a development set, or if a signal interrupted it."""
+    """Validate the run's model. Returns None without a validation set, or if a signal interrupted it."""
     options, validation = run.options, run.validation
     if validation is None:
         return None
-    if not log.live:  # there a bar shows it
-        last = "the run's last validation, " if run.finished else "validating "
-        run.report.line(f"{last}on {len(validation.dev.corpus):,} pairs of {validation.dev.name}")
+    if not log.live:  # a live terminal shows a progress bar instead
+        last = "last validation" if run.finished else "validating"
+        run.report.line(f"{last} on {len(validation.dev.corpus):,} pairs of {validation.dev.name}")
     run.context.scorer = model = run.evaluated_model()
     limits = run.progress.limit.max_micro_batch_tokens, options.precision
     try:
@@ -54,7 +53,7 @@ def _result(run: Run) -> ValidationResult | None:
 
 
 def _judge(run: Run, result: ValidationResult) -> None:
-    """Record and report a regular validation; the best model so far, and the last one, are then due to be saved."""
+    """Record and report a regular validation. The best model so far and the last one are then due to be saved."""
     progress, bleu = run.progress, result.metrics.get("bleu")
     assert run.validation is not None
     progress.validation_due = False
@@ -63,16 +62,14 @@ def _judge(run: Run, result: ValidationResult) -> None:
     is_auto = run.settings["best_by"] == AUTO and progress.judged_by != "bleu"
     if is_auto and bleu is not None and bleu.value > MIN_BLEU:
         progress.judged_by, progress.best = "bleu", None
-        run.report.line(
-            f"BLEU is above {MIN_BLEU:g}: from now on it decides which checkpoint is the best, not the loss"
-        )
+        run.report.line(f"BLEU exceeds {MIN_BLEU:g}: from now on BLEU selects the best checkpoint instead of the loss")
     sign = run.validation.sign(progress.judged_by)
     better = progress.see(sign * result.value(progress.judged_by))
     run.report.record(
         {"update": progress.update, **{f"valid_{name}": value for name, value in result.numbers().items()}}
     )
     best = "none" if progress.best is None else f"{sign * progress.best:.4f}"
-    times = f" for {progress.stalled} in a row" if progress.stalled else ""
-    state = "new best" if better else f"not the best{times} (best {progress.judged_by}: {best})"
+    times = f" in {progress.stalled} validation{'' if progress.stalled == 1 else 's'}" if progress.stalled else ""
+    state = "new best" if better else f"no new best{times} (best {progress.judged_by}: {best})"
     report_validation(run, result, state)
     progress.save_due |= better or run.finished

@@ -1,4 +1,4 @@
-"""Validation: the loss on the ids of a development set, and metrics of the translations of its raw text."""
+"""Validation: the loss on a validation set, and metrics of the translations of its raw text."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -21,8 +21,8 @@ from nmt.nn import matmul
 from nmt.report.losses import LossSums
 from nmt.report.run_status import LOSS_TEXT_PARTS
 from nmt.train.parallel import Objective
+from nmt.translate.built_in_engine import BuiltInEngine
 from nmt.translate.line_warnings import LineWarnings
-from nmt.translate.own_engine import OwnEngine
 from nmt.translate.translator import Translator
 
 NUM_EXAMPLES = 3
@@ -30,7 +30,7 @@ NUM_EXAMPLES = 3
 
 @dataclass(frozen=True)
 class Validation:
-    """What a validation scores: a development set, by the loss and by metrics of its translations.
+    """A validation set and how to score a model on it: by the loss, and by metrics of translations.
 
     metrics: by name; translator: None without metrics
     """
@@ -40,16 +40,17 @@ class Validation:
     translator: Translator | None = None
 
     def sign(self, name: str) -> float:
-        """1 if more is better of a metric; -1 if less is, as of the parts of a loss."""
+        """1 if a higher value of the score is better, or -1 if a lower value is, as for the loss and its parts."""
         return 1.0 if name in self.metrics and self.metrics[name].higher_is_better else -1.0
 
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """Scores on a development set.
+    """The scores of a model on a validation set.
 
-    losses: the loss (the sum of the means of the trained parts), and each part
-    perplexity: of the part `nll`, or of the loss; metrics: scores by name
+    losses: the loss (the sum of the means of the trained parts) and each part, by name
+    perplexity: exp of the part `nll`, or of the loss without that part
+    metrics: scores by name
     examples: a few (source, translation, reference)
     """
 
@@ -67,7 +68,7 @@ class ValidationResult:
         return {name: mean for name, mean in self.losses.items() if name not in LOSS_TEXT_PARTS}
 
     def numbers(self) -> dict[str, float | None]:
-        """What metrics.jsonl has of it, by name."""
+        """The numbers for metrics.jsonl, by name."""
         nll = {name: self.losses[name] for name in ("nll",) if name in self.losses}
         scores = {"bleu": None, **{name: score.value for name, score in self.metrics.items()}}
         return {"loss": self.losses["loss"], "ppl": self.perplexity, **scores, **nll, **self.other_parts()}
@@ -81,9 +82,9 @@ def validate(
     precision: Precision,
     world: World,
 ) -> ValidationResult:
-    """Score a model on a development set, each rank a share of it; the model is put back in training mode.
+    """Score a model on a validation set. Each rank scores a share of it. The model is in training mode afterwards.
 
-    max_tokens: tokens of a batch for the loss, padding counted
+    max_tokens: tokens per batch for the loss, with padding
     Raises Interrupted after a signal, before a batch and on all ranks together.
     """
     model.eval()
@@ -98,7 +99,7 @@ def validate(
             return ValidationResult(losses.means(), perplexity)
         outputs = _translations(model, dev, translator, world)
         sources, references, metrics = dev.source_lines, dev.target_lines, validation.metrics
-        scored = metrics if world.leads else {}  # a metric may be a large model
+        scored = metrics if world.leads else {}  # only once, because a metric may use a large model
         scores_of_ranks = _on_all_ranks(world, lambda: _scores(scored, outputs, references, sources))
         scores = {name: Score(*values) for name, values in scores_of_ranks[0].items()}
         step = max(1, len(outputs) // NUM_EXAMPLES)
@@ -109,26 +110,26 @@ def validate(
 
 
 def _translations(model: Model, dev: EvaluationSet, translator: Translator, world: World) -> list[str]:
-    """The translations of the set by a model, each rank a share of it."""
-    engine = cast(OwnEngine, translator.engine)
+    """Translate the validation set with a model. Each rank translates a share of it."""
+    engine = cast(BuiltInEngine, translator.engine)
     own, warnings = world.share(translator.parsed(dev.source_lines)), LineWarnings(dev.name, length_flag="")
     usual, engine.scorer, engine.products = engine.scorer, model, matmul.current()
     try:
         return merge_shares(_on_all_ranks(world, lambda: translator.texts(own, warnings)))
     finally:
-        engine.scorer = usual  # a temporary copy, of averaged weights say, would stay in memory
+        engine.scorer = usual  # do not keep a temporary copy, such as one with averaged weights, in memory
 
 
 def _scores(
     metrics: Mapping[str, Metric], outputs: list[str], references: list[str], sources: list[str]
 ) -> dict[str, tuple[float, str, str]]:
-    """The fields of each metric's score."""
+    """Compute the fields of each metric's score."""
     scores = {name: metric(outputs, [references], sources) for name, metric in metrics.items()}
     return {name: (float(score.value), score.signature, score.detail) for name, score in scores.items()}
 
 
 class FailedOnAllRanks(Exception):
-    """The work of a rank failed, and all ranks raise this. error: this rank's own, or RankFailed"""
+    """Raised on all ranks if the work failed on any. error: this rank's error, or RankFailed"""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -136,9 +137,9 @@ class FailedOnAllRanks(Exception):
 
 
 def _on_all_ranks(world: World, work: Callable[[], Any]) -> list[Any]:
-    """Run `work` on each rank and return all results, as JSON carries them.
+    """Run `work` on each rank and return the results of all ranks, which are exchanged as JSON.
 
-    Raises FailedOnAllRanks if it failed on any of several ranks, and Interrupted if a signal reached any.
+    Raises FailedOnAllRanks if it failed on any of several ranks, and Interrupted if any rank received a signal.
     """
     result, signal, failure = "null", 0, None
     try:
@@ -160,7 +161,7 @@ def _on_all_ranks(world: World, work: Callable[[], Any]) -> list[Any]:
 
 @torch.inference_mode()
 def _losses(objective: Objective, dev: EvaluationSet, max_tokens: int, precision: Precision, world: World) -> LossSums:
-    """The parts of the loss over this rank's share of the set; pairs with an empty side are left out."""
+    """Sum the parts of the loss over this rank's share of the set. Pairs with an empty side are skipped."""
     device, sums = next(objective.parameters()).device, LossSums()
     batches = world.share(list(dev.batches(max_tokens)))
     with log.progress(f"loss on {dev.name}", sum(map(len, batches)), "pairs") as bar:

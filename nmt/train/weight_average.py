@@ -1,4 +1,4 @@
-"""An average of a model's weights over the updates, which is validated and saved instead of them."""
+"""An average of a model's weights over the updates, which is validated and saved instead of the weights."""
 
 from collections.abc import Mapping
 
@@ -7,11 +7,12 @@ from torch import Tensor, nn
 
 
 class WeightAverage:
-    """An average of a model's trained parameters, in their number format, which the optimizer computes.
+    """An average of a model's trained parameters, in their number format, computed by the optimizer.
 
-    averaged: by parameter, from the optimizer
-    weights: the average by name of the parameter; the parameters themselves until the first update
-    flag: the flag that asks for it; note: a log line about it at the start of a run, empty for none
+    averaged: the average of each parameter, from the optimizer
+    weights: the average by name of the parameter; equal to the parameters until the first update
+    flag: the flag that requests it
+    note: a log line about it at the start of a run, or empty
     """
 
     note = ""
@@ -29,4 +30,7 @@ class WeightAverage:
             average.copy_(self.parameters[name])
 
     def update(self, number: int) -> None:
-        """Add the weights to the average; here the optimizer has already done so. number: of the update, without skipped ones"""
+        """Add the weights to the average; in this class the optimizer has already done so.
+
+        number: number of the update, not counting skipped ones
+        """

@@ -1,1 +1,1 @@
-"""Speedups of training. The core defines what one is, and has none itself."""
+"""Speedups of training. The core defines only their interface."""

@@ -1,6 +1,6 @@
-"""Speedups of training: faster ways to compute what a training computes.
+"""The interface of training speedups, faster ways to do the same training.
 
-A speedup is active when one of its options differs from its default, or where the `is_active` of its options class says so.
+A speedup is active if one of its options differs from its default, or if the `is_active` of its options class returns True.
 Its options are options of `nmt train`.
 """
 
@@ -12,7 +12,7 @@ from torch import nn
 class TrainingSpeedup:
     """A faster way to train. A registered speedup is built as `cls(options)`, with the options of `nmt train`.
 
-    order: the speedup with the lowest order comes first
+    order: the speedup with the lowest order is applied first
     """
 
     order: ClassVar[int] = 0
@@ -21,16 +21,16 @@ class TrainingSpeedup:
         self.options = options
 
     def change_layers(self, model: nn.Module) -> None:
-        """Change how the layers of a newly built model are called, before the model is wrapped for all ranks."""
+        """Change how the layers of a newly built model are called. Called before the model is wrapped for all ranks."""
 
     def updater(self, updater: Any, model: Any, criterion: Any) -> Any:
-        """The object that makes updates: `updater` (nmt.train.update.Updater), or one that replaces it."""
+        """Return the object that makes updates: `updater` (nmt.train.update.Updater), or a replacement."""
         return updater
 
     def before_updates(self, run: Any) -> None:
-        """Choose what is faster on this device, such as products, before micro-batches are tried and updates are made.
+        """Choose what is faster on this device, such as products. Called before micro-batches are tried and updates are made.
 
-        The choice is kept in `run.progress.limit`, which checkpoints save.
+        The choice is stored in `run.progress.limit`, which checkpoints save.
         """
 
     def after_updates(self, run: Any) -> None:

@@ -1,1 +1,1 @@
-"""Translation with a trained model: lines of text in, translations out."""
+"""Translation of lines of text with a trained model."""

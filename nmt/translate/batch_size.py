@@ -1,4 +1,4 @@
-"""The size of batches (`--batch-tokens`): it decides speed and memory, and changes no result."""
+"""The size of batches (`--batch-tokens`), which affects speed and memory but not the result."""
 
 from typing import Final
 
@@ -9,21 +9,22 @@ from nmt.models.base import Model, models_in
 
 MAX_GPU_TOKENS: Final = 1 << 15
 MAX_CPU_TOKENS: Final = 1 << 12
-MAX_CPU_NUMBERS: Final = 1 << 20  # tokens times width; with more, a step no longer works in a CPU's caches
-TYPICAL_SOURCE_TOKENS: Final = 24  # of the sentence whose search state is measured
-EXTRA_TARGET_TOKENS: Final = 50  # of a hypothesis beyond its source, the default of --max-len-b
-WORKING_BYTES_PER_UNIT: Final = 64  # of a token and unit of width: activations of the encoder and of a step
-MIN_PATHS: Final = 4  # of a sentence that memory is reserved for: the encoder needs some too
+MAX_CPU_NUMBERS: Final = 1 << 20  # tokens times width; a larger step no longer fits a CPU's caches
+TYPICAL_SOURCE_TOKENS: Final = 24  # length of the sentence for which the search state is measured
+EXTRA_TARGET_TOKENS: Final = 50  # tokens of a hypothesis beyond its source length, the default of --max-len-b
+WORKING_BYTES_PER_UNIT: Final = 64  # activations of the encoder and of a step, per token and unit of width
+MIN_PATHS: Final = 4  # reserve memory for at least this many hypotheses per sentence, as the encoder needs memory too
 FREE_MEMORY_SHARE: Final = 0.5
 
 
 def auto_batch_tokens(scorer: nn.Module, memory: Memory, paths: int, replicas: int) -> int:
-    """Source tokens of a batch, padding counted, a power of two.
+    """Choose the number of source tokens per batch, with padding. It is a power of two.
 
-    On a CPU 2^20 by the width of the model, at most 2^12 (measured in docs/measurements.md); on a GPU 2^15; less if half of
-    the free memory would not hold all batches.
-    paths: hypotheses of a sentence
-    replicas: batches side by side
+    On a CPU it is 2^20 divided by the model's width, at most 2^12 (measured in docs/measurements.md). On a GPU it is 2^15. It is
+    smaller if all batches would need more than half of the free memory.
+
+    paths: hypotheses per sentence
+    replicas: batches in parallel
     """
     models = models_in(scorer)
     widest = max(model.width for model in models)
@@ -34,6 +35,6 @@ def auto_batch_tokens(scorer: nn.Module, memory: Memory, paths: int, replicas: i
 
 
 def bytes_per_path(model: Model) -> int:
-    """Bytes of a source token for each hypothesis of its sentence: search state and activations."""
+    """Bytes of search state and activations per source token and hypothesis."""
     state_bytes = model.state_bytes(TYPICAL_SOURCE_TOKENS, TYPICAL_SOURCE_TOKENS + EXTRA_TARGET_TOKENS)
     return state_bytes // TYPICAL_SOURCE_TOKENS + WORKING_BYTES_PER_UNIT * model.width

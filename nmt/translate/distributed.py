@@ -1,7 +1,7 @@
-"""Translation over several processes: the leader reads and writes, and each rank translates a part of every window.
+"""Translation with several processes: the leader reads and writes, and each rank translates a share of every window.
 
-Requests and translations go through the store where the ranks met, so that a worker can wait without limit for the next
-line, and the leader for a worker no longer than --timeout.
+Requests and translations go through the store over which the ranks connected. So a worker can wait for the next line without
+a time limit, and the leader waits for a worker at most --timeout minutes.
 """
 
 import time
@@ -26,16 +26,16 @@ STOP: Final = "stop"  # key under which a waiting worker leaves its signal
 
 
 class JobResult(msgspec.Struct):
-    """The translations of a job. signal: the number of the signal that stopped the rank, if one did"""
+    """The translations of a job. signal: the number of the signal that stopped the rank, or None"""
 
     translations: list[Translation]
     signal: int | None = None
 
 
 class SharedTranslator:
-    """A translator that shares its lines with the other ranks of a world; for the leader.
+    """The leader's translator, which shares its lines with the other ranks of a world.
 
-    seconds: time limit of a rank for its part of a window
+    seconds: time limit for a rank to translate its share of a window
     """
 
     def __init__(self, translator: Translator, world: World, seconds: float) -> None:
@@ -43,7 +43,7 @@ class SharedTranslator:
         self.max_characters, self.context = translator.max_characters, translator.context
 
     def translate(self, requests: Sequence[Request], bar: Bar) -> list[Translation]:
-        """See Translator. Raises ResourceError naming a rank that does not answer, Interrupted if one got a signal."""
+        """See Translator. Raises ResourceError if a rank does not answer, and Interrupted if one received a signal."""
         (_, end), *others = ranges([len(request.text) + 1 for request in requests], self.world.size)
         for rank, (first, last) in enumerate(others, 1):
             self.world.post(f"job/{rank}", msgspec.json.encode(requests[first:last]))
@@ -60,8 +60,8 @@ class SharedTranslator:
             signals.check()
             if time.monotonic() > deadline:
                 raise ResourceError(
-                    f"rank {rank} did not answer within --timeout (its own error may stand above; give a longer --timeout if "
-                    "its lines need it)"
+                    f"rank {rank} did not answer within --timeout (see its own error above, if there is one, or use a longer "
+                    "--timeout)"
                 )
         result = msgspec.json.decode(content, type=JobResult)
         if result.signal is not None:
@@ -69,35 +69,35 @@ class SharedTranslator:
         return result.translations
 
     def idle(self) -> None:
-        """Raise Interrupted if a worker got a signal; called while no line is waiting."""
+        """Raise Interrupted if a worker received a signal. Called while no line is waiting."""
         if self.world.posted(STOP) and (number := self.world.fetch(STOP, RANK_POLL_SECONDS)):
             raise Interrupted(int(number))
 
 
 @contextmanager
 def leading(translator: Translator, world: World, seconds: float) -> Iterator[SharedTranslator]:
-    """The shared translator of the leader; the other ranks end with the block, however it ends."""
+    """Context with the leader's shared translator. The other ranks end when the block ends."""
     try:
         yield SharedTranslator(translator, world, seconds)
     finally:
-        with suppress(RuntimeError, ResourceError):  # a worker that has ended already, or a store that does not answer
+        with suppress(RuntimeError, ResourceError):  # a worker has already ended, or the store does not answer
             for rank in range(1, world.size):
                 world.post(f"job/{rank}", b"")
 
 
 def serve(translator: Translator, world: World) -> None:
-    """Translate the jobs of the leader until it has no more or is gone."""
+    """Translate the leader's jobs until it has no more or has ended."""
     while content := _next_job(world):
         try:
             result = JobResult(translator.translate(msgspec.json.decode(content, type=list[Request])))
         except Interrupted as error:
             result = JobResult([], error.signal_number)
-        with suppress(RuntimeError):  # of the store, which ends with the leader
+        with suppress(RuntimeError):  # from the store, which ends with the leader
             world.post(f"result/{world.rank}", msgspec.json.encode(result))
 
 
 def _next_job(world: World) -> bytes:
-    """The next job of the leader; empty when there is no more, or no leader."""
+    """The leader's next job; empty if there are no more, or if the leader has ended."""
     with suppress(RuntimeError):
         while (content := world.fetch(f"job/{world.rank}", RANK_POLL_SECONDS)) is None:
             if number := signals.innermost().received:
@@ -107,7 +107,7 @@ def _next_job(world: World) -> bytes:
 
 
 def ranges(sizes: Sequence[int], ranks: int) -> list[tuple[int, int]]:
-    """(first, end) of the consecutive items of each rank, with about equal sums of sizes."""
+    """The range (first, end) of consecutive items for each rank, with about equal sums of sizes."""
     ends = np.cumsum(sizes, dtype=np.int64)
     middles, total = ends - np.array(sizes) / 2, sum(sizes)
     cuts = np.searchsorted(ranks * middles, total * np.arange(1, ranks)).tolist()

@@ -1,4 +1,4 @@
-"""The interface of engines, which search for the translations of lines that are ids already."""
+"""The interface of search engines, which search for the translations of encoded lines."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -7,52 +7,52 @@ from typing import NamedTuple
 from nmt.decoders.hypothesis import Constraints
 from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline
-from nmt.translate.results import CUT, UNKNOWN_TOKENS, Candidate, Failure, PairScore
+from nmt.translate.results import TRUNCATED, UNKNOWN_TOKENS, Candidate, Failure, PairScore
 
 
 class EncodedLine(NamedTuple):
     """A request as ids.
 
-    text: the line, cut to the characters that are read
+    text: the line, truncated to the characters that are read
     source: ids without EOS, in the model's order
-    constraints: the request's, as target ids
-    is_cut: whether the line was too long
-    num_context: tokens of the source that are its context
+    constraints: the request's constraints, as target ids
+    is_truncated: whether the line was too long
+    num_context: number of tokens at the start of the source that are its context
     """
 
     text: str
     source: list[int]
     constraints: Constraints
-    is_cut: bool
+    is_truncated: bool
     num_context: int = 0
 
     @property
     def warnings(self) -> dict[str, str]:
         """Warnings of a Translation about the line itself."""
         own = self.source[self.num_context :]
-        warnings = {CUT: f"cut to {len(own):,} tokens"} if self.is_cut else {}
+        warnings = {TRUNCATED: f"truncated to {len(own):,} tokens"} if self.is_truncated else {}
         if num_unknown := own.count(UNK):
-            warnings[UNKNOWN_TOKENS] = f"the model's vocabulary lacks {num_unknown:,} of its {len(own):,} tokens"
+            warnings[UNKNOWN_TOKENS] = f"{num_unknown:,} of {len(own):,} tokens are not in the model's vocabulary"
         return warnings
 
 
 class BatchOutcome(NamedTuple):
-    """The candidates or the failure of each line of a batch. warning: if the batch was retried; empty if not"""
+    """The candidates or the failure of each line of a batch. warning: set if the batch was retried, otherwise empty"""
 
     lines: Sequence[list[Candidate] | Failure]
     warning: str
 
 
 class SearchEngine(ABC):
-    """What searches: our own models and searches in torch, or CTranslate2.
+    """Searches for translations: with the built-in models and decoders in torch, or with another library.
 
-    pipeline: of its model
-    device: its name, `cpu` or `cuda:0`
+    pipeline: the text pipeline of its model
+    device: name of its device, `cpu` or `cuda:0`
     signature: the search with its options, printed next to a score
-    n_best: translations of a line, at most
-    takes_phrases: whether it can hold to phrases that a translation must contain
-    batch_tokens: source tokens of a batch, padding counted
-    replicas: batches that are searched side by side
+    n_best: maximum number of translations per line
+    takes_phrases: whether it can force phrases into a translation
+    batch_tokens: source tokens per batch, with padding
+    replicas: number of batches that are searched in parallel
     """
 
     pipeline: Pipeline
@@ -65,11 +65,11 @@ class SearchEngine(ABC):
 
     @abstractmethod
     def search(self, batches: Sequence[list[EncodedLine]]) -> Iterator[BatchOutcome]:
-        """The outcome of each batch, in their order."""
+        """Search, and return the outcome of each batch in order."""
 
     def without_scores(self) -> None:  # noqa: B027
-        """Called when nobody reads log-probabilities, which a greedy search can then leave out; by default they are computed."""
+        """Called if log-probabilities are not needed, so that a greedy search can skip them. By default does nothing."""
 
     @abstractmethod
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore | Failure]:
-        """Log-probabilities of given translations, a result for each pair of lines."""
+        """Compute the log-probabilities of given translations. Returns a result for each pair of lines."""

@@ -1,4 +1,4 @@
-"""An ensemble: a Scorer whose log-probabilities are a weighted mean over several models, of any kinds."""
+"""Ensembles: a Scorer with a weighted mean over several models, which may be of different kinds."""
 
 import math
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from nmt.batch import Batch
-from nmt.models.base import Model, Scorer, State, prepared_scorer
+from nmt.models.base import Model, Scorer, State, scorer_for_search
 
 Mean = Literal["log-probabilities", "probabilities"]
 
 
 @dataclass
 class EnsembleState(State):
-    """The states of the models of an ensemble, one a model."""
+    """The search state of an ensemble: one state per model."""
 
     parts: list[State] = field(default_factory=list)
 
@@ -31,15 +31,15 @@ class EnsembleState(State):
 
 
 class Ensemble(nn.Module):
-    """The weighted mean of models that share their vocabularies.
+    """A weighted mean of models that share their vocabularies.
 
-    weights: of each model, normalised to sum to 1; none: equal weights
-    mean: of log-probabilities, normalised again (Marian, Sockeye), or of probabilities (fairseq)
+    weights: weight of each model, normalised to sum to 1; equal weights if None or empty
+    mean: whether to average log-probabilities and renormalise (Marian, Sockeye), or probabilities (fairseq)
     alignment_layer: see Model
     """
 
     alignment_layer = 0
-    temperature = None  # the mean of calibrated models is not calibrated
+    temperature = None  # an average of calibrated models is not calibrated
 
     def __init__(
         self, models: Sequence[nn.Module], weights: Sequence[float] | None = None, mean: Mean = "log-probabilities"
@@ -53,17 +53,17 @@ class Ensemble(nn.Module):
     def has_attention(self) -> bool:
         return any(cast(Model, model).has_attention for model in self.models)
 
-    def prepared(self) -> "Ensemble":
-        """See prepared_scorer: the ensemble of the prepared models."""
+    def for_search(self) -> "Ensemble":
+        """See scorer_for_search. Each model looks up its weights once."""
         ensemble = copy(self)
-        ensemble._scorers = [prepared_scorer(scorer) for scorer in self._scorers]
+        ensemble._scorers = [scorer_for_search(scorer) for scorer in self._scorers]
         return ensemble
 
     def start(self, source: Tensor) -> State:
         return EnsembleState(parts=[scorer.start(source) for scorer in self._scorers])
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer. The attention is the weighted mean over the models that have attention."""
+        """See Scorer. The attention is a weighted mean over the models that have attention."""
         results = []
         for scorer, part in zip(self._scorers, cast(EnsembleState, state).parts, strict=True):
             part.watched = state.watched
@@ -82,14 +82,14 @@ class Ensemble(nn.Module):
         )
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
-        """See Model: the attention of `step` as one layer with one head. Only for models, not for other Scorers."""
+        """See Model. Returns the attention of `step` as one layer with one head. Works only if all Scorers are models."""
         layers = [(model, model.attentions(batch).get("cross")) for model in cast(list[Model], list(self.models))]
         heads = [None if cross is None else cross[model.alignment_layer].mean(1) for model, cross in layers]
         mean = self._mean_of(heads)  # B T S
         return {} if mean is None else {"cross": mean[None, :, None]}
 
     def _mean_of(self, attentions: Sequence[Tensor | None]) -> Tensor | None:
-        """The weighted mean of the attentions that exist; None without any."""
+        """The weighted mean of the attentions that exist, or None if there are none."""
         rows = zip(self.weights, attentions, strict=True)
         present = [(weight, attention) for weight, attention in rows if attention is not None]
         total = sum(weight for weight, _ in present)
@@ -97,8 +97,8 @@ class Ensemble(nn.Module):
 
 
 def normalize_weights(weights: Sequence[float] | None, count: int) -> list[float]:
-    """Weights divided by their sum; none: equal weights. ValueError unless there are `count`, at least 0, not all 0."""
+    """Divide weights by their sum. No weights means equal ones. Raises ValueError unless there are `count` usable weights."""
     given = list(weights or [1.0] * count)
     if len(given) != count or not all(0 <= weight < math.inf for weight in given) or not 0 < sum(given) < math.inf:
-        raise ValueError(f"must be {count} numbers, at least 0 and not all 0; given {given}")
+        raise ValueError(f"must be {count} numbers that are at least 0 and not all 0, but got {given}")
     return [weight / sum(given) for weight in given]

@@ -1,6 +1,7 @@
 """Forced decoding: log-probabilities and attention weights of given translations.
 
-`force_decode` steps through the tokens and serves every Scorer; a Model computes all positions at once, which is faster.
+`force_decode` steps through the tokens and works with every Scorer. `target_log_probs` is faster with a Model, because it
+computes all positions at once.
 """
 
 import math
@@ -17,10 +18,10 @@ from nmt import signals
 from nmt.batch import flatten, make_batch, pad_rows
 from nmt.data.batching import micro_batches
 from nmt.device import device_of
-from nmt.models.base import Model, Scorer, prepared_scorer
+from nmt.models.base import Model, Scorer, scorer_for_search
 from nmt.symbols import BOS, PAD
 
-LOGIT_CHUNK_ROWS: Final = 1024  # logits of more positions never exist at once
+LOGIT_CHUNK_ROWS: Final = 1024  # positions for which logits exist at the same time
 
 Ids = NDArray[Any]
 
@@ -29,8 +30,9 @@ Ids = NDArray[Any]
 class ForcedDecoding:
     """Log-probabilities and attention of one translation.
 
-    log_probs: nats of each token and of EOS; calibrated: the same at the model's temperature (nmt score --calibrate)
-    weights: (tokens + EOS, source tokens + EOS) attention; None for a Scorer without attention
+    log_probs: log-probability of each token and of EOS, in nats
+    calibrated: the same at the model's temperature (nmt score --calibrate)
+    weights: attention, (tokens + EOS, source tokens + EOS); None for a Scorer without attention
     """
 
     log_probs: list[float]
@@ -39,7 +41,7 @@ class ForcedDecoding:
 
     @property
     def confidence(self) -> float:
-        """The geometric mean of the calibrated probabilities, 0 to 1."""
+        """The geometric mean of the calibrated probabilities, between 0 and 1."""
         return math.exp(math.fsum(self.calibrated) / len(self.calibrated))
 
 
@@ -47,14 +49,14 @@ class ForcedDecoding:
 def force_decode(
     scorer: Scorer, sources: Sequence[Ids], targets: Sequence[Sequence[int]], temperature: float = 1.0
 ) -> list[ForcedDecoding]:
-    """Step through each target given its source.
+    """Step through each target, given its source.
 
     sources, targets: ids without EOS
-    temperature: divides the logits of `calibrated`
+    temperature: divisor of the logits for `calibrated`
     """
     device = device_of(scorer)
     source, target = pad_rows(sources).to(device), pad_rows(targets).to(device)  # N S, N T
-    scorer = prepared_scorer(scorer)
+    scorer = scorer_for_search(scorer)
     state = scorer.start(source)
     state.watched = True
     tokens, columns, calibrated, attention = torch.full((len(source),), BOS, device=device), [], [], []
@@ -87,10 +89,10 @@ def target_log_probs(
     max_tokens: int,
     advance: Callable[[int], None] = lambda count: None,
 ) -> list[list[float]]:
-    """Nats of the tokens and the EOS of each target given its source.
+    """Compute the log-probabilities, in nats, of the tokens and EOS of each target, given its source.
 
     sources, targets: ids without EOS
-    max_tokens: tokens of a batch, padding counted; a longer pair is a batch of its own
+    max_tokens: tokens per batch, with padding; a longer pair forms its own batch
     advance: called after each batch with the number of its pairs
     """
     results: list[list[float]] = [[]] * len(sources)
@@ -104,7 +106,7 @@ def target_log_probs(
 
 
 def batches_of_pairs(sources: Sequence[Ids], targets: Sequence[Ids], max_tokens: int) -> list[list[int]]:
-    """The numbers of pairs in batches of similar lengths."""
+    """Group pairs of similar lengths into batches. Returns the indices of the pairs in each batch."""
     of_source, of_target = (np.array([len(row) for row in rows], dtype=np.int64) for rows in (sources, targets))
     batches = micro_batches([np.lexsort((of_source, of_target))], of_source, of_target, max_tokens)
     return [batch.tolist() for batch in batches]
@@ -120,7 +122,7 @@ def _batch_log_probs(scorer: Scorer, sources: list[Ids], targets: list[Ids]) -> 
 
 
 def log_probs_by_position(model: Model, sources: list[Ids], targets: list[Ids]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Log-probabilities (N, V) of LOGIT_CHUNK_ROWS positions at a time, and the tokens of the targets (N,), EOS among them."""
+    """Yield log-probabilities (N, V) and target tokens (N,), including EOS, for LOGIT_CHUNK_ROWS positions at a time."""
     batch = make_batch(flatten(sources), flatten(targets)).to(device_of(model))
     real = batch.target_output != PAD  # B T
     features, tokens = model(batch).features[real], batch.target_output[real]  # N D, N

@@ -1,4 +1,4 @@
-"""Warnings about the lines of a text: the first of each kind are logged, all are counted."""
+"""Warnings about the lines of a text. The first of each kind are logged, and all are counted."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -6,10 +6,10 @@ from typing import Final
 from nmt.log import log
 from nmt.translate.results import (
     BROKEN,
-    CUT,
-    CUT_TEXT,
     REPAIRED,
     RETRIED,
+    TRUNCATED,
+    TRUNCATED_TEXT,
     UNCHANGED,
     UNKNOWN_TAG,
     UNKNOWN_TOKENS,
@@ -20,11 +20,11 @@ from nmt.translate.results import (
 MAX_LOGGED: Final = 10  # messages of one kind
 NOT_UTF8: Final = "not UTF-8"
 NOT_TRANSLATED: Final = "not translated"
-LOST_MARKUP: Final = "left untranslated"  # units of a document, whose translation lacks a tag or a placeholder
-COUNTED: Final = {  # kinds whose lines are counted at the end, each with what is said of them
+LOST_MARKUP: Final = "left untranslated"  # segments of a document with a translation that lacks a tag or placeholder
+COUNTED: Final = {  # kinds for which lines are counted at the end, and the words for them
     NOT_UTF8: NOT_UTF8,
-    CUT: CUT,
-    CUT_TEXT: "of too many characters",
+    TRUNCATED: TRUNCATED,
+    TRUNCATED_TEXT: "with too many characters",
     UNKNOWN_TOKENS: f"with {UNKNOWN_TOKENS}",
     UNKNOWN_TAG: f"with an {UNKNOWN_TAG}",
     NOT_TRANSLATED: NOT_TRANSLATED,
@@ -32,12 +32,12 @@ COUNTED: Final = {  # kinds whose lines are counted at the end, each with what i
     BROKEN: "with a translation that looks broken",
     LOST_MARKUP: LOST_MARKUP,
     UNCHANGED: UNCHANGED,
-    WITHHELD: f"{WITHHELD} for their confidence",
+    WITHHELD: f"{WITHHELD} because of low confidence",
 }
 
 
 class RateLimitedWarnings:
-    """Messages of one kind: the first are logged, all are counted. write: logs a message"""
+    """Messages of one kind. The first ones are logged, and all are counted. write: logs a message"""
 
     def __init__(self, write: Callable[[str], None], max_logged: int = MAX_LOGGED) -> None:
         self.count = 0
@@ -47,13 +47,14 @@ class RateLimitedWarnings:
         self.count += 1
         if self.count <= self._max_logged:
             is_last = self.count == self._max_logged
-            self._write(message + (" (more such lines are counted, not named)" if is_last else ""))
+            self._write(message + (" (further lines of this kind are only counted)" if is_last else ""))
 
 
 class LineWarnings:
     """Warnings about the lines of one text, by kind.
 
-    place: the name of the text in messages; length_flag: of the command that asked, for lines that are cut
+    place: name of the text in messages
+    length_flag: the flag that sets the maximum length, for messages about truncated lines; empty for none
     """
 
     def __init__(self, place: str, length_flag: str = "--max-source-length") -> None:
@@ -64,20 +65,20 @@ class LineWarnings:
 
     @property
     def num_failed(self) -> int:
-        """Lines without a translation."""
+        """The number of lines without a translation."""
         return self._kinds[NOT_TRANSLATED].count
 
     @property
     def num_withheld(self) -> int:
-        """Lines whose translation is withheld."""
+        """The number of lines with a withheld translation."""
         return self._kinds[WITHHELD].count
 
     def add(self, kind: str, position: object, message: str) -> None:
-        """Log or count a warning. position: line number, from 1, and byte if known: `5` or `5:12`"""
-        self._kinds[kind].add(f"{self.place}:{position}: {message}{self._length_hint if kind == CUT else ''}")
+        """Log or count a warning. position: line number, from 1, with the byte if known: `5` or `5:12`"""
+        self._kinds[kind].add(f"{self.place}:{position}: {message}{self._length_hint if kind == TRUNCATED else ''}")
 
     def add_translations(self, translations: Sequence[Translation], first: int = 1) -> None:
-        """Log or count the warnings and failures of translations. first: line number of the first one"""
+        """Log or count the warnings and failures of translations. first: line number of the first translation"""
         for number, translation in enumerate(translations, first):
             for kind, message in translation.warnings.items():
                 self.add(kind, number, message)
@@ -85,8 +86,8 @@ class LineWarnings:
                 self.add(NOT_TRANSLATED, number, f"not translated: {translation.error}")
 
     def log_counts(self) -> None:
-        """Log how many lines of each kind there were, if any."""
+        """Log the number of lines of each kind, if there are any."""
         counts = {words: self._kinds[kind].count for kind, words in COUNTED.items()}
         if any(counts.values()):
             named = ", ".join(f"{count:,} {words}" for words, count in counts.items() if count)
-            log.warn(f"{self.place}: lines: {named}")
+            log.warn(f"{self.place}: affected lines: {named}")

@@ -4,17 +4,19 @@ from typing import Final, Literal
 
 from nmt import registry
 from nmt.errors import unknown
+from nmt.log import log
 from nmt.options import AUTO, MAX_THREADS, choice, opt
 
 MAX_REPLICAS: Final = 256
 MAX_DEFAULT_REPLICAS: Final = 16  # each keeps the tensors of one batch in memory
-ENGINE_HELP: Final = "search engine (nmt list engine); auto: the fastest"
-OLD_ENGINE_NAMES: Final = {"own": "torch"}
+ENGINE_HELP: Final = "search engine (nmt list engine)"
+OLD_ENGINE_NAMES: Final = {"own": "torch"}  # deprecated since 0.1.0
 
 
 def engine_name(given: str) -> str:
     """The engine (or auto) that a value of `--engine` names. Raises ValueError if no engine has that name."""
-    name = OLD_ENGINE_NAMES.get(given, given)
+    if (name := OLD_ENGINE_NAMES.get(given, given)) != given:
+        log.deprecated(f"--engine {given}", f"--engine {name}")
     if name != AUTO and name not in (known := registry.names("engine")):
         raise ValueError(str(unknown("engine", name, [AUTO, *known], "nmt list engine")))
     return name
@@ -47,7 +49,7 @@ class TranslatorOptions:
     precision: str = choice(
         "weight-format",
         "fp32",
-        "fp32, bf16 or a format of `nmt list weight-format`",
+        "number format (nmt list weight-format)",
         also=("bf16",),
         able="converts",
         group="Speed and memory",

@@ -1,4 +1,4 @@
-"""Scores of given translations: pairs of lines as ids, and their log-probabilities by forced decoding."""
+"""Scores of given translations: encodes pairs of lines and computes their log-probabilities by forced decoding."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from nmt.translate.results import NOT_FINITE, Failure, PairScore
 def encode_pairs(
     pipeline: Pipeline, sources: Sequence[str], targets: Sequence[str], limits: LengthFilter, document: DocumentLines
 ) -> tuple[EncodedTexts, EncodedTexts]:
-    """The ids of pairs of lines, the sources with their contexts; a line with too many characters has none."""
+    """Encode pairs of lines, the sources with their contexts. A line with too many characters has no ids."""
     contexts = list(map(document.context_of, sources))
     source, _ = pipeline.source.encode_in_context(limits.without_long(sources), contexts, limits.max_length)
     return source, pipeline.target.encode_batch(limits.without_long(targets))
@@ -34,21 +34,24 @@ def score(
     advance: Callable[[int], None] = lambda count: None,
     document: DocumentLines | None = None,
 ) -> list[PairScore | Failure]:
-    """The score of each pair of lines, in their order.
+    """Score each pair of lines, and return the results in order.
 
-    A line without tokens is the sentence of EOS alone, on either side.
-    max_tokens, advance: see `target_log_probs`; a pair that fails counts too
-    max_length: tokens of a line; a pair with a longer one fails, and one that `LengthFilter` finds too long
-    document: the sources before these, to which they are added, for a model that reads a context; None if there are none
+    On either side, a line without tokens counts as a sentence of only EOS.
+
+    max_tokens, advance: see `target_log_probs`; failed pairs count too
+    max_length: maximum tokens per line; a pair with a longer line fails, as does one that `LengthFilter` finds too long
+    document: the previous sources, for a model that reads a context; these sources are added to it. None if there are none
     """
     limits, document = LengthFilter(max_length=max_length), document or DocumentLines(pipeline.context)
     source, target = encode_pairs(pipeline, sources, targets, limits, document)
     source_ids, target_ids = source.rows(), target.rows()
     lengths = np.maximum(source.lengths, target.lengths)
     is_long = np.array([*map(max, map(len, sources), map(len, targets))], dtype=np.int64) > limits.max_characters
-    results: list[PairScore | Failure] = [Failure(f"{length:,} tokens on a side (--max-length)") for length in lengths]
+    results: list[PairScore | Failure] = [
+        Failure(f"one side has {length:,} tokens (see --max-length)") for length in lengths
+    ]
     for i in np.flatnonzero(is_long).tolist():
-        results[i] = Failure(f"more than {limits.max_characters:,} characters on a side")
+        results[i] = Failure(f"one side has more than {limits.max_characters:,} characters")
     short = np.flatnonzero((lengths <= max_length) & ~is_long).tolist()
     short_ids = [source_ids[i] for i in short], [target_ids[i] for i in short]
     advance(len(sources) - len(short))

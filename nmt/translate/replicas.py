@@ -1,6 +1,6 @@
-"""Batches searched side by side, their results in order: in processes forked from this one, or in threads.
+"""Parallel search of batches, with results in order: in processes forked from this one, or in threads.
 
-Forked processes have interpreters of their own and share the loaded weights, as long as nobody writes to them.
+Forked processes have their own interpreters and share the loaded weights as long as nobody writes to them.
 """
 
 import gc
@@ -24,14 +24,14 @@ from nmt.data.workers import Heartbeat, become_worker, kill_workers, run_task, w
 from nmt.device import use_threads
 from nmt.errors import ResourceError
 
-STDERR_DESCRIPTOR: Final = 2  # it and those below may be sockets of a supervisor
+STDERR_DESCRIPTOR: Final = 2  # descriptors up to this one may be sockets of a supervisor
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 if hasattr(os, "register_at_fork"):
-    # A fork has copies of its parent's objects and not of its threads. It must not collect those that the parent has dropped:
-    # the end of a CTranslate2 model waits for its threads, for ever in a fork.
+    # A fork has copies of its parent's objects, but not of its threads. It must not collect objects that the parent has dropped:
+    # the destructor of a CTranslate2 model waits for its threads, which would take forever in a fork.
     os.register_at_fork(after_in_child=gc.freeze)
 
 
@@ -41,12 +41,12 @@ def are_processes(kind: str) -> bool:
 
 
 class Replicas(Generic[_Item, _Result]):
-    """A pool of workers, which starts with the first work for more than one of them.
+    """A pool of workers, which starts when there is work for more than one of them.
 
-    work: called with an item in a worker, or here if there is nothing to share
-    number: workers
-    threads: of each worker process. This process must use a single one: a fork does not copy the threads of a pool
-    prepare: called here once, before the second item
+    work: called with an item in a worker, or in this process if there is only one item
+    number: number of workers
+    threads: threads per worker process. This process must use a single thread, because a fork does not copy a thread pool
+    prepare: called once in this process, before the second item
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class Replicas(Generic[_Item, _Result]):
         self.number, self._threads, self._device = number, threads, device
         self._work, self._prepare = work, cache(prepare)
         self._pool: Executor | None = None
-        self._lock = Lock()  # of the pool and the count: threads of a server search side by side
+        self._lock = Lock()  # for the pool and the count, because threads of a server search in parallel
         self._num_items = 0
 
     def in_order(self, items: Sequence[_Item]) -> Iterator[_Result]:
-        """The result of each item, in their order.
+        """Yield the result of each item, in order.
 
-        Where `signals.check` raises, between items or while waiting, processes are killed and no further item starts; it is
-        not called while another thread prepares.
-        Raises ResourceError when a process is lost, and whatever the work raises.
+        If `signals.check` raises, between items or while waiting, processes are killed and no further item starts. It is not
+        called while another thread prepares.
+        Raises ResourceError if a process is lost, and any error of the work.
         """
         with self._lock:
             self._num_items += len(items)
@@ -85,16 +85,16 @@ class Replicas(Generic[_Item, _Result]):
         heartbeat, complete = Heartbeat(pool), False
         try:
             with warnings.catch_warnings():
-                # Python warns of threads in a process that forks; ours hold no lock that a replica takes
+                # Python warns about threads in a process that forks. Ours hold no lock that a replica takes.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 futures = [pool.submit(work, item) for item in items]
             for future in futures:
                 yield wait_for_result(future, heartbeat)
             complete = True
         except BrokenProcessPool:
-            signals.check()  # a signal may have ended them too
+            signals.check()  # a signal may also have ended them
             raise ResourceError(
-                "a search process was lost, killed perhaps for lack of memory (give fewer --replicas or a smaller --batch-tokens)"
+                "a search process died, perhaps killed for lack of memory (use fewer --replicas or a smaller --batch-tokens)"
             ) from None
         finally:
             if not complete:
@@ -111,7 +111,7 @@ class Replicas(Generic[_Item, _Result]):
 
 
 def _use_own_stream(device: torch.device) -> None:
-    """Give this thread a CUDA stream of its own, which waits for the weights but not for other threads."""
+    """Give this thread its own CUDA stream, which waits for the weights but not for other threads."""
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.default_stream(device))
     torch.cuda.set_stream(stream)
@@ -124,9 +124,9 @@ def _become_replica(work: Callable[[Any], Any], threads: int) -> None:
 
 
 def _close_sockets() -> None:
-    """Close the sockets of a server that was forked: a connection ends when every process has closed it."""
+    """Close the sockets that a fork of a server inherits, because a connection ends only when every process has closed it."""
     for name in os.listdir("/dev/fd"):
         descriptor = int(name)
-        with suppress(OSError):  # the descriptor of the list itself, which is closed by now
+        with suppress(OSError):  # the descriptor of the listing itself, which is already closed
             if descriptor > STDERR_DESCRIPTOR and stat.S_ISSOCK(os.fstat(descriptor).st_mode):
                 os.close(descriptor)

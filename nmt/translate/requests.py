@@ -1,4 +1,4 @@
-"""A line of input: the text to translate, and the constraints on its translation."""
+"""A line of input: the text to translate, and constraints on its translation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,12 +20,12 @@ Form = Literal["text", "prefix", "phrases", "json"]
 class Request:
     """A line to translate, as text.
 
-    prefix: the beginning of the translation
-    phrases: texts that it contains
-    filters: texts for filters (`nmt list filter`), by their names; each may be given by a keyword, as `avoid=("hund",)`
+    prefix: the text with which the translation must start
+    phrases: texts that the translation must contain
+    filters: texts for filters (`nmt list filter`), by name; each filter may also be a keyword, as in `avoid=("hund",)`
     others: further fields of a JSON object, which are copied to the output
-    context: the sentences before it in its document; None, those of the requests before it (`in_context`)
-    error: the reason why the line cannot be read
+    context: the previous sentences of its document; None means those of the previous requests (`in_context`)
+    error: the reason why the line cannot be read, or empty
     """
 
     text: str
@@ -48,15 +48,15 @@ class Request:
         context: tuple[str, ...] | None = None,
         **more_filters: Sequence[str],
     ) -> None:
-        """Raises UserError for a keyword that names no filter."""
-        fields = vars(self)  # written at once, because a text has many lines
+        """Raises UserError if a keyword is not the name of a filter."""
+        fields = vars(self)  # faster than assignment, because a text has many lines
         fields["text"], fields["prefix"], fields["phrases"] = text, prefix, tuple(phrases)
         fields["others"], fields["error"], fields["context"] = others or {}, error, context
         fields["filters"] = _filters_of(filters, more_filters) if filters or more_filters else {}
 
 
 def _filters_of(filters: Mapping[str, Sequence[str]], more: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """The texts of filters without empty ones. Raises UserError for a keyword that names no filter."""
+    """The texts for filters, without empty ones. Raises UserError if a keyword is not the name of a filter."""
     known = registry.names("filter") if more else []
     for name in more:
         if name not in known:
@@ -65,7 +65,7 @@ def _filters_of(filters: Mapping[str, Sequence[str]], more: Mapping[str, Sequenc
 
 
 class _Fields(msgspec.Struct):
-    """The fields of a JSON object, by Sockeye's names. text: the name of `source` before version 0.2"""
+    """The fields of a JSON object, with Sockeye's names. text: the name of `source` before version 0.2"""
 
     source: str | None = None
     text: str | None = None
@@ -74,14 +74,14 @@ class _Fields(msgspec.Struct):
     source_context: list[str] | None = None
 
 
-MAX_LINE_BYTES: Final = 1 << 22  # of a line with more than a text
-MAX_NESTED_LEVELS: Final = 100  # of lists and objects: Python's stack bounds those that can be written
-# Fields that are read or written here, besides those of filters.
+MAX_LINE_BYTES: Final = 1 << 22  # for lines that contain more than a text
+MAX_NESTED_LEVELS: Final = 100  # of lists and objects, because Python's stack limits what can be written
+# Fields that are read or written here, in addition to those of filters.
 RESERVED: Final = frozenset((*_Fields.__struct_fields__, "translation", "candidates", "error"))
 
 
 def read_request(line: str, form: Form) -> Request:
-    """Parse a line: all text, `text ||| prefix`, `text ||| phrase ||| phrase` (as in Moses), or a JSON object."""
+    """Parse a line: only a text, `text ||| prefix`, `text ||| phrase ||| phrase` (as in Moses), or a JSON object."""
     if form == "text":
         return Request(line)
     if form == "json":
@@ -90,12 +90,14 @@ def read_request(line: str, form: Form) -> Request:
     if form == "phrases":
         return Request(text, phrases=tuple(filter(None, others)))
     if len(others) > 1:
-        return Request("", error=f"{len(others)} times {DIVIDER}, where one divides a text from its prefix")
+        return Request(
+            "", error=f"{DIVIDER} occurs {len(others)} times, but must occur once, between a text and its prefix"
+        )
     return Request(text, prefix="".join(others))
 
 
 def _read_json(line: str) -> Request:
-    """Parse a JSON object; an empty line is a text without tokens."""
+    """Parse a JSON object. An empty line is a text without tokens."""
     if not line.strip():
         return Request("")
     others: dict[str, Any] = {}
@@ -110,16 +112,16 @@ def _read_json(line: str) -> Request:
         for key in nested:
             del others[key]
         if nested:
-            error = f"fields are nested more than {MAX_NESTED_LEVELS} deep: {quoted(nested[0])}"
+            error = f"field '{quoted(nested[0])}' is nested more than {MAX_NESTED_LEVELS} levels deep"
             return Request("", others=others, error=error)
         fields = msgspec.convert(value, _Fields)
         source = fields.text if fields.source is None else fields.source
         if source is None:
-            return Request("", others=others, error="not an object with a source: the field `source` is missing")
+            return Request("", others=others, error="the field `source` is missing")
     except msgspec.ValidationError as error:
-        return Request("", others=others, error=f"not an object with a source and its constraints: {quoted(error)}")
+        return Request("", others=others, error=f"not a valid request: {quoted(error)}")
     except (ValueError, RecursionError) as error:
-        limit = f" (a line has {MAX_LINE_BYTES >> 20} MiB at most)" if len(line) >= MAX_LINE_BYTES // 4 else ""
+        limit = f" (a line may have up to {MAX_LINE_BYTES >> 20} MiB)" if len(line) >= MAX_LINE_BYTES // 4 else ""
         return Request("", error=f"not JSON: {quoted(error)}{limit}")
     constraints = fields.target_prefix, fields.constraints, filters
     return replace(cleaned_request(visible_line(source), *constraints, fields.source_context), others=others)
@@ -132,7 +134,7 @@ def cleaned_request(
     filters: Mapping[str, Sequence[str]],
     context: Sequence[str] | None,
 ) -> Request:
-    """A request of the fields of a JSON object, of which those besides the text become one line each, without empty ones."""
+    """Make a request from the fields of a JSON object. All texts but the first become single lines; empty ones are dropped."""
     cleaned = {name: _lines(texts) for name, texts in filters.items()}
     sentences = None if context is None else tuple(filter(None, map(visible_line, context)))
     return Request(text, clean(prefix), _lines(phrases), filters=cleaned, context=sentences)
@@ -143,15 +145,15 @@ def _lines(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_nested(value: Any, levels: int) -> bool:
-    """Whether lists and objects are nested deeper than a number of levels."""
+    """Whether lists and objects are nested deeper than this number of levels."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels < 0 or any(_is_nested(item, levels - 1) for item in inner if isinstance(item, dict | list))
 
 
 def in_context(requests: Sequence[Request], document: DocumentLines) -> Sequence[Request]:
-    """Consecutive requests with their contexts; those that have one keep it, and those that cannot be read are skipped.
+    """Add contexts to consecutive requests. A request that has a context keeps it; unreadable requests are skipped.
 
-    document: the lines before them, to which they are added
+    document: the previous lines, to which these are added
     """
     if not document.size:
         return requests

@@ -1,4 +1,4 @@
-"""Results of lines: translations with their details, scores of pairs, failures; and the retry of a failing batch."""
+"""Results of lines: translations with details, scores of pairs, failures; and the retry of a failed batch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,32 +16,32 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Failure:
-    """The result of a line that failed. message: the reason"""
+    """The result of a line that could not be translated or scored. message: the reason"""
 
     message: str
 
 
 # Kinds of warnings of a Translation.
-CUT: Final = "cut"  # the line has more tokens than are read
-CUT_TEXT: Final = "cut text"  # the text has more characters than are divided into sentences
+TRUNCATED: Final = "truncated"  # the line has more tokens than are read
+TRUNCATED_TEXT: Final = "truncated text"  # the text has more characters than are split into sentences
 UNKNOWN_TOKENS: Final = "unknown tokens"  # the vocabulary lacks tokens of the line
-UNKNOWN_TAG: Final = "unknown tag"  # the line begins with a tag that the model lacks
-RETRIED: Final = "retried"  # its batch failed and was halved; at the first line of the batch
-REPAIRED: Final = "repaired"  # it was translated again
-BROKEN: Final = "broken"  # its translation looks broken
-UNCHANGED: Final = "kept unchanged"  # a part of the text stays as it is, because its translation lost something
-WITHHELD: Final = "withheld"  # its confidence is too low
+UNKNOWN_TAG: Final = "unknown tag"  # the line starts with a tag that the model lacks
+RETRIED: Final = "retried"  # the batch failed and was split in half; set only on the first line of the batch
+REPAIRED: Final = "repaired"  # the line was translated again
+BROKEN: Final = "broken"  # the translation looks broken
+UNCHANGED: Final = "kept unchanged"  # a part of the text was kept, because its translation lost something
+WITHHELD: Final = "withheld"  # the confidence is too low
 
-NOT_FINITE: Final = Failure("the model gives no finite probability")
+NOT_FINITE: Final = Failure("the model's probabilities are not finite")
 
 
 @dataclass(frozen=True)
 class PairScore:
     """The score of a sentence pair.
 
-    log_prob: nats of all target tokens and EOS
-    pieces: target tokens in reading order, EOS last
-    log_probs: nats of each
+    log_prob: total log-probability of the target tokens and EOS, in nats
+    pieces: target tokens in reading order, with EOS at the end
+    log_probs: log-probability of each, in nats
     """
 
     log_prob: float
@@ -53,13 +53,13 @@ class Candidate(msgspec.Struct, frozen=True):
     """One translation of a line.
 
     tokens: target ids in reading order
-    log_prob: nats, EOS counted
-    score: the value that the search ranks by
-    word_scores: nats of each word, and of EOS; empty unless requested
-    weights: (words, source words) attention; empty unless requested, and without attention
-    scores: with re-ranking, the scores of the search and of each model, whose weighted mean is `score`; else empty
+    log_prob: log-probability in nats, including EOS
+    score: the value by which the search ranks candidates
+    word_scores: log-probability of each word and of EOS, in nats; empty unless requested
+    weights: attention, (words, source words); empty unless requested, or if the model has no attention
+    scores: with re-ranking, the scores of the search and of each model (`score` is their weighted mean); otherwise empty
     confidence: geometric mean of its tokens' probabilities; None unless requested
-    warnings: those of the translation if this is its best candidate
+    warnings: warnings for the translation if this is its best candidate
     """
 
     text: str
@@ -74,7 +74,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, hypothesis: Hypothesis, target: Side) -> "Candidate":
-        """A hypothesis as text. target: the side of the pipeline that it is on"""
+        """Convert a hypothesis to text. target: the target side of the pipeline"""
         tokens = hypothesis.tokens
         return cls(target.decode(tokens), target.in_reading_order(tokens), hypothesis.log_prob, hypothesis.score)
 
@@ -82,9 +82,9 @@ class Candidate(msgspec.Struct, frozen=True):
 class Translation(msgspec.Struct, frozen=True):
     """The result of translating a line.
 
-    candidates: best first; none for a line without tokens and for one that failed
-    error: the reason of a failure; empty without one
-    warnings: messages by kind, from CUT to WITHHELD
+    candidates: best first; empty for a line without tokens and for a failed line
+    error: the reason for a failure, or empty
+    warnings: messages by kind, one of the constants from TRUNCATED to WITHHELD
     """
 
     candidates: list[Candidate] = []
@@ -93,16 +93,16 @@ class Translation(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> list[Candidate]:
-        """The candidates, but none of a translation that is withheld."""
+        """The candidates, or none if the translation is withheld."""
         return [] if WITHHELD in self.warnings else self.candidates
 
     @property
     def text(self) -> str:
-        """The best translation; empty without one, and if it is withheld."""
+        """The best translation; empty if there is none or if it is withheld."""
         return self.shown[0].text if self.shown else ""
 
     def candidate(self, number: int) -> Candidate:
-        """A candidate by its number from 0; the last one where there are fewer, and an empty one where there is none."""
+        """A candidate by its number, from 0; the last one if there are fewer, or an empty one if there are none."""
         last = len(self.candidates) - 1
         return self.candidates[min(number, last)] if self.candidates else Candidate("", [], 0.0, 0.0)
 
@@ -110,11 +110,11 @@ class Translation(msgspec.Struct, frozen=True):
 def retry_split(
     work: Callable[[slice], list[_Result | Failure]], num_lines: int
 ) -> tuple[list[_Result | Failure], str]:
-    """The results of `work` for all lines. A batch that fails is retried in halves, down to the single failing line.
+    """Call `work` for all lines. A batch that fails is retried in halves, down to the single failing line.
 
     work: called with a slice of the lines; returns a result or a failure for each
-    returns: the outcome of each line, and a warning if the whole batch failed, else an empty text
-    Raises UserError if `work` does: it is not the fault of a line.
+    returns: the outcome of each line, and a warning if the whole batch failed, otherwise an empty text
+    Raises UserError if `work` does, because then no line is at fault.
     """
     warning = ""
 
@@ -125,7 +125,7 @@ def retry_split(
         except UserError:
             raise
         except Exception as error:
-            # the exception itself would keep the tensors alive that filled the memory
+            # Keep only the text: the exception itself would keep the tensors alive that filled the memory.
             place = place_in_plugin(error)
             reason = f"plug-in {place}: " * bool(place) + f"{type(error).__name__}: {quoted(error)}"
         if end - start == 1:

@@ -1,4 +1,4 @@
-"""Translate a stream line by line, as long as somebody reads the translations."""
+"""Translates a stream line by line, as long as somebody reads the translations."""
 
 import contextlib
 import errno
@@ -21,16 +21,16 @@ from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
 from nmt.translate.windows import Source, growing, windows
 
-if TYPE_CHECKING:  # it is for several devices
+if TYPE_CHECKING:  # needed only with several devices
     from nmt.translate.distributed import SharedTranslator
 
 MAX_CHARACTER_BYTES: Final = 4  # of UTF-8
 
 
 class TranslationOutput:
-    """The file of the translations, or a pipe whose reader may go away.
+    """The output of translations: a file, or a pipe that its reader may close.
 
-    is_awaited: whether a reader may be waiting for the next line, as nobody waits for that of a file
+    is_awaited: whether a reader may be waiting for the next line; False for a file
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -38,18 +38,18 @@ class TranslationOutput:
         self._poll = select.poll()
         self.is_awaited = True
         with contextlib.suppress(io.UnsupportedOperation):  # a file without a descriptor
-            self._poll.register(file.fileno(), 0)  # errors and hang-ups are reported unasked
+            self._poll.register(file.fileno(), 0)  # errors and hang-ups are always reported
             self.is_awaited = not stat.S_ISREG(os.fstat(file.fileno()).st_mode)
 
     def write(self, lines: str) -> None:
-        """Write and flush. Raises OSError with the name of a stream; `nmt.files.new_output` names its own path."""
+        """Write and flush. Raises OSError with the stream's name (`nmt.files.new_output` adds its own path)."""
         name = getattr(self._file, "name", "output")
         with naming(name.strip("<>")) if isinstance(name, str) else contextlib.nullcontext():
             self._file.write(lines.encode())
             self._file.flush()
 
     def check(self) -> None:
-        """Raise BrokenPipeError if the reader went away: nobody needs further translations."""
+        """Raise BrokenPipeError if the reader has closed the pipe, because then nobody needs further translations."""
         if any(events & (select.POLLERR | select.POLLHUP) for _, events in self._poll.poll(0)):
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
@@ -70,18 +70,18 @@ def translate_stream(
 
     form: the form of a line, see `read_request`
     show: (number of the line, request, translation) -> output lines, each with its LF
-    max_lines: lines of a window, which is sorted by length; the first windows are smaller if a reader waits
+    max_lines: lines per window, which is sorted by length; the first windows are smaller if a reader waits
     warnings: receives the warnings about lines
-    strict: bytes that are not UTF-8 are an InputError
+    strict: whether bytes that are not UTF-8 raise InputError
     bar: counts the lines
-    first_number: what `show` gets as the number of the first line
-    returns: that number for a text that follows this one
+    first_number: number of the first line, for `show`
+    returns: the number of the first line of a text that follows this one
     """
     results, document = TranslationOutput(output), DocumentLines(translator.context)
     sizes = growing(max_lines) if results.is_awaited else repeat(max_lines)
     max_bytes = MAX_CHARACTER_BYTES * (translator.max_characters + 1)  # more than the translator reads
     if form != "text":
-        max_bytes = max(max_bytes, MAX_LINE_BYTES)  # the rest of such a line must not be cut
+        max_bytes = max(max_bytes, MAX_LINE_BYTES)  # constraints at the end of a line must not be truncated
     with signals.Signals(also=results.check):
 
         def idle() -> None:
@@ -104,9 +104,9 @@ def translate_stream(
 def _decoded(
     raw_windows: Iterator[list[bytes]], warnings: LineWarnings, strict: bool
 ) -> Iterator[tuple[int, list[str]]]:
-    """The number of the first line of each window, from 1, and its lines as text, bad bytes replaced with a warning.
+    """Yield the number of the first line of each window, from 1, and its lines as text. Bad bytes are replaced, with a warning.
 
-    strict: they are an InputError instead, raised after the previous lines were given
+    strict: raise InputError for bad bytes instead, after yielding the previous lines
     """
     first = 1
     for raw in raw_windows:
@@ -119,8 +119,8 @@ def _decoded(
                     raise bad_bytes(warnings.place, number, line)
                 if strict:
                     yield first, lines
-                    raise InputError(f"{warnings.place}:{position}: not UTF-8 (mend the text, or leave --strict out)")
-                warnings.add(NOT_UTF8, position, f"not UTF-8; replaced by U+FFFD ({line.num_bad} of them)")
+                    raise InputError(f"{warnings.place}:{position}: not UTF-8 (fix the text, or drop --strict)")
+                warnings.add(NOT_UTF8, position, f"not UTF-8; {line.num_bad} bad bytes replaced by U+FFFD")
             lines.append(line.text)
         yield first, lines
         first += len(raw)

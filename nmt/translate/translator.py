@@ -1,4 +1,4 @@
-"""Translate lines of raw text by an engine, in batches sorted by length."""
+"""Translates lines of raw text with an engine, in batches sorted by length."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,28 +23,28 @@ from nmt.translate.options import TranslatorOptions
 from nmt.translate.requests import Request, in_context
 from nmt.translate.results import RETRIED, UNKNOWN_TAG, Candidate, Failure, PairScore, Translation
 
-MIN_BATCH_SHARE: Final = 4  # a text is shared out in batches of at least this part of the batch size
+MIN_BATCH_SHARE: Final = 4  # to use all replicas, batches may shrink to 1 / this of the batch size
 NO_TEXTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 
 def check_lines(name: str, lines: Sequence[object], types: tuple[type, ...] = (str,)) -> None:
-    """Raise UserError unless lines are a list of items of the types. name: of the argument, for messages"""
+    """Raise UserError unless lines are a list of items of these types. name: name of the argument in messages"""
     if isinstance(lines, str | bytes):
-        raise UserError(f"{name} is 1 text of {len(lines):,} characters: give a list of lines, not a text")
-    if not isinstance(lines, Sequence):  # which may be read only once
-        raise UserError(f"{name} is of type {type(lines).__name__}: give a list of lines")
+        raise UserError(f"{name} must be a list of lines, not one text ({len(lines):,} characters)")
+    if not isinstance(lines, Sequence):  # an iterator could be read only once
+        raise UserError(f"{name} must be a list of lines, not {type(lines).__name__}")
     for i, line in enumerate(lines):
         if not isinstance(line, types):
             wanted = " or ".join(kind.__name__ for kind in types)
-            raise UserError(f"{name}[{i}] is of type {type(line).__name__}: must be {wanted}")
+            raise UserError(f"{name}[{i}] must be {wanted}, not {type(line).__name__}")
 
 
 class Translator:
-    """An engine and its text pipeline, which together translate lines.
+    """Translates lines with an engine and its text pipeline.
 
-    options: how; its devices, models and searches are the engine's, and no file that it names is read
-    filter_texts: texts that hold for every request, by filter
-    Raises UserError for texts that a filter refuses.
+    options: only the options about lines are used; those about devices, models, searches and files concern the engine
+    filter_texts: texts that apply to every request, by filter
+    Raises UserError if a filter refuses its texts.
     """
 
     def __init__(
@@ -52,20 +52,20 @@ class Translator:
     ) -> None:
         self.pipeline, self.engine = engine.pipeline, engine
         self.max_source_length = options.max_source_length
-        self.max_characters = CHARACTERS_PER_TOKEN * options.max_source_length  # of a line that are read
+        self.max_characters = CHARACTERS_PER_TOKEN * options.max_source_length  # longer lines are truncated
         self.translates_symbols = options.symbols == "translate"
-        self.context = self.pipeline.context  # sentences before a line that are read with it, at most
+        self.context = self.pipeline.context  # maximum number of previous sentences that are read with a line
         self._filters = TargetFilters(self.pipeline.target)
         self._default_constraints = Constraints()
         self._default_constraints = Constraints(filters=self._filter_texts(filter_texts))
         for name, texts in self._default_constraints.filters.items():
             if reason := self._filters[name].refusal((), texts, ()):
-                raise UserError(f"--{name}: {reason} (leave it out)")
+                raise UserError(f"--{name}: {reason} (drop it)")
 
     def translate(self, requests: Sequence[Request | str], bar: Bar | None = None) -> list[Translation]:
-        """A translation for each request or line, in their order.
+        """Translate each request or line, and return the translations in order.
 
-        bar: of a longer text, which counts these lines too; None: they get one of their own
+        bar: the progress bar of a longer text that contains these lines; None creates a new bar
         """
         parsed = self.parsed(requests)
         lines = self.encode(parsed)
@@ -83,7 +83,7 @@ class Translator:
         for line, kinds in zip(lines, warnings, strict=True):
             if tag := self.pipeline.source.unknown_tag(line.text):
                 known = ", ".join(map(quoted, self.pipeline.source.prepare.tags))
-                kinds[UNKNOWN_TAG] = f"'{quoted(tag)}' is no tag of this model, and is read as text (it has {known})"
+                kinds[UNKNOWN_TAG] = f"'{quoted(tag)}' is not a tag of this model and is read as text (it has {known})"
         work = self.engine.search([[lines[i] for i in batch] for batch in batches])
         with nullcontext(bar) if bar else log.progress("translating", len(lines), "lines") as bar:
             bar.advance(len(lines) - len(order))
@@ -100,27 +100,29 @@ class Translator:
         ]
 
     def parsed(self, requests: Sequence[Request | str]) -> Sequence[Request]:
-        """Requests and lines, which follow each other in a document, as requests with their contexts."""
+        """Convert consecutive requests and lines of a document to requests with their contexts."""
         check_lines("requests", requests, (str, Request))
         parsed = [Request(request) if isinstance(request, str) else request for request in requests]
         return in_context(parsed, DocumentLines(self.context))
 
     def texts(self, lines: Sequence[str | Request], warnings: LineWarnings) -> list[str]:
-        """The translations of lines, empty where one failed. warnings: receives those about the lines"""
+        """Translate lines to texts, which are empty for failed lines. warnings: receives the warnings about lines"""
         translations = self.translate(lines)
         warnings.add_translations(translations)
         return [translation.text for translation in translations]
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore | Failure]:
-        """Log-probabilities of given translations, a result for each pair of lines."""
+        """Compute the log-probabilities of given translations. Returns a result for each pair of lines."""
         check_lines("sources", sources)
         check_lines("targets", targets)
         if len(sources) != len(targets):
-            raise UserError(f"sources has {len(sources):,} lines but targets has {len(targets):,}: give pairs of lines")
+            raise UserError(
+                f"sources and targets must have equally many lines, not {len(sources):,} and {len(targets):,}"
+            )
         return self.engine.score(sources, targets)
 
     def encode(self, requests: Sequence[Request]) -> list[EncodedLine]:
-        """The ids and constraints of requests, as the model and the search read them."""
+        """Encode requests to the ids and constraints that the model and the search read."""
         texts = [request.text[: self.max_characters] for request in requests]
         contexts = [request.context or () for request in requests]
         encoded, num_context = self.pipeline.source.encode_in_context(texts, contexts, self.max_source_length)
@@ -136,10 +138,10 @@ class Translator:
         ]
 
     def idle(self) -> None:
-        """Do nothing: called while no line is waiting."""
+        """Called while no line is waiting. Does nothing."""
 
     def _kept(self, request: Request) -> list[Candidate]:
-        """The text itself, without its tags, where it has no words and the model has some; else nothing."""
+        """The text itself, without its tags, if it has no words but the model's vocabulary has; otherwise nothing."""
         text, tags = request.text, self.pipeline.source.prepare.tags
         if tags:
             text = " ".join(word for word in text.split() if word not in tags)
@@ -148,7 +150,7 @@ class Translator:
         return [Candidate(clean(text), [], 0.0, 0.0)] if self.pipeline.source.spells_words else []
 
     def _constraints(self, request: Request) -> Constraints:
-        """Prefix and phrases as tokens; texts of filters as these prepare them."""
+        """The constraints of a request: prefix and phrases as tokens, and texts as their filters prepare them."""
         if not (request.prefix or request.phrases or request.filters):
             return self._default_constraints
         target = self.pipeline.target
@@ -159,7 +161,7 @@ class Translator:
         return Constraints(prefix, tuple(filter(None, phrases)), self._filter_texts(request.filters))
 
     def _filter_texts(self, given: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-        """The texts of filters, prepared, together with those of every request."""
+        """The prepared texts for filters, together with the texts that apply to every request."""
         texts = dict(self._default_constraints.filters)
         for name, more in given.items():
             if prepared := self._filters[name].prepared(more):
@@ -167,20 +169,21 @@ class Translator:
         return texts
 
     def _refusal(self, request: Request, line: EncodedLine) -> str:
-        """The reason why the context or the constraints of a line cannot be met; empty if they can."""
+        """The reason why the context or the constraints of a line cannot be met, or an empty string if they can."""
         constraints = line.constraints
         if request.context and not self.context:
-            return "source_context: this model reads each line alone (it was prepared without --context)"
+            return "source_context needs a model with context (this one was prepared without --context)"
         if constraints is self._default_constraints:
             return ""
         if constraints.num_tokens and not len(line.source):
-            return "a line without words has no translation that could contain a prefix or phrases"
+            return "the line has no words, so its translation cannot contain a prefix or phrases"
         if constraints.num_tokens > self.max_source_length:
-            return f"{constraints.num_tokens:,} tokens of prefix and phrases (at most --max-source-length)"
+            limit = f"at most {self.max_source_length:,} are allowed (--max-source-length)"
+            return f"prefix and phrases have {constraints.num_tokens:,} tokens; {limit}"
         if constraints.prefix and self.pipeline.target.settings.right_to_left:
-            return "the model writes from right to left: it takes no prefix"
+            return "a prefix is not possible, because the model writes from right to left"
         if constraints.phrases and not self.engine.takes_phrases:
-            return f"phrases need a search that takes them{phrases_hint()}"
+            return f"phrases need a decoder that accepts them{phrases_hint()}"
         phrases = list(map(self.pipeline.target.decode, constraints.phrases)) if constraints.filters else []
         reasons = (
             self._filters[name].refusal(request.filters.get(name, ()), texts, phrases)
@@ -190,10 +193,10 @@ class Translator:
 
 
 def even_batch_tokens(tokens: int, max_tokens: int, replicas: int) -> int:
-    """Source tokens of a batch that give every replica the same number of batches, unless these became too small.
+    """The batch size that gives every replica the same number of batches, unless these would become too small.
 
-    tokens: of the text
-    max_tokens: of a batch
+    tokens: source tokens of the text
+    max_tokens: maximum tokens per batch
     """
     batches = replicas * max(1, math.ceil(tokens / (replicas * max_tokens)))
     return max_tokens if replicas == 1 else max(math.ceil(tokens / batches), max_tokens // MIN_BATCH_SHARE, 1)

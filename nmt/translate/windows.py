@@ -1,4 +1,4 @@
-"""Read lines as they come, in windows, so that a typed line is answered at once and a large file in bulk."""
+"""Reads lines as they arrive, in windows: a typed line is answered immediately, and a large file is read in bulk."""
 
 import contextlib
 import os
@@ -18,12 +18,12 @@ from nmt.storages.streams import Stream, compression_of
 STDIN_NAME: Final = "-"
 STREAM_READ_BYTES: Final = 1 << 16
 SIGNAL_POLL_SECONDS: Final = 0.2
-NEXT_LINE_SECONDS: Final = 0.02  # time that an open window waits for the next line
-WINDOW_SECONDS: Final = 0.2  # age at which a window waits no longer, so that lines that trickle in are answered too
+NEXT_LINE_SECONDS: Final = 0.02  # how long an open window waits for the next line
+WINDOW_SECONDS: Final = 0.2  # maximum age of a window that waits, so that slowly arriving lines are answered too
 MAX_WINDOW_BYTES: Final = 1 << 22
 FIRST_WINDOW_LINES: Final = 16
 WINDOW_GROWTH: Final = 4
-BEGUN_CHARACTER: Final = re.compile(rb"[\xc0-\xff][\x80-\xbf]{0,2}\Z")  # of UTF-8, without its last byte
+PARTIAL_CHARACTER: Final = re.compile(rb"[\xc0-\xff][\x80-\xbf]{0,2}\Z")  # UTF-8 without its last byte
 
 
 class Pipe:
@@ -31,27 +31,29 @@ class Pipe:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._has_begun = False
+        self._has_started = False
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
 
     def waiting(self, seconds: float) -> bool:
-        """Whether bytes, or the end, can be read now or within `seconds`."""
+        """Whether bytes, or the end of the stream, can be read now or within `seconds`."""
         return bool(self._poll.poll(1000 * seconds))
 
     def read(self) -> bytes:
-        """The next bytes; none at the end."""
+        """Read the next bytes; empty at the end."""
         chunk = os.read(self._descriptor, STREAM_READ_BYTES)
-        if not self._has_begun and (format := compression_of(chunk)):
-            raise InputError(f"the text is {format}, and a pipe is not unpacked (unpack it before, or name the file)")
-        self._has_begun = True
+        if not self._has_started and (format := compression_of(chunk)):
+            raise InputError(
+                f"text from a pipe must not be compressed, but this is {format} (unpack it, or name the file)"
+            )
+        self._has_started = True
         return chunk
 
 
 class LineEstimate:
-    """An estimate of the lines of some files together, from the lines and the bytes on disk that were read so far.
+    """An estimate of the total number of lines of some files, from the lines and bytes read so far.
 
-    names: the files, compressed or not; where one is a pipe or a member of an archive, there is no estimate
+    names: the files, compressed or not; there is no estimate if one is a pipe or a member of an archive
     """
 
     def __init__(self, *names: str) -> None:
@@ -60,20 +62,20 @@ class LineEstimate:
         self._num_lines = self._num_bytes = 0
 
     def add(self, num_lines: int, num_bytes: int) -> None:
-        """Count what was read."""
+        """Add lines that were read, and their bytes on disk."""
         self._num_lines, self._num_bytes = self._num_lines + num_lines, self._num_bytes + num_bytes
 
     def total(self) -> int | None:
-        """The lines of all files; None while that is unknown."""
+        """The estimated number of lines of all files; None while it is unknown."""
         if self._size is None or not self._num_bytes:
             return None
         return round(self._num_lines * self._size / self._num_bytes)
 
 
 class File:
-    """A file of text, decompressed by `open_text`, whose next bytes never have to be waited for.
+    """A text file, decompressed by `open_text`. Its next bytes are always available.
 
-    estimate: is told what is read
+    estimate: updated while the file is read
     """
 
     def __init__(self, file: Stream, estimate: LineEstimate) -> None:
@@ -92,7 +94,7 @@ class File:
 
 
 class Source(Protocol):
-    """Where a text comes from; see Pipe."""
+    """A source of text; see Pipe."""
 
     def waiting(self, seconds: float) -> bool: ...
 
@@ -106,14 +108,14 @@ def place_of(name: str) -> str:
 
 @contextlib.contextmanager
 def open_source(name: str, estimate: LineEstimate) -> Iterator[Source]:
-    """A file or pipe by name; "-" is stdin. Raises UserError if it does not exist.
+    """Open a file or pipe by name; "-" is stdin. Raises UserError if it does not exist.
 
-    estimate: of the lines of this file, and of others that are read before and after it
+    estimate: an estimate of the lines of this file and of the files that are read before and after it
     """
     path = Path(name)
     if name == STDIN_NAME:
         if sys.stdin is None:
-            raise UserError("stdin is closed (give it text, or name a file)")
+            raise UserError("stdin is closed (pipe a text into it, or name a file)")
         yield Pipe(sys.stdin.fileno())
     elif path.is_fifo() or path.is_char_device():
         with path.open("rb", buffering=0) as pipe:
@@ -124,39 +126,39 @@ def open_source(name: str, estimate: LineEstimate) -> Iterator[Source]:
 
 
 class _LineSplitter:
-    """Splits bytes at LF. max_bytes: kept of a line; the time that a long line takes is proportional to it"""
+    """Splits bytes into lines at LF. max_bytes: longer lines are truncated to this size, which also bounds the time they take"""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._partial = bytearray()  # the start of a line without its end
+        self._partial = bytearray()  # start of a line that has not ended yet
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that end in this chunk, each with its LF."""
+        """Return the lines that end in this chunk, each with its LF."""
         *ended, rest = chunk.split(b"\n")
         if ended:
             self._extend(ended[0])
             ended[0] = bytes(self._partial)
             self._partial.clear()
         self._extend(rest)
-        return [self._cut(line) + b"\n" for line in ended]
+        return [self._truncated(line) + b"\n" for line in ended]
 
     def end(self) -> list[bytes]:
-        """The last line, if it has no LF."""
-        return [self._cut(bytes(self._partial))] if self._partial else []
+        """Return the last line, if it has no LF."""
+        return [self._truncated(bytes(self._partial))] if self._partial else []
 
     def _extend(self, part: bytes) -> None:
         self._partial += part[: max(0, self._max_bytes + 1 - len(self._partial))]
 
-    def _cut(self, line: bytes) -> bytes:
+    def _truncated(self, line: bytes) -> bytes:
         end = self._max_bytes
-        if len(line) > end and line[end] & 0xC0 == 0x80:  # inside a character: cut before it
-            begun = BEGUN_CHARACTER.search(line, max(0, end - 3), end)
-            end = begun.start() if begun else end
+        if len(line) > end and line[end] & 0xC0 == 0x80:  # inside a character: truncate before it
+            partial = PARTIAL_CHARACTER.search(line, max(0, end - 3), end)
+            end = partial.start() if partial else end
         return line[:end]
 
 
 def growing(max_lines: int) -> Iterator[int]:
-    """Sizes of windows for a waiting reader: small at first, so that the first answer comes soon, then larger."""
+    """The sizes of windows for a waiting reader: small at first, so that the first answer comes quickly, then larger."""
     size = min(FIRST_WINDOW_LINES, max_lines)
     while True:
         yield size
@@ -166,10 +168,10 @@ def growing(max_lines: int) -> Iterator[int]:
 def windows(
     source: Source, sizes: Iterator[int], max_line_bytes: int, idle: Callable[[], None] = signals.check
 ) -> Iterator[list[bytes]]:
-    """Raw lines in lists, each given when it is full or no further line is waiting.
+    """Yield lists of raw lines. A list is complete when it is full or when no further line is waiting.
 
-    sizes: lines of each full window, without end; a window is also full with MAX_WINDOW_BYTES
-    max_line_bytes: kept of a line
+    sizes: lines of each full window (an endless iterator); a window is also full with MAX_WINDOW_BYTES
+    max_line_bytes: longer lines are truncated to this size
     idle: called while no line is waiting
     """
     splitter = _LineSplitter(max_line_bytes)
@@ -182,11 +184,11 @@ def windows(
             started = time.monotonic()
         try:
             chunk = source.read()
-        except OSError as error:  # otherwise taken for an error of the output
+        except OSError as error:  # otherwise it would look like an error of the output
             name = "the text" if error.filename is None else quoted(error.filename)
             raise ResourceError(f"{name}: cannot be read: {error.strerror or error}") from error
         ended = splitter.feed(chunk) if chunk else splitter.end()
-        if chunk and not ended:  # a line may have no end
+        if chunk and not ended:  # a line may never end
             idle()
         for line in ended:
             lines.append(line)

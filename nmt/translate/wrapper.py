@@ -1,7 +1,7 @@
-"""The interface of wrappers, which surround the built-in search of a batch and act before or after it.
+"""The interface of wrappers, which act before or after the built-in search of a batch.
 
-A registered wrapper is built as `cls(options, pipeline, scorer)` when one of its options is given. The options are those of the
-translator, which are an instance of the options class of the wrapper too.
+A registered wrapper is built as `cls(options, pipeline, scorer)` if one of its options is set. `options` are the translator's
+options, which are also an instance of the wrapper's options class.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,31 +22,31 @@ Outcome = list[Candidate] | Failure
 
 
 class SearchWrapper:
-    """Changes how a batch is searched, or its translations. By default it changes nothing.
+    """Changes how a batch is searched, or changes its translations. By default it changes nothing.
 
     order: the wrapper with the lowest order is closest to the search
-    models: its own models, whose weights are laid out for many batches, like those of the search
+    models: its own models, which are prepared for many batches like those of the search
     """
 
     order: ClassVar[int] = 0
     models: Sequence[nn.Module] = ()
 
     def __init__(self, options: Any, pipeline: Pipeline, scorer: nn.Module) -> None:
-        """Load what it needs. scorer: the model or ensemble of the search. Raises UserError, ArtefactError."""
+        """Load the files that it needs. scorer: the model or ensemble of the search. Raises UserError or ArtefactError."""
 
     def decoder(self, decoder: Decoder) -> Decoder:
-        """The decoder to search with: the given one, or a changed one. Raises UserError if the wrapper cannot use it."""
+        """Return the decoder to use: this one or a changed one. Raises UserError if the wrapper cannot use it."""
         return decoder
 
     def around(self, search: BatchSearch) -> BatchSearch:
-        """A search that calls the given one."""
+        """Return a search that calls this one."""
         return search
 
     def ranked(
         self, lines: Sequence[EncodedLine], outcomes: list[Outcome], max_tokens: int
     ) -> tuple[list[Outcome], str]:
-        """The outcomes of the lines of a batch, and a warning if the batch was retried, else an empty string.
+        """Return the outcomes of a batch's lines, and a warning if the batch was retried, otherwise an empty string.
 
-        max_tokens: tokens of a batch, padding counted
+        max_tokens: tokens per batch, with padding
         """
         return outcomes, ""

@@ -1,1 +1,1 @@
-"""Viewers: what sees the translations of `nmt translate`. The core defines what one is, and has none itself."""
+"""Viewers, which receive the translations of `nmt translate`. The core defines only their interface."""

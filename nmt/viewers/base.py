@@ -1,7 +1,7 @@
-"""The interface of viewers, which see each translation of `nmt translate` before it is printed.
+"""The interface of viewers, which receive each translation of `nmt translate` before it is printed.
 
-A registered viewer is built as `cls(options)` when one of its options is given. The options are those of `nmt translate`, which
-are an instance of the options class of the viewer too. That class may have `written`, the names of options that are output files.
+A registered viewer is built as `cls(options)` if one of its options is set. `options` are those of `nmt translate`, which are
+also an instance of the viewer's options class. That class may have `written`, the names of options that name output files.
 """
 
 from collections.abc import Mapping
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from nmt import registry
 from nmt.errors import needing_torch
 
-if TYPE_CHECKING:  # help does not need what they import
+if TYPE_CHECKING:  # keeps the help fast
     from nmt.translate.requests import Request
     from nmt.translate.results import Candidate, Translation
     from nmt.translate.translator import Translator
 
 
 class Viewer:
-    """Sees or adds to what is printed of each translation. By default it does nothing.
+    """Receives each translation, and may add to its printed form. By default it does nothing.
 
-    order: the viewer with the lowest order sees a translation first
+    order: the viewer with the lowest order receives a translation first
     settings: options of the translator that it needs
     """
 
@@ -28,20 +28,20 @@ class Viewer:
     settings: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, options: Any) -> None:
-        """Called before models are loaded. Raises UserError for options that cannot work."""
+        """Called before models are loaded. Raises UserError if the options cannot work."""
 
     def begin(self, translator: "Translator") -> None:
-        """Called before the first line. Raises UserError for a search that it cannot show."""
+        """Called before the first line. Raises UserError if it does not support the search."""
 
     def see(self, number: int, request: "Request", translation: "Translation") -> None:
-        """Called for each line, in order. number: of the line, from 0"""
+        """Called for each line, in order. number: line number, from 0"""
 
     def columns(self, candidate: "Candidate") -> list[str]:
-        """What is printed after a candidate, each after `|||`."""
+        """Texts to print after a candidate, each after `|||`."""
         return []
 
     def fields(self, candidate: "Candidate") -> dict[str, Any]:
-        """Further fields of a candidate in JSON."""
+        """Further fields for a candidate in JSON."""
         return {}
 
     def end(self) -> None:
@@ -49,7 +49,7 @@ class Viewer:
 
 
 def open_viewers(options: Any) -> list[Viewer]:
-    """The active viewers, in their order. Raises UserError if one needs torch and torch is missing."""
+    """Open the active viewers, in their order. Raises UserError if one needs torch but torch is missing."""
     found: list[Viewer] = []
     for name in registry.active_names("viewer", options):
         with needing_torch(", ".join(registry.given_flags("viewer", name, options))):
@@ -58,5 +58,5 @@ def open_viewers(options: Any) -> list[Viewer]:
 
 
 def written_files() -> list[str]:
-    """The names of all viewers' options that are output files."""
+    """The names of all viewers' options that name output files."""
     return [name for written in registry.declared("viewer", "written") for name in written]

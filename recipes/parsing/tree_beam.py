@@ -16,7 +16,7 @@ from nmt.decoders.base import Hypothesis
 from nmt.decoders.beam import Beam
 from nmt.decoders.filters import Constraints
 from nmt.decoders.options import BeamOptions
-from nmt.models.base import PreparedScorer, Scorer, State
+from nmt.models.base import Scorer, SearchScorer, State
 from nmt.symbols import EOS, SYMBOLS
 from nmt.text.pipeline import Pipeline
 
@@ -43,7 +43,7 @@ class TreeBeam(Beam):
         return super().decode(tree_scorer(scorer, words, kinds, labels), source, constraints)
 
 
-def tree_scorer(scorer: Scorer, words: Tensor, kinds: Tensor, labels: Tensor) -> PreparedScorer:
+def tree_scorer(scorer: Scorer, words: Tensor, kinds: Tensor, labels: Tensor) -> SearchScorer:
     """A Scorer whose next tokens continue a tree over as many words as its sentence has.
 
     words: (B,) of each sentence; kinds: (V,) OPENS, CLOSES, LEAF or OTHER; labels: (V,) equal for brackets that match
@@ -84,4 +84,4 @@ def tree_scorer(scorer: Scorer, words: Tensor, kinds: Tensor, labels: Tensor) ->
         ends = (torch.arange(len(kinds), device=kinds.device) == EOS) & ~is_open & ~begins
         return opens | leaves | closes | ends
 
-    return PreparedScorer(start, step)
+    return SearchScorer(start, step)

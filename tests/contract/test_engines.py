@@ -68,3 +68,11 @@ def test_what_an_engine_refuses_is_left_to_the_next_or_is_an_error_where_it_is_n
     assert run([*asked, "--engine=memory"]) == 2
     told = capfd.readouterr().err
     assert "--engine memory" in told and "it has one answer" in told
+
+
+def test_a_deprecated_name_works_and_names_the_new_one(trained, nmt):
+    command = ["translate", "--model", trained, "--threads", 1, "--engine"]
+    new, old = (nmt(*command, name, input=b"ban dif\n") for name in ("torch", "own"))
+    assert old.returncode == new.returncode == 0 and old.stdout == new.stdout
+    assert b"--engine own" not in new.stderr
+    assert old.stderr.count(b"--engine own is deprecated (use --engine torch)") == 1

@@ -132,7 +132,9 @@ preset("risky", "any", **{"criterion": "risk", "criterion.decoder": "sampling", 
     shown = call("train", *RUN, plugin, "--preset=risky", "--dump-config")
     assert '"criterion.decoder.temperature" = 0.7  # preset risky' in shown.out
     shown = call("train", *RUN, plugin, "--preset=risky", "--criterion.decoder=greedy", "--dump-config")
-    assert shown.err == ("preset risky: left out with its criterion.decoder sampling: criterion.decoder.temperature\n")
+    assert shown.err == (
+        "preset risky: ignored together with its criterion.decoder sampling: criterion.decoder.temperature\n"
+    )
     assert '"criterion.decoder" = "greedy"' in shown.out
 
 

@@ -161,7 +161,7 @@ def test_tied_tables_are_one_parameter(name, tie, tables):
 
 @pytest.mark.parametrize("name", TYING)
 def test_one_table_for_all_needs_one_vocabulary(name):
-    with pytest.raises(UserError, match="--tie target or none"):
+    with pytest.raises(UserError, match="--tie target or --tie none"):
         registry.build(registry.choose("model", name, TYING[name] | {"tie": "all"}), Vocabularies(V, V, False))
 
 
@@ -232,7 +232,7 @@ def test_token_by_token_equals_the_whole_sentence_and_so_does_the_model_prepared
     if eight_bits:
         quantize(model)
     expected = whole(model, batch)
-    for scorer in (model, model.prepared()):
+    for scorer in (model, model.for_search()):
         state = scorer.start(batch.source)
         for position, tokens in enumerate(batch.target_input.unbind(1)):
             log_probs, state = scorer.step(tokens, state)
@@ -248,7 +248,7 @@ def test_a_model_prepared_with_another_output_predicts_by_it_or_ignores_it(name)
     tokens = torch.tensor([EOS, UNK, 7, V - 1])
     bos = torch.full((B,), BOS)
     expected, _ = model.step(bos, model.start(batch.source))
-    scorer = model.prepared(lambda features: model.output(features)[:, tokens])
+    scorer = model.for_search(lambda features: model.output(features)[:, tokens])
     log_probs, _ = scorer.step(bos, scorer.start(batch.source))
     if log_probs.shape[1] == len(tokens):
         same(log_probs, expected[:, tokens].log_softmax(-1))
@@ -435,7 +435,7 @@ class Unfinished(Model):
 
 
 def test_a_model_without_a_step_is_refused_when_it_is_built():
-    with pytest.raises(TypeError, match="Unfinished defines none of"):
+    with pytest.raises(TypeError, match="Unfinished must define"):
         Unfinished()
 
 

@@ -131,7 +131,7 @@ def test_a_viewer_of_one_file_sees_each_line_and_writes_no_file_that_is_read(tra
     seen = (tmp_path / "notes").read_text().splitlines()
     assert seen[0].startswith("beam|") and seen[1:] == [f"0 ban kit {first}", f"1 lora mus {second}"]
     words = ["translate", f"--model={trained}", f"--input={tmp_path / 'source'}", f"--notes={tmp_path / 'source'}"]
-    assert run(words) == 2 and "--input and --notes are the same file" in capfd.readouterr().err
+    assert run(words) == 2 and "--input and --notes name the same file" in capfd.readouterr().err
 
 
 def test_a_request_takes_no_field_that_names_no_filter():

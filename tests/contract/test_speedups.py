@@ -68,7 +68,7 @@ def test_each_implementation_of_products_computes_what_that_of_the_core_does(imp
     found = []
     for each in (Products(), products.FastProducts(implementation)):
         with using(each), torch.autocast("cpu", torch.bfloat16, enabled=cast):
-            output, prepared = layer(states), layer.prepared()(states.detach())
+            output, prepared = layer(states), layer.search_step()(states.detach())
         gradients = torch.autograd.grad(output, [states, *layer.parameters()], upstream)
         found.append([output.detach(), prepared, *gradients])
     for ours, theirs in zip(*found, strict=True):
@@ -82,7 +82,7 @@ def test_a_format_of_weights_computes_nearly_the_same_and_makes_room_for_what_it
     plain = new_model()
     converted, room = copy.deepcopy(plain), copy.deepcopy(plain)
     weight_format(name).convert(converted)
-    weight_format(name).make_room(room)
+    weight_format(name).convert_layers(room)
     check_tensors(weights_of(room), weights_of(converted), "room")
     states = torch.randn(5, SIZES["d_model"])
     logits = plain.output(states)
@@ -161,7 +161,7 @@ def test_speedups_of_one_file_compute_what_a_training_and_a_search_do(data, tmp_
     ]
     assert weights[0] == weights[1]
     (tmp_path / "text").write_text("ban\nden\n")
-    translate = ["translate", plugin, "--model", tmp_path / "plain", "--input", tmp_path / "text", "--engine=own"]
+    translate = ["translate", plugin, "--model", tmp_path / "plain", "--input", tmp_path / "text", "--engine=torch"]
     assert call(*translate, "--batch-tokens=1").code == 0
     assert_refused(call(*translate, "--batch-tokens=1", "--count-products"), 2, "prepared for many: Counted")
 
@@ -178,7 +178,7 @@ class Halved(Linear):
     def forward(self, states):
         return super().forward(states) * 2
 
-    def prepared(self):
+    def search_step(self):
         return self.forward
 
 
@@ -191,11 +191,11 @@ class HalvedFormat(WeightFormat):
             raise UserError(f"--device {device}: such weights are for CPUs")
 
     def convert(self, model):
-        for module in self.make_room(model):
+        for module in self.convert_layers(model):
             module.weight.data /= 2
             module.bias.data /= 2
 
-    def make_room(self, model):
+    def convert_layers(self, model):
         layers = [module for module in model.modules() if type(module) is Linear and module.bias is not None]
         for layer in layers:
             layer.__class__ = Halved
@@ -209,7 +209,7 @@ def test_a_format_of_weights_of_one_file_is_saved_and_translates(data, tmp_path,
     try:
         assert call(*train_arguments(data, tmp_path / "run", 20)).code == 0
         (tmp_path / "text").write_text("ban\nden\n")
-        translate = ["translate", plugin, "--input", tmp_path / "text", "--engine=own", "--model"]
+        translate = ["translate", plugin, "--input", tmp_path / "text", "--engine=torch", "--model"]
         plain = call(*translate, tmp_path / "run")
         assert plain.code == 0
         assert call(*translate, tmp_path / "run", "--precision=halved").out == plain.out

@@ -92,7 +92,7 @@ def test_a_difference_from_the_toolkit_that_is_no_small_number_is_a_warning(nats
 
     compare_with_toolkit(Compared(None), None, own)
     told = capfd.readouterr().err
-    assert "largest difference of log-probabilities" in told and ("nmt: warning: " in told) == is_warned
+    assert "largest difference in log-probabilities" in told and ("nmt: warning: " in told) == is_warned
 
 
 def test_only_toolkits_that_can_are_values_of_the_flag(capfd):

@@ -45,7 +45,7 @@ class Decay(Mixer):
         return FirstPast({}, {"sum": memory.new_zeros(len(memory), self.width)})
 
     def search_step(self):
-        project = self.values.prepared()
+        project = self.values.search_step()
 
         def step(states, past, length):
             total = project(states) + self.decay * past["sum"]
@@ -117,8 +117,8 @@ class LinearNetwork(FeedForward):
         add_losses(ExtraLosses({"size_loss": self.weight * output.square().mean()}))
         return output
 
-    def prepared(self):
-        return self.linear.prepared()
+    def search_step(self):
+        return self.linear.search_step()
 '''
 POSITIONS = '''
 import torch

@@ -54,13 +54,13 @@ def test_corpora_of_tsv_files_have_names(tsv, tmp_path, nmt):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (b"a\tb\na b\n", ":2: 1 column; must be 2"),
-        (b"a\tb\na\tb\tc\n", ":2: 3 columns; must be 2"),
-        (b"a\tb\n\n", ":2: 1 column; must be 2"),
+        (b"a\tb\na b\n", ":2: 1 column found, expected 2"),
+        (b"a\tb\na\tb\tc\n", ":2: 3 columns found, expected 2"),
+        (b"a\tb\n\n", ":2: 1 column found, expected 2"),
         (b"a\tb\na\tb\xff\n", ":2:4: not UTF-8"),
         (b"a\tb\na\xff\tb\n", ":2:2: not UTF-8"),
         ("a\tb\n".encode("utf-16"), ":1:1: UTF-16, not UTF-8"),
-        (b"", ": has no lines"),
+        (b"", " is empty"),
     ],
 )
 @pytest.mark.parametrize("is_pipe", [False, True])
@@ -113,7 +113,7 @@ def test_waiting_for_stdin_ends_at_a_signal_and_leaves_nothing(tmp_path):
 
 def test_a_missing_file_and_stdin_twice_are_refused(tmp_path, nmt):
     for words, message in (
-        (("-", "x=-"), "- is given twice"),
+        (("-", "x=-"), "only one of the files can be -"),
         ((str(tmp_path / "none.tsv"),), "none.tsv: no such file"),
     ):
         assert_refused(nmt(*LANGUAGES, "--train-tsv", *words, f"--output={tmp_path / 'data'}"), 2, message)

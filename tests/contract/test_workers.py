@@ -15,7 +15,7 @@ import pytest
 from ranks import children_of
 
 from nmt.data import workers
-from nmt.data.learn import SubwordSettings, learn_apart
+from nmt.data.learn import SubwordSettings, learn_in_subprocess
 from nmt.data.workers import in_order
 from nmt.errors import Interrupted, ResourceError
 from nmt.signals import Signals
@@ -48,7 +48,7 @@ def test_an_error_of_the_task_arises_here_and_ends_the_other_workers():
 
 
 def test_a_lost_worker_is_told():
-    with pytest.raises(ResourceError, match="a worker process was lost"):
+    with pytest.raises(ResourceError, match="a worker process died"):
         list(in_order(os._exit, [3, 3], 2))
 
 
@@ -65,7 +65,7 @@ def stop_itself(_item):
 
 def test_workers_that_somebody_stopped_are_told_and_ended(monkeypatch):
     monkeypatch.setattr(workers, "MAX_IDLE_SECONDS", 1.0)
-    with pytest.raises(ResourceError, match=r"done nothing for .* minutes: \d+, \d+ \(were they stopped"):
+    with pytest.raises(ResourceError, match=r"no progress for .* minutes in processes \d+, \d+ "):
         list(in_order(stop_itself, [1, 2, 3], 2))
     wait_until(lambda: not multiprocessing.active_children())
 
@@ -103,7 +103,7 @@ def leave_half_a_result(_item):
 
 def test_a_worker_that_is_lost_within_a_result_is_told_and_its_pool_ends():
     threads = set(threading.enumerate())
-    with pytest.raises(ResourceError, match="a worker process was lost"):
+    with pytest.raises(ResourceError, match="a worker process died"):
         list(in_order(leave_half_a_result, [1, 2, 3], 2))
     wait_until(lambda: not multiprocessing.active_children() and set(threading.enumerate()) <= threads)
 
@@ -130,8 +130,8 @@ def test_a_learning_process_that_somebody_stopped_is_told_and_ended(monkeypatch,
         os.kill(learning()[0], signal.SIGSTOP)
 
     threading.Thread(target=stop_child).start()
-    with pytest.raises(ResourceError, match="were they stopped"):
-        learn_apart([["aa bb"]], SubwordSettings("bpe", 20, 1.0, False), tmp_path, "text")
+    with pytest.raises(ResourceError, match="no progress"):
+        learn_in_subprocess([["aa bb"]], SubwordSettings("bpe", 20, 1.0, False), tmp_path, "text")
     assert not set(children_of(os.getpid())) - before
 
 

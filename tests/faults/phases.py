@@ -46,7 +46,7 @@ PHASES: Final = (
     Phase("average", "average --run=run --last=1 --output=model", ("run",), "model"),
     Phase(
         "translate --output",
-        "translate --model=model --input=dev.en --output=out.txt --beam-size=1 --threads=1 --engine=own",
+        "translate --model=model --input=dev.en --output=out.txt --beam-size=1 --threads=1 --engine=torch",
         ("model", "dev.en"),
         "out.txt",
     ),

@@ -196,7 +196,7 @@ def faults_of(phase: phases.Phase, work: Path, wanted: object, before: object, f
 def leftovers(work: Path, errors: str = "") -> list[str]:
     """A line with the temporaries in a folder, but for those of what could not be removed, as a warning in `errors` says."""
     names = [path.name for path in work.rglob("*" + TEMPORARY_ENDING)]
-    names = [name for name in names if f"/{becomes(name)}: cannot be removed" not in errors]
+    names = [name for name in names if f"/{becomes(name)} cannot be removed" not in errors]
     return [f"left over: {', '.join(names)}"] if names else []
 
 

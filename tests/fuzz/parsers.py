@@ -160,7 +160,7 @@ def read_model(folder: Path) -> None:
     """Load a model, and search with it."""
     loaded = load_model(folder, torch.device("cpu"))
     greedy = registry.build(registry.choose("decoder", "greedy", {"max_len_a": 0, "max_len_b": 3}))
-    greedy.search(loaded.model.prepared(), torch.tensor([[4, 5, 2]]))
+    greedy.search(loaded.model.for_search(), torch.tensor([[4, 5, 2]]))
 
 
 def read_checkpoint(folder: Path) -> None:

@@ -16,7 +16,7 @@ mixers.base mixers.self_attention feed_forwards.base feed_forwards.dense positio
 criteria.base criteria.cross_entropy criteria.chunks optimizers.base optimizers.adam schedules.noam schedules.inverse_sqrt
 decoders.base decoders.greedy decoders.beam decoders.filters decoders.hypothesis
 train.trainer train.build train.run train.timers train.update train.validation
-translate.translator translate.own_engine
+translate.translator translate.built_in_engine
 """  # the models, their training and search; docs/explanation/tour.md also leads through files around them
 CORE = [file for file in FILES if "extensions" not in file.parts]
 PARTS = {

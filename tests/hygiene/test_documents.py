@@ -57,7 +57,8 @@ def leads_nowhere(page: Path, link: str) -> bool:
 
 
 def test_a_link_leads_to_a_file_and_a_heading():
-    found = [(page, re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", page.read_text()))) for page in PROSE]
+    pages = [*PROSE, ROOT / "CHANGELOG.md"]
+    found = [(page, re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", page.read_text()))) for page in pages]
     links = [(page, link) for page, named in found for link in named if not link.startswith("http")]
     assert [(page, link) for page, link in links if leads_nowhere(page, link)] == [] != links
 

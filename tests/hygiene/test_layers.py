@@ -143,7 +143,7 @@ def test_a_translation_imports_nothing_that_it_does_not_use(tmp_path):
     model = small_model(tmp_path / "model", d_model=8, d_ff=8, heads=1, encoder_layers=1, decoder_layers=1)
     code = (
         "import sys, torch\nby_torch = set(sys.modules)\nfrom nmt.cli.main import run\n"
-        f"code = run(['translate', '--quiet', '--engine=own', '--model', {str(model)!r}])\n"
+        f"code = run(['translate', '--quiet', '--engine=torch', '--model', {str(model)!r}])\n"
         "print(*sorted(set(sys.modules) - by_torch), file=sys.stderr)\nsys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code], input="ban\n", capture_output=True, text=True)

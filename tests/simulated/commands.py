@@ -18,12 +18,12 @@ from device import BYTES, simulated, world
 
 import nmt.decoders.base
 from nmt.cli.main import run
-from nmt.models.base import PreparedScorer
+from nmt.models.base import SearchScorer
 from nmt.train.update import Updater
 
 
 def watched_steps(prepared: Any, steps: list[dict[str, int]]) -> Any:
-    """`prepared_scorer`, each step of whose scorers adds what waited for the device since the step before it."""
+    """`scorer_for_search`, each step of whose scorers adds what waited for the device since the step before it."""
 
     def prepare(*args: Any, **kwargs: Any) -> Any:
         scorer = prepared(*args, **kwargs)
@@ -35,7 +35,7 @@ def watched_steps(prepared: Any, steps: list[dict[str, int]]) -> Any:
             before.append(Counter(world.waits))
             return scorer.step(*arguments)
 
-        return PreparedScorer(scorer.start, watch)
+        return SearchScorer(scorer.start, watch)
 
     return prepare
 
@@ -70,7 +70,7 @@ def serve() -> None:
     torch.set_num_threads(1)
     totals: dict[str, list[dict[str, int]]] = {"per_update": [], "per_step": []}
     Updater.__call__ = counted(Updater.__call__, totals["per_update"])  # type: ignore[method-assign]
-    nmt.decoders.base.prepared_scorer = watched_steps(nmt.decoders.base.prepared_scorer, totals["per_step"])
+    nmt.decoders.base.scorer_for_search = watched_steps(nmt.decoders.base.scorer_for_search, totals["per_step"])
     with simulated():
         for line in sys.stdin:
             sys.stdout.write(json.dumps(answer(json.loads(line), totals)) + "\n")

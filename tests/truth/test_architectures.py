@@ -57,7 +57,7 @@ def test_gated_units_are_a_product_of_two_projections_without_biases(activation,
     gate, value = layer.inner.weight[:6], layer.inner.weight[6:]
     expected = (function(states @ gate.T) * (states @ value.T)) @ layer.outer.weight.T
     torch.testing.assert_close(layer(states), expected)
-    torch.testing.assert_close(layer.prepared()(states), expected)
+    torch.testing.assert_close(layer.search_step()(states), expected)
     assert {name for name, _ in layer.named_parameters()} == {"inner.weight", "outer.weight"}
 
 

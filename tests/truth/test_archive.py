@@ -152,11 +152,11 @@ def test_a_missing_member_is_an_error_with_the_nearest_name(tmp_path):
     (tmp_path / "a.tgz").write_bytes(tar(FILES, "w:gz"))
     (tmp_path / "text").write_bytes(b"no archive\n")
     for name, message in (
-        ("a.tgz/training/corpus.dee", "has no member 'training/corpus.dee' .*did you mean 'training/corpus.de'"),
-        ("a.tgz/corpus.de/x", "has no member"),
-        ("a.tgz/9", "there is: training/other.de, training/corpus.de"),
+        ("a.tgz/training/corpus.dee", "no member 'training/corpus.dee' .*did you mean 'training/corpus.de'"),
+        ("a.tgz/corpus.de/x", "no member 'corpus.de/x'"),
+        ("a.tgz/9", "its members: training/other.de, training/corpus.de"),
         ("text/x", "no such file"),
-        ("a.tgz/training/last/x", "last: is a file but no archive"),
+        ("a.tgz/training/last/x", "last: this file is not an archive"),
         ("nothing/x", "no such file"),
     ):
         assert not text_exists(tmp_path / name)
@@ -267,7 +267,7 @@ def test_a_page_of_html_under_another_name_is_damaged(tmp_path, name, sound):
     (tmp_path / "temporary").write_bytes(sound)
     check_whole(tmp_path / "temporary", name)
     (tmp_path / "temporary").write_bytes(b"<html>Please sign in</html>\n" * 100)
-    with pytest.raises(InputError, match=r"page of HTML" if name == "a.txt" else r"its name .* says that it is"):
+    with pytest.raises(InputError, match=r"HTML page" if name == "a.txt" else r"although its name is"):
         check_whole(tmp_path / "temporary", name)
 
 
@@ -300,7 +300,7 @@ def test_only_regular_files_that_stay_in_the_archive_are_read(tmp_path, info, wa
 
 def test_a_folder_of_an_archive_is_a_usage_error_and_not_hostile(tmp_path):
     (tmp_path / "a.tar").write_bytes(tar({"u": b"u\n"}, hostile=member("t", tarfile.DIRTYPE)))
-    with pytest.raises(UserError, match=r"a.tar/t: is a folder") as caught:
+    with pytest.raises(UserError, match=r"a.tar/t is a folder") as caught:
         count_lines(tmp_path / "a.tar/t")
     assert caught.value.code == 2
     check_whole(tmp_path / "a.tar")
@@ -328,7 +328,7 @@ def test_a_decompression_bomb_is_refused_and_repetitive_text_is_not(tmp_path, mo
         if name == "bomb.tar/t":
             assert content(tmp_path / name) == zeros  # unpacked once, as a text is
             continue
-        with pytest.raises(ArtefactError, match=r"bomb.*unpacks to more than 250 times"):
+        with pytest.raises(ArtefactError, match=r"bomb.*expands to more than 250 times"):
             content(tmp_path / name)
     (tmp_path / "dull.gz").write_bytes(gzip.compress(TEXT[:30_000] * 100))
     assert content(tmp_path / "dull.gz") == TEXT[:30_000] * 100
@@ -339,7 +339,7 @@ def test_a_member_that_is_larger_than_any_file_ends_too_early(tmp_path, size):
     info = tarfile.TarInfo("first")
     info.size = size
     (tmp_path / "a.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT) + tar({"t": b"text\n"}))
-    with pytest.raises(InputError, match="damaged archive: it ends too early"):
+    with pytest.raises(InputError, match="damaged archive: the file ends too early"):
         count_lines(tmp_path / "a.tar/t")
 
 
@@ -351,7 +351,7 @@ def test_too_many_members_and_too_long_headers_are_refused(tmp_path, monkeypatch
         with pytest.raises(ArtefactError, match="more than 100 members"):
             count_lines(tmp_path / name / "none")
     (tmp_path / "long.tar").write_bytes(tar({"x" * (2 << 20): b"", "t": b""}))
-    with pytest.raises(ArtefactError, match="a header of"):
+    with pytest.raises(ArtefactError, match="a header has"):
         count_lines(tmp_path / "long.tar/t")
 
 
@@ -398,16 +398,19 @@ def test_a_segment_is_one_line_with_its_entities_undone_once(tmp_path, seg, text
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (sgm("<seg id=1>a", "<seg id=2>b</seg>"), r"t.sgm:4: not sgm: <seg> in that of line 3"),
-        (sgm("<seg id=1>a</seg>", "b</seg>"), r"t.sgm:4: not sgm: </seg> without <seg>"),
-        (sgm("<seg id=1 a</seg>"), r"t.sgm:3: not sgm: </seg> without <seg>"),
-        (sgm("<seg id=1>&#55296;</seg>"), r"t.sgm:3: not sgm: &#55296; is no character"),
-        (sgm("<seg id=1>&#0;</seg>"), r"t.sgm:3: not sgm"),
-        (b"no sgm\n", r"t.sgm:1: not sgm: no <seg>"),
-        (b"", r"t.sgm:1: not sgm: no <seg>"),
-        (SGM[:-20], r"t.sgm:8: not sgm: the file ends before"),
-        (SGM[: SGM.index(b"Two")], r"t.sgm:7: not sgm: the file ends before"),
-        (sgm("<seg id=1>" + "a" * (1 << 20) + "b</seg>"), r"t.sgm:3: not sgm: a segment of more than"),
+        (
+            sgm("<seg id=1>a", "<seg id=2>b</seg>"),
+            r"t.sgm:4: not valid sgm: <seg> inside the segment that starts on line 3",
+        ),
+        (sgm("<seg id=1>a</seg>", "b</seg>"), r"t.sgm:4: not valid sgm: </seg> without <seg>"),
+        (sgm("<seg id=1 a</seg>"), r"t.sgm:3: not valid sgm: </seg> without <seg>"),
+        (sgm("<seg id=1>&#55296;</seg>"), r"t.sgm:3: not valid sgm: &#55296; is not a character"),
+        (sgm("<seg id=1>&#0;</seg>"), r"t.sgm:3: not valid sgm"),
+        (b"no sgm\n", r"t.sgm:1: not valid sgm: the file contains no <seg>"),
+        (b"", r"t.sgm:1: not valid sgm: the file contains no <seg>"),
+        (SGM[:-20], r"t.sgm:8: not valid sgm: the file ends before"),
+        (SGM[: SGM.index(b"Two")], r"t.sgm:7: not valid sgm: the file ends before"),
+        (sgm("<seg id=1>" + "a" * (1 << 20) + "b</seg>"), r"t.sgm:3: not valid sgm: a segment has more than"),
     ],
 )
 def test_malformed_sgm_is_an_error_with_its_line(tmp_path, content, message):

@@ -8,7 +8,7 @@ from nmt.batch import flatten, make_batch
 from nmt.checkpoint import load_model
 from nmt.extensions.variants.mixers.average_attention import AverageAttention
 from nmt.extensions.variants.mixers.ssru import SimplerRecurrence
-from nmt.models.base import prepared_scorer
+from nmt.models.base import scorer_for_search
 from nmt.models.options import TransformerOptions
 from nmt.nn.attention import AttentionShape
 from nmt.nn.cost import count_flops
@@ -75,7 +75,7 @@ def test_a_decoder_of_it_steps_as_it_reads_and_keeps_one_vector_a_hypothesis(nor
     source, target = [[5, 6, 7], [8, 9, 5, 6]], [[5, 6, 5, 8], [9, 9, 7]]
     batch = make_batch(*map(flatten, (source, target)))
     whole = model.output(model(batch).features).log_softmax(-1)
-    scorer = prepared_scorer(model)
+    scorer = scorer_for_search(model)
     with torch.inference_mode():
         state, tokens = scorer.start(batch.source), torch.full((2,), BOS)
         for position in range(4):

@@ -9,7 +9,7 @@ import pytest
 from plans import plan_of
 
 from nmt.data.batching import GROUPS_PER_UPDATE, PADDING_TO_JOIN, micro_batches, permuted, plan_part
-from nmt.data.loader import Loader, ahead, owners
+from nmt.data.loader import Loader, owners, prefetched
 from nmt.data.plan import Position
 from nmt.errors import ArtefactError
 
@@ -140,9 +140,9 @@ def test_an_epoch_in_parts_reads_every_pair_once_and_goes_on_from_any_update(mon
     parts = [plan_part(SOURCE, TARGET, 2000, 3, epoch, 0).order for epoch in (1, 1, 2)]
     first, same, other = (set(part.tolist()) for part in parts)
     assert len(first) == 700 and first == same and len(first & other) < 200  # another part of the corpus in each epoch
-    with pytest.raises(ArtefactError, match="no update begins after 701 pairs"):
+    with pytest.raises(ArtefactError, match="no update starts after 701 pairs"):
         next(loader.updates(Position(1, 701)))
-    with pytest.raises(ArtefactError, match="it has 5,000 pairs"):
+    with pytest.raises(ArtefactError, match="only 5,000 pairs"):
         next(loader.updates(Position(1, 7000)))
 
 
@@ -158,14 +158,14 @@ def test_items_made_ahead_are_the_same_with_their_error_and_no_more_than_wanted(
 
     found = []
     with pytest.raises(ArtefactError, match="at 50"):
-        found.extend(ahead(items()))
+        found.extend(prefetched(items()))
     assert found == list(range(50))
     made.clear()
-    stream = ahead(items(), depth=3)
+    stream = prefetched(items(), depth=3)
     assert next(stream) == 0
     stream.close()
     assert len(made) <= 6 and not any(thread.name.startswith("loader") for thread in threading.enumerate())
-    assert list(ahead(iter([1, 2]))) == [1, 2]
+    assert list(prefetched(iter([1, 2]))) == [1, 2]
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])

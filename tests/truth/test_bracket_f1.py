@@ -138,8 +138,8 @@ def test_a_line_that_is_no_tree_over_as_many_words_fails_and_the_reference_still
 
 
 def test_a_reference_that_is_no_tree_is_refused_with_its_line_but_not_among_candidates():
-    with pytest.raises(InputError, match=r"line 2 of the reference is no linearised tree: '\(S XX'"):
+    with pytest.raises(InputError, match=r"line 2 of the reference is not a linearised tree: '\(S XX'"):
         METRIC([REFERENCE] * 2, [[REFERENCE, "(S XX"]])
     assert pairwise(METRIC, "", [REFERENCE, "(S XX"]).tolist() == [[100, 0], [0, 0]]
-    with pytest.raises(UserError, match="one reference, and 2"):
+    with pytest.raises(UserError, match="only one reference, not 2"):
         METRIC([REFERENCE], [[REFERENCE], [REFERENCE]])

@@ -40,7 +40,7 @@ def test_tokens_without_attention_are_missing():
     weights = np.zeros((6, 12))
     weights[:, :5] = 0.2
     found = faults(SENTENCE, SENTENCE, ("en", "de"), weights)
-    assert found == {"missing": "7 tokens of its source in a row got no attention"}
+    assert found == {"missing": "7 consecutive source tokens got no attention"}
     assert not faults(SENTENCE, SENTENCE, ("en", "de"), np.full((6, 12), 1 / 12))
 
 
@@ -72,8 +72,8 @@ def test_terms_are_found_as_whole_words_the_longest_first(tmp_path):
         ("a\tb\nc d\n", "terms.tsv:2: 1 columns"),
         ("a\tb\tc\n", "terms.tsv:1: 3 columns"),
         ("\tb\n", "terms.tsv:1: 2 columns"),
-        ("a\tb\na\tc\n", "terms.tsv:2: a second translation of 'a'"),
-        ("b\tc\n" + "a " * 51 + "\tb\n", "terms.tsv:2: a term of 51 words; at most 50"),
+        ("a\tb\na\tc\n", "terms.tsv:2: second translation for the same term 'a'"),
+        ("b\tc\n" + "a " * 51 + "\tb\n", "terms.tsv:2: a term of 51 words, but terms have at most 50"),
     ],
 )
 def test_a_line_that_is_no_term_is_named(tmp_path, text, message):

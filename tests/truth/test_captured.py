@@ -15,7 +15,7 @@ from nmt.decoders.beam import Beam, BeamOptions
 from nmt.errors import UserError
 from nmt.extensions.fast.search_speedups.capture import CapturedLayers, capture_steps, rounded_up
 from nmt.extensions.searches.decoders.sampling import Sampling, SamplingOptions
-from nmt.models.base import Vocabularies, prepared_scorer
+from nmt.models.base import Vocabularies, scorer_for_search
 from nmt.models.options import TransformerOptions
 from nmt.models.transformer import Transformer
 from nmt.symbols import BOS
@@ -59,7 +59,7 @@ def test_two_searches_at_once_and_an_ensemble_have_buffers_of_their_own():
     with torch.inference_mode():
         found = []
         for model in (plain, captured):
-            scorers = [prepared_scorer(model) for _ in sources]
+            scorers = [scorer_for_search(model) for _ in sources]
             states = [scorer.start(source) for scorer, source in zip(scorers, sources, strict=True)]
             rows = []
             for _ in range(4):
@@ -73,11 +73,11 @@ def test_two_searches_at_once_and_an_ensemble_have_buffers_of_their_own():
 
 
 def test_a_second_search_over_the_same_scorer_is_an_error_and_no_wrong_result():
-    scorer = prepared_scorer(pair_of_models(2)[1])
+    scorer = scorer_for_search(pair_of_models(2)[1])
     sources = random_sources(1, 5, V), random_sources(2, 5, V)
     with torch.inference_mode():
         states = [scorer.step(torch.full((5,), BOS), scorer.start(source))[1] for source in sources]
-        with pytest.raises(RuntimeError, match="two searches at once"):
+        with pytest.raises(RuntimeError, match="two searches use"):
             scorer.step(torch.full((5,), BOS), states[0])
 
 
@@ -102,5 +102,5 @@ def test_sizes_are_rounded_up_by_half_at_most():
 
 @pytest.mark.parametrize("options", [{"positions": "relative"}, {"ffn": "moe", "expert_every": 1}])
 def test_layers_whose_sizes_change_are_refused(options):
-    with pytest.raises(UserError, match="--capture: needs plain self-attention"):
+    with pytest.raises(UserError, match="--capture needs plain self-attention"):
         pair_of_models(1, **options)

@@ -60,7 +60,7 @@ def test_the_grid_of_sizes(rows):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "--capture: CUDA graphs need a GPU, and this is cpu (leave it out)"),
+        ([], "--capture needs a GPU for its CUDA graphs, not cpu (drop --capture)"),
         (["--compile"], "--capture and --compile cannot be combined"),
     ],
 )

@@ -179,8 +179,8 @@ def test_each_word_of_a_table_of_8_bits_is_half_a_step_away_at_most():
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"weights": "int4"}, "has weights of 'int4', this nmt reads fp32 and int8"),
-        ({"weights": "int8"}, "tensors are missing or too many"),
+        ({"weights": "int4"}, "weights have the format 'int4', but this nmt reads only fp32 and int8"),
+        ({"weights": "int8"}, "tensors are missing or unexpected"),
     ],
 )
 def test_weights_that_are_not_what_is_said_of_them_are_refused(change, told, tmp_path):
@@ -198,7 +198,7 @@ def test_weights_of_8_bits_are_for_cpus_and_say_so(tmp_path):
     assert load_model(tmp_path / "int8", CPU).temperature is None
     export_model(replace(load_model(folder, CPU), temperature=1.3), tmp_path / "calibrated", "int8")
     assert load_model(tmp_path / "calibrated", CPU).temperature == 1.3
-    with pytest.raises(UserError, match="for CPUs"):
+    with pytest.raises(UserError, match="only on CPUs"):
         load_model(tmp_path / "int8", torch.device("cuda"))
 
 
@@ -207,5 +207,5 @@ def test_weights_that_torch_cannot_map_are_named(tmp_path, monkeypatch):
         return torch.UntypedStorage.from_file(str(path) + ".gone", False, 8)
 
     monkeypatch.setattr("nmt.checkpoint.load_file", load_file)
-    with pytest.raises(ResourceError, match=r"model\.safetensors: cannot be read: unable to open file"):
+    with pytest.raises(ResourceError, match=r"model\.safetensors cannot be read: unable to open file"):
         read_tensors(tmp_path / WEIGHTS, mapped=True)

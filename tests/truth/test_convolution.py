@@ -31,7 +31,7 @@ def test_steps_of_hypotheses_that_change_places_and_number_equal_their_whole_pas
     """Each row takes a random ancestor of its sentence; the widest step may come at any time."""
     torch.manual_seed(2)
     B, layer = 3, Convolution(4, 6, kernel, dilation, causal=True)
-    step, history, state = layer.prepared(), layer.history(torch.empty(B)), State()
+    step, history, state = layer.search_step(), layer.history(torch.empty(B)), State()
     pasts = torch.empty(B * widths[0], 0, 4)
     for i, width in enumerate(widths):
         if i:
@@ -48,7 +48,7 @@ def test_steps_of_hypotheses_that_change_places_and_number_equal_their_whole_pas
 @torch.no_grad()
 def test_the_history_of_a_long_search_does_not_grow():
     B, layer = 2, Convolution(4, 6, 3, dilation=2, causal=True)
-    step, history, state = layer.prepared(), layer.history(torch.empty(B)), State()
+    step, history, state = layer.search_step(), layer.history(torch.empty(B)), State()
     sizes = set()
     for _ in range(40):
         inputs = torch.randn(B * 3, 4)

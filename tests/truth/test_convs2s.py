@@ -216,9 +216,9 @@ def test_the_loss_of_a_weight_normed_output_is_that_of_its_logits_and_so_is_its_
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"encoder_layers": "512"}, "--encoder-layers '512': no layers"),
-        ({"decoder_layers": "2x8k3,0x4k1"}, "--decoder-layers '0x4k1': no layers"),
-        ({"decoder_layers": ""}, "--decoder-layers '': no layers"),
+        ({"encoder_layers": "512"}, "--encoder-layers '512': not a description of layers"),
+        ({"decoder_layers": "2x8k3,0x4k1"}, "--decoder-layers '0x4k1': not a description of layers"),
+        ({"decoder_layers": ""}, "--decoder-layers '': not a description of layers"),
         ({"dropout": 1.0}, "--dropout"),
         ({"output_size": 0}, "--output-size"),
     ],

@@ -53,7 +53,7 @@ def test_a_search_with_weights_divided_among_ranks_is_refused(context):
     first = next(context.scorer.parameters())
     first.full_tensor = lambda: first  # as FSDP's have
     try:
-        with pytest.raises(UserError, match=r"--engine fsdp: .* \(give --engine ddp\)"):
+        with pytest.raises(UserError, match=r"--engine fsdp: .* \(use --engine ddp\)"):
             context.search(context.build(Part("decoder", "greedy")), SOURCE)
     finally:
         del first.full_tensor

@@ -190,5 +190,5 @@ def test_weights_need_their_column_and_numbers():
     with pytest.raises(MissingColumnError, match=r"no column 'w' \(nmt prepare --column w=FILE"):
         criterion(model, batch)
     links = {"w": Column(torch.zeros(3, 1, 2, dtype=torch.long), "links")}
-    with pytest.raises(UserError, match="a column of links has no weights"):
+    with pytest.raises(UserError, match="a column of kind links cannot contain weights"):
         criterion(model, Batch(batch.source, batch.target, links))

@@ -38,7 +38,7 @@ def test_a_teacher_of_8_bits_teaches_on_a_cpu_only(tmp_path, monkeypatch):
     monkeypatch.setattr(distillation, "load_model", lambda *given: of_8_bits(load_model(*given)))
     criterion(teacher)
     given = DistillationOptions(teacher=(str(teacher),))
-    with pytest.raises(UserError, match="8-bit weights are for CPUs"):
+    with pytest.raises(UserError, match="8-bit weights work only on CPUs"):
         Distillation(given, CriterionContext(PIPELINE, torch.nn.Linear(1, 1, device="meta")))
 
 
@@ -146,11 +146,11 @@ def test_a_model_does_not_diverge_from_itself_and_validation_is_cross_entropy(tm
 
 
 def test_a_teacher_that_is_missing_or_of_another_vocabulary_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"has no teacher \(give --teacher MODEL\)"):
+    with pytest.raises(UserError, match=r"needs a teacher \(add --teacher MODEL\)"):
         criterion()
     side = Side(SideSettings("en", "nfc", False, False, "none", "none"), WordVocabulary([f"v{i}" for i in range(26)]))
     save_teacher(tmp_path / "other", pipeline=Pipeline(side, side, True))
-    with pytest.raises(UserError, match="has another vocabulary than the data"):
+    with pytest.raises(UserError, match="vocabulary differs from that of the data"):
         criterion(tmp_path / "other")
     with pytest.raises(UserError, match="no such"):
         criterion(tmp_path / "none")

@@ -173,7 +173,10 @@ def test_a_repeated_line_is_reported_with_the_line_that_it_repeats(look, tmp_pat
     )
     assert shown(duplicates, tmp_path) == ["train.en:61", "train.en:63"]
     assert shown(others, tmp_path) == ["train.en:62", "train.en:64"]
-    assert [example.text.removeprefix(f"as {tmp_path}/") for example in others.examples] == ["train.en:2", "train.en:5"]
+    assert [example.text.removeprefix(f"same as {tmp_path}/") for example in others.examples] == [
+        "train.en:2",
+        "train.en:5",
+    ]
 
 
 def test_sentences_of_an_evaluation_set_are_found_in_training_whatever_their_case_and_punctuation(look, tmp_path):
@@ -184,7 +187,7 @@ def test_sentences_of_an_evaluation_set_are_found_in_training_whatever_their_cas
     assert set(found) == {"in-training", "blank-both-sides"}
     assert found["in-training"].set == "valid dev"
     assert (found["in-training"].count, shown(found["in-training"], tmp_path)) == (1, ["dev.en:2"])
-    assert found["in-training"].examples[0].text == f"as {tmp_path}/train.en:5"
+    assert found["in-training"].examples[0].text == f"same as {tmp_path}/train.en:5"
 
 
 @pytest.mark.parametrize("longer", ["en", "de"])
@@ -270,11 +273,11 @@ def doctor_lengths(vocabulary, source, target):
     return np.array([[len(side.encode(line.decode().strip())) for line in lines] for side, lines in sides]).T
 
 
-def test_a_vocabulary_of_another_text_is_recognised_by_its_pieces_a_word(vocabulary, look):
+def test_a_vocabulary_of_another_text_is_recognised_by_its_tokens_per_word(vocabulary, look):
     source = [f"Quizzical zephyrs {i} jolted vexed wizards.\n".encode() for i in range(30)]
     report = look(source, source[::-1], vocabulary=str(vocabulary))
     found = {(finding.check, finding.side): finding for finding in report.findings}
-    finding = found["pieces-a-word", "source"]
+    finding = found["tokens-per-word", "source"]
     assert finding.severity == "warning"
     assert finding.count == report.sets[0].sides["source"]["tokens"] > 2.5 * finding.of == 2.5 * 6 * 30
 
@@ -362,7 +365,7 @@ def test_the_line_of_a_repeated_pair_is_named_rightly_in_a_sample_and_over_sever
     for place, example in zip(shown(finding, tmp_path), finding.examples, strict=True):
         file, _, line = place.partition(":")
         assert file in ("a.en", "c.en") and 1 <= int(line) <= {"a": 77, "c": 124}[file[0]]
-        assert example.text.startswith(f"as {tmp_path}/{file}:")
+        assert example.text.startswith(f"same as {tmp_path}/{file}:")
 
 
 def test_repeated_keys_are_those_of_repeated_texts():
@@ -476,7 +479,7 @@ def test_bars_are_as_long_as_their_counts():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "no corpus is given"), ({"data": "d", "train": ("a",)}, "are both given"), ({"train": ("a",)}, "-lang"),
+        ({}, "no corpus"), ({"data": "d", "train": ("a",)}, "cannot be combined"), ({"train": ("a",)}, "-lang"),
         ({"data": "d", "vocabulary": "v"}, "--vocabulary and --data cannot"), ({"source": ("a",)}, "they are pairs"),
         ({"data": "d", "workers": 0}, r"--workers (is )?0"), ({"data": "d", "max_ratio": 0.5}, r"--max-ratio (is )?0.5"),
     ],

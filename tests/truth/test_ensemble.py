@@ -85,8 +85,8 @@ def test_an_ensemble_is_searched_with_the_same_result_alone_and_in_a_batch():
 
 
 def test_a_model_is_prepared_once_for_a_search_and_not_for_each_step(monkeypatch):
-    ready, made = [], Transformer.prepared_layers
-    monkeypatch.setattr(Transformer, "prepared_layers", lambda one: ready.append(one) or made(one))
+    ready, made = [], Transformer.search_steps
+    monkeypatch.setattr(Transformer, "search_steps", lambda one: ready.append(one) or made(one))
     together = Ensemble([model(*which) for which in MODELS])
     Beam(BeamOptions(max_len_b=3)).search(together, SOURCE)
     assert ready == [together.models[0], together.models[2]]

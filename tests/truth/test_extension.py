@@ -89,10 +89,10 @@ def test_a_given_word_that_would_cut_another_entry_is_refused():
         if len(old.surface(token)) > 3 and old.surface(token)[0] == " "
     ]
     assert old.encode_batch([word]).lengths.tolist() == [1] and old.encode_batch([word[:2]]).lengths.tolist() != [1]
-    with pytest.raises(UserError, match=f"'{word}' cannot be an entry: the sentencepiece model cuts"):
+    with pytest.raises(UserError, match=f"'{word}' cannot be an entry, because the SentencePiece model splits"):
         extended(old, [word[:2], word], {}, 0)
     cutting = extended(old, [word[:2]], {}, 0)
-    with pytest.raises(UserError, match=f"'{word}' cannot be an entry: the sentencepiece model cuts"):
+    with pytest.raises(UserError, match=f"'{word}' cannot be an entry, because the SentencePiece model splits"):
         extended(cutting, [word], {}, 0)
 
 

@@ -22,6 +22,7 @@ from nmt.extensions.watch.pictures import figures
 from nmt.extensions.watch.pictures.attention import COLOUR, AttentionMaps, check_picture, terminal_map, write_attention
 from nmt.extensions.watch.pictures.figures import PNG_PIXELS_PER_POINT
 from nmt.extensions.watch.pictures.page import read_asset
+from nmt.extensions.watch.pictures.tokens import readable_text, word_numbers
 
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
@@ -29,6 +30,7 @@ SCRIPT = read_asset("attention.js")
 needs_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
 SOURCE = ["▁the", "</script><script>x()", "猫", "\x1b[2J", "a" * 60, "</s>"]
 TARGET = ["e\u0301t\u0301", "<!--", "שלום", "$x$", "</s>"]
+END = "⟨end⟩"
 SIZES = {"encoder": (2, 3, 6, 6), "decoder": (3, 2, 5, 5), "cross": (3, 2, 5, 6)}
 
 
@@ -101,6 +103,30 @@ def test_every_element_that_the_script_asks_for_is_in_the_page(page):
     there = {attributes["id"] for _, attributes in Elements(page).tags if "id" in attributes}
     asked = set(re.findall(r'\bbyId\("(\w+)"\)', SCRIPT)) | set(re.findall(r'\["(\w+)", kind\.', SCRIPT))
     assert asked | {"data"} == there - {"map", "links"}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words", "text"),
+    [
+        (["▁Ta", "g", "▁", "x", "</s>"], [0, 0, 1, 1, 2], "Tag x"),
+        (["Ta@@", "g", "x", "</s>"], [0, 0, 1, 2], "Tag x"),
+        (["<s>", "Tag", "x"], [0, 1, 2], "⟨start⟩ Tag x"),
+        ([], [], ""),
+    ],
+)
+def test_tokens_are_put_together_to_words_by_the_markers_that_they_have(tokens, words, text):
+    assert word_numbers(tokens) == words and readable_text(tokens) == text
+
+
+def test_the_page_says_what_it_shows_and_to_which_word_a_token_belongs(page):
+    first, second = json.loads(Elements(page).scripts[0])
+    assert "<title>Attention: the" in page and "layers" in page
+    assert first["source"].startswith("the") and "▁" not in first["source"]
+    assert first["kinds"]["encoder"]["query_words"] == word_numbers(SOURCE)
+    assert first["kinds"]["decoder"]["key_words"] == word_numbers(["<s>", *TARGET[:-1]])
+    assert second["kinds"]["cross"]["query_words"] == [0]
+    for kind in SIZES:
+        assert re.search(rf"^  {kind}: \"Each row is", SCRIPT, re.M)
 
 
 def read_image(file):
@@ -185,8 +211,8 @@ def test_the_large_map_has_each_token_beside_its_cells_escaped_and_cut(attended,
             columns[column] = label.text
         elif angle == 0 and at_x < large.x and 0 <= row < len(TARGET):
             rows[row] = label.text
-    assert columns == dict(enumerate(["▁the", "</script><script>x()", "猫", "\\x1b[2J", "a" * 23 + "…", "</s>"]))
-    assert rows == dict(enumerate(TARGET))
+    assert columns == dict(enumerate([" the", "</script><script>x()", "猫", "\\x1b[2J", "a" * 23 + "…", END]))
+    assert rows == dict(enumerate([*TARGET[:-1], END]))
 
 
 @needs_matplotlib
@@ -292,7 +318,13 @@ def test_a_terminal_map_has_each_weight_at_its_tokens_whatever_their_width(atten
     text = terminal_map(attended)
     assert text.startswith("cross-attention, layer 2 of 3, mean of 2 heads   ░ 0.1  ▒ 0.25  ▓ 0.5  █ 0.75\n")
     [(queries, keys, shades)] = terminal_maps(text)
-    cut = {"\x1b[2J": "\\x1b[2J", "a" * 60: "a" * 15 + "…", "</script><script>x()": "</script><scrip…"}
+    cut = {
+        "▁the": "the",
+        "</s>": END,
+        "\x1b[2J": "\\x1b[2J",
+        "a" * 60: "a" * 15 + "…",
+        "</script><script>x()": "</script><scrip…",
+    }
     of_queries, of_keys = ([cut.get(label, label) for label in labels] for labels in attended.labels("cross"))
     assert (queries, keys) == (of_queries, of_keys)
     assert shades == [[shade(weight) for weight in row] for row in attended.weights["cross"][1].mean(0)]

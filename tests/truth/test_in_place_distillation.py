@@ -51,7 +51,7 @@ def test_fewer_layers_are_not_calibrated_which_is_told(capsys):
 
 def test_fewer_layers_than_options_allow_are_refused():
     options = replace(DEEP, ffn="moe", experts=2, active_experts=1)
-    with pytest.raises(UserError, match="too few for model: --expert-every 2: must be at most 1"):
+    with pytest.raises(UserError, match="too small for model: --expert-every 2: must be at most 1"):
         shallow(transformer(options), 1, 2, options)
 
 
@@ -99,10 +99,10 @@ def test_the_counted_cost_is_that_of_both_networks():
 
 def test_a_model_without_depths_and_depths_it_does_not_have_are_refused():
     model, batch = transformer(DEEP), sentences(4, 6)
-    with pytest.raises(UserError, match="the model has 3 and 2 layers"):
+    with pytest.raises(UserError, match="the model has only 3 and 2 layers"):
         criterion(min_decoder_layers=3)(model, batch)
-    with pytest.raises(UserError, match="--encoder-layers 4: model has 3"):
+    with pytest.raises(UserError, match="--encoder-layers 4: model has only 3"):
         shallow(model, 4, None)
     recurrent = registry.build(registry.choose("model", "rnnsearch", {"hidden_size": 8}), VOCABULARIES)
-    with pytest.raises(UserError, match="no shallower networks"):
+    with pytest.raises(UserError, match="removable layers"):
         criterion()(recurrent.train(), batch)

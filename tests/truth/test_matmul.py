@@ -93,7 +93,7 @@ def test_under_autocast_on_a_cpu_factors_are_rounded_and_results_are_float32(row
     upstream = torch.randn(1, 40, rows).transpose(1, 2)  # not contiguous
     with torch.autocast("cpu", torch.bfloat16):
         output = layer(states)
-        prepared = layer.prepared()(states[0].detach())
+        prepared = layer.search_step()(states[0].detach())
     found = torch.autograd.grad(output, [states, *layer.parameters()], upstream)
     weight, inputs, back = rounded(layer.weight), rounded(states), rounded(upstream)
     wanted = functional.linear(inputs, weight, rounded(layer.bias) if bias else None)
@@ -187,7 +187,7 @@ def test_a_product_of_a_search_is_the_same_by_every_path_however_its_weights_lie
             products.transpose_weights(layer.requires_grad_(False))
             assert layer.weight.t().is_contiguous()
         with torch.inference_mode(), using(FastProducts(path)):
-            for found in (layer(states), layer.prepared()(states), layer(states[None])[0]):
+            for found in (layer(states), layer.search_step()(states), layer(states[None])[0]):
                 assert_close([found], [plain], 2e-6)
 
 

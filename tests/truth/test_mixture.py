@@ -161,12 +161,12 @@ def test_the_expected_updates_of_an_epoch_are_those_it_has():
 def test_a_position_of_other_corpora_is_refused():
     position = next(loader("news=1").updates(Position())).after
     wrong = replace(position, part=position.part | {"drawn": (1, 2, 3), "earlier": (0, 0, 0)})
-    with pytest.raises(ArtefactError, match="other corpora"):
+    with pytest.raises(ArtefactError, match="corpora of this data"):
         next(loader("news=1").updates(wrong))
     for change in ({"pairs": 10**6}, {"earlier": (2**63 - 1,)}, {"drawn": (2**63 - 1,)}):
-        with pytest.raises(ArtefactError, match="none of this data"):
+        with pytest.raises(ArtefactError, match="does not exist in this data"):
             next(loader("news=1").updates(replace(position, part=position.part | change)))
-    with pytest.raises(ArtefactError, match="no update begins"):
+    with pytest.raises(ArtefactError, match="no update starts"):
         next(loader("news=1").updates(replace(position, pairs=position.pairs + 1)))
 
 
@@ -187,14 +187,14 @@ def test_stages_are_read_from_words_however_they_are_divided():
         ("news=-1", "must be NAME=WEIGHT"),
         ("=1", "must be NAME=WEIGHT"),
         ("temperature=0", "must be NAME=WEIGHT"),
-        ("news=0", "weight above 0"),
+        ("news=0", "positive weight"),
         ("news=1 news=2", "already"),
-        ("temperature=2 news=1", "a temperature alone"),
+        ("temperature=2 news=1", "only a temperature"),
         ("news=1 until=5u", "the last stage"),
         ("until=5u news=1", "until=5u, must|until=5u must"),
         ("news=1 until=5m web=1", "updates or epochs"),
-        ("news=1 until=5u web=1 until=5u news=1", "after the end"),
-        ("news=1 until=x web=1", r"until=x: must be updates or epochs.*until=500u"),
+        ("news=1 until=5u web=1 until=5u news=1", "later than the end"),
+        ("news=1 until=x web=1", r"until=x: must be a number of updates or epochs.*until=500u"),
     ],
 )
 def test_other_words_are_refused(words, message):
@@ -205,7 +205,7 @@ def test_other_words_are_refused(words, message):
 def test_corpora_that_are_not_there_are_refused_with_those_that_are():
     with pytest.raises(UserError, match=r"corpus of --data-weights 'neus' \(did you mean 'news'\?\)"):
         mixture("neus=1")
-    with pytest.raises(UserError, match="no pair of this corpus"):
+    with pytest.raises(UserError, match="no pairs of this corpus"):
         mixture("empty=1", corpora=[*CORPORA, ("empty", 0)])
 
 

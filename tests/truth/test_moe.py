@@ -198,7 +198,7 @@ def test_positions_without_a_token_reach_no_expert_and_change_no_loss(name):
 def test_in_evaluation_a_token_is_computed_as_it_is_alone_and_as_in_a_search(name):
     layer, x = build(SHAPES[name]).eval(), inputs()
     output = layer(x)
-    torch.testing.assert_close(layer.prepared()(x), output)
+    torch.testing.assert_close(layer.search_step()(x), output)
     torch.testing.assert_close(torch.cat([layer(row) for row in x.split(1)]), output)
 
 
@@ -252,7 +252,7 @@ def test_experts_that_no_token_reaches_are_not_multiplied(monkeypatch):
     monkeypatch.setattr(moe, "product", lambda *given: calls.append(1) or functional.linear(*given))
     layer = build(replace(FLAT, experts=512)).eval()
     calls.clear()
-    layer.prepared()(inputs(3))
+    layer.search_step()(inputs(3))
     assert len(calls) <= 1 + 2 * 3 * 2  # the gate, and both products of at most two experts a token
 
 

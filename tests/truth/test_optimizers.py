@@ -183,7 +183,7 @@ def test_muon_takes_the_matrices_of_adapters_and_refuses_a_model_without_matrice
         matrix for group in optimizer.param_groups for matrix in group["params"] if all(group["matrices"])
     }
     convolutions = registry.build(registry.choose("model", "convs2s", {}), Vocabularies(9, 9, True))
-    with pytest.raises(UserError, match="no weight of a linear layer inside the network"):
+    with pytest.raises(UserError, match="needs trainable inner linear layers"):
         registry.build(registry.choose("optimizer", "muon"), parameter_groups(convolutions))
 
 

@@ -248,7 +248,7 @@ def test_a_language_is_read_from_the_ending_of_a_file_and_an_unknown_one_is_refu
     assert [language_of(name) for name in names] == ["de", "de", "fr", None, None, None, None, None, None]
     assert {language_of(f"ref.de{ending}") for ending in (".bz2", ".xz", ".sgm", ".sgm.gz")} == {"de"}
     check_language("cs")
-    with pytest.raises(UserError, match="target language of the Moses tokeniser 'german'"):
+    with pytest.raises(UserError, match="target language of the Moses tokenizer 'german'"):
         check_language("german")
     with pytest.raises(UserError, match="'xx'"):
         paper_bleu("xx")(["a"], [["a"]])

@@ -46,7 +46,7 @@ EXAMPLES = {
     "tag <x>": ["<b>", "</b>", '<a href="x?y=1">', "<br/>"],
     "entity &x;": ["&nbsp;", "&#8212;", "&#x2014;"],
     "power 10², m³": ["10²", "m³"],
-    "sign behind a word": [],
+    "sign after a word": [],
     "emoji": ["🐶", "👍🏽", "👨‍👩‍👧", "❤️"],
 }  # fmt: skip
 ALL = [example for examples in EXAMPLES.values() for example in examples]

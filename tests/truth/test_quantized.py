@@ -53,7 +53,7 @@ def test_a_small_layer_rounds_its_weights_but_not_what_it_reads(bias):
     scale = plain.weight.abs().amax(1, keepdim=True) / 127
     expected = torch.nn.functional.linear(states, torch.round(plain.weight / scale) * scale, plain.bias)
     torch.testing.assert_close(layer(states), expected)
-    torch.testing.assert_close(layer.prepared()(states[0]), expected[0])
+    torch.testing.assert_close(layer.search_step()(states[0]), expected[0])
     assert set(layer.state_dict()) == {"weight", "scale", *(["bias"] if bias else [])}
     assert Int8Linear.of(Linear(512, 512)).int8_products and not layer.int8_products
 

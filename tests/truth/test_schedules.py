@@ -96,7 +96,7 @@ def test_a_schedule_that_ends_with_the_run_meets_its_ends_and_its_middle(name):
 
 
 @pytest.mark.parametrize("name", ["linear", "cosine"])
-@pytest.mark.parametrize(("max_updates", "advice"), [(None, "give --max-updates"), (4000, "fewer --warmup-updates")])
+@pytest.mark.parametrize(("max_updates", "advice"), [(None, "needs --max-updates"), (4000, "lower --warmup-updates")])
 def test_a_schedule_that_ends_with_the_run_must_know_a_possible_end(name, max_updates, advice):
     with pytest.raises(UserError, match=advice):
         build(name, max_updates=max_updates, warmup_updates=4000)

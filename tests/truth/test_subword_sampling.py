@@ -13,7 +13,7 @@ from plans import plan_of
 
 from nmt.data.batching import hashed
 from nmt.data.learn import SubwordSettings, learn_subwords
-from nmt.data.loader import Loader, grouped_anew
+from nmt.data.loader import Loader, regrouped
 from nmt.data.plan import Position
 from nmt.errors import UserError
 from nmt.extensions.methods.noises import subword_sampling as module
@@ -305,7 +305,7 @@ def test_pairs_of_an_update_are_grouped_by_the_lengths_that_they_have():
     chance = np.random.default_rng(2)
     source, target = chance.integers(1, 60, (2, 100))
     planned = np.split(np.arange(100), [10, 60, 80])
-    groups = grouped_anew(planned, source, target)
+    groups = regrouped(planned, source, target)
     assert sorted(np.concatenate(groups).tolist()) == list(range(100))
     assert [len(group) for group in groups] == [50, 20, 20, 10]
     longer = [np.maximum(source, target)[group] for group in groups]
@@ -347,7 +347,7 @@ def test_a_column_of_pairs_stays_with_its_pair(corpus):
 @pytest.mark.parametrize("kind", ["target", "links"])
 def test_columns_of_tokens_are_refused(kind, corpus):
     pairs = Corpus(corpus.pipeline, corpus.texts, {"weights": SimpleNamespace(kind=kind)})
-    with pytest.raises(UserError, match="column 'weights' belongs to the tokens"):
+    with pytest.raises(UserError, match="column 'weights' cannot be combined"):
         subword_sampling(pairs, corpus.pipeline, 0.1, 1)
 
 
@@ -355,8 +355,8 @@ def test_vocabularies_with_one_way_to_cut_are_refused(corpus):
     characters = learn_subwords(iter(lines()), SubwordSettings("char", 60, 1.0, False))
     old = CodesVocabulary("a b\nab </w>\n", ["ab", "a@@", "b"])
     for vocabulary, message in (
-        (WordVocabulary(["a"]), "of words or characters"),
-        (characters, "of words or characters"),
+        (WordVocabulary(["a"]), "words and characters can be split in one way only"),
+        (characters, "words and characters can be split in one way only"),
         (old, "subword-nmt 0.1"),
     ):
         with pytest.raises(UserError, match=f"--subword-sampling: language en: .*{message}"):

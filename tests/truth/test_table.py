@@ -75,7 +75,7 @@ def test_columns_of_a_table_are_a_corpus_and_other_shapes_say_how(tmp_path, call
     assert told.code == 0 and told.err.count("h.tsv:source,target") == 1
     named = call(*given, f"--source={tmp_path / 'h.tsv'}:source", f"--target={tmp_path / 'h.tsv'}:target")
     assert named.code == 0 and "1 kept" in named.err and "names columns" not in named.err
-    assert call(*given, f"--train-tsv={tmp_path / 'q.tsv'}").err.count("q.tsv: its cells have quotes") == 1
-    for name, words in (("h", "choose columns by name"), ("q", "its cells have quotes")):
+    assert call(*given, f"--train-tsv={tmp_path / 'q.tsv'}").err.count("q.tsv: the quotes") == 1
+    for name, words in (("h", "choose columns by name"), ("q", "the quotes around the cells")):
         copy = (tmp_path / f"{name}.tsv").rename(tmp_path / f"{name}2.tsv")  # each file is warned of once
         assert call(*given, f"--train-tsv={copy}:1,2").err.count(words) == 1

@@ -264,7 +264,7 @@ def test_a_vocabulary_too_small_for_the_characters_is_refused_with_the_size_that
     enough = int(str(caught.value).split("at least --vocab-size ")[1].split(",")[0])
     assert pipeline_of("bpe", SENTENCES, vocab_size=enough).source.size == enough
 
-    with pytest.raises(UserError, match="--vocab-size 99 is too small for control and user symbols, and bytes"):
+    with pytest.raises(UserError, match="--vocab-size 99 is too small for control symbols"):
         pipeline_of("char", SENTENCES, vocab_size=99, byte_fallback=True)
 
 

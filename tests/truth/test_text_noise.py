@@ -175,7 +175,7 @@ def test_noise_is_of_the_source_alone_and_a_function_of_seed_epoch_and_pair():
 
 def test_columns_of_links_and_case_that_is_undone_are_refused():
     side = side_of("bpe")
-    with pytest.raises(UserError, match="--case-noise, --typo-noise: column 'alignment'"):
+    with pytest.raises(UserError, match="--case-noise, --typo-noise and the column 'alignment'"):
         text_noise(side, 0.1, 0.1, columns=[("alignment", "links")])
     lower = Side(SideSettings("en", "nfc", False, True, "none", "bpe"), side.vocabulary)
     with pytest.raises(UserError, match="prepared with --lowercase"):

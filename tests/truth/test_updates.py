@@ -218,7 +218,7 @@ def test_layers_that_are_computed_anew_can_be_compiled():
 
 
 def test_a_recurrence_is_not_compiled():
-    with pytest.raises(UserError, match="--compile: a recurrence"):
+    with pytest.raises(UserError, match="--compile does not support recurrent"):
         compile_layers(objective_of(replace(OPTIONS, decoder_autoregression="ssru")).model)
 
 

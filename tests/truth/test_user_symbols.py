@@ -114,7 +114,6 @@ def test_only_sentencepiece_splits_a_tag_from_the_start_of_a_longer_word(subword
     assert ("▁tag,comma" in pieces) == (subword in ("bpe", "unigram", "char"))
 
 
-
 def test_merges_with_other_user_symbols_are_no_extension():
     settings = SideSettings("en", "none", False, False, "none", "subword-nmt")
     old, new = (CodesVocabulary("#version: 0.2\na b\n", ["<2de>", "b"], symbols) for symbols in (["<2de>"], []))
@@ -171,7 +170,7 @@ def test_a_tag_that_the_vocabulary_lacks_is_told_by_prepare_and_translate(tmp_pa
     (tmp_path / "in").write_text("<2de> " + lines[0] + "\n<2es> " + lines[0] + "\n")
     told = call("translate", f"--model={tmp_path / 'run'}", f"--input={tmp_path / 'in'}")
     assert told.code == 0 and len(told.out.splitlines()) == 2
-    assert "in:2: '<2es>' is no tag of this model, and is read as text (it has <2de>, <2fr>)" in told.err
+    assert "in:2: '<2es>' is not a tag of this model and is read as text (it has <2de>, <2fr>)" in told.err
     assert "in:1" not in told.err and "1 with an unknown tag" in told.err
     again = [*arguments[:-1], f"--vocabulary={tmp_path / 'run'}", f"--output={tmp_path / 'more'}"]
     assert_refused(call(*again, "--user-symbols=<2es>"), 2, "'<2es>'", "--extend-with", "FILE")
@@ -196,17 +195,18 @@ def test_tags_of_a_corpus_that_the_vocabulary_lacks_are_told_with_file_and_line(
     )
     assert told.code == 0
     where = (
-        "t.en:30: '<2es>' is no tag of this vocabulary, and is read as text (it has <2de>; --user-symbols names more)"
+        "t.en:30: '<2es>' is not a tag of this vocabulary, so it is read as text (known tags: <2de>; add more by "
+        "--user-symbols)"
     )
-    assert f"{where}; {'train' if corpus == '--train' else 't'} has 2 lines with such a tag" in told.err
+    assert f"{where}; {'train' if corpus == '--train' else 't'} has 2 lines with unknown tags" in told.err
     more = call(
         *arguments, f"{corpus}={tmp_path / 't'}", f"--vocabulary={tmp_path / 'd'}", f"--output={tmp_path / 'e'}"
     )
-    assert more.code == 0 and "t.en:30: '<2es>'" in more.err and "(it has <2de>; --extend-with FILE adds" in more.err
+    assert more.code == 0 and "t.en:30: '<2es>'" in more.err and "(known tags: <2de>; --extend-with" in more.err
     (tmp_path / "tags").write_text("<2es>\n")
     extended = ["--vocabulary", tmp_path / "d", "--extend-with", tmp_path / "tags", f"--output={tmp_path / 'f'}"]
     known = call(*arguments, f"{corpus}={tmp_path / 't'}", *extended)
-    assert known.code == 0 and "is no tag" not in known.err
+    assert known.code == 0 and "not a tag" not in known.err
 
 
 @pytest.mark.parametrize(

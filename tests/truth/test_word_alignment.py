@@ -102,7 +102,9 @@ def test_a_pair_with_too_many_cells_gets_no_links_and_the_others_do(monkeypatch,
     assert aligned([([4, 5], [8, 9]), long, long, ([5, 6], [9, 7])]) == [diagonal, set(), set(), diagonal]
     assert aligned([long]) == [set()]
     for who, line in zip(("2 pairs get", "1 pair gets"), capsys.readouterr().err.splitlines(), strict=True):
-        assert line.startswith(f"nmt: warning: --align: {who} no links: more than 6 source tokens times target tokens")
+        assert line.startswith(
+            f"nmt: warning: --align: {who} no links, because source tokens times target tokens exceed 6"
+        )
 
 
 def test_a_dictionary_with_swapped_neighbours_is_found():

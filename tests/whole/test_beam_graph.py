@@ -28,7 +28,7 @@ def test_what_cannot_be_drawn_is_told_before_anything_is_translated(translate, t
     for flags, reason in [
         ([f"--beam-graph={tmp_path / 'g.dot'}"], "a file whose name ends with .html, .json"),
         ([f"--beam-graph={tmp_path / 'no/g.json'}"], "there is no folder"),
-        ([f"--beam-graph={tmp_path / 'g.json'}", "--decoder=greedy"], "give --decoder beam"),
+        ([f"--beam-graph={tmp_path / 'g.json'}", "--decoder=greedy"], "use --decoder beam"),
         ([f"--beam-graph={tmp_path / 'g.json'}", "--devices=2"], "one device"),
     ]:
         told = translate(*flags)

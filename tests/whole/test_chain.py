@@ -92,7 +92,7 @@ def test_stdin_is_read_from_where_it_is_on(corpus, call, tmp_path):
 def test_a_line_that_evaluate_cuts_names_no_flag_that_it_does_not_have(trained, tmp_path, call):
     (tmp_path / "long").write_text("ban " * 1100 + "\n")
     made = call("evaluate", "--model", trained, "--source", tmp_path / "long", "--reference", tmp_path / "long")
-    assert made.code == 0 and "cut to 1,024 tokens\n" in made.err and "--max-source-length" not in made.err
+    assert made.code == 0 and "truncated to 1,024 tokens\n" in made.err and "--max-source-length" not in made.err
 
 
 def test_lines_that_evaluate_counts_and_does_not_name_are_told_at_the_end(trained, tmp_path, call):
@@ -100,9 +100,9 @@ def test_lines_that_evaluate_counts_and_does_not_name_are_told_at_the_end(traine
     made = call("evaluate", "--model", trained, "--source", tmp_path / "a\nb", "--reference", tmp_path / "a\nb")
     first, last = made.err.splitlines()
     assert first.endswith(
-        "a\\nb:1: the model's vocabulary lacks 1 of its 4 tokens (more such lines are counted, not named)"
+        "a\\nb:1: 1 of 4 tokens are not in the model's vocabulary (further lines of this kind are only counted)"
     )
-    assert last.endswith("a\\nb: lines: 3 with unknown tokens")
+    assert last.endswith("a\\nb: affected lines: 3 with unknown tokens")
 
 
 def test_evaluate_refuses_before_it_translates_what_could_not_be_scored(trained, corpus, tmp_path, call):
@@ -148,7 +148,7 @@ def test_evaluate_tells_the_versions_of_newstest2014_apart(tmp_path, call):
     filtered.write_text("ein Satz mit Wörtern\n" * 2737)
     whole.write_text("ein Satz mit Wörtern\n" * 3003)
     result = call("evaluate", "--hypothesis", filtered, "--reference", filtered, "--metrics=bleu")
-    assert result.code == 0 and result.err.startswith("nmt: warning: 2,737 lines are newstest2014 as it was filtered")
+    assert result.code == 0 and result.err.startswith("nmt: warning: this test set has 2,737 lines")
     mixed = call("evaluate", "--hypothesis", whole, "--reference", filtered)
     assert_refused(mixed, 3, "out has 3,003 lines", "wmt14/full")
     assert call("evaluate", "--hypothesis", whole, "--reference", whole, "--metrics=bleu").err == ""
@@ -324,15 +324,15 @@ def test_bytenet_translates_characters_and_refuses_data_of_subwords(data, corpus
     translated = call("translate", "--model", tmp_path / "run", "--input", source, *search)
     assert translated.code == 0 and translated.out.count("\n") == 15
     alignment = call("translate", "--model", tmp_path / "run", "--input", source, "--alignment=hard")
-    assert_refused(alignment, 2, "the model has no attention, which they need")
+    assert_refused(alignment, 2, "this model has no attention, which")
     arguments = [argument for argument in train_arguments(data, tmp_path / "other", 10) if argument not in TINY]
-    assert_refused(call(*arguments, *sizes), 2, "model bytenet reads characters", "prepare it with char")
+    assert_refused(call(*arguments, *sizes), 2, "model bytenet reads characters", "use --subword char")
     apart = ["--subword=char", "--no-joint-vocabulary", "--target-subword=bpe", "--vocab-size=60"]
     assert call("prepare", *prepared, *apart, "--output", tmp_path / "apart").code == 0
     arguments = [
         argument for argument in train_arguments(tmp_path / "apart", tmp_path / "other", 10) if argument not in TINY
     ]
-    assert_refused(call(*arguments, *sizes), 2, "--subword bpe", "prepare it with char")
+    assert_refused(call(*arguments, *sizes), 2, "--subword bpe", "use --subword char")
 
 
 def test_new_data_takes_the_vocabulary_of_a_run_a_model_or_prepared_data(data, trained, corpus, tmp_path, call):

@@ -85,8 +85,8 @@ def test_a_translation_below_the_confidence_is_an_empty_line_that_is_counted(mod
     assert (result.code, result.out.split("\n")[:-1]) == (0, expected)
     num_withheld = sum(p < least for p in sure)
     assert 0 < num_withheld < 20 and json.loads(stats.read_bytes())["withheld"] == num_withheld
-    assert f"{num_withheld} withheld for their confidence" in result.err
-    assert "confidences are not calibrated: the model is not (nmt score --calibrate)" in result.err
+    assert f"{num_withheld} withheld because of low confidence" in result.err
+    assert "confidences are not calibrated for this model (run nmt score --calibrate)" in result.err
     for row, p, old in zip(confidences(call, model, source, f"--min-confidence={least!r}"), sure, rows, strict=True):
         assert row["translation"] == (old["translation"] if p >= least else "")
         assert row["candidates"] == old["candidates"]  # a program may still look
@@ -94,20 +94,20 @@ def test_a_translation_below_the_confidence_is_an_empty_line_that_is_counted(mod
     assert [line for line in best if line.split(" ||| ")[1].strip() == ""] and len(best) == 40 - num_withheld
     for flags, message in (
         (["--split"], "--split and --min-confidence cannot be combined"),
-        (["--engine=ctranslate2"], "needs our own search"),
+        (["--engine=ctranslate2"], "needs --engine torch"),
     ):
         assert_refused(call(*command, *flags), 2, message)
 
 
 def test_what_cannot_be_calibrated_is_refused(trained, model, pairs, call):
     refused = call("score", "--model", trained, *pairs, "--calibrate")
-    assert_refused(refused, 4, "must be the folder of a model (nmt average)")
+    assert_refused(refused, 4, "expected a model folder (nmt average)")
     refused = call("score", "--model", model, *pairs, "--calibrate", "--per-token")
     assert_refused(refused, 2, "--calibrate", "--per-token")
     manifest = json.loads((model / "manifest.json").read_bytes())
     (model / "manifest.json").write_text(json.dumps({**manifest, "temperature": -1}))
-    refused = call("translate", "--model", model, "--engine=own", pairs[0].partition("=")[2])
-    assert_refused(refused, 4, "temperature: -1, not a number above 0")
+    refused = call("translate", "--model", model, "--engine=torch", pairs[0].partition("=")[2])
+    assert_refused(refused, 4, "must be a positive number, not -1")
 
 
 def test_a_contrastive_set_counts_the_references_that_are_scored_above_all_others(model, pairs, tmp_path, call):
@@ -178,7 +178,7 @@ def test_a_contrastive_set_that_does_not_fit_is_refused_and_a_missing_score_is_w
     short.write_text("BAN\n")
     assert_refused(call("score", "--model", model, *pairs, "--contrast", short), 3, "has more lines than")
     refused = call("score", "--model", model, *pairs, "--contrast", tmp_path / "dev.en", f"--category={short}")
-    assert_refused(refused, 3, "has 1 lines, and the references 20")
+    assert_refused(refused, 3, "1 categories for 20 references")
     assert_refused(call("score", "--model", model, *pairs, f"--category={short}"), 2, "--category", "--contrast")
     refused = call("score", "--model", model, pairs[0], "--target=-", "--contrast", short)
     assert_refused(refused, 2, "--contrast reads its files several times")

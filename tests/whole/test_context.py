@@ -23,8 +23,8 @@ from nmt.extensions.ctranslate2.engine import CTranslate2Engine, CTranslate2Mode
 from nmt.extensions.texts.text_steps import TextSettings, text_steps
 from nmt.text.context import SEPARATOR
 from nmt.text.pipeline import Pipeline, Side
+from nmt.translate.built_in_engine import BuiltInEngine
 from nmt.translate.forced_decoding import force_decode
-from nmt.translate.own_engine import OwnEngine
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate, Translation
 
@@ -89,7 +89,7 @@ def model(corpus, tmp_path_factory):
     return folder / "model"
 
 
-@pytest.mark.parametrize("engine", ["own", "ctranslate2"])
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
 def test_a_pronoun_is_translated_by_the_sentence_before(call, corpus, model, engine):
     if engine == "ctranslate2":
         pytest.importorskip("ctranslate2")
@@ -107,7 +107,7 @@ def test_ranks_share_out_lines_with_their_contexts(nmt, corpus, model):
     flags = [
         "--devices=2",
         "--device=cpu",
-        "--engine=own",
+        "--engine=torch",
         "--buffer-size=4",
     ]  # documents go over two ranks and windows
     done = nmt("translate", "--model", model, "--input", corpus / "valid.en", *flags)
@@ -198,7 +198,7 @@ def test_a_pair_that_is_too_long_with_its_context_is_kept_without(call, corpus, 
 def read(monkeypatch):
     """The ids of the lines that an engine gets."""
     ids: list[list[int]] = []
-    for engine in (OwnEngine, CTranslate2Engine):
+    for engine in (BuiltInEngine, CTranslate2Engine):
         whole = engine.search
 
         def search(self, batches, whole=whole):
@@ -213,7 +213,7 @@ def test_translate_reads_what_prepare_wrote(call, corpus, model, read, tmp_path)
     sets = [f"--train={corpus / 'train'}", f"--valid={corpus / 'valid'}", f"--vocabulary={model}"]
     assert call("prepare", *FLAGS, *sets, f"--output={tmp_path / 'data'}").code == 0
     rows = source_ids(PreparedData(tmp_path / "data").valid["valid"].corpus)
-    assert call("translate", "--model", model, "--input", corpus / "valid.en", "--engine=own").code == 0
+    assert call("translate", "--model", model, "--input", corpus / "valid.en", "--engine=torch").code == 0
     assert sorted(read) == sorted(row for row in rows if row) and max(map(len, read)) == 6
 
 
@@ -251,12 +251,12 @@ def test_a_model_without_a_context_refuses_one(call, trained, tmp_path):
     (tmp_path / "lines").write_text('{"source": "ban", "source_context": ["kit"]}\n{"source": "ban"}\n')
     done = call("translate", "--model", trained, "--input", tmp_path / "lines", "--input-form=json")
     rows = [json.loads(line) for line in done.out.splitlines()]
-    assert done.code == 5 and "reads each line alone" in rows[0]["error"] and "error" not in rows[1]
+    assert done.code == 5 and "needs a model with context" in rows[0]["error"] and "error" not in rows[1]
 
 
 def test_alignments_are_those_of_the_line(call, model, tmp_path):
     (tmp_path / "lines").write_text("the lamp burns\nit falls\n")
-    flags = ["--alignment=soft", "--json", "--engine=own"]
+    flags = ["--alignment=soft", "--json", "--engine=torch"]
     done = call("translate", "--model", model, "--input", tmp_path / "lines", *flags)
     weights = json.loads(done.out.splitlines()[1])["candidates"][0]["alignment"]
     loaded = load_model(model, torch.device("cpu"))
@@ -361,7 +361,7 @@ def test_what_has_no_meaning_with_a_context_is_refused(call, corpus, model, trai
             assert not (tmp_path / "data").exists()
     assert call("prepare", *train, "--context=-1").code == 2
     done = call("translate", f"--model={model}", f"--rerank={model}", "--input", corpus / "valid.en")
-    assert_refused(done, 2, "cannot rank")
+    assert_refused(done, 2, "cannot re-rank")
 
 
 def rounds(text: str, context: tuple[str, ...], settings: TextSettings, pipeline: Pipeline) -> list[list[Request]]:

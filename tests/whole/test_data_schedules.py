@@ -94,8 +94,8 @@ def test_the_shares_are_told_and_wrong_ones_refused_before_anything_is_made(corp
     log = tmp_path / "log"
     assert call(*train_arguments(corpora, log, 1, *SCHEDULE)).code == 0
     text = (log / "train.log").read_text()
-    assert "percent of the pairs, until update 13: news 75, web 25" in text
-    assert "until the end of epoch 3: news 50, web 50" in text and "to the end: news 33.33, web 66.67" in text
+    assert "percentage of pairs until update 13: news 75, web 25" in text
+    assert "until the end of epoch 3: news 50, web 50" in text and "until the end: news 33.33, web 66.67" in text
     for words, message in (
         ("talks=1", "unknown corpus of --data-weights 'talks' (known: news, web)"),
         ("news=1,wab=1", "unknown corpus of --data-weights 'wab' (known: news, web)"),

@@ -41,8 +41,8 @@ def test_another_teacher_in_the_place_of_the_first_is_an_error(data, trained, tm
 
 
 def test_no_teacher_a_run_and_prepared_data_are_refused(data, trained, tmp_path, call):
-    assert_refused(call(*train_arguments(data, tmp_path / "run", 10, "--criterion=distillation")), 2, "has no teacher")
+    assert_refused(call(*train_arguments(data, tmp_path / "run", 10, "--criterion=distillation")), 2, "needs a teacher")
     refused = call(*train_arguments(data, tmp_path / "run", 10, "--criterion=distillation", f"--teacher={data}"))
     assert refused.code != 0 and refused.err.count("\n") == 1
     refused = call(*train_arguments(data, tmp_path / "run", 10, "--criterion=distillation", f"--teacher={trained}"))
-    assert_refused(refused, 2, "is a run, whose best checkpoint may change")
+    assert_refused(refused, 2, "the best checkpoint of a run may change")

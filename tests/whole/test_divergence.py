@@ -52,7 +52,7 @@ def test_a_stretch_that_is_not_finite_is_left_behind_and_the_rate_is_halved(data
     arguments = train_arguments(data, tmp_path / "run", 40, *ROLLBACK)
     told = call(*(argument for argument in arguments if argument != "--quiet"))
     assert told.code == 0, told.err
-    assert "diverged at update 23: loss or gradient not finite 10 times in a row; going on after update 10" in told.err
+    assert "diverged at update 23: loss or gradient was not finite 10 times in a row; back at update 10" in told.err
     assert f"half the learning rate until update {10 + REDUCED_UPDATES} (rollback 1 of 3)" in told.err
     updates = updates_of(tmp_path / "run")
     assert [record["update"] for record in updates] == list(range(1, 41))
@@ -106,7 +106,7 @@ def test_the_fourth_divergence_ends_the_run_with_7(data, tmp_path, call):
 def test_without_a_checkpoint_from_before_the_run_ends_with_7(data, tmp_path, call, poison):
     poison(3, 12)
     diverged = call(*train_arguments(data, tmp_path / "run", 40, *ROLLBACK))
-    assert_refused(diverged, 7, "no checkpoint is from before", "--save-every")
+    assert_refused(diverged, 7, "no earlier checkpoint", "--save-every")
 
 
 def test_a_run_with_an_optimizers_state_goes_on_from_a_checkpoint_of_skipped_updates_alone(
@@ -162,7 +162,7 @@ def test_a_stage_is_watched_anew_after_a_return_to_the_one_before(data, tmp_path
     stages = ["--data-weights", "train=1", "until=12u", "train=1"]
     assert call(*train_arguments(data, tmp_path / "run", 50, *ROLLBACK), *stages).code == 0
     log = (tmp_path / "run/train.log").read_text()
-    assert "going on after update 10" in log and "rollback 2 of 3" not in log
+    assert "back at update 10" in log and "rollback 2 of 3" not in log
 
 
 def test_a_spike_of_the_loss_is_rolled_back(data, tmp_path, call, monkeypatch):
@@ -176,5 +176,5 @@ def test_a_spike_of_the_loss_is_rolled_back(data, tmp_path, call, monkeypatch):
     monkeypatch.setattr(LossWatch, "see", see_spike)
     assert call(*train_arguments(data, tmp_path / "run", 40, *ROLLBACK)).code == 0
     log = (tmp_path / "run/train.log").read_text()
-    assert "diverged at update 33: the loss is far above its mean" in log and "going on after update 10" in log
+    assert "diverged at update 33: the loss was far above its mean" in log and "back at update 10" in log
     assert "rollback 2 of 3" not in log

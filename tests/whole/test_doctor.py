@@ -74,7 +74,9 @@ def test_a_tsv_file_has_the_findings_of_two_files(corpus, call, tmp_path):
     expected = of_files.out.replace("c.de:8:5:", f"c.tsv:8:{5 + columns_apart}:").replace("c.de", "c.tsv")
     assert (of_tsv.code, of_tsv.out) == (3, expected.replace("c.en", "c.tsv"))
     (tmp_path / "c.tsv").write_text("only one column\n")
-    assert_refused(call(*command, f"--train-tsv={tmp_path / 'c.tsv'}"), 3, f"{tmp_path}/c.tsv:1: 1 column; must be 2")
+    assert_refused(
+        call(*command, f"--train-tsv={tmp_path / 'c.tsv'}"), 3, f"{tmp_path}/c.tsv:1: 1 column found, expected 2"
+    )
     assert_refused(call(*command, "--train-tsv=-"), 2, "--train-tsv")
 
 
@@ -105,7 +107,7 @@ def test_the_json_has_the_content_of_the_table(corpus, call, tmp_path):
 def test_the_page_has_every_chart_and_escapes_text_of_the_corpus(corpus, call, tmp_path):
     hostile = "<script>alert(1)</script> \x1b[31m and more"
     result = call(*corpus([hostile, *SOURCE[1:]]), f"--html={tmp_path / 'report.html'}")
-    assert result.code == 0 and "report.html: the report" in result.err
+    assert result.code == 0 and "report.html" in result.err
     assert "\x1b" not in result.out
     page = (tmp_path / "report.html").read_text()
     assert "<script" not in page and "&lt;script&gt;" in page and "\x1b" not in page
@@ -206,7 +208,7 @@ def test_a_set_that_is_named_as_its_kind_is_reported_by_one_word(tmp_path, call)
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "no corpus is given"), (["nowhere"], 4, "nowhere"), (["nowhere", "--train=a"], 2, "--train A --train B"),
+        ([], 2, "no corpus"), (["nowhere"], 4, "nowhere"), (["nowhere", "--train=a"], 2, "--train A --train B"),
         (["a", "b"], 2, "a: no such file"), (["a.en", "b.en"], 2, "a.en: no such file"), (["a.en", "b.de", "c.fr"], 2, "a.en"),
         (["a.en", "b.de"], 2, "a.en"), (["a.en", "a.de", "--source=b"], 2, "--source"),
         (["--train=nowhere", "--source-lang=en", "--target-lang=de"], 2, "nowhere.en: no such file"),
@@ -222,7 +224,7 @@ def test_an_error_is_one_line(arguments, code, message, call):
 def test_a_vocabulary_of_other_languages_is_refused(corpus, data, call):
     arguments = corpus()
     arguments[2] = "--target-lang=en"
-    assert_refused(call(*arguments, f"--vocabulary={data}"), 2, "translates en-de; the data is en-en")
+    assert_refused(call(*arguments, f"--vocabulary={data}"), 2, "translates en-de, but the data is en-en")
 
 
 def test_a_signal_ends_it_between_two_chunks(corpus, call, monkeypatch):

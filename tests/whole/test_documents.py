@@ -360,7 +360,7 @@ def lossy(texts: list[str]) -> list[Translation]:
 @pytest.mark.parametrize(
     ("format", "document", "suggestion"),
     [
-        ("po", PO, '# machine translation, not used since the translation lacks <b>, %s: OPEN ""'),
+        ("po", PO, '# machine translation, not used because the translation lacks <b>, %s: OPEN ""'),
         (
             "xliff",
             XLIFF,
@@ -408,7 +408,7 @@ def test_a_failed_text_is_counted_and_leaves_its_unit_as_it_was(tmp_path, capsys
     [
         ("a %s b %d", "A %d B %s", ""),
         ("a %s", "A", "lacks %s"),
-        ("a %s", "A %s %s", "repeats or invents %s"),
+        ("a %s", "A %s %s", "repeats or adds %s"),
         ("100% of it, 50 % off", "GANZ UND 50 %", ""),
         ("{0} and {name!r:>4} and {{x}}", "{{x}} {name!r:>4} {0}", ""),
         ("$HOME and ${HOME}", "$HOME", "lacks ${HOME}"),
@@ -515,7 +515,7 @@ def test_another_language_than_the_models_is_a_warning(tmp_path, capsys):
     path = tmp_path / "a.xlf"
     path.write_text(XLIFF.replace('"en"', '"fr-CA"'))
     translated(path, "xliff")
-    assert "its source language is 'fr-CA', and that of the model is 'en'" in capsys.readouterr().err
+    assert "the source language of the document is 'fr-CA', but the model's is 'en'" in capsys.readouterr().err
 
 
 def test_word_keeps_formatting_links_fields_and_other_parts(tmp_path):
@@ -603,23 +603,23 @@ DEEP = '<xliff version="1.2">' + "<file>" * 250 + "</file>" * 250 + "</xliff>"
     [
         ("xliff", ENTITY, 4, "declares entities"),
         ("xliff", EXTERNAL, 4, "declares entities"),
-        ("xliff", DEEP, 4, "more than 200 nested elements"),
-        ("xliff", '<xliff version="1.2">\n<file>\n</xliff>', 3, ":3: no XLIFF that can be read: mismatched tag"),
+        ("xliff", DEEP, 4, "nests more than 200 elements"),
+        ("xliff", '<xliff version="1.2">\n<file>\n</xliff>', 3, ":3: not valid XLIFF: mismatched tag"),
         ("xliff", "<html/>", 3, "the root element is <html"),
         ("tmx", XLIFF, 3, "the root element is <xliff>"),
         ("tmx", "", 3, "no element found"),
         ("po", 'msgid "a"\nmsgstr "b\n', 3, "line 2"),
-        ("po", 'msgid "a"\nmsgstr ""\n\nmsgid "b"\n', 3, "its last message has no msgstr"),
+        ("po", 'msgid "a"\nmsgstr ""\n\nmsgid "b"\n', 3, "the last message has no msgstr"),
         ("po", '#, fuzzy\nmsgid "a"\nmsgid_plural "b"\nmsgstr ""\n', 3, "do not match"),
-        ("po", "plain text\n", 3, "no PO that can be read"),
-        ("po", b'msgid "\xff"\nmsgstr ""\n', 3, "not in the encoding of its header"),
+        ("po", "plain text\n", 3, "not valid PO"),
+        ("po", b'msgid "\xff"\nmsgstr ""\n', 3, "not in the encoding that its header declares"),
         ("srt", b"1\n00:00:01,000 --> 00:00:02,000\n\xff\n", 3, ":3: not UTF-8"),
-        ("srt", "1\n00:00:01 --> 00:00:02\na\n", 3, ":2: no SRT that can be read"),
+        ("srt", "1\n00:00:01 --> 00:00:02\na\n", 3, ":2: not valid SRT"),
         ("srt", "plain text\n", 3, "no timing line"),
-        ("docx", "plain text", 3, "no DOCX that can be read"),
-        ("docx", docx("")[:-60], 3, "no DOCX that can be read"),
-        ("docx", docx("<w:p>"), 3, "word/document.xml:2: no DOCX"),
-        ("docx", docx(BODY).replace(b"word/document.xml", b"word/documenT.xml"), 3, "has no word/document.xml"),
+        ("docx", "plain text", 3, "not valid DOCX"),
+        ("docx", docx("")[:-60], 3, "not valid DOCX"),
+        ("docx", docx("<w:p>"), 3, "word/document.xml:2: not valid DOCX"),
+        ("docx", docx(BODY).replace(b"word/document.xml", b"word/documenT.xml"), 3, "word/document.xml is missing"),
     ],
 )
 def test_a_damaged_or_hostile_document_is_an_error_and_writes_nothing(format, content, code, message, tmp_path, call):
@@ -636,7 +636,7 @@ def test_a_bomb_in_a_zip_is_refused_before_it_is_unpacked(tmp_path):
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("word/document.xml", b" " * ((64 << 20) + 1))
     path.write_bytes(output.getvalue())
-    with pytest.raises(ArtefactError, match="at most"):
+    with pytest.raises(ArtefactError, match="the limit is"):
         read_document(path, "docx")
 
 
@@ -670,7 +670,7 @@ def test_a_missing_package_is_named_with_what_to_install(format, module, tmp_pat
         (["a.po.gz", "--json"], "--format text"),
         (["--format=po", "-"], "name one file"),
         (["--format=po", "a.po", "b.po"], "name one file"),
-        (["--format=docx", "a.docx"], "give --output FILE.docx"),
+        (["--format=docx", "a.docx"], "add --output FILE.docx"),
         (["--format=po", "a.po", "--json"], "--json: only for lines of text"),
         (["--format=po", "a.po", "--output=a.po"], "are the same file"),
     ],
@@ -691,7 +691,7 @@ def test_a_model_translates_a_document(model, tmp_path, call):
     source.write_text('msgid "ban des"\nmsgstr ""\n\nmsgid "kit"\nmsgstr "KIT"\n')
     line = tmp_path / "line"
     line.write_text("ban des\n")
-    flags = ["--model", model, "--engine=own"]
+    flags = ["--model", model, "--engine=torch"]
     expected = call("translate", *flags, line).out.strip()
     result = call("translate", *flags, "--format=po", source, "--output", output, "--stats", stats)
     assert result.code == 0 and result.out == "" and expected
@@ -708,7 +708,7 @@ def test_ranks_translate_a_document_alike(model, tmp_path, call):
     source.write_text("".join(f'msgid "{i} {word}"\nmsgstr ""\n\n' for i in range(3) for word in words))
     files = [tmp_path / "alone.po", tmp_path / "shared.po"]
     for file, flags in zip(files, ([], ["--devices=2", "--device=cpu"]), strict=True):
-        arguments = ["--engine=own", "--format=po", source, "--output", file, *flags]
+        arguments = ["--engine=torch", "--format=po", source, "--output", file, *flags]
         assert call("translate", "--model", model, *arguments).code == 0
     alone, shared = (file.read_text() for file in files)
     assert alone == shared and alone.count("<b>") == 6 and alone.count("&amp;") == 6 and "fuzzy" in alone
@@ -717,7 +717,7 @@ def test_ranks_translate_a_document_alike(model, tmp_path, call):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--format=po", "--replace-unk"], "--replace-unk: only for lines of text"),
+        (["--format=po", "--replace-unk"], "--replace-unk works only on lines of text"),
         (["--format=po", "--markup=html"], "--markup and --format cannot be combined"),
         (["--retranslate", "--format=text"], "--retranslate works only on documents"),
     ],
@@ -738,7 +738,7 @@ def test_a_documents_name_says_its_format(model, tmp_path, call):
     for name in ("a.SRT", "a.txt"):
         (tmp_path / name).write_text(cue)
     (tmp_path / "a.srt.gz").write_bytes(gzip.compress(cue.encode()))
-    flags = ["translate", "--model", model, "--engine=own"]
+    flags = ["translate", "--model", model, "--engine=torch"]
     named, packed, lines = (call(*flags, tmp_path / name) for name in ("a.SRT", "a.srt.gz", "a.txt"))
     assert named.out == packed.out and named.out.splitlines()[:2] == cue.splitlines()[:2]
     assert "srt: translated 1 of 1 texts" in named.err
@@ -755,7 +755,7 @@ def test_each_text_of_a_document_is_counted(tmp_path, capsys):
     texts = document.texts(Languages("en", "de"))
     report = document.write(lossy(texts), LineWarnings("document"))
     assert "translated 2 of 5 texts; 3 kept unchanged" in report
-    for reason in ("1 already translated", "1 without words", "1 whose translation lost"):
+    for reason in ("1 already translated", "1 without words", "1 because the translation lost"):
         assert reason in report
 
 

@@ -144,7 +144,7 @@ def test_another_max_tokens_is_obeyed_when_a_run_goes_on_and_told(data, call, tm
         assert call(*train_arguments(data, tmp_path, updates, f"--max-tokens={tokens}")).code == 0
     found = json.loads((tmp_path / "checkpoints" / "update-20" / "training.json").read_text())["progress"]["limit"]
     assert (found["asked"], found["max_tokens"], found["max_micro_batch_tokens"]) == ("77 on 1 x cpu", 77, 77)
-    assert "micro-batches: 77 on 1 x cpu, before auto on 1 x cpu" in (tmp_path / "train.log").read_text()
+    assert "--max-tokens: now 77 on 1 x cpu, before auto on 1 x cpu" in (tmp_path / "train.log").read_text()
 
 
 def test_a_micro_batch_below_the_longest_pair_is_told(data, call, tmp_path):
@@ -152,7 +152,7 @@ def test_a_micro_batch_below_the_longest_pair_is_told(data, call, tmp_path):
     longest = 1 + int(max(lengths.source_lengths.max(), lengths.target_lengths.max()))
     for tokens in (longest, longest - 1):
         assert call(*train_arguments(data, tmp_path / str(tokens), 1, f"--max-tokens={tokens}")).code == 0
-    told = f"--max-tokens {longest - 1}: longer pairs, of up to {longest},"
+    told = f"--max-tokens {longest - 1}: longer pairs (up to {longest} tokens)"
     assert told in (tmp_path / f"{longest - 1}" / "train.log").read_text()
     assert "longer pairs" not in (tmp_path / f"{longest}" / "train.log").read_text()
 
@@ -160,7 +160,7 @@ def test_a_micro_batch_below_the_longest_pair_is_told(data, call, tmp_path):
 @pytest.mark.parametrize(
     ("flag", "told"),
     [
-        ("--precision=tf32", "a number format of NVIDIA's GPUs"),
+        ("--precision=tf32", "needs an NVIDIA GPU"),
         ("--max-tokens=0", "at least 1, or auto"),
         ("--max-tokens=many", "--max-tokens 'many': must be INT|auto"),
     ],
@@ -265,7 +265,7 @@ sys.exit(run(["train", f"--data={{folder / 'data'}}", f"--output={{folder / 'run
     environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240, env=environment)
     assert done.returncode == 0, done.stderr
-    told = "found by trial" if asked == "auto" else "out of memory with micro-batches of up to"
+    told = "--max-tokens auto: up to" if asked == "auto" else "out of memory with micro-batches of up to"
     assert told in done.stderr
     found = json.loads((tmp_path / "run/checkpoints/update-2/training.json").read_text())["progress"]["limit"]
     assert found["max_micro_batch_tokens"] < 20_000  # the largest of the plan has more
@@ -291,8 +291,8 @@ def test_a_run_says_after_its_first_minute_how_long_it_takes_and_which_presets_w
     assert "estimate: " in early.err  # the share of --max-minutes has passed
     done = call(*train_arguments(data, tmp_path / "short", 3), "--no-quiet")
     assert "estimate: " not in done.err  # before the first minute
-    assert f"saved update-1; to try the model meanwhile: nmt translate --model {tmp_path / 'early'}" in early.err
-    assert early.err.count("to try the model") == 1 and "the run's last validation, on " in early.err
+    assert f"saved update-1; to try the model while it trains: nmt translate --model {tmp_path / 'early'}" in early.err
+    assert early.err.count("to try the model") == 1 and "last validation on " in early.err
     monkeypatch.setattr("nmt.extensions.watch.reporters.estimate.FIRST_SECONDS", 0.0)
     done = call(*train_arguments(data, tmp_path / "run", 3), "--no-quiet")
     [told] = [line for line in done.err.splitlines() if "estimate: about" in line]
@@ -327,7 +327,7 @@ def test_a_run_says_after_its_first_minute_how_long_it_takes_and_which_presets_w
 
 
 def test_a_run_that_ends_within_its_warm_up_says_so(data, call, tmp_path):
-    rises = "the learning rate still rises at update 3, where the run ends"
+    rises = "the learning rate still rises at update 3"
     assert rises in call(*train_arguments(data, tmp_path / "short", 3), "--no-quiet").err
     epochs = call(
         *train_arguments(data, tmp_path / "epochs", 100), "--max-epochs=1", "--warmup-updates=99", "--no-quiet"

@@ -321,19 +321,19 @@ def test_what_ctranslate2_cannot_run_is_refused_with_the_reason(export, call, tm
         assert not (tmp_path / "out").exists()
         return refused.err
 
-    assert "its model is 'rnnsearch'" in reason(make_model(tmp_path / "rnn", "rnnsearch"))
-    assert "keys of width 4 and values of width 8" in reason(make_model(tmp_path / "narrow", d_k=4))
+    assert "not 'rnnsearch'" in reason(make_model(tmp_path / "rnn", "rnnsearch"))
+    assert "keys and values of the same width" in reason(make_model(tmp_path / "narrow", d_k=4))
     both = reason(tmp_path / "narrow", "--model", tmp_path / "rnn")
     assert "--model names 2 models, but only one can be exported" in both
     wide = make_model(tmp_path / "wide", heads=4, kv_heads=2, d_k=24, d_v=24)
-    assert "has --kv-heads 2 with heads of width 24" in reason(wide)
-    assert "written '</s>'" in reason(make_model(tmp_path / "words", words=("</s>",)))
-    assert "has relative positions" in reason(make_model(tmp_path / "relative", positions="relative"))
-    assert "has --attention-window 3" in reason(make_model(tmp_path / "window", attention_window=3))
+    assert "with --kv-heads 2, CTranslate2 needs heads" in reason(wide)
+    assert "the same name '</s>'" in reason(make_model(tmp_path / "words", words=("</s>",)))
+    assert "relative positions cannot" in reason(make_model(tmp_path / "relative", positions="relative"))
+    assert "--attention-window 3" in reason(make_model(tmp_path / "window", attention_window=3))
     assert "in reverse order" in reason(make_model(tmp_path / "turned", right_to_left=True))
     (tmp_path / "plugin.py").write_text(PLUGIN)
     registry.load_plugin(str(tmp_path / "plugin.py"))
-    assert "its model is 'other'" in reason(make_model(tmp_path / "other", "other"))
+    assert "not 'other'" in reason(make_model(tmp_path / "other", "other"))
     assert "pip" not in reason(tmp_path / "narrow", "--tune", "one")
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     assert named_packages(reason(tmp_path / "narrow")) == EXTRAS["ctranslate2"]
@@ -351,7 +351,7 @@ def test_what_is_asked_wrongly_or_is_not_there_is_told_with_its_code(model, expo
 
 
 def test_a_model_is_not_replaced_by_its_export(export, tmp_path):
-    assert_refused(export(make_model(tmp_path / "out"), "--overwrite"), 2, "must be that of kind ctranslate2")
+    assert_refused(export(make_model(tmp_path / "out"), "--overwrite"), 2, "expected a folder of kind ctranslate2")
     assert (tmp_path / "out/model.safetensors").exists()
 
 

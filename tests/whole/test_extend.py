@@ -53,7 +53,7 @@ def test_a_model_with_more_entries_has_its_old_rows_and_means_of_them(kind, new_
 
     given = (f"--vocabulary={tmp_path / 'old-run'}", "--extend=8", f"--extend-with={new_text / 'tags'}")
     extended = call(*prepare(new_text, *given, f"--output={tmp_path / 'data'}"), "--no-quiet")
-    assert extended.code == 0 and "entries added to" in extended.err, extended.err
+    assert extended.code == 0 and "entries to the existing" in extended.err, extended.err
     report = json.loads((tmp_path / "data/report.json").read_text())
     assert report["settings"]["extend"] == 8
     begin = [*tie, "--output-bias", f"--init-from={tmp_path / 'old-run'}"]

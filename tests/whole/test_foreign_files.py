@@ -91,7 +91,7 @@ def test_a_full_disk_is_told_with_the_name_of_the_output(trained, tmp_path, nmt)
     with small_disk(disk, 8 << 10):
         full = nmt("translate", f"--model={trained}", f"--input={text}", f"--output={disk / 'out'}", "--decoder=greedy")
         assert full.returncode == 5 and not list(disk.iterdir())
-    assert f"{disk / 'out'}: cannot be written: No space left on device" in full.stderr.decode()
+    assert f"{disk / 'out'} cannot be written: No space left on device" in full.stderr.decode()
     assert "bytes needed" in full.stderr.decode() or " free" in full.stderr.decode()
 
 
@@ -102,7 +102,7 @@ def test_no_file_of_an_artefact_and_no_checkpoint_is_replaced(data, trained, tmp
     assert (data / "manifest.json").read_bytes() == before
     run = shutil.copytree(trained, tmp_path / "run")
     refused = call("average", "--run", run, "--last", "2", "--output", run / "checkpoints/update-99")
-    assert_refused(refused, 2, "among the checkpoints of a run")
+    assert_refused(refused, 2, "inside a run's checkpoints folder")
     assert not (run / "checkpoints/update-99").exists()
 
 

@@ -96,7 +96,7 @@ def test_a_dry_run_counts_what_is_trained(data, tmp_path, call):
     numbers = call(*train_arguments(data, tmp_path / "run", 5, *dry, "--json")).json
     text = call(*train_arguments(data, tmp_path / "run", 5, *dry)).out
     assert 0 < numbers["trainable"] < numbers["parameters"]
-    assert f"{numbers['parameters']:,} parameters, {numbers['trainable']:,} of them trained, on" in text
+    assert f"{numbers['parameters']:,} parameters ({numbers['trainable']:,} trained) on" in text
 
 
 def tiny():

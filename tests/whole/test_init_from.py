@@ -341,11 +341,49 @@ def test_a_run_takes_the_options_of_the_model_and_flags_and_files_win_over_them(
     assert not run.exists()
 
 
+def dumped(call, *arguments):
+    """The settings that `--dump-config` prints, each with its origin."""
+    printed = call("train", *arguments, "--dump-config")
+    assert printed.code == 0, printed.err
+    rows = re.findall(r"^(\w+) = (.*)  # (.*)$", printed.out, re.M)
+    return {key: (value.strip('"'), origin) for key, value, origin in rows}
+
+
+def test_fine_tuning_has_sizes_for_its_data_which_files_flags_and_presets_override(data, model, tmp_path, call):
+    given = [f"--data={data}", f"--output={tmp_path / 'run'}", f"--init-from={model}"]
+    settings = dumped(call, *given)
+    taken = {key: value for key, (value, origin) in settings.items() if origin == "fine-tuning"}
+    assert taken["batch_tokens"] == "512" and taken["max_updates"] == "500" and taken["patience"] == "5"
+    assert taken["schedule"] == "inverse-sqrt" and taken["valid_every"] == taken["save_every"] == "50u"
+    assert dumped(call, data, *given[1:]) == settings  # the data named without its flag
+    (tmp_path / "own.toml").write_text("patience = 7\nlr = 1e-3\n")
+    own = dumped(call, *given, f"--config={tmp_path / 'own.toml'}", "--max-updates=20000", "--warmup-updates=9")
+    assert own["patience"][0] == "7" and own["lr"] == ("0.001", str(tmp_path / "own.toml"))
+    assert own["warmup_updates"] == ("9", "the command line") and own["valid_every"] == ("1000u", "fine-tuning")
+    for more in (["--preset=transformer-tiny"], ["--init-state=all"]):  # which have sizes, or continue a training
+        assert "fine-tuning" not in {origin for _, origin in dumped(call, *given, *more).values()}
+    assert "patience" not in {k for k, (_, o) in dumped(call, *given, "--max-epochs=3").items() if o == "fine-tuning"}
+    adapted = dumped(call, *given, "--lora-rank=2")
+    assert adapted["lr"][1] == "fine-tuning" and float(adapted["lr"][0]) > float(settings["lr"][0])
+
+
+def test_a_fine_tuning_says_its_sizes_and_keeps_them_when_it_is_resumed(data, model, tmp_path, call):
+    run = tmp_path / "run"
+    given = [f"--data={data}", f"--output={run}", f"--init-from={model}", "--valid-metrics=none", "--threads=1"]
+    begun = call("train", *given, "--max-minutes=0.001", "--lr=1e-3")
+    assert begun.code == 0 and "fine-tuning: " in begun.err and "--batch-tokens 512 " in begun.err, begun.err
+    settings = run / "settings.toml"
+    settings.write_text(settings.read_text().replace('valid_every = "50u"', 'valid_every = "77u"'))
+    assert dumped(call, *given)["valid_every"][0] == "77u" and float(dumped(call, *given)["lr"][0]) == 1e-3
+    resumed = call("train", *given, "--max-minutes=0.001")
+    assert resumed.code == 0 and "fine-tuning: " not in resumed.err, resumed.err
+
+
 def test_a_preset_of_another_model_leaves_the_model_as_it_is(data, model, tmp_path, call):
     given = [f"--data={data}", f"--output={tmp_path / 'run'}", f"--init-from={model}", "--preset=rnnsearch-small"]
     dumped = call("train", *given, "--dump-config", "--no-quiet")
     assert dumped.code == 0 and 'model = "transformer"' in dumped.out and "d_model = 32" in dumped.out, dumped.err
-    assert "preset rnnsearch-small: left out with its model rnnsearch" in dumped.err
+    assert "preset rnnsearch-small: ignored together with its model rnnsearch" in dumped.err
 
 
 def test_a_sweep_takes_the_options_of_the_model(data, model, tmp_path, call):

@@ -118,7 +118,7 @@ def test_adapters_go_on_bit_for_bit_and_need_their_model(adapted, base, data, tm
 def test_adapters_are_translated_with_averaged_and_begun_from(adapted, base, data, tmp_path, call):
     (tmp_path / "text").write_text("ban des kit\nlo mura\n")
     assert call("average", "--run", adapted, "--last=1", "--output", tmp_path / "merged").code == 0
-    text = ("--input", tmp_path / "text", "--engine=own")
+    text = ("--input", tmp_path / "text", "--engine=torch")
     translations = [call("translate", "--model", model, *text) for model in (adapted, tmp_path / "merged")]
     assert translations[0].code == 0 and translations[0].out == translations[1].out
     assert call("average", "--run", adapted, "--last=2", "--output", tmp_path / "mean").code == 0
@@ -136,7 +136,7 @@ def test_adapters_are_translated_with_averaged_and_begun_from(adapted, base, dat
     assert call(*train_arguments(data, tmp_path / "run", 1, *still, f"--init-from={adapted}")).code == 0
     assert all(torch.equal(tensor, weights(adapted)[name]) for name, tensor in weights(tmp_path / "run").items())
     again = call(*train_arguments(data, tmp_path / "other", 1, *LORA, f"--init-from={adapted}"))
-    assert_refused(again, 2, "is an adapter, and cannot have another one (merge it first")
+    assert_refused(again, 2, "an adapter cannot be trained on top of another adapter (merge it first")
 
 
 def test_another_model_in_the_place_of_the_adapters_own_is_4(adapted, base, trained, tmp_path, call):
@@ -146,7 +146,7 @@ def test_another_model_in_the_place_of_the_adapters_own_is_4(adapted, base, trai
     try:
         assert_refused(call(*translate), 4, adapted)
         base.symlink_to(trained / "checkpoints/update-30")
-        assert_refused(call(*translate), 4, f"{base}/model.safetensors: is another model than the adapter's")
+        assert_refused(call(*translate), 4, f"{base}/model.safetensors: not the model that the adapter needs")
         base.unlink()
         base.symlink_to(aside)
         assert call(*translate).code == 0
@@ -162,14 +162,17 @@ NORM = "encoder.0.feed_forward_residual.norm.weight"
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({UP: (1, 4)}, "(64, 32) in the model, and its matrices (1, 4) and (4, 32)"),  # a sum would repeat the row
-        ({DOWN: (4, 1)}, "(64, 32) in the model, and its matrices (64, 4) and (4, 1)"),
-        ({UP: (10**6, 1), DOWN: (1, 10**6)}, "its matrices (1000000, 1) and (1, 1000000)"),  # terabytes
-        ({UP: (64,)}, "its matrices (64,) and (4, 32)"),
-        ({UP: None}, "has one of the two matrices"),
-        ({DOWN: None}, "has one of the two matrices"),
-        ({f"{NORM}.up": (32, 4), f"{NORM}.down": (4, 32)}, "(32,) in the model, and its matrices"),
-        ({NORM: (1,)}, f"'{NORM}' is (1,), expected (32,)"),
+        (
+            {UP: (1, 4)},
+            "(64, 32) in the model, but its matrices have shapes (1, 4) and (4, 32)",
+        ),  # a sum would repeat the row
+        ({DOWN: (4, 1)}, "(64, 32) in the model, but its matrices have shapes (64, 4) and (4, 1)"),
+        ({UP: (10**6, 1), DOWN: (1, 10**6)}, "its matrices have shapes (1000000, 1) and (1, 1000000)"),  # terabytes
+        ({UP: (64,)}, "its matrices have shapes (64,) and (4, 32)"),
+        ({UP: None}, "has only one of the two matrices"),
+        ({DOWN: None}, "has only one of the two matrices"),
+        ({f"{NORM}.up": (32, 4), f"{NORM}.down": (4, 32)}, "(32,) in the model, but its matrices"),
+        ({NORM: (1,)}, f"'{NORM}' has shape (1,), expected (32,)"),
         ({"x": (1,)}, "the model has no 'x'"),
     ],
 )
@@ -184,7 +187,9 @@ def test_a_damaged_or_hostile_adapter_is_4_before_anything_is_computed(change, m
     with pytest.raises(ArtefactError) as refused:
         load_model(model, torch.device("cpu"))
     text = str(refused.value)
-    assert text.startswith(f"{model / 'adapter.safetensors'}: does not fit the model") and message in text, text
+    assert (
+        text.startswith(f"{model / 'adapter.safetensors'}: the adapter does not fit the model") and message in text
+    ), text
 
 
 @pytest.mark.parametrize("engine", ["ddp", "fsdp"])

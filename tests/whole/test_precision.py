@@ -54,8 +54,8 @@ def test_what_8_bits_cannot_do_is_refused(trained, int8, call, tmp_path):
     (tmp_path / "source").write_bytes(TEXT)
     for words, told in (
         (["average", "--checkpoint", int8, output], "cannot be averaged"),
-        (["export", "--format=int8", "--model", int8, output], "has weights of 8 bits already"),
-        (["export", "--format=int8", "--model", trained, output, "--quantization=int8"], "--format ctranslate2 only"),
+        (["export", "--format=int8", "--model", int8, output], "already has 8-bit weights"),
+        (["export", "--format=int8", "--model", trained, output, "--quantization=int8"], "--format ctranslate2"),
         (
             ["translate", "--model", int8, f"--input={tmp_path / 'source'}", "--precision=bf16"],
             "--precision bf16: ",

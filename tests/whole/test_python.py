@@ -60,7 +60,7 @@ def test_a_line_that_cannot_be_scored_is_a_failure(trained):
 def test_a_line_that_is_too_long_is_cut_with_a_warning_and_nothing_is_logged(trained, capsys):
     translator = nmt.load(trained, options=TranslatorOptions(max_source_length=2))
     whole, cut = translator.translate(["ban des", "ban des kit"])
-    assert (whole.warnings, cut.warnings.keys()) == ({}, {"cut"}) and cut.text == whole.text
+    assert (whole.warnings, cut.warnings.keys()) == ({}, {"truncated"}) and cut.text == whole.text
     assert capsys.readouterr().err == ""
 
 
@@ -100,24 +100,24 @@ def test_decoder_options_may_have_dashes_and_be_nested(trained):
 def test_a_text_in_place_of_lines_is_refused(trained):
     translator = nmt.load(trained)
     for text in ("ban des", b"ban des"):
-        with pytest.raises(UserError, match="give a list of lines, not a text"):
+        with pytest.raises(UserError, match="must be a list of lines, not one text"):
             translator.translate(text)
-        with pytest.raises(UserError, match="give a list of lines, not a text"):
+        with pytest.raises(UserError, match="must be a list of lines, not one text"):
             translator.score(LINES, text)
-    with pytest.raises(UserError, match=re.escape("requests[1] is of type bytes: must be str or Request")):
+    with pytest.raises(UserError, match=re.escape("requests[1] must be str or Request, not bytes")):
         translator.translate(["ban", b"des"])
 
 
 def test_lines_that_can_be_read_only_once_are_refused(trained):
     translator = nmt.load(trained)
-    with pytest.raises(UserError, match="is of type generator: give a list of lines"):
+    with pytest.raises(UserError, match="must be a list of lines, not generator"):
         translator.translate(line for line in LINES)
-    with pytest.raises(UserError, match="is of type map: give a list of lines"):
+    with pytest.raises(UserError, match="must be a list of lines, not map"):
         translator.score(LINES, map(str, LINES))
 
 
 def test_unequal_numbers_of_sources_and_targets_are_refused_with_both_counts(trained):
-    with pytest.raises(UserError, match="sources has 3 lines but targets has 2"):
+    with pytest.raises(UserError, match="equally many lines, not 3 and 2"):
         nmt.load(trained).score(LINES, LINES[:2])
 
 
@@ -125,7 +125,7 @@ def test_a_second_model_searches_with_as_many_threads_as_the_first(trained):
     code = f"""
 import nmt, torch
 from nmt.translate.options import TranslatorOptions
-loaded = [nmt.load({str(trained)!r}, options=TranslatorOptions(engine="own", device="cpu")) for _ in range(2)]
+loaded = [nmt.load({str(trained)!r}, options=TranslatorOptions(engine="torch", device="cpu")) for _ in range(2)]
 print([(one.engine.replicas, one.engine._replicas._threads) for one in loaded])
 """
     done = subprocess.run(

@@ -339,7 +339,7 @@ def test_a_full_disk_is_5_with_the_bytes_needed_and_the_part_is_continued(
     with small_disk(tmp_path / "to", 1 << 20) as resize:
         assert fetch(server.address, "data/large") == 5
         error = capsys.readouterr().err.splitlines()[-1]
-        assert ".large.part: cannot be written" in error and f"at least {len(LARGE):,} bytes needed" in error
+        assert ".large.part cannot be written" in error and f"at least {len(LARGE):,} bytes needed" in error
         kept = (tmp_path / "to" / ".large.part").stat().st_size if not size_known else 0
         assert (kept > 500_000) == (not size_known) and f"the {kept:,} bytes that are there" in error
         resize(8 << 20)

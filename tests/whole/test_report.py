@@ -1,5 +1,6 @@
 """`nmt report` as a user runs it, and the cost of a run that it reads: exact, also when the run was interrupted or is old."""
 
+import csv
 import json
 import re
 import shutil
@@ -111,6 +112,36 @@ def test_the_page_has_the_table_and_is_whole_in_itself(copy, tmp_path, call):
     text = (tmp_path / "page.html").read_text()
     assert "<script" not in text and "<b>" not in text and "src=" not in text and "http" not in text
     assert text.count("<tr") == (1 + 10 + 1) + (1 + 1) and "&lt;b&gt;&amp;run: transformer" in text
+
+
+def cells_of(line, separator):
+    """The cells of a line of Markdown or LaTeX, without their escapes."""
+    return [re.sub(r"\\(.)", r"\1", cell.strip()) for cell in re.split(rf"(?<!\\){re.escape(separator)}", line)]
+
+
+def test_a_table_is_markdown_csv_or_latex_with_the_cells_of_the_text(copy, tmp_path, call):
+    odd = copy.rename(tmp_path / 'a|b_c & "50 %", {x}')
+    own, shown = call("report", odd, "--json").json["runs"][0], call("report", odd)
+    texts = [re.split(" {2,}", line) for line in shown.out.splitlines()]
+    printed = {name: call("report", odd, f"--table={name}") for name in ("text", "markdown", "csv", "latex")}
+    assert [told.code for told in printed.values()] == [0] * 4 and printed["text"].out == shown.out
+
+    header, *rows = csv.reader(printed["csv"].out.splitlines())
+    assert len(rows) == 11 and {len(row) for row in rows} == {len(header)}
+    mine = dict(zip(header, rows[-1], strict=True))
+    assert mine["system"].startswith(f"{odd}: ") and mine["BLEU from"] == "validation" and mine["cost En-De"] == ""
+    assert float(mine["BLEU En-De"]) == own["best_valid_bleu"] and float(mine["counted"]) == own["eflop"] * 1e18
+    assert float(mine["tokens/s"]) == own["tokens_per_second"]
+
+    marked = [cells_of(line[1:-1], "|") for line in printed["markdown"].out.split("\n\n")[0].splitlines()]
+    assert marked.pop(1) == ["---", *["---:"] * (len(marked[0]) - 1)]
+    assert marked == [row for row in texts[:14] if len(row) > 1]
+    assert "a\\|b_c \\&" in printed["markdown"].out  # an underscore inside a word is no markup
+
+    body = [line for line in printed["latex"].out.split("\n\n")[0].splitlines() if line.endswith(r" \\")]
+    assert [cells_of(line.removesuffix(r" \\"), "&") for line in body[:-1]] == marked[:-1]
+    assert r"a\textbar{}b\_c \& \textquotedbl{}50 \%\textquotedbl{}, \{x\}: transformer" in body[-1]
+    assert_refused(call("report", odd, "--table=csv", "--json"), 2, "--table", "--json")
 
 
 def test_a_run_without_recorded_cost_is_told_as_such(copy, call):

@@ -175,13 +175,13 @@ def test_what_cannot_rank_is_refused_with_the_reason(models, translate, trained)
         (["--rerank-weights=1,2"], "--rerank-weights needs --rerank"),
         (
             [f"--rerank={trained}", "--decoder=greedy"],
-            "needs several translations of a line, and the search gives one (give --decoder beam)",
+            "needs several candidates per line, but this search finds one (use --decoder beam)",
         ),
-        ([f"--model={models / 'right-to-left'}"], "have different directions of writing"),
+        ([f"--model={models / 'right-to-left'}"], "cannot form an ensemble"),
         ([f"--rerank={trained}", "--rerank-weights=1"], "--rerank-weights: must be 2 numbers"),
         ([f"--rerank={trained}", "--rerank-weights=1,-1"], "--rerank-weights: must be 2 numbers"),
         ([f"--rerank={trained}", "--rerank-candidates=9"], "--rerank-candidates: --n-best 9: must be at most"),
-        ([f"--rerank={models / 'foreign'}"], "foreign: is of de-fr, and cannot rank en-de"),
+        ([f"--rerank={models / 'foreign'}"], "foreign: a de-fr model cannot re-rank en-de"),
     ]:
         if "foreign" in flags[0]:
             corpus = models / "f"
@@ -198,7 +198,7 @@ def test_a_rerank_model_without_finite_probabilities_fails_the_lines_and_not_the
     result = translate(f"--rerank={broken}")
     assert (result.code, result.out) == (5, "\n" * len(LINES))
     assert translate(f"--rerank={broken}", "--rerank-weights=1,0").out == translate().out  # it does not count
-    assert result.err.count("a model of --rerank gives no finite probability") == len(LINES) - 1
+    assert result.err.count("a --rerank model computes no finite probability") == len(LINES) - 1
 
 
 def test_a_rerank_model_out_of_memory_scores_fewer_lines_at_once_and_a_line_that_fails_costs_itself(

@@ -113,7 +113,7 @@ def test_a_run_that_was_moved_is_told_and_no_other_takes_its_name(data, tmp_path
 
     monkeypatch.setattr(saving, "_write", write)
     done = call(*train_arguments(data, tmp_path / "run", 100))
-    assert_refused(done, 5, f"{tmp_path}/run/checkpoints: was moved or removed while the run goes on")
+    assert_refused(done, 5, f"{tmp_path}/run/checkpoints: the folder was moved or removed during the run")
     assert not (tmp_path / "run/checkpoints").exists()
     monkeypatch.undo()
     call(*train_arguments(data, tmp_path / "whole", 30))
@@ -126,12 +126,12 @@ def test_metrics_that_cannot_be_written_are_a_failed_save(data, tmp_path, call, 
 
     def failing(report):
         if next(left, None) is not None:
-            raise ResourceError("metrics.jsonl: cannot be written")
+            raise ResourceError("metrics.jsonl cannot be written")
         return flush(report)
 
     monkeypatch.setattr(Report, "offset", failing)
     result = call(*train_arguments(data, tmp_path / "run", 40, *PLAIN))
-    assert result.code == 0 and result.err.count("not saved: metrics.jsonl: cannot be written") == 2
+    assert result.code == 0 and result.err.count("not saved: metrics.jsonl cannot be written") == 2
     assert [update_of(path) for path in Checkpoints(tmp_path / "run").all()] == [30, 40]
 
 
@@ -171,7 +171,7 @@ def test_each_file_of_a_checkpoint_is_synced_once(trained, tmp_path, monkeypatch
 def test_room_for_the_whole_checkpoint_is_looked_for_before_it_is_begun(trained, tmp_path):
     (tmp_path / "disk").mkdir()
     loaded = load_model(trained, torch.device("cpu"))
-    refused = pytest.raises(ResourceError, match=r"at least 1,000,000 bytes needed, \d[\d,]* free; make room")
+    refused = pytest.raises(ResourceError, match=r"at least 1,000,000 bytes needed, \d[\d,]* free; make space")
     with small_disk(tmp_path / "disk", 64 << 10):
         with refused, new_folder(tmp_path / "disk/model", "model", {}, needed=1_000_000) as folder:
             write_model(folder, weights_of(loaded.model), loaded.facts, loaded.pipeline)
@@ -185,7 +185,7 @@ def test_a_disk_without_inodes_is_told_with_its_path_and_leaves_nothing(tmp_path
         subprocess.run(["mount", "-o", "remount,nr_inodes=4", str(disk)], check=True)
         (disk / "a").touch()
         for more in (2, 1):  # no inode for the lock, none for the folder
-            refused = pytest.raises(ResourceError, match=r"disk/.*free, but no inode; make room")
+            refused = pytest.raises(ResourceError, match=r"disk/.*free, but no inode; make space")
             with refused, new_folder(disk / "model", "model", {}):
                 pass
             assert not list(disk.glob(".*"))
@@ -295,7 +295,7 @@ def test_half_a_line_that_cannot_be_cut_off_is_cut_before_the_next(tmp_path):
     report.offset()
     report._metrics = disk = FullDisk(report._metrics)
     report.record({"update": 2})
-    with pytest.raises(ResourceError, match=r"metrics\.jsonl: cannot be written: No space"):
+    with pytest.raises(ResourceError, match=r"metrics\.jsonl cannot be written: No space"):
         report.offset()
     assert len((tmp_path / "metrics.jsonl").read_bytes().split(b"\n")) == 2  # half a line is left
     disk.is_full = False

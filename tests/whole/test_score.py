@@ -96,7 +96,7 @@ def test_a_model_without_finite_probabilities_gives_null_and_fails(broken, score
     result = score(broken, ["ban", "des"], ["BAN", ""], "--json", "--per-token")
     assert result.code == 5
     assert result.out == 2 * '{"log_prob": null, "tokens": []}\n'
-    assert result.err.count("the model gives no finite probability") == 2
+    assert result.err.count("the model's probabilities are not finite") == 2
     assert score(broken, ["ban"], ["BAN"]).out == "nan\n"
 
 

@@ -430,12 +430,12 @@ def test_a_column_that_the_development_set_lacks_and_a_wrong_count_are_told_at_s
     arguments = train_arguments(tmp_path / "data", tmp_path / "run", 2, *guided)
     wanted = "has no column 'alignment' (test `\"alignment\" in batch` in the criterion, or use nmt prepare --hold-out)"
     for more in ([], ["--dry-run"]):
-        assert_refused(call(*arguments, *more), 2, "development set 'dev' " + wanted)
+        assert_refused(call(*arguments, *more), 2, "validation set 'dev' " + wanted)
         assert not (tmp_path / "run/checkpoints").exists()
     untrained = call(*train_arguments(tmp_path / "without", tmp_path / "other", 2, *guided))
     assert_refused(untrained, 2, "'alignment'", "--column")
     counted = call(*arguments, "--no-dev-links", "--count-factor=2")
-    found, given = re.search(r"the count of part 'links' is (\d+), counts\(\) gives (\d+)", counted.err).groups()
+    found, given = re.search(r"part 'links' has the count (\d+), but counts\(\) returns (\d+)", counted.err).groups()
     assert counted.code == 2 and int(given) == 2 * int(found)
     assert call(*arguments, "--no-dev-links").code == 0
 

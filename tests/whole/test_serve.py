@@ -29,7 +29,7 @@ from nmt.extensions.serve import calls
 from nmt.extensions.serve.models import Details, Models, ServedModel
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
-from nmt.translate import open_own
+from nmt.translate import open_built_in
 from nmt.translate.requests import Request
 
 LINES = [" ".join(WORDS[i % len(WORDS)] for i in range(start, start + 2 + start % 4)) for start in range(12)]
@@ -83,7 +83,7 @@ def server(folder, model):
 def expected(model, folder):
     """The translation of each of LINES by `nmt translate`."""
     done = subprocess.run(
-        [forked_nmt(), "translate", "--model", model, "--engine=own"],
+        [forked_nmt(), "translate", "--model", model, "--engine=torch"],
         input="".join(f"{line}\n" for line in LINES).encode(),
         capture_output=True,
         env=ENVIRONMENT,
@@ -115,7 +115,7 @@ def test_our_own_protocol_gives_all_that_a_search_knows(server, expected):
     [row] = server.translate(text={"text": LINES[3], "avoid": [best["text"].split()[0]]})["translations"]
     assert best["text"].split()[0] not in row["translation"].split()
     [unknown, blank] = server.translate(text=["zzz", " "])["translations"]
-    assert "lacks 1 of its 1 tokens" in unknown["warnings"][0] and blank == {"translation": ""}
+    assert "1 of 1 tokens are not in the model's vocabulary" in unknown["warnings"][0] and blank == {"translation": ""}
 
 
 def test_any_text_is_translated_in_each_protocol(server, expected):
@@ -143,7 +143,7 @@ def test_any_text_is_translated_in_each_protocol(server, expected):
     [row] = server.translate(text=first, glossary={first.split()[0]: WORDS[-1]})["translations"]
     assert WORDS[-1] in row["translation"].split()
     status, content, _ = server.ask("POST", "/v1/translate", {"text": paragraph, "split": True, "alignment": True})
-    assert status == 400 and "do not go with split" in content["error"]["message"]
+    assert status == 400 and "cannot be combined with split" in content["error"]["message"]
     _, content, _ = server.ask("POST", "/v1/translate", {"text": [one, paragraph], "split": True, "stream": True})
     rows = {row["index"]: row["translation"] for name, row in events_of(content) if name == "translation"}
     assert rows == {0: texts[0], 1: translated}
@@ -232,7 +232,7 @@ def test_texts_of_one_request_go_to_the_models_of_their_own_languages(folder, mo
         _, content, _ = server.ask("POST", "/translate", fields)
         assert content["translatedText"] == alone
         status, content, _ = server.ask("POST", "/translate", fields | {"target": "fr"})
-        assert status == 400 and "direction *-fr is not known" in content["error"]
+        assert status == 400 and "no model translates *-fr" in content["error"]
 
 
 def raw(server: Server) -> socket.socket:
@@ -280,12 +280,12 @@ def test_marians_web_socket_answers_lines_with_lines(server, expected):
             assert receive_frame(connection) == (1, f"{expected[LINES[2]]}\n\n{expected[LINES[5]]}\n".encode())
     with web_socket(server.port, "/translate?model=nope") as connection:
         opcode, content = receive_frame(connection)
-        assert opcode == 8 and b"not known" in content
+        assert opcode == 8 and b"unknown model" in content
     with web_socket(server.port, f"/translate?model={quote('字' * 90)}") as connection:
-        assert receive_frame(connection) == (8, (1008).to_bytes(2) + f"model '{'字' * 38}".encode())
+        assert receive_frame(connection) == (8, (1008).to_bytes(2) + f"unknown model '{'字' * 36}".encode())
     with web_socket(server.port) as connection:
         connection.sendall(bytes([0x82, 0x81, 0, 0, 0, 0]) + b"x")  # a binary message
-        assert receive_frame(connection) == (8, (1008).to_bytes(2) + b"a message must be text")
+        assert receive_frame(connection) == (8, (1008).to_bytes(2) + b"messages must be text")
 
 
 def test_a_web_socket_stays_open_when_its_client_says_nothing(monkeypatch):
@@ -335,25 +335,31 @@ def test_the_page_is_whole_and_fetches_nothing_from_elsewhere(server):
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "told"),
     [
-        ("POST", "/v1/translate", b"{", 400, "not the JSON"),
-        ("POST", "/v1/translate", b'{"text": "\xff"}', 400, "not the JSON"),
+        ("POST", "/v1/translate", b"{", 400, "not valid JSON"),
+        ("POST", "/v1/translate", b'{"text": "\xff"}', 400, "not valid JSON"),
         ("POST", "/v1/translate", b"[" * 100_0, 400, "JSON"),
         ("POST", "/v1/translate", {"text": 5}, 400, "Expected"),
         ("POST", "/v1/translate", {"texts": "a"}, 400, "unknown field"),
         ("POST", "/v1/translate", {"text": "a", "n_best": 0}, 400, ">= 1 - at `$.n_best`"),
-        ("POST", "/v1/translate", {"text": "a", "model": "x" * 5000}, 400, "is not known"),
-        ("POST", "/v1/translate", {"text": "a", "source": "xx"}, 400, "direction xx-* is not known"),
-        ("POST", "/v1/translate", {"text": ["a"] * 51}, 413, "51 texts, at most 50"),
+        ("POST", "/v1/translate", {"text": "a", "model": "x" * 5000}, 400, "unknown model"),
+        ("POST", "/v1/translate", {"text": "a", "source": "xx"}, 400, "no model translates xx-*"),
+        ("POST", "/v1/translate", {"text": ["a"] * 51}, 413, "51 texts"),
         ("POST", "/v1/translate", {"text": "a " * 2000}, 413, "4,000 characters"),
         ("GET", "/v1/translate", None, 405, "Not Allowed"),
         ("GET", "/nothing", None, 404, "Not Found"),
         ("POST", "/translate", {"source": "en", "target": "en"}, 400, "q must be"),
         ("POST", "/translate", {"q": "a", "target": "en"}, 400, "missing source"),
-        ("POST", "/translate", {"q": "a", "source": "en", "target": "xx"}, 400, "direction en-xx"),
-        ("POST", "/translate", {"q": "a", "source": "en", "target": "en", "format": "sgml"}, 400, "one of text, html"),
-        ("POST", "/translate", {"q": "a", "source": "en", "target": "en", "format": []}, 400, "one of text, html"),
-        ("POST", "/translate", {"q": "a", "source": "en", "target": "en", "alternatives": "x"}, 400, "from 0"),
-        ("POST", "/translate", b"q=%ff&source=en&target=en", 400, "not a form"),
+        ("POST", "/translate", {"q": "a", "source": "en", "target": "xx"}, 400, "no model translates en-xx"),
+        (
+            "POST",
+            "/translate",
+            {"q": "a", "source": "en", "target": "en", "format": "sgml"},
+            400,
+            "must be text or html",
+        ),
+        ("POST", "/translate", {"q": "a", "source": "en", "target": "en", "format": []}, 400, "must be text or html"),
+        ("POST", "/translate", {"q": "a", "source": "en", "target": "en", "alternatives": "x"}, 400, "between 0 and"),
+        ("POST", "/translate", b"q=%ff&source=en&target=en", 400, "not a valid form"),
         ("POST", "/v2/translate", {"text": [5], "target_lang": "EN"}, 400, "'text' not supported"),
         ("POST", "/v2/translate", {"text": ["a"]}, 400, "'target_lang'"),
         ("POST", "/v2/translate", {"text": ["a"], "target_lang": "EN", "tag_handling": "v2"}, 400, "'tag_handling'"),
@@ -362,7 +368,7 @@ def test_the_page_is_whole_and_fetches_nothing_from_elsewhere(server):
             "/v1/chat/completions",
             {"model": "nope", "messages": [], "stream": None},
             400,
-            "has none of the user",
+            "no message with the role user",
         ),
         ("POST", "/v1/chat/completions", {"messages": []}, 400, "`model`"),
     ],
@@ -490,7 +496,7 @@ def test_keys_and_rates_are_kept(folder, model, tmp_path):
                 send_text(connection, b"ban")
                 assert receive_frame(connection)[0] == opcode
         with web_socket(server.port) as connection:  # which would be kept open without a word
-            assert receive_frame(connection) == (8, (1008).to_bytes(2) + b"the API key is missing or not known")
+            assert receive_frame(connection) == (8, (1008).to_bytes(2) + b"the API key is missing or unknown")
         assert server.ask("GET", "/health")[1] == {"status": "ok"}
         assert "secret" not in server.log.read_text()
 
@@ -536,7 +542,7 @@ def test_a_model_of_a_sweep_has_an_equals_sign_in_its_name(model, tmp_path, monk
         assert list(Models(ServeOptions(model=(given,)), registry.choose("decoder", "beam")).by_name) == [name]
 
 
-@pytest.mark.parametrize("engine", ["own", "ctranslate2"])
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
 def test_the_queues_of_a_model_share_its_weights(engine, model, expected, monkeypatch):
     if engine == "ctranslate2":
         pytest.importorskip("ctranslate2")
@@ -551,7 +557,7 @@ def test_the_queues_of_a_model_share_its_weights(engine, model, expected, monkey
 
         monkeypatch.setattr(module, name, counted)
 
-    count(open_own, "load_model")
+    count(open_built_in, "load_model")
     count(ctranslate2_engine, "CTranslate2Model")
     options = ServeOptions(model=(str(model),), engine=engine, device="cpu", threads=1)
     served = ServedModel("m", model, options, registry.choose("decoder", "beam"))
@@ -593,12 +599,12 @@ def test_models_are_loaded_on_demand_and_unloaded_for_others_and_read_again(fold
         before = server.translate(text=LINES[0])["translations"]
         assert loaded() == [True, False]
         server.translate(text=LINES[0], model="second")
-        assert loaded() == [False, True] and "unloaded, to make room for second" in server.log.read_text()
+        assert loaded() == [False, True] and "unloaded to free memory for second" in server.log.read_text()
         shutil.rmtree(other)
         shutil.copytree(model, other)
         (other / "model.safetensors").write_bytes(b"damaged")
         server.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "the old one goes on" in server.log.read_text())
+        wait_until(lambda: "the old model stays in use" in server.log.read_text())
         server.translate(text=LINES[0], model="second")
         shutil.copy(model / "model.safetensors", other)
         server.process.send_signal(signal.SIGHUP)
@@ -681,9 +687,9 @@ def test_a_model_that_cannot_be_preloaded_ends_the_server_with_its_error(model, 
 def test_what_cannot_be_served_is_told_at_once(model, nmt, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = nmt("serve", "--model", model, "--port", taken.getsockname()[1])
-    assert_refused(result, 5, "cannot listen there: Address already in use")
+    assert_refused(result, 5, "cannot listen on this address: Address already in use")
     assert nmt("serve", "--model", tmp_path / "none", "--port=0").returncode in (2, 4, 5)
-    assert_refused(nmt("serve", "--model", model, "--model", model, "--port=0"), 2, "another model has this name")
+    assert_refused(nmt("serve", "--model", model, "--model", model, "--port=0"), 2, "another model has the same name")
     (tmp_path / "keys").write_text("# none\n  # at all\n")
     assert nmt("serve", "--model", model, "--port=0", "--keys", tmp_path / "keys").returncode == 2
     assert nmt("serve", "--model", model, "--port=0", "--host=nowhere.invalid").returncode == 5

@@ -20,7 +20,7 @@ from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.service import Service
 from nmt.text.corpus import visible_line
 from nmt.text.pipeline import Pipeline
-from nmt.translate.results import CUT, Candidate, Translation
+from nmt.translate.results import TRUNCATED, Candidate, Translation
 
 LIBRE, DEEPL, OPENAI, OWN = "/translate", "/v2/translate", "/v1/chat/completions", "/v1/translate"
 ENGLISH = "The man walks into the house, and the children are there."
@@ -29,7 +29,7 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
 class Echo(FakeTranslator):
-    """Gives a text back, or puts marks around it; warns of a text with the word `lost`, and cuts one with `cut`."""
+    """Gives a text back, or puts marks around it; warns about a text with `lost`, and truncates one with `truncated`."""
 
     def translate(self, requests):
         texts = [request.text for request in requests]
@@ -37,7 +37,7 @@ class Echo(FakeTranslator):
         return [self.answer(text) for text in texts]
 
     def answer(self, text):
-        warnings = {kind: f"{kind} something" for kind in ("lost", CUT) if kind in text}
+        warnings = {kind: f"{kind} something" for kind in ("lost", TRUNCATED) if kind in text}
         return Translation([Candidate(f"«{text}»" if self.marks else text, [], 0.0, 0.0)], warnings=warnings)
 
 
@@ -239,9 +239,9 @@ def test_what_a_translation_lost_is_told_in_each_protocol_and_what_is_cut_is_an_
     chunks = [chunk for _, chunk in events_of(message(text, stream=True))[:-1]]
     assert [chunk.get("warnings") for chunk in chunks] == [None, None, told]
     for path, body in (
-        (LIBRE, {"q": "a cut text", "source": "en", "target": "de"}),
-        (DEEPL, {"text": ["a cut text"], "target_lang": "DE"}),
-        (OPENAI, {"model": "m", "messages": [{"role": "user", "content": "a cut text"}]}),
+        (LIBRE, {"q": "a truncated text", "source": "en", "target": "de"}),
+        (DEEPL, {"text": ["a truncated text"], "target_lang": "DE"}),
+        (OPENAI, {"model": "m", "messages": [{"role": "user", "content": "a truncated text"}]}),
     ):
         assert ask(path, body)[0] == 413
 

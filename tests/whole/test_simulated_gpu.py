@@ -269,7 +269,7 @@ def test_memory_that_runs_out_cuts_the_micro_batches(gpu, data, tmp_path):
     automatic = gpu("train", *arguments[:1], f"--output={tmp_path / 'auto'}", *arguments[2:], *SETTINGS, *PERIODS, *more,
                     "--max-tokens=auto", memory_limit=12_000_000)  # fmt: skip
     assert automatic.code == 0, automatic.err
-    assert "tokens, found by trial" in (tmp_path / "auto/train.log").read_text()
+    assert "--max-tokens auto: up to" in (tmp_path / "auto/train.log").read_text()
     none = gpu("train", *arguments[:1], f"--output={tmp_path / 'none'}", *arguments[2:], *SETTINGS, *PERIODS, *more,
                memory_limit=100_000)  # fmt: skip
     assert_refused(none, 5, "out of memory")

@@ -59,7 +59,8 @@ def test_a_run_without_an_update_for_long_has_no_time_left(trained, tmp_path, ca
         assert (values["late"], values["seconds_left"]) == (is_late, None if is_late else 296.0)
         assert ("no update for 0:07:59; running on node7" in shown) == ("before that" in shown) == is_late
         assert ("ETA" in shown) != is_late
-        assert re.search(rf"^loss of update 40 +{updates_of(run)[-1]['loss']:.4f} : nll", shown, re.M)
+        last = rf"{updates_of(run)[-1]['loss']:.4f} : nll .*, update 40$"  # without a log line's mean in status.json
+        assert re.search(rf"^training loss +{last}", shown, re.M)
 
 
 def test_a_signal_is_the_reason(long_run, tmp_path, call):
@@ -73,14 +74,18 @@ def test_a_signal_is_the_reason(long_run, tmp_path, call):
 
 def test_a_finished_run_has_its_last_update_and_its_best_checkpoint(data, trained, call):
     values = call("status", trained, "--json").json
-    last = updates_of(trained)[-1]
+    logged = [line for line in (trained / "train.log").read_text().splitlines() if "Up. 40/40 : loss " in line]
     assert (values["state"], values["reason"]) == ("ended", "finished")
     assert values["message"] == "--max-updates 40 is reached"
-    assert (values["update"], values["total"], values["loss"], values["nll"]) == (40, 40, last["loss"], last["nll"])
+    assert (values["update"], values["total"], values["loss_updates"]) == (40, 40, [31, 40])
+    assert f" : loss {values['loss']:.4f} : nll {values['nll']:.4f} " in logged[-1]  # the same number as in the log
+    losses = [row["loss"] for row in updates_of(trained)[-10:]]
+    assert min(losses) < values["loss"] < max(losses)
     best = Checkpoints(trained).best()
     assert (values["best"], values["best_by"]) == (str(best), "loss")
     assert values["best_score"] == -Checkpoints(trained).score(best)  # of a loss, less is better
     shown = call("status", trained).out
+    assert "mean of updates 31 to 40" in shown
     assert "40/40 (100%)" in shown and f"{best} (loss {values['best_score']:.4f})" in shown
 
 
@@ -91,7 +96,7 @@ def test_epochs_and_patience_are_reasons(data, tmp_path, call):
     patience = train_arguments(data, tmp_path / "run", 1000, "--patience=1", "--valid-every=1u", "--lr=1")
     assert call(*patience, "--no-valid-bleu", "--best-by=loss").code == 0
     values = call("status", tmp_path / "run", "--json").json
-    assert (values["reason"], values["message"]) == ("patience", "no new best by loss in 1 validations")
+    assert (values["reason"], values["message"]) == ("patience", "1 validation without a new best loss")
     losses = records_of(tmp_path / "run")
     losses = {row["update"]: row["valid_loss"] for row in losses if "valid_loss" in row}
     assert values["best_score"] == min(losses.values()) == losses[int(values["best"].rpartition("-")[2])]
@@ -102,7 +107,8 @@ def test_divergence_and_an_error_are_reasons(data, tmp_path, call, monkeypatch):
     diverges = train_arguments(data, tmp_path / "run", 1000, f"--plugin={tmp_path / 'cliff.py'}", "--schedule=cliff")
     assert call(*diverges).code == 7
     values = call("status", tmp_path / "run", "--json").json
-    assert (values["state"], values["reason"]) == ("ended", "diverged") and values["loss"] is None
+    assert (values["state"], values["reason"]) == ("ended", "diverged")
+    assert values["loss_updates"][1] < values["update"]  # the last log line's loss was finite
     assert "not finite 10 times in a row" in values["message"]
 
     def fail(run, data):
@@ -198,7 +204,7 @@ def test_a_full_disk_is_a_reason_although_nothing_more_can_be_written(data, tmp_
         assert shutil.disk_usage(disk).free == 0
         values = call("status", disk / "run", "--json").json
         assert (values["state"], values["reason"]) == ("ended", "full disk")
-        assert "free; make room" in values["message"]
+        assert "free; make space" in values["message"]
 
 
 def test_a_refused_call_changes_no_reason(data, trained, tmp_path, call):

@@ -19,7 +19,7 @@ from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.service import STREAM_BATCH_LINES, Service
 from nmt.text.pipeline import Pipeline
-from nmt.translate.results import CUT, Candidate, Translation
+from nmt.translate.results import TRUNCATED, Candidate, Translation
 
 COUNT = 2 * STREAM_BATCH_LINES + 8
 LINES = [f"line {i}" for i in range(COUNT)]
@@ -191,7 +191,7 @@ def test_a_client_that_goes_away_drops_the_lines_that_are_not_begun(server, path
     [
         (RuntimeError("broken"), 500),
         (UserError("no attention"), 400),
-        (ResourceError("a search process was lost"), 503),
+        (ResourceError("a search process died"), 503),
     ],
 )
 @pytest.mark.parametrize("path", [OWN, OPENAI])
@@ -283,7 +283,7 @@ def test_a_model_that_is_read_again_changes_for_all_details_or_for_none(error, s
         await server.service.models.reload()
         assert next(opened, None) is None and await translators() == old
         assert model._shared is shared  # which a queue opened later takes its weights from
-        assert f"not loaded again, and the old one goes on: {error}" in capfd.readouterr().err
+        assert f"the old model stays in use: {error}" in capfd.readouterr().err
         server.next = FakeTranslator
         await server.service.models.reload()
         assert not {*map(id, old)} & {*map(id, await translators())}
@@ -301,7 +301,7 @@ def test_what_a_model_cannot_give_is_refused_and_what_it_has_no_memory_for_may_b
         assert (await ask(server, False, text="line").head())[0] == 200
         server.next = fail
         exchange = ask(server, False, text="line", alignment=True)
-        assert (await exchange.head())[0] == 400 and "cannot give alignment" in (await exchange.body()).decode()
+        assert (await exchange.head())[0] == 400 and "does not support alignment" in (await exchange.body()).decode()
         assert (await ask(server, False, text="line", n_best=2).head())[0] == 503
         assert (await ask(server, False, text="line").head())[0] == 200
 
@@ -309,7 +309,10 @@ def test_what_a_model_cannot_give_is_refused_and_what_it_has_no_memory_for_may_b
 
 
 def test_a_protocol_without_warnings_refuses_a_line_that_would_be_cut(server):
-    fake, cut = hold(server), Translation([Candidate("half", [], 0.0, 0.0)], warnings={CUT: "cut to 9 tokens"})
+    fake, cut = (
+        hold(server),
+        Translation([Candidate("half", [], 0.0, 0.0)], warnings={TRUNCATED: "truncated to 9 tokens"}),
+    )
     fake.translate = lambda requests: [cut for _ in requests]
 
     model = server.service.models.find()
@@ -318,7 +321,7 @@ def test_a_protocol_without_warnings_refuses_a_line_that_would_be_cut(server):
     async def work():
         assert (await ask(server, False, text="line").head())[0] == 200  # our own has warnings
         exchange = Exchange(server.application, "/translate", question)
-        assert (await exchange.head())[0] == 413 and "cut to 9 tokens" in (await exchange.body()).decode()
+        assert (await exchange.head())[0] == 413 and "truncated to 9 tokens" in (await exchange.body()).decode()
 
     run(server, work)
 
@@ -331,7 +334,7 @@ def test_a_request_that_the_server_cancels_while_it_ends_is_told_so(server, capf
         await until(lambda: server.opened and server.opened[0].batches)
         exchange.task.cancel()
         assert (await exchange.head())[0] == 503
-        assert json.loads(await exchange.body())["error"] == {"status": 503, "message": "the server ends"}
+        assert json.loads(await exchange.body())["error"] == {"status": 503, "message": "the server is shutting down"}
         await exchange.task
 
     run(server, work)
@@ -355,8 +358,10 @@ def test_an_error_closes_a_web_socket_and_is_told_in_the_log_without_a_traceback
         await server.application(scope, receive, send)
 
     run(server, work)
-    assert (sent[-1]["type"], sent[-1]["code"]) == ("websocket.close", 1011) and "its log" in sent[-1]["reason"]
-    assert "nmt: error: web socket: RuntimeError: broken\n" in capfd.readouterr().err
+    assert (sent[-1]["type"], sent[-1]["code"]) == ("websocket.close", 1011) and "the server's log" in sent[-1][
+        "reason"
+    ]
+    assert "nmt: error: WebSocket: RuntimeError: broken\n" in capfd.readouterr().err
 
 
 def test_a_model_that_is_read_again_with_another_pipeline_has_its_contexts(server):

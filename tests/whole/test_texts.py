@@ -30,7 +30,7 @@ def translate(trained, tmp_path, capfd):
     def call(text, *flags):
         (tmp_path / "source").write_text(text)
         files = [f"--input={tmp_path / 'source'}", f"--output={tmp_path / 'output'}"]
-        code = run(["translate", f"--model={trained}", *files, "--threads=1", "--engine=own", *flags])
+        code = run(["translate", f"--model={trained}", *files, "--threads=1", "--engine=torch", *flags])
         output = (tmp_path / "output").read_text() if (tmp_path / "output").exists() else None
         return code, output, capfd.readouterr().err
 
@@ -107,12 +107,12 @@ def test_a_prefix_needs_one_sentence(translate):
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
     code, output, _ = translate(text, "--split", "--markup=html", "--input-form=json")
     first, second = map(json.loads, output.splitlines())
-    assert code == 5 and "error" not in first and "one block" in second["error"]
+    assert code == 5 and "error" not in first and "a single block" in second["error"]
 
 
 def test_ctranslate2_translates_sentences_too(trained, tmp_path):
     pytest.importorskip("ctranslate2")
-    own, other = (load_texts(trained, engine) for engine in ("own", "ctranslate2"))
+    own, other = (load_texts(trained, engine) for engine in ("torch", "ctranslate2"))
     assert (
         other.engine.signature.endswith(other.engine.signature.split("|")[-1])
         and "ctranslate2" in other.engine.signature
@@ -157,7 +157,7 @@ def test_a_broken_translation_is_made_again_in_parts_and_told(work):
         return text.upper() if again else "ho ho ho ho ho ho ho ho ho ho ho ho ho ho ho ho"
 
     translation, seen = work(LONG, TextSettings(repair=True), search)
-    assert translation.text == LONG.upper() and "'ho' comes 16 times" in translation.warnings["repaired"]
+    assert translation.text == LONG.upper() and "'ho' is repeated 16 times" in translation.warnings["repaired"]
     assert seen == [(False, [LONG]), (True, ["the man who saw the dog went home,", LONG[35:]])]
     translation, seen = work("One is here. " + LONG, TextSettings(repair=True, split=True), search)
     assert [again for again, _ in seen] == [False, True] and translation.text == ("One is here. " + LONG).upper()
@@ -209,7 +209,7 @@ def test_a_text_that_stays_incomplete_is_left_as_it_is_and_reported(work, settin
 
 
 def test_texts_of_one_call_are_translated_together(trained):
-    translator = load_texts(trained, "own")
+    translator = load_texts(trained, "torch")
     batches = []
     inner = translator.engine.search
 
@@ -238,13 +238,13 @@ def test_a_model_without_attention_repairs_and_refuses_at_once_what_needs_attent
 
     def translated(**options):
         short = {"max_len_a": 0, "max_len_b": 5}  # so that most of the text is missing
-        given = TranslatorOptions(replicas=1, threads=1, engine="own", **options)
+        given = TranslatorOptions(replicas=1, threads=1, engine="torch", **options)
         return load(model, options=given, decoder_options=short).translate([line])
 
     [translation] = translated(repair=True)
     assert translation.text and not translation.error and {"repaired", "broken"} & set(translation.warnings)
     for needed in ({"markup": "xml"}, {"alignment": "hard"}, {"replace_unk": True}):  # the model knows all these words
-        with pytest.raises(UserError, match="--markup and --format: the model has no attention"):
+        with pytest.raises(UserError, match="this model has no attention"):
             translated(**needed)
 
 
@@ -305,13 +305,16 @@ def test_a_repair_with_the_same_hole_is_none(trained):
 
 def test_a_line_that_is_too_long_is_cut_and_named_without_an_option_that_does_not_help(work, capfd):
     translation, _ = work("ban " * 300_000, TextSettings(split=True), lambda text, again: text)
-    assert translation.warnings == {"cut text": "cut to 1,048,576 characters"}
+    assert translation.warnings == {"truncated text": "truncated to 1,048,576 characters"}
     assert len(translation.text.split()) == (1 << 20) // 4
     warnings = LineWarnings("book")
     warnings.add_translations([translation])
     warnings.log_counts()
     messages = capfd.readouterr().err
-    assert "book:1: cut to 1,048,576 characters\n" in messages and "book: lines: 1 of too many characters" in messages
+    assert (
+        "book:1: truncated to 1,048,576 characters\n" in messages
+        and "book: affected lines: 1 with too many characters" in messages
+    )
 
 
 def test_characters_that_end_a_line_never_do(translate):
@@ -320,15 +323,15 @@ def test_characters_that_end_a_line_never_do(translate):
 
 
 def test_one_text_is_no_list_of_texts(trained):
-    with pytest.raises(UserError, match="requests is 1 text"):
-        load_texts(trained, "own").translate("Ban des.")
+    with pytest.raises(UserError, match="requests must be a list of lines"):
+        load_texts(trained, "torch").translate("Ban des.")
 
 
 def test_searches_that_have_no_repair_and_no_terms_are_refused(translate, trained, tmp_path):
     (tmp_path / "terms").write_text("ban\tMUS\n")
     code, _, errors = translate("ban\n", f"--glossary={tmp_path / 'terms'}", "--decoder=sampling")
-    assert code == 2 and "--glossary: needs --decoder beam" in errors
+    assert code == 2 and "--glossary needs --decoder beam" in errors
     pytest.importorskip("ctranslate2")
     assert run(["export", f"--model={trained}", "--format=ctranslate2", f"--output={tmp_path / 'ct'}", "--quiet"]) == 0
-    with pytest.raises(UserError, match="--repair: needs our own search"):
+    with pytest.raises(UserError, match="--repair needs the built-in search"):
         load(tmp_path / "ct", options=TranslatorOptions(repair=True))

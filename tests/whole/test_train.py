@@ -123,7 +123,7 @@ def test_an_update_that_would_take_too_long_after_a_signal_is_given_up_and_made_
     assert [path.name for path in Checkpoints(tmp_path / "cut").all()] == ["update-10", "update-12"]
     assert [path.name for path in Checkpoints(tmp_path / "cut").due()] == ["update-10"]
     told = (tmp_path / "cut/train.log").read_text()
-    assert "stopped by signal 15 after update 12, which is saved; update 13 was given up" in told
+    assert "stopped by signal 15 after update 12, which is saved; update 13 was abandoned" in told
     (tmp_path / "go").touch()
     for name in ("cut", "whole"):
         assert call(*train_arguments(data, tmp_path / name, 20), *slow).code == 0
@@ -138,12 +138,12 @@ def test_a_first_update_that_is_given_up_leaves_nothing_to_go_on_from(data, tmp_
     run.send_signal(signal.SIGTERM)
     run.communicate(timeout=60)
     assert run.returncode == 143 and not Checkpoints(tmp_path / "cut").all()
-    assert "before the first update was made; nothing is saved" in (tmp_path / "cut/train.log").read_text()
+    assert "before the first update; nothing is saved" in (tmp_path / "cut/train.log").read_text()
     (tmp_path / "go").touch()
     (tmp_path / "cut/metrics.jsonl").write_text("{}\n")  # as of updates before a kill -9
     for name in ("cut", "whole"):
         done = call(*train_arguments(data, tmp_path / name, 10), *slow)
-        assert (done.code, "no checkpoint was saved, and its updates are lost" in done.err) == (0, name == "cut")
+        assert (done.code, "no checkpoint was saved, so its updates are lost" in done.err) == (0, name == "cut")
     assert_same_run(tmp_path / "cut", tmp_path / "whole", 10)
 
 
@@ -233,7 +233,7 @@ def test_checkpoints_that_are_all_damaged_are_never_a_start_from_zero(data, undi
     shutil.copytree(undisturbed, output)
     for checkpoint in Checkpoints(output).all():
         (checkpoint / "training.json").write_text("{}")
-    assert_refused(call(*train_arguments(data, output, 30)), 4, "none of them whole")
+    assert_refused(call(*train_arguments(data, output, 30)), 4, "checkpoints are damaged")
 
 
 def test_a_second_run_in_the_folder_is_refused(data, tmp_path, call):
@@ -255,13 +255,21 @@ def test_other_mathematics_are_refused_with_old_and_new(data, undisturbed, tmp_p
     assert call(*train_arguments(data, output, 22), "--max-tokens=100", "--keep-last=3").code == 0
 
 
-def test_a_finished_run_says_so_and_does_nothing(data, undisturbed, tmp_path, call):
-    before = (undisturbed / "metrics.jsonl").read_bytes()
-    arguments = [argument for argument in train_arguments(data, undisturbed, 20) if argument != "--quiet"]
+def test_a_finished_run_says_so_in_one_line_and_changes_no_file(data, undisturbed, tmp_path, call):
+    run = shutil.copytree(undisturbed, tmp_path / "run")
+
+    def content():
+        return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
+
+    before = content()
+    arguments = [argument for argument in train_arguments(data, run, 20) if argument != "--quiet"]
     again = call(*arguments)
-    assert again.code == 0
-    assert "nothing to do: the run ended at update 20 (raise --max-updates to go on)" in again.err
-    assert (undisturbed / "metrics.jsonl").read_bytes() == before
+    assert again.code == 0 and again.err.count("\n") == 1
+    assert "nothing to do: the run ended at update 20 (to train longer, raise --max-updates)" in again.err
+    assert content() == before
+    status = run / "status.json"  # as a process leaves it that is killed between its last checkpoint and its end
+    status.write_text(status.read_text().replace('"end"', '"of_another_version"'))
+    assert call(*arguments).code == 0 and '"finished"' in status.read_text()
 
 
 def test_numbers_that_are_no_longer_finite_end_the_run_with_7_and_keep_the_checkpoints(
@@ -281,7 +289,7 @@ def test_a_full_disk_keeps_the_older_checkpoint_and_ends_with_5_when_the_last_sa
     disk = tmp_path / "disk"
     disk.mkdir()
     with small_disk(disk, 600 << 10):
-        assert_refused(nmt(*train_arguments(data, disk / "run", 40)), 5, "free; make room")
+        assert_refused(nmt(*train_arguments(data, disk / "run", 40)), 5, "free; make space")
         kept = Checkpoints(disk / "run").newest_valid()
         assert kept is not None and kept.folder.name == "update-10"
 
@@ -433,13 +441,13 @@ def test_a_newest_checkpoint_without_manifest_is_told_and_kept_and_one_of_anothe
     newest.mkdir()
     (newest / "model.safetensors").write_bytes(b"precious")
     again = call(*train_arguments(data, output, 30))
-    assert again.code == 0 and "update-25: has no manifest.json" in again.err
+    assert again.code == 0 and "update-25: no manifest.json" in again.err, again.err
     assert (output / "checkpoints/damaged-update-25/model.safetensors").read_bytes() == b"precious"
     manifest = output / "checkpoints/update-30/manifest.json"
     facts = json.loads(manifest.read_text())
     for other in ({}, {"files": []}, {"kind": "state"}):  # which another format may change
         manifest.write_text(json.dumps({**facts, "format": 99, **other}))
-        assert_refused(call(*train_arguments(data, output, 30)), 4, "update-30: has format 99")
+        assert_refused(call(*train_arguments(data, output, 30)), 4, "update-30 has format 99")
         assert manifest.exists()
 
 
@@ -450,7 +458,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_first_update(data, t
         subprocess.run(["mount", "-o", "remount,ro", checkpoints], check=True)
         capfd.readouterr()
         assert run_in_process(train_arguments(data, tmp_path / "run", 20)) == 5
-        assert "checkpoints: cannot be written: Read-only file system" in capfd.readouterr().err
+        assert "checkpoints cannot be written: Read-only file system" in capfd.readouterr().err
     assert not (tmp_path / "run/metrics.jsonl").read_bytes()
 
 
@@ -467,7 +475,7 @@ def test_what_decides_the_learning_rate_or_the_scores_must_stay(data, tmp_path, 
     linear.append("--warmup-updates=5")
     assert run_in_process([*linear, "--schedule=linear"]) == 0
     assert run_in_process([*linear, "--schedule=linear", "--no-quiet"]) == 0
-    assert "--schedule linear ends there: to train longer, start again" in capfd.readouterr().err
+    assert "--schedule linear ends there; to train longer, start a new run" in capfd.readouterr().err
     capfd.readouterr()
     assert run_in_process([*linear, "--schedule=linear", "--max-updates=30"]) == 2
     assert "max_updates: 20 -> 30" in capfd.readouterr().err
@@ -490,7 +498,7 @@ def test_wrong_values_are_told_before_anything_is_done(wrong, data, tmp_path, ca
 def test_patience_ends_a_run_and_needs_something_to_look_at(data, tmp_path, capfd):
     frozen = ["--schedule=constant", "--lr=1e-30", "--warmup-updates=0", "--valid-every=5u", "--patience=2"]
     assert run_in_process(train_arguments(data, tmp_path / "run", 1000, *frozen, "--no-quiet")) == 0
-    assert "stopped: no new best by loss in 2 validations; best loss " in capfd.readouterr().err
+    assert "stopped: 2 validations without a new best loss; best loss " in capfd.readouterr().err
     assert Checkpoints(tmp_path / "run").all()[-1].name == "update-15"
     write_corpus(tmp_path / "train", 30, 1)
     prepare = [
@@ -532,7 +540,7 @@ def test_by_default_the_loss_decides_until_bleu_is_above_the_threshold_and_then_
     assert of_loss[0] == checkpoints.path(lowest["update"]) and len(of_loss) == switch
     assert checkpoints.ranked()[-switch:] == of_loss  # though a score of -loss may be above one of BLEU
     told = capfd.readouterr().err
-    assert "judged by loss until BLEU is above 5, then by BLEU" in told
+    assert "the loss selects the best checkpoint until BLEU exceeds 5" in told
     reason = f"stopped: --max-updates 80 is reached; best bleu {best['valid_bleu']:.4f} at update {best['update']}"
     assert reason in told
     state = json.loads((checkpoints.path(80) / "training.json").read_text())["progress"]
@@ -572,12 +580,12 @@ def test_a_run_that_cannot_begin_leaves_no_folder_and_one_without_development_se
     assert run_in_process([*prepared, "--subword=none", f"--output={tmp_path / 'data'}", "--no-joint-vocabulary"]) == 0
     arguments = [word for word in train_arguments(tmp_path / "data", tmp_path / "run", 1) if word != "--quiet"]
     assert run_in_process(arguments) == 2
-    assert "--tie all: " in capfd.readouterr().err and not (tmp_path / "run").exists()
+    assert "--tie all needs " in capfd.readouterr().err and not (tmp_path / "run").exists()
     assert run_in_process([*arguments, "--tie=none"]) == 0
     told = capfd.readouterr().err
-    assert "no development set" in told and "newest checkpoint: " in told and "best checkpoint: " not in told
+    assert "no validation set" in told and "newest checkpoint: " in told and "best checkpoint: " not in told
     assert run_in_process([*train_arguments(data, tmp_path / "other", 1)]) == 0
-    assert "no development set" not in (tmp_path / "other/train.log").read_text()
+    assert "no validation set" not in (tmp_path / "other/train.log").read_text()
 
 
 def test_a_run_goes_on_with_its_own_settings_file(data, undisturbed, tmp_path, capfd):
@@ -772,12 +780,12 @@ def test_tensorboard_gets_the_losses_and_the_validation(data, tmp_path, capfd):
     [
         (
             ["--criterion=r-drop", "--dropout=0", "--source-word-dropout=0.1", "--norm-position=pre"],
-            "--criterion r-drop: without dropout",
+            "--criterion r-drop has no effect without dropout",
         ),
-        (["--criterion=r-drop", "--dropout=0.1"], "--criterion r-drop: with norms after the sub-layers"),
+        (["--criterion=r-drop", "--dropout=0.1"], "--criterion r-drop with --norm-position post"),
         (
             ["--criterion=in-place-distillation", "--encoder-layers=2"],
-            "--criterion in-place-distillation: with norms after the sub-layers",
+            "--criterion in-place-distillation with --norm-position post",
         ),
         (["--criterion=r-drop", "--dropout=0.1", "--norm-position=pre"], None),
         (["--optimizer=schedule-free", "--schedule=cosine"], "--optimizer schedule-free needs no decay"),
@@ -789,7 +797,7 @@ def test_settings_that_do_not_fit_are_told(flags, doubt, data, call, tmp_path):
     arguments = [word for word in train_arguments(data, tmp_path / "run", 2) if word != "--quiet"]
     told = call(*arguments, "--warmup-updates=1", *flags)
     assert told.code == 0, told.err
-    texts = "without dropout", "norms after", "needs no decay", "looks at validations"
+    texts = "without dropout", "norm-position post", "needs no decay", "depends on validations"
     doubts = [text for text in texts if text in told.err]
     assert len(doubts) == (doubt is not None) and (doubt or "") in told.err
 
@@ -799,7 +807,7 @@ def test_a_schedule_that_looks_at_validations_is_told_that_there_are_none(tmp_pa
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", "--subword=none", f"--train={tmp_path / 'train'}"]
     assert call(*prepare, f"--output={tmp_path / 'data'}", "--quiet").code == 0
     told = call(*train_arguments(tmp_path / "data", tmp_path / "run", 2, "--schedule=plateau", "--no-quiet"))
-    assert told.code == 0 and "--schedule plateau: looks at validations, and there are none" in told.err
+    assert told.code == 0 and "--schedule plateau depends on validations, but there are none" in told.err
 
 
 # Without a GPU, sizes are to be chosen

@@ -42,11 +42,11 @@ from nmt.translate.batch_size import (
     auto_batch_tokens,
     bytes_per_path,
 )
+from nmt.translate.built_in_engine import BuiltInEngine
 from nmt.translate.distributed import serve
 from nmt.translate.ensemble import Ensemble
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
-from nmt.translate.own_engine import OwnEngine
 from nmt.translate.replicas import Replicas
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate
@@ -106,8 +106,8 @@ def test_awkward_lines_give_a_line_each_and_spoil_no_other(translate, capsys):
     assert [i for i, line in enumerate(lines[:-1]) if not line] == [AWKWARD.index(b"   \t  "), AWKWARD.index(b"")]
     messages = capsys.readouterr().err
     assert f"source:{AWKWARD.index(b'ban ' + bytes([255, 254]) + b' des') + 1}:5: not UTF-8" in messages
-    assert f"source:{AWKWARD.index(b'x' * 1_000_000) + 1}: cut to 1 tokens (--max-source-length)" in messages
-    assert messages.count("the model's vocabulary lacks") == 1  # of several lines
+    assert f"source:{AWKWARD.index(b'x' * 1_000_000) + 1}: truncated to 1 tokens (--max-source-length)" in messages
+    assert messages.count("not in the model's vocabulary") == 1  # of several lines
     assert messages.count("\n") == 4  # and the counts
     for line, translation in zip(AWKWARD, lines, strict=False):
         assert translate(b"\n" + line + b"\n") == (0, b"\n" + translation + b"\n")
@@ -227,7 +227,7 @@ def test_what_is_not_there_is_2_or_4(translate, trained, tmp_path, capsys):
     assert run(["translate", f"--model={tmp_path / 'no'}", f"--input={os.devnull}"]) == 4
     assert run(["translate", f"--model={trained}", "It's raining."]) == 2
     piped = f"""`echo 'It'"'"'s raining.' | nmt translate --model {trained}`"""
-    assert f"'It's raining.': no such file; to translate a text, pipe it: {piped}" in capsys.readouterr().err
+    assert f"'It's raining.': no such file (to translate a text, pipe it: {piped})" in capsys.readouterr().err
     assert translate(b"ban\n", "--n-best=5")[0] == 2  # more than the beam holds
 
 
@@ -271,7 +271,7 @@ def test_long_lines_among_short_ones_are_named_and_change_no_other(translate, ca
     assert b"".join(line for i, line in enumerate(lines) if i not in places) == alone
     assert [bool(lines[i].strip()) for i in places] == [True, True, True, False, True]
     messages = capsys.readouterr().err
-    assert [f"source:{place + 1}: cut to" in messages for place in places] == [True, True, False, True, True]
+    assert [f"source:{place + 1}: truncated to" in messages for place in places] == [True, True, False, True, True]
     assert [f"source:{place + 1}:1: not UTF-8" in messages for place in places] == [False, False, True, False, False]
     assert f"source:{places[4] + 1}:5: not UTF-8" in messages
 
@@ -354,7 +354,7 @@ def loaded(trained):
 
 def translator(loaded, decoder):
     options = TranslatorOptions(batch_tokens=1000)
-    return Translator(OwnEngine(loaded.pipeline, loaded.model, options, decoder), options)
+    return Translator(BuiltInEngine(loaded.pipeline, loaded.model, options, decoder), options)
 
 
 LINES = [" ".join(WORDS[i : i + 1 + i % 4]) for i in range(16)]
@@ -496,7 +496,7 @@ def test_a_phrase_that_is_to_be_avoided_too_is_refused_with_the_reason(translate
     flags = "--input-form=phrases", "--decoder=constrained-beam", f"--avoid={tmp_path / 'avoid'}"
     assert translate(b"ban ||| MULI BAN\nban ||| BAN\n", *flags)[0] == 5
     messages = capsys.readouterr().err
-    assert "source:1: not translated: the phrase 'MULI BAN' is both requested and to be avoided" in messages
+    assert "source:1: not translated: the phrase 'MULI BAN' is both required and forbidden" in messages
     assert "source:2" not in messages
 
 
@@ -524,10 +524,10 @@ def test_texts_to_avoid_have_a_limit(translate, tmp_path, capsys):
     code, output = translate("".join(f"{json.dumps(line)}\n" for line in lines).encode(), "--input-form=json")
     first, second = map(json.loads, output.splitlines())
     assert code == 5 and "error" not in first
-    assert second["error"] == "texts to avoid of 5,001 characters (at most 5,000)"
+    assert second["error"] == "the texts to avoid have 5,001 characters, but at most 5,000 are allowed"
     (tmp_path / "avoid").write_text(f"mus\n{'x' * 5001}\n")
     assert translate(b"ban\n", f"--avoid={tmp_path / 'avoid'}")[0] == 3
-    assert "avoid:2: 5,001 characters; a text to avoid has at most 5,000" in capsys.readouterr().err
+    assert "avoid:2: a line of 5,001 characters, but texts to avoid have up to 5,000" in capsys.readouterr().err
 
 
 def test_no_translation_contains_words_to_avoid(translate, tmp_path):
@@ -566,15 +566,16 @@ def test_json_lines_keep_their_further_fields_and_a_line_that_is_no_object_is_na
     assert all(record["error"] and record["translation"] == "" for record in [*records[3:7], records[8]])
     assert [records[number].get("id") for number in (3, 4, 5, 6, 8)] == [None, 3, 4, 6, 8]
     assert records[9].keys() == {"source", "translation", "candidates"} and len(records[9]["candidates"]) == 1
-    assert "nested more than 100 deep" in records[6]["error"]
+    assert "nested more than 100 levels deep" in records[6]["error"]
     assert (
         records[7]["translation"] == translate(b"kit")[1].decode().strip()
         and str(records[7]["deep"]) == "[" * 99 + "1" + "]" * 99
     )
     messages = capsys.readouterr().err
     assert "source:4: not translated: not JSON" in messages
-    assert all(f"source:{number}: not translated: not an object with a source" in messages for number in (5, 6))
-    assert "source:9: not translated: a line without words" in messages
+    assert "source:5: not translated: the field `source` is missing" in messages
+    assert "source:6: not translated: not a valid request" in messages
+    assert "source:9: not translated: the line has no words" in messages
     assert messages.endswith("lines: 5 not translated\n")  # and no zeros
 
 
@@ -634,7 +635,7 @@ def test_lines_with_unknown_words_are_counted_and_the_first_is_named(call, train
     (tmp_path / "text").write_text("ban\nban ☃ ☃\nban ☃\n☃\n\n")
     told = call("translate", "--model", trained, tmp_path / "text").err.splitlines()
     assert len(told) == 2
-    assert f"{tmp_path / 'text'}:2: the model's vocabulary lacks 2 of its 3 tokens" in told[0]
+    assert f"{tmp_path / 'text'}:2: 2 of 3 tokens are not in the model's vocabulary" in told[0]
     assert told[1].endswith("lines: 2 with unknown tokens")
 
 
@@ -651,7 +652,7 @@ def test_a_terminal_gets_a_prompt_whose_history_is_kept(key, code, trained):
             shown += os.read(terminal, 4096)
         return shown
 
-    assert shown_until(b"en> ") == b"type a line of text; Ctrl-D ends\r\nen> "
+    assert shown_until(b"en> ") == b"type a line of text, or Ctrl-D to end\r\nen> "
     os.write(terminal, b"ban des\n")
     first = shown_until(b"en> ")
     os.write(terminal, b"\x1b[A\n")  # the line before
@@ -747,8 +748,8 @@ def test_settings_of_the_output_that_make_no_sense_are_2(translate, flags):
     ("flags", "told"),
     [
         (["--beam-graph=x.html", "--glossary=x"], "--beam-graph"),
-        (["--input=-", "--input=a", "--input=-"], "- is given twice"),
-        (["--stats=-"], "--stats -: stdout is for the translations"),
+        (["--input=-", "--input=a", "--input=-"], "only one input can be -"),
+        (["--stats=-"], "--stats -: must be a file"),
     ],
 )
 def test_what_would_draw_another_search_or_use_a_stream_twice_is_refused(trained, capfd, flags, told):
@@ -790,7 +791,7 @@ def test_constraints_that_cannot_be_met_cost_their_own_line_only(translate, caps
     assert records[3]["notes"] == "x" * 5000
     messages = capsys.readouterr().err
     assert all(f"source:{number}: not translated" in messages for number in (1, 2, 3))
-    assert "tokens of prefix" in messages and "constrained-beam" in messages
+    assert "prefix and phrases have" in messages and "constrained-beam" in messages
 
 
 def test_unknown_words_are_replaced_and_words_are_counted_as_blanks_divide_them(translate, tmp_path):
@@ -946,7 +947,7 @@ def test_a_replica_that_is_killed_is_named_and_the_other_ends(replicas):
     process, (victim, other) = replicas
     os.kill(victim, signal.SIGKILL)
     messages = process.communicate(timeout=60)[1].decode()
-    assert process.returncode == 5 and "a search process was lost" in messages and "--replicas" in messages
+    assert process.returncode == 5 and "a search process died" in messages and "--replicas" in messages
     until(lambda: not runs(other))
 
 

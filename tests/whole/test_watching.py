@@ -163,7 +163,7 @@ def test_an_error_stands_on_a_line_of_its_own_below_the_last_frame(data, tmp_pat
         code, _ = run.end()
     assert code == 7, run.text
     error = plain(run.text[run.text.rindex(SHOW_CURSOR) :]).strip()
-    assert re.fullmatch(r"nmt: error: update \d+: loss or gradient not finite 10 times in a row.*", error)
+    assert re.fullmatch(r"nmt: error: update \d+: loss or gradient was not finite 10 times in a row.*", error)
 
 
 def test_a_terminal_that_hangs_up_costs_nothing(data, tmp_path):

@@ -120,7 +120,7 @@ def test_a_line_that_ctranslate2_cannot_search_costs_that_line_only(kept, withou
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (["--engine=own"], "--engine"),
+        (["--engine=torch"], "--engine"),
         (["--decoder=sampling"], "--decoder sampling"),
         (["--n-best=2"], "--n-best"),
         (["--alignment=hard"], "--alignment"),

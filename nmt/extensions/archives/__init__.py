@@ -1,1 +1,1 @@
-"""Texts in tar and zip archives, and in sgm files, read as streams."""
+"""Storages that read texts from archives, sgm files and columns of tables."""

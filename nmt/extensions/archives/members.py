@@ -1,7 +1,7 @@
-"""Members of tar and zip archives as streams, compressed and nested ones too; nothing is unpacked to disk.
+"""Members of tar and zip archives as streams, including compressed and nested archives. Nothing is unpacked to disk.
 
-Archives are untrusted (docs/reference/contract.md): only regular files are read, under their exact name, and decompression
-bombs are refused.
+Archives are untrusted (docs/reference/contract.md). Only regular files are read, under their exact names, and decompression
+bombs are rejected.
 """
 
 import io
@@ -18,9 +18,9 @@ from typing import Final
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.storages.streams import READ_BYTES, ChunkReader, Stream, decompressed
 
-ZIP_MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")  # the second begins an empty archive
-MAX_MEMBERS: Final = 1_000_000  # corpora have tens; reading the headers of a million takes a minute
-MAX_TAR_HEADER_BYTES: Final = 1 << 20  # an extended header is held in memory; names are below 4 kB
+ZIP_MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")  # an empty archive starts with the second
+MAX_MEMBERS: Final = 1_000_000  # corpora have dozens; reading a million headers takes a minute
+MAX_TAR_HEADER_BYTES: Final = 1 << 20  # an extended header is read into memory; names are shorter than 4 kB
 LINK_TYPES: Final = (tarfile.LNKTYPE, tarfile.SYMTYPE)
 FILE_TYPES: Final = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 TYPES_WITHOUT_DATA: Final = (*LINK_TYPES, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE)
@@ -31,8 +31,8 @@ IS_FOLDER: Final = "is a folder"
 class Member:
     """A member of an archive.
 
-    refused: the reason why it may not be read, or ""
-    chunks: its bytes, to be read before the next member
+    refused: the reason why it cannot be read, or ""
+    chunks: its bytes; they must be read before the next member
     """
 
     name: str
@@ -40,14 +40,14 @@ class Member:
     chunks: Iterator[bytes]
 
     def open(self, archive: Stream) -> Stream:
-        """Its content, decompressed if it is compressed. Raises ArtefactError if it may not be read."""
+        """Return its content, decompressed if necessary. Raises ArtefactError if the member cannot be read."""
         place = f"{archive.place}/{self.name}"
         if self.refused:
-            raise ArtefactError(f"{quoted(place)}: {self.refused}; only regular files of an archive are read")
+            raise ArtefactError(f"{quoted(place)}: it {self.refused}; nmt reads only regular files from archives")
         return decompressed(Stream(ChunkReader(self.chunks), place, archive.disk))
 
     def name_within(self, wanted: str) -> str | None:
-        """The rest of a wanted name in this member: "" for the member itself, None for a name that is not in it."""
+        """The part of a wanted path below this member: "" for the member itself, None if the path leads elsewhere."""
         name = posixpath.normpath(self.name).lstrip("/")
         if name == wanted:
             return ""
@@ -55,37 +55,37 @@ class Member:
 
 
 def _refused(name: str, reason: str) -> str:
-    """The reason why a member is refused: its name, or else the reason given."""
-    return "is a name that leaves the archive" if name.startswith("/") or ".." in name.split("/") else reason
+    """The reason why a member is refused: a name that leaves the archive, or else the given reason."""
+    return "has a name that points outside the archive" if name.startswith("/") or ".." in name.split("/") else reason
 
 
 def is_zip(stream: Stream) -> bool:
-    """Whether a stream begins as a zip does."""
+    """Whether a stream starts with the signature of a zip file."""
     return stream.peek(4).startswith(ZIP_MAGIC)
 
 
 def is_archive(stream: Stream) -> bool:
-    """Whether a stream begins as an archive does."""
+    """Whether a stream starts like a tar or zip archive."""
     if is_zip(stream):
         return True
     try:
         start = stream.peek(tarfile.BLOCKSIZE)[: tarfile.BLOCKSIZE]
-        tarfile.TarInfo.frombuf(start, "utf-8", "surrogateescape")  # compares the block with its check sum
+        tarfile.TarInfo.frombuf(start, "utf-8", "surrogateescape")  # verifies the checksum of the block
         return True
     except tarfile.HeaderError:
         return False
 
 
 def members_of(archive: Stream) -> Iterator[Member]:
-    """The members of an archive in its order. The content of each is read before the next one."""
+    """The members of an archive in order. The content of each must be read before the next member."""
     return _zip_members(archive) if is_zip(archive) else _tar_members(archive)
 
 
 def _tar_members(stream: Stream) -> Iterator[Member]:
     """The members of a tar.
 
-    `tarfile` parses the header blocks. Its own iteration is not used: it takes a damaged header for the end of the
-    archive, and reads headers of any size into memory.
+    `tarfile` parses the header blocks. Its iterator is not used, because it treats a damaged header as the end of the
+    archive and reads headers of any size into memory.
     """
     extended: dict[bytes, bytes] = {}
     for _ in range(MAX_MEMBERS):
@@ -96,15 +96,17 @@ def _tar_members(stream: Stream) -> Iterator[Member]:
             info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
             size = int(extended.get(b"size", info.size))
         except (tarfile.HeaderError, ValueError) as error:
-            raise stream.damaged("tar", error if block else "it ends too early") from None
+            raise stream.damaged("tar", error if block else "the file ends too early") from None
         if size < 0 or info.type == tarfile.GNUTYPE_SPARSE:
-            raise stream.damaged("tar", "a member has a size below 0" if size < 0 else "sparse files are not supported")
+            raise stream.damaged(
+                "tar", "a member has a negative size" if size < 0 else "sparse files are not supported"
+            )
         data = _Slice(stream, 0 if info.type in TYPES_WITHOUT_DATA else size, info.name)
         padding = -size % tarfile.BLOCKSIZE if data.left else 0
         if info.type in (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME):
             if size > MAX_TAR_HEADER_BYTES:
                 raise ArtefactError(
-                    f"{quoted(stream.place)}: a header of {size:,} bytes; at most {MAX_TAR_HEADER_BYTES:,} are read"
+                    f"{quoted(stream.place)}: a header has {size:,} bytes; the limit is {MAX_TAR_HEADER_BYTES:,}"
                 )
             content = b"".join(data)
             is_name = info.type == tarfile.GNUTYPE_LONGNAME
@@ -112,20 +114,20 @@ def _tar_members(stream: Stream) -> Iterator[Member]:
         elif info.type not in (tarfile.XGLTYPE, tarfile.GNUTYPE_LONGLINK):
             name = extended[b"path"].decode("utf-8", "surrogateescape") if b"path" in extended else info.name
             is_link, is_folder = info.type in LINK_TYPES, info.type == tarfile.DIRTYPE
-            kind = IS_FOLDER if is_folder else "is a link" if is_link else "is no regular file"
+            kind = IS_FOLDER if is_folder else "is a link" if is_link else "is not a regular file"
             yield Member(name, _refused(name, "" if info.type in FILE_TYPES else kind), data)
             extended = {}
         data.skip(padding)
-    raise ArtefactError(f"{quoted(stream.place)}: has more than {MAX_MEMBERS:,} members")
+    raise ArtefactError(f"{quoted(stream.place)}: the archive has more than {MAX_MEMBERS:,} members")
 
 
 def _pax_records(content: bytes, stream: Stream) -> dict[bytes, bytes]:
-    """The records of an extended header, "LENGTH KEY=VALUE\\n" each (POSIX pax)."""
+    """The records of an extended header; each is "LENGTH KEY=VALUE\\n" (POSIX pax)."""
     records, start = {}, 0
     while start < len(content):
         length, space, _ = content[start : start + 20].partition(b" ")
         if not (space and length.isdigit() and len(length) < int(length) <= len(content) - start):
-            raise stream.damaged("tar", "its extended header cannot be read")
+            raise stream.damaged("tar", "its extended header is malformed")
         key, _, value = content[start + len(length) + 1 : start + int(length) - 1].partition(b"=")
         records[key] = value
         start += int(length)
@@ -133,7 +135,7 @@ def _pax_records(content: bytes, stream: Stream) -> dict[bytes, bytes]:
 
 
 class _Slice(Iterator[bytes]):
-    """The next bytes of a stream, in chunks. left: number of bytes not yet read"""
+    """The next bytes of a stream, in chunks. left: number of bytes that have not been read yet"""
 
     def __init__(self, stream: Stream, size: int, name: str) -> None:
         self._stream, self._name, self.left = stream, name, size
@@ -144,49 +146,49 @@ class _Slice(Iterator[bytes]):
         size = min(self.left, READ_BYTES)
         data = self._stream.read(size)
         if len(data) < size:
-            raise self._stream.damaged("archive", "it ends too early", self._name)
+            raise self._stream.damaged("archive", "the file ends too early", self._name)
         self.left -= size
         return data
 
     def skip(self, padding: int) -> None:
-        """Go to the end of the slice, and `padding` bytes further."""
+        """Skip to the end of the slice and `padding` bytes beyond it."""
         self.left += padding
         if self.left and self._stream.seekable():
             try:
                 self._stream.seek(self.left - 1, io.SEEK_CUR)
-            except (OSError, ValueError, OverflowError):  # no file is as large as that
-                raise self._stream.damaged("archive", "it ends too early", self._name) from None
-            self.left = 1  # the last byte is read, since a seek past the end of a file is no error
+            except (OSError, ValueError, OverflowError):  # no file is that large
+                raise self._stream.damaged("archive", "the file ends too early", self._name) from None
+            self.left = 1  # read the last byte, because seeking past the end of a file is not an error
         for _ in self:
             pass
 
 
 def _zip_members(stream: Stream) -> Iterator[Member]:
-    """The members of a zip, which has to be seekable: its table of members stands at its end."""
+    """The members of a zip. The stream must be seekable, because the table of members is at the end."""
     if not stream.seekable():
         raise UserError(
-            f"{quoted(stream.place)}: is a zip in another archive, which cannot be read as a stream (unpack the outer one)"
+            f"{quoted(stream.place)}: a zip file inside another archive cannot be read (unpack the outer archive)"
         )
     try:
         archive = zipfile.ZipFile(stream)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise stream.damaged("zip", error) from None
     if len(archive.infolist()) > MAX_MEMBERS:
-        raise ArtefactError(f"{quoted(stream.place)}: has more than {MAX_MEMBERS:,} members")
+        raise ArtefactError(f"{quoted(stream.place)}: the archive has more than {MAX_MEMBERS:,} members")
     for info in archive.infolist():
-        mode = stat.S_IFMT(info.external_attr >> 16)  # 0 in a zip made without modes
-        kind = "" if mode in (0, stat.S_IFREG) else "is a link" if mode == stat.S_IFLNK else "is no regular file"
+        mode = stat.S_IFMT(info.external_attr >> 16)  # 0 if the zip stores no modes
+        kind = "" if mode in (0, stat.S_IFREG) else "is a link" if mode == stat.S_IFLNK else "is not a regular file"
         refused = _refused(info.filename, IS_FOLDER if info.filename.endswith("/") else kind)
         yield Member(info.filename, refused, _zip_chunks(archive, info, stream))
 
 
 def _zip_chunks(archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: Stream) -> Iterator[bytes]:
-    """The content of a member of a zip, which is opened at the first read."""
+    """The content of a zip member; the member is opened at the first read."""
     try:
         with archive.open(info) as file:
             while data := file.read(READ_BYTES):
                 stream.disk.add_unpacked(len(data))
                 yield data
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError) as error:
-        # RuntimeError: encrypted, or an unknown method
+        # RuntimeError: an encrypted member or an unknown compression method
         raise stream.damaged("zip", error, info.filename) from None

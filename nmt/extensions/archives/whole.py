@@ -1,4 +1,4 @@
-"""Reads a file and everything in it to the end, before its hash is recorded."""
+"""Reads a file and everything in it to the end before its hash is recorded."""
 
 import re
 from pathlib import Path
@@ -12,32 +12,32 @@ HTML_START: Final = re.compile(rb"\s*<(?:!doctype\s+html|html)", re.IGNORECASE)
 HTML_BYTES: Final = 512
 COMPRESSED_ARCHIVES: Final = (".tgz", ".tbz2", ".txz", ".tzst")
 ARCHIVE_ENDINGS: Final = (".tar", ".zip", *COMPRESSED_ARCHIVES, *(f".tar{ending}" for ending in COMPRESSED_ENDINGS))
-MAX_NESTED_ARCHIVES: Final = 4  # levels that are read
+MAX_NESTED_ARCHIVES: Final = 4  # levels of archives within archives
 
 
 def check_whole(path: Path, name: str = "") -> None:
-    """Read a file to its end, and every member of an archive.
+    """Read a file to its end, including every member if it is an archive.
 
-    name: of the file, if the path is a temporary one: a server may send a page of HTML as `a.tgz`
-    Raises InputError for a damaged or cut file, ArtefactError for a hostile one.
+    name: real name of the file if the path is temporary, because a server may send an HTML page as `a.tgz`
+    Raises InputError for a damaged or truncated file, ArtefactError for a hostile one.
     """
     name = (name or path.name).lower()
     with open_stored(path) as stored:
         content = decompressed(stored)
         if name.endswith((*COMPRESSED_ENDINGS, *COMPRESSED_ARCHIVES)) and content is stored:
-            raise stored.damaged("file", f"its name {quoted(name)} says that it is compressed, and it is not")
+            raise stored.damaged("file", f"it is not compressed, although its name is {quoted(name)}")
         if name.endswith(ARCHIVE_ENDINGS) and not is_archive(content):
-            raise stored.damaged("file", f"its name {quoted(name)} says that it is an archive, and it is not")
+            raise stored.damaged("file", f"it is not an archive, although its name is {quoted(name)}")
         if HTML_START.match(stored.peek(HTML_BYTES)) and not name.endswith((".html", ".htm")):
-            raise stored.damaged("file", "it is a page of HTML, such as a server sends in place of a file")
+            raise stored.damaged("file", "it is an HTML page, which servers send when a file is missing")
         _read_whole(content, MAX_NESTED_ARCHIVES)
 
 
 def _read_whole(content: Stream, levels: int) -> None:
-    is_stream_of_zip = not content.seekable() and is_zip(content)  # its table is at the end
+    is_stream_of_zip = not content.seekable() and is_zip(content)  # the table of members is at the end
     if levels and not is_stream_of_zip and is_archive(content):
         for member in members_of(content):
             if member.refused != IS_FOLDER:
                 _read_whole(member.open(content), levels - 1)
-    while content.read(READ_BYTES):  # to the end, where the check sum of a compressed file stands
+    while content.read(READ_BYTES):  # the checksum of a compressed file is at its end
         pass

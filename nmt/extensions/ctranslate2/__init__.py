@@ -1,5 +1,5 @@
-"""CTranslate2: models exported for it, read back, compared with ours, and searched by it."""
+"""CTranslate2: export, import and comparison of models, and search with it as an engine."""
 
 from typing import Final
 
-CTRANSLATE2_KIND: Final = "ctranslate2"  # of an exported folder, in its manifest
+CTRANSLATE2_KIND: Final = "ctranslate2"  # kind of an exported folder in its manifest

@@ -1,6 +1,6 @@
-"""The export for CTranslate2 that `nmt translate` makes of a model at its first use, checks, and keeps for later.
+"""The CTranslate2 export that `nmt translate` makes when a model is first used, checks, and keeps for later.
 
-It is kept in the user's cache folder, so that a model folder is never written to. The cache stays bounded: see `_prune`.
+Exports are kept in the user's cache folder, because nmt never writes to a model folder. `_prune` limits the size of the cache.
 """
 
 import contextlib
@@ -20,25 +20,25 @@ from nmt.files import TEMPORARY_ENDING, sha256
 from nmt.locks import LOCK, holder_of
 from nmt.log import log
 
-CHECKED_LINES: Final = 100  # invented, as in `nmt export`
-MAX_EXPORT_SECONDS: Final = 300.0  # for another process that makes the same export
+CHECKED_LINES: Final = 100  # random lines, as in `nmt export`
+MAX_EXPORT_SECONDS: Final = 300.0  # wait for another process that makes the same export
 EXPORT_POLL_SECONDS: Final = 0.2
-MAX_CACHE_BYTES: Final = 10 << 30  # of all exports in the cache: ten big Transformers in float32
+MAX_CACHE_BYTES: Final = 10 << 30  # total size of the exports in the cache: ten big Transformers in float32
 MAX_UNUSED_SECONDS: Final = 90 * 24 * 3600.0
-MAX_ABANDONED_SECONDS: Final = 24 * 3600.0  # of a temporary folder, whose process was killed
+MAX_ABANDONED_SECONDS: Final = 24 * 3600.0  # age of a temporary folder before it counts as left by a killed process
 
 
 def cached_export(model: Path, quantization: str, shortlist: str | None, threads: int | None) -> Path:
-    """The folder of a model for CTranslate2: an export of this model that exists, or a new one in the cache.
+    """Return a folder with the CTranslate2 export of a model: an existing one, or a new one in the cache.
 
-    The first of these is used: a folder of `nmt export` inside the model folder, an export that an earlier version of nmt
-    kept next to the model, the cache.
+    These places are searched in order: folders of `nmt export` inside the model folder, an export that an earlier version of
+    nmt kept next to the model, and the cache.
 
     model: model folder or checkpoint
     quantization: float32 or int8
-    shortlist: file of `nmt shortlist`, for CTranslate2's map of the vocabulary
-    Raises UserError for a model that CTranslate2 cannot run, ArtefactError if its translations differ from our own search's,
-    ResourceError without a cache folder or with a full disk, and if another process takes too long to make the export.
+    shortlist: file from `nmt shortlist`, which becomes CTranslate2's vocabulary map
+    Raises UserError if CTranslate2 cannot run the model, ArtefactError if its translations differ from those of nmt's search,
+    ResourceError if there is no cache folder, the disk is full, or another process takes too long to make the export.
     """
     model = model.resolve()
     facts = {
@@ -50,9 +50,9 @@ def cached_export(model: Path, quantization: str, shortlist: str | None, threads
         if _is_of(folder, facts):
             return folder
     facts["ctranslate2"] = import_ctranslate2().__version__
-    beside = model.parent / f".{model.name}.ctranslate2-{quantization}{'-shortlist' if shortlist is not None else ''}"
-    if is_utf8(str(beside)) and _is_of(beside, facts):
-        return beside
+    older = model.parent / f".{model.name}.ctranslate2-{quantization}{'-shortlist' if shortlist is not None else ''}"
+    if is_utf8(str(older)) and _is_of(older, facts):
+        return older
     digest = f"-shortlist-{facts['shortlist'][:8]}" if shortlist is not None else ""
     folder = _cache() / f"{facts['made_of'][:32]}.ctranslate2-{quantization}{digest}"
     deadline = time.monotonic() + MAX_EXPORT_SECONDS
@@ -60,42 +60,43 @@ def cached_export(model: Path, quantization: str, shortlist: str | None, threads
         while not _is_of(folder, facts):
             try:
                 _export(model, folder, facts, shortlist, threads)
-                with contextlib.suppress(OSError, ArtefactError):  # what could not be removed now is removed later
+                with contextlib.suppress(OSError, ArtefactError):  # a later call removes what cannot be removed now
                     _prune(folder, model)
             except LockedError as error:
                 if time.monotonic() > deadline:
                     raise ResourceError(str(error)) from None
                 signals.check()
                 time.sleep(EXPORT_POLL_SECONDS)
-    with contextlib.suppress(OSError):  # of a cache that can only be read
-        os.utime(folder / MANIFEST)  # when it was last used
+    with contextlib.suppress(OSError):  # the cache may be read-only
+        os.utime(folder / MANIFEST)  # records when the export was last used
     return folder
 
 
 def _exports_inside(model: Path) -> Iterator[Path]:
-    """The folders for CTranslate2 that a person has put into a model folder, by `nmt export --output MODEL/ctranslate2`."""
+    """The exports that the user has put into a model folder with `nmt export --output MODEL/ctranslate2`."""
     return (path.parent for path in sorted(model.glob(f"*/{MANIFEST}")) if is_utf8(str(path)))
 
 
 def _cache() -> Path:
-    """The folder for caches, made if need be. Raises ResourceError if there can be none."""
+    """The cache folder, created if necessary. Raises ResourceError if it cannot be created."""
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nmt"
         cache.mkdir(parents=True, exist_ok=True)
-        if not is_utf8(str(cache.resolve())):  # CTranslate2 opens no such path
+        if not is_utf8(str(cache.resolve())):  # CTranslate2 cannot open such a path
             raise OSError(f"the name of {quoted(cache)} is not UTF-8")
-    except (OSError, RuntimeError) as error:  # the latter for a user without a home
+    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
         raise ResourceError(
-            f"no cache folder for the CTranslate2 export: {error} (set XDG_CACHE_HOME to a folder that you can write to)"
+            f"no cache folder for the CTranslate2 export: {error} (set XDG_CACHE_HOME to a writable folder)"
         ) from None
     return cache
 
 
 def _prune(new: Path, model: Path) -> None:
-    """Remove from the cache what is no longer needed, after an export was added.
+    """Remove what is no longer needed from the cache after an export was added.
 
-    An export goes if it is of an earlier state of the same model folder, if nothing has used it for MAX_UNUSED_SECONDS, or
-    if it does not fit into MAX_CACHE_BYTES with those used later. What a killed writer of an export left behind goes too.
+    An export is removed if it belongs to an earlier state of the same model folder, if it has not been used for
+    MAX_UNUSED_SECONDS, or if it does not fit into MAX_CACHE_BYTES with those used more recently. Temporary folders that a
+    killed process left behind are removed too.
     """
     made_of, total, now = Artefact(new, CTRANSLATE2_KIND).manifest["made_of"], 0, time.time()
     used = {path: _age(path / MANIFEST, now) for path in new.parent.glob("[!.]*.ctranslate2-*")}
@@ -107,7 +108,7 @@ def _prune(new: Path, model: Path) -> None:
             fits = export == new or total + num_bytes <= MAX_CACHE_BYTES
             if is_outdated or used[export] > MAX_UNUSED_SECONDS or not fits:
                 removed = export.with_name(f".{export.name}{REMOVED_ENDING}")
-                export.rename(removed)  # another process sees it whole or not at all
+                export.rename(removed)  # other processes see a complete export or none
                 shutil.rmtree(removed)
             else:
                 total += num_bytes
@@ -117,7 +118,7 @@ def _prune(new: Path, model: Path) -> None:
 
 
 def _age(path: Path, now: float) -> float:
-    """The seconds since a file or folder was written or touched; none for one that was removed meanwhile."""
+    """The seconds since a file or folder was written or touched; 0 if it was removed in the meantime."""
     try:
         return now - path.stat().st_mtime
     except FileNotFoundError:
@@ -125,7 +126,7 @@ def _age(path: Path, now: float) -> float:
 
 
 def _is_of(folder: Path, facts: Mapping[str, Any]) -> bool:
-    """Whether a folder is a whole export with these facts."""
+    """Whether a folder is a complete export with these facts in its manifest."""
     try:
         export = Artefact(folder, CTRANSLATE2_KIND)
         export.check()
@@ -135,8 +136,8 @@ def _is_of(folder: Path, facts: Mapping[str, Any]) -> bool:
 
 
 def _export(model: Path, folder: Path, facts: Mapping[str, Any], shortlist: str | None, threads: int | None) -> None:
-    advice = "run `nmt export --format ctranslate2` where torch is installed, and use its folder as the model"
-    with needing_torch(f"{quoted(model)}: there is no export for CTranslate2, and making one", advice):
+    advice = "run `nmt export --format ctranslate2` on a machine with torch, and use the exported folder as the model"
+    with needing_torch(f"{quoted(model)}: there is no CTranslate2 export of this model, and making one", advice):
         import torch
 
     from nmt.checkpoint import load_model
@@ -145,8 +146,8 @@ def _export(model: Path, folder: Path, facts: Mapping[str, Any], shortlist: str 
     from nmt.extensions.ctranslate2.export import export_ctranslate2, specification
     from nmt.extensions.searches.shortlist_file import Shortlist
 
-    began = time.monotonic()
-    # A model that is refused is searched in processes that are forked, and would wait for ever for threads started here.
+    started = time.monotonic()
+    # If CTranslate2 refuses the model, processes are forked to search it. They would wait forever for threads started here.
     use_threads(1)
     loaded = load_model(model, torch.device("cpu"))
     specification(loaded)
@@ -160,6 +161,6 @@ def _export(model: Path, folder: Path, facts: Mapping[str, Any], shortlist: str 
         loaded, folder, *settings, more_facts=more_facts, max_different=round(MAX_DIFFERENT_SHARE * len(lines))
     )
     log.info(
-        f"{quoted(model)}: exported for CTranslate2, made and checked once, in {time.monotonic() - began:.1f} s: later "
-        f"translations use {quoted(folder)} (--engine torch does without)"
+        f"{quoted(model)}: exported to CTranslate2 and checked in {time.monotonic() - started:.1f} s; later "
+        f"translations reuse {quoted(folder)} (to avoid this, use --engine torch)"
     )

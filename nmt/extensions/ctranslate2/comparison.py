@@ -1,4 +1,4 @@
-"""Comparison of our searches with CTranslate2's: the same lines are translated by both, and its length penalty is tuned."""
+"""Comparison of CTranslate2's searches with those of nmt on the same lines, and tuning of CTranslate2's length penalty."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,24 +19,26 @@ from nmt.metrics.options import BleuOptions
 from nmt.models.base import Model
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS
 from nmt.text.pipeline import Pipeline
+from nmt.translate.built_in_engine import BuiltInEngine
 from nmt.translate.forced_decoding import target_log_probs
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
-from nmt.translate.own_engine import OwnEngine
 from nmt.translate.translator import Translator
 
-MAX_NATS_FLOAT32: Final = 1e-3  # that a log-probability of a token may differ by; measured: 1e-5
-MAX_DIFFERENT_SHARE: Final = 0.1  # of invented lines, which a model may answer with anything
-TIE_TOLERANCE_NATS: Final = 1e-4  # scores that differ by less are equal to float32
-MAX_SOURCE_TOKENS: Final = 1023  # without EOS: by default CTranslate2 reads 1,024 with it
+MAX_NATS_FLOAT32: Final = 1e-3  # largest allowed difference of a token's log-probability; measured: 1e-5
+MAX_DIFFERENT_SHARE: Final = 0.1  # of random lines, which a model may translate to anything
+TIE_TOLERANCE_NATS: Final = 1e-4  # scores that differ by less are equal in float32
+MAX_SOURCE_TOKENS: Final = 1023  # without EOS; by default CTranslate2 reads 1,024 tokens including EOS
 MAX_INVENTED_TOKENS: Final = 20
-EXTRA_COMPARED_TOKENS: Final = 50  # that a translation may have beyond the longest source, as in our own searches
+EXTRA_COMPARED_TOKENS: Final = 50  # that a translation may exceed the longest source by, as in nmt's searches
 TIED_BATCH_TOKENS: Final = 2000
-COMPARED_BATCH_SENTENCES: Final = 32  # a CPU gains nothing by more
+COMPARED_BATCH_SENTENCES: Final = 32  # more do not make a CPU faster
 TUNED_BEAM_SIZE: Final = 4
-DEFAULT_PENALTY: Final = 0.5  # at n = 25 tokens it grows with n as GNMT's ((5 + n) / 6) ** 0.6: by 0.6 * n / (5 + n)
+DEFAULT_PENALTY: Final = (
+    0.5  # at n = 25 tokens, n ** 0.5 grows as fast as GNMT's ((5 + n) / 6) ** 0.6, by 0.6 * n / (5 + n)
+)
 PENALTIES: Final = tuple(tenths / 10 for tenths in range(0, 17, 2))
-MAX_TARGET_TOKENS: Final = 256  # of a translation: CTranslate2's own default
+MAX_TARGET_TOKENS: Final = 256  # per translation; the default of CTranslate2
 TUNING_BATCH_TOKENS: Final = 2000
 
 TokenIds = NDArray[Any]
@@ -44,17 +46,17 @@ TokenIds = NDArray[Any]
 
 @dataclass(frozen=True)
 class EngineComparison:
-    """How alike our search and CTranslate2's translate the same lines, by five outcomes.
+    """How closely CTranslate2's search agrees with nmt's on the same lines; each line has one of five outcomes.
 
     search: "greedy" or "beam 4", without a length penalty
     lines: number of lines
     equal: lines with the same tokens
-    tied: lines with other tokens that are as good by our model, to TIE_TOLERANCE_NATS
-    different: lines with other tokens that are not
-    endless: lines not compared, since a translation reached the limit of length, where beam searches have other rules
-    control: lines not compared, since CTranslate2 says PAD or BOS, which our search never does; for such a line
-        `nmt translate` does not use it
-    example: the first line that is different, with both translations; empty without one
+    tied: lines with different tokens whose scores under nmt's model differ by at most TIE_TOLERANCE_NATS
+    different: lines with different tokens and different scores
+    endless: lines not compared because a translation reached the length limit, where the rules of beam searches differ
+    control: lines not compared because CTranslate2 generated PAD or BOS, which nmt's search never does; `nmt translate`
+        searches such a line with torch
+    example: the first different line with both translations; empty if there is none
     """
 
     search: str
@@ -68,18 +70,18 @@ class EngineComparison:
 
 
 def invented_lines(pipeline: Pipeline, count: int) -> list[TokenIds]:
-    """Lines of 1 to MAX_INVENTED_TOKENS random source ids, without control symbols; the same lines each time."""
+    """Return lines of 1 to MAX_INVENTED_TOKENS random source ids without control symbols. They are always the same."""
     generator = np.random.default_rng(1)
     lengths = generator.integers(1, MAX_INVENTED_TOKENS, endpoint=True, size=count)
     return [generator.integers(len(SYMBOLS), pipeline.source.size, size=length) for length in lengths]
 
 
 def real_lines(pipeline: Pipeline, lines: Sequence[str], count: int, name: str) -> list[TokenIds]:
-    """The ids of the first `count` lines with tokens. name: of their file. Raises InputError if there are none."""
+    """Return the ids of the first `count` lines that have tokens. name: name of their file. Raises InputError if none has."""
     encoded = pipeline.source.encode_batch(lines).rows()
     rows = [ids[:MAX_SOURCE_TOKENS] for ids in encoded if len(ids)][:count]
     if not rows:
-        raise InputError(f"{quoted(name)}: has no line with words to translate (name another --check)")
+        raise InputError(f"{quoted(name)}: no line contains words to translate (use another file for --check)")
     return rows
 
 
@@ -90,7 +92,7 @@ def compare_engines(
     lines: Sequence[TokenIds],
     beam_size: int,
 ) -> EngineComparison:
-    """Translate lines by our search and by CTranslate2, without a length penalty.
+    """Translate lines with nmt's search and with CTranslate2, without a length penalty.
 
     lines: source ids without EOS
     beam_size: 1 is greedy search
@@ -118,28 +120,28 @@ def compare_engines(
 
 
 def largest_difference(loaded: LoadedModel, engine: CTranslate2Model, lines: Sequence[TokenIds]) -> float:
-    """The largest difference of the log-probability of a token, in nats, on the lines and invented targets."""
+    """The largest difference in the log-probability of any token, in nats, for the lines with random targets."""
     generator = np.random.default_rng(2)
     targets = [generator.integers(len(SYMBOLS), loaded.pipeline.target.size, size=len(line)) for line in lines]
     ours = target_log_probs(loaded.model, lines, targets, TIED_BATCH_TOKENS)
     theirs = engine.log_probs([line.tolist() for line in lines], [target.tolist() for target in targets])
-    # `max` may skip a NaN, `np.max` returns it
+    # `max` may skip a NaN; `np.max` returns it
     return float(np.max([np.abs(np.array(own) - other).max() for own, other in zip(ours, theirs, strict=True)]))
 
 
 def _translate(
     engine: CTranslate2Model, lines: Sequence[Sequence[int]], beam_size: int, length_penalty: float, max_length: int
 ) -> list[list[int]]:
-    """The translations by CTranslate2, as ids without EOS, in batches like ours.
+    """Translate with CTranslate2, in batches of the same size as nmt's. Returns ids without EOS.
 
-    length_penalty: a score is divided by tokens ** length_penalty, EOS counted
+    length_penalty: scores are divided by tokens ** length_penalty, counting EOS
     """
     settings = {"beam_size": beam_size, "length_penalty": length_penalty, "max_decoding_length": max_length}
     return engine.translate(lines, max_batch_size=COMPARED_BATCH_SENTENCES, **settings)
 
 
 def _search(model: Model, lines: Sequence[TokenIds], beam_size: int, max_length: int) -> list[list[int]]:
-    """The translations by our greedy or beam search, as ids without EOS."""
+    """Translate with nmt's greedy or beam search. Returns ids without EOS."""
     options: dict[str, Any] = {"max_len_a": 0, "max_len_b": max_length}
     if beam_size > 1:
         options |= {"beam_size": beam_size, "length_penalty": "none"}
@@ -155,13 +157,13 @@ def _search(model: Model, lines: Sequence[TokenIds], beam_size: int, max_length:
 
 
 def _tied(model: Model, line: TokenIds, own: list[int], other: list[int], greedy: bool) -> bool:
-    """Whether two translations are equally good by the model: as a whole or, in greedy search, where they part."""
+    """Whether the model scores two translations equally: as a whole or, in greedy search, at the token where they diverge."""
     sides = [np.array(tokens, dtype=np.int64) for tokens in (own, other)]
     ours, theirs = (target_log_probs(model, [line], [side], TIED_BATCH_TOKENS)[0] for side in sides)
     if greedy:
         pairs = zip([*own, EOS], [*other, EOS], strict=False)
-        parting = next(place for place, (token, other_token) in enumerate(pairs) if token != other_token)
-        ours, theirs = ours[parting : parting + 1], theirs[parting : parting + 1]
+        first = next(place for place, (token, other_token) in enumerate(pairs) if token != other_token)
+        ours, theirs = ours[first : first + 1], theirs[first : first + 1]
     difference: float = abs(sum(ours) - sum(theirs))
     return difference <= TIE_TOLERANCE_NATS
 
@@ -178,15 +180,15 @@ class DevelopmentSet:
 
 @dataclass(frozen=True)
 class TunedPenalty:
-    """Scores of a development set by length penalty.
+    """Scores on a development set for each length penalty.
 
     source, reference: names of the files
     lines: number of lines
-    decoder: signature of our default search
-    ours: BLEU of our search
-    bleu: BLEU of the engine's search, by penalty
-    likeness: BLEU of the engine's translations with ours as the references, by penalty
-    signature: of BLEU
+    decoder: signature of nmt's default search
+    ours: BLEU of nmt's search
+    bleu: BLEU of CTranslate2's search, by penalty
+    likeness: BLEU of CTranslate2's translations with nmt's translations as references, by penalty
+    signature: signature of BLEU
     """
 
     source: str
@@ -200,15 +202,15 @@ class TunedPenalty:
 
     @property
     def best(self) -> float:
-        """The penalty whose translations are most like ours; of equals the nearest to DEFAULT_PENALTY."""
+        """The penalty that gives the translations closest to nmt's; among equals, the one nearest to DEFAULT_PENALTY."""
         return max(self.likeness, key=lambda penalty: (self.likeness[penalty], -abs(penalty - DEFAULT_PENALTY)))
 
 
 def tune_length_penalty(loaded: LoadedModel, engine: CTranslate2Model, dev: DevelopmentSet) -> TunedPenalty:
-    """Translate a development set by our default search, and by the engine's beam search with each of PENALTIES."""
+    """Translate a development set with nmt's default search, and with CTranslate2's beam search for each of PENALTIES."""
     pipeline, decoder = loaded.pipeline, registry.build(registry.choose("decoder", "beam"))
     options = TranslatorOptions(batch_tokens=TUNING_BATCH_TOKENS, max_source_length=MAX_SOURCE_TOKENS)
-    translator = Translator(OwnEngine(pipeline, loaded.model, options, decoder), options)
+    translator = Translator(BuiltInEngine(pipeline, loaded.model, options, decoder), options)
     translations = translator.texts(dev.sources, LineWarnings(dev.source, length_flag=""))
     bleu = Bleu(BleuOptions())
     ours = bleu(translations, [dev.references])

@@ -1,7 +1,7 @@
-"""CTranslate2 as an engine (https://opennmt.net/CTranslate2): the searches that it does as ours do, without torch.
+"""The CTranslate2 engine (https://opennmt.net/CTranslate2): runs those searches that give the same results as torch's.
 
-It gets the model as `nmt export` writes it. Its hypotheses are ranked here, by our length penalty. Lines that it cannot
-search as we do, which are few, go to our own engine.
+It searches a model that `nmt export` wrote, and does not need torch. Hypotheses are ranked here with nmt's length penalty.
+The few lines where CTranslate2 would search differently go to the torch engine.
 """
 
 import math
@@ -31,29 +31,29 @@ from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
 from nmt.translate.options import MAX_DEFAULT_REPLICAS, TranslatorOptions
 from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, retry_split
 
-SHORTLIST: Final = "shortlist"  # the wrapper that it has too, as a map of the vocabulary
-MAP_FILE: Final = "vmap.txt"  # of an exported folder: target tokens by source token
-POSITIONS: Final = 2048  # of an exported model, on either side, at least; CTranslate2 stops at their end
-# Source tokens of a batch, padding counted; each is the fastest of those tried (docs/measurements.md). With a map fewer source
-# tokens have fewer target tokens to choose among.
+SHORTLIST: Final = "shortlist"  # CTranslate2 has this wrapper too, as a vocabulary map
+MAP_FILE: Final = "vmap.txt"  # file of an exported folder: target tokens by source token
+POSITIONS: Final = 2048  # minimum on both sides of an exported model; CTranslate2 stops at the last position
+# Source tokens per batch, including padding. Each value was the fastest of those tried (docs/measurements.md). With a vocabulary
+# map, fewer source tokens leave fewer target tokens to choose from.
 BATCH_TOKENS: Final = 1024
 INT8_BATCH_TOKENS: Final = 512
 MAP_BATCH_TOKENS: Final = 256
-MAX_PENALTY_EXPONENT: Final = 0.6  # with more, hypotheses that end later won now and then (docs/measurements.md)
-PATIENCE: Final = 2.0  # times a full beam; with 1, 5 of 1,000 translations of Multi30k were others, with 1.5 none
+MAX_PENALTY_EXPONENT: Final = 0.6  # above this, hypotheses that end later occasionally won (docs/measurements.md)
+PATIENCE: Final = 2.0  # times a full beam; with 1, 5 of 1,000 translations of Multi30k differed, with 1.5 none
 TYPICAL_LENGTH: Final = 25  # tokens
-MAX_EMPTY_NATS: Final = -1e-3  # of a sentence without words; the rest of the probability is not exact for more
-MIN_PAUSE: Final = 0.001  # seconds, of a wait for a batch
+MAX_EMPTY_NATS: Final = -1e-3  # of an empty translation; above this, the remaining probability is inexact
+MIN_PAUSE: Final = 0.001  # seconds between checks whether a batch is ready
 MAX_PAUSE: Final = 0.05
-BATCHES_AHEAD: Final = 4  # of each worker, that are given to CTranslate2 before the first has ended
+BATCHES_AHEAD: Final = 4  # batches per worker that are submitted before the first has finished
 
 
 _GIVEN_UP: Final[list[tuple[Any, list[Any]]]] = []
-"""Models with batches that nobody waits for. The end of such a model would wait for all of them."""
+"""Models with abandoned batches. Deleting such a model would wait for all of its batches."""
 
 
 def is_searching() -> bool:
-    """Whether batches that nobody waits for are still searched. Models without are let go."""
+    """Whether abandoned batches are still being searched. Models without any are released."""
     _GIVEN_UP[:] = [(model, results) for model, results in _GIVEN_UP if not all(result.done() for result in results)]
     return bool(_GIVEN_UP)
 
@@ -62,16 +62,17 @@ WORKING_ON.append(is_searching)
 
 
 def import_ctranslate2() -> Any:
-    """The package ctranslate2. Raises UserError if it cannot be imported."""
+    """Import the package ctranslate2. Raises UserError if that fails."""
     return required("ctranslate2", "translating or exporting with CTranslate2", "ctranslate2")
 
 
 class CTranslate2Model:
-    """An exported model in CTranslate2 on the CPU, by ids.
+    """An exported model, run by CTranslate2 on the CPU; inputs and outputs are token ids.
 
-    computation: int8, or default: in the type of the stored weights
-    workers: batches side by side; threads: of each, 0 leaves the choice to CTranslate2
-    Raises ResourceError for files that it cannot read.
+    computation: int8, or default, which uses the type of the stored weights
+    workers: number of batches that run in parallel
+    threads: threads per worker; 0 leaves the choice to CTranslate2
+    Raises ResourceError if CTranslate2 cannot read the files.
     """
 
     def __init__(self, folder: Path, pipeline: Pipeline, computation: str, workers: int, threads: int) -> None:
@@ -80,14 +81,18 @@ class CTranslate2Model:
         try:
             self._translator = library.Translator(str(folder), device="cpu", compute_type=computation, **parallel)
         except RuntimeError as error:
-            raise ResourceError(f"{quoted(folder)}: CTranslate2 cannot read it: {quoted(error)}") from error
+            raise ResourceError(f"{quoted(folder)}: CTranslate2 cannot read this folder: {quoted(error)}") from error
         self._source_pieces, self._target_pieces = (
             [side.piece(token) for token in range(side.size)] for side in (pipeline.source, pipeline.target)
         )
         self._ids = {piece: token for token, piece in enumerate(self._target_pieces)}
 
     def submit(self, sources: Sequence[Sequence[int]], **settings: Any) -> list[Any]:
-        """Begin to translate a batch; `AsyncTranslationResult`s. sources: ids without EOS; settings: of `translate_batch`"""
+        """Start translating a batch. Returns `AsyncTranslationResult`s.
+
+        sources: ids without EOS
+        settings: arguments of `translate_batch`
+        """
         rows = [list(map(self._source_pieces.__getitem__, source)) for source in sources]
         results: list[Any] = self._translator.translate_batch(rows, max_input_length=0, asynchronous=True, **settings)
         return results
@@ -97,7 +102,7 @@ class CTranslate2Model:
         return [self.tokens(result.result().hypotheses[0]) for result in self.submit(sources, **settings)]
 
     def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Nats of the tokens of each target and of EOS. sources, targets: ids without EOS"""
+        """The log-probability in nats of each target token and of EOS. sources, targets: ids without EOS"""
         rows = [list(map(self._source_pieces.__getitem__, source)) for source in sources]
         of_targets = [list(map(self._target_pieces.__getitem__, target)) for target in targets]
         results = self._translator.score_batch(rows, of_targets)
@@ -109,53 +114,53 @@ class CTranslate2Model:
 
 
 def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
-    """Why CTranslate2 does not translate as our own engine would with these options; empty if it does.
+    """Why CTranslate2 would not translate like the torch engine with these options; empty if it would.
 
-    part: the search; models: how many there are
+    part: the search; models: the number of models
     """
     if find_spec("ctranslate2") is None:
         return "it is not installed"
     if models > 1:
-        return "it searches with one model"
+        return "it searches only a single model"
     if options.device not in ("auto", "cpu") or (options.device == "auto" and _has_gpu()):
-        return "it is used on CPUs only"
+        return "it is used only on CPUs"
     if options.precision == "bf16":
-        return "--precision bf16 is torch's"
+        return "--precision bf16 needs --engine torch"
     if getattr(options, "matmul", "auto") != "auto":
-        return "--matmul is for torch's products"
+        return "--matmul needs --engine torch"
     active = [(kind, name) for kind in ("filter", "wrapper") for name in registry.active_names(kind, options)]
     flags = [flag for kind, name in active if name != SHORTLIST for flag in registry.given_flags(kind, name, options)]
     flags += [flag_of(name) for name in ("compile", "capture") if getattr(options, name, False)]
     if "--alignment" in flags:
-        return "--alignment, --markup and --glossary need the attention of our own search"
+        return "--alignment, --markup and --glossary need the attention weights of --engine torch"
     if flags:
-        return f"{flags[0]} needs our own search"
+        return f"{flags[0]} needs --engine torch"
     search = part.options
     if part.name not in ("beam", "greedy"):
-        return f"--decoder {part.name} needs our own search"
+        return f"--decoder {part.name} needs --engine torch"
     is_too_long = max(options.max_source_length, search.limit(options.max_source_length)) >= POSITIONS
     if search.no_unk or search.min_length > 1 or search.no_repeat_ngram or is_too_long:
-        return "--no-unk, --min-length, --no-repeat-ngram and lengths beyond its positions need our own search"
+        return "--no-unk, --min-length, --no-repeat-ngram and lengths beyond its positions need --engine torch"
     if isinstance(search, BeamOptions):
         if search.n_best > 1 or search.coverage_penalty or search.prune is not None:
-            return "--n-best, --coverage-penalty and --prune need our own search"
+            return "--n-best, --coverage-penalty and --prune need --engine torch"
         if search.beam_size > 1 and search.stop == "best" and _exponent(search) > MAX_PENALTY_EXPONENT:
-            return "with --stop best a length penalty of more than about sqrt(n) needs our own search"
+            return "with --stop best, a length penalty above about sqrt(n) needs --engine torch"
     return ""
 
 
 def _has_gpu() -> bool:
-    """Whether this machine may have a GPU that torch can use. torch itself is not asked: it is slow to import."""
+    """Whether this machine may have a GPU that torch can use. torch itself is not asked, because importing it is slow."""
     return has_torch() and (Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists())
 
 
 class CTranslate2Engine(SearchEngine):
-    """Searches of an exported model by CTranslate2.
+    """Searches an exported model with CTranslate2.
 
-    folder: of the exported model
-    part: the search, which `refusal` allows
-    own: opens our own engine with the same options, for lines with constraints and those without an end; None: there is none
-    takes_phrases: whether that engine does
+    folder: folder of the exported model
+    part: the search; `refusal` must allow it
+    open_torch: opens the torch engine with the same options, for lines with constraints or without an end; None without torch
+    takes_phrases: whether the torch engine supports phrases
     """
 
     def __init__(
@@ -163,7 +168,7 @@ class CTranslate2Engine(SearchEngine):
         folder: Path,
         options: TranslatorOptions,
         part: Part,
-        own: Callable[[], SearchEngine] | None = None,
+        open_torch: Callable[[], SearchEngine] | None = None,
         takes_phrases: bool = False,
     ) -> None:
         self.pipeline = Pipeline.load(Artefact(folder, CTRANSLATE2_KIND))
@@ -181,7 +186,7 @@ class CTranslate2Engine(SearchEngine):
         if self._settings["use_vmap"] and self._settings["beam_size"] > 1:
             usual = MAP_BATCH_TOKENS
         self.batch_tokens = usual if options.batch_tokens == "auto" else options.batch_tokens
-        self._own = cache(own) if own else None
+        self._torch = cache(open_torch) if open_torch else None
         log.detail(f"engine ctranslate2: {quoted(folder)}")
 
     def search(self, batches: Sequence[list[EncodedLine]]) -> Iterator[BatchOutcome]:
@@ -196,7 +201,7 @@ class CTranslate2Engine(SearchEngine):
                     return
                 signals.check()
                 pause = MIN_PAUSE
-                while not all(result.done() for result in waiting[0][2]):  # `result` cannot be interrupted
+                while not all(result.done() for result in waiting[0][2]):  # because `result` cannot be interrupted
                     time.sleep(pause)
                     pause = min(2 * pause, MAX_PAUSE)
                     signals.check()
@@ -206,21 +211,23 @@ class CTranslate2Engine(SearchEngine):
                 outcomes = [None if _is_constrained(line) else next(found) for line in lines]
                 yield BatchOutcome(self._completed(lines, outcomes), warning)
         finally:
-            is_searching()  # forget what has ended meanwhile
+            is_searching()  # release models whose batches have finished
             if waiting:
                 _GIVEN_UP.append((self._model, [result for _, _, results in waiting for result in results]))
 
     def without_scores(self) -> None:
-        replaces_empty = self._own is None and self.search_options.min_length > 0
+        replaces_empty = self._torch is None and self.search_options.min_length > 0
         self._settings["return_scores"] = self._settings["beam_size"] > 1 or replaces_empty
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore | Failure]:
-        if self._own is None:
-            raise UserError("a folder for CTranslate2 scores no translations (give the model that it was made of)")
-        return self._own().score(sources, targets)
+        if self._torch is None:
+            raise UserError(
+                "an export for CTranslate2 cannot score translations (use the model that it was exported from)"
+            )
+        return self._torch().score(sources, targets)
 
     def _submit(self, lines: Sequence[EncodedLine], min_length: int = 0) -> list[Any]:
-        """Begin to translate lines. Each may have a token more than our longest translation, by which it is recognised."""
+        """Start translating lines. The limit is one above the maximum, to recognise translations that reach it."""
         if not lines:
             return []
         lengths = {
@@ -232,23 +239,23 @@ class CTranslate2Engine(SearchEngine):
     def _outcomes(
         self, lines: Sequence[EncodedLine], results: list[Any]
     ) -> tuple[list[list[Candidate] | Failure | None], str]:
-        """The outcome of each line, None where our own engine must search, and a warning if the batch was retried."""
+        """The outcome of each line, None if the torch engine must search it, and a warning if the batch was retried."""
 
         def work(part: slice) -> list[list[Candidate] | Failure | None]:
             own = lines[part]
-            begun = results if len(own) == len(lines) else self._submit(own)
-            found = [self._hypotheses(result.result()) for result in begun]
+            started = results if len(own) == len(lines) else self._submit(own)
+            found = [self._hypotheses(result.result()) for result in started]
             self._replace_empty(own, found)
-            if self._own is None and len(own) > 1:
+            if self._torch is None and len(own) > 1:
                 self._search_alone(own, found)
             return list(map(self._candidates, own, found))
 
         return retry_split(work, len(lines)) if lines else ([], "")
 
     def _replace_empty(self, lines: Sequence[EncodedLine], found: list[list[Hypothesis]]) -> None:
-        """Search again, for a token at least, where a hypothesis is empty.
+        """Search again with at least one token if a hypothesis is empty.
 
-        CTranslate2 then shares out the probability of the empty one among the others, and ours does not.
+        CTranslate2 then distributes the probability of the empty hypothesis among the others, unlike nmt's search.
         """
         if not (self.search_options.min_length and self._settings["return_scores"]):
             return
@@ -264,7 +271,7 @@ class CTranslate2Engine(SearchEngine):
                 found[i] = self._hypotheses(result.result(), math.log1p(-math.exp(log_probs[i])))
 
     def _search_alone(self, lines: Sequence[EncodedLine], found: list[list[Hypothesis]]) -> None:
-        """Search again, alone, for each line with a hypothesis beyond its limit: CTranslate2 has one limit for a batch."""
+        """Search each line alone whose hypothesis exceeds its length limit, because CTranslate2 has one limit per batch."""
         limits = [self.search_options.limit(len(line.source)) for line in lines]
         long = [i for i, row in enumerate(found) if any(len(hypothesis.tokens) > limits[i] for hypothesis in row)]
         for i, [result] in [(i, self._submit([lines[i]])) for i in long]:
@@ -273,13 +280,13 @@ class CTranslate2Engine(SearchEngine):
             found[i] = alone[0]
 
     def _candidates(self, line: EncodedLine, hypotheses: Sequence[Hypothesis]) -> list[Candidate] | Failure | None:
-        """The best hypothesis by our score; None where one is none that our search would have."""
+        """The hypothesis with the best score in nmt's terms; None if nmt's search would not allow one of them."""
         limit = self.search_options.limit(len(line.source))
-        if self._own is None:
+        if self._torch is None:
             hypotheses = [each for each in hypotheses if len(each.tokens) <= limit] or hypotheses
-        if self._own is None or self._settings["beam_size"] == 1:
+        if self._torch is None or self._settings["beam_size"] == 1:
             hypotheses = [self._ended(line, hypothesis, limit) for hypothesis in hypotheses]
-        if self._own is not None and not all(self._is_allowed(hypothesis.tokens, limit) for hypothesis in hypotheses):
+        if self._torch is not None and not all(self._is_allowed(hypothesis.tokens, limit) for hypothesis in hypotheses):
             return None
         best = max(hypotheses, key=lambda hypothesis: hypothesis.score)
         if self._settings["return_scores"] and not math.isfinite(best.score):
@@ -287,10 +294,10 @@ class CTranslate2Engine(SearchEngine):
         return [Candidate.of(best, self.pipeline.target)]
 
     def _ended(self, line: EncodedLine, hypothesis: Hypothesis, limit: int) -> Hypothesis:
-        """The only hypothesis of a line as our search ends it: at the greatest length, with the probability of the end there.
+        """End the only hypothesis of a line as nmt's search does: at the maximum length, with the probability of EOS there.
 
-        That is the probability without a map of the vocabulary.
-        limit: that length, in tokens
+        The probability ignores the vocabulary map.
+        limit: maximum length in tokens
         """
         tokens = hypothesis.tokens[:limit]
         if len(tokens) == len(hypothesis.tokens) or PAD in tokens or BOS in tokens:
@@ -301,11 +308,11 @@ class CTranslate2Engine(SearchEngine):
         return self._scored(tokens, math.fsum(log_probs))
 
     def _is_allowed(self, tokens: Sequence[int], limit: int) -> bool:
-        """Whether our search allows a hypothesis. CTranslate2 could too, but would give the other tokens more probability."""
+        """Whether nmt's search allows a hypothesis. CTranslate2 has such limits too, but they would change the probabilities."""
         return self.search_options.min_length <= len(tokens) <= limit and PAD not in tokens and BOS not in tokens
 
     def _hypotheses(self, result: Any, more_nats: float = 0.0) -> list[Hypothesis]:
-        """The hypotheses of CTranslate2, whose scores are divided by its own length penalty, with our scores.
+        """Convert CTranslate2's hypotheses, with its length penalty replaced by nmt's.
 
         more_nats: added to each log-probability
         """
@@ -317,7 +324,7 @@ class CTranslate2Engine(SearchEngine):
         ]
 
     def _scored(self, tokens: Sequence[int], log_prob: float) -> Hypothesis:
-        """A hypothesis with our score. log_prob: nats, EOS counted"""
+        """A hypothesis with nmt's score. log_prob: nats, including EOS"""
         is_beam = isinstance(self.search_options, BeamOptions)
         divisor: float = self.search_options.divisor(len(tokens) + 1) if is_beam else 1.0
         return Hypothesis(list(tokens), log_prob, log_prob / divisor)
@@ -325,42 +332,42 @@ class CTranslate2Engine(SearchEngine):
     def _completed(
         self, lines: Sequence[EncodedLine], outcomes: Sequence[list[Candidate] | Failure | None]
     ) -> list[list[Candidate] | Failure]:
-        """The outcomes of lines, those that are None from our own engine."""
-        if self._own is None:
+        """Replace outcomes that are None by searching those lines with the torch engine."""
+        if self._torch is None:
             refused = Failure(
-                "CTranslate2 takes no prefix, phrases or texts to avoid (they need torch and the model itself)"
+                "CTranslate2 does not support prefixes, phrases or texts to avoid (use the model folder with torch)"
             )
             return [refused if outcome is None else outcome for outcome in outcomes]
         found: dict[int, list[Candidate] | Failure] = {}
         if left := [i for i, outcome in enumerate(outcomes) if outcome is None]:
             searched = self._together(left, lines)
-            [batch] = self._own().search([[lines[i] for i in searched]])
+            [batch] = self._torch().search([[lines[i] for i in searched]])
             found = dict(zip(searched, batch.lines, strict=True))
         return [found[i] if outcome is None else outcome for i, outcome in enumerate(outcomes)]
 
     def _together(self, chosen: list[int], lines: Sequence[EncodedLine]) -> list[int]:
-        """The numbers of lines to search again. With a shortlist all lines of a batch decide which tokens there are."""
+        """The numbers of the lines to search again. With a vocabulary map, all lines of a batch determine the allowed tokens."""
         return list(range(len(lines))) if chosen and self._settings["use_vmap"] else chosen
 
 
 def search_settings(options: SearchOptions) -> dict[str, Any]:
-    """The settings of `translate_batch` that search as our beam or greedy search does."""
+    """The settings of `translate_batch` that give the results of nmt's beam or greedy search."""
     settings = {"beam_size": 1, "length_penalty": 0.0, "return_scores": True}
     if not isinstance(options, BeamOptions) or options.beam_size == 1:
         return settings
     settings["beam_size"] = options.beam_size
     settings["length_penalty"] = _exponent(options)
     if not settings["length_penalty"] and options.stop == "full":
-        settings["length_penalty"] = 1e-9  # with 0 the search ends when the best hypothesis of a step has ended
+        settings["length_penalty"] = 1e-9  # with 0, the search would stop when the best hypothesis of a step has ended
     if settings["length_penalty"]:
-        settings["num_hypotheses"] = options.beam_size  # those that have ended when the search ends
-        if options.stop == "best":  # ours ends when no better one can come, which may be later than a full beam
+        settings["num_hypotheses"] = options.beam_size  # all that have ended when the search stops
+        if options.stop == "best":  # nmt stops when no better one is possible, which may be later than a full beam
             settings["patience"] = PATIENCE
     return settings
 
 
 def _exponent(options: BeamOptions) -> float:
-    """The p of CTranslate2's penalty n ** p that grows with the length n as ours does at TYPICAL_LENGTH."""
+    """The exponent p of CTranslate2's penalty n ** p that grows as fast as nmt's penalty at length n = TYPICAL_LENGTH."""
     if options.length_penalty == "gnmt":  # ((5 + n) / 6) ** alpha
         return options.alpha * TYPICAL_LENGTH / (5 + TYPICAL_LENGTH)
     return options.alpha if options.length_penalty == "average" else 0.0
@@ -371,7 +378,7 @@ def _is_constrained(line: EncodedLine) -> bool:
 
 
 def available_threads() -> int:
-    """Threads that this process may use, as torch counts them: OMP_NUM_THREADS, else the processors that it may run on."""
+    """Number of threads that this process may use, as torch counts them: OMP_NUM_THREADS, or else the available processors."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isdecimal() and int(given):
         return int(given)

@@ -1,4 +1,4 @@
-"""Export of our Transformer to CTranslate2 (https://opennmt.net/CTranslate2), checked to translate as we do."""
+"""Export of a Transformer to CTranslate2 (https://opennmt.net/CTranslate2), with a check that it translates the same way."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,8 +52,8 @@ class CTranslate2Export:
     """Results of an export.
 
     agreements: the comparison of each search
-    length_penalty: written as the one to search with
-    tuned: None without tuning
+    length_penalty: the recommended penalty, which is written to the folder
+    tuned: results of the tuning; None without tuning
     """
 
     agreements: list[EngineComparison]
@@ -72,16 +72,16 @@ def export_ctranslate2(
     more_facts: Mapping[str, Any] = MappingProxyType({}),
     max_different: int = 0,
 ) -> CTranslate2Export:
-    """Write a folder that CTranslate2 reads, with the model's pipeline and search, whole or not at all.
+    """Write a folder that CTranslate2 can read, with the model's pipeline and search settings. An error leaves no folder.
 
-    quantization: float32, int8, ... by the names of CTranslate2
+    quantization: float32, int8, ..., in CTranslate2's terms
     lines: source ids that both engines translate
-    dev: the length penalty is tuned on it; None leaves DEFAULT_PENALTY
-    threads: of CTranslate2; None leaves the choice to it
-    shortlist: written as the map of the vocabulary; the comparison does without it
-    more_facts: for the manifest
-    max_different: lines that may differ with weights in float32
-    Raises UserError for a model that CTranslate2 cannot run, ArtefactError if it computes another model in float32.
+    dev: development set for tuning the length penalty; None uses DEFAULT_PENALTY
+    threads: for CTranslate2; None leaves the choice to it
+    shortlist: written as the vocabulary map; the comparison does not use it
+    more_facts: further entries of the manifest
+    max_different: number of lines that may differ with float32 weights
+    Raises UserError if CTranslate2 cannot run the model, ArtefactError if its float32 results differ.
     """
     spec = specification(loaded)
     spec.optimize(quantization)
@@ -97,18 +97,18 @@ def export_ctranslate2(
         nats = largest_difference(loaded, engine, lines)
         if not math.isfinite(nats) or (quantization == "float32" and nats > MAX_NATS_FLOAT32):
             raise ArtefactError(
-                f"{quoted(output)}: not written: CTranslate2's log-probabilities differ by {nats:.1g} nats"
+                f"{quoted(output)}: not written, because CTranslate2's log-probabilities differ by {nats:.1g} nats"
             )
         agreements = [compare_engines(loaded, engine, lines, beam_size) for beam_size in (1, TUNED_BEAM_SIZE)]
         for agreement in agreements if quantization == "float32" else ():
             if agreement.different > max_different:
                 raise ArtefactError(
-                    f"{quoted(output)}: not written: of {agreement.lines:,} lines CTranslate2 translates "
-                    f"{agreement.different:,} otherwise than nmt does ({agreement.search}), first {agreement.example}"
+                    f"{quoted(output)}: not written, because CTranslate2 translates {agreement.different:,} of "
+                    f"{agreement.lines:,} lines differently ({agreement.search}); the first is {agreement.example}"
                 )
         tuned = tune_length_penalty(loaded, engine, dev) if dev is not None else None
         penalty = tuned.best if tuned else DEFAULT_PENALTY
-        # how to search with the model, by the names of CTranslate2's `translate_batch`
+        # recommended arguments for CTranslate2's `translate_batch`
         search = {"beam_size": TUNED_BEAM_SIZE, "length_penalty": penalty, "max_decoding_length": MAX_TARGET_TOKENS}
         content = {"translate_batch": search, "tuned": asdict(tuned) if tuned else None}
         (folder / SEARCH_FILE).write_bytes(to_json(content))
@@ -117,32 +117,30 @@ def export_ctranslate2(
 
 
 def specification(loaded: LoadedModel) -> Any:
-    """A model as a ctranslate2.specs.TransformerSpec in float32; raises UserError for one that it cannot describe."""
+    """Convert a model to a ctranslate2.specs.TransformerSpec in float32. Raises UserError if that is impossible."""
     model, pipeline, name = loaded.model, loaded.pipeline, quoted(loaded.folder)
     if type(model) is not Transformer:
-        raise UserError(f"{name}: its model is '{quoted(loaded.facts.model)}'; CTranslate2 runs 'transformer' only")
-    o: Any = model.options  # of the core, and of the variants
+        raise UserError(f"{name}: CTranslate2 runs only the model 'transformer', not '{quoted(loaded.facts.model)}'")
+    o: Any = model.options  # the options of the core and of the variants
     shape = model.decoder_layers[0].cross_attention.shape
     reasons = {
-        "has weights of 8 bits already (export the model it was made of)": loaded.facts.weights == "int8",
-        "was prepared with --right-to-left; CTranslate2 would give its words in reverse order": (
+        "the model already has 8-bit weights (export the model that it was made from)": loaded.facts.weights == "int8",
+        "a --right-to-left model would give its words in reverse order in CTranslate2": (
             pipeline.target.settings.right_to_left
         ),
-        "has experts (--ffn moe); CTranslate2 has dense feed-forward networks only": o.ffn == "moe",
-        "has relative positions, which the export to CTranslate2 does not write (translate with `nmt translate`, or train "
-        "with --positions sinusoidal)": o.positions == "relative",
-        f"has --decoder-autoregression {o.decoder_autoregression}; CTranslate2 has self-attention alone": (
+        "CTranslate2 has only dense feed-forward networks, not experts (--ffn moe)": o.ffn == "moe",
+        "relative positions cannot be exported to CTranslate2 (translate with `nmt translate`, or train with "
+        "--positions sinusoidal)": o.positions == "relative",
+        f"CTranslate2 has only self-attention, not --decoder-autoregression {o.decoder_autoregression}": (
             o.decoder_autoregression != "self-attention"
         ),
-        f"has --attention-window {o.attention_window}; CTranslate2 sees all positions (translate with `nmt translate`, or "
-        "train without it)": o.attention_window is not None,
-        f"its heads have keys of width {shape.keys} and values of width {shape.values}; CTranslate2 has one width for both": (
+        f"CTranslate2 does not support --attention-window {o.attention_window} (translate with `nmt translate`, or train "
+        "without it)": o.attention_window is not None,
+        f"CTranslate2 needs keys and values of the same width; the model's have {shape.keys} and {shape.values}": (
             shape.keys != shape.values
         ),
-        f"has --kv-heads {o.kv_heads} with heads of width {shape.keys}; CTranslate2 groups queries only where the width is "
-        f"that of --d-model by --heads, {o.d_model // o.heads}": (
-            o.kv_heads not in (None, o.heads) and shape.keys * o.heads != o.d_model
-        ),
+        f"with --kv-heads {o.kv_heads}, CTranslate2 needs heads of width {o.d_model // o.heads} (--d-model / --heads), "
+        f"not {shape.keys}": (o.kv_heads not in (None, o.heads) and shape.keys * o.heads != o.d_model),
     }
     if reason := next((reason for reason, is_so in reasons.items() if is_so), None):
         raise UserError(f"{name}: {reason}")
@@ -158,8 +156,10 @@ def specification(loaded: LoadedModel) -> Any:
             specs.TransformerEncoderSpec(o.encoder_layers, o.heads, **network),
             specs.TransformerDecoderSpec(o.decoder_layers, o.heads, **network, **of_decoder),
         )
-    except TypeError as error:  # a keyword that this version does not know
-        raise UserError(f"{name}: this version of CTranslate2 has no such layers: {error} (upgrade it)") from None
+    except TypeError as error:  # the keyword is unknown to the installed version
+        raise UserError(
+            f"{name}: the installed CTranslate2 lacks a layer of this model: {error} (upgrade CTranslate2)"
+        ) from None
     spec.encoder.embeddings[0].weight = _copy(model.source_embedding.weight)
     spec.decoder.embeddings.weight = _copy(model.target_embedding.weight)
     if o.positions != "rotary":
@@ -175,7 +175,7 @@ def specification(loaded: LoadedModel) -> Any:
     _set_linear(spec.decoder.projection, cast(nn.Linear, model.output))
     spec.register_source_vocabulary(distinct_pieces(pipeline.source, loaded.folder))
     spec.register_target_vocabulary(distinct_pieces(pipeline.target, loaded.folder))
-    config = spec.config  # a sentence may have EOS after its source, and has BOS before its target
+    config = spec.config  # a source may end with EOS, and a target starts with BOS
     config.unk_token, config.bos_token, config.eos_token = SYMBOLS[UNK], SYMBOLS[BOS], SYMBOLS[EOS]
     config.decoder_start_token, config.layer_norm_epsilon = SYMBOLS[BOS], o.norm_epsilon
     config.add_source_eos = o.source_eos
@@ -184,8 +184,8 @@ def specification(loaded: LoadedModel) -> Any:
 
 
 def vocabulary_map(shortlist: Shortlist, pipeline: Pipeline) -> str:
-    """A shortlist as CTranslate2 reads it: a source token, TAB, target tokens; the line of no source token is for all."""
-    rows = [("", shortlist.of(np.array([EOS])))]  # which each sentence has
+    """A shortlist in CTranslate2's format: source token, TAB, target tokens. A line without a source token applies to all."""
+    rows = [("", shortlist.of(np.array([EOS])))]  # EOS is in every sentence
     rows += [
         (pipeline.source.piece(token), shortlist.tokens[shortlist.starts[token] : shortlist.starts[token + 1]])
         for token in range(pipeline.source.size)
@@ -194,7 +194,7 @@ def vocabulary_map(shortlist: Shortlist, pipeline: Pipeline) -> str:
 
 
 def _set_layer(spec: Any, layer: TransformerLayer, gated: bool) -> None:
-    """gated: whether the feed-forward network has gated linear units"""
+    """Set a layer. gated: whether the feed-forward network has gated linear units"""
     attention = cast(SelfAttention, layer.self_attention)
     linears = attention.queries_keys_values, attention.output
     _set_attention(spec.self_attention, layer.self_attention_residual, linears, attention.shape.keys)
@@ -212,7 +212,7 @@ def _set_layer(spec: Any, layer: TransformerLayer, gated: bool) -> None:
 
 
 def _set_attention(spec: Any, residual: Residual, linears: Iterable[nn.Linear], keys: int) -> None:
-    """Set an attention and its norm. keys: width of a head, which need not be d_model / heads"""
+    """Set an attention and its norm. keys: width of a head, which may differ from d_model / heads"""
     _set_norm(spec.layer_norm, residual.norm)
     spec.queries_scale = 1 / math.sqrt(keys)
     for linear_spec, linear in zip(spec.linear, linears, strict=True):
@@ -232,5 +232,5 @@ def _set_linear(spec: Any, linear: nn.Linear) -> None:
 
 
 def _copy(weight: object) -> Tensor:
-    """A copy of a weight, since quantising a specification overwrites its tensors."""
+    """Copy a weight, because quantizing a specification overwrites its tensors."""
     return cast(Tensor, weight).detach().clone(memory_format=torch.contiguous_format)

@@ -1,7 +1,7 @@
-"""Models of CTranslate2 (https://opennmt.net/CTranslate2): model.bin, its vocabularies, and config.json in later versions.
+"""CTranslate2 models (https://opennmt.net/CTranslate2): model.bin, its vocabularies, and config.json in later versions.
 
-The layout of model.bin is that of its binary versions 2 to 6: named arrays, and in later versions aliases of them. Weights of
-fewer bits are converted to float32. Its positions become a table of learned ones.
+Binary versions 2 to 6 of model.bin are supported. They contain named arrays and, in later versions, aliases of arrays.
+Quantized weights are converted to float32. Positions become a table of learned positions.
 """
 
 import struct
@@ -28,11 +28,11 @@ FIRST_VERSION_WITH_TYPES: Final = 4
 FIRST_VERSION_WITH_ALIASES: Final = 3
 NUMBER_TYPES: Final = {0: "<f4", 1: "i1", 2: "<i2", 3: "<i4", 4: "<f2", 5: "bfloat16"}
 SIZED_TYPES: Final = {1: "i1", 2: "<i2", 4: "<f4"}
-HEADS_BY_NAME: Final = {"TransformerBase": 8, "TransformerBig": 16}  # of versions that do not store them
+HEADS_BY_NAME: Final = {"TransformerBase": 8, "TransformerBig": 16}  # for versions that do not store them
 CTRANSLATE2_ACTIVATIONS: Final = {0: "relu", 2: "swish", 3: "gelu"}
-CTRANSLATE2_EPSILON: Final = 1e-5  # of layer normalisation, where config.json names none
-COMPUTED_POSITIONS: Final = 1024  # of the table for models that have none
-CTRANSLATE2_LINEARS: Final = {  # the linear layer, and which part of how many in it
+CTRANSLATE2_EPSILON: Final = 1e-5  # of layer normalization, if config.json has none
+COMPUTED_POSITIONS: Final = 1024  # size of the table for models without one
+CTRANSLATE2_LINEARS: Final = {  # linear layer, index of the slice, number of slices
     "self.queries": ("self_attention/linear_0", 0, 3),
     "self.keys": ("self_attention/linear_0", 1, 3),
     "self.values": ("self_attention/linear_0", 2, 3),
@@ -45,7 +45,7 @@ CTRANSLATE2_LINEARS: Final = {  # the linear layer, and which part of how many i
     "outer": ("ffn/linear_1", 0, 1),
 }
 CTRANSLATE2_NORMS: Final = {"self.norm": "self_attention", "cross.norm": "attention", "norm": "ffn"}
-UNKNOWN_PARTS: Final = (  # of names of arrays of networks that are not imported
+UNKNOWN_PARTS: Final = (  # of names of arrays in networks that cannot be imported
     "relative_position",
     "layernorm_embedding",
     "linear_0_noact",
@@ -57,11 +57,11 @@ UNKNOWN_PARTS: Final = (  # of names of arrays of networks that are not imported
     "q_norm",
     "project_in",
 )
-# Names of segmenters that converters copy into the folder, or that packages have beside it.
+# Names of segmenters that converters copy into the folder, or that packages place next to it.
 COPIED_SEGMENTERS: Final = (
     ("source.spm", "target.spm"),
     ("sentencepiece.model",),
-    ("pipeline/joint.model",),  # of our own exports
+    ("pipeline/joint.model",),  # exports of nmt
     ("pipeline/source.model", "pipeline/target.model"),
     ("../sentencepiece.model",),
 )
@@ -69,7 +69,7 @@ FROM_ZERO: Final = "decoder/start_from_zero_embedding"
 
 
 class CTranslate2Config(msgspec.Struct):
-    """config.json, with the defaults of that toolkit; absent in early versions."""
+    """The content of config.json, with the defaults of CTranslate2. Early versions have no such file."""
 
     unk_token: str = "<unk>"
     eos_token: str = "</s>"
@@ -82,8 +82,8 @@ class CTranslate2Config(msgspec.Struct):
 def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
     """Read a folder with a model.bin.
 
-    files: without vocabularies those of the folder; without segmenters those with a usual name there, as Argos has them
-    Raises ArtefactError for files that are damaged, UserError for a model that is no Transformer like ours.
+    files: by default, the vocabularies of the folder, and segmenters with a usual name there, as in Argos packages
+    Raises ArtefactError for damaged files, UserError for a model that is not a Transformer that nmt supports.
     """
     file = folder / CTRANSLATE2_MODEL
     languages = files.named_languages(None, None)
@@ -94,29 +94,33 @@ def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
         name, arrays = _arrays(content)
         config = _with_flags(config, arrays, file)
         unknown = (array for array in arrays if any(part in array for part in UNKNOWN_PARTS))
-        if wrong := next((array for array in unknown if arrays[array].any()), None):  # a flag that is 0 is off
-            raise UserError(f"{quoted(file)}: has '{quoted(wrong)}'; networks with it are not imported")
+        if wrong := next(
+            (array for array in unknown if arrays[array].any()), None
+        ):  # a flag of 0 means that the feature is off
+            raise UserError(f"{quoted(file)}: nmt cannot import networks with '{quoted(wrong)}'")
         if "encoder/layer_0/ffn/layer_norm/gamma" in arrays and "encoder/layer_0/ffn/layer_norm/beta" not in arrays:
-            raise UserError(f"{quoted(file)}: has norms by the root mean square; networks with them are not imported")
+            raise UserError(f"{quoted(file)}: nmt cannot import networks with RMS normalization")
         tables = [
             array_of(arrays, f"{side}/embeddings/weight", f"{side}/embeddings_0/weight")
             for side in ("encoder", "decoder")
         ]
         sides = []
         for i, (side, language) in enumerate(zip(("source", "target"), languages, strict=True)):
-            path = Path(files.vocabularies[-1 if i else 0]) if files.vocabularies else _beside(folder, side)
+            path = Path(files.vocabularies[-1 if i else 0]) if files.vocabularies else _vocabulary_in(folder, side)
             ids = _vocabulary(path)
             if config.eos_token not in ids:
-                raise ValueError(f"{path.name} has no '{config.eos_token}'")
+                raise ValueError(f"{path.name} has no entry '{config.eos_token}'")
             ids.setdefault(config.unk_token, len(ids))
             if len(ids) != len(tables[i]):
-                raise ValueError(f"its {side} has {len(tables[i]):,} entries, the vocabulary {len(ids):,}")
+                raise ValueError(
+                    f"the {side} embeddings have {len(tables[i]):,} entries, but the vocabulary has {len(ids):,}"
+                )
             ends = ids[config.unk_token], ids[config.eos_token]
             sides.append(
                 ImportedSide.of(language, ids, len(ids), *ends, segmenters[-1 if i else 0], files.tokenizer, path)
             )
         from_zero = bool(arrays.get(FROM_ZERO, False))
-        first = None if from_zero else tables[1][ids[config.decoder_start_token or ""]]  # of the target, the last side
+        first = None if from_zero else tables[1][ids[config.decoder_start_token or ""]]  # `ids` belongs to the target
         is_joint = same_vocabulary(*sides) and np.array_equal(tables[0], tables[1])
         options = _options(arrays, name, config, is_joint, file)
         return ImportedModel.of(
@@ -144,9 +148,9 @@ def _config(path: Path) -> CTranslate2Config:
 
 
 def _with_flags(config: CTranslate2Config, arrays: Mapping[str, Array], file: Path) -> CTranslate2Config:
-    """The settings with those that stand among the arrays: all of them in early versions.
+    """Update the settings from the arrays, which contain all settings in early versions.
 
-    A decoder that begins with zeros is Marian's, whose sources have an end, also where its tokenizer adds it.
+    A decoder that starts from zeros comes from Marian. Its sources always end with EOS, even if the tokenizer adds it.
     """
 
     def flag(name: str, default: bool) -> bool:
@@ -166,15 +170,15 @@ def _with_flags(config: CTranslate2Config, arrays: Mapping[str, Array], file: Pa
 def _check_start(config: CTranslate2Config, place: Path) -> None:
     if config.decoder_start_token is None or config.add_source_bos:
         raise UserError(
-            f"{quoted(place)}: wants a start token in each line; ours have one for all targets, and none for sources"
+            f"{quoted(place)}: models with start tokens for sources, or with different start tokens per line, cannot be imported"
         )
 
 
-def _beside(folder: Path, side: str) -> Path:
+def _vocabulary_in(folder: Path, side: str) -> Path:
     names = [f"{name}_vocabulary.{ending}" for name in (side, "shared") for ending in ("json", "txt")]
     found = next((folder / name for name in names if (folder / name).is_file()), None)
     if found is None:
-        raise UserError(f"{quoted(folder)}: has no vocabulary of the {side} ({names[0]})")
+        raise UserError(f"{quoted(folder)}: the {side} vocabulary is missing ({names[0]})")
     return found
 
 
@@ -187,17 +191,17 @@ def _vocabulary(path: Path) -> dict[str, int]:
             entries = content.decode().removesuffix("\n").split("\n")
         ids = {entry: i for i, entry in enumerate(entries)}
         if len(ids) < len(entries):
-            raise ValueError("an entry comes twice")
+            raise ValueError("an entry occurs twice")
         return ids
 
 
 class _File(BytesIO):
-    """The bytes of a model.bin, read from its start. Raises ValueError at its end."""
+    """Reads the bytes of a model.bin in order. Raises ValueError when they end too early."""
 
     def take(self, size: int) -> bytes:
         taken = self.read(size)
         if len(taken) < size:
-            raise ValueError("is cut off")
+            raise ValueError("the file is truncated")
         return taken
 
     def number(self, form: str) -> int:
@@ -209,19 +213,21 @@ class _File(BytesIO):
 
 
 def _arrays(content: bytes) -> tuple[str, dict[str, Array]]:
-    """The name of the network, and its arrays by name, as float32 but for scalars.
+    """Return the name of the network and its arrays by name. Arrays are float32, except for scalars.
 
-    Weights of fewer bits are multiplied by their scale.
+    Quantized weights are divided by their scale.
     """
     file = _File(content)
     if (version := file.number("I")) not in LAYOUT_VERSIONS:
-        raise ValueError(f"its layout has version {version}, known are {LAYOUT_VERSIONS[0]} to {LAYOUT_VERSIONS[-1]}")
+        raise ValueError(
+            f"binary version {version} is not supported; nmt reads versions {LAYOUT_VERSIONS[0]} to {LAYOUT_VERSIONS[-1]}"
+        )
     network, _ = file.text(), file.number("I")
     arrays = dict(_array(file, version) for _ in range(file.number("I")))
     for name in [name for name in arrays if name.endswith("/weight_scale")]:
         weight, scale = arrays[name.removesuffix("_scale")], arrays[name]
         if weight.ndim != 2 or scale.shape not in ((), (len(weight),)):
-            raise ValueError(f"'{name}' has the shape {scale.shape}, its weight {weight.shape}")
+            raise ValueError(f"'{name}' has shape {scale.shape}, but its weight has shape {weight.shape}")
         arrays[name.removesuffix("_scale")] = weight / (scale[:, None] if scale.ndim else scale)
     for _ in range(file.number("I") if version >= FIRST_VERSION_WITH_ALIASES else 0):
         alias, name = file.text(), file.text()
@@ -242,12 +248,12 @@ def _array(file: _File, version: int) -> tuple[str, Array]:
         values: Array = (np.frombuffer(numbers, "<u2").astype(np.uint32) << 16).view(np.float32)
     else:
         values = np.frombuffer(numbers, kind)
-        values = values.astype(np.float32) if shape else values  # of a scalar the type may mean something
+        values = values.astype(np.float32) if shape else values  # the type of a scalar may carry meaning
     return name, values.reshape(shape)
 
 
 def _segmenters(folder: Path, files: TextFiles) -> list[Path]:
-    """The segmenters of source and target, one for both, or none."""
+    """The segmenters of source and target, or one for both, or none."""
     named = [Path(name) for name in files.segmenters]
     usual = [[folder / name for name in names] for names in COPIED_SEGMENTERS]
     return named or next((paths for paths in usual if all(path.is_file() for path in paths)), [])
@@ -264,21 +270,20 @@ def _options(
     is_usual = of_head * heads == width
     activation = int(arrays.get("encoder/activation", np.zeros(())))
     if activation not in CTRANSLATE2_ACTIVATIONS or activation != int(arrays.get("decoder/activation", activation)):
-        raise UserError(
-            f"{quoted(file)}: its activation has the number {activation}; must be one of relu, swish and gelu"
-        )
+        raise UserError(f"{quoted(file)}: activation {activation} is not supported; it must be relu, swish or gelu")
     for side in ("encoder", "decoder"):
         scale = arrays.get(f"{side}/scale_embeddings", np.ones((), np.int8))
         by_width = scale == 1 if np.issubdtype(scale.dtype, np.integer) else np.isclose(scale, width**0.5)
         if not by_width:
             raise UserError(
-                f"{quoted(file)}: its embeddings are multiplied by {float(scale):g}; ours by the root of their width"
+                f"{quoted(file)}: embeddings are scaled by {float(scale):g}; nmt supports only the square root of their width"
             )
     for name in ("num_heads", "pre_norm"):
         both = [float(arrays[f"{side}/{name}"]) for side in ("encoder", "decoder") if f"{side}/{name}" in arrays]
         if len(set(both)) > 1:
             raise UserError(
-                f"{quoted(file)}: its encoder has {name} {both[0]:g}, its decoder {both[1]:g}; ours are the same"
+                f"{quoted(file)}: {name} is {both[0]:g} in the encoder and {both[1]:g} in the decoder; "
+                "nmt supports only equal values"
             )
     tables = arrays.get("decoder/embeddings/weight"), arrays["decoder/projection/weight"]
     is_tied = tables[0] is not None and np.array_equal(tables[0], tables[1])
@@ -309,13 +314,13 @@ def _count(arrays: Mapping[str, Array], side: str) -> int:
 
 
 def _positions(arrays: Mapping[str, Array], side: str, width: int) -> Array:
-    """The table of positions; a model without one has those of t2t-sinusoidal, from number 1 on."""
+    """The table of positions. A model without one uses the t2t-sinusoidal positions from number 1 on."""
     computed: Array = sinusoids(COMPUTED_POSITIONS + 1, width, "t2t-sinusoidal").numpy()[1:]
     return arrays.get(f"{side}/position_encodings/encodings", computed)
 
 
 def _part(arrays: Mapping[str, Array], place: Place) -> tuple[Array, Array]:
-    """The weight and the bias of a part."""
+    """The weight and bias of one layer or norm."""
     layer = f"{place.side}/layer_{place.layer}"
     if place.part in NORMS:
         block = place.side if place.part == "top" else f"{layer}/{CTRANSLATE2_NORMS[place.part]}"

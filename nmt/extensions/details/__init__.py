@@ -1,1 +1,1 @@
-"""What is printed with a translation: its word alignment, scores of words, confidence; and replaced unknown words."""
+"""Details that can be printed with a translation: word alignment, word scores, confidence, and replaced unknown words."""

@@ -1,4 +1,4 @@
-"""Word alignment by attention, and the replacement of unknown words (PosUnk)."""
+"""Word alignment from attention weights, and replacement of unknown words (PosUnk)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
@@ -18,10 +18,10 @@ Pair = tuple[int, int]  # (source word, target word), counted from 0
 
 
 def word_weights(weights: AttentionWeights, source: Sequence[int], target: Sequence[int]) -> AttentionWeights:
-    """Attention between words: the sum over the tokens of a source word, the mean over those of a target word.
+    """Attention between words: summed over the tokens of a source word, averaged over the tokens of a target word.
 
-    weights: (..., target tokens, source tokens) attention; further rows and columns (EOS) are dropped
-    source, target: number of the word of each token
+    weights: (..., target tokens, source tokens) attention; extra rows and columns (EOS) are dropped
+    source, target: number of the word that each token belongs to
     returns: (..., target words, source words)
     """
     into_source = np.eye(max(source, default=-1) + 1)[list(source)]  # tokens words
@@ -32,41 +32,41 @@ def word_weights(weights: AttentionWeights, source: Sequence[int], target: Seque
 
 
 def hard_alignment(weights: AttentionWeights) -> list[Pair]:
-    """Each target word with its source word of most attention, as (source, target)."""
+    """Pair each target word with the source word that gets the most attention, as (source, target)."""
     return [(int(row.argmax()), number) for number, row in enumerate(weights) if row.any()]
 
 
 def threshold_alignment(weights: AttentionWeights, threshold: float) -> list[Pair]:
-    """All pairs with more attention than a threshold, as (source, target)."""
+    """All pairs with an attention weight above a threshold, as (source, target)."""
     return [(int(source), number) for number, row in enumerate(weights) for source in np.flatnonzero(row > threshold)]
 
 
 def pharaoh(pairs: Iterable[Pair]) -> str:
-    """Pairs in Pharaoh's format, `0-0 2-1`: source-target, counted from 0, sorted by source."""
+    """Pairs in Pharaoh format, such as `0-0 2-1`: source-target, counted from 0, sorted by source."""
     return " ".join(f"{source}-{target}" for source, target in sorted(pairs))
 
 
 def soft_alignment(weights: AttentionWeights) -> str:
-    """All weights in Marian's format: for each target word those of the source words, separated by commas."""
+    """All weights in Marian's format: for each target word, the weights of the source words, separated by commas."""
     return " ".join(",".join(f"{weight:.6g}" for weight in row) for row in weights)
 
 
 def read_dictionary(path: Path) -> dict[str, str]:
-    """Read a dictionary, `word translation` on each line; the first translation of a word counts."""
+    """Read a dictionary with `word translation` on each line. The first translation of a word is used."""
     dictionary: dict[str, str] = {}
     for number, line in enumerate(text_lines(path), 1):
-        words = [word for word in line.split(" ") if word]  # a word may hold other spaces
+        words = [word for word in line.split(" ") if word]  # a word may contain other kinds of space
         if len(words) != 2:
-            raise InputError(f"{quoted(path)}:{number}: {len(words)} words; must be a word and its translation")
+            raise InputError(f"{quoted(path)}:{number}: expected a word and its translation, not {len(words)} words")
         dictionary.setdefault(words[0], words[1])
     return dictionary
 
 
 def replaced_unknown(side: Side, tokens: Sequence[int], aligned: Sequence[str], dictionary: Mapping[str, str]) -> str:
-    """The text of a translation with unknown words replaced by the aligned source word's translation or by that word.
+    """The text of a translation, with each unknown word replaced by the translation of its source word or by that word itself.
 
-    After Luong et al., 2015.
-    aligned: the source word of each token
+    This is the method of Luong et al. (2015).
+    aligned: the aligned source word of each token
     dictionary: translations of source words
     """
     parts = [
@@ -77,17 +77,17 @@ def replaced_unknown(side: Side, tokens: Sequence[int], aligned: Sequence[str], 
 
 
 def word_of_tokens(side: Side, tokens: Sequence[int]) -> list[int]:
-    """The number of the word that each token of a translation belongs to, as the spaces divide its text.
+    """The number of the word that each token of a translation belongs to. Spaces separate words.
 
-    In a text to encode an unknown token may be a part of a word: see `word_of_text_tokens`.
+    In a text to encode, an unknown token may be part of a word; use `word_of_text_tokens` there.
     """
     texts = list(map(side.surface, tokens))
-    # A space alone is the beginning of the word whose first character is the next token.
-    begins = (after.startswith(" ") or (before.endswith(" ") and before != " ") for before, after in pairwise(texts))
-    return list(accumulate(begins, initial=0))[: len(texts)]
+    # A token that is only a space starts the word that continues with the next token.
+    starts = (after.startswith(" ") or (before.endswith(" ") and before != " ") for before, after in pairwise(texts))
+    return list(accumulate(starts, initial=0))[: len(texts)]
 
 
 def word_of_text_tokens(side: Side, words: Sequence[str]) -> list[int]:
-    """The number of the word that each token of a text belongs to, also of unknown tokens. words: of the text"""
-    lengths = side.encode_prepared(words).lengths  # a word has the same tokens wherever it stands
+    """The number of the word that each token of a text belongs to, including unknown tokens. words: words of the text"""
+    lengths = side.encode_prepared(words).lengths  # a word has the same tokens in any position
     return np.repeat(np.arange(len(lengths)), lengths).tolist()

@@ -1,1 +1,1 @@
-"""Checks of a corpus before training: alignment, languages, duplicates, encoding, lengths."""
+"""Checks of a corpus before training: alignment, languages, duplicates, encoding and lengths."""

@@ -1,7 +1,7 @@
-"""`nmt clean` as one call: a corpus without the pairs that checks of `nmt doctor` find.
+"""`nmt clean` as one call: copies a corpus without the pairs that fail checks of `nmt doctor`.
 
-The corpus is read twice: each pair is judged, and then the kept ones are copied. It takes about 100 MB of memory and a few
-bytes per pair, and a temporary file of 16 bytes per pair, from which repeated pairs are found.
+The corpus is read twice: first to judge each pair, then to copy those that are kept. This takes about 100 MB of memory plus a
+few bytes per pair, and a temporary file of 16 bytes per pair that is used to find repeated pairs.
 """
 
 import gzip
@@ -33,9 +33,9 @@ from nmt.text.corpus import BOM, bad_bytes
 
 RULES: Final = tuple(name for name, check in CHECKS.items() if check.clean is not None)
 DEFAULT_RULES: Final = tuple(name for name in RULES if CHECKS[name].clean)
-REPEATED: Final = "duplicate-pairs"  # the one rule that looks at more than one pair
+REPEATED: Final = "duplicate-pairs"  # the only rule that compares pairs
 ALL_RULES: Final = "all"
-NO_RULE: Final = 255  # in place of the index of a rule
+NO_RULE: Final = 255  # stands in for the index of a rule
 
 
 @options_class
@@ -44,7 +44,7 @@ class CleanOptions(TrainingFiles):
 
     output: str | None = opt(
         None,
-        "prefix of the cleaned files PREFIX.en and PREFIX.de",
+        "prefix of the cleaned files: PREFIX.en, PREFIX.de",
         group="Input and output",
         common=True,
         aliases=("o",),
@@ -72,11 +72,11 @@ class CleanOptions(TrainingFiles):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.names_training:
-            raise ValueError("no corpus is given (name its PREFIX, or use --source and --target)")
+            raise ValueError("no corpus (name its PREFIX, or add --source and --target)")
         if self.reads_stdin:
-            raise ValueError("--train-tsv -: text is read more than once, so not from stdin (name a file)")
+            raise ValueError("--train-tsv -: the corpus is read twice, so it cannot come from stdin (name a file)")
         if self.output is None and not self.dry_run:
-            raise ValueError("--output is missing: name a prefix for the cleaned files, or use --dry-run")
+            raise ValueError("--output is missing (name a prefix for the cleaned files, or add --dry-run)")
         if len(set(self.languages)) == 1:
             raise ValueError(
                 f"--source-lang and --target-lang are both '{quoted(self.languages[0])}': they must differ"
@@ -85,19 +85,19 @@ class CleanOptions(TrainingFiles):
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The names of the rules to apply, in their order."""
+        """The names of the rules to apply, in order."""
         drop, keep = ({name for word in words for name in word.split(",")} for words in (self.drop, self.keep))
         for name in sorted(drop | keep):
             if name not in (*RULES, ALL_RULES):
                 raise unknown("rule", name, (*RULES, ALL_RULES))
         if both := sorted(drop & keep):
-            raise ValueError(f"'{both[0]}' is named by --drop and by --keep: name it in one of them")
+            raise ValueError(f"--drop and --keep both name '{both[0]}' (drop it from one of them)")
         chosen = set(RULES if ALL_RULES in drop else () if ALL_RULES in keep else DEFAULT_RULES)
         return tuple(name for name in RULES if name in (chosen | drop) - keep)
 
     @property
     def outputs(self) -> list[Path]:
-        """The files to write: source, target, and that of the removed pairs if it is wanted."""
+        """The files to write: source, target and, if requested, the file of removed pairs."""
         if self.dry_run:
             return []
         ending = ".gz" if self.gzip else ""
@@ -107,7 +107,12 @@ class CleanOptions(TrainingFiles):
 
 @dataclass
 class CleanReport:
-    """read, kept: pairs; removed: pairs by rule, each under the first that it breaks; examples: the first of each rule"""
+    """The result of a cleaning.
+
+    read, kept: numbers of pairs
+    removed: number of pairs by rule; each pair counts for the first rule that it breaks
+    examples: the first examples for each rule
+    """
 
     read: int
     kept: int
@@ -124,8 +129,8 @@ class Judged:
     """The verdicts on N pairs.
 
     rules: (N,) index of the first rule that each pair breaks, or NO_RULE
-    digests: (N, 2) 128 bits of each kept pair; zeros of others, and of all if they are not wanted
-    found: the count and first examples of each rule
+    digests: (N, 2) 128-bit digest of each kept pair; zeros for other pairs, or for all if digests are not needed
+    found: the count and the first examples for each rule
     """
 
     rules: NDArray[np.uint8]
@@ -135,7 +140,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class JudgePairs:
-    """The task of a worker: Chunk -> Judged. rules: names of the rules; max_examples: of each rule"""
+    """The task of a worker: Chunk -> Judged. rules: names of the rules; max_examples: limit for each rule"""
 
     languages: tuple[str, str]
     rules: Sequence[str]
@@ -166,9 +171,9 @@ class JudgePairs:
 
 
 def clean_corpus(options: CleanOptions) -> CleanReport:
-    """Write the cleaned corpus, and report what was removed. Raises Interrupted when a signal asked to stop.
+    """Write the cleaned corpus and report what was removed. Raises Interrupted after a signal to stop.
 
-    Raises InputError for text that cannot be used; nothing is written then.
+    Raises InputError for unusable text; nothing is written in that case.
     """
     files = training_files(options)
     check_regular(files)
@@ -185,19 +190,19 @@ def clean_corpus(options: CleanOptions) -> CleanReport:
 
 
 def _check_outputs(outputs: Sequence[Path], files: Sequence[FilePair]) -> None:
-    """Raise UserError for an output that is a file of the corpus, or another output; ResourceError if it cannot be written."""
+    """Raise UserError if an output is a file of the corpus or equals another output, ResourceError if it is not writable."""
     taken = {path.resolve() for pair in files for path in pair.paths}
     for path in outputs:
         if path.resolve() in taken:
             raise UserError(
-                f"{quoted(path)}: the cleaned files must differ from those of the corpus and from each other"
+                f"{quoted(path)}: each output must differ from the files of the corpus and from other outputs (change --output)"
             )
         taken.add(path.resolve())
         check_output_file(path)
 
 
 def _judge(options: CleanOptions, files: Sequence[FilePair]) -> tuple[NDArray[np.uint8], FindingCounts]:
-    """(N,) the index of the rule that each pair breaks first, or NO_RULE; and the counts with examples."""
+    """Return (N,) the index of the first rule that each pair breaks, or NO_RULE, and the counts with examples."""
     task, found = JudgePairs(options.languages, options.rules, options.examples), FindingCounts(options.examples)
     folder = options.outputs[0].parent if options.outputs else Path(tempfile.gettempdir())
     verdicts: list[NDArray[np.uint8]] = []
@@ -211,7 +216,7 @@ def _judge(options: CleanOptions, files: Sequence[FilePair]) -> tuple[NDArray[np
                     digests.write(judged.digests.tobytes())
                 bar.advance(len(judged.rules))
         if not verdicts:
-            raise InputError(f"{files[0].name}: has no lines")
+            raise InputError(f"{files[0].name}: the file is empty")
         rules = np.concatenate(verdicts)
         if REPEATED in options.rules:
             digests.flush()
@@ -224,14 +229,14 @@ def _judge(options: CleanOptions, files: Sequence[FilePair]) -> tuple[NDArray[np
 def _add_repeated(
     found: FindingCounts, rows: NDArray[np.int64], options: CleanOptions, files: Sequence[FilePair]
 ) -> None:
-    """Add some repeated pairs as examples. rows: their indices, counted from 0 over all files"""
+    """Add some repeated pairs as examples. rows: their indices, counted from 0 across all files"""
 
     def are_wanted(indices: NDArray[np.int64]) -> NDArray[np.bool_]:
         signals.check()
         return np.isin(indices, rows)
 
     examples = ((chunk, i) for chunk in chunks(files, are_wanted) for i in range(len(chunk.numbers)))
-    for chunk, i in islice(examples, len(rows)):  # reads no further than the last of them
+    for chunk, i in islice(examples, len(rows)):  # stop reading after the last of them
         found.add(REPEATED, "pair", fault_place(chunk, i, Fault()), *pair_of(chunk, i, options.languages).texts)
 
 
@@ -241,7 +246,7 @@ def _copy(
     files: Sequence[FilePair],
     rules: NDArray[np.uint8],
 ) -> None:
-    """Copy the kept lines byte for byte, and the removed pairs to the third stream if there is one."""
+    """Copy the kept lines byte for byte, and write the removed pairs to the third stream if there is one."""
     first = 0
     with ExitStack() as stack:
         sides: list[Any] = list(streams[:2])
@@ -262,11 +267,11 @@ def _copy(
             else:
                 of_chunk = rules[first:first]
         if first < len(rules) or len(of_chunk):
-            raise InputError(f"{files[0].name}: the corpus has changed while it was read (run the command again)")
+            raise InputError(f"{files[0].name}: the corpus changed while it was being read (run the command again)")
 
 
 def _whole_lines(chunk: Chunk) -> tuple[list[bytes], list[bytes]]:
-    """The lines of both sides with LF, which the last may lack, and without a byte order mark at the start of a file."""
+    """The lines of both sides. A missing final LF is added; a byte order mark at the start of a file is removed."""
     for lines in (chunk.source, chunk.target):
         if chunk.numbers[0] == 1:
             lines[0] = lines[0].removeprefix(BOM)
@@ -276,7 +281,7 @@ def _whole_lines(chunk: Chunk) -> tuple[list[bytes], list[bytes]]:
 
 
 def _rejected(chunk: Chunk, rules: NDArray[np.uint8], names: Sequence[str]) -> Iterator[bytes]:
-    """The rows of the removed pairs. Tabs within the text are spaces."""
+    """The rows of the removed pairs. Tabs within the text become spaces."""
     for i in np.flatnonzero(rules != NO_RULE).tolist():
         place = quoted(fault_place(chunk, i, Fault()))
         sides = (line.rstrip(b"\r\n").replace(b"\t", b" ") for line in (chunk.source[i], chunk.target[i]))

@@ -1,6 +1,7 @@
-"""`nmt doctor` as one call: the faults of a corpus, of text files or prepared data.
+"""`nmt doctor` as one call: finds the faults of a corpus, in text files or a data folder.
 
-Lines are counted, then each pair is read once. Memory is 18 bytes a pair, for duplicates, and about 200 MB.
+Lines are counted first, then each pair is read once. This takes about 200 MB of memory, plus 18 bytes per pair to find
+duplicates.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,16 +32,16 @@ from nmt.options import opt, options_class
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 from nmt.text.pipeline import Pipeline
 
-# Of 200 unrelated pairs a correlation of 0.3 comes by chance less than once in 10,000 corpora.
+# With 200 unrelated pairs, a correlation of 0.3 occurs by chance in fewer than one of 10,000 corpora.
 MIN_CORRELATION_PAIRS: Final = 200
 MIN_CORRELATION: Final = 0.3
-MAX_PIECES_A_WORD: Final = 2.5
-MAX_NAMED_CHARACTERS: Final = 20  # of those out of vocabulary
+MAX_TOKENS_PER_WORD: Final = 2.5
+MAX_NAMED_CHARACTERS: Final = 20  # out-of-vocabulary characters in the report
 
 
 @options_class
 class DoctorOptions(CorpusOptions):
-    """The corpus to examine: prepared data, or files as nmt prepare takes them."""
+    """The corpus to examine: a data folder, or text files as in `nmt prepare`."""
 
     data: str | None = opt(
         None,
@@ -51,7 +52,7 @@ class DoctorOptions(CorpusOptions):
     )
     vocabulary: str | None = opt(
         None,
-        "model, run or data folder to tokenize the text with",
+        "model, run or data folder to tokenize text with",
         group="Input and output",
         common=True,
         excludes=("data",),
@@ -67,29 +68,27 @@ class DoctorOptions(CorpusOptions):
         files = self.names_training or self.names_evaluation
         if self.data is not None and files:
             raise ValueError(
-                f"DATA '{quoted(self.data)}' and files are both given (give one of the two; several files are "
-                "--train A --train B)"
+                f"data folder '{quoted(self.data)}' and text files cannot be combined (drop one of them; for several corpora "
+                "use --train A --train B)"
             )
         if self.reads_stdin:
-            raise ValueError("--train-tsv -: text is read more than once, so not from stdin (name a file)")
+            raise ValueError("--train-tsv -: the corpus is read twice, so it cannot come from stdin (name a file)")
         if self.data is None and not files:
-            raise ValueError(
-                "no corpus is given (give a prepared-data folder, or --train PREFIX, or --source and --target)"
-            )
+            raise ValueError("no corpus (name a data folder, or add --train PREFIX, or --source and --target)")
         if self.data is None:
             _ = self.languages
 
 
 class SetReport:
-    """The figures of a set."""
+    """The figures for one set."""
 
     def __init__(self, pair_set: PairSet, examined: ExaminedPairs) -> None:
         has_tokens = bool(examined.tokens.any())
         self.kind, self.name = pair_set.kind, pair_set.name
-        self.pairs, self.examined = pair_set.num_pairs, examined.num_pairs  # the examined ones were read
-        self.unit: Literal["words", "tokens"] = "tokens" if has_tokens else "words"  # of the lengths
-        self.lengths = examined.lengths.rows()  # of the histograms "source", "target" and "ratio"
-        self.correlation = examined.lengths.correlation  # of the lengths of both sides
+        self.pairs, self.examined = pair_set.num_pairs, examined.num_pairs  # only the examined pairs were read
+        self.unit: Literal["words", "tokens"] = "tokens" if has_tokens else "words"  # unit of the lengths
+        self.lengths = examined.lengths.rows()  # the histograms "source", "target" and "ratio"
+        self.correlation = examined.lengths.correlation  # between the lengths of both sides
         self.sides: dict[str, dict[str, Any]] = {}
         for i, side in enumerate(SIDES):
             tokens, words = int(examined.tokens[i]), int(examined.words[i])
@@ -97,7 +96,7 @@ class SetReport:
                 "characters": int(examined.characters[i]),
                 "words": words,
                 "tokens": tokens if has_tokens else None,
-                "pieces_a_word": round(tokens / words, 4) if tokens and words else None,
+                "tokens_per_word": round(tokens / words, 4) if tokens and words else None,
                 "characters_out_of_vocabulary": dict(examined.unknown[i].most_common(MAX_NAMED_CHARACTERS)),
             }
 
@@ -108,7 +107,7 @@ class SetReport:
 
 @dataclass
 class DoctorReport:
-    """sets: the training pairs first; findings: the worst first"""
+    """The result of an examination. sets: the training pairs first; findings: the most severe first"""
 
     sets: list[SetReport]
     findings: list[Finding]
@@ -118,7 +117,7 @@ class DoctorReport:
 
 
 def doctor(options: DoctorOptions) -> DoctorReport:
-    """Examine every pair and report the faults. Raises Interrupted when a signal asked to stop."""
+    """Examine every pair and report the faults. Raises Interrupted after a signal to stop."""
     with signals.Signals():
         sets, languages, pipeline, findings = _open(options)
         for pair_set in sets:
@@ -127,7 +126,7 @@ def doctor(options: DoctorOptions) -> DoctorReport:
         train = [pair_set for pair_set in sets if pair_set.kind == "train"]
         evaluation = [pair_set for pair_set in sets if pair_set.kind != "train"]
         task = ExaminePairs(languages, pipeline, None, options.examples, loose=bool(evaluation and train))
-        # Evaluation sets come first: their sentences are looked up while the training pairs are read.
+        # Evaluation sets come first, because their sentences are looked up while the training pairs are read.
         no_overlap = TrainingOverlap(())
         examined = [_examine(pair_set, task, no_overlap, options.workers) for pair_set in evaluation]
         overlap = TrainingOverlap(result.loose_keys for result in examined)
@@ -137,7 +136,7 @@ def doctor(options: DoctorOptions) -> DoctorReport:
         for pair_set, result in results:
             findings += _findings(pair_set, result, _sides_in_pieces(pipeline))
         for pair_set, result in zip(evaluation, examined, strict=True):
-            if rows := overlap.training_rows(result.loose_keys):  # sentences that are in the training data
+            if rows := overlap.training_rows(result.loose_keys):  # sentences that also occur in the training data
                 examples = _examples(pair_set, dict(islice(rows.items(), options.examples)), train[0])
                 finding = Finding(
                     "in-training", pair_set.label, "source", len(rows), pair_set.num_examined, "", examples
@@ -151,7 +150,7 @@ def doctor(options: DoctorOptions) -> DoctorReport:
 
 
 def _open(options: DoctorOptions) -> tuple[list[PairSet], tuple[str, str], Pipeline | None, list[Finding]]:
-    """The sets, their languages, the pipeline if there is one, and the findings of nmt prepare's report."""
+    """Return the sets, their languages, the pipeline if there is one, and the findings from nmt prepare's report."""
     if options.data is not None:
         folder = Path(options.data)
         prepared = PreparedData(folder)
@@ -186,7 +185,7 @@ class _PrepareReport(msgspec.Struct):
 
 
 def _dropped_by_prepare(prepared: PreparedData) -> list[Finding]:
-    """The training pairs that nmt prepare dropped when it made the data, by reason."""
+    """The training pairs that nmt prepare dropped when it created the data, by reason."""
     path, report = prepared.artefact.folder / REPORT_FILE, prepared.artefact.json(REPORT_FILE)
     with expecting("a report of nmt prepare", path):
         rows = msgspec.convert(report, _PrepareReport).sets
@@ -195,7 +194,7 @@ def _dropped_by_prepare(prepared: PreparedData) -> list[Finding]:
 
 
 def _examine(pair_set: PairSet, task: ExaminePairs, overlap: TrainingOverlap, workers: int) -> ExaminedPairs:
-    """The findings and keys of all pairs of a set; loose keys of evaluation sets only. overlap: gets training keys"""
+    """The findings and keys of all pairs of a set. Only evaluation sets keep loose keys. overlap: receives training keys"""
     size = pair_set.num_examined
     examined = ExaminedPairs(0, FindingCounts(task.max_examples))
     keep_loose = task.loose and pair_set.kind != "train"
@@ -216,14 +215,14 @@ def _examine(pair_set: PairSet, task: ExaminePairs, overlap: TrainingOverlap, wo
 
 
 def _sides_in_pieces(pipeline: Pipeline | None) -> list[str]:
-    """The sides whose words are cut into pieces: of characters, and of languages without spaces, the ratio says nothing."""
+    """The sides where tokens per word is meaningful, which excludes character tokens and languages without spaces."""
     sides = [] if pipeline is None else [(SIDES[0], pipeline.source), (SIDES[1], pipeline.target)]
     spaced = [(name, side) for name, side in sides if base_language(side.settings.language) not in UNSPACED_LANGUAGES]
     return [name for name, side in spaced if side.settings.subword != "char"]
 
 
 def _findings(pair_set: PairSet, examined: ExaminedPairs, in_pieces: Sequence[str]) -> Iterator[Finding]:
-    """The findings of a set. in_pieces: the sides whose words are cut into pieces"""
+    """The findings of a set. in_pieces: the sides where tokens per word is meaningful"""
     label, num_pairs = pair_set.label, examined.num_pairs
     yield from examined.counts.findings(label, num_pairs)
     duplicates = find_repeated(examined.pair_keys[:, None])
@@ -240,10 +239,10 @@ def _findings(pair_set: PairSet, examined: ExaminedPairs, in_pieces: Sequence[st
     if num_pairs >= MIN_CORRELATION_PAIRS and correlation is not None and correlation < MIN_CORRELATION:
         yield Finding("lengths-unrelated", label, "pair", num_pairs, num_pairs, f"correlation {correlation:.2f}")
     for side, tokens, words in zip(SIDES, examined.tokens.tolist(), examined.words.tolist(), strict=True):
-        if side in in_pieces and tokens > MAX_PIECES_A_WORD * words:
-            yield Finding("pieces-a-word", label, side, tokens, words)
+        if side in in_pieces and tokens > MAX_TOKENS_PER_WORD * words:
+            yield Finding("tokens-per-word", label, side, tokens, words)
 
 
 def _examples(pair_set: PairSet, earlier: dict[int, int], other: PairSet) -> list[Example]:
-    """The rows of a set that repeat rows of another."""
-    return [Example(pair_set.place(row), f"as {other.place(first)}") for row, first in earlier.items()]
+    """Examples for the rows of a set that repeat rows of another set."""
+    return [Example(pair_set.place(row), f"same as {other.place(first)}") for row, first in earlier.items()]

@@ -1,4 +1,4 @@
-"""The checks of pairs of lines, in chunks that any process may take."""
+"""Checks of pairs of lines, in chunks that worker processes can share."""
 
 import re
 from collections import Counter
@@ -23,7 +23,11 @@ NOT_WORDS: Final = re.compile(r"[\W_]+")
 
 
 DETECTORS: Final = {name: check.detect for name, check in CHECKS.items() if check.detect is not None}
-SHARES_OF_JUDGED: Final = ("swapped", "wrong-language", "numbers-differ")  # of the lines that say something about it
+SHARES_OF_JUDGED: Final = (
+    "swapped",
+    "wrong-language",
+    "numbers-differ",
+)  # checks whose share refers only to lines with evidence
 
 
 def _no_keys() -> Any:
@@ -34,10 +38,10 @@ def _no_keys() -> Any:
 class ExaminedPairs:
     """The findings and figures of N pairs.
 
-    tokens, words, characters: (2,) of both sides; tokens are 0 without a vocabulary
-    unknown: for each side the count of each character without an entry in the vocabulary
-    pair_keys, source_keys: (N,) of the exact texts
-    loose_keys: (N,) of the source without case, spaces and punctuation, which copies of a corpus differ in
+    tokens, words, characters: (2,) counts for both sides; tokens are 0 without a vocabulary
+    unknown: for each side, the count of each character that has no entry in the vocabulary
+    pair_keys, source_keys: (N,) keys of the exact texts
+    loose_keys: (N,) keys of the source without case, spaces and punctuation, in which copies of a corpus may differ
     """
 
     num_pairs: int
@@ -68,10 +72,10 @@ class ExaminePairs:
     """The task of a worker: Chunk -> ExaminedPairs.
 
     languages: codes of source and target
-    pipeline: None leaves out the checks that need a vocabulary
-    length_filter: of training pairs; None for other sets
-    max_examples: of each finding
-    loose: whether loose keys are computed
+    pipeline: None skips the checks that need a vocabulary
+    length_filter: for training pairs; None for other sets
+    max_examples: limit for each finding
+    loose: whether to compute loose keys
     """
 
     languages: tuple[str, str]
@@ -107,7 +111,7 @@ class ExaminePairs:
                     counts.add(check, name, fault_place(lines, i, fault), *fault_texts(pair, fault))
 
     def _measure(self, lines: Chunk, texts: tuple[list[str], list[str]], examined: ExaminedPairs) -> None:
-        """Measure lengths; with a vocabulary count tokens, unknown ones, and the pairs that the filter would drop."""
+        """Measure lengths. With a vocabulary, also count tokens, unknown tokens, and pairs that the filter would drop."""
         characters = np.array([list(map(len, side)) for side in texts], dtype=np.int64).T
         examined.characters += characters.sum(axis=0)
         if self.pipeline is None:
@@ -158,14 +162,14 @@ def fault_place(lines: Chunk, i: int, fault: Fault) -> str:
 
 
 def fault_texts(pair: LinePair, fault: Fault) -> tuple[str, ...]:
-    """The example of a fault."""
+    """The texts to show as an example of a fault."""
     if fault.text is not None:
         return (fault.text,)
     return pair.texts if fault.side is None else (pair.texts[fault.side],)
 
 
 def _characters_without_entry(side: Side, text: str) -> Counter[str]:
-    """Counts of the characters of a line that the vocabulary has no entry for."""
+    """The counts of the characters in a line that have no entry in the vocabulary."""
     counts = Counter("".join(side.prepare([text])).replace(" ", ""))
     characters = list(counts)
     unknown = side.vocabulary.encode_batch(characters).unknown

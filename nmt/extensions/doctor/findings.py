@@ -1,4 +1,4 @@
-"""The checks of `nmt doctor` with their thresholds and advice, and the findings."""
+"""The checks of `nmt doctor`, with their thresholds and advice, and the findings."""
 
 import math
 from collections import Counter
@@ -15,19 +15,19 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 SideName = Literal["source", "target", "pair"]
 ALWAYS: Final = 0.0
 NEVER: Final = math.inf
-MIN_SAMPLE: Final = 20  # a share of fewer lines proves nothing, so that the finding is only a note
-MAX_EXAMPLE_CHARACTERS: Final = 70  # of each side
+MIN_SAMPLE: Final = 20  # a share of fewer lines proves nothing, so the finding is only a note
+MAX_EXAMPLE_CHARACTERS: Final = 70  # per side
 
 
 @dataclass(frozen=True)
 class Check:
     """A kind of fault.
 
-    title: its name for people
-    warning, error: the share from which a finding is a warning or an error; below it is a note
-    advice: what to do
-    detect: for a fault of a single pair, the detector
-    clean: whether `nmt clean` removes such pairs by default; None if it has no such rule
+    title: short description for people
+    warning, error: the share from which a finding is a warning or an error; a smaller share is a note
+    advice: what to do about it
+    detect: the detector, if the fault concerns a single pair
+    clean: whether `nmt clean` removes such pairs by default; None if it has no rule for them
     """
 
     title: str
@@ -38,119 +38,123 @@ class Check:
     clean: bool | None = None
 
 
-# Above each check, the reason for its thresholds. Shares are of the lines or pairs of a set, except where noted.
+# The comment above each check gives the reason for its thresholds. Unless noted, shares are of the lines or pairs of a set.
 CHECKS: Final[dict[str, Check]] = {
-    # One line more on one side shifts all lines after it; nmt prepare refuses such files.
+    # A single extra line on one side shifts all lines after it, so nmt prepare refuses such files.
     "line-counts": Check(
-        "files of different length", ALWAYS, ALWAYS, "find where the files part; nothing after it is a translation"
+        "files of different length", ALWAYS, ALWAYS, "find where the files diverge; the lines after that are not translations"
     ),
-    "no-lines": Check("no lines", ALWAYS, ALWAYS, "give a file that has lines"),
-    # Lengths of translations go together (Gale and Church, 1993): 0.88 to 0.97 in Multi30k, Tatoeba,
-    # newstest and Europarl, about 0 when the lines of one side are shifted or shuffled.
+    "no-lines": Check("no lines", ALWAYS, ALWAYS, "name a file that is not empty"),
+    # The lengths of a sentence and its translation correlate (Gale and Church, 1993): by 0.88 to 0.97 in Multi30k, Tatoeba,
+    # newstest and Europarl, and by about 0 if the lines of one side are shifted or shuffled.
     "lengths-unrelated": Check(
-        "lengths of both sides unrelated", ALWAYS, ALWAYS, "the lines are probably shifted: look at pairs far apart"
+        "lengths of both sides unrelated", ALWAYS, ALWAYS, "the lines are probably shifted; look at pairs throughout the files"
     ),
-    # nmt prepare stops at the first such line by default.
+    # By default, nmt prepare stops at the first such line.
     "not-utf8": Check(
-        "not UTF-8", ALWAYS, ALWAYS, "convert the file (iconv), or nmt prepare --on-bad-line skip", pairs.not_utf8, True
+        "not UTF-8", ALWAYS, ALWAYS, "convert the file with iconv, or use nmt prepare --on-bad-line skip", pairs.not_utf8, True
     ),
     "blank-both-sides": Check(
-        "blank on both sides", 0.01, NEVER, "harmless: nmt prepare drops them", pairs.blank_on_both_sides, True
+        "blank on both sides", 0.01, NEVER, "harmless, because nmt prepare drops them", pairs.blank_on_both_sides, True
     ),
-    # Every corpus has a few, which nmt prepare drops; one in a thousand comes from a step that lost text of one side.
+    # Every corpus has a few, which nmt prepare drops. One in a thousand comes from a step that lost text on one side.
     "blank-one-side": Check(
-        "blank on one side", 0.001, 0.1, "nmt prepare drops them; many mean that a cleaning step went over one side only",
+        "blank on one side", 0.001, 0.1, "nmt prepare drops them; many suggest that only one side was cleaned",
         pairs.blank_on_one_side, True,
     ),
     "mojibake": Check(
-        "characters decoded wrongly", 0.001, 0.05, "text was decoded as Latin-1 or lost bytes: fix it at its origin",
+        "wrongly decoded characters", 0.001, 0.05, "the text was decoded as Latin-1, or bytes were lost; fix it at the source",
         pairs.mojibake, True,
     ),
     "control-characters": Check(
-        "control characters", 0.01, NEVER, "nmt reads them as spaces; look at what made the file",
+        "control characters", 0.01, NEVER, "nmt reads them as spaces; check the program that wrote the file",
         pairs.control_characters, False,
     ),
-    # A text of one form is good training text, also where that is not NFC; a hundredth may be one that mixes forms.
+    # Text in a single form is good training text even if the form is not NFC. One line in a hundred may indicate mixed forms.
     "not-nfc": Check(
-        "not in NFC", 0.01, NEVER, "nmt prepare reads the source in NFC; --target-normalization nfc gives the target one form",
+        "not in NFC", 0.01, NEVER, "nmt prepare converts the source to NFC; use --target-normalization nfc for the target",
         pairs.not_nfc,
     ),
-    # Every corpus has some: spaces, ellipses, superscripts. nmt prepare keeps what has a meaning, and the target as it is.
+    # Every corpus has some, such as special spaces, ellipses and superscripts. nmt prepare keeps those that carry meaning, and
+    # leaves the target unchanged.
     "compatibility": Check(
-        "characters that NFKC would replace", NEVER, NEVER, "natural: nmt prepare keeps their meaning", pairs.compatibility
+        "characters that NFKC would replace", NEVER, NEVER, "normal; nmt prepare keeps their meaning", pairs.compatibility
     ),
-    # Text from word processors and web pages has some; from a hundredth on a model learns to write them.
+    # Text from word processors and web pages has some. From one line in a hundred on, a model learns to write them.
     "invisible": Check(
-        "invisible characters", 0.01, NEVER, "nmt prepare leaves them out of the source only: remove them from the target",
+        "invisible characters", 0.01, NEVER, "nmt prepare removes them only from the source; remove them from the target",
         pairs.invisible,
     ),
-    # Crawled text always has a few; from a hundredth on a model learns to write them.
+    # Crawled text always has a few. From one line in a hundred on, a model learns to write them.
     "markup": Check(
-        "HTML entities or tags", 0.01, NEVER, "unescape (python: html.unescape) and strip tags", pairs.markup, True
+        "HTML entities or tags", 0.01, NEVER, "unescape entities (Python: html.unescape) and strip tags", pairs.markup, True
     ),
-    # Scripts are certain; quotations and names in other scripts are rarely half of a line.
+    # Scripts are recognised with certainty. Quotations and names in other scripts rarely make up half of a line.
     "wrong-script": Check(
-        "line in another script", 0.001, 0.3, "drop them, or check that the right file is given", pairs.wrong_script, True
+        "line in another script", 0.001, 0.3, "drop them, or check that this is the right file", pairs.wrong_script, True
     ),
-    # Of the kinds of noise that Khayrallah and Koehn (2018) added, copies did most harm, from 5 % on.
+    # Of the kinds of noise that Khayrallah and Koehn (2018) added, copies did the most harm, from 5 % on.
     "copy": Check(
-        "target is a copy of the source", 0.01, 0.05, "drop them: a model learns to copy", pairs.copy, True
+        "target is a copy of the source", 0.01, 0.05, "drop them, because the model would learn to copy", pairs.copy, True
     ),
-    # The guess is wrong for about 1 line of 1,000 (docs/measurements.md), so that fewer than ten times as many are a note.
+    # The guess is wrong for about 1 line in 1,000 (docs/measurements.md), so up to ten times as many give only a note.
     "swapped": Check(
-        "source and target swapped", 0.01, 0.3, "exchange the files, or --source-lang and --target-lang",
+        "source and target swapped", 0.01, 0.3, "swap the files, or swap --source-lang and --target-lang",
         pairs.swapped, True,
     ),
     "wrong-language": Check(
-        "line in another language", 0.01, 0.3, "drop them, or check that the right file is given", pairs.wrong_language, True
+        "line in another language", 0.01, 0.3, "drop them, or check that this is the right file", pairs.wrong_language, True
     ),
-    # Such a line has more than 256 tokens in any subwords, so that nmt prepare drops it; a hundredth means that lines are
-    # not cut into sentences.
+    # Such a line has more than 256 tokens with any subwords, so nmt prepare drops it. One line in a hundred suggests that the
+    # text is not split into sentences.
     "long-line": Check(
-        "very long line", 0.01, NEVER, "nmt prepare --max-length drops them; or cut them into sentences",
+        "very long line", 0.01, NEVER, "nmt prepare --max-length drops them; or split them into sentences",
         pairs.long_line, True,
     ),
     "unlike-lengths": Check(
-        "one side several times as long", 0.01, 0.1, "free translations, or misaligned; nmt prepare --max-ratio drops them",
+        "one side several times as long", 0.01, 0.1, "free translation or misalignment; nmt prepare --max-ratio drops them",
         pairs.unlike_lengths, True,
     ),
-    # Free translations and headings look so in up to 2 of 1,000 good pairs (docs/measurements.md).
+    # Free translations and headings look like this in up to 2 of 1,000 good pairs (docs/measurements.md).
     "truncated": Check(
-        "one side ends within a sentence, and is shorter", 0.01, NEVER, "look at what truncated the lines",
+        "one side is shorter and ends in mid-sentence", 0.01, NEVER, "find out what truncated the lines",
         pairs.truncated, True,
     ),
-    # Hours, units and number words of one side differ in 2 to 7 % of good pairs (newstest, Tatoeba, Multi30k). The share
+    # Times, units and number words make digits differ in 2 to 7 % of good pairs (newstest, Tatoeba, Multi30k). The share
     # is of pairs with digits on both sides.
     "numbers-differ": Check(
-        "numbers that differ between the sides", 0.3, NEVER, "much of it means that lines do not translate each other",
+        "numbers that differ between the sides", 0.3, NEVER, "a large share suggests that the lines are not translations",
         pairs.numbers_differ, False,
     ),
-    # Common phrases repeat in speeches and subtitles; a tenth means that text was added twice.
-    "duplicate-pairs": Check("repeated pair", 0.1, NEVER, "nmt prepare --deduplicate", clean=True),
-    # Paraphrases are useful, and some corpora consist of them: always a note.
+    # Common phrases repeat in speeches and subtitles. One pair in ten suggests that text was added twice.
+    "duplicate-pairs": Check("repeated pair", 0.1, NEVER, "use nmt prepare --deduplicate", clean=True),
+    # Paraphrases are useful, and some corpora consist of them, so this is always a note.
     "several-targets": Check(
-        "source that was there with another target", NEVER, NEVER, "natural in corpora of short sentences"
+        "repeated source with a different target", NEVER, NEVER, "normal in corpora of short sentences"
     ),
-    # Every corpus has greetings and headings, so that a hundredth proves nothing; a tenth means a leak.
+    # Every corpus has greetings and headings, so less than one in a hundred proves nothing. One in ten means a leak.
     "in-training": Check(
-        "source sentence that is in the training data", 0.01, 0.1, "take them out of the training data: scores are flattered"
+        "source sentence that is also in the training data", 0.01, 0.1, "remove them from the training data; they inflate scores"
     ),
-    # Subwords leave nothing unknown; a thousandth is one unknown token in fifty sentences. The share is of tokens.
+    # Subwords should leave nothing unknown. One in a thousand is one unknown token in fifty sentences. The share is of tokens.
     "unknown-tokens": Check(
-        "tokens out of vocabulary", 0.001, 0.05, "--byte-fallback, or a --character-coverage nearer 1; or another vocabulary"
+        "tokens out of vocabulary", 0.001, 0.05, "use --byte-fallback, a --character-coverage nearer to 1, or another vocabulary"
     ),
-    # Below 2 with a vocabulary of the same text; 2.5 shows one of other text. The share is tokens by words.
-    "pieces-a-word": Check("pieces, more than 2.5 a word", ALWAYS, NEVER, "a vocabulary of this text; or a larger one"),
-    # What the text pipeline alters in the source is by design; in the target it keeps references from coming back.
-    "altered": Check("lines that the text steps alter", NEVER, NEVER, "see the Unicode forms in docs/reference/text.md"),
-    # A filter drops some pairs of every corpus; a tenth is a part of the corpus to look at before training.
-    "dropped": Check("pairs that nmt prepare drops", 0.1, 0.9, "look at the examples; change the filter or the text"),
+    # The ratio is below 2 with a vocabulary from the same text; 2.5 shows that it comes from other text. The share is tokens
+    # per word.
+    "tokens-per-word": Check(
+        "more than 2.5 tokens per word", ALWAYS, NEVER, "use a vocabulary from this text, or a larger one"
+    ),
+    # The text pipeline alters the source by design. If it alters the target, translations cannot match the references exactly.
+    "altered": Check("lines that the text pipeline alters", NEVER, NEVER, "see the Unicode forms in docs/reference/text.md"),
+    # The filter drops some pairs of every corpus. One in ten is worth a look before training.
+    "dropped": Check("pairs that nmt prepare drops", 0.1, 0.9, "look at the examples, then change the filter or the text"),
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Example:
-    """A line of a finding. place: FILE:LINE; text: of the line"""
+    """An example of a finding. place: FILE:LINE; text: the text of the line"""
 
     place: str
     text: str
@@ -158,10 +162,10 @@ class Example:
 
 @dataclass
 class Finding:
-    """The lines of a set with the fault of a check.
+    """The lines of a set that fail one check.
 
-    count, of: number of lines or pairs with the fault, and of those examined for it
-    detail: the kind of the fault: "too long"
+    count, of: number of lines or pairs with the fault, and number of those examined
+    detail: the kind of fault, such as "too long"
     """
 
     check: str
@@ -189,7 +193,7 @@ class Finding:
 
     @property
     def advice(self) -> str:
-        """What to do, with the rule of `nmt clean` that removes such pairs."""
+        """What to do, including the rule of `nmt clean` that removes such pairs."""
         check = CHECKS[self.check]
         flag = "" if check.clean else f" --drop {self.check}"
         return check.advice + ("" if check.clean is None else f"; `nmt clean{flag}` removes such pairs")
@@ -199,19 +203,19 @@ class Finding:
             "severity": self.severity,
             **vars(self),
             "share": self.share,
-            "told": self.title,
+            "title": self.title,
             "advice": self.advice,
             "examples": [vars(example) for example in self.examples],
         }
 
 
 def worst(findings: list[Finding]) -> Severity | None:
-    """The worst severity among findings; None for no finding."""
+    """The worst severity among the findings; None if there are none."""
     return min((finding.severity for finding in findings), key=SEVERITIES.index, default=None)
 
 
-def _cut(text: str) -> str:
-    """The beginning of a text, escaped."""
+def _shortened(text: str) -> str:
+    """The start of a text, escaped."""
     return quoted(text if len(text) <= MAX_EXAMPLE_CHARACTERS else text[: MAX_EXAMPLE_CHARACTERS - 1] + "…")
 
 
@@ -222,8 +226,8 @@ Key = tuple[str, SideName, str]  # check, side, detail
 class FindingCounts:
     """Counts of faults by check, side and detail, with the first examples of each.
 
-    max_examples: examples kept of each
-    of: number of lines or pairs that a share is taken of, by check and side; without an entry it is of all pairs
+    max_examples: limit of examples for each
+    of: denominator of a share, by check and side; without an entry it is the number of all pairs
     """
 
     max_examples: int
@@ -232,12 +236,12 @@ class FindingCounts:
     examples: dict[Key, list[Example]] = field(default_factory=dict)
 
     def add(self, check: str, side: SideName, place: str, *texts: str, detail: str = "", times: int = 1) -> None:
-        """Count a fault. texts: of the line, or of both sides of a pair; times: number of faults in it"""
+        """Count a fault. texts: the line, or both sides of the pair; times: number of faults in it"""
         key = check, side, detail
         self.counts[key] += times
         kept = self.examples.setdefault(key, [])
         if len(kept) < self.max_examples:
-            kept.append(Example(place, " ||| ".join(map(_cut, texts))))
+            kept.append(Example(place, " ||| ".join(map(_shortened, texts))))
 
     def merge(self, later: "FindingCounts") -> None:
         """Add the counts of later pairs."""
@@ -248,7 +252,7 @@ class FindingCounts:
             kept += examples[: self.max_examples - len(kept)]
 
     def findings(self, name: str, num_pairs: int) -> Iterator[Finding]:
-        """The findings of the set `name`; those of a check by side and detail."""
+        """The findings of the set `name`, separately by check, side and detail."""
         for key, count in sorted(self.counts.items()):
             check, side, detail = key
             of = self.of.get((check, side), num_pairs)

@@ -1,7 +1,7 @@
-"""The script and the language of a line, by its letters and function words; the tables are in languages.toml.
+"""Recognition of a line's script and language by its letters and function words; the tables are in languages.toml.
 
-What the check cannot recognise is in docs/reference/doctor.md. Cavnar and Trenkle (1994) count all n-grams for the same purpose;
-a table of words can be read and corrected.
+docs/reference/doctor.md describes what the check cannot recognise. Cavnar and Trenkle (1994) count all n-grams for the same
+purpose, but people can read and correct a table of words.
 """
 
 import re
@@ -16,25 +16,25 @@ import msgspec
 
 from nmt.text.languages import base_language
 
-MIN_SCORE: Final = 2.0  # two words of no other language, or more of several: one word alone may be a name or a title
-# The best score must be this many times the second: neighbours (da and sv, es and pt) share words, and a quotation
-# brings a second language.
+MIN_SCORE: Final = 2.0  # two words of one language only, or more shared words; a single word may be a name or a title
+# The best score must be this many times the second best, because related languages (da and sv, es and pt) share words, and
+# a quotation adds a second language.
 MIN_LEAD: Final = 2.0
-# Where nothing speaks for the language that a line should be in, less is enough for another; but not in a name or title.
+# If nothing speaks for the expected language, less evidence is enough for another one, except in names and titles.
 MIN_SCORE_ALONE: Final = 1.25
 MIN_LEAD_ALONE: Final = 1.5
 MIN_WORDS_ALONE: Final = 3
-MIN_LETTERS: Final = 4  # shorter lines are names, units or chemical symbols rather than text of a script
+MIN_LETTERS: Final = 4  # shorter lines are names, units or chemical symbols
 
 WORD: Final = re.compile(r"[^\W\d_]+")
-WORD_BOUNDARIES: Final = "'’.,?!\"„“”«»:;"  # the apostrophe too: l'eau is two words
+WORD_BOUNDARIES: Final = "'’.,?!\"„“”«»:;"  # the apostrophe too, because l'eau is two words
 BEYOND_LATIN: Final = re.compile(
     r"[\u0370-\u1dff\u2c80-\ua71f\ua800-\ufaff\ufb07-\uff20\uff5b-\uffef\U00010000-\U0010ffff]"
 )
 
 
 class LanguageTables(msgspec.Struct):
-    """languages.toml. A value that is a list of words, letters or codes is one text with spaces."""
+    """The content of languages.toml. A list of words, letters or codes is one string, separated by spaces."""
 
     function_words: dict[str, str]
     letters: dict[str, str]
@@ -45,17 +45,17 @@ class LanguageTables(msgspec.Struct):
 
 @cache
 def language_tables() -> LanguageTables:
-    """The tables, read once."""
+    """The tables; they are read once."""
     return msgspec.toml.decode(Path(__file__).with_name("languages.toml").read_bytes(), type=LanguageTables)
 
 
-# A word or letter has a score of 1, shared among its languages. The scores for all languages are one integer with 32
-# bits for each, so that those of a line are one sum: a guess takes some microseconds, for 72 million lines of a corpus.
+# A word or letter has a score of 1, divided among its languages. The scores for all languages are packed into one integer
+# with 32 bits for each, so one sum scores a line. A guess takes a few microseconds; a corpus may have 72 million lines.
 SCORE_UNIT: Final = 1 << 12
 
 
 class _Profiles(NamedTuple):
-    """Function words and letters by their scores for all languages."""
+    """Function words and letters, with their scores for all languages."""
 
     languages: tuple[str, ...]
     scores: dict[str, int]
@@ -81,12 +81,12 @@ def _profiles() -> _Profiles:
 
 @cache
 def is_profiled(language: str) -> bool:
-    """Whether the tables have function words of a language."""
+    """Whether the tables contain function words of a language."""
     return base_language(language) in language_tables().function_words
 
 
 def language_scores(text: str) -> dict[str, float]:
-    """The evidence for each language of the tables in a text: a function word or letter of it alone counts 1."""
+    """The evidence for each language in a text. A function word or letter that only one language has counts 1."""
     profiles, lower = _profiles(), text.lower()
     for mark in WORD_BOUNDARIES:
         lower = lower.replace(mark, " ")
@@ -99,14 +99,14 @@ def language_scores(text: str) -> dict[str, float]:
 
 
 def clear_language(scores: dict[str, float]) -> str | None:
-    """The language that the scores of a text are clear about; None if the evidence is too weak, as in most short lines."""
+    """The language that the scores clearly indicate; None if the evidence is too weak, as in most short lines."""
     second, best = sorted(scores.values())[-2:]
     is_clear = best >= MIN_SCORE and best >= MIN_LEAD * second
     return max(scores, key=scores.__getitem__) if is_clear else None
 
 
 def judge_language(text: str, scores: dict[str, float], expected: str) -> str | None:
-    """The language of a text that should be in a language of the tables; None if the evidence is too weak."""
+    """The language of a text whose expected language is in the tables; None if the evidence is too weak."""
     if (language := clear_language(scores)) is not None:
         return language
     if scores[expected] or len(text.split()) < MIN_WORDS_ALONE:
@@ -123,19 +123,19 @@ def guess_language(text: str) -> str | None:
 
 @cache
 def _character_worth(language: str) -> float:
-    """The number of Latin letters that say about as much as one character of a language."""
+    """The number of Latin letters that carry about as much information as one character of a language."""
     return language_tables().character_worth.get(base_language(language), 1.0)
 
 
 def text_size(text: str, language: str) -> float:
-    """The length of a text in Latin letters that say about as much; names in Latin letters count as they are."""
+    """The length of a text, converted to Latin letters with as much information; Latin letters in it count as 1."""
     worth = _character_worth(language)
     return len(text) if worth == 1 or text.isascii() else len(text) + (worth - 1) * len(BEYOND_LATIN.findall(text))
 
 
 @cache
 def scripts_of(language: str) -> tuple[str, ...]:
-    """The scripts that a language is written in; empty for a language that is not in the tables."""
+    """The scripts of a language; empty if the language is not in the tables."""
     code, rows = base_language(language), language_tables().languages_of_scripts.items()
     return next((tuple(scripts.split()) for scripts, codes in rows if code in codes.split()), ())
 
@@ -146,7 +146,7 @@ def _letters_of(scripts: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def foreign_script(text: str, scripts: tuple[str, ...]) -> str | None:
-    """The script of a text, as "cyrillic", if most of its letters are of none of `scripts`; else None."""
+    """The script of a text, such as "cyrillic", if most of its letters belong to none of `scripts`; otherwise None."""
     if not scripts or (scripts[0] == "latin" and text.isascii()):
         return None
     if scripts == ("latin",) and not BEYOND_LATIN.search(text):

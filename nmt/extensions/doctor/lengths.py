@@ -1,4 +1,4 @@
-"""Histograms of the lengths of a corpus, and the correlation of the lengths of both sides."""
+"""Histograms of the sentence lengths in a corpus, and the correlation between the lengths of both sides."""
 
 import math
 from dataclasses import dataclass, field
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from nmt.data.row_files import SIDES
 from nmt.data.sets import zero_counts
 
-MAX_COUNTED_LENGTH: Final = 1024  # greater lengths are counted together
-NUM_BARS: Final = 16  # of a drawn histogram, about
+MAX_COUNTED_LENGTH: Final = 1024  # longer lines are counted together
+NUM_BARS: Final = 16  # approximate number of bars in a histogram
 BAR_WIDTHS: Final = (1, 2, 5, 10, 20, 50, 100)
-EQUAL_BARS_SHARE: Final = 0.99  # of the lines; the longest lines share one bar
-# Target by source length: quarters of an octave from a quarter to four times.
+EQUAL_BARS_SHARE: Final = 0.99  # share of the lines; the longest lines share one bar
+# Ratios of target to source length, from 1/4 to 4 in steps of 2 ** (1/4).
 RATIO_EDGES: Final = 2.0 ** (np.arange(-8, 9) / 4)
 
 HistogramRows = list[tuple[str, int]]  # label, count
@@ -25,10 +25,10 @@ HistogramRows = list[tuple[str, int]]  # label, count
 class LengthHistograms:
     """Counts of pairs by length and by ratio.
 
-    counts: (2, MAX_COUNTED_LENGTH + 2) lines of source and target by length; the last column counts all longer ones
-    ratios: (R + 2,) pairs by target / source length: below the first of R edges, ..., from the last edge on, and one
-        side empty
-    sums: (6,) over pairs with s and t > 0 characters: number of pairs, s, t, s * s, t * t, s * t
+    counts: (2, MAX_COUNTED_LENGTH + 2) number of source and target lines by length; the last column counts longer lines
+    ratios: (R + 2,) number of pairs by target / source length: below the first of R edges, ..., above the last edge, and
+        pairs with an empty side
+    sums: (6,) sums over the pairs with s > 0 and t > 0 characters: 1, s, t, s * s, t * t, s * t
     """
 
     counts: NDArray[np.int64] = zero_counts(2, MAX_COUNTED_LENGTH + 2)
@@ -36,7 +36,7 @@ class LengthHistograms:
     sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(6))
 
     def add(self, lengths: NDArray[Any], characters: NDArray[Any]) -> None:
-        """Count pairs. lengths, characters: (N, 2) of source and target"""
+        """Count pairs. lengths, characters: (N, 2) lengths of source and target"""
         capped = np.minimum(lengths, MAX_COUNTED_LENGTH + 1)
         for side in (0, 1):
             self.counts[side] += np.bincount(capped[:, side], minlength=MAX_COUNTED_LENGTH + 2)
@@ -54,13 +54,13 @@ class LengthHistograms:
 
     @property
     def correlation(self) -> float | None:
-        """Pearson's correlation of the characters of both sides; None if one side has a constant length."""
+        """Pearson's correlation between the numbers of characters on both sides; None if one side has a constant length."""
         n, s, t, ss, tt, st = self.sums.tolist()
         spread = (n * ss - s * s) * (n * tt - t * t)
         return (n * st - s * t) / math.sqrt(spread) if n and spread > 1e-9 * n * ss * n * tt else None
 
     def rows(self) -> dict[str, HistogramRows]:
-        """The histograms by name: lines of each side by length, and pairs by the ratio of target to source length."""
+        """The histograms by name: the lines of each side by length, and the pairs by ratio of target to source length."""
         edges = [f"{edge:.2f}" for edge in RATIO_EDGES]
         inner = [f"{low}-{high}" for low, high in pairwise(edges)]
         labels = [f"below {edges[0]}", *inner, f"{edges[-1]} and more", "one side empty"]
@@ -69,7 +69,7 @@ class LengthHistograms:
 
 
 def _length_rows(counts: NDArray[np.int64]) -> HistogramRows:
-    """Lines by length: 0, bars of equal width such as "1-5", and one bar for the longest lines."""
+    """The number of lines by length: 0, bars of equal width such as "1-5", and one bar for the longest lines."""
     total = int(counts.sum())
     typical = int(np.searchsorted(np.cumsum(counts), EQUAL_BARS_SHARE * total))
     width = next((width for width in BAR_WIDTHS if typical <= NUM_BARS * width), BAR_WIDTHS[-1])

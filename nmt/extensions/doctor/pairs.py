@@ -1,7 +1,6 @@
-"""The faults of a pair of lines: one detector per check of a single pair, which `nmt doctor` counts and `nmt clean` applies.
+"""Detectors for the faults of a single pair of lines. `nmt doctor` counts these faults and `nmt clean` removes them.
 
-A detector takes a LinePair and gives its faults, without a threshold for the corpus. The table of checks that names them is in
-findings.py.
+A detector takes a LinePair and yields its faults. The thresholds for a whole corpus are in the table of checks in findings.py.
 """
 
 import re
@@ -24,46 +23,46 @@ from nmt.text.corpus import decode_line, is_invisible
 from nmt.text.forms import folded
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 
-# A sentence of 256 tokens, nmt prepare's --max-length, has about 1,100 characters at 1.3 pieces a word.
+# A sentence of 256 tokens, nmt prepare's --max-length, has about 1,100 characters at 1.3 tokens per word.
 LONG_LINE_CHARACTERS: Final = 1500
-# Translations between European languages differ in length by a fifth on average; a ratio of three is beyond free
-# translation, except in short lines, where one word is much.
+# Translations between European languages differ in length by a fifth on average. A ratio of three exceeds any free
+# translation, except in short lines, where a single word matters.
 UNLIKE_RATIO: Final = 3.0
-MIN_UNLIKE_CHARACTERS: Final = 30  # of the longer side
-# A side without the final mark of the other is truncated if it is also this much shorter (docs/measurements.md).
+MIN_UNLIKE_CHARACTERS: Final = 30  # on the longer side
+# A side without a final mark, unlike the other side, is truncated if its length is below this ratio (docs/measurements.md).
 TRUNCATED_RATIO: Final = 0.6
-MIN_WHOLE_CHARACTERS: Final = 12  # of the other side
-MIN_COPIED_WORDS: Final = 3  # shorter lines are names and titles, the same in both languages
-MIN_RUNNING_WORDS: Final = 4  # of a copied line without a final mark
+MIN_WHOLE_CHARACTERS: Final = 12  # on the other side
+MIN_COPIED_WORDS: Final = 3  # shorter lines are names and titles, which may be the same in both languages
+MIN_RUNNING_WORDS: Final = 4  # in a copied line without a final mark
 
-# Characters that docs/reference/contract.md makes a space, except the tab: control characters, C1 and U+2028 and U+2029.
-DAILY_LETTERS: Final = set("\u0e33\u0eb3\u0587")  # Thai and Lao AM, Armenian EW: as everybody writes them
+DAILY_LETTERS: Final = set("\u0e33\u0eb3\u0587")  # Thai and Lao AM, Armenian EW: everybody writes them like this
+# Characters that nmt reads as spaces (docs/reference/contract.md), except the tab: control characters, C1, U+2028 and U+2029.
 CONTROL_BYTES: Final = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
 CHARACTER_REFERENCE: Final = re.compile(r"&(?:[A-Za-z]{2,8}|#\d{2,7}|#x[0-9A-Fa-f]{2,6});")
 HTML_TAG: Final = re.compile(r"</?[A-Za-z][A-Za-z0-9:_-]*(?:\s[^<>]{0,200}=[^<>]{0,200})?\s*/?>")
-# UTF-8 decoded as Latin-1 or Windows-1252 gives a letter for the first byte and then one for 80 to BF for each of the others.
-# C2 and C3 begin most letters of Latin script; what begins those of other scripts counts where two such letters are in a row:
-# "É»" is French. So does a control character after one. U+FFFD stands in place of lost bytes.
+# UTF-8 decoded as Latin-1 or Windows-1252 gives one letter for the first byte and one character (80 to BF) for each further byte.
+# Most letters of the Latin script start with C2 or C3. The first bytes of other scripts count only if two such sequences follow
+# each other, because "É»" is also French, or if a control character follows. U+FFFD replaces lost bytes.
 LATER_BYTE: Final = "[\x80-\xbfŒœŠšŸŽžƒˆ˜–—‘’‚“”„†‡•…‰‹›€™]"
 MOJIBAKE: Final = re.compile(
     f"[ÂÃ]{LATER_BYTE}|[Ä-ï][\x80-\x9f]|(?:[Ä-ß]{LATER_BYTE}){{2}}|(?:[à-ï]{LATER_BYTE}{{2}}){{2}}|â€[\x80-\xbf™œžš¦“”˜¢]|\ufffd"
 )
 DIGIT: Final = re.compile(r"\d")
-NOT_PROSE: Final = re.compile(r"[\d_@/\\:.=<>{}#$&%]")  # in words of addresses, numbers and code
+NOT_PROSE: Final = re.compile(r"[\d_@/\\:.=<>{}#$&%]")  # occurs in addresses, numbers and code
 AROUND_WORDS: Final = "\"'’“”„«»‹›()[]¿¡.,;:!?…。、！？।؟،؛"
-# The marks that end a sentence in the scripts of languages.toml, with what may close after them. Thai and Lao have none.
+# The marks that end a sentence in the scripts of languages.toml, with closing quotes and brackets. Thai and Lao have none.
 FINAL_MARK: Final = re.compile(r"[.!?…。．！？｡।॥۔؟։።၊။។][\s\"'’”“»«)\]}」』）〉》›‹]*$")
 UNMARKED_LANGUAGES: Final = frozenset(("th", "lo"))
 UNFINISHED: Final = re.compile(r"[^\W_][\u0300-\u036f\u0900-\u0dff\u1000-\u109f]*[,،、-]?\s*$")
 
 
 class Fault(NamedTuple):
-    """What a detector has found in a pair.
+    """The result of a detector for a pair.
 
-    side: 0 source, 1 target, None for both
-    found: False where it has looked and found none, for a share that is of such lines only
-    text: the example to show; None for the text of the side, or of both
-    column: byte of the line, counted from 1
+    side: 0 for the source, 1 for the target, None for both
+    found: False if the line was judged and has no fault; shares of some checks count only judged lines
+    text: the example to show; None shows the text of the side, or of both sides
+    column: byte in the line, counted from 1
     """
 
     side: Literal[0, 1] | None = None
@@ -73,21 +72,21 @@ class Fault(NamedTuple):
 
 
 class LinePair:
-    """A line and its translation, with what several detectors need of them, each computed once.
+    """A line and its translation, with properties that several detectors need. Each property is computed once.
 
     languages: codes of source and target
     lines, texts: both sides, decoded and cleaned
     """
 
     def __init__(self, languages: tuple[str, str], raw: tuple[bytes, bytes], is_first: bool) -> None:
-        """raw: the lines of a file, with or without LF; is_first: whether they are the first"""
+        """raw: the lines as in the files, with or without LF; is_first: whether they are the first lines"""
         self.languages, self._raw = languages, raw
         self.lines = decode_line(raw[0], is_first), decode_line(raw[1], is_first)
         self.texts = self.lines[0].text, self.lines[1].text
 
     @cached_property
     def has_control(self) -> tuple[bool, bool]:
-        """Whether each side has control characters, which its cleaned text lacks."""
+        """Whether each side has control characters, which are missing in the cleaned text."""
         source, target = (
             CONTROL_BYTES.search(raw.removesuffix(b"\n").removesuffix(b"\r")) is not None for raw in self._raw
         )
@@ -108,7 +107,7 @@ class LinePair:
 
     @cached_property
     def sizes(self) -> tuple[float, float]:
-        """The length of each side in Latin letters that say as much; 0 for a blank one."""
+        """The length of each side, converted to Latin letters with as much information; 0 for a blank side."""
         source, target = (
             0.0 if blank else text_size(text, language)
             for text, blank, language in zip(self.texts, self.blank, self.languages, strict=True)
@@ -117,13 +116,13 @@ class LinePair:
 
     @cached_property
     def expected(self) -> tuple[str, str] | None:
-        """The languages without region; None if the lines cannot be in the wrong one of them."""
+        """The languages without region; None if they are the same or a side is blank."""
         source, target = map(base_language, self.languages)
         return (source, target) if source != target and not any(self.blank) else None
 
     @cached_property
     def is_copy(self) -> bool:
-        """Whether both sides are the same text, apart from case, with letters."""
+        """Whether both sides are the same text, apart from case, and contain letters."""
         source, target = self.texts
         return len(source) == len(target) and source.lower() == target.lower() and any(map(str.isalpha, source))
 
@@ -133,9 +132,9 @@ class LinePair:
 
     @cached_property
     def order(self) -> float:
-        """The evidence that the sides are in the languages that they should be in; negative if they are swapped; or 0.
+        """The evidence that each side is in the expected language; negative if the sides are swapped, 0 if it is unclear.
 
-        Names and words of both languages count for neither, so that a word of each side decides where none speaks against it.
+        Names, and words that both languages share, count for neither. So one word on each side decides if nothing contradicts it.
         """
         if self.expected is None or self.is_copy or not all(map(is_profiled, self.expected)):
             return 0.0
@@ -175,14 +174,14 @@ def not_nfc(pair: LinePair) -> Iterator[Fault]:
 
 
 def compatibility(pair: LinePair) -> Iterator[Fault]:
-    """Characters that NFKC replaces and that are no letters in daily use, such as Thai and Lao AM."""
+    """Characters that NFKC would replace, except letters in daily use, such as Thai and Lao AM."""
     for side in SIDE_NUMBERS:
         if found := set(filter(_is_compatibility, pair.texts[side])) - DAILY_LETTERS:
             yield Fault(side, text=_naming(found, pair.texts[side]))
 
 
 def invisible(pair: LinePair) -> Iterator[Fault]:
-    """Characters without a width, and joiners where they have no meaning: what `folded` leaves out."""
+    """Characters that `folded` removes: those without a width, and joiners without a meaning."""
     for side in SIDE_NUMBERS:
         found = Counter(filter(_is_left_out, text := pair.texts[side]))
         if found and not is_invisible(text) and (lost := found - Counter(folded(text))):
@@ -200,7 +199,7 @@ def _is_left_out(character: str) -> bool:
 
 
 def _naming(characters: Iterable[str], text: str) -> str:
-    """A text behind the numbers of characters in it, which may not show."""
+    """A text after the code points of some of its characters, which may be invisible."""
     names = " ".join(f"U+{ord(character):04X}" for character in sorted(characters) if not character.isascii())
     return f"({names}) {text}" if names else text
 
@@ -210,7 +209,7 @@ def mojibake(pair: LinePair) -> Iterator[Fault]:
         text = pair.decoded[side]
         if not text.isascii():
             if pair.lines[side].bad_byte is not None:
-                text = text.replace("\ufffd", "")  # of `not_utf8`
+                text = text.replace("\ufffd", "")  # `not_utf8` reports these
             if MOJIBAKE.search(text):
                 yield Fault(side)
 
@@ -229,7 +228,7 @@ def wrong_script(pair: LinePair) -> Iterator[Fault]:
 
 
 def copy(pair: LinePair) -> Iterable[Fault]:
-    """A text in running words; names, titles, addresses and code may be the same in both languages."""
+    """A copied text in running words. Names, titles, addresses and code may be the same in both languages."""
     if not pair.is_copy or pair.expected is None:
         return ()
     text = pair.texts[0]
@@ -269,7 +268,7 @@ def unlike_lengths(pair: LinePair) -> Iterable[Fault]:
 
 
 def truncated(pair: LinePair) -> Iterator[Fault]:
-    """A side that ends within a sentence, where the other has a final mark and is longer."""
+    """A side that ends in mid-sentence although the other side is longer and has a final mark."""
     if any(pair.blank) or not UNMARKED_LANGUAGES.isdisjoint(map(base_language, pair.languages)):
         return
     for side in SIDE_NUMBERS:
@@ -281,7 +280,7 @@ def truncated(pair: LinePair) -> Iterator[Fault]:
 
 
 def numbers_differ(pair: LinePair) -> Iterator[Fault]:
-    """Other digits, in any order. With digits on one side only, the other mostly has a number word."""
+    """Different digits, in any order. If only one side has digits, the other usually has a number word."""
     source, target = map(DIGIT.findall, pair.texts)
     if source and target and not any(pair.blank):
         yield Fault(found=source != target and sorted(map(int, source)) != sorted(map(int, target)))

@@ -1,4 +1,4 @@
-"""The sets of pairs that `nmt doctor` reads, files or prepared data, as chunks of lines."""
+"""The sets of pairs that `nmt doctor` reads from files or a data folder, as chunks of lines."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -19,15 +19,15 @@ from nmt.text.pipeline import Pipeline
 class PairSet:
     """The training pairs, or one evaluation set.
 
-    num_pairs: pairs of the set
-    num_examined: pairs that are read, evenly spaced; they have the indices 0 to num_examined - 1
-    findings: the faults of its files: different lengths, no lines
+    num_pairs: number of pairs in the set
+    num_examined: number of evenly spaced pairs that are read; their indices are 0 to num_examined - 1
+    findings: faults of the files: different lengths, no lines
     """
 
     def __init__(
         self, kind: Kind, name: str, files: Sequence[FilePair], prepared: tuple[Corpus, Pipeline] | None = None
     ) -> None:
-        """prepared: the training pairs of prepared data, for which the one pair of `files` has names in FILE:LINE"""
+        """prepared: the training pairs of a data folder; then `files` has one pair, which only provides names for FILE:LINE"""
         self.kind, self.name, self.files, self._prepared = kind, name, files, prepared
         self.findings: list[Finding] = []
         self.num_pairs = self.num_examined = 0
@@ -35,7 +35,7 @@ class PairSet:
         self.label = set_label(kind, name)
 
     def count(self, max_pairs: int) -> None:
-        """Count the pairs of all files. max_pairs: pairs to examine, at most; 0 for all"""
+        """Count the pairs of all files. max_pairs: maximum number of pairs to examine; 0 examines all"""
         for pair in self.files:
             if self._prepared is None:
                 source, target = pair.count_lines()
@@ -54,13 +54,13 @@ class PairSet:
             self.findings.append(Finding("no-lines", self.label, "pair", 1, 1, "", [example]))
 
     def place(self, index: int) -> str:
-        """FILE:LINE of the source of an examined pair."""
+        """FILE:LINE of an examined pair's source."""
         row = -(-(index + 1) * self.num_pairs // self.num_examined) - 1
         part = int(np.searchsorted(self._starts, row, side="right")) - 1
         return f"{self.files[part].source}:{row - self._starts[part] + 1}"
 
     def chunks(self) -> Iterator[Chunk]:
-        """The pairs to examine, of at most CHUNK_PAIRS pairs of the set at a time."""
+        """The pairs to examine; each chunk covers at most CHUNK_PAIRS pairs of the set."""
         is_sampled = self.num_examined < self.num_pairs
         return chunks(self.files, self._is_examined if is_sampled else None, blocks=self._blocks)
 
@@ -81,7 +81,7 @@ class PairSet:
 
 
 def _decoded_blocks(corpus: Corpus, pipeline: Pipeline) -> Iterator[list[list[bytes]]]:
-    """The training pairs of prepared data as text: normalised, and with UNK for unknown tokens."""
+    """The training pairs of a data folder as text: normalised, and with UNK for unknown tokens."""
     for first in range(0, len(corpus), CHUNK_PAIRS):
         sources, targets = corpus.rows(np.arange(first, min(first + CHUNK_PAIRS, len(corpus))))
         yield [

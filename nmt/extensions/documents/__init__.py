@@ -1,1 +1,1 @@
-"""Documents of translators: their texts are translated, and everything else in them is kept."""
+"""Document formats: the text of a document is translated, and everything else in it is kept."""

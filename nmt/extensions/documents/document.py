@@ -1,17 +1,17 @@
-"""Documents of units: how their texts are translated, checked and put back.
+"""Documents as lists of units: how their texts are translated, checked and written back.
 
-How to add a format of documents: write a UnitDocument, which reads the bytes of a file and has
+To add a document format, write a UnitDocument. It reads the bytes of a file and has
 
-- `units(languages)`: all texts of the document, in order, each as a Unit. Its `text` is made by `Markers`:
-  `markers.mark([...])` takes strings and `Tag`s (pairs, single tags, words such as fields, breaks),
-  `markers.mark_tags(text)` finds the tags that a text spells out, `<b>` and `{\\i1}`. What lies between two breaks is
-  translated on its own; breaks are LF, tab, and the tags of kind `break`. A unit that has a translation, or must not
-  have one, says so by `state`; it is counted, and kept.
-- `Unit.write(translation)`, which receives the text with the same markers and breaks, in the language of the model:
-  `markers.restore(translation)` gives text, `markers.restored(translation)` the originals one by one;
-- `content()`: the bytes of the document. If no unit was written, they are those of the file.
+- `units(languages)`: all texts of the document in order, each as a Unit. `Markers` creates its `text`:
+  `markers.mark([...])` takes strings and `Tag`s (pairs, single tags, words such as fields, breaks), and
+  `markers.mark_tags(text)` finds tags that are written in the text, such as `<b>` and `{\\i1}`. The text between two
+  breaks is translated separately. Breaks are LF, tab, and tags of kind `break`. A unit that is already translated, or
+  must not be translated, says so by its `state`; it is counted and kept.
+- `Unit.write(translation)`, which receives the translation with the same markers and breaks:
+  `markers.restore(translation)` returns text, `markers.restored(translation)` yields the originals one by one.
+- `content()`: the bytes of the document. If no unit was written, they equal the file.
 
-Then register a UnitFormat with that document. Its options class in `formats/options.py` has the endings of its files.
+Then register a UnitFormat with that document. Its options class in `formats/options.py` lists the file name extensions.
 """
 
 import re
@@ -35,7 +35,7 @@ from nmt.text.corpus import BOM, clean
 from nmt.translate.line_warnings import LOST_MARKUP, NOT_TRANSLATED, LineWarnings
 from nmt.translate.results import BROKEN, Translation
 
-MAX_DOCUMENT_BYTES: Final = 64 << 20  # it is held in memory as a tree, which takes ten times as much
+MAX_DOCUMENT_BYTES: Final = 64 << 20  # the document is held in memory as a tree, which takes ten times as much
 UnitState = Literal["open", "already translated", "not to be translated"]
 NO_WORDS: Final = "without words"
 IN_PLACE: Final = "translated"
@@ -53,13 +53,13 @@ BYTE_ORDER_MARKS: Final = {
 class Unit:
     """A text of a document to translate.
 
-    position: of it in messages, after the document's name: its line, or else its number
-    text: with markers; what breaks separate is translated one by one
+    position: where it is, in messages after the document's name: its line, or else its number
+    text: the text with markers; the parts between breaks are translated separately
     markers: the originals of the markers
-    write: puts a translation, with the same markers and breaks, into the document
-    suggest: puts a text next to the unit that may not be its translation, with the reason; None: the format has no place
-    state: why the unit is not open to a translation; --retranslate opens what is already translated
-    problem: what keeps a translation with all its markers from being written; empty if nothing
+    write: writes a translation with the same markers and breaks into the document
+    suggest: records a rejected translation next to the unit, with the reason; None if the format has no place for it
+    state: whether the unit is open for translation; --retranslate opens units that are already translated
+    problem: why a translation that has all markers still cannot be written; empty if it can
     """
 
     position: object
@@ -72,16 +72,16 @@ class Unit:
 
 
 class UnitDocument(ABC):
-    """A document of units, whose texts are XML with tags in place of markers (see `markers`).
+    """A document that consists of units. Their texts are XML with tags in place of markers (see `markers`).
 
-    retranslate: whether units with a translation are translated too, and it is replaced
+    retranslate: whether existing translations are replaced
     """
 
     retranslate = False
 
     @abstractmethod
     def __init__(self, content: bytes, place: str) -> None:
-        """Read a file's content. place: its name in messages"""
+        """Read the content of a file. place: its name in messages"""
 
     @abstractmethod
     def units(self, languages: Languages) -> list[Unit]:
@@ -89,10 +89,10 @@ class UnitDocument(ABC):
 
     @abstractmethod
     def content(self) -> bytes:
-        """The document with the translations that were written into its units."""
+        """The document with all translations that were written into its units."""
 
     def texts(self, languages: Languages) -> list[str]:
-        """The texts between breaks that have words, of all units to translate."""
+        """The texts between breaks that contain words, from all units to translate."""
         self._counts: Counter[str] = Counter()
         self._pieces: list[tuple[Unit, list[str | PeeledLine]]] = []
         for unit in self.units(languages):
@@ -106,9 +106,9 @@ class UnitDocument(ABC):
         return [to_xml(text) for _, pieces in self._pieces for text in map(_text_to_send, pieces) if text]
 
     def write(self, translations: Sequence[Translation], warnings: LineWarnings) -> str:
-        """Write each translation that has kept markers and placeholders. Returns what became of the units, in words.
+        """Write each translation that kept its markers and placeholders. Returns a summary for people.
 
-        warnings: also receives the units that are kept
+        warnings: also receives warnings about units that stay untranslated
         """
         found = iter(translations)
         for unit, pieces in self._pieces:
@@ -122,9 +122,9 @@ class UnitDocument(ABC):
 
 
 class UnitFormat(Format):
-    """A format whose documents have units. Their texts are translated in sentences, their markers as tags.
+    """A format whose documents consist of units. Texts are split into sentences, and markers are translated as tags.
 
-    document: what reads it
+    document: the class that reads it
     """
 
     settings = MappingProxyType({"split": True, "markup": "xml"})
@@ -132,23 +132,23 @@ class UnitFormat(Format):
 
     def read(self, path: Path) -> UnitDocument:
         if not path.is_file():
-            raise UserError(f"{quoted(path)}: a document must be a file (unpack the archive)")
+            raise UserError(f"{quoted(path)}: not a file (if it is in an archive, unpack the archive first)")
         with open_decompressed(path) as file:
             content = file.read(MAX_DOCUMENT_BYTES + 1)
         if len(content) > MAX_DOCUMENT_BYTES:
-            raise InputError(f"{quoted(path)}: a document may have {MAX_DOCUMENT_BYTES:,} bytes (split it)")
+            raise InputError(f"{quoted(path)}: the document is larger than {MAX_DOCUMENT_BYTES:,} bytes (split it)")
         document = self.document(content, quoted(path))
         document.retranslate = self.options.retranslate
         return document
 
 
 def _text_to_send(piece: str | PeeledLine) -> str:
-    """What the model translates of a piece of a unit; empty for a break, and for a piece that is copied."""
+    """The part of a piece that the model translates; empty for a break and for a piece that is copied."""
     return piece.text if isinstance(piece, PeeledLine) and has_words(piece.text) else ""
 
 
 def _marked(translation: Translation) -> Translation:
-    """A translation with markers in place of tags."""
+    """A translation with its tags turned back into markers."""
     candidates = [structs.replace(candidate, text=from_xml(candidate.text)) for candidate in translation.candidates]
     return structs.replace(translation, candidates=candidates)
 
@@ -156,7 +156,7 @@ def _marked(translation: Translation) -> Translation:
 def _write_unit(
     unit: Unit, pieces: Sequence[str | PeeledLine], results: Sequence[Translation | None], warnings: LineWarnings
 ) -> str:
-    """Write the translation of a unit, or keep it. results: None for a piece that is copied. Returns what was done"""
+    """Write the translation of a unit, or keep the unit. Returns which. results: None for a piece that is copied"""
     made = [result for result in results if result is not None]
     for result in made:
         for kind, message in result.warnings.items():
@@ -172,36 +172,42 @@ def _write_unit(
         for piece, result in zip(pieces, results, strict=True)
     )
     if missing := sorted(_numbers(unit.text) - _numbers(translation)):
-        warnings.add(BROKEN, unit.position, f"the translation lacks {', '.join(missing)}")
+        warnings.add(BROKEN, unit.position, f"numbers are missing in the translation: {', '.join(missing)}")
     problem = unit.markers.problem(unit.text, translation) or unit.problem(translation)
     if not problem:
         unit.write(translation)
         return IN_PLACE
-    kept = "; it is kept as a suggestion" if unit.suggest else f": '{quoted(unit.markers.restore(translation))}'"
+    kept = (
+        "; the translation is kept as a suggestion"
+        if unit.suggest
+        else f": '{quoted(unit.markers.restore(translation))}'"
+    )
     warnings.add(LOST_MARKUP, unit.position, f"left untranslated: {problem}{kept}")
     if unit.suggest:
         unit.suggest(unit.markers.restore(translation), problem)
-    return "whose translation lost a tag or placeholder"
+    return "because the translation lost a tag or placeholder"
 
 
 def _numbers(text: str) -> set[str]:
-    """The numbers of two or more digits, which no language writes as words; thousands may be set apart."""
+    """The numbers of two or more digits, which no language writes as words. Thousands separators are ignored."""
     return {str(int(number)) for number in re.findall(r"\d{2,}", _THOUSANDS.sub("", MARKER.sub(" ", text)))}
 
 
 def warn_of_language(place: str, noun: str, declared: str | None, model: str) -> None:
-    """Warn if a document declares another language than that of the model. noun: source or target"""
+    """Warn if a document declares a language that differs from the model's. noun: source or target"""
     if declared and not is_language(declared, [model, "*all*", ""]):
-        log.warn(f"{place}: its {noun} language is '{quoted(declared)}', and that of the model is '{quoted(model)}'")
+        log.warn(
+            f"{place}: the {noun} language of the document is '{quoted(declared)}', but the model's is '{quoted(model)}'"
+        )
 
 
 def is_language(code: str, wanted: Sequence[str]) -> bool:
-    """Whether a code is of one of the languages, without regard to country and script: en-GB and eng are en."""
+    """Whether a code means one of the languages, ignoring country and script: en-GB and eng are en."""
     return two_letter_code(code) in map(two_letter_code, wanted)
 
 
 class Encoding(NamedTuple):
-    """How a file's text is written. mark: the bytes before it"""
+    """How the text of a file is encoded. mark: byte order mark"""
 
     mark: bytes
     name: str
@@ -211,9 +217,9 @@ class Encoding(NamedTuple):
 
 
 def decoded(content: bytes, place: str, noun: str) -> tuple[str, Encoding]:
-    """A file's text and its encoding: that of its byte order mark, or else UTF-8.
+    """Decode a file by its byte order mark, or else as UTF-8. Returns the text and the encoding.
 
-    noun: what the file is, in the message of InputError
+    noun: what to call the file in the message of InputError
     """
     encoding = Encoding(*next((row for row in BYTE_ORDER_MARKS.items() if content.startswith(row[0])), (b"", "utf-8")))
     try:
@@ -221,11 +227,11 @@ def decoded(content: bytes, place: str, noun: str) -> tuple[str, Encoding]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise InputError(
-            f"{place}:{line}: not UTF-8 (convert the {noun}: `iconv -f WINDOWS-1252 -t UTF-8 FILE`, or from what it is in)"
+            f"{place}:{line}: not UTF-8 (convert the {noun} from its encoding: `iconv -f WINDOWS-1252 -t UTF-8 FILE`)"
         ) from None
 
 
 def damaged(place: str, format: str, reason: object, line: int | None = None) -> UserError:
-    """The error for a document that cannot be read. line: where, if known"""
+    """The error for a document that cannot be read. line: number of the faulty line, if known"""
     position = f":{line}" if line is not None else ""
-    return InputError(f"{place}{position}: no {format} that can be read: {quoted(reason)} (mend or export it again)")
+    return InputError(f"{place}{position}: not valid {format}: {quoted(reason)} (fix the file, or export it again)")

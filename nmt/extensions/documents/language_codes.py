@@ -1,11 +1,11 @@
-"""Codes of languages with three letters (ISO 639-2 and 639-3) for those with two (ISO 639-1), which models have."""
+"""Maps three-letter language codes (ISO 639-2 and 639-3) to the two-letter codes (ISO 639-1) that models use."""
 
 from functools import cache
 from typing import Final
 
 from nmt.text.languages import base_language
 
-# Each code of two letters, then others of that language.
+# Each two-letter code, followed by other codes of the same language.
 CODES: Final = """
     aa:aar ab:abk ae:ave af:afr ak:aka am:amh an:arg ar:ara,arb as:asm av:ava ay:aym az:aze,azj ba:bak be:bel bg:bul bi:bis
     bm:bam bn:ben bo:bod,tib br:bre bs:bos ca:cat ce:che ch:cha co:cos cr:cre cs:ces,cze cu:chu cv:chv cy:cym,wel da:dan
@@ -25,7 +25,7 @@ CODES: Final = """
 
 @cache
 def two_letter_code(code: str) -> str:
-    """The shortest code of the language of a code with region or script: `en` for `eng` and `en-GB`."""
+    """The shortest code of a language, without region and script: `en` for `eng` and `en-GB`."""
     base = base_language(code)
     return _short_codes().get(base, base)
 

@@ -1,4 +1,4 @@
-"""The inside of a block of Markdown: text and tags as they are written, found by what markdown-it has read there."""
+"""Splits the content of a Markdown block into text and tags as written, guided by the tokens of markdown-it."""
 
 import html
 import re
@@ -15,12 +15,12 @@ _HARD_BREAK: Final = re.compile(r"( {2,}|\\)\n[ \t]*")
 _SPACE: Final = re.compile(r"[ \t]*")
 _CODE: Final = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL)
 _LABEL: Final = re.compile(r"\[((?:[^\[\]\\]|\\.)*)\]", re.DOTALL)
-_ADDRESS: Final = re.compile(  # of a link, with its title
+_ADDRESS: Final = re.compile(  # address of a link, with its title
     r"""\(\s*(?:<[^<>\n]*>|(?:[^\s()\\]|\\.|\((?:[^\s()\\]|\\.)*\))*)
     (?:\s+(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)))?\s*\)""",
     re.DOTALL | re.VERBOSE,
 )
-# In text, but not of it: the box of a task, the kind of a GitHub note, attributes, shortcodes of Hugo, names of emoji.
+# Parts that are not text: task boxes, kinds of GitHub notes, attributes, Hugo shortcodes, emoji names.
 PARTS_WITHOUT_TEXT: Final = re.compile(
     r"(^\[[ xX]\](?=\s)|^\[![A-Za-z]+\][+-]?(?:[ \t]*\n)?|\{[:#.][^{}\n]*\}|\{\{[<%].*?[%>]\}\}|(?<!\S):[a-z0-9_+-]+:(?!\S))"
 )
@@ -29,20 +29,20 @@ _PAIRS: Final = {f"{name}_{kind}": (name, kind) for name in ("em", "strong", "s"
 
 
 class PlaceNotFound(Exception):
-    """What was read is not found in what is written."""
+    """A token of the parser was not found in the written text."""
 
 
 def plain_markdown(raw: str, joint: str) -> str:
-    """The text that some of a block shows. joint: what a line break is"""
+    """The displayed text of a part of a block. joint: replacement for a line break"""
     text = _SOFT_BREAK.sub(joint, raw)
     return _ESCAPE.sub(lambda found: found[1] or html.unescape(found[0]), text)
 
 
 def inline_pieces(raw: str, tokens: Sequence[Token], has_reference: Callable[[str], bool]) -> Iterator[str | Tag]:
-    """The text of a block, as it is written, and its tags. Raises PlaceNotFound.
+    """The text of a block, as written, and its tags. Raises PlaceNotFound.
 
-    tokens: what was read
-    has_reference: whether a label stands for an address
+    tokens: tokens of the parser
+    has_reference: tells whether a label refers to an address
     """
     at, rest, texts, labels = 0, iter(tokens), list[str](), list[int]()
     for token in rest:
@@ -55,10 +55,10 @@ def inline_pieces(raw: str, tokens: Sequence[Token], has_reference: Callable[[st
         tag = _tag(token, raw, at, has_reference)
         if token.type == "link_open" and token.markup != "autolink":
             labels.append(at + 1)
-        elif token.type == "link_close" and tag.original.raw in ("]", "][]"):  # its label is the text
+        elif token.type == "link_close" and tag.original.raw in ("]", "][]"):  # the text itself is the label
             tag.original.in_translation = f"][{_SOFT_BREAK.sub(' ', raw[labels[-1] : at])}]"
         if token.markup == "autolink":
-            next(rest), next(rest)  # its text and its end
+            next(rest), next(rest)  # skip its text and its end
         yield tag
         at += len(tag.original.raw)
         labels = labels[:-1] if token.type == "link_close" else labels
@@ -70,7 +70,7 @@ def inline_pieces(raw: str, tokens: Sequence[Token], has_reference: Callable[[st
 
 
 def _text_of(token: Token, raw: str, at: int) -> str | None:
-    """How a token of text is written; None for another."""
+    """How a text token is written; None for other tokens."""
     if token.type == "softbreak":
         return _matched(_SOFT_BREAK, raw, at)
     if token.type not in ("text", "text_special"):
@@ -110,7 +110,7 @@ def _tag(token: Token, raw: str, at: int, has_reference: Callable[[str], bool]) 
 
 
 def _target(raw: str, at: int, has_reference: Callable[[str], bool]) -> str:
-    """What stands behind the text of a link: an address, a label, or nothing."""
+    """What follows the text of a link: an address, a label, or nothing."""
     if found := _ADDRESS.match(raw, at):
         return found[0]
     found = _LABEL.match(raw, at)
@@ -118,7 +118,7 @@ def _target(raw: str, at: int, has_reference: Callable[[str], bool]) -> str:
 
 
 def hidden_texts(tag: str) -> Iterator[tuple[int, int]]:
-    """The places of texts in a tag: the words for an image, and the title of an address."""
+    """The positions of texts in a tag: the description of an image and the title of a link."""
     if found := re.match(r"!\[([^\[\]`*_<\\]+)\]", tag):
         yield found.span(1)
     if found := re.search(r"\]\([^\"']*\s\"([^\"\\]+)\"\s*\)$", tag):
@@ -126,7 +126,7 @@ def hidden_texts(tag: str) -> Iterator[tuple[int, int]]:
 
 
 def _divided(text: str) -> Iterator[str | Tag]:
-    """A text, and what in it is no text."""
+    """Split a text into text and parts that are not text."""
     for number, part in enumerate(PARTS_WITHOUT_TEXT.split(text)):
         if part:
             yield Tag(Written(part), "alone") if number % 2 else part

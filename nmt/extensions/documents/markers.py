@@ -1,10 +1,10 @@
-r"""Texts of documents in which numbered markers stand for tags, and the check that a translation has kept them.
+r"""Texts of documents in which numbered markers replace tags, and the check that a translation kept all markers.
 
-A pair of tags stands in a text as `<g id="1">...</g>`, a single one as `<x id="1"/>`, and what stands for a word, such as a
-field, as `<ph id="1"/>`: inline elements of XLIFF 1.2 (section 2.4). `<br id="1"/>` is a break: a line, a paragraph, a list
-item, a cell. No sentence continues after one; LF, tab and other control characters are breaks too, and stand as they are.
-So do placeholders such as %s, and everything else, without escapes of XML.
-Pairs are nested. What stands between two breaks may hold half of a pair, if the other half stands elsewhere in the text.
+Markers are inline elements of XLIFF 1.2 (section 2.4). A pair of tags is written as `<g id="1">...</g>`, a single tag as
+`<x id="1"/>`, and a tag that stands for a word, such as a field, as `<ph id="1"/>`. `<br id="1"/>` is a break: the end of a
+line, a paragraph, a list item or a cell. A sentence never continues after a break. LF, tab and other control characters are
+breaks too and stay unchanged, like placeholders such as %s and all other text. Nothing is escaped as in XML.
+Pairs are nested. The text between two breaks may contain one half of a pair whose other half is elsewhere in the text.
 """
 
 import re
@@ -18,26 +18,26 @@ from nmt.extensions.texts.passages import escaped
 from nmt.extensions.texts.placeholders import PLACEHOLDER, has_letters
 from nmt.extensions.texts.tags import BLOCK, KEPT_AS_IT_IS
 
-# One group, so that `split` gives literal text at even places, markers at odd ones.
+# The pattern has one group, so `split` returns literal text at even positions and markers at odd ones.
 MARKER: Final = re.compile(r'(<g id="\d+">|</g>|<(?:x|ph|br) id="\d+"/>)')
 TEXT_BREAK: Final = re.compile(r'(<br id="\d+"/>|[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+)')
 CLOSING: Final = "</g>"
 ATTRIBUTES: Final = r"""(?:\s(?:"[^"<>]*"|'[^'<>]*'|[^<>])*)?"""
 WRITTEN_TAG: Final = re.compile(
-    r"(?P<template>\{\{[^{}]*\}\}|\{[\w.$ ]*\|[^{}]*\})"  # is text
-    rf"|<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]*|\d{{1,3}}(?=/?>)){ATTRIBUTES}/?>"  # of HTML; <0> is of react-i18next
-    r"|\{\\(?P<style>[a-zA-Z]*)(?P<value>[^{}\s]*)\}"  # of subtitles: {\i1}
+    r"(?P<template>\{\{[^{}]*\}\}|\{[\w.$ ]*\|[^{}]*\})"  # this is text, not a tag
+    rf"|<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]*|\d{{1,3}}(?=/?>)){ATTRIBUTES}/?>"  # tags of HTML; <0> comes from react-i18next
+    r"|\{\\(?P<style>[a-zA-Z]*)(?P<value>[^{}\s]*)\}"  # tags of subtitles: {\i1}
     r"|<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![A-Za-z][^<>]*>"
-    # A line break that is written as \n, but not a part of a path.
+    # A line break written as \n, except within a path.
     r"|(?<!\b[A-Za-z]:)(?<=[.!?:;,>])\\[nrtN]|\\[nrtN](?=[A-Z\W]|\Z)"
-    r"|(?<=[\w.!?)}])\s?\|\s?(?=[\w{\[(])"  # between the plural forms of Vue and Laravel
+    r"|(?<=[\w.!?)}])\s?\|\s?(?=[\w{\[(])"  # separates plural forms in Vue and Laravel
     r"|(?<=[.!?])&nbsp;(?=[A-Z])",  # a space between sentences
     re.DOTALL,
 )
-# Spaces, bullets, arrows, notes of music and emoji around the words of a line; few models know them.
+# Spaces, bullets, arrows, musical notes and emoji around the words of a line. Few models know them.
 _SYMBOLS: Final = r"[\s·•‣⁃∙\u2190-\u21ff\u25a0-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff\ufe0e\ufe0f\u200d]"
 EDGE: Final = re.compile(rf"{_SYMBOLS}*")
-# Tags of HTML that are breaks without a partner too.
+# HTML tags that are breaks even without a partner.
 SINGLE_BREAK: Final = re.compile("br|dd|dt|hr|li|p|t[dhr]", re.IGNORECASE)
 RAISED: Final = re.compile("su[bp]", re.IGNORECASE)
 BLOCK_NAME: Final = re.compile(BLOCK.pattern, re.IGNORECASE)
@@ -47,11 +47,11 @@ PartKind = Literal["text", "open", "close", "alone"]
 
 
 class Tag(NamedTuple):
-    """What a format finds between the words of a text.
+    """A tag that a format finds between the words of a text.
 
-    original: a str that the text spells out, or an object of the format, such as an element of XML
-    kind: alone has no width, a word stands for one, and a break ends a sentence
-    name: what opens and what closes a pair have the same
+    original: a str that is written in the text, or an object of the format, such as an XML element
+    kind: `alone` is invisible, `word` stands for a word, and `break` ends a sentence
+    name: the opening and the closing tag of a pair have the same name
     """
 
     original: Any
@@ -60,16 +60,17 @@ class Tag(NamedTuple):
 
 
 class TagPair(NamedTuple):
-    """The originals of two tags that are a pair."""
+    """The originals of the two tags of a pair."""
 
     opening: Any
     closing: Any
 
 
 class Markers:
-    """The originals that the markers of one text stand for. Marker i stands for item i - 1.
+    """The originals of the markers in one text. Marker i stands for item i - 1.
 
-    An original is a str, an object of the format, or a TagPair of them. The pair of an object that is no TagPair holds the text.
+    An original is a str, an object of the format, or a TagPair of these. An object that is not a TagPair contains the text of
+    its pair.
     """
 
     def __init__(self) -> None:
@@ -87,7 +88,7 @@ class Markers:
         return f'<g id="{len(self.originals)}">'
 
     def mark(self, pieces: Sequence[str | Tag]) -> str:
-        """Texts and tags as a text with markers. Opening and closing tags without a partner are single ones."""
+        """Join texts and tags into a text with markers. Opening and closing tags without a partner become single tags."""
         partners = _partners([(piece.kind, piece.name) if isinstance(piece, Tag) else ("", "") for piece in pieces])
         marked = []
         for place, piece in enumerate(pieces):
@@ -106,16 +107,16 @@ class Markers:
         return "".join(marked)
 
     def mark_tags(self, text: str) -> str:
-        """A text with markers for the tags of HTML that it spells out."""
+        """Replace the HTML tags that are written in a text with markers."""
         return self.mark(written_tags(text))
 
     def original(self, marker: str) -> Any:
-        """The original that an opening or single marker stands for; None for a number that none has."""
+        """The original of an opening or single marker; None if the number is unknown."""
         number = int(marker.split('"')[1])
         return self.originals[number - 1] if 0 < number <= len(self.originals) else None
 
     def restored(self, text: str) -> Iterator[tuple[PartKind, Any]]:
-        """The parts of a text with markers: its text and written tags, and the other originals where they stand."""
+        """The parts of a text with markers in order: text, written tags and other originals."""
         opened: list[Any] = []
         for index, piece in enumerate(MARKER.split(text)):
             if index % 2 == 0:
@@ -135,13 +136,13 @@ class Markers:
             yield ("text" if isinstance(part, str) else kind), part
 
     def restore(self, text: str) -> str:
-        """A text with its tags in place of their markers; elements of XML are left out."""
+        """Replace markers with their written tags. Originals that are XML elements are omitted."""
         return "".join(part for kind, part in self.restored(text) if kind == "text")
 
     def problem(self, source: str, translation: str) -> str:
-        """What a translation lacks of the markers and placeholders of its source, or has too often; empty if nothing."""
+        """Describe which markers and placeholders of the source a translation lacks or has too often; empty if none."""
         given, found = _parts_to_keep(source), _parts_to_keep(translation)
-        for words, parts in (("lacks", given - found), ("repeats or invents", found - given)):
+        for words, parts in (("lacks", given - found), ("repeats or adds", found - given)):
             if parts:
                 names = ", ".join(self._name(part) for part in parts if part != CLOSING or len(parts) == 1)
                 return f"the translation {words} {quoted(names)}"
@@ -149,7 +150,7 @@ class Markers:
         for marker in MARKER.findall(translation):
             depth += (marker[1] == "g") - (marker == CLOSING)
             if depth < 0:
-                return "the translation closes a tag before it opens it"
+                return "the translation closes a tag before opening it"
         return ""
 
     def _name(self, part: str) -> str:
@@ -159,7 +160,7 @@ class Markers:
 
 
 def written_tags(text: str) -> list[str | Tag]:
-    """A text in pieces: the tags that it spells out, and what stands between them."""
+    """Split a text into the tags that are written in it and the text between them."""
     pieces: list[str | Tag] = []
     end = 0
     for found in WRITTEN_TAG.finditer(text):
@@ -172,7 +173,7 @@ def written_tags(text: str) -> list[str | Tag]:
 
 
 def with_kept(pieces: Sequence[str | Tag]) -> list[str | Tag]:
-    """Pieces of which elements that are not to be translated are words, and raised numbers such as <sup>1</sup> single tags."""
+    """Turn elements that must not be translated into words, and raised numbers such as <sup>1</sup> into single tags."""
     partners = _partners([(piece.kind, piece.name) if isinstance(piece, Tag) else ("", "") for piece in pieces])
     joined: list[str | Tag] = []
     place = 0
@@ -197,7 +198,7 @@ def _written_tag(found: re.Match[str]) -> Tag:
         return Tag(raw, "break")
     if style and found["value"] in ("0", ""):
         return Tag(raw, "close", "\\" + style)
-    if style:  # {\an8} stands alone, since nothing closes it
+    if style:  # {\an8} becomes a single tag, because nothing closes it
         return Tag(raw, "open", "\\" + style)
     if name is None or raw.endswith("/>"):
         return Tag(raw, "alone")
@@ -205,7 +206,7 @@ def _written_tag(found: re.Match[str]) -> Tag:
 
 
 def code_tag(code: str, original: object, name: str = "") -> Tag | None:
-    """The tag of an element that holds code of HTML, or a placeholder; None if the code says nothing.
+    """The tag for an element that contains HTML code or a placeholder; None if the code is unknown.
 
     code: `<b>`, `</b>`, `<br/>`, `%s`
     """
@@ -221,20 +222,20 @@ def code_tag(code: str, original: object, name: str = "") -> Tag | None:
 
 
 def to_xml(text: str) -> str:
-    """A text as XML with the markers as its tags."""
+    """Convert a text to XML in which the markers are tags."""
     return "".join(piece if i % 2 else escaped(piece) for i, piece in enumerate(MARKER.split(text)))
 
 
 def from_xml(text: str) -> str:
-    """The text that `to_xml` has made this XML of."""
+    """The inverse of `to_xml`."""
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
 def _partners(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
-    """The place of the partner of each tag that has one: pairs that are nested. tags: kind and name of each"""
+    """Map the position of each tag in a nested pair to that of its partner. tags: kind and name of each tag"""
     partners: dict[int, int] = {}
     opened: list[int] = []
-    names: Counter[str] = Counter()  # of the opened tags
+    names: Counter[str] = Counter()  # names of the open tags
     for place, (kind, name) in enumerate(tags):
         if kind == "open":
             opened.append(place)
@@ -248,14 +249,14 @@ def _partners(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
 
 
 def _parts_to_keep(text: str) -> Counter[str]:
-    """Markers and placeholders. In messages with branches, each of which has a text around it, these are counted once."""
+    """Count markers and placeholders. In messages with branches, a placeholder counts once, because each branch may have it."""
     plain = MARKER.sub(" ", text)
     kept = PLACEHOLDER.findall(_without_braces(plain))
     return Counter([*MARKER.findall(text), *(set(kept) if MESSAGE_START.search(plain) else kept)])
 
 
 def _without_braces(text: str) -> str:
-    """A text whose messages are their branches alone."""
+    """Reduce each message in a text to its branches."""
     found = MESSAGE_START.search(text)
     if found is None or (message := message_at(text, found.start())) is None:
         return text
@@ -264,7 +265,7 @@ def _without_braces(text: str) -> str:
 
 
 class PeeledLine(NamedTuple):
-    """A line of a text without the markers, spaces and symbols at its ends, which enclose or precede what is translated."""
+    """A line split into the text to translate, and the markers, spaces and symbols before and after it."""
 
     before: str
     text: str
@@ -277,9 +278,9 @@ def has_words(text: str) -> bool:
 
 
 def peel(line: str) -> PeeledLine:
-    """Take off single markers, spaces and symbols at the ends of a line, and pairs that enclose it or have one half outside it.
+    """Remove single markers, spaces and symbols from the ends of a line, and pairs that enclose it or extend beyond it.
 
-    A marker that stands for a word is a part of the line.
+    A marker that stands for a word remains part of the line.
     """
     pieces = MARKER.split(line)
     kinds = [

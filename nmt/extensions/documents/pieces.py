@@ -1,4 +1,4 @@
-"""Documents whose tags are written into their text, HTML and Markdown: what is no text stays as it was written."""
+"""Blocks of documents whose tags are part of the text, HTML and Markdown. Everything but the text stays unchanged."""
 
 import html
 import re
@@ -11,15 +11,15 @@ _TAGS: Final = re.compile(r"<!--.*?-->|<[^<>]*>", re.DOTALL)
 
 
 class Written:
-    """A part of a document as it is written, such as a tag. Texts within it, such as attributes, may be replaced."""
+    """A part of a document as written, such as a tag. Texts within it, such as attributes, can be replaced."""
 
     def __init__(self, raw: str, in_translation: str = "") -> None:
-        """in_translation: how it is written in a translation, if in another way"""
+        """in_translation: how it is written in a translation, if that differs"""
         self.raw, self.in_translation = raw, in_translation
-        self._texts: dict[tuple[int, int], str] = {}  # the new ones, by their place
+        self._texts: dict[tuple[int, int], str] = {}  # new texts by position
 
     def replace(self, start: int, end: int, text: str) -> None:
-        """Write a text in place of the characters from start to end of `raw`."""
+        """Replace the characters from start to end of `raw` with a text."""
         self._texts[start, end] = text
 
     def __str__(self) -> str:
@@ -37,12 +37,12 @@ def _shown(raw: str) -> str:
 class Block:
     """A text with tags.
 
-    parts: the text and its tags as they are written
-    markers, text: the text with markers
+    parts: the text and its tags as written
+    markers, text: the text with markers, and their originals
     """
 
     def __init__(self, pieces: Iterable[str | Tag], plain: Callable[[str], str]) -> None:
-        """pieces: as they are written; the original of a tag is a Written. plain: makes the text that is shown"""
+        """pieces: text and tags as written; the original of a tag is a Written. plain: converts written to displayed text"""
         self.markers, listed = Markers(), with_kept(list(pieces))
         self.parts: list[str | Written] = [piece.original if isinstance(piece, Tag) else piece for piece in listed]
         self.text = self.markers.mark([plain(piece) if isinstance(piece, str) else piece for piece in listed])
@@ -52,11 +52,11 @@ class Block:
         return [part for part in self.parts if isinstance(part, Written)]
 
     def written_in(self, translation: str, written: Callable[[str], str]) -> list[str | Written]:
-        """The parts of a translation with the same markers. written: makes what shows a text"""
+        """The parts of a translation with the same markers. written: converts displayed to written text"""
         return [written(part) if kind == "text" else part for kind, part in self.markers.restored(translation)]
 
     def words_of(self, translation: str) -> str:
-        """The text of a translation without its tags, and with that of elements that are not to be translated."""
+        """The text of a translation without tags, including the text of elements that must not be translated."""
         parts = self.markers.restored(translation)
         return "".join(part if kind == "text" else _shown(part.raw) for kind, part in parts)
 

@@ -1,6 +1,6 @@
-"""XML documents: read safely, changed in place, and written with the bytes outside the root element kept.
+"""XML documents: read safely, changed in place, and written with the bytes outside the root element unchanged.
 
-Entities are never declared by a document here, nor read from elsewhere: they can stand for files, and grow without bound.
+Documents cannot declare entities or read them from elsewhere, because entities can include files and expand without limit.
 """
 
 import copy
@@ -15,11 +15,11 @@ from nmt.errors import ArtefactError
 from nmt.extensions.documents.document import Unit, damaged
 from nmt.extensions.documents.markers import CLOSING, Markers, Tag, TagKind, code_tag, written_tags
 
-MAX_DEPTH: Final = 200  # nested elements; lxml refuses 256
+MAX_DEPTH: Final = 200  # nested elements; lxml refuses to read 256
 XML_SPACE: Final = "{http://www.w3.org/XML/1998/namespace}space"
 XML_LANG: Final = "{http://www.w3.org/XML/1998/namespace}lang"
 BREAK_TYPES: Final = {"lb", "pb", "xlf:lb", "xlf:pb"}
-# Elements that are half of a pair: what they do, and the family whose numbers they share.
+# Elements that are half of a pair: their kind, and the family that shares their numbering.
 HALVES: Final[Mapping[str, tuple[TagKind, str]]] = {
     "bpt": ("open", "pt"),
     "ept": ("close", "pt"),
@@ -39,9 +39,11 @@ SPACES: Final = re.compile(r"[ \t\r\n]+")
 
 
 class XmlFile:
-    """An XML document. root: its element; changed: whether `content` must write it again
+    """An XML document.
 
-    format, place: for messages
+    root: its root element
+    changed: whether `content` must serialize it again
+    format, place: names for messages
     """
 
     def __init__(self, content: bytes, format: str, place: str) -> None:
@@ -54,7 +56,7 @@ class XmlFile:
             raise damaged(place, format, error.msg, error.lineno) from None
 
     def content(self) -> bytes:
-        """The document: as it was read unless it was changed."""
+        """The bytes of the document; they equal the file unless something was changed."""
         if not self.changed:
             return self._content
         encoding = self.root.getroottree().docinfo.encoding or "UTF-8"
@@ -68,9 +70,9 @@ class XmlFile:
 
 
 def _check(content: bytes, format: str, place: str) -> tuple[int, int]:
-    """The bytes where the root element begins and ends. Raises InputError for what is no XML, ArtefactError for an attack.
+    """Return where the root element starts and ends, in bytes. Raises InputError for invalid XML, ArtefactError for an attack.
 
-    expat reads the document as a stream and stops at the first declaration of an entity.
+    expat reads the document as a stream and stops at the first entity declaration.
     """
     parser = expat.ParserCreate()
     depth, start, end = 0, 0, 0
@@ -81,7 +83,7 @@ def _check(content: bytes, format: str, place: str) -> tuple[int, int]:
         if depth == 1:
             start = parser.CurrentByteIndex
         if depth > MAX_DEPTH:
-            raise ArtefactError(f"{place}:{parser.CurrentLineNumber}: XML of more than {MAX_DEPTH} nested elements")
+            raise ArtefactError(f"{place}:{parser.CurrentLineNumber}: the XML nests more than {MAX_DEPTH} elements")
 
     def close_element(_name: str) -> None:
         nonlocal depth, end
@@ -90,17 +92,17 @@ def _check(content: bytes, format: str, place: str) -> tuple[int, int]:
 
     def declare_entity(*_declaration: Any) -> None:
         raise ArtefactError(
-            f"{place}:{parser.CurrentLineNumber}: XML that declares entities is not read (export the document without them)"
+            f"{place}:{parser.CurrentLineNumber}: nmt does not read XML that declares entities (export the document without them)"
         )
 
     parser.StartElementHandler, parser.EndElementHandler = open_element, close_element
     parser.EntityDeclHandler = declare_entity
     try:
         parser.Parse(content, True)
-    except (expat.ExpatError, ValueError, LookupError) as error:  # the latter two for an encoding that is not known
+    except (expat.ExpatError, ValueError, LookupError) as error:  # the latter two are raised for an unknown encoding
         reason = expat.ErrorString(error.code) if isinstance(error, expat.ExpatError) else error
         raise damaged(place, format, reason, parser.CurrentLineNumber) from None
-    return start, content.find(b">", end) + 1  # the latter is not looked for in an empty root element
+    return start, content.find(b">", end) + 1  # an empty root element has no end tag
 
 
 def local_name(element: Any) -> str:
@@ -115,17 +117,17 @@ def qualified(element: Any, name: str) -> str:
 
 
 def children(element: Any, name: str) -> Iterator[Any]:
-    """The children of an element of a name, in its own namespace."""
+    """The children of an element that have a name in the namespace of the element."""
     yield from element.iterchildren(qualified(element, name))
 
 
 def child(element: Any, name: str) -> Any:
-    """The first such child, or None."""
+    """The first child with a name in the namespace of the element, or None."""
     return next(children(element, name), None)
 
 
 def new_after(element: Any, name: str) -> Any:
-    """A new element of a name after another one, indented like it."""
+    """Add a new element after another one, with the same indentation."""
     created = etree.Element(qualified(element, name))
     previous, tail = element.getprevious(), element.tail
     indent = element.getparent().text if previous is None else previous.tail
@@ -136,23 +138,23 @@ def new_after(element: Any, name: str) -> Any:
 
 
 def inherited(element: Any, attribute: str, default: str) -> str:
-    """The value of an attribute at an element, or else at the nearest one around it that has it."""
+    """The value of an attribute of an element, or else of its nearest ancestor that has it."""
     values = (around.get(attribute) for around in (element, *element.iterancestors()))
     return next((str(value) for value in values if value is not None), default)
 
 
 def is_empty(element: Any, pairs: Collection[str]) -> bool:
-    """Whether an element has no visible text. pairs: inline elements whose content is text; that of others is code"""
+    """Whether an element has no visible text. pairs: inline elements that contain text; others contain code"""
     texts = [element.text, *(inner.tail for inner in element)]
     inside = (inner for inner in element if local_name(inner) in pairs)
     return not any((text or "").strip() for text in texts) and all(is_empty(inner, pairs) for inner in inside)
 
 
 def inline_text(element: Any, markers: Markers, pairs: Collection[str], keep_lines: bool) -> str:
-    """The content of an element as a text with markers.
+    """Convert the content of an element to a text with markers.
 
-    pairs: names of inline elements whose content is text; any other one is a single tag, or half of a pair
-    keep_lines: whether line breaks are kept; else white space is a space, as in text that an editor has indented
+    pairs: names of inline elements that contain text; any other element is a single tag or half of a pair
+    keep_lines: whether to keep line breaks; otherwise white space becomes one space, as for text that an editor indented
     """
 
     def literal(text: str | None) -> list[str | Tag]:
@@ -170,7 +172,7 @@ def inline_text(element: Any, markers: Markers, pairs: Collection[str], keep_lin
 
 
 def texts_in_codes(element: Any) -> list[Unit]:
-    """The texts inside the codes of a text, such as that of a picture (`sub`), which are kept."""
+    """The texts inside inline codes (`sub`), such as the description of a picture. They are not translated."""
     found = element.iter("{*}sub")
     return [
         Unit(sub.sourceline, "".join(sub.itertext()), lambda _: None, state="not to be translated") for sub in found
@@ -183,9 +185,9 @@ def _is_protected(element: Any) -> bool:
 
 
 def _inline_tag(element: Any) -> Tag:
-    """What an inline element without text to translate does in its text."""
+    """The tag for an inline element that has no text to translate."""
     name = local_name(element)
-    if name in ("", "mrk", "cp") or element.get("xid"):  # a comment; what stands for a word
+    if name in ("", "mrk", "cp") or element.get("xid"):  # a comment has no name; the others stand for a word
         return Tag(element, "word" if name else "alone")
     tag = code_tag(_code(element), element)
     types = {element.get(attribute) for attribute in ("ctype", "type", "subType")}
@@ -199,7 +201,7 @@ def _inline_tag(element: Any) -> Tag:
 
 
 def _code(element: Any) -> str:
-    """The code of the original format that an inline element stands for, as far as it is known."""
+    """The code in the original format that an inline element stands for; empty if it is unknown."""
     attributes = map(element.get, ("equiv-text", "equiv", "disp"))
     if code := next(filter(None, ["".join(element.itertext()), *attributes]), ""):
         return code
@@ -209,12 +211,12 @@ def _code(element: Any) -> str:
             data for around in element.iterancestors("{*}unit") for data in around.iterfind("{*}originalData/{*}data")
         )
         return next(("".join(data.itertext()) for data in found if data.get("id") == number), "")
-    angular = ANGULAR.fullmatch(element.get("id", ""))  # the names that Angular gives to tags
+    angular = ANGULAR.fullmatch(element.get("id", ""))  # Angular's names for tags
     return f"<{'/' * (angular[1] == 'CLOSE')}{angular[2].lower()}>" if angular else ""
 
 
 def set_inline_text(element: Any, text: str, markers: Markers) -> None:
-    """Replace the content of an element by a text with markers, whose originals are copied."""
+    """Replace the content of an element with a text. The originals of its markers are copied."""
     del element[:]
     element.text = None
     parents = [element]
@@ -232,7 +234,7 @@ def set_inline_text(element: Any, text: str, markers: Markers) -> None:
 
 
 def _append_text(element: Any, text: str) -> None:
-    last = next(element.iterchildren(reversed=True), None)  # lxml counts children one by one
+    last = next(element.iterchildren(reversed=True), None)  # because indexing is slow in lxml
     if last is None:
         element.text = (element.text or "") + text or None
     else:

@@ -1,1 +1,1 @@
-"""Faster ways to compute what the core computes."""
+"""Faster implementations of computations in the core."""

@@ -1,1 +1,1 @@
-"""Methods of training that plain training does not need."""
+"""Training methods beyond plain training."""

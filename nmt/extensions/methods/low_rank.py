@@ -1,6 +1,6 @@
-"""Low-rank adapters of linear layers (Hu et al., 2021, section 4.1): their training, names in files, and sums with a model.
+"""Low-rank adapters for linear layers (Hu et al., 2021, section 4.1): training, names in files, and merging into a model.
 
-A layer with the weight W computes with W + alpha / r * B A, of which only A and B are trained.
+A layer with the weight W uses W + alpha / r * B A instead. Only A and B are trained.
 Dimensions: D inputs, E outputs, r rank.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-# How torch's parametrization ends the name of each matrix. PLAIN_ENDINGS has the endings in model folders and adapters.
+# Endings that torch's parametrization gives to the names. PLAIN_ENDINGS has the endings in model folders and adapters.
 BASE: Final = ".parametrizations.weight.original"  # W
 DOWN: Final = ".parametrizations.weight.0.down"  # A
 UP: Final = ".parametrizations.weight.0.up"  # B
@@ -19,7 +19,7 @@ PLAIN_ENDINGS: Final = {BASE: ".weight", DOWN: ".weight.down", UP: ".weight.up"}
 
 
 class LowRank(nn.Module):
-    """A weight (E, D) plus the product of two trained matrices of rank r, which is 0 at first.
+    """A weight (E, D) plus the product of two trained matrices of rank r, which starts at 0.
 
     matrices: see nmt.optimizers.base
     """
@@ -38,7 +38,7 @@ class LowRank(nn.Module):
 
 
 def adaptable(model: nn.Module) -> dict[str, nn.Linear]:
-    """The linear layers that can have an adapter, by the name of their weight: one that nothing else uses or computes."""
+    """The linear layers that can have an adapter, by name of the weight. The weight must be neither shared nor computed."""
     names = [id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False)]
     layers = ((f"{name}.weight", layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear))
     return {
@@ -49,7 +49,7 @@ def adaptable(model: nn.Module) -> dict[str, nn.Linear]:
 
 
 def plain_name(name: str) -> str:
-    """The name of a parameter in the model without adapters, or in an adapter."""
+    """The name of a parameter in a model without adapters, or in an adapter file."""
     for ending, plain in PLAIN_ENDINGS.items():
         if name.endswith(ending):
             return name.removesuffix(ending) + plain
@@ -57,10 +57,10 @@ def plain_name(name: str) -> str:
 
 
 def merged(weights: Mapping[str, Tensor], adapter: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """The weights of a model with an adapter added, by the names of the model.
+    """The weights of a model with an adapter merged into it, under the names of the model.
 
-    adapter: matrices up (E, r) and down (r, D) of weights (E, D), and buffers in place of the model's
-    Raises ValueError for an adapter whose names or shapes do not fit the model.
+    adapter: matrices up (E, r) and down (r, D) for weights (E, D), and buffers that replace those of the model
+    Raises ValueError if names or shapes of the adapter do not fit the model.
     """
     ups, downs = (
         {name.removesuffix(end): tensor for name, tensor in adapter.items() if name.endswith(f".weight{end}")}
@@ -70,12 +70,12 @@ def merged(weights: Mapping[str, Tensor], adapter: Mapping[str, Tensor], scale: 
     for name in sorted((ups.keys() | downs.keys() | buffers.keys()) - weights.keys()):
         raise ValueError(f"the model has no '{name}'")
     for name in sorted(ups.keys() ^ downs.keys()):
-        raise ValueError(f"'{name}' has one of the two matrices")
+        raise ValueError(f"'{name}' has only one of the two matrices")
     for name in ups:
         weight, up, down = (tuple(tensor.shape) for tensor in (weights[name], ups[name], downs[name]))
         if not (len(up) == len(down) == 2 and up[1] == down[0] and (up[0], down[1]) == weight):
-            raise ValueError(f"'{name}' is {weight} in the model, and its matrices {up} and {down}")
+            raise ValueError(f"'{name}' has shape {weight} in the model, but its matrices have shapes {up} and {down}")
     for name, tensor in buffers.items():
         if tensor.shape != weights[name].shape:
-            raise ValueError(f"'{name}' is {tuple(tensor.shape)}, expected {tuple(weights[name].shape)}")
+            raise ValueError(f"'{name}' has shape {tuple(tensor.shape)}, expected {tuple(weights[name].shape)}")
     return {**weights, **buffers} | {name: weights[name] + scale * (up @ downs[name]) for name, up in ups.items()}

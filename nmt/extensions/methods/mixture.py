@@ -1,8 +1,8 @@
-"""Corpora mixed by weights that change over time: the pair of each position of the data, and how often it was drawn before.
+"""Corpora mixed with weights that change over time: which pair is at each position of the data, and how often it was drawn.
 
-Pairs are drawn from a corpus in a pseudorandom order, all of them before any for the second time. Which corpus is next
-follows Sainte-Laguë: the k-th pair of a corpus with share s is due at (k - 1/2) / s. So after any number of pairs of a stage
-each corpus has had its share of them, to about one pair.
+Pairs are drawn from a corpus in a pseudorandom order; all of them are drawn before any is drawn again. The next corpus is chosen
+by the Sainte-Laguë method: the k-th pair of a corpus with share s is due at (k - 1/2) / s. So at any point in a stage, each
+corpus has had its share of the pairs, to within about one pair.
 """
 
 import math
@@ -18,17 +18,18 @@ from nmt.errors import ArtefactError, UserError, quoted, unknown
 from nmt.extensions.methods.stages import Stage
 from nmt.files import Count
 
-PURPOSE: Final = 4  # of `hash_keys`
-MAX_DRAWN: Final = 1 << 53  # pairs of a corpus
+PURPOSE: Final = 4  # purpose argument of `hash_keys`
+MAX_DRAWN: Final = 1 << 53  # limit for the pairs of a corpus
 
 
 @dataclass(frozen=True)
 class PartStart:
-    """Where a part of the mixed data begins.
+    """Where a part of the mixed data starts.
 
-    pairs: of its epoch before it; updates: of the run before it, those that a rollback took back counted
-    stage: its number, from 0
-    earlier, drawn: pairs of each corpus drawn in earlier stages, and in this one
+    pairs: number of earlier pairs in its epoch
+    updates: number of earlier updates in the run, including those that a rollback has undone
+    stage: number of the stage, from 0
+    earlier, drawn: number of pairs drawn from each corpus in earlier stages, and in this one
     """
 
     pairs: Count
@@ -39,36 +40,40 @@ class PartStart:
 
 
 class Draws(NamedTuple):
-    """Pairs in the order of the data. numbers: (N,) pair + times it was drawn before * pairs of all corpora; corpora: (N,)"""
+    """Pairs in the order of the data.
+
+    numbers: (N,) pair + (number of earlier draws of it) * (number of pairs in all corpora)
+    corpora: (N,) corpus of each pair
+    """
 
     numbers: Indices
     corpora: Indices
 
 
 class Mixture:
-    """The corpora of training data in the proportions of some stages.
+    """The corpora of the training data, mixed in the proportions of each stage.
 
-    names: of the corpora; size: pairs of all of them
+    names: names of the corpora; size: total number of pairs
     """
 
     def __init__(self, corpora: Sequence[tuple[str, int]], stages: Sequence[Stage], seed: int) -> None:
-        """corpora: name and pairs of each range of the data, in order. Raises UserError for weights that do not fit them."""
+        """corpora: name and number of pairs of each range of the data. Raises UserError if the weights do not fit them."""
         self.names, self.stages, self._seed = list(dict.fromkeys(name for name, _ in corpora)), stages, seed
         lengths = np.array([pairs for _, pairs in corpora], dtype=np.int64)
         starts = np.cumsum(lengths) - lengths
-        corpus_of = np.array([self.names.index(name) for name, _ in corpora])  # of each range
+        corpus_of = np.array([self.names.index(name) for name, _ in corpora])  # corpus of each range
         self._ranges = [(starts[corpus_of == i], lengths[corpus_of == i]) for i in range(len(self.names))]
         self._sizes = np.array([int(own.sum()) for _, own in self._ranges], dtype=np.int64)
         self.size = int(self._sizes.sum())
-        self.shares = [self._shares(stage) for stage in stages]  # (C,) of each stage
+        self.shares = [self._shares(stage) for stage in stages]  # (C,) shares for each stage
 
     def first_part(self, updates: int = 0) -> PartStart:
-        """Where data of which nothing was read begins. updates: of the run before it"""
+        """The start of data that has not been read yet. updates: number of earlier updates in the run"""
         nothing = (0,) * len(self.names)
         return PartStart(0, updates, 0, nothing, nothing)
 
     def _shares(self, stage: Stage) -> NDArray[np.float64]:
-        """(C,) the shares of the corpora in a stage."""
+        """Return (C,) the shares of the corpora in a stage."""
         if stage.temperature is not None:
             weights = (self._sizes / max(self._sizes.max(), 1)) ** (1 / stage.temperature) * (self._sizes > 0)
             return np.asarray(weights / weights.sum())
@@ -76,9 +81,9 @@ class Mixture:
             if name not in self.names:
                 raise unknown("corpus of --data-weights", name, self.names)
             if stage.weights[name] and not self._sizes[self.names.index(name)]:
-                raise UserError(f"--data-weights {quoted(name)}: no pair of this corpus was kept (leave it out)")
+                raise UserError(f"--data-weights {quoted(name)}: nmt prepare kept no pairs of this corpus (drop it)")
         weights = np.array([stage.weights.get(name, 0.0) for name in self.names])
-        weights /= weights.max()  # the sum of large weights may be infinite
+        weights /= weights.max()  # the sum of large weights could overflow
         return np.asarray(weights / weights.sum())
 
     def lines(self) -> list[str]:
@@ -87,22 +92,26 @@ class Mixture:
         for stage, shares in zip(self.stages, self.shares, strict=True):
             named = ", ".join(f"{name} {share:.4g}" for name, share in zip(self.names, 100 * shares, strict=True))
             update, epoch = (f"{end:,}" if end else "" for end in (stage.updates, stage.epochs))
-            end = f"until update {update}" if update else f"until the end of epoch {epoch}" if epoch else "to the end"
-            lines.append(f"percent of the pairs, {end}: {named}")
+            end = (
+                f"until update {update}" if update else f"until the end of epoch {epoch}" if epoch else "until the end"
+            )
+            lines.append(f"percentage of pairs {end}: {named}")
         return lines
 
     def part(self, start: PartStart | None, epoch: int) -> PartStart:
-        """The part that begins at a place, in the stage that is on then; the first part for None.
+        """The part that starts at a position, in the stage of that time; None stands for the first part.
 
-        Raises ArtefactError for the place of other data.
+        Raises ArtefactError if the position belongs to different data.
         """
         start = start or self.first_part()
         drawn = map(sum, zip(start.earlier, start.drawn, strict=False))
         if start.pairs >= self.size or max(drawn, default=0) > MAX_DRAWN:
-            raise ArtefactError("the run's position is none of this data (give the data that the run was trained on)")
+            raise ArtefactError(
+                "the run's position does not exist in this data (use the data that the run was trained on)"
+            )
         if {len(start.earlier), len(start.drawn)} != {len(self.names)} or start.stage >= len(self.stages):
             raise ArtefactError(
-                "the run's position does not fit this data: it is of other corpora (give the data that the run was trained on)"
+                "the run's position does not fit the corpora of this data (use the data that the run was trained on)"
             )
         stage = start.stage
         while stage < len(self.stages) - 1 and self.stages[stage].is_over(start.updates, epoch):
@@ -113,7 +122,7 @@ class Mixture:
         return replace(start, stage=stage, earlier=earlier, drawn=(0,) * len(self.names))
 
     def updates_left(self, part: PartStart) -> int | None:
-        """Updates from the beginning of a part to the end of its stage; None where they do not decide it."""
+        """Number of updates from the start of a part to the end of its stage; None if the stage does not end by updates."""
         last = self.stages[part.stage].updates
         return None if last is None else last - part.updates
 
@@ -135,7 +144,7 @@ class Mixture:
         return Draws(numbers, corpora)
 
     def _of_corpus(self, corpus: int, places: Indices) -> Indices:
-        """The pairs at places of the endless order of a corpus, numbered as in `Draws`."""
+        """The pairs at these places in the endless order of a corpus, numbered as in `Draws`."""
         passes, places = np.divmod(places, self._sizes[corpus])
         keys = hash_keys(self._seed, 0, PURPOSE, corpus, FEISTEL_ROUNDS)
         keys = mixed(passes.astype(np.uint64), keys[:, None])  # rounds N
@@ -147,14 +156,14 @@ class Mixture:
         return numbers
 
     def after(self, part: PartStart, draws: Draws, updates: int) -> PartStart:
-        """Where the next part begins. draws: all pairs of this part; updates: of this part"""
+        """The start of the next part. draws: all pairs of this part; updates: number of updates in this part"""
         counts = np.bincount(draws.corpora, minlength=len(self.names)).tolist()
         pairs = part.pairs + len(draws.numbers)
         drawn = tuple(map(sum, zip(part.drawn, counts, strict=True)))
         return PartStart(pairs % self.size, part.updates + updates, part.stage, part.earlier, drawn)
 
     def per_epoch(self, values: NDArray[np.integer]) -> float:
-        """The expected sum of a number of each pair over an epoch of the last stage. values: (pairs of all corpora,)"""
+        """The expected sum of a value over an epoch of the last stage. values: (pairs of all corpora,) value of each pair"""
         sums = [
             sum(int(values[start : start + length].sum(dtype=np.int64)) for start, length in zip(*own, strict=True))
             for own in self._ranges

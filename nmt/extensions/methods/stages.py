@@ -1,4 +1,4 @@
-"""The stages of `--data-weights`: how corpora are mixed, and until when."""
+"""The stages of `--data-weights`: in which proportions corpora are mixed, and for how long."""
 
 import math
 import re
@@ -11,11 +11,11 @@ from nmt.train.periods import parse_period
 
 
 class Stage(NamedTuple):
-    """How the corpora are mixed for a while.
+    """The proportions of the corpora during one stage.
 
-    weights: pairs of each corpus by name, in relation to one another; a corpus without one has none
-    temperature: T of weights that are the sizes of the corpora to the power of 1/T, in place of `weights`
-    updates, epochs: the last of the stage; neither for the last stage
+    weights: relative number of pairs by corpus name; other corpora are not used
+    temperature: T, if weights are the sizes of the corpora to the power of 1/T instead
+    updates, epochs: last update or epoch of the stage; both are None for the last stage
     """
 
     weights: Mapping[str, float] = {}
@@ -24,16 +24,16 @@ class Stage(NamedTuple):
     epochs: int | None = None
 
     def is_over(self, updates: int, epoch: int) -> bool:
-        """Whether it has ended. updates: made so far; epoch: of the next update"""
+        """Whether the stage has ended. updates: number of updates so far; epoch: epoch of the next update"""
         return (self.updates is not None and updates >= self.updates) or (
             self.epochs is not None and epoch > self.epochs
         )
 
 
 def parse_stages(words: Sequence[str]) -> list[Stage]:
-    """The stages of `--data-weights`: NAME=WEIGHT..., or temperature=T, then until=PERIOD but for the last stage.
+    """Parse `--data-weights`. A stage is NAME=WEIGHT... or temperature=T, then until=PERIOD except for the last stage.
 
-    words: each of one or more words between spaces or commas
+    words: each may contain several items, separated by spaces or commas
     Raises ValueError for anything else.
     """
     stages: list[Stage] = []
@@ -45,22 +45,22 @@ def parse_stages(words: Sequence[str]) -> list[Stage]:
             with suppress(ValueError):
                 count, unit = parse_period(value)
             if unit == "m":
-                ends = "updates or epochs, which do not depend on the machine (until=500u, until=1e)"
+                ends = "a number of updates or epochs (until=500u, until=1e)"
                 raise ValueError(f"--data-weights {quoted(word)}: must be {ends}")
             stages.append(_stage(weights, int(count), unit))
             before = [stage for stage in stages[:-1] if (stage.updates is None) == (unit == "e")][-1:]
             if before and (before[0].updates or before[0].epochs or 0) >= count:
-                raise ValueError(f"--data-weights {quoted(word)}: must be after the end of the stage before")
+                raise ValueError(f"--data-weights {quoted(word)}: must be later than the end of the previous stage")
             weights = {}
             continue
         number = float(value) if re.fullmatch(r"\d+\.?\d*|\.\d+", value, re.ASCII) else math.nan
         if not name or not math.isfinite(number) or (name == "temperature" and not number):
             raise ValueError(
-                f"--data-weights '{quoted(word)}': must be NAME=WEIGHT with a number of at least 0, "
-                "temperature=T above 0, or until=PERIOD"
+                f"--data-weights '{quoted(word)}': must be NAME=WEIGHT with a non-negative number, "
+                "temperature=T with a positive number, or until=PERIOD"
             )
         if name in weights:
-            raise ValueError(f"--data-weights {quoted(word)}: '{quoted(name)}' has a weight in this stage already")
+            raise ValueError(f"--data-weights {quoted(word)}: '{quoted(name)}' already has a weight in this stage")
         weights[name] = number
     if weights or stages:
         stages.append(_stage(weights))
@@ -70,7 +70,7 @@ def parse_stages(words: Sequence[str]) -> list[Stage]:
 def _stage(weights: dict[str, float], count: int | None = None, unit: str = "") -> Stage:
     temperature = weights.get("temperature")
     if not any(weights.values()) or (temperature is not None and len(weights) > 1):
-        end = f"the stage until={count}{unit}" if count else "the last stage, which has no until,"
-        raise ValueError(f"--data-weights: {end} must have a weight above 0, or a temperature alone")
+        end = f"the stage until={count}{unit}" if count else "the last stage (without until)"
+        raise ValueError(f"--data-weights: {end} must have a positive weight, or only a temperature")
     updates, epochs = (count if unit == own else None for own in "ue")
     return Stage({} if temperature is not None else weights, temperature, updates, epochs)

@@ -1,9 +1,9 @@
-"""Alignments between the tokens of sentence pairs, learnt from the pairs by expectation and maximisation.
+"""Alignment of the tokens in sentence pairs, learned from the pairs by expectation maximization.
 
-Two models that prefer the diagonal (Dyer et al., 2013, section 2), one for each direction, are trained to agree and are
-read by the product of their posteriors (Liang et al., 2006, "Alignment by Agreement", sections 3.2 and 4). A cell is a
-source token with a target token of its pair.
-Dimensions: N pairs, C cells of some pairs, K different cells of all pairs.
+Two models that prefer the diagonal (Dyer et al., 2013, section 2), one for each direction, are trained to agree. A link is
+accepted by the product of their posteriors (Liang et al., 2006, "Alignment by Agreement", sections 3.2 and 4). A cell is a source
+token combined with a target token of the same pair.
+Dimensions: N pairs, C cells of some pairs, K distinct cells of all pairs.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,17 +23,19 @@ from nmt.text.vocabulary import expand_ranges
 Floats = NDArray[np.float64]
 
 MAX_CHUNK_CELLS: Final = 1 << 21
-MAX_PAIR_CELLS: Final = 1 << 24  # of a pair that is read: 4,096 tokens a side, 3.4 GB to align (203 bytes a cell)
-MAX_LEARNT_PAIRS: Final = 200_000  # evenly spaced; the probabilities of their cells are in memory
+MAX_PAIR_CELLS: Final = (
+    1 << 24
+)  # per pair, such as 4,096 tokens per side, which takes 3.4 GB to align (203 bytes per cell)
+MAX_LEARNT_PAIRS: Final = 200_000  # evenly spaced; the probabilities of their cells are held in memory
 ROUNDS: Final = 5
-TENSION: Final = 4.0  # lambda of Dyer et al., to which their estimates come near for most language pairs
-NULL_SHARE: Final = 0.08  # p_0 of Dyer et al.: tokens that translate nothing
-MIN_PROBABILITY: Final = 1e-9  # of a cell that the learnt pairs do not have
-MIN_AGREEMENT: Final = 0.25  # product of both posteriors of a link
+TENSION: Final = 4.0  # lambda in Dyer et al.; their estimates are close to this for most language pairs
+NULL_SHARE: Final = 0.08  # p_0 in Dyer et al.: share of tokens that translate nothing
+MIN_PROBABILITY: Final = 1e-9  # for cells that do not occur in the pairs used for learning
+MIN_AGREEMENT: Final = 0.25  # minimum product of both posteriors for a link
 
 
 def different(arrays: Iterable[Indices]) -> Indices:
-    """The different numbers in many arrays, sorted. It holds two to three times as many at most, and one array."""
+    """The distinct numbers in many arrays, sorted. Memory holds at most three times as many numbers, plus one array."""
     numbers, waiting = np.zeros(0, np.int64), list[Indices]()
     for array in arrays:
         waiting.append(np.unique(array))
@@ -44,13 +46,13 @@ def different(arrays: Iterable[Indices]) -> Indices:
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of some pairs, for each pair target token by target token.
+    """The cells of some pairs; within a pair, the cells of each target token are adjacent.
 
     keys: (C,) source id * V + target id
-    source, target: (C,) number of the token among the source or target tokens of these pairs
-    positions: (C, 2) of source and target token in their sentences, in the model's order
-    lengths: (C, 2) of the sentences
-    counts: (n,) cells of each pair
+    source, target: (C,) index of the token among all source or target tokens of these pairs
+    positions: (C, 2) positions of source and target token in their sentences, in the model's order
+    lengths: (C, 2) lengths of the two sentences
+    counts: (n,) number of cells in each pair
     target_reversed: see `PairIds`
     """
 
@@ -64,7 +66,12 @@ class Cells:
 
     @classmethod
     def of(cls, pairs: PairIds, starts: Indices, indices: Indices, size: int) -> "Cells":
-        """starts: (N, 2) of each pair in the ids; indices: (n,) of the pairs; size: V, entries of the target vocabulary"""
+        """The cells of some pairs.
+
+        starts: (N, 2) start of each pair in the ids
+        indices: (n,) indices of the pairs
+        size: V, size of the target vocabulary
+        """
         lengths = pairs.lengths[indices].astype(np.int64)  # n 2
         counts = lengths.prod(1)
         of_cells = np.repeat(lengths, counts, axis=0)
@@ -77,7 +84,7 @@ class Cells:
         return cls(keys, tokens[:, 0], tokens[:, 1], positions, of_cells, counts, pairs.target_reversed)
 
     def diagonal(self) -> Floats:
-        """(C,) exp(-lambda |i / S - j / T|), in proportion to the prior of a link (Dyer et al., equation 2)."""
+        """Return (C,) exp(-lambda |i / S - j / T|), which is proportional to the prior of a link (Dyer et al., equation 2)."""
         source, target = self.positions.T
         if self.target_reversed:
             target = self.lengths[:, 1] - 1 - target
@@ -88,11 +95,11 @@ class Cells:
 
 @dataclass
 class GeneratedSide:
-    """The model of one direction: each token of a side is generated by a token of the other side, or by none.
+    """The model for one direction: each token on one side is generated by a token on the other side, or by none.
 
-    probabilities: (K,) of the generated token given the other
-    generated, generator: functions from keys to the ids of the two
-    frequencies: (V',) of the generated side's ids, the distribution of tokens that none generates
+    probabilities: (K,) probability of the generated token given the other token
+    generated, generator: functions that map keys to the ids of the two tokens
+    frequencies: (V',) relative frequency of each id on the generated side, used for tokens generated by none
     """
 
     probabilities: Floats
@@ -101,7 +108,7 @@ class GeneratedSide:
     frequencies: Floats
 
     def posteriors(self, cells: Cells, probabilities: Floats, groups: Indices) -> Floats:
-        """(C,) the probability of each link given the pair. probabilities: (C,); groups: (C,) the generated token"""
+        """Return (C,) the probability of each link given the pair. probabilities: (C,); groups: (C,) the generated token"""
         prior = cells.diagonal()
         prior *= (1 - NULL_SHARE) / np.bincount(groups, prior)[groups]
         joint = prior * probabilities
@@ -110,16 +117,18 @@ class GeneratedSide:
         return posteriors
 
     def maximise(self, keys: Indices, expected: Floats) -> None:
-        """The probabilities of the most likely model. expected: (K,) links"""
+        """Set the probabilities that maximize the likelihood. expected: (K,) expected number of links"""
         generators = self.generator(keys)
         sums = np.bincount(generators, expected)
         self.probabilities = expected / np.maximum(sums[generators], np.finfo(np.float64).tiny)
 
 
 class AlignmentModel:
-    """Both directions, learnt from pairs. size: V, entries of the target vocabulary; keys: (K,) sorted
+    """The models for both directions, learned from pairs.
 
-    pairs: those that are aligned; a pair with more than MAX_PAIR_CELLS cells has lengths of 0, and so neither cells nor links
+    size: V, size of the target vocabulary
+    keys: (K,) keys of the distinct cells, sorted
+    pairs: the pairs to align; pairs with more than MAX_PAIR_CELLS cells get lengths of 0, so they have no links
     """
 
     def __init__(self, pairs: PairIds, sizes: tuple[int, int]) -> None:
@@ -130,8 +139,8 @@ class AlignmentModel:
         if num_long := int((~is_short).sum()):
             get = "1 pair gets" if num_long == 1 else f"{num_long:,} pairs get"
             log.warn(
-                f"--align: {get} no links: more than {MAX_PAIR_CELLS:,} source tokens times target tokens "
-                "(--max-length leaves such pairs out)"
+                f"--align: {get} no links, because source tokens times target tokens exceed {MAX_PAIR_CELLS:,} "
+                "(use --max-length to drop such pairs)"
             )
         self.pairs = replace(pairs, lengths=pairs.lengths * is_short[:, None])
         N = len(pairs.lengths)
@@ -150,7 +159,7 @@ class AlignmentModel:
                 self._learn(learnt, bar)
 
     def chunks(self, indices: Indices, bar: Bar) -> Iterator[Cells]:
-        """The cells of pairs (n,), about MAX_CHUNK_CELLS together."""
+        """The cells of pairs (n,), in chunks of about MAX_CHUNK_CELLS."""
         counts = self.pairs.lengths[indices].astype(np.int64).prod(1)
         for chunk in np.split(indices, np.flatnonzero(np.diff(np.cumsum(counts) // MAX_CHUNK_CELLS)) + 1):
             signals.check()
@@ -158,7 +167,7 @@ class AlignmentModel:
             bar.advance(len(chunk))
 
     def agreement(self, cells: Cells) -> Floats:
-        """(C,) the product of both directions' posteriors."""
+        """Return (C,) the product of the posteriors in both directions."""
         places = np.minimum(np.searchsorted(self.keys, cells.keys), len(self.keys) - 1)
         known = self.keys[places] == cells.keys
         both = [
@@ -168,7 +177,7 @@ class AlignmentModel:
         return both[0] * both[1]
 
     def _counts(self, ids: NDArray[Any], size: int) -> Indices:
-        """(V,) how often each id occurs. bincount would make 8 bytes of each token of the whole corpus."""
+        """Return (V,) the count of each id. It works in chunks, because bincount converts each token to 8 bytes."""
         counts = np.zeros(size, np.int64)
         for start in range(0, len(ids), MAX_CHUNK_CELLS):
             signals.check()
@@ -176,7 +185,7 @@ class AlignmentModel:
         return counts
 
     def _learn(self, indices: Indices, bar: Bar) -> None:
-        """One round: the links that both directions expect, and the model that makes them most likely."""
+        """Run one round: compute the links that both directions expect, then fit both models to them."""
         expected = np.zeros(len(self.keys))
         for cells in self.chunks(indices, bar):
             expected += np.bincount(np.searchsorted(self.keys, cells.keys), self.agreement(cells), len(self.keys))
@@ -184,7 +193,7 @@ class AlignmentModel:
             direction.maximise(self.keys, expected)
 
     def links(self) -> Iterator[Rows]:
-        """The links of all pairs, as a column of links: (links, 2) source and target positions."""
+        """The links of all pairs as a links column: (links, 2) source and target positions."""
         with log.progress("aligning", len(self.pairs.lengths), "pairs") as bar:
             for cells in self.chunks(np.arange(len(self.pairs.lengths)), bar):
                 linked = self.agreement(cells) > MIN_AGREEMENT

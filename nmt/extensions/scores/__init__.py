@@ -1,1 +1,1 @@
-"""Other metrics, and comparisons of systems."""
+"""Additional metrics, and comparisons of systems."""

@@ -1,8 +1,8 @@
-"""Calibration of a model's probabilities by one temperature (Guo et al., 2017, "On Calibration of Modern Neural Networks").
+"""Calibration of a model's probabilities with one temperature (Guo et al., 2017, "On Calibration of Modern Neural Networks").
 
-A token is predicted from the reference before it (forced decoding). Its confidence is the probability of the likeliest
-token, and it is right if that is the token of the reference. Log-probabilities divided by the temperature, and
-normalised again, are those of logits divided by it.
+Each token is predicted from the preceding reference tokens (forced decoding). The confidence is the probability of the most
+likely token. The prediction is correct if that token equals the reference token. Dividing log-probabilities by a temperature and
+normalizing them again is equivalent to dividing the logits.
 """
 
 import math
@@ -25,21 +25,21 @@ from nmt.translate.pair_scores import encode_pairs
 
 NUM_BINS: Final = 10
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.1, 10.0
-MAX_STEPS: Final = 30  # of Newton's method, which takes about five
-RELATIVE_TOLERANCE: Final = 1e-4  # of the temperature
-MIN_LOG_PROB: Final = -1e4  # of a token that the model never says: 0 * -inf is no number
+MAX_STEPS: Final = 30  # of Newton's method, which needs about five
+RELATIVE_TOLERANCE: Final = 1e-4  # relative change of the temperature at which the search stops
+MIN_LOG_PROB: Final = -1e4  # lower limit for impossible tokens, because 0 * -inf is NaN
 
 Positions = Iterable[tuple[Tensor, Tensor]]
-"""Log-probabilities (N, V) at some positions, and the tokens of the reference (N,)."""
+"""Log-probabilities (N, V) at some positions, and the reference tokens (N,)."""
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """How sure a model is of its tokens, and how often it is right, at a temperature.
+    """How confident a model is at a temperature, and how often its predictions are correct.
 
-    nll: mean negative log-probability of the reference's tokens, in nats
-    counts, confidences, rights: by bin of confidence, (m / M, (m + 1) / M]: tokens, the sum of their confidences, and how
-        many of them are right
+    nll: mean negative log-probability of the reference tokens, in nats
+    counts, confidences, rights: for each bin of confidence (m / M, (m + 1) / M], the number of tokens, the sum of their
+        confidences, and the number of correct ones
     """
 
     temperature: float
@@ -50,19 +50,19 @@ class Reliability:
 
     @property
     def ece(self) -> float:
-        """The expected calibration error (equation 3): the mean of |accuracy - confidence| over bins, by their tokens."""
+        """The expected calibration error (equation 3): the mean of |accuracy - confidence| over bins, weighted by tokens."""
         differences = (abs(right - confidence) for right, confidence in zip(self.rights, self.confidences, strict=True))
         return math.fsum(differences) / sum(self.counts)
 
 
 def fit_temperature(positions: Callable[[], Positions]) -> tuple[Reliability, Reliability]:
-    """Find the temperature of least nll, by Newton's method on its inverse, in which the nll is convex.
+    """Find the temperature that minimizes the nll, with Newton's method on its inverse, in which the nll is convex.
 
-    The slope says on which side of an inverse the least nll is. A step out of the interval that is left goes to its middle.
+    The slope tells on which side the minimum is, which shrinks the search interval. A step out of it goes to its middle instead.
 
-    positions: gives all positions, at each of several calls
-    returns: the reliability at temperature 1 and at the one that was found, from MIN_TEMPERATURE to MAX_TEMPERATURE
-    Raises InputError without a position.
+    positions: function that yields all positions; it is called several times
+    returns: the reliability at temperature 1 and at the best temperature between MIN_TEMPERATURE and MAX_TEMPERATURE
+    Raises InputError if there are no positions.
     """
     inverse, first = 1.0, None
     low, high = 1 / MAX_TEMPERATURE, 1 / MIN_TEMPERATURE
@@ -82,7 +82,7 @@ def fit_temperature(positions: Callable[[], Positions]) -> tuple[Reliability, Re
 
 
 def _measure(positions: Positions, inverse: float) -> tuple[Reliability, float, float]:
-    """The reliability at an inverse temperature, and the first and second derivative of the summed nll by it."""
+    """Return the reliability at an inverse temperature, and the first and second derivative of the summed nll."""
     nll = slope = curvature = 0.0
     bins = torch.zeros(3, NUM_BINS, dtype=torch.float64)  # counts, confidences, rights
     for log_probs, tokens in positions:
@@ -100,7 +100,7 @@ def _measure(positions: Positions, inverse: float) -> tuple[Reliability, float, 
         bins.index_add_(1, bin_of.cpu(), rows)
     counts, confidences, rights = bins.tolist()
     if not sum(counts):
-        raise InputError("no pair of lines to calibrate with (give a development set)")
+        raise InputError("no pair of lines to calibrate with (use a development set)")
     found = Reliability(1 / inverse, nll / sum(counts), list(map(int, counts)), confidences, list(map(int, rights)))
     return found, slope, curvature
 
@@ -114,11 +114,11 @@ def calibrate(
     max_tokens: int,
     max_length: int,
 ) -> tuple[Reliability, Reliability]:
-    """The reliability of a model on pairs of lines, at temperature 1 and at the one of least nll (`fit_temperature`).
+    """The reliability of a model on pairs of lines, at temperature 1 and at the best temperature (`fit_temperature`).
 
-    max_tokens: tokens of a batch, padding counted
-    max_length: tokens of a line; a pair with a longer one is left out, and one with a blank line
-    Raises InputError if no pair is left, UserError for a model without finite probabilities.
+    max_tokens: tokens per batch, including padding
+    max_length: maximum tokens per line; pairs with a longer line or a blank line are skipped
+    Raises InputError if no pair remains, UserError if the model gives non-finite probabilities.
     """
     limits, document = LengthFilter(max_length=max_length), DocumentLines(pipeline.context)
     source, target = encode_pairs(pipeline, sources, targets, limits, document)
@@ -137,7 +137,7 @@ def calibrate(
                 pairs = [source_ids[i] for i in batch], [target_ids[i] for i in batch]
                 for log_probs, tokens in log_probs_by_position(model, *pairs):
                     if log_probs.isnan().any():
-                        raise UserError("the model gives no finite probability, which no temperature can mend")
+                        raise UserError("the model gives probabilities that are not finite, so it cannot be calibrated")
                     yield log_probs, tokens
                 bar.advance(len(batch))
 

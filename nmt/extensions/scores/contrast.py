@@ -1,6 +1,6 @@
-"""Contrastive test sets: how often a model scores a reference above wrong translations of the same source.
+"""Contrastive test sets: how often a model scores a reference higher than wrong translations of the same source.
 
-Sennrich (2017), "How Grammatical is Character-level Neural Machine Translation?"
+See Sennrich (2017), "How Grammatical is Character-level Neural Machine Translation?"
 """
 
 import math
@@ -12,35 +12,35 @@ from nmt.errors import InputError, quoted
 from nmt.text.corpus import is_invisible, read_lines
 
 ALL: Final = "all lines"
-TIE_TOLERANCE: Final = 1e-5  # of a score: the batch of a line changes the last bits
+TIE_TOLERANCE: Final = 1e-5  # absolute and relative, because the batch of a line affects the last bits of its score
 
 
 def categories_of(path: str | None, num_lines: int) -> list[str]:
-    """The category of each line, read from a file; none without a file. Raises InputError for another number of lines."""
+    """Read the category of each line from a file; empty without a file. Raises InputError if the number of lines differs."""
     if path is None:
         return []
     categories = read_lines(Path(path))
     if len(categories) != num_lines:
         raise InputError(
-            f"{quoted(path)}: has {len(categories):,} lines, and the references {num_lines:,} (one a line)"
+            f"{quoted(path)}: {len(categories):,} categories for {num_lines:,} references (write one per line)"
         )
     return categories
 
 
 class ContrastCounts:
-    """Counts of the lines that have wrong translations, and of those whose reference is scored above all of them.
+    """Counts the lines that have wrong translations, and those whose reference scores higher than all of them.
 
-    references: the score of the reference of each line; None without one
-    categories: of each line, or empty
+    references: score of the reference on each line; None if there is no score
+    categories: category of each line, or empty
     """
 
     def __init__(self, references: Sequence[float | None], categories: Sequence[str]) -> None:
         self._references, self._categories = references, categories
-        self._is_right: dict[int, bool] = {}  # by the number of a line with a wrong translation
+        self._is_right: dict[int, bool] = {}  # key: number of a line with wrong translations
         self._of_files: dict[str, tuple[int, int]] = {}
 
     def add(self, name: str, lines: Sequence[str], scores: Sequence[float | None]) -> None:
-        """Add a file of wrong translations with their scores. A blank line is none; a tie and a missing score are wrong."""
+        """Add a file of wrong translations with their scores. Blank lines are ignored; ties and missing scores count as wrong."""
         pairs = {
             i: reference is not None and score is not None and _is_above(reference, score)
             for i, (line, score, reference) in enumerate(zip(lines, scores, self._references, strict=True))
@@ -51,7 +51,7 @@ class ContrastCounts:
         self._of_files[name] = len(pairs), sum(pairs.values())
 
     def counts(self) -> dict[str, dict[str, tuple[int, int]]]:
-        """(lines, right ones) of all, of each category and of each file."""
+        """Return (lines, correct lines) in total, for each category and for each file."""
         of_categories: dict[str, tuple[int, int]] = {}
         for i, is_right in sorted(self._is_right.items()) if self._categories else ():
             count, right = of_categories.get(self._categories[i], (0, 0))
@@ -60,7 +60,7 @@ class ContrastCounts:
         return {"all": total, "categories": of_categories, "files": self._of_files}
 
     def as_dict(self) -> dict[str, object]:
-        """The counts for JSON; accuracy is null without a line."""
+        """The counts for JSON. The accuracy is null if there are no lines."""
         dicts = {
             kind: {
                 name: {"lines": count, "right": right, "accuracy": right / count if count else None}
@@ -71,7 +71,7 @@ class ContrastCounts:
         return {**dicts, "all": dicts["all"][ALL]}
 
     def rows(self) -> list[list[str]]:
-        """A table: all lines, each category, and each of several files."""
+        """A table with a row for all lines, each category, and each file if there are several."""
         counts = self.counts()
         groups = {**counts["all"], **counts["categories"], **(counts["files"] if len(counts["files"]) > 1 else {})}
         rows = [
@@ -82,5 +82,5 @@ class ContrastCounts:
 
 
 def _is_above(reference: float, score: float) -> bool:
-    """Whether a score is greater than another one by more than float32 can tell."""
+    """Whether the reference scores higher by more than the precision of float32."""
     return reference > score and not math.isclose(reference, score, rel_tol=TIE_TOLERANCE, abs_tol=TIE_TOLERANCE)

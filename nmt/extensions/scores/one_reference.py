@@ -1,11 +1,13 @@
-"""For metrics that take one list of references."""
+"""A check for metrics that support only one reference."""
 
 from nmt.errors import UserError
 from nmt.metrics.base import Lines, References
 
 
 def only_reference(metric: str, references: References) -> Lines:
-    """The one list of references that a metric takes. Raises UserError for several. metric: its name"""
+    """Return the only list of references. Raises UserError if there are several. metric: name of the metric"""
     if len(references) != 1:
-        raise UserError(f"metric {metric}: takes one reference, and {len(references)} are given (give one --reference)")
+        raise UserError(
+            f"metric {metric} supports only one reference, not {len(references)} (use a single --reference)"
+        )
     return references[0]

@@ -1,4 +1,4 @@
-"""Paired significance tests between systems by sacreBLEU (Koehn, 2004; Riezler and Maxwell, 2005)."""
+"""Paired significance tests between systems with sacreBLEU (Koehn, 2004; Riezler and Maxwell, 2005)."""
 
 import os
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ SACREBLEU_NAMES: Final = {"bootstrap": "bs", "randomization": "ar"}
 
 @dataclass(frozen=True)
 class Comparison:
-    """The score of one system, compared with the baseline's.
+    """The score of one system, compared with the baseline.
 
     system, metric: names
     value: the score
-    mean, ci: of the score over bootstrap resamples; 95 % of them lie within mean - ci and mean + ci
-    p_value: probability of a difference as large as this one if the systems did not differ; None for the baseline
-    signature: the metric's, with the test, its trials and its seed
+    mean, ci: mean of the score over bootstrap resamples; 95 % of them are between mean - ci and mean + ci
+    p_value: probability of a difference at least this large if the systems did not differ; None for the baseline
+    signature: signature of the metric, including the test, its trials and its seed
     """
 
     system: str
@@ -40,20 +40,20 @@ def compare(
     test: Test,
     trials: int,
 ) -> list[Comparison]:
-    """Test each system against the first with sacreBLEU's paired test, in this process, metric by metric.
+    """Test each system against the first with sacreBLEU's paired test, for each metric, in this process.
 
-    systems: names and lines, two or more
-    references: one or more lists, each as long as the lines of a system; see `given_references`
-    metrics: names and metrics; UserError for one that sacreBLEU does not compute
-    trials: resamples (bootstrap) or shuffles (randomization); 0 is sacreBLEU's default, 1,000 or 10,000
-    Raises UserError if SACREBLEU_SEED makes the result differ each time.
+    systems: names and lines of at least two systems
+    references: one or more lists, each with as many lines as a system; see `given_references`
+    metrics: names and metrics
+    trials: number of resamples (bootstrap) or shuffles (randomization); 0 uses sacreBLEU's default, 1,000 or 10,000
+    Raises UserError if sacreBLEU does not compute a metric, or if SACREBLEU_SEED would make results differ each time.
     """
     check_seed()
     tests = [(name, _sacrebleu_metric(name, metric)) for name, metric in metrics]
     from sacrebleu.significance import PairedTest
 
     comparisons: list[Comparison] = []
-    given: Any = given_references(references)  # whose None sacreBLEU reads, and does not declare
+    given: Any = given_references(references)  # sacreBLEU accepts None in it, but does not declare it
     for name, metric in tests:
         paired_test = PairedTest(
             [(system, list(lines)) for system, lines in systems],
@@ -61,7 +61,7 @@ def compare(
             given,
             test_type=SACREBLEU_NAMES[test],
             n_samples=trials,
-            n_ar_confidence=0 if test == "randomization" else -1,  # randomization alone gives no interval
+            n_ar_confidence=0 if test == "randomization" else -1,  # randomization gives no interval
         )
         signatures, columns = paired_test()
         [(key, signature)] = signatures.items()
@@ -70,27 +70,27 @@ def compare(
             p_value = None if result.p_value is None else float(result.p_value)
             is_equal = p_value is not None and result.score == results[0].score
             if is_equal and _have_same_statistics(metric, lines, systems[0][1], given):
-                p_value = 1.0  # sacreBLEU counts the differences above zero: there are none
+                p_value = 1.0  # sacreBLEU counts differences above zero, and there are none
             value, mean, ci = float(result.score), float(result.mean), float(result.ci)
             comparisons.append(Comparison(system, name, value, mean, ci, p_value, str(signature)))
     return comparisons
 
 
 def _sacrebleu_metric(name: str, metric: Metric) -> Any:
-    """sacreBLEU's object, one for each test, which alters it. UserError for a metric that sacreBLEU does not compute."""
-    if not isinstance(metric, SacreBleuMetric):  # the test needs the statistics of each line
-        raise UserError(f"--significance: cannot test metric {name} (give --metrics bleu, chrf or ter)")
+    """A new sacreBLEU metric, because each test modifies it. Raises UserError if sacreBLEU does not compute the metric."""
+    if not isinstance(metric, SacreBleuMetric):  # the test needs statistics of each line
+        raise UserError(f"--significance does not support the metric {name} (use --metrics bleu, chrf or ter)")
     return metric.build()
 
 
 def _have_same_statistics(metric: Any, lines: Sequence[str], others: Sequence[str], references: Any) -> bool:
-    """Whether a metric of sacreBLEU tells no line of a system apart from another system's."""
+    """Whether two systems have the same statistics on every line under a sacreBLEU metric."""
     of_lines, of_others = (metric._extract_corpus_statistics(list(each), references) for each in (lines, others))
     return bool(of_lines == of_others)
 
 
 def check_seed() -> None:
-    """Raise UserError unless SACREBLEU_SEED, if set, is a positive number: sacreBLEU takes 0 and none for no seed."""
+    """Raise UserError unless SACREBLEU_SEED is unset or a positive number. sacreBLEU treats 0 and `none` as no seed."""
     seed = os.environ.get("SACREBLEU_SEED", "1")
     if not (seed.isascii() and seed.isdigit() and int(seed) > 0):
-        raise UserError(f"SACREBLEU_SEED is '{quoted(seed)}': must be a positive number, or unset")
+        raise UserError(f"SACREBLEU_SEED '{quoted(seed)}': must be a positive number, or unset")

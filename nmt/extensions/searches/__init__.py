@@ -1,1 +1,1 @@
-"""Other searches than greedy and beam search, and what narrows or re-ranks them."""
+"""Searches besides greedy and beam search, with filters, shortlists and re-ranking."""

@@ -1,7 +1,7 @@
-"""A lexical shortlist: for each source token the target tokens that may translate it, learnt from prepared data.
+"""A lexical shortlist: the likely target tokens for each source token, learnt from prepared data.
 
-Probabilities are those of IBM model 1 (Brown et al., 1993), by a few rounds of expectation and maximisation over a sample of the
-training pairs. A search is then limited to the likeliest translations of its source tokens and to tokens that are frequent.
+The probabilities are those of IBM model 1 (Brown et al., 1993), after a few EM iterations over a sample of the training pairs.
+A search is then limited to the likeliest translations of its source tokens and to frequent tokens.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,17 +23,17 @@ from nmt.log import Bar, log
 from nmt.symbols import BOS, SYMBOLS
 from nmt.text.vocabulary import expand_ranges
 
-CHUNK_CELLS: Final = 1 << 22  # source tokens times target tokens that are counted together
-NULL: Final = BOS  # the source of target tokens that translate nothing; no source holds it
+CHUNK_CELLS: Final = 1 << 22  # source tokens times target tokens that are counted at a time
+NULL: Final = BOS  # source of target tokens that translate nothing; no sentence contains it
 
 
 @dataclass(frozen=True)
 class Shortlist:
-    """Target tokens by source token.
+    """The likely target tokens of each source token.
 
     starts: (source vocabulary + 1,) offsets into `tokens`
     tokens: tokens[starts[s]:starts[s + 1]] are the target tokens of source token s, the likeliest first
-    frequent: target tokens that are always there, sorted
+    frequent: target tokens that are always allowed, sorted
     """
 
     starts: Indices
@@ -41,27 +41,28 @@ class Shortlist:
     frequent: Indices
 
     def of(self, source: Indices) -> Indices:
-        """The target tokens of a batch's source tokens, sorted, control symbols always among them."""
+        """The target tokens for a batch's source tokens, sorted. They always include the control symbols."""
         rows = [self.tokens[self.starts[token] : self.starts[token + 1]] for token in np.unique(source).tolist()]
         return np.unique(np.concatenate([np.arange(len(SYMBOLS)), self.frequent, *rows]))
 
     def likeliest(self) -> Iterator[tuple[int, int]]:
-        """Each source token with the likeliest of its target tokens; control symbols count on neither side."""
+        """Yield each source token with its likeliest target token, without control symbols."""
         for source in range(len(SYMBOLS), len(self.starts) - 1):
             targets = self.tokens[self.starts[source] : self.starts[source + 1]]
             if len(words := targets[targets >= len(SYMBOLS)]):
                 yield source, int(words[0])
 
     def save(self, path: Path, vocabulary: str) -> None:
-        """Write it into a file. vocabulary: the hash of the text pipeline that its tokens belong to"""
+        """Write the shortlist to a file. vocabulary: hash of the text pipeline to which the tokens belong"""
         arrays = {"starts": self.starts, "words": self.tokens, "frequent": self.frequent}
         write_output(path, save(arrays, {"vocabulary": vocabulary}))
 
     @classmethod
     def load(cls, path: Path, vocabulary: str, sizes: tuple[int, int]) -> "Shortlist":
-        """The shortlist of a file. ArtefactError for one that is damaged, UserError for one of another pipeline.
+        """Read a shortlist. Raises ArtefactError for a damaged file, and UserError for one of a different pipeline.
 
-        vocabulary, sizes: hash of the model's pipeline, and entries of its source and target vocabulary
+        vocabulary: hash of the model's pipeline
+        sizes: sizes of its source and target vocabularies
         """
         if not path.is_file():
             raise UserError(f"{quoted(path)}: no such file")
@@ -69,11 +70,11 @@ class Shortlist:
             with safe_open(path, framework="numpy") as file:
                 written_for = (file.metadata() or {}).get("vocabulary")
                 shortlist = cls(*(file.get_tensor(name) for name in ("starts", "words", "frequent")))
-        except (SafetensorError, TypeError) as error:  # the latter for a type of tensor that numpy does not have
+        except (SafetensorError, TypeError) as error:  # TypeError for a tensor type that numpy does not support
             raise ArtefactError(f"{quoted(path)}: not a shortlist: {error}") from None
         if written_for != vocabulary:
             raise UserError(
-                f"{quoted(path)}: a shortlist of another vocabulary than the model's (nmt shortlist makes one)"
+                f"{quoted(path)}: this shortlist was made for a different vocabulary (make one with nmt shortlist)"
             )
         arrays, starts = vars(shortlist).values(), shortlist.starts
         if (
@@ -81,11 +82,11 @@ class Shortlist:
             or starts.shape != (sizes[0] + 1,)
             or starts[0] != 0
             or starts[-1] != len(shortlist.tokens)
-            or (starts[1:] < starts[:-1]).any()  # a difference may wrap around
+            or (starts[1:] < starts[:-1]).any()  # compared, because differences may overflow
         ):
-            raise ArtefactError(f"{quoted(path)}: not a shortlist: its rows do not fit together")
+            raise ArtefactError(f"{quoted(path)}: not a shortlist: its rows are inconsistent")
         if any(((ids < 0) | (ids >= sizes[1])).any() for ids in (shortlist.tokens, shortlist.frequent)):
-            raise ArtefactError(f"{quoted(path)}: not a shortlist: it names tokens that the vocabulary does not have")
+            raise ArtefactError(f"{quoted(path)}: not a shortlist: it contains tokens that are not in the vocabulary")
         return shortlist
 
 
@@ -97,14 +98,15 @@ def learn_shortlist(
     max_translations: int,
     max_frequent: int,
 ) -> Shortlist:
-    """A shortlist of the training pairs.
+    """Learn a shortlist from the training pairs.
 
-    sizes: entries of the source and the target vocabulary
-    max_pairs: training pairs that are used, evenly spaced over the corpus
-    rounds: rounds of expectation and maximisation
-    max_translations: target tokens of a source token
-    max_frequent: most frequent target tokens that are always there
-    Leaves out pairs of more than MAX_PAIR_CELLS cells, with a warning. Raises UserError if no pair is left.
+    sizes: sizes of the source and target vocabularies
+    max_pairs: number of training pairs to use, evenly spaced over the corpus
+    rounds: number of EM iterations
+    max_translations: maximum number of target tokens per source token
+    max_frequent: number of most frequent target tokens that are always allowed
+
+    Skips pairs with more than MAX_PAIR_CELLS cells, with a warning. Raises UserError if no pair is left.
     """
     V = sizes[1]
     pairs = np.unique(np.linspace(0, len(corpus) - 1, min(max_pairs, len(corpus))).astype(np.int64))
@@ -123,16 +125,16 @@ def learn_shortlist(
 def _pairs_that_fit(corpus: Corpus, pairs: Indices) -> Indices:
     from nmt.extensions.methods.word_alignment import (
         MAX_PAIR_CELLS,
-    )  # only to learn one: a search imports this file too
+    )  # only for learning: a search imports this file too
 
     cells = corpus.source_lengths[pairs].astype(np.int64) * corpus.target_lengths[pairs]
     is_short = cells <= MAX_PAIR_CELLS
     if num_long := int((~is_short).sum()):
-        what = f"pairs with more than {MAX_PAIR_CELLS:,} source tokens times target tokens are left out"
-        log.warn(f"{what}: {num_long:,} of {len(pairs):,}")
+        reason = f"source tokens times target tokens exceed {MAX_PAIR_CELLS:,}"
+        log.warn(f"skipped {num_long:,} of {len(pairs):,} pairs, because their {reason}")
     if num_long == len(pairs):
-        how = "give more --pairs, or prepare the data with --max-length"
-        raise UserError(f"none of {len(pairs):,} training pairs is short enough for a shortlist ({how})")
+        how = "use more --pairs, or prepare the data with --max-length"
+        raise UserError(f"none of the {len(pairs):,} training pairs is short enough for a shortlist ({how})")
     short: Indices = pairs[is_short]
     return short
 
@@ -140,8 +142,8 @@ def _pairs_that_fit(corpus: Corpus, pairs: Indices) -> Indices:
 def _translation_model(
     corpus: Corpus, pairs: Indices, sizes: tuple[int, int], rounds: int, bar: Bar
 ) -> tuple[Indices, Indices, NDArray[np.float64]]:
-    """The keys source * V + target that occur, how often each target token does, and its probability given the source."""
-    from nmt.extensions.methods.word_alignment import different  # only to learn one: a search imports this file too
+    """IBM model 1 as arrays: keys source * V + target, counts of the target tokens, and probabilities given the source."""
+    from nmt.extensions.methods.word_alignment import different  # only for learning: a search imports this file too
 
     V = sizes[1]
     counts = np.zeros(V, np.int64)
@@ -167,7 +169,7 @@ def _translation_model(
 
 
 def _chunks(corpus: Corpus, pairs: Indices, V: int, bar: Bar) -> Iterator[tuple[Indices, Indices]]:
-    """What `_cells` gives of pairs with about CHUNK_CELLS cells together."""
+    """Yield the results of `_cells` for groups of pairs with about CHUNK_CELLS cells each."""
     cells = (corpus.source_lengths[pairs].astype(np.int64) + 1) * corpus.target_lengths[pairs]
     for indices in np.split(pairs, np.flatnonzero(np.diff(np.cumsum(cells) // CHUNK_CELLS)) + 1):
         signals.check()
@@ -176,13 +178,13 @@ def _chunks(corpus: Corpus, pairs: Indices, V: int, bar: Bar) -> Iterator[tuple[
 
 
 def _cells(corpus: Corpus, indices: Indices, V: int) -> tuple[Indices, Indices]:
-    """source * V + target of each source token, or NULL, with each target token of its pair; where each target begins."""
+    """The keys source * V + target of all pairs of tokens, NULL included, and the index at which each target starts."""
     source_lengths = corpus.source_lengths[indices].astype(np.int64)
     target_lengths = corpus.target_lengths[indices].astype(np.int64)
     with_null = np.insert(corpus.sources(indices).astype(np.int64), np.cumsum(source_lengths) - source_lengths, NULL)
     source_lengths = source_lengths + 1
     targets = corpus.targets(indices).astype(np.int64)
-    counts = np.repeat(source_lengths, target_lengths)  # source tokens beside each target token
+    counts = np.repeat(source_lengths, target_lengths)  # number of source tokens for each target token
     first = np.repeat(np.cumsum(source_lengths) - source_lengths, target_lengths)
     return with_null[expand_ranges(first, counts)] * V + np.repeat(targets, counts), np.cumsum(counts) - counts
 
@@ -190,9 +192,10 @@ def _cells(corpus: Corpus, indices: Indices, V: int) -> tuple[Indices, Indices]:
 def measure_coverage(
     shortlist: Shortlist, sources: Sequence[NDArray[Any]], targets: Sequence[NDArray[Any]]
 ) -> tuple[float, float]:
-    """How well a shortlist covers some pairs. sources, targets: ids of each pair
+    """Measure how well a shortlist covers some pairs.
 
-    returns: the share of target tokens in the shortlist of their source sentence, and the mean size of that shortlist
+    sources, targets: ids of each sentence
+    returns: share of target tokens that the shortlist of their source sentence contains, and its mean size in tokens
     """
     covered = tokens = 0
     for source, target in zip(sources, targets, strict=True):

@@ -1,4 +1,4 @@
-"""Utilities of minimum Bayes risk: the score of each of K texts with each of them as the reference."""
+"""Utilities for minimum Bayes risk: scores of each of K texts with each of them as the reference."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from nmt.metrics.base import Metric
 from nmt.metrics.chrf import Chrf
 
-MAX_NGRAM_CHARACTERS: Final = 6  # of chrF
-BETA: Final = 2  # the weight of recall relative to precision
+MAX_NGRAM_CHARACTERS: Final = 6  # chrF's default
+BETA: Final = 2  # weight of recall relative to precision
 
 
 def pairwise(metric: Metric, source: str, texts: Sequence[str]) -> NDArray[np.float64]:
     """Score each of K translations of one source with each of them as the reference.
 
-    returns: (K, K), a row per translation and a column per reference
+    returns: (K, K), one row per translation and one column per reference
     """
     if type(metric) is Chrf:
         return pairwise_chrf(texts, metric.options.lowercase)
@@ -26,7 +26,7 @@ def pairwise(metric: Metric, source: str, texts: Sequence[str]) -> NDArray[np.fl
 
 
 def pairwise_chrf(texts: Sequence[str], lowercase: bool) -> NDArray[np.float64]:
-    """See `pairwise`; sacreBLEU's values, with the n-grams of all texts counted once."""
+    """Like `pairwise` for chrF. The values are sacreBLEU's, but each text's n-grams are counted only once."""
     characters = ["".join((text.lower() if lowercase else text).split()) for text in texts]
     precisions, recalls, orders = (np.zeros((len(texts), len(texts))) for _ in range(3))
     for n in range(1, MAX_NGRAM_CHARACTERS + 1):
@@ -43,7 +43,7 @@ def pairwise_chrf(texts: Sequence[str], lowercase: bool) -> NDArray[np.float64]:
 
 
 def _ngram_counts(texts: Sequence[str], n: int) -> NDArray[np.int64]:
-    """Counts in each of K texts of each of the G character n-grams that occur: (K, G)."""
+    """Count the G different character n-grams in each of K texts: (K, G)."""
     rows = [[text[i : i + n] for i in range(len(text) - n + 1)] for text in texts]
     columns = {ngram: column for column, ngram in enumerate(sorted({ngram for row in rows for ngram in row}))}
     counts = np.zeros((len(rows), len(columns)), np.int64)

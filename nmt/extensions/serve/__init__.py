@@ -1,1 +1,1 @@
-"""A server of translations: requests of all clients in one queue, and the protocols that clients speak."""
+"""A translation server: one queue per model for the requests of all clients, and the protocols that clients speak."""

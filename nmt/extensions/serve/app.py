@@ -1,4 +1,4 @@
-"""The application of a server: all protocols over one service."""
+"""The server's ASGI application: all protocols on top of one service."""
 
 import time
 
@@ -15,7 +15,7 @@ from nmt.extensions.serve.service import Service
 
 
 def application(service: Service) -> Starlette:
-    """The routes of all protocols."""
+    """Build the application with the routes of all protocols."""
 
     async def not_found(request: Request, error: Exception) -> Response:
         status, number = getattr(error, "status_code", 404), request_id(request)

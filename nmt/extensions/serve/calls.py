@@ -1,4 +1,4 @@
-"""Requests of HTTP as their protocols need them: body, fields, key; and answers, also for what goes wrong."""
+"""HTTP requests as the protocols need them (body, fields, API key), and their responses, including those for errors."""
 
 import asyncio
 import hmac
@@ -27,23 +27,27 @@ from nmt.extensions.serve.problems import ProblemError
 from nmt.files import read_bytes
 from nmt.log import log
 
-MAX_FIELDS: Final = 10_000  # of a form
+MAX_FIELDS: Final = 10_000  # in one form
 MIB: Final = 1 << 20
-CLIENT_GONE: Final = 499  # status in the log of a request whose client has gone away
-KEY_SCHEMES: Final = ("Bearer ", "DeepL-Auth-Key ")  # of the header Authorization
+CLIENT_GONE: Final = 499  # status that the log shows if the client disconnected
+KEY_SCHEMES: Final = ("Bearer ", "DeepL-Auth-Key ")  # in the Authorization header
 KEY_FIELDS: Final = ("api_key", "auth_key")
-SECONDS_A_MINUTE: Final = 60.0
+SECONDS_PER_MINUTE: Final = 60.0
 MAX_REMEMBERED_CLIENTS: Final = 100_000
 
 Fields = dict[str, Any]
 Handler = Callable[["Call", Fields], Awaitable[Any]]
 Shape = Callable[[int, str], Any]
-"""(status, message) -> the body of an error, as a protocol has it."""
+"""A function (status, message) that makes the body of a protocol's error response."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A request that has been read. query: the parameters of the URL; path: what its path has for the names of the route"""
+    """A request that has been read completely.
+
+    query: parameters of the URL
+    path: parts of the URL's path by the names in the route
+    """
 
     headers: Mapping[str, str]
     query: list[tuple[str, str]]
@@ -55,16 +59,16 @@ class Call:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def json(self, kind: Any = Fields) -> Any:
-        """The body as JSON of a type. Raises ProblemError."""
+        """The body, decoded from JSON to the given type. Raises ProblemError."""
         try:
             return msgspec.json.decode(self.body, type=kind)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise ProblemError(400, f"the body is not the JSON that is expected: {quoted(error)}") from None
+            raise ProblemError(400, f"the body is not valid JSON for this request: {quoted(error)}") from None
 
     async def fields(self) -> Fields:
-        """The parameters of the URL and of the body, which is JSON or a form; one that comes several times is a list.
+        """The parameters of the URL and of the body, which is JSON or a form. Repeated parameters become a list.
 
-        A field of JSON that is null is as good as left out.
+        A JSON field that is null counts as missing.
         """
         if not self.body:
             return _joined(self.query)
@@ -79,7 +83,7 @@ class Call:
                     self.body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
                 )
             except ValueError as error:
-                raise ProblemError(400, f"the body is not a form: {quoted(error)}") from None
+                raise ProblemError(400, f"the body is not a valid form: {quoted(error)}") from None
         return _joined([*self.query, *pairs])
 
     async def _multipart(self) -> list[tuple[str, str]]:
@@ -95,13 +99,13 @@ class Call:
             for name, value in parsed.multi_items():
                 text = (await value.read()).decode() if isinstance(value, UploadFile) else value
                 pairs.append((name, text))
-                (name + text).encode()  # an error for what the client's charset makes of its bytes, and no text has
+                (name + text).encode()  # raises ValueError for surrogates, which some charsets produce
             return pairs
         except (MultiPartException, ValueError, KeyError) as error:
-            raise ProblemError(400, f"the body is not a form of several parts: {quoted(error)}") from None
+            raise ProblemError(400, f"the body is not a valid multipart form: {quoted(error)}") from None
 
     def key(self, fields: Mapping[str, Any]) -> str:
-        """The key that the client gives; empty without one."""
+        """The API key that the client sent, or an empty text."""
         given = _as_utf8(self.headers.get("authorization", ""))
         for scheme in KEY_SCHEMES:
             if given.lower().startswith(scheme.lower()):
@@ -111,7 +115,7 @@ class Call:
 
 
 def _as_utf8(header: str) -> str:
-    """The value of a header, of whose bytes starlette makes a character each."""
+    """Decode a header as UTF-8: Starlette decodes headers as Latin-1."""
     return header.encode("latin-1").decode(errors="replace")
 
 
@@ -123,49 +127,50 @@ def _joined(pairs: list[tuple[str, str]]) -> Fields:
 
 
 class Gate:
-    """Who may ask, and how often."""
+    """Checks API keys and limits the rate of requests."""
 
     def __init__(self, options: ServeOptions) -> None:
-        """Raises UserError for a file without keys."""
+        """Read the keys. Raises UserError for a file without keys."""
         self._keys: list[bytes] = []
         self._limit = options.requests_per_minute
-        self._tokens: OrderedDict[str, tuple[float, float]] = OrderedDict()  # by client: requests left, and when
+        # The remaining requests of each client, and when they were counted.
+        self._tokens: OrderedDict[str, tuple[float, float]] = OrderedDict()
         if options.keys is not None:
             text = read_bytes(Path(options.keys)).decode("utf-8-sig", errors="replace")
             lines = [line.strip() for line in text.split("\n")]
             self._keys = [line.encode() for line in lines if line and not line.startswith("#")]
             if not self._keys:
-                raise UserError(f"--keys {quoted(options.keys)}: has no key (a line each)")
+                raise UserError(f"--keys {quoted(options.keys)}: this file contains no key (write one per line)")
 
     def check_key(self, key: str) -> None:
-        """Raise ProblemError for a key that is not known."""
+        """Raise ProblemError for an unknown key."""
         if self._keys and not any([hmac.compare_digest(key.encode(), known) for known in self._keys]):
-            raise ProblemError(403, "the API key is missing or not known")
+            raise ProblemError(403, "the API key is missing or unknown")
 
     def check(self, key: str, client: str) -> None:
-        """Raise ProblemError for a key that is not known, and for too many requests."""
+        """Raise ProblemError for an unknown key, or for too many requests."""
         self.check_key(key)
         if not self._limit:
             return
         who, now = (key if self._keys else client), time.monotonic()
         left, since = self._tokens.pop(who, (float(self._limit), now))
-        left = min(self._limit, left + (now - since) * self._limit / SECONDS_A_MINUTE)
+        left = min(self._limit, left + (now - since) * self._limit / SECONDS_PER_MINUTE)
         is_allowed = left >= 1
         self._tokens[who] = left - is_allowed, now
         while len(self._tokens) > MAX_REMEMBERED_CLIENTS:
             self._tokens.popitem(last=False)
         if not is_allowed:
-            seconds = (1 - left) * SECONDS_A_MINUTE / self._limit
+            seconds = (1 - left) * SECONDS_PER_MINUTE / self._limit
             raise ProblemError(429, "too many requests", {"Retry-After": str(math.ceil(seconds))})
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A handler as an ASGI application, with limits, keys, errors, the log and the metrics of a request.
+    """A handler as an ASGI application, which checks limits and keys, answers errors, and writes the log and the metrics.
 
-    protocol: name in the metrics
-    shape: of errors
-    is_open: whether it needs no key
+    protocol: its name in the metrics
+    shape: makes the body of an error
+    is_open: whether requests need no key
     """
 
     options: ServeOptions
@@ -185,23 +190,23 @@ class Endpoint:
                 answered = await self._handle(request)
                 if isinstance(answered, EventStream):
                     await _unless_gone(request, answered.send(send, number))
-                    response = Response()  # of the status that the stream had
+                    response = Response()  # has the status of the stream, for the log
                 else:
                     response = answered if isinstance(answered, Response) else json_response(answered)
-        except (Exception, asyncio.CancelledError) as error:  # the server cancels what takes too long while it ends
+        except (Exception, asyncio.CancelledError) as error:  # a stopping server cancels slow requests
             problem = problem_of(error, f"request {number}", self.options.timeout)
             content = self.shape(problem.status, str(problem))
             response = json_response(content, problem.status, problem.headers)
             last_event = json_event(content, ERROR_EVENT)
         record(request, number, response.status_code, began, self.protocol, self.metrics, self.options)
-        if isinstance(answered, EventStream) and answered.has_begun:
+        if isinstance(answered, EventStream) and answered.has_started:
             await answered.end(send, last_event)
             return
         response.headers["x-request-id"] = number
         await response(scope, receive, send)
 
     async def _handle(self, request: Request) -> Any:
-        """What the handler answers."""
+        """The handler's answer."""
         query = list(request.query_params.multi_items())
         call = Call(request.headers, query, await self._body(request), request.path_params)
         fields = await call.fields()
@@ -210,9 +215,9 @@ class Endpoint:
         return await _unless_gone(request, self.handler(call, fields))
 
     async def _body(self, request: Request) -> bytes:
-        """The body, of which no more than the limit is ever held. Raises ProblemError."""
+        """The body. Never keeps more than the limit in memory. Raises ProblemError for a larger one."""
         limit = round(self.options.max_body * MIB)
-        too_large = ProblemError(413, f"the body has more than {limit:,} bytes", {"Connection": "close"})
+        too_large = ProblemError(413, f"the body is larger than {limit:,} bytes", {"Connection": "close"})
         length = request.headers.get("content-length", "")
         if length.isdecimal() and int(length) > limit:
             raise too_large
@@ -226,23 +231,32 @@ class Endpoint:
 
 
 def problem_of(error: BaseException, name: str, timeout: float) -> ProblemError:
-    """An error as the client is told it. name: of the call, for the log; timeout: that it had, in seconds"""
+    """Convert any error to the error that the client gets.
+
+    name: name of the call, for the log
+    timeout: time limit of the call, in seconds
+    """
     if isinstance(error, ProblemError):
         return error
     if isinstance(error, ClientDisconnect):
-        return ProblemError(CLIENT_GONE, "the client has gone away")
+        return ProblemError(CLIENT_GONE, "the client disconnected")
     if isinstance(error, asyncio.CancelledError):
-        return ProblemError(503, "the server ends")
+        return ProblemError(503, "the server is shutting down")
     if isinstance(error, TimeoutError):
         return ProblemError(504, f"the request took longer than {timeout:g} seconds")
     log.error(f"{name}: {type(error).__name__}: {one_line(str(error))}")
-    return ProblemError(500, "the server failed (its log says how)")
+    return ProblemError(500, "internal server error (see the server's log)")
 
 
 def record(
     request: Request, number: str, status: int, began: float, protocol: str, metrics: Metrics, options: ServeOptions
 ) -> None:
-    """Count a request and write it to the log. number: of the request; began: by time.monotonic; protocol: name in the metrics"""
+    """Count a request in the metrics and write it to the log.
+
+    number: id of the request
+    began: its start, by time.monotonic
+    protocol: name of the protocol in the metrics
+    """
     seconds = time.monotonic() - began
     metrics.requests.labels(protocol, str(status)).inc()
     metrics.seconds.labels(protocol).observe(seconds)
@@ -252,24 +266,24 @@ def record(
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer of JSON. content: of what msgspec encodes"""
+    """A response with JSON. content: anything that msgspec can encode"""
     return Response(msgspec.json.encode(content), status, headers, "application/json")
 
 
 def client_address(connection: HTTPConnection) -> str:
-    """The address of the client, by which requests without a key are counted; `-` where there is none."""
+    """The client's address, or `-` if it is unknown. Requests without a key are counted by it."""
     return connection.client.host if connection.client else "-"
 
 
 def request_id(request: Request) -> str:
-    """The client's own number of the request, if it is a short word, or a new one."""
+    """The request id that the client sent if it is a short word, or a new one."""
     given = request.headers.get("x-request-id", "")
     is_word = given.isascii() and given.isprintable() and " " not in given
     return given if is_word and 0 < len(given) <= 64 else uuid.uuid4().hex
 
 
 async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
-    """The result of some work, which is cancelled when the client goes away. Raises ClientDisconnect then."""
+    """Await some work, but cancel it and raise ClientDisconnect if the client disconnects."""
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -279,7 +293,7 @@ async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
 
 
 async def unless(event: Awaitable[Any], work: Awaitable[Any], error: Exception) -> Any:
-    """The result of some work, which is cancelled when an event comes before. Raises the error then."""
+    """Await some work, but cancel it and raise the error if an event comes first."""
     tasks = asyncio.ensure_future(work), asyncio.ensure_future(event)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

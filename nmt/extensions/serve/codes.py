@@ -1,4 +1,4 @@
-"""Codes of languages as clients write them, `EN`, `pt_BR`, `deu`, `zh-Hant`, beside those that models have."""
+"""Language codes as clients write them (`EN`, `pt_BR`, `deu`, `zh-Hant`), matched with the codes of the models."""
 
 import re
 from collections.abc import Iterable
@@ -7,10 +7,12 @@ from typing import Final
 
 import langcodes
 
-MAX_CODE_CHARACTERS: Final = 40  # a longer text is no code
-CLIENT_CODE: Final = re.compile(r"([A-Za-z0-9_-]+)(?:[.@][A-Za-z0-9@-]+)?")  # the rest is of a locale, `de_DE.UTF-8`
-MACRO_LANGUAGES: Final = {"nb": "no", "nn": "no"}  # that langcodes leaves apart, because Norwegian is a code of its own
-OTHER_SCRIPT: Final = 50  # distance from which langcodes finds that readers of one code may not read the other
+MAX_CODE_CHARACTERS: Final = 40  # longer texts are no language codes
+CLIENT_CODE: Final = re.compile(
+    r"([A-Za-z0-9_-]+)(?:[.@][A-Za-z0-9@-]+)?"
+)  # the rest belongs to a locale: `de_DE.UTF-8`
+MACRO_LANGUAGES: Final = {"nb": "no", "nn": "no"}  # langcodes keeps them apart, because Norwegian has a code
+OTHER_SCRIPT: Final = 50  # langcodes' distance from which readers of one code may be unable to read the other
 CODES_AND_NAMES: Final = """
     af=Afrikaans am=Amharic ar=Arabic az=Azerbaijani be=Belarusian bg=Bulgarian bn=Bengali bs=Bosnian ca=Catalan cs=Czech
     cy=Welsh da=Danish de=German el=Greek en=English eo=Esperanto es=Spanish et=Estonian eu=Basque fa=Persian fi=Finnish
@@ -26,19 +28,20 @@ NAMES: Final = dict(entry.split("=") for entry in CODES_AND_NAMES.split())
 
 
 def standard_code(code: str) -> str:
-    """A code in its usual form: `en` for `eng`, `pt-BR` for `PT_br`; as it is if it names no language."""
+    """A code in its standard form: `en` for `eng`, `pt-BR` for `PT_br`. A code that names no language stays unchanged."""
     return _standard(code) or code
 
 
 def language_name(code: str) -> str:
-    """The English name of a language; its code if it is not known."""
+    """The English name of a language, or its code if the name is unknown."""
     return NAMES.get(_language(_standard(code)), code)
 
 
 def code_distance(asked: str, own: str) -> int | None:
-    """How much two codes of one language differ, 0 if not at all; None for two languages, or two named scripts.
+    """How much two codes of the same language differ: 0 if equal, None for different languages or different named scripts.
 
-    Bokmål and Nynorsk are both Norwegian, but not each other; nor is Traditional Chinese Simplified, and both are Chinese.
+    Bokmål and Nynorsk each match Norwegian, but not each other. Likewise Traditional and Simplified Chinese each match
+    Chinese, but not each other.
     """
     one, other = _standard(asked), _standard(own)
     if not (one and other):
@@ -54,14 +57,14 @@ def code_distance(asked: str, own: str) -> int | None:
 
 
 def nearest_code(asked: str, known: Iterable[str]) -> str | None:
-    """The code of the same language that differs least; None without one."""
+    """The known code of the same language that differs least, or None."""
     found = [(distance, code) for code in known if (distance := code_distance(asked, code)) is not None]
     return min(found, key=lambda row: row[0])[1] if found else None
 
 
 @lru_cache(1 << 10)
 def _standard(code: str) -> str:
-    """See `standard_code`; empty for what names no language."""
+    """Like `standard_code`, but empty if the code names no language."""
     found = CLIENT_CODE.fullmatch(code) if len(code) <= MAX_CODE_CHARACTERS else None
     try:
         return langcodes.standardize_tag(found[1], macro=True) if found else ""

@@ -1,4 +1,4 @@
-"""The models of a server: loaded when they are asked for first, unloaded when memory is short, read again on demand."""
+"""The server's models: loaded at their first request, unloaded when memory is short, and reloaded on demand."""
 
 import asyncio
 import contextlib
@@ -29,19 +29,19 @@ from nmt.translators import SharedModels, open_translator
 
 _T = TypeVar("_T")
 
-LOADER: Final = "loader"  # name of threads that load and close models
+LOADER: Final = "loader"  # name of the threads that load and close models
 GIB: Final = 1 << 30
-LOAD_SECONDS: Final = 10  # after which a model that could not be loaded is tried again
+LOAD_SECONDS: Final = 10  # wait before another attempt to load a model that failed
 
 
 class Details(NamedTuple):
-    """What a request wants to know besides the translation, which decides how it is searched.
+    """What a request needs besides the best translation. It decides which search is used.
 
-    scores: several candidates, and the scores of words
-    alignment: of words
-    phrases: that the translation contains
-    tags: attention between tokens, by which tags are placed
-    repair: the search for what came out broken
+    scores: several candidates, and scores of words
+    alignment: alignment between words
+    phrases: phrases that the translation must contain
+    tags: attention between tokens, to place tags
+    repair: the search that retries failed translations
     """
 
     scores: bool = False
@@ -52,14 +52,14 @@ class Details(NamedTuple):
 
 
 class ServedModel:
-    """A model by name, and a queue for each kind of details that has been asked for. The queues share the weights.
+    """A named model, with one queue for each combination of details requested so far. The queues share the weights.
 
-    pipeline: of the model that was loaded last, or will be loaded first
-    last_used: by time.monotonic
+    pipeline: text pipeline of the loaded model, or of its folder before the first load
+    last_used: time of the last request, by time.monotonic
     """
 
     def __init__(self, name: str, path: Path, options: ServeOptions, part: Part) -> None:
-        """Read the text pipeline, without the network. Raises ArtefactError."""
+        """Read the text pipeline but not the network. Raises ArtefactError."""
         self.name, self.path, self.options, self.part = name, path, options, part
         folder = find_model(path)
         self.pipeline = Pipeline.load(Artefact(folder, kind_of_folder(folder)))
@@ -86,16 +86,19 @@ class ServedModel:
         return sum(scheduler.waiting_lines for scheduler in self._schedulers.values())
 
     def distance(self, source: str | None, target: str | None) -> int | None:
-        """How far its languages are from those of a direction, of which None stands for any; None if they are others."""
+        """How far the model's languages are from a direction. None as an argument means any language.
+
+        returns: the distance, 0 for equal codes; None if the languages differ
+        """
         asked = (source, self.source_lang), (target, self.target_lang)
         distances = [code_distance(code, own) for code, own in asked if code is not None]
         known = [distance for distance in distances if distance is not None]
         return sum(known) if len(known) == len(distances) else None
 
     async def load(self, details: Details) -> Scheduler:
-        """The queue for these details; the model is opened for it first if it is not yet.
+        """The queue for these details, for which the model is opened if necessary.
 
-        Opening goes on when the client that asked goes away. After a failure the next attempt waits for LOAD_SECONDS.
+        Opening continues even if the client disconnects. After a failure the next attempt waits for LOAD_SECONDS.
         Raises UserError, OSError and MemoryError.
         """
         self.last_used = time.monotonic()
@@ -113,7 +116,7 @@ class ServedModel:
         return scheduler
 
     def _end_load(self, details: Details, task: "asyncio.Task[Scheduler]") -> None:
-        """Forget a load: at once, or after a failure later, which is told until then."""
+        """Forget a load immediately, or after a failure only later. Until then each request gets that error."""
         has_failed = not task.cancelled() and task.exception() is not None
         if has_failed:
             asyncio.get_running_loop().call_later(LOAD_SECONDS, self._loads.pop, details, None)
@@ -121,11 +124,11 @@ class ServedModel:
             self._loads.pop(details, None)
 
     def _open(self, details: Details, shared: SharedModels) -> Scheduler:
-        options: Any = self.options.of_translators  # which has the options of details too
+        options: Any = self.options.translator_options  # has the options of all details, too
         part = self.part
         if any(details):
             alignment = "soft" if details.alignment or details.tags else None
-            replaces = options.replace_unk and not details.tags  # which rewrites the words that tags stand around
+            replaces = options.replace_unk and not details.tags  # replacing would change words inside tags
             options = replace(
                 options,
                 engine="torch",
@@ -148,7 +151,7 @@ class ServedModel:
         return Scheduler(translator, self.options.wait / 1000, self.options.max_waiting)
 
     async def reload(self) -> None:
-        """Open the model again for all details; the old ones translate until then, and all stay where a new one fails."""
+        """Reload the model for all details. The old one translates until then, and stays if the new one fails."""
         async with self._changing:
             unused, shared = dict[Details, Scheduler](), SharedModels()
             try:
@@ -158,44 +161,44 @@ class ServedModel:
                 for scheduler in self._schedulers.values():
                     self.pipeline = scheduler.translator.pipeline
             except Exception as error:
-                log.warn(f"{self.name}: not loaded again, and the old one goes on: {one_line(str(error))}")
+                log.warn(f"{self.name}: reloading failed, so the old model stays in use: {one_line(str(error))}")
             for scheduler in unused.values():
                 await in_thread(scheduler.close)
 
     async def unload(self) -> None:
-        """Close all queues."""
+        """Close all queues and free the model."""
         schedulers, self._schedulers, self._shared = list(self._schedulers.values()), {}, SharedModels()
         await asyncio.gather(*(in_thread(scheduler.close) for scheduler in schedulers))
 
 
 class Models:
-    """All models of a server, by name and by direction."""
+    """All models of the server, found by name or by direction."""
 
     def __init__(self, options: ServeOptions, part: Part) -> None:
-        """Raises UserError for two models of one name."""
+        """Read all text pipelines. Raises UserError for two models with the same name."""
         self.options, self.by_name = options, dict[str, ServedModel]()
         for given in options.model:
             name, folder = _named(given)
             if name in self.by_name:
-                raise UserError(f"--model {quoted(given)}: another model has this name (give NAME=FOLDER)")
+                raise UserError(f"--model {quoted(given)}: another model has the same name (use NAME=FOLDER)")
             self.by_name[name] = ServedModel(name, folder, options, part)
 
     def find(self, name: str | None = None, source: str | None = None, target: str | None = None) -> ServedModel:
-        """The first model of a name, or the one whose languages are nearest to a direction. Raises ProblemError."""
+        """The model with this name, or the model whose languages are closest to a direction. Raises ProblemError."""
         if name is not None and name not in self.by_name:
-            raise ProblemError(400, f"model '{one_line(name)}' is not known (known: {', '.join(self.by_name)})")
+            raise ProblemError(400, f"unknown model '{one_line(name)}' (available: {', '.join(self.by_name)})")
         models = self.by_name.values() if name is None else [self.by_name[name]]
         found = [(distance, model) for model in models if (distance := model.distance(source, target)) is not None]
         if found:
             return min(found, key=lambda row: row[0])[1]
         known = ", ".join(f"{model.source_lang}-{model.target_lang}" for model in models)
         direction = f"{one_line(source or '*')}-{one_line(target or '*')}"
-        raise ProblemError(400, f"direction {direction} is not known (known: {known})")
+        raise ProblemError(400, f"no model translates {direction} (available: {known})")
 
     async def translate(
         self, model: ServedModel, requests: Sequence[Request], details: Details, max_batch_lines: int
     ) -> AsyncGenerator[NumberedTranslation, None]:
-        """The translations of requests with their numbers, as `Scheduler.translate` gives them. Raises ProblemError."""
+        """Yield the translations of requests with their numbers, like `Scheduler.translate`. Raises ProblemError."""
         left = dict(enumerate(requests))
         for attempt in (1, 2):
             if not model.is_loaded:
@@ -206,7 +209,7 @@ class Models:
                 log.error(f"{model.name}: {one_line(str(error))}")
                 if model.is_loaded and isinstance(error, UserError) and error.code == UserError.code:
                     asked = ", ".join(name for name, is_asked in details._asdict().items() if is_asked)
-                    raise ProblemError(400, f"model '{model.name}' cannot give {asked}") from error
+                    raise ProblemError(400, f"model '{model.name}' does not support {asked}") from error
                 message = f"model '{model.name}' cannot be loaded"
                 raise ProblemError(503, message, {"Retry-After": str(LOAD_SECONDS)}) from error
             numbers = list(left)
@@ -219,17 +222,17 @@ class Models:
                         yield numbers[i], translation
                 return
             except ClosedError as error:
-                if attempt == 2:  # it was read again or unloaded meanwhile, twice
+                if attempt == 2:  # the model was reloaded or unloaded meanwhile, twice
                     raise busy(1) from error
             except ResourceError as error:
                 raise ProblemError(
-                    503, "the search failed for lack of resources (the server's log says how)"
+                    503, "the search ran out of memory or another resource (see the server's log)"
                 ) from error
             except UserError as error:
                 raise ProblemError(400, str(error)) from error
 
     async def _make_room(self, wanted: ServedModel) -> None:
-        """Unload the models that were used longest ago while this process has more memory than it may."""
+        """While this process exceeds its memory limit, unload the models that were used longest ago."""
         if self.options.max_memory is None:
             return
         idle = [model for model in self.by_name.values() if model.is_loaded and model is not wanted]
@@ -237,11 +240,11 @@ class Models:
             if resident_bytes() <= self.options.max_memory * GIB:
                 return
             if not model.waiting_lines:
-                log.info(f"{model.name}: unloaded, to make room for {wanted.name}")
+                log.info(f"{model.name}: unloaded to free memory for {wanted.name}")
                 await model.unload()
 
     async def reload(self) -> None:
-        """Read all loaded models again."""
+        """Reload all loaded models."""
         for model in self.by_name.values():
             if model.is_loaded:
                 await model.reload()
@@ -252,7 +255,10 @@ class Models:
 
 
 def _named(given: str) -> tuple[str, Path]:
-    """The name and the folder of `NAME=FOLDER` or `FOLDER`. A folder may have `=` in its own name, as those of a sweep do."""
+    """The name and the folder in `NAME=FOLDER` or `FOLDER`.
+
+    The folder's own name may contain `=`, as the folders of a sweep do.
+    """
     name, equals, path = given.partition("=")
     if equals and not Path(given).exists():
         return name, Path(path)
@@ -260,9 +266,9 @@ def _named(given: str) -> tuple[str, Path]:
 
 
 async def in_thread(work: Callable[[], _T]) -> _T:
-    """The result of some work in a thread of its own, for which the end of the process does not wait."""
+    """Run some work in a new daemon thread, which the process does not wait for when it exits, and await its result."""
     result = Future[_T]()
-    result.set_running_or_notify_cancel()  # whoever waits may be cancelled, but not the work
+    result.set_running_or_notify_cancel()  # the waiting task may be cancelled, but the work cannot
 
     def run() -> None:
         try:
@@ -275,15 +281,15 @@ async def in_thread(work: Callable[[], _T]) -> _T:
 
 
 def resident_bytes() -> int:
-    """Memory of this process, without what is mapped and not read."""
+    """Resident memory of this process, in bytes. Mapped pages count only once they have been read."""
     return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def known_languages(models: Models) -> dict[str, list[str]]:
-    """The targets of each source language, in the order of the models, as codes in their usual form."""
+    """The target languages of each source language as standard codes, in the order of the models."""
     targets: dict[str, list[str]] = {}
     for model in models.by_name.values():
-        of_source = targets.setdefault(standard_code(model.source_lang), [])
-        if (target := standard_code(model.target_lang)) not in of_source:
-            of_source.append(target)
+        source_targets = targets.setdefault(standard_code(model.source_lang), [])
+        if (target := standard_code(model.target_lang)) not in source_targets:
+            source_targets.append(target)
     return targets

@@ -95,6 +95,6 @@ class ServeOptions:
     access_log: bool = opt(True, "log each request, without its texts", group="Logging", common=True)
 
     @property
-    def of_translators(self) -> TranslatorOptions:
+    def translator_options(self) -> TranslatorOptions:
         """The options that say how models translate."""
         return make(TranslatorOptions, vars(self))

@@ -1,14 +1,14 @@
-"""What goes wrong with a request, each with the status of HTTP that says so."""
+"""Errors of requests, each with its HTTP status."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
 
 class ProblemError(Exception):
-    """A request that gets an error as its answer; a protocol gives it its own shape.
+    """An error that the client gets as the response to its request. Each protocol formats it in its own way.
 
-    status: of HTTP
-    headers: of the answer
+    status: HTTP status
+    headers: headers of the response
     """
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -17,7 +17,7 @@ class ProblemError(Exception):
 
 
 def busy(seconds: float) -> ProblemError:
-    """The error of a full queue. seconds: after which there is room"""
+    """The error for a full queue. seconds: expected time until the queue has space again"""
     return ProblemError(
-        503, "too many texts are waiting (ask again later)", {"Retry-After": f"{max(1, round(seconds))}"}
+        503, "too many texts are waiting (try again later)", {"Retry-After": f"{max(1, round(seconds))}"}
     )

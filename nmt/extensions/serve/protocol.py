@@ -1,7 +1,7 @@
-"""The interface of the protocols that clients of `nmt serve` use. A server answers all of them at once.
+"""The interface of the protocols that clients of `nmt serve` use. A server answers all of them at the same time.
 
-A registered protocol is built as `cls(options, service)`. The options are those of `nmt serve`, which are an instance of the
-options class of the protocol too.
+A registered protocol is built as `cls(options, service)`. The options are those of `nmt serve`. They include the options of
+the protocol's own options class.
 """
 
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ from nmt.extensions.serve.service import Service
 
 
 class ClientProtocol(ABC):
-    """Converts clients' requests for the service, and its translations into responses."""
+    """Converts clients' requests to calls of the service, and its translations to responses."""
 
     part_name: ClassVar[str]
 
@@ -25,16 +25,18 @@ class ClientProtocol(ABC):
 
     @abstractmethod
     def routes(self) -> Sequence[BaseRoute]:
-        """The routes that it answers, made by `route`."""
+        """The routes that the protocol answers. Make them with `route`."""
 
     def error(self, status: int, message: str) -> Any:
-        """The body of an error: that of our own protocol, unless a protocol has another. status: of HTTP"""
+        """The body of an error response, by default that of nmt's own protocol. status: HTTP status"""
         return error_answer(status, message)
 
     def route(self, path: str, handler: Handler, *methods: str, is_open: bool = False, name: str = "") -> Route:
-        """A path that a handler answers, with GET and POST unless methods are given.
+        """Make a route that a handler answers.
 
-        is_open: whether it needs no key; name: in the metrics, by default the protocol's
+        methods: HTTP methods; GET and POST by default
+        is_open: whether requests need no key
+        name: name in the metrics; by default the protocol's
         """
         endpoint = self.service.endpoint(name or self.part_name, handler, self.error, is_open)
         return Route(path, endpoint, methods=methods or ("GET", "POST"))

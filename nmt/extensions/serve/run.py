@@ -1,4 +1,4 @@
-"""A server that runs until a signal ends it: sockets, signals, and the last answers."""
+"""Runs the server until a signal stops it: sockets, signals, and the last responses."""
 
 import asyncio
 import signal
@@ -22,22 +22,22 @@ from nmt.log import log
 from nmt.options import Part
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-LAST_SECONDS = 10  # that requests get to end
+LAST_SECONDS = 10  # time for running requests after a signal
 BACKLOG = 2048
-IDLE_SECONDS = 15.0  # of a connection
-SERVICE_RESTART = 1012  # code to close a web socket with, of RFC 6455's registry
+IDLE_SECONDS = 15.0  # after which an idle connection is closed
+SERVICE_RESTART = 1012  # WebSocket close code from the registry of RFC 6455
 
 
 class Connection(H11Protocol):
-    """A connection that is closed when its client has asked nothing, or read nothing, for some time.
+    """A connection that is closed if its client sends nothing, or reads nothing, for some time.
 
-    This includes a client that stops in the middle of a header.
+    This includes clients that stop in the middle of a header.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._last: object = None
-        self._unread_bytes = 0  # when writing was paused and nothing has been read since
+        self._unread_bytes = 0  # size of the write buffer at the last look if writing was paused
         self.loop.call_later(IDLE_SECONDS, self._look)
 
     def resume_writing(self) -> None:
@@ -45,12 +45,12 @@ class Connection(H11Protocol):
         self._unread_bytes = 0
 
     def _look(self) -> None:
-        """Close the connection if nothing has happened since the last look. A web socket sends pings of its own."""
+        """Close the connection if nothing has happened since the last look. WebSockets have pings for that."""
         if self.transport.get_protocol() is not self:
             return
         unread_bytes = self.transport.get_write_buffer_size() if self.flow.write_paused else 0
         if unread_bytes and unread_bytes == self._unread_bytes:
-            self.transport.abort()  # `close` waits until the client has read
+            self.transport.abort()  # `close` would wait until the client has read everything
             return
         if self.transport.is_closing() and not unread_bytes:
             return
@@ -63,12 +63,12 @@ class Connection(H11Protocol):
 
 
 class SocketConnection(WebSocketsSansIOProtocol):
-    """A web socket that is closed, when the server ends, after the answers to the messages that it has received."""
+    """A WebSocket that, when the server stops, first answers the messages that it has received."""
 
     def shutdown(self) -> None:
         if self.close_sent:
             super().shutdown()
-        else:  # the application receives it after those messages
+        else:  # the application gets this event after those messages
             self.queue.put_nowait({"type": "websocket.disconnect", "code": SERVICE_RESTART})
 
     async def receive(self) -> Any:
@@ -79,15 +79,16 @@ class SocketConnection(WebSocketsSansIOProtocol):
 
 
 def run_server(options: ServeOptions, part: Part) -> int:
-    """Serve until a signal, and return its number. part: the search
+    """Serve until a signal comes, and return its number.
 
-    Raises ResourceError for an address that is taken, UserError for options and models.
+    part: the search
+    Raises ResourceError if the address is in use, and UserError for invalid options or models.
     """
     models = Models(options, part)
     service = Service(options, models, Metrics())
     with _listening(options) as listener:
         host, port = listener.getsockname()[:2]
-        log.info(f"listening at http://{f'[{host}]' if ':' in host else host}:{port}")
+        log.info(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
         return asyncio.run(_run(service, listener))
 
 
@@ -102,7 +103,9 @@ def _listening(options: ServeOptions) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         reason = error.strerror or error
-        raise ResourceError(f"--host {options.host} --port {options.port}: cannot listen there: {reason}") from None
+        raise ResourceError(
+            f"--host {options.host} --port {options.port}: cannot listen on this address: {reason}"
+        ) from None
     return listener
 
 

@@ -1,7 +1,7 @@
-"""The queue of a model: lines of all clients are translated together, and each client gets its own back.
+"""The queue of a model, in which lines from all clients are translated together.
 
-Threads take lines from the queue in batches. A batch takes one line of each waiting job in turn, so that a long document
-does not hold up a short question; it is as large as the model's batches, and waits a few milliseconds for more lines.
+Threads take lines from the queue in batches. A batch takes one line from each waiting job in turn, so that a long document
+does not delay a short request. Batches are as large as the model's, and wait a few milliseconds for more lines.
 """
 
 import asyncio
@@ -19,25 +19,25 @@ from nmt.translate.requests import Request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
 
-MIN_CHARACTERS_PER_TOKEN: Final = 3  # of the estimate by which batches are cut, lower than text has
-JOIN_SECONDS: Final = 5.0  # that the threads get to end, together
-TRANSLATOR: Final = "translator"  # name of the threads
+MIN_CHARACTERS_PER_TOKEN: Final = 3  # to estimate tokens; lower than in real text, so that batches stay small enough
+JOIN_SECONDS: Final = 5.0  # total time for the threads to finish
+TRANSLATOR: Final = "translator"  # name of the threads that translate
 
 NumberedTranslation = tuple[int, Translation]
-"""The number of a request among those that were given together, and its translation."""
+"""The index of a request among those that came together, and its translation."""
 
 
 class ClosedError(Exception):
-    """The model is being unloaded, or the server ends."""
+    """The model is being unloaded, or the server is shutting down."""
 
 
 @dataclass(eq=False)
 class _Job:
     """The lines of one request.
 
-    done: translated lines of a batch, or the error that ends the job; put by threads, taken in the loop that waits
-    max_batch_lines: lines of it that a batch may hold
-    next: number of the first line that no thread has taken
+    done: translated lines of a batch, or the error that ends the job; threads put them, the waiting event loop takes them
+    max_batch_lines: maximum number of the job's lines in one batch
+    next: index of the first line that no thread has taken
     """
 
     requests: Sequence[Request]
@@ -47,15 +47,15 @@ class _Job:
     next: int = 0
 
     def report(self, done: list[NumberedTranslation] | Exception) -> None:
-        """Give translations, or an error, to the client that waits; a thread does not wait for it."""
+        """Pass translations or an error to the waiting client, without waiting for it."""
         self.loop.call_soon_threadsafe(self.done.put_nowait, done)
 
 
 class Scheduler:
-    """The queue of one Translator, and the threads that empty it.
+    """The queue of one Translator, with the threads that translate its lines.
 
-    wait_seconds: that a batch that is not full waits for more lines
-    max_lines: of all clients that may wait
+    wait_seconds: how long a batch that is not full waits for more lines
+    max_lines: maximum number of waiting lines of all clients
     """
 
     def __init__(self, translator: Translator, wait_seconds: float, max_lines: int) -> None:
@@ -65,7 +65,7 @@ class Scheduler:
         self._jobs: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
-        self._seconds_a_line = 0.01  # of one thread, a moving average
+        self._seconds_per_line = 0.01  # moving average over batches, for one thread
         self._threads = [
             threading.Thread(target=self._work, name=TRANSLATOR, daemon=True) for _ in range(translator.engine.replicas)
         ]
@@ -75,10 +75,10 @@ class Scheduler:
     async def translate(
         self, requests: Sequence[Request], max_batch_lines: int = sys.maxsize
     ) -> AsyncGenerator[NumberedTranslation, None]:
-        """The translations of requests with their numbers, each as soon as its batch is translated.
+        """Yield the translations of requests with their numbers, each as soon as its batch is translated.
 
-        Closing the iterator drops the lines that no thread has taken.
-        max_batch_lines: of these requests in a batch; fewer come sooner
+        Closing the iterator drops the lines that no thread has taken yet.
+        max_batch_lines: maximum number of these requests in one batch; small batches finish earlier
         Raises ProblemError if the queue is full, ClosedError, and the error of a model that cannot translate.
         """
         if not requests:
@@ -88,7 +88,7 @@ class Scheduler:
             if self._is_closed:
                 raise ClosedError
             if self.waiting_lines and self.waiting_lines + len(requests) > self.max_lines:
-                raise busy(self.waiting_lines * self._seconds_a_line / len(self._threads))
+                raise busy(self.waiting_lines * self._seconds_per_line / len(self._threads))
             self._jobs.append(job)
             self.waiting_lines += len(requests)
             self._changed.notify_all()
@@ -104,9 +104,9 @@ class Scheduler:
             self._drop(job)
 
     def close(self) -> None:
-        """End the threads, after the batches that they have begun, for which this waits JOIN_SECONDS at most.
+        """Stop the threads after their current batches. This waits up to JOIN_SECONDS.
 
-        Jobs whose lines wait get a ClosedError.
+        Jobs with waiting lines get a ClosedError.
         """
         end = time.monotonic() + JOIN_SECONDS
         with self._changed:
@@ -120,7 +120,7 @@ class Scheduler:
             thread.join(max(0.0, end - time.monotonic()))
 
     def _drop(self, job: _Job) -> None:
-        """Forget the lines of a job that no thread has taken."""
+        """Forget a job's lines that no thread has taken."""
         with self._changed:
             if job in self._jobs:
                 self._jobs.remove(job)
@@ -141,15 +141,15 @@ class Scheduler:
                     job.report(error)
                 continue
             share = (time.monotonic() - began) / len(batch)
-            self._seconds_a_line += 0.1 * (share - self._seconds_a_line)
-            of_jobs: dict[_Job, list[NumberedTranslation]] = {}
+            self._seconds_per_line += 0.1 * (share - self._seconds_per_line)
+            done_by_job: dict[_Job, list[NumberedTranslation]] = {}
             for (job, i), translation in zip(batch, translations, strict=True):
-                of_jobs.setdefault(job, []).append((i, translation))
-            for job, done in of_jobs.items():
+                done_by_job.setdefault(job, []).append((i, translation))
+            for job, done in done_by_job.items():
                 job.report(done)
 
     def _next_batch(self) -> list[tuple[_Job, int]] | None:
-        """The next lines: the job and the number in it of each, none if they were given up; None when this is closed."""
+        """The next batch as pairs of a job and a line number; empty if the clients gave up, None if closed."""
         with self._changed:
             while not self._jobs and not self._is_closed:
                 self._changed.wait()
@@ -163,7 +163,7 @@ class Scheduler:
             batch: list[tuple[_Job, int]] = []
             characters = 0
             counts: Counter[_Job] = Counter()
-            later: list[_Job] = []  # jobs with further lines, but not for this batch
+            later: list[_Job] = []  # jobs with more lines, but not for this batch
             while self._jobs and characters < self._batch_characters:
                 job = self._jobs.popleft()
                 batch.append((job, job.next))
@@ -172,13 +172,13 @@ class Scheduler:
                 counts[job] += 1
                 if job.next < len(job.requests):
                     queue = self._jobs if counts[job] < job.max_batch_lines else later
-                    queue.append(job)  # behind the others
+                    queue.append(job)  # at the end of the queue
             self._jobs.extend(later)
             self.waiting_lines -= len(batch)
         return batch
 
     def _is_full(self) -> bool:
-        """Whether the waiting lines fill a batch."""
+        """Whether there are enough waiting lines for a full batch."""
         characters = 0
         for job in self._jobs:
             for request in job.requests[job.next : job.next + job.max_batch_lines]:

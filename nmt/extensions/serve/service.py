@@ -1,4 +1,4 @@
-"""What all protocols share: texts of several lines, limits of a request, and the language of a text."""
+"""What all protocols share: texts of several lines, request limits, and language detection."""
 
 import sys
 from collections.abc import AsyncGenerator, Collection, Sequence
@@ -18,22 +18,23 @@ from nmt.extensions.texts.text_steps import Round, TextSettings, advance, next_r
 from nmt.text.context import DocumentLines
 from nmt.text.corpus import visible_line
 from nmt.translate.requests import Request, in_context
-from nmt.translate.results import CUT, CUT_TEXT, Candidate, Translation
+from nmt.translate.results import TRUNCATED, TRUNCATED_TEXT, Candidate, Translation
 
 PLAIN: Final = Details()
-SENTENCES: Final = TextSettings(split=True)  # of protocols whose clients send any text
+SENTENCES: Final = TextSettings(split=True)  # for protocols whose clients send any text
 STREAM_BATCH_LINES: Final = 16
-"""Lines of a stream in a batch. On one thread of a CPU such a batch of transformer-small takes 0.4 s by our own engine, a line of
-it 1.4 times as long as in a batch of 64; by CTranslate2 0.2 s, and 1.2 times as long."""
-ASSUMED: Final = 0.0  # confidence of the language of the first model, where nothing tells the language of a text
-SURELY_TARGET: Final = 0.9  # confidence from which a text is taken to be in the target language already
+"""Maximum number of a stream's lines per batch. On one CPU thread the torch engine translates such a batch of transformer-small
+in 0.4 s, at 1.4 times the time per line of a batch of 64. CTranslate2 needs 0.2 s, at 1.2 times the time per line."""
+ASSUMED: Final = 0.0  # confidence in the first model's language if nothing indicates the language of a text
+SURELY_TARGET: Final = 0.9  # minimum confidence to assume that a text is already in the target language
 
 
 class Choice(NamedTuple):
-    """What a text is translated with.
+    """The model and the source language that were chosen for a text.
 
-    model: None if the text stays as it is
-    language: its code, and how sure that is, from 0 to 1
+    model: None if the text stays unchanged
+    language: code of the source language
+    confidence: probability that this is the language, from 0 to 1
     """
 
     model: ServedModel | None
@@ -42,13 +43,13 @@ class Choice(NamedTuple):
 
 
 class Service:
-    """Translations for protocols. Its methods raise ProblemError."""
+    """Translates for all protocols. Its methods raise ProblemError."""
 
     def __init__(self, options: ServeOptions, models: Models, metrics: Metrics) -> None:
         self.options, self.models, self.metrics = options, models, metrics
         self.gate = Gate(options)
         self.endpoint = partial(Endpoint, options, metrics, self.gate)
-        self.characters = 0  # translated since the start
+        self.characters = 0  # translated since the server started
         for model in models.by_name.values():
             metrics.watch(model.name, partial(getattr, model, "waiting_lines"), partial(getattr, model, "is_loaded"))
 
@@ -60,10 +61,10 @@ class Service:
         details: Details = PLAIN,
         max_batch_lines: int = STREAM_BATCH_LINES,
     ) -> AsyncGenerator[NumberedTranslation, None]:
-        """The translations of requests, each of any text, with their numbers, as soon as they are there.
+        """Yield the translations of requests for any texts, with their numbers, as soon as they are ready.
 
-        Close the iterator (`contextlib.aclosing`), which drops the lines that are not begun.
-        max_batch_lines: of these requests in a batch; fewer come sooner
+        Close the iterator (`contextlib.aclosing`) to drop the lines that have not been started.
+        max_batch_lines: maximum number of these requests in one batch; small batches finish earlier
         """
         self._check(requests)
         has_phrases = details.phrases or settings.glossary is not None
@@ -73,15 +74,15 @@ class Service:
         waiting: dict[int, Round] = {}
         is_plain = settings == TextSettings()
 
-        async def go_on(number: int, answer: list[Translation] | None) -> Translation | None:
-            """Parsing and placing tags take a while; they must not hold up others."""
+        async def next_step(number: int, answer: list[Translation] | None) -> Translation | None:
+            """Run the next step in a thread if it is slow: parsing and placing tags must not delay other requests."""
             work = partial(advance, texts[number], answer, waiting, number)
             return work() if is_plain else await in_thread(work)
 
         for number, request in enumerate(requests):
             if not (is_plain or _has_letters(request.text)):
                 yield number, _unchanged(request.text)
-            elif (done := await go_on(number, None)) is not None:
+            elif (done := await next_step(number, None)) is not None:
                 yield number, done
         while waiting:
             is_repair, now = next_rounds(waiting)
@@ -95,14 +96,16 @@ class Service:
                     if len(answers[number]) < len(now[number].requests):
                         continue
                     answer = answers.pop(number)
-                    if (done := await go_on(number, [answer[k] for k in range(len(answer))])) is not None:
+                    if (done := await next_step(number, [answer[k] for k in range(len(answer))])) is not None:
                         yield number, done
 
     async def _lines(
         self, model: ServedModel, requests: Sequence[Request], details: Details, max_batch_lines: int
     ) -> AsyncGenerator[NumberedTranslation, None]:
-        """The translations of requests, each of one line; where repairs cannot be searched, their failure in place of each."""
-        num_lines, num_characters = (of.labels(model.name) for of in (self.metrics.lines, self.metrics.characters))
+        """Yield the translations of one-line requests. If a repair's search fails, its lines get the error instead."""
+        num_lines, num_characters = (
+            counter.labels(model.name) for counter in (self.metrics.lines, self.metrics.characters)
+        )
         left = set(range(len(requests)))
         try:
             self._check(requests, contexts=False)
@@ -123,7 +126,7 @@ class Service:
     async def translate_texts(
         self, model: ServedModel, requests: Sequence[Request], settings: TextSettings, details: Details = PLAIN
     ) -> list[Translation]:
-        """A translation for each request, which is any text."""
+        """Translate requests for any texts, and return the translations in order."""
         async with aclosing(self.stream_texts(model, requests, settings, details, sys.maxsize)) as translations:
             by_number = dict([numbered async for numbered in translations])
         return [by_number[number] for number in range(len(requests))]
@@ -135,7 +138,7 @@ class Service:
         settings: TextSettings,
         details: Details = PLAIN,
     ) -> list[Translation]:
-        """A translation for each request, which is any text, by the model at its place; the text itself where there is none."""
+        """Translate each request's text with the model at the same index. With None as the model a text stays unchanged."""
         self._check(requests)
         found = {
             number: _unchanged(request.text)
@@ -155,9 +158,9 @@ class Service:
         settings: TextSettings = SENTENCES,
         context: str = "",
     ) -> list[Translation]:
-        """The translation of each text, by the model at its place. Raises ProblemError if one cannot be translated.
+        """Translate each text with the model at the same index. Raises ProblemError if a text cannot be translated.
 
-        context: a text before each of them, for a model that reads one
+        context: text before each of them, for models that read context
         """
         self.check_count(texts)
         before = (visible_line(context),) if context else None
@@ -171,7 +174,7 @@ class Service:
         return translations
 
     async def translated_lines(self, model: ServedModel, text: str) -> str:
-        """The translation of a text, each of whose lines is one sentence. Raises ProblemError."""
+        """Translate a text with one sentence per line. Raises ProblemError."""
         lines = [Request(visible_line(line)) for line in text.split("\n")]
         return "\n".join(map(self.text_of, await self.translate_texts(model, lines, TextSettings())))
 
@@ -182,10 +185,10 @@ class Service:
         kept: Collection[str] = (),
         max_batch_lines: int = STREAM_BATCH_LINES,
     ) -> AsyncGenerator[tuple[str, list[str]], None]:
-        """The translations of a text's lines, in their order and with the line breaks, and the warnings of each.
+        """Yield the translation of each line of a text in order, with its line break and its warnings.
 
-        Close the iterator, as that of `stream_texts`. Raises ProblemError if a line cannot be translated.
-        kept: lines that stay as they are
+        Close the iterator, as for `stream_texts`. Raises ProblemError if a line cannot be translated.
+        kept: lines that stay unchanged
         max_batch_lines: see `stream_texts`
         """
         lines = text.split("\n")
@@ -201,35 +204,37 @@ class Service:
                 yield line + ("\n" if next_line < len(lines) - 1 else ""), warnings
 
     def _check(self, requests: Sequence[Request], contexts: bool = True) -> None:
-        """Raise ProblemError for requests with more characters or lines than one may have.
+        """Raise ProblemError if the requests have too many characters or lines.
 
-        contexts: whether theirs count, which the client gave
+        contexts: whether to count their contexts too, which the client sent
         """
         characters = sum(len(request.text) for request in requests)
         characters += sum(len(line) for request in requests for line in request.context or ()) if contexts else 0
         if characters > self.options.max_characters:
-            what = "the texts, each with its context, have"
-            raise ProblemError(413, f"{what} {characters:,} characters, at most {self.options.max_characters:,}")
+            limit = f"at most {self.options.max_characters:,} characters, including contexts"
+            raise ProblemError(413, f"the texts have {characters:,} characters, but a request may have {limit}")
         if len(requests) > self.options.max_waiting:
-            raise ProblemError(413, f"the texts have {len(requests):,} lines, at most {self.options.max_waiting:,}")
+            raise ProblemError(
+                413, f"{len(requests):,} lines, but a request may have at most {self.options.max_waiting:,}"
+            )
 
     def check_count(self, texts: Sequence[object]) -> None:
-        """Raise ProblemError for more texts than a request may have."""
+        """Raise ProblemError if a request has too many texts."""
         if len(texts) > self.options.max_texts:
-            raise ProblemError(413, f"{len(texts):,} texts, at most {self.options.max_texts:,}")
+            raise ProblemError(413, f"{len(texts):,} texts, but a request may have at most {self.options.max_texts:,}")
 
     def text_of(self, translation: Translation, candidate: int = 0) -> str:
-        """The text of a candidate; the last one where there are fewer. Raises ProblemError for a line that was cut."""
-        if cut := translation.warnings.get(CUT) or translation.warnings.get(CUT_TEXT):
-            raise ProblemError(413, f"a line is too long: it would be {cut}")
+        """The text of a candidate, or of the last one if there are fewer. Raises ProblemError for a truncated line."""
+        if truncated := translation.warnings.get(TRUNCATED) or translation.warnings.get(TRUNCATED_TEXT):
+            raise ProblemError(413, f"a line is too long and would be {truncated}")
         if translation.error:
             raise ProblemError(422, f"a line cannot be translated: {translation.error}")
         return translation.candidate(candidate).text
 
     async def choices(self, texts: Sequence[str], source: str | None, target: str) -> list[Choice]:
-        """What each text is translated with into a language. Raises ProblemError for languages that no model has.
+        """Choose the model for each text. Raises ProblemError for languages that no model supports.
 
-        A text without letters stays as it is; so does one in the target language, unless a model is there for that.
+        A text without letters stays unchanged. So does a text in the target language, unless a model translates it.
         source: None, to detect the language of each text
         """
         self.check_count(texts)
@@ -237,11 +242,11 @@ class Service:
         if source is not None:
             model = self._model_between(source, target)
             return [Choice(model, standard_code(source), 1.0) for _ in texts]
-        self.models.find(None, None, target)  # raises the error of an unknown target
+        self.models.find(None, None, target)  # raises the error for an unknown target
         return [await self._choice(text, target) for text in texts]
 
     async def _choice(self, text: str, target: str) -> Choice:
-        """What a text of an unknown language is translated with."""
+        """Choose the model for a text in an unknown language."""
         into = [model for model in self.models.by_name.values() if model.distance(None, target) is not None]
         sources = [model.source_lang for model in into]
         if not _has_letters(text):
@@ -254,7 +259,7 @@ class Service:
         return Choice(self.models.find(None, language, target), standard_code(language), confidence)
 
     def _model_between(self, source: str, target: str) -> ServedModel | None:
-        """The model of a direction; None between two codes of one language that the server has, unless there is a model."""
+        """The model for a direction, or None for two codes of one known language that no model translates between."""
         try:
             return self.models.find(None, source, target)
         except ProblemError:
@@ -263,7 +268,7 @@ class Service:
             return None
 
     async def guesses(self, text: str, codes: Sequence[str] = ()) -> list[tuple[str, float]]:
-        """The languages that a text may be in, of some or of all languages of the models; see `likely_languages`."""
+        """The likely languages of a text among `codes`, or among all the models' languages; see `likely_languages`."""
         return await in_thread(partial(likely_languages, text, codes or self._languages()))
 
     def _languages(self) -> list[str]:

@@ -1,7 +1,7 @@
-"""Tags that a client names: at which a sentence ends, at which none ends, and whose text stays as it is.
+"""Rules for the tags that a client names: which tags end a sentence, which do not, and which keep their text untranslated.
 
-The parser of texts judges a tag by its name behind the colon, and keeps placeholders. So a text is translated in disguise: for
-`<note>` it has `<n0.note:p>` if a sentence ends at it, else `<n0.note:g>`, and for an element that stays `{n0.1}`.
+The text parser judges a tag by its name after the colon, and it keeps placeholders. So texts are translated in disguise:
+`<note>` becomes `<n0.note:p>` if it ends a sentence and `<n0.note:g>` otherwise. An untranslated element becomes `{n0.1}`.
 """
 
 import re
@@ -16,12 +16,12 @@ SPLITTING_NAME, INLINE_NAME = "p", "g"
 
 @dataclass(frozen=True)
 class TagRules:
-    """What is done with tags, by their names.
+    """What happens to tags, by their names.
 
-    ignored: their text is not translated
-    splitting: a sentence ends at them
-    inline: no sentence ends at them
-    outline: the parser judges all other tags; else they are inline
+    ignored: tags with text that is not translated
+    splitting: tags that end a sentence
+    inline: tags that do not end a sentence
+    outline: whether the parser judges all other tags; otherwise they are inline
     """
 
     ignored: frozenset[str] = field(default_factory=frozenset)
@@ -31,7 +31,7 @@ class TagRules:
 
 
 class Disguise:
-    """Texts in disguise, and back. A text that has been put in it may be in a longer one, as a translation or a warning."""
+    """Disguises texts and undoes that, also for disguised texts inside longer ones such as translations and warnings."""
 
     def __init__(self, rules: TagRules, texts: Iterable[str]) -> None:
         used = {number for text in texts for number in re.findall(r"n(\d+)\.", text)}
@@ -52,7 +52,7 @@ class Disguise:
         return re.sub(rf"\{{{prefix}\d+\}}", lambda found: self._elements.get(found[0], found[0]), text)
 
     def _ignored(self, text: str) -> Iterator[tuple[int, int]]:
-        """The outermost elements with text that stays."""
+        """Yield start and end of each outermost element with text that stays unchanged."""
         name, start, depth = "", 0, 0
         for found in CLIENT_TAG.finditer(text) if self._rules.ignored else ():
             is_closing, is_single = bool(found[1]), found[3].endswith("/")

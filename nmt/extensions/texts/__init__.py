@@ -1,1 +1,1 @@
-"""Any text: in sentences, with tags, by a glossary, and translated again where it came out broken."""
+"""Translation of any text: several sentences, tags, glossaries, and repairs of failed translations."""

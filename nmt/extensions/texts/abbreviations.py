@@ -1,7 +1,7 @@
-"""Abbreviations of many languages, and the words that begin their sentences, for the places where sentences may end.
+"""Abbreviations in many languages, and words that start sentences, to find the ends of sentences.
 
-Moses' lists (sacremoses) have titles above all; these add references, units, months, and what ends a sentence now and then.
-An abbreviation in lower case is found with a capital too. Each has the full stops inside it, but not its last.
+Moses' lists (sacremoses) mainly contain titles. These lists add references, units, months, and abbreviations that may end a
+sentence. An abbreviation in lower case also matches with a capital. Entries include inner full stops, but not the last one.
 """
 
 from functools import cache
@@ -9,28 +9,28 @@ from typing import Final, NamedTuple
 
 from nmt.text.languages import base_language
 
-NUMBER_FOLLOWS: Final = "#NUMERIC_ONLY#"  # marks an abbreviation of Moses that only a number follows
+NUMBER_FOLLOWS: Final = "#NUMERIC_ONLY#"  # marks an abbreviation in Moses' lists that only a number may follow
 
-# Of languages with Latin letters that have no list of their own, and of most that have one.
+# For languages with Latin letters and no list of their own, and for most that have one.
 COMMON: Final = (
     "Dr dr Prof prof Mr Mrs Ms St Inc Ltd Co Corp Jr Sr vol fig tab cf ca approx max min vs ibid pp ff ed "
     "ing dipl univ incl Ph.D e.g i.e a.o"
 )
 COMMON_FINAL: Final = "etc a.m p.m"
-# Languages that write the number `3rd` as `3.`, at least that of a king.
+# Languages that write `3rd` as `3.`, at least in the names of kings.
 ORDINAL_LANGUAGES: Final = "bs cs da de dsb et eu fi fo hr hsb hu is lb lv nb nn no pl sk sl sr sv tr"
-NOUN_CAPITAL_LANGUAGES: Final = "de lb"  # where a capital behind `3.` need not begin a sentence
-SYLLABIC_LANGUAGES: Final = "bs cs hr mk sk sl sr"  # whose words may be without vowels
+NOUN_CAPITAL_LANGUAGES: Final = "de lb"  # a capital after `3.` does not imply a new sentence
+SYLLABIC_LANGUAGES: Final = "bs cs hr mk sk sl sr"  # words may have no vowels
 
 
 class _Words(NamedTuple):
-    """What a language writes with a full stop, each a list divided by spaces.
+    """A language's abbreviations and starters, each field a list separated by spaces.
 
-    inner: never the last word of a sentence
-    usual: the last word only if the next one is a starter
-    numbers: the same, but only a number or a single letter may follow it; else it is a word
-    final: often the last word: the sentence ends if the next word has a capital
-    starters: words that, with a capital, begin a sentence
+    inner: abbreviations that never end a sentence
+    usual: abbreviations that end a sentence only if the next word is a starter
+    numbers: like `usual`, but only before a number or a single letter; otherwise they are words
+    final: abbreviations that often end a sentence, if the next word has a capital
+    starters: words that start a sentence if they have a capital
     """
 
     inner: str = ""
@@ -336,9 +336,9 @@ SAME_WORDS: Final = {"nb": "da", "nn": "da", "no": "da", "sk": "cs", "gl": "es",
 
 
 class Abbreviations(NamedTuple):
-    """The words of a language, as in `_Words`.
+    """A language's abbreviations and starters as sets, see `_Words`.
 
-    beginnings: of abbreviations with full stops inside, up to one of them
+    beginnings: starts of abbreviations with inner full stops, up to each of them
     """
 
     inner: frozenset[str]
@@ -354,8 +354,8 @@ class Abbreviations(NamedTuple):
 
 @cache
 def abbreviations(language: str) -> Abbreviations:
-    """The abbreviations of a language, Moses' among the usual ones. language: "en", or with a region, "en_US" """
-    from sacremoses.corpus import NonbreakingPrefixes  # imported when used: it takes half a second
+    """The abbreviations of a language; `usual` includes Moses'. language: "en", or "en_US" with a region"""
+    from sacremoses.corpus import NonbreakingPrefixes  # imported late, because it takes half a second
 
     base = base_language(language)
     own = WORDS.get(SAME_WORDS.get(base, base), _Words())
@@ -381,7 +381,7 @@ def abbreviations(language: str) -> Abbreviations:
 
 
 def _with_capitals(words: str) -> frozenset[str]:
-    """The words, and those in lower case with a capital or in capitals too."""
+    """The words, and variants of lower-case words with a capital and in capitals."""
     listed = words.split()
     capitals = [word[0].upper() + word[1:] for word in listed if word.islower()]
     return frozenset([*listed, *capitals, *(word.upper() for word in listed if len(word) > 1)])

@@ -1,4 +1,4 @@
-"""The searches of texts: for phrases of a glossary, and for what came out broken."""
+"""Searches that texts need: one for a glossary's phrases, and one that retries failed translations."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,32 +12,34 @@ from nmt.errors import UserError, needing_torch
 from nmt.options import Part
 from nmt.runs import find_model
 
-if TYPE_CHECKING:  # torch is imported when it is used
+if TYPE_CHECKING:  # torch is imported only when used
     from nmt.models.base import Model
 
-# Of the search for what came out broken, where the first has no such options: tokens that do not come twice, GNMT's beta, alpha.
+# Defaults of the search that retries, if the first search has no such options: no repeated tokens, GNMT's beta and alpha.
 AGAIN_NO_REPEAT: Final = 4
 AGAIN_COVERAGE: Final = 0.2
 AGAIN_ALPHA: Final = 1.0
 
 
 def with_phrases(part: Part) -> Part:
-    """The search if it takes phrases, else one that does, with the options of the other as far as it has them.
+    """The given search if it supports phrases, otherwise one that does, with the same options as far as possible.
 
     Raises UserError if there is none.
     """
     if getattr(part.options, "takes_phrases", False):
         return part
     if not (found := phrase_decoders()):
-        raise UserError("--glossary: there is no decoder that takes phrases (leave it out)")
-    return registry.choose("decoder", found[0], vars(part.options))  # which leaves out options that it lacks
+        raise UserError("--glossary needs a decoder that supports phrases, but there is none (drop --glossary)")
+    return registry.choose("decoder", found[0], vars(part.options))  # ignores options that the decoder does not have
 
 
-@needing_torch("the search for translations that came out broken")
+@needing_torch("the search that retries failed translations")
 def search_again(part: Part, models: Sequence[str | Path]) -> Part:
-    """The search for what came out broken: a beam without repetitions that looks for longer translations.
+    """The search that retries failed translations: a beam without repetitions that prefers longer translations.
 
-    models: that it searches with; a coverage penalty needs the attention of one. Imports torch
+    models: models of the search; its coverage penalty needs attention in one of them
+
+    Imports torch.
     """
     if not isinstance(part.options, BeamOptions):
         part = registry.choose("decoder", "beam")

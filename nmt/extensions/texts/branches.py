@@ -1,4 +1,4 @@
-"""Sentences with messages of ICU, written out: a sentence for each branch, inside the message's syntax."""
+"""Expands sentences with ICU messages: one sentence per branch, inside the message's syntax."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,11 +10,11 @@ from nmt.extensions.texts.passages import Kept, Passage
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.tags import closed_code
 
-MAX_TEXTS_OF_MESSAGE: Final = 64  # sentences that the branches of one sentence's messages are written out to
+MAX_TEXTS_OF_MESSAGE: Final = 64  # maximum number of sentences that one sentence expands to
 
 
 def written_out(passage: Passage, markup: MarkupName, in_plural: bool = False) -> list[str | Passage]:
-    """A passage with messages as the syntax of the first one, and in each of its branches the whole passage with that branch."""
+    """Expand a passage with messages: the first message's syntax, with the whole passage inside each of its branches."""
     item = next((item for item in passage.kept if item.kind == "message"), None)
     if item is None or any(item.kind == "problem" for item in passage.kept):
         return [passage]
@@ -30,7 +30,7 @@ def written_out(passage: Passage, markup: MarkupName, in_plural: bool = False) -
         if message.counts and any(
             other.raw.partition(",")[2].lstrip().startswith(("plural", "selectordinal")) for other in others
         ):
-            # Behind another plural's brace, `#` would be that one's number.
+            # Inside another plural, `#` would mean that one's number.
             number = f"{{{message.name}, number}}"
             inner = replace(inner, kept=tuple(k._replace(raw=number) if k.raw == "#" else k for k in inner.kept))
             breaks = breaks or ([(0, "")] if message.has_offset else [])
@@ -43,12 +43,12 @@ def written_out(passage: Passage, markup: MarkupName, in_plural: bool = False) -
 
 
 def with_problem(passage: Passage, item: Kept) -> Passage:
-    """A passage that cannot be translated for something in it."""
+    """The passage with an item marked as a problem, because of which it cannot be translated."""
     return replace(passage, kept=tuple(k._replace(kind="problem") if k == item else k for k in passage.kept))
 
 
 def num_texts(kept: Sequence[Kept], depth: int = 0) -> int:
-    """The number of texts that the messages of a passage are written out to."""
+    """The number of texts that a passage's messages expand to."""
     total = 1
     for item in kept:
         if item.kind == "message" and (message := message_at(item.raw, 0)) is not None:

@@ -1,4 +1,4 @@
-"""What shows, without a reference, that a translation is broken: it repeats itself, or a part of the text is missing."""
+"""Detects failed translations without a reference: the translation repeats itself, or a part of the text is missing."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -11,28 +11,28 @@ from numpy.typing import NDArray
 from nmt.extensions.texts.sentences import sentences
 from nmt.extensions.texts.words import word_pattern
 
-MAX_REPEATED: Final = 8  # words of a group that comes again and again
-REPEATS: Final = {1: 4, 2: 3}  # times that a group of so many words comes in a row; longer groups as those of 2
-MIN_LENGTH: Final = 24  # characters of a text whose translation's length is judged
-SHORT: Final = 0.35  # length of a translation by that of its text, below which a part is missing
-LONG: Final = 3.0  # the same, above which it repeats itself
-WIDE_CHARACTER: Final = 3  # letters that a Chinese, Japanese or Korean character counts as
-NO_ATTENTION: Final = 0.15  # to a token, of all target tokens
-UNREAD_SHARE: Final = 0.4  # of the tokens, in a row, that got no attention
+MAX_REPEATED: Final = 8  # words in a repeated group
+REPEATS: Final = {1: 4, 2: 3}  # by words in a group: how often it must be repeated; longer groups as for 2
+MIN_LENGTH: Final = 24  # characters; the length of shorter texts' translations is not judged
+SHORT: Final = 0.35  # ratio of translation length to source length below which a part is missing
+LONG: Final = 3.0  # ratio above which the translation repeats itself
+WIDE_CHARACTER: Final = 3  # number of letters that a Chinese, Japanese or Korean character counts as
+NO_ATTENTION: Final = 0.15  # total attention below which a source token counts as unread
+UNREAD_SHARE: Final = 0.4  # share of consecutive unread tokens from which a part is missing
 MIN_UNREAD: Final = 6
 
 
 def faults(
     source: str, translation: str, languages: tuple[str, str], weights: NDArray[Any] | None = None
 ) -> dict[str, str]:
-    """The signs of a broken translation: messages by kind, `repeated` or `missing`.
+    """Find signs of a failed translation. Returns messages by kind, `repeated` or `missing`.
 
-    languages: of source and translation
-    weights: (T, S) attention, if it is known
+    languages: languages of source and translation
+    weights: (T, S) attention, if known
     """
     found = {}
     if (repeated := _repetition(source, translation)) is not None:
-        found["repeated"] = f"'{' '.join(repeated[0])}' comes {repeated[1]} times in a row"
+        found["repeated"] = f"'{' '.join(repeated[0])}' is repeated {repeated[1]} times in a row"
     source_length, length = _length(source), _length(translation)
     texts = zip((source, translation), languages, strict=True)
     num_source, num_target = (len(sentences(text, language)) for text, language in texts)
@@ -41,30 +41,30 @@ def faults(
     elif 2 * num_target <= num_source:
         found["missing"] = f"it has {num_target} of {num_source} sentences"
     elif weights is not None and (unread := _unread(weights)):
-        found["missing"] = f"{unread} tokens of its source in a row got no attention"
+        found["missing"] = f"{unread} consecutive source tokens got no attention"
     elif "repeated" not in found and source_length >= MIN_LENGTH and length > LONG * source_length:
         found["repeated"] = f"it is {length / source_length:.1f} times as long as its source"
     return found
 
 
 def _length(text: str) -> int:
-    """Letters of a text."""
+    """The length of a text in letters."""
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     return len(text) + (WIDE_CHARACTER - 1) * wide
 
 
 def _repetition(source: str, translation: str) -> tuple[Sequence[str], int] | None:
-    """The group of words that comes in a row too often, and how often; None unless more often than in the source."""
-    of_source, words = word_pattern().findall(source.casefold()), word_pattern().findall(translation.casefold())
+    """The group of words that is repeated too often in a row, and how often. None unless that exceeds the source."""
+    source_words, words = word_pattern().findall(source.casefold()), word_pattern().findall(translation.casefold())
     for size in range(1, MAX_REPEATED + 1):
         group, count = _longest_run(words, size)
-        if count >= REPEATS[min(size, 2)] and count > _longest_run(of_source, size)[1]:
+        if count >= REPEATS[min(size, 2)] and count > _longest_run(source_words, size)[1]:
             return group, count
     return None
 
 
 def _longest_run(words: Sequence[str], size: int) -> tuple[Sequence[str], int]:
-    """The group of `size` words, one of them with a letter, that comes most often in a row, and how often."""
+    """The group of `size` words, with at least one letter, that is repeated most often in a row, and how often."""
     same = [a == b for a, b in zip(words, words[size:], strict=False)]
     best: tuple[Sequence[str], int] = ([], 1)
     place = 0
@@ -78,7 +78,7 @@ def _longest_run(words: Sequence[str], size: int) -> tuple[Sequence[str], int]:
 
 
 def _unread(weights: NDArray[Any]) -> int:
-    """Source tokens in a row that got no attention, if they are a large part of all; else 0."""
+    """Number of consecutive source tokens without attention if that is a large share of all, otherwise 0."""
     attention = np.asarray(weights).sum(0)
     longest = max((len(list(run)) for is_unread, run in groupby(attention < NO_ATTENTION) if is_unread), default=0)
     return longest if longest >= max(MIN_UNREAD, UNREAD_SHARE * len(attention)) else 0

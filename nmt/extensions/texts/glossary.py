@@ -1,4 +1,4 @@
-"""A glossary: terms and the translations that a translation of a text with them has to contain."""
+"""Glossaries: terms with the translations that they must get."""
 
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -12,27 +12,27 @@ from nmt.text.corpus import checked_line, raw_lines
 
 MAX_TERM_WORDS: Final = 50
 HYPHENATION: Final = "\u00ad"
-SAME_SIGNS: Final = str.maketrans("’ʼ‑‐", "''--")  # apostrophes and hyphens
+SAME_SIGNS: Final = str.maketrans("’ʼ‑‐", "''--")  # variants of apostrophes and hyphens
 
 
 class Glossary:
-    """Translations by term. A term in lower case is found in any case, any other as it is written; whole words only.
+    """Required translations by term. Terms match whole words; a term in lower case also matches in other cases.
 
-    terms: an empty translation stands for the term as the text has it; one of more than MAX_TERM_WORDS is not found
+    terms: an empty translation keeps the term as the text has it; terms of more than MAX_TERM_WORDS words never match
     """
 
     def __init__(self, terms: Mapping[str, str]) -> None:
-        # By words in any case: the translations by the words as they are written, None for a term in lower case.
+        # By words in lower case: translations by the words as written, or by None for a term in lower case.
         self._terms: dict[tuple[str, ...], dict[tuple[str, ...] | None, str]] = {}
         for term, translation in terms.items():
             if words := tuple(word_pattern().findall(_composed(term))):
-                of_words = self._terms.setdefault(tuple(map(str.casefold, words)), {})
-                of_words[None if term.islower() else words] = translation
+                translations = self._terms.setdefault(tuple(map(str.casefold, words)), {})
+                translations[None if term.islower() else words] = translation
         self._lengths = sorted(set(map(len, self._terms)), reverse=True)
 
     @classmethod
     def read(cls, path: Path) -> "Glossary":
-        """Read a file: a term, a tab and its translation on each line. Raises InputError for any other line, UserError."""
+        """Read a file with lines of TERM TAB TRANSLATION. Raises InputError for any other line, and UserError."""
         terms: dict[str, str] = {}
         for number, raw in enumerate(raw_lines(path), 1):
             if not raw.strip():
@@ -40,20 +40,22 @@ class Glossary:
             term, *texts = (" ".join(checked_line(path, number, column).split()) for column in raw.split(b"\t"))
             if not term or len(texts) != 1:
                 raise InputError(
-                    f"{quoted(path)}:{number}: {len(texts) + 1} columns; must be a term and its translation, divided by a tab"
+                    f"{quoted(path)}:{number}: {len(texts) + 1} columns instead of 2 (put a tab between term and translation)"
                 )
             if (num_words := len(word_pattern().findall(term))) > MAX_TERM_WORDS:
                 raise InputError(
-                    f"{quoted(path)}:{number}: a term of {num_words:,} words; at most {MAX_TERM_WORDS} are found in a text"
+                    f"{quoted(path)}:{number}: a term of {num_words:,} words, but terms have at most {MAX_TERM_WORDS}"
                 )
             if terms.setdefault(term, texts[0]) != texts[0]:
-                raise InputError(f"{quoted(path)}:{number}: a second translation of '{quoted(term)}'")
+                raise InputError(
+                    f"{quoted(path)}:{number}: second translation for the same term '{quoted(term)}' (keep one)"
+                )
         return cls(terms)
 
     def phrases(self, text: str) -> tuple[str, ...]:
-        """What the translation of a text has to contain, in the order of the terms; of terms that overlap the longest."""
+        """The phrases that a text's translation must contain, in order. Of overlapping terms the longest wins."""
         text = text.replace(HYPHENATION, "")
-        # A placeholder or an address is no text: `{dog}` stays so.
+        # Placeholders and addresses are no text: `{dog}` stays unchanged.
         words = list(word_pattern().finditer(PLACEHOLDER.sub(lambda found: " " * len(found[0]), text)))
         composed = [_composed(word[0]) for word in words]
         phrases, at = [], 0
@@ -65,7 +67,7 @@ class Glossary:
         return tuple(dict.fromkeys(phrases))
 
     def _longest(self, words: Sequence[str]) -> tuple[int, str]:
-        """The words of the longest term that a text begins with, and its translation; 0 without one."""
+        """The number of words of the longest term that a text starts with, and its translation; 0 if there is none."""
         folded = tuple(map(str.casefold, words))
         for length in (length for length in self._lengths if length <= len(words)):
             translations = self._terms.get(folded[:length], {})
@@ -76,5 +78,5 @@ class Glossary:
 
 
 def _composed(text: str) -> str:
-    """The text with each accented letter as one character, where there is one, and with one kind of apostrophe and hyphen."""
+    """The text with composed accented letters if possible, and with a single kind of apostrophe and hyphen."""
     return unicodedata.normalize("NFC", text).translate(SAME_SIGNS)

@@ -1,7 +1,7 @@
-"""What a translation must have kept of a text, and other ways to ask a model for a text that is hard for it.
+"""Checks what a translation must keep from its text, and offers other forms in which to pass a difficult text to a model.
 
-A placeholder is given to the model as it is written; if the translation lacks it, as a code or a name, which models copy; else
-the model does not see it, and it is put where its neighbours are.
+The model first gets placeholders as they are written. If the translation lacks one, the model gets a code or a name instead,
+which models tend to copy. As a last resort the placeholder is removed, and put back next to its neighbours.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Final
 
 from nmt.extensions.texts.passages import Kept, Passage
 from nmt.extensions.texts.placeholders import LOOSE, PLACEHOLDER
-from nmt.extensions.texts.projection import NO_SPACE_BEFORE, NO_SPACE_BEHIND, needs_space
+from nmt.extensions.texts.projection import NO_SPACE_AFTER, NO_SPACE_BEFORE, needs_space
 
 SIGN: Final = re.compile(r"[^\w\s{}%]+")
 COPIED_CODES: Final = tuple(f"X{number}" for number in range(1, 10))
@@ -18,9 +18,9 @@ COPIED_NAMES: Final = ("Anna", "Paul", "Emma", "Oskar", "Maria", "Peter", "Julia
 
 
 def ways_to_ask(passage: Passage, can_place: bool) -> list[Passage]:
-    """The passage in the forms in which a model may be asked for it, the best first.
+    """The forms in which a passage may be passed to a model, the best first.
 
-    can_place: whether the attention says where something belongs that the model has not seen
+    can_place: whether attention can tell where to put items that the model has not seen
     """
     ways = [passage] if all(item.kind in ("word", "mark") for item in passage.kept) else []
     num_words = sum(item.kind != "mark" for item in passage.kept)
@@ -33,16 +33,16 @@ def ways_to_ask(passage: Passage, can_place: bool) -> list[Passage]:
 
 
 def _is_placed(passage: Passage) -> bool:
-    """Whether all markers stand at the ends, or may stand anywhere."""
+    """Whether all markers are at the ends, or may be anywhere."""
     text = passage.text
     between = [m for m in passage.markers if text[: m.position].strip() and text[m.position :].strip()]
     return all(LOOSE.fullmatch(marker.raw) or SIGN.fullmatch(marker.raw) for marker in between)
 
 
 def kept_in(passage: Passage, translation: str, is_spaced: bool) -> tuple[str, list[Kept]] | None:
-    """A translation, with spaces around what its passage keeps, and where that is; None if it has not each of them once.
+    """A translation with spaces around the kept items, and their positions. None unless it has each item exactly once.
 
-    is_spaced: whether spaces stand between the words of its language
+    is_spaced: whether its language separates words by spaces
     """
     places: dict[int, tuple[int, int]] = {}
     for text in sorted({passage.text[item.start : item.end] for item in passage.kept}, key=len, reverse=True):
@@ -55,13 +55,13 @@ def kept_in(passage: Passage, translation: str, is_spaced: bool) -> tuple[str, l
         places |= dict(zip(own, spans, strict=True))
     others = [found.span() for found in PLACEHOLDER.finditer(translation)] if passage.kept else []
     if any(not any(_overlap(span, other) for other in places.values()) for span in others):
-        return None  # it has a placeholder that the text has not
+        return None  # it has a placeholder that is not in the text
     result, kept, at = "", list[Kept](), 0
     for i, (start, end) in sorted(places.items(), key=lambda row: row[1]):
         item, word = passage.kept[i], passage.kept[i].kind != "mark"
         result += translation[at:start]
         glued = result[-1:].isalnum() or result[-1:] in NO_SPACE_BEFORE
-        result += " " * (is_spaced and word and glued and needs_space(result[-1:], item.before, NO_SPACE_BEHIND))
+        result += " " * (is_spaced and word and glued and needs_space(result[-1:], item.before, NO_SPACE_AFTER))
         kept.append(item._replace(start=len(result), end=len(result) + end - start))
         result += translation[start:end]
         after = translation[end : end + 1]
@@ -71,8 +71,10 @@ def kept_in(passage: Passage, translation: str, is_spaced: bool) -> tuple[str, l
 
 
 def _spans(text: str, translation: str) -> Iterator[tuple[int, int]]:
-    """The places of a text in a translation, as a whole word if it is one."""
-    is_word = [end.isalpha() or end.isdecimal() for end in (text[:1], text[-1:])]  # a raised number touches its word
+    """Yield the positions of a text in a translation. A word must match as a whole word."""
+    is_word = [
+        end.isalpha() or end.isdecimal() for end in (text[:1], text[-1:])
+    ]  # a superscript number touches its word
     before, after = r"(?<!\w)" * is_word[0], r"(?!\w)" * is_word[1]
     return (found.span() for found in re.finditer(before + re.escape(text) + after, translation))
 

@@ -1,4 +1,4 @@
-"""Text with tags: parse it into blocks of plain text with elements and markers (`Passage`), and what stands between them."""
+"""Parses text with tags into blocks of plain text with elements and markers (`Passage`), and the tags between them."""
 
 import html
 import re
@@ -12,8 +12,8 @@ from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.placeholders import PLACEHOLDER, WIDTHLESS
 from nmt.extensions.texts.tags import MAX_NESTED_ELEMENTS, TextPiece, closed_code, pieces_of, with_breaks
 
-BLOCK_SIGN: Final = "\x1e"  # stands in a plain text for the tag of a block
-STAND_IN: Final = "Xxxxx"  # stands in a plain text for code
+BLOCK_SIGN: Final = "\x1e"  # represents a block's tag in plain text
+STAND_IN: Final = "Xxxxx"  # represents code in plain text
 SOFT_HYPHEN: Final = "\u00ad"
 XML_ENTITY: Final = re.compile(r"&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
 HTML_ENTITY: Final = re.compile(
@@ -23,7 +23,7 @@ LIST_NUMBER: Final = re.compile(r"(?:[(\[]?(?:\d{1,3}|[a-zA-Z]|[ivx]{2,5})[.)\]]
 
 
 def parse(text: str, markup: MarkupName) -> list[str | Passage]:
-    """The passages of a text, and as they are written the tags between them."""
+    """Split a text into passages and the tags between them, which stay as they are written."""
     if markup == "none":
         return [Passage(text)]
     whole, breaks = read_passage(text, markup)
@@ -40,7 +40,7 @@ def parse(text: str, markup: MarkupName) -> list[str | Passage]:
 
 
 def plain_passage(text: str, in_plural: bool = False) -> Passage:
-    """A text without markup, with its placeholders and messages."""
+    """A text without markup as a passage, with its placeholders and messages."""
     kept, at = list[Kept](), 0
     messages = [row for row in closed_code(text) if row[2] in ("message", "problem")]
     for start, end, kind in [*messages, (len(text), len(text), "")]:
@@ -51,7 +51,7 @@ def plain_passage(text: str, in_plural: bool = False) -> Passage:
 
 
 def parts_of_block(passage: Passage) -> list[str | Passage]:
-    """A passage without the white space around it and its markers, which stands beside it; text if it has no words."""
+    """Separate a passage from the white space around it and its markers. A passage without words becomes text."""
     if not passage.text.strip():
         return [passage.written(escaped)]
     text, places = passage.text, [marker.position for marker in passage.markers]
@@ -60,7 +60,7 @@ def parts_of_block(passage: Passage) -> list[str | Passage]:
 
 
 def joined_texts(parts: Sequence[str | Passage]) -> list[str | Passage]:
-    """Parts of which no two texts follow each other."""
+    """The parts, with adjacent texts joined."""
     joined: list[str | Passage] = []
     for part in parts:
         if isinstance(part, str) and joined and isinstance(joined[-1], str):
@@ -71,20 +71,20 @@ def joined_texts(parts: Sequence[str | Passage]) -> list[str | Passage]:
 
 
 def read_passage(text: str, markup: MarkupName, in_plural: bool = False) -> tuple[Passage, list[tuple[int, str]]]:
-    """A text as one passage, and its breaks: the place of each BLOCK_SIGN and how it is written.
+    """Read a text as one passage. Also returns its breaks: position and original form of each BLOCK_SIGN.
 
-    A tag without its end, or without its beginning, is a marker; so is an element without words, and a number as a superscript.
+    An unpaired start or end tag becomes a marker. So do elements without words and superscript numbers.
     """
     pieces = list(pieces_of(text, markup))
     pieces = with_breaks(pieces, markup)
     entity = HTML_ENTITY if markup == "html" else XML_ENTITY
     ends, closing = _ends(pieces), set[int]()
-    words = list(accumulate((_is_text(piece) for piece in pieces), initial=0))  # before each piece
+    words = list(accumulate((_is_text(piece) for piece in pieces), initial=0))  # number of words before each piece
     num_breaks = list(accumulate((piece.kind == "break" for piece in pieces), initial=0))
     outside = _outside(ends, words, num_breaks)
     plain, elements, markers, kept, breaks = "", list[Element](), list[Marker](), list[Kept](), list[tuple[int, str]]()
     texts: list[tuple[int, str, list[int]]] = []
-    inside, place = [NO_ELEMENT], 0  # the numbers of the elements around a place
+    inside, place = [NO_ELEMENT], 0  # indices of the elements around a position
     while place < len(pieces):
         piece, end = pieces[place], ends.get(place, place)
         is_element = words[end] > words[place] and not _is_note(pieces[place : end + 1])
@@ -123,9 +123,10 @@ def _is_text(piece: TextPiece) -> bool:
 
 
 def _outside(ends: Mapping[int, int], words: Sequence[int], num_breaks: Sequence[int]) -> set[int]:
-    """The tags of elements over several blocks between which and the next break is no text: they belong to the break.
+    """The tags of elements over several blocks that have no text between them and the next break, and so belong to it.
 
-    ends: of each element; words, num_breaks: how many are before each piece
+    ends: end of each element
+    words, num_breaks: number of words and of breaks before each piece
     """
     outside = set[int]()
     for start, end in ends.items():
@@ -138,7 +139,7 @@ def _outside(ends: Mapping[int, int], words: Sequence[int], num_breaks: Sequence
 
 
 def _plain_text(raw: str, entity: re.Pattern[str]) -> tuple[str, list[int]]:
-    """A text without entities and soft hyphens, and for each of its characters, and its end, the place in what is written."""
+    """The text without entities and soft hyphens, and the position in `raw` of each of its characters and of its end."""
     parts, origins, at = list[str](), list[int](), 0
     for found in (*re.finditer(rf"{SOFT_HYPHEN}|{BLOCK_SIGN}|{entity.pattern}", raw), None):
         end = found.start() if found else len(raw)
@@ -153,7 +154,7 @@ def _plain_text(raw: str, entity: re.Pattern[str]) -> tuple[str, list[int]]:
 
 
 def _found(text: str, start: int, end: int, in_plural: bool = False) -> Iterator[tuple[int, int]]:
-    """The placeholders in a part of a text; also the number of a list item at its beginning, and `#` in a plural."""
+    """Yield the placeholders in a part of a text, including the number of a list item at its start, and `#` in a plural."""
     at = start
     first = text[:start].rsplit(BLOCK_SIGN, 1)[-1].strip()
     if not first and (number := re.compile(rf"\s*({LIST_NUMBER.pattern})").match(text, start, end)):
@@ -179,13 +180,13 @@ def _kept(text: str, start: int, end: int, raw: str) -> Kept:
 
 
 def _is_note(pieces: Sequence[TextPiece]) -> bool:
-    """Whether an element is a raised or lowered number or sign, such as that of a footnote."""
+    """Whether an element is a superscript or subscript number or sign, such as a footnote mark."""
     is_raised = re.fullmatch("su[bp]|su(?:per|b)script", pieces[0].name.lower())
     return bool(is_raised) and not any(map(str.isalpha, "".join(piece.raw for piece in pieces if piece.kind == "text")))
 
 
 def _ends(pieces: Sequence[TextPiece]) -> dict[int, int]:
-    """The place of the second tag of each element by that of its first. Elements that it leaves open inside have none."""
+    """Index of each element's end tag by the index of its start tag, without unclosed elements."""
     opened: list[int] = []
     ends: dict[int, int] = {}
     for place, piece in enumerate(pieces):

@@ -1,4 +1,4 @@
-"""Messages of ICU with branches: `{count, plural, one {# dog} other {# dogs}}` and where their texts are.
+"""Parses ICU messages with branches, such as `{count, plural, one {# dog} other {# dogs}}`, to find their texts.
 
 https://unicode-org.github.io/icu/userguide/format_parse/messages/
 """
@@ -12,19 +12,19 @@ MESSAGE_START: Final = re.compile(
 COUNTING: Final = re.compile(r"\{[^,]*,\s*(?:plural|selectordinal)")
 SELECTOR: Final = re.compile(r"\s*(?:offset:\s*\d+\s*)?(?:=\d+|[\w-]+)\s*\{")
 MESSAGE_END: Final = re.compile(r"\s*\}")
-BRACE: Final = re.compile(r"'[{}](?:[^']|'')*+(?:'|\Z)|[{}]")  # an apostrophe before a brace begins a quotation
-CHOICE_START: Final = re.compile(r"\{\s*\$[\w-]+(?:\([^()]*\))?\s*->")  # a choice of Fluent, which has lines of its own
+BRACE: Final = re.compile(r"'[{}](?:[^']|'')*+(?:'|\Z)|[{}]")  # an apostrophe before a brace starts a quotation
+CHOICE_START: Final = re.compile(r"\{\s*\$[\w-]+(?:\([^()]*\))?\s*->")  # a Fluent selector, which spans lines
 
 ARGUMENT: Final = re.compile(r"\{\s{0,9}\w{1,100}\s{0,9}[,}]")
 
 
 def doubles_apostrophes(text: str) -> bool:
-    """Whether a text writes each apostrophe twice, as messages of Java and ICU with arguments do."""
+    """Whether a text doubles its apostrophes, as messages with arguments do in Java and ICU."""
     return "''" in text and "'" not in text.replace("''", "") and ARGUMENT.search(text) is not None
 
 
 class BranchedMessage(NamedTuple):
-    """An argument with branches. literals: the text before, between and after the branches"""
+    """A message argument with branches. literals: text before, between and after the branches"""
 
     name: str
     kind: str
@@ -34,7 +34,7 @@ class BranchedMessage(NamedTuple):
 
     @property
     def counts(self) -> bool:
-        """Whether `#` is its number."""
+        """Whether `#` stands for its number."""
         return self.kind != "select"
 
     @property
@@ -43,7 +43,7 @@ class BranchedMessage(NamedTuple):
 
 
 def message_at(text: str, start: int) -> BranchedMessage | None:
-    """The message that begins at a place; None if it is not one that can be read."""
+    """The message that starts at a position, or None if there is none that can be parsed."""
     opening = MESSAGE_START.match(text, start)
     if opening is None:
         return None
@@ -62,7 +62,7 @@ def message_at(text: str, start: int) -> BranchedMessage | None:
 
 
 def closing_brace(text: str, at: int) -> int:
-    """The place of the brace that closes the one before a place; -1 without one."""
+    """The position of the brace that closes the one before `at`, or -1."""
     depth = 1
     for found in BRACE.finditer(text, at):
         depth += {"{": 1, "}": -1}.get(found[0], 0)

@@ -1,7 +1,7 @@
-"""A passage: plain text that is translated as one, with the tags, signs and placeholders that its translation gets back.
+"""Passages: plain text that is translated as a unit, with the tags, signs and placeholders that its translation gets back.
 
-An element is a pair of tags; a marker is anything that stands at a place and holds no text to translate, such as a single tag or
-a comment. Placeholders are a part of the text (`Kept`).
+An element is a pair of tags. A marker is anything at a position that contains no text to translate, such as a single tag or a
+comment. Placeholders are part of the text (`Kept`).
 """
 
 import html
@@ -18,7 +18,11 @@ KeptKind = Literal["word", "mark", "code", "message", "problem"]
 
 
 class Element(NamedTuple):
-    """A pair of tags around some text. start, end: characters of the plain text; open, close: the tags, "" if in another part"""
+    """A pair of tags around some text.
+
+    start, end: character positions in the plain text
+    open, close: the tags; "" for a tag in another part
+    """
 
     start: int
     end: int
@@ -27,11 +31,11 @@ class Element(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """What stands at a place of the plain text.
+    """An item at a position of the plain text that contains no text to translate.
 
-    inside: number of the innermost element around it; NO_ELEMENT if none is
-    before, after: the characters of the text that it touches, "" at its ends
-    is_word: whether it stands for a word
+    inside: index of the innermost element around it, or NO_ELEMENT
+    before, after: characters of the text next to it, "" at its ends
+    is_word: whether it represents a word
     """
 
     position: int
@@ -43,9 +47,9 @@ class Marker(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Characters of the plain text that stand for what a translation must have as it is written.
+    """Characters of the plain text that represent something that the translation must contain unchanged.
 
-    kind: a word; a mark, which stands for none; code, which is no text; a message with branches; a problem, which cannot be read
+    kind: a word; a mark, which represents no word; code; a message with branches; a problem, which cannot be parsed
     """
 
     start: int
@@ -58,10 +62,10 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True)
 class Passage:
-    """Plain text that is translated as one, with what stands in it.
+    """Plain text that is translated as a unit, with its elements, markers and kept items.
 
-    elements: an outer one before those in it; two of them are disjoint, or one holds the other
-    markers, kept: in their order
+    elements: outer elements first; two elements are either disjoint or nested
+    markers, kept: in the order of the text
     """
 
     text: str
@@ -75,13 +79,13 @@ class Passage:
 
     @property
     def has_words(self) -> bool:
-        """Whether there is anything to translate: letters, or a message that has some."""
+        """Whether there is anything to translate: letters, or a message with letters."""
         return any(map(str.isalpha, self.masked(" "))) or any(item.kind in ("message", "problem") for item in self.kept)
 
     def masked(self, sign: str = "") -> str:
-        """The text with something of the same length in place of what is kept.
+        """The text with kept items replaced by fillers of the same length.
 
-        sign: of which that is; by default a word that no splitter of sentences takes for an abbreviation
+        sign: character of the filler; by default a word that no sentence splitter takes for an abbreviation
         """
         parts, at = list[str](), 0
         for item in self.kept:
@@ -91,16 +95,16 @@ class Passage:
         return "".join([*parts, self.text[at:]])
 
     def parts(self, spans: Sequence[tuple[int, int]]) -> list["Passage"]:
-        """The passage in parts. An element over several has its first tag in one and its last in another.
+        """Split the passage. If an element spans several parts, its start tag and its end tag are in different parts.
 
-        spans: of characters, in order; between them is white space
+        spans: character spans in order, with white space between them
         """
-        ends = [*(end for _, end in spans[:-1]), len(self.text)]  # the last position of the markers of each part
+        ends = [*(end for _, end in spans[:-1]), len(self.text)]  # last position for markers of each part
         starts = [start for start, _ in spans]
         elements: list[list[Element]] = [[] for _ in spans]
         markers: list[list[Marker]] = [[] for _ in spans]
         kept: list[list[Kept]] = [[] for _ in spans]
-        numbers: dict[tuple[int, int], int] = {}  # of an element in a part
+        numbers: dict[tuple[int, int], int] = {}  # index of an element in a part
         for i, element in enumerate(self.elements):
             for k in range(bisect_right(ends, element.start), bisect_left(starts, element.end)):
                 start, end = spans[k]
@@ -125,7 +129,7 @@ class Passage:
         ]
 
     def with_neighbours(self) -> "Passage":
-        """The same passage, whose markers and placeholders know the characters that they touch."""
+        """The same passage, with the adjacent characters recorded in its markers and placeholders."""
         text = self.text
         kept = tuple(k._replace(before=text[k.start - 1 : k.start], after=text[k.end : k.end + 1]) for k in self.kept)
         markers = tuple(
@@ -135,14 +139,14 @@ class Passage:
         return replace(self, kept=kept, markers=markers)
 
     def without_placeholders(self) -> "Passage":
-        """The same passage with each placeholder as a marker, which the model does not see."""
+        """The same passage with all placeholders as markers, which the model does not see."""
         passage = self
         for item in reversed(self.kept):
             passage = passage._without(item)
         return replace(passage, markers=joined_markers(passage.markers))
 
     def with_words(self, words: Sequence[str]) -> "Passage":
-        """The same passage with a word in place of each placeholder; those that stand for no word are markers."""
+        """The same passage with placeholders replaced by words. Those that represent no word become markers."""
         passage, rest = self, list(words)
         numbers = [i for i, item in enumerate(self.kept) if item.kind != "mark"]
         chosen = dict(zip(numbers, rest, strict=False))
@@ -155,7 +159,7 @@ class Passage:
         return passage
 
     def spliced(self, item: Kept, inner: "Passage", kept: Kept | None = None) -> "Passage":
-        """The passage with another one in place of something that is kept. kept: what the other one is as a whole"""
+        """The passage with a kept item replaced by another passage. kept: if given, the other passage as a kept item"""
         growth = len(inner.text) - (item.end - item.start)
 
         def moved(position: int) -> int:
@@ -185,7 +189,7 @@ class Passage:
         )
 
     def _without(self, item: Kept) -> "Passage":
-        """The same passage with something that is kept as a marker; so is an element that holds nothing else."""
+        """The same passage with a kept item as a marker, together with an element that contains nothing else."""
         start, end, raw = item.start, item.end, item.raw
 
         def moved(position: int) -> int:
@@ -220,7 +224,7 @@ class Passage:
         return Passage(text, tuple(kept), (*before[:place], own, *before[place:]), others)
 
     def written(self, write: Callable[[str], str]) -> str:
-        """The passage as it is written in its own language. write: text between tags"""
+        """The passage in its original form. write: formats text between tags"""
 
         def inside(number: int, start: int, end: int) -> Iterator[str]:
             at = start
@@ -242,7 +246,7 @@ class Passage:
         )
 
     def _plain(self, start: int, end: int, write: Callable[[str], str]) -> str:
-        """A part of the text with what is kept as it is written."""
+        """A part of the text, with kept items in their original form."""
         parts, at = list[str](), start
         for item in self.kept:
             if start <= item.start and item.end <= end:
@@ -252,12 +256,12 @@ class Passage:
 
 
 def escaped(text: str) -> str:
-    """Text as it is written between tags."""
+    """Escape text for the position between tags."""
     return html.escape(text, quote=False)
 
 
 def joined_markers(markers: Sequence[Marker]) -> tuple[Marker, ...]:
-    """Markers of which those that touch are one."""
+    """The markers, with adjacent ones joined."""
     merged: list[Marker] = []
     for marker in markers:
         last = merged[-1] if merged else None

@@ -1,4 +1,4 @@
-"""Placeholders of programs, templates and translation tools in a text: one table of families."""
+"""Finds placeholders of programs, templates and translation tools in a text, by one table of families."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,7 +6,7 @@ from typing import Final
 
 RAISED_SIGNS: Final = "¹²³⁰⁴-⁹†‡®™©℠"
 EMOJI: Final = "\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff"
-# A translation must have each of them letter by letter. At one place the first family that fits counts.
+# A translation must contain each of them unchanged. At each position the first matching family wins.
 FAMILIES: Final[Mapping[str, str]] = {
     "address": r"(?:https?://|www\.)[^\s<>\"]{0,2000}[^\s<>\".,;:!?)\]}'…»”。]"
     r"|(?<![\w.+-])[\w.+-]{1,100}+@[\w-]{1,100}\.[\w.-]{0,100}\w",
@@ -37,23 +37,23 @@ FAMILIES: Final[Mapping[str, str]] = {
     "brackets [[x]], [x y=z]": r"""\[\[[^\[\]\n]{1,200}\]\]
         | \[/?[a-z][\w-]{0,60}(?:\s{1,5}[\w-]{1,60}=(?:"[^"\]\n]{0,200}"|'[^'\]\n]{0,200}'|[^\s\]"']{1,100})){1,20}\s?/?\]""",
     "note [1], [^x]": r"(?<=[\w.,;:!?)\]\"'”’])\[\d{1,4}\]|\[\^[\w-]{1,60}\]",
-    # Not a text of its own such as [music].
+    # But not a text by itself such as [music].
     "bracket [x]": r"(?:(?<=.)\[|\[(?=[^\[\]]{1,60}\].))[a-z][\w.-]{0,60}\]|\[[A-Za-z]\w{0,40}[_.\d-][\w.-]{0,60}\]",
     "tag <x>": r"""</?[A-Za-z][\w:-]{0,60}
         (?:\s{1,5}[\w:-]{1,60}=(?:"[^"<>]{0,500}"|'[^'<>]{0,500}'|[^\s"'<>]{1,200})){0,20}\s?/?>""",
     "entity &x;": r"&(?:[A-Za-z]\w{0,31}|\#\d{1,7}|\#x[0-9A-Fa-f]{1,6});",
     "power 10², m³": r"(?<!\w)(?:\d{1,9}|[a-zA-Zµ]{1,2})[¹²³⁰⁴-⁹⁻]{1,4}(?!\w)",
-    "sign behind a word": rf"(?<=[^\W_])[{RAISED_SIGNS}]{{1,5}}",
+    "sign after a word": rf"(?<=[^\W_])[{RAISED_SIGNS}]{{1,5}}",
     "emoji": rf"[{EMOJI}][{EMOJI}\u200d\ufe0f\U000e0020-\U000e007f]{{0,20}}",
 }
 EMOJI_SIGN: Final = re.compile(f"[{EMOJI}]")
 PLACEHOLDER: Final = re.compile("|".join(f"(?:{pattern})" for pattern in FAMILIES.values()), re.VERBOSE | re.DOTALL)
-# Signs and notes, which may stand anywhere in a sentence.
+# Signs and notes, which may be anywhere in a sentence.
 LOOSE: Final = re.compile(rf"[{RAISED_SIGNS}]+ | [{EMOJI}].* | \[\^?\d+\] | \[\^.*", re.VERBOSE)
 STATEMENTS: Final = (
     "if|elif|else|elsif|unless|for|block|set|with|include|extends|import|case|when|assign|load|end|plural|raw"
 )
-# Those that stand for no word: statements, tags and signs.
+# Placeholders that represent no word: statements, tags and signs.
 WIDTHLESS: Final = re.compile(
     rf"""\{{\{{?[\#/^!:][^{{}}]*\}}?\}} | \{{%-?\s*(?:{STATEMENTS})\w*\b.* | \{{\#.*
     | <%(?![=-]).* | <\?(?!=|php\s+(?:echo|print)\b).* | </?[A-Za-z].* | <!.*
@@ -68,7 +68,7 @@ def placeholders(text: str) -> list[str]:
 
 
 def found_placeholders(text: str) -> Iterator[tuple[int, int]]:
-    """The places of the placeholders of a text."""
+    """Yield start and end of each placeholder in a text."""
     return (found.span() for found in PLACEHOLDER.finditer(text))
 
 

@@ -1,8 +1,8 @@
-"""The tags of a source sentence in its translation, by attention.
+"""Transfers the tags of a source sentence to its translation, by attention.
 
-Both texts are cut into units: words, and single characters of punctuation. The attention of a target unit says which source
-units it translates. An element covers the span of target units that has most of the attention to what it covers in the
-source; spans keep the nesting. A marker stands where the translations of the units before it and after it part best.
+Both texts are split into units: words, and single punctuation characters. The attention of a target unit tells which source
+units it translates. An element covers the span of target units with most of the attention to its source units, and spans stay
+nested. A marker goes to the position that best separates the translations of the units before and after it.
 Dimensions: T target tokens, S source tokens, U target units, V source units.
 """
 
@@ -21,17 +21,17 @@ from nmt.extensions.texts.words import LETTERS_ALONE, unit_pattern
 
 Weights = NDArray[np.float64]
 
-THRESHOLD: Final = 0.5  # attention to an element's units with which a target unit belongs into it
-COPY_WEIGHT: Final = 4.0  # weight of equal units, one on each side, beside an attention of 1 in all
-RESYNC_CHARACTERS, RESYNC_WINDOW = 3, 40  # equal characters after a difference, and how far they are looked for
+THRESHOLD: Final = 0.5  # attention to an element's units from which a target unit belongs to it
+COPY_WEIGHT: Final = 4.0  # weight of a pair of equal units, compared to a total attention of 1
+RESYNC_CHARACTERS, RESYNC_WINDOW = 3, 40  # equal characters that end a difference, and how far to search for them
 SMOOTHING: Final = 1e-4  # added to each weight
 SINKHORN_ITERATIONS: Final = 10
-DISTANCE_DECAY: Final = 0.6  # of a unit's vote on a marker's place, for each unit between them
+DISTANCE_DECAY: Final = 0.6  # decay of a unit's vote on a marker's position, per unit between them
 ALONE: Final = re.compile(f"[{LETTERS_ALONE}]")
-NO_SPACE_BEHIND: Final = "([{¿¡"  # behind which, and
-NO_SPACE_BEFORE: Final = ".,;:!?)]}…%"  # before which no space stands
+NO_SPACE_AFTER: Final = "([{¿¡"  # no space follows these
+NO_SPACE_BEFORE: Final = ".,;:!?)]}…%"  # no space precedes these
 QUOTES: Final = "\"'«»„“”‚‘’‹›-–—/"
-TOUCHING_FACTOR: Final = 2.0  # of the vote of a unit that a marker touches, if it touches none on its other side
+TOUCHING_FACTOR: Final = 2.0  # for the vote of an adjacent unit, if the marker has none on its other side
 
 
 def projected(
@@ -42,12 +42,12 @@ def projected(
     is_spaced: bool = True,
     write: Callable[[str], str] = escaped,
 ) -> str:
-    """A translation as it is written with the tags of its source.
+    """Write a translation with the tags of its source.
 
     weights: (U, V), see `unit_weights`
-    kept: the placeholders in the translation
-    is_spaced: whether spaces stand between the words of its language
-    write: text as it stands between tags
+    kept: placeholders in the translation
+    is_spaced: whether the language separates words by spaces
+    write: formats text between tags
     """
     target = units(translation, kept)
     root = _tree(passage, source_units(passage))
@@ -58,7 +58,11 @@ def projected(
 
 
 def units(text: str, kept: Sequence[Kept] = (), cuts: Collection[int] = ()) -> list[Span]:
-    """The units of a text. kept: each is one; cuts: places at which one ends, also within a word"""
+    """The units of a text.
+
+    kept: items that are one unit each
+    cuts: positions at which a unit ends, even inside a word
+    """
     spans: list[Span] = []
     edges = [0, *(place for item in kept for place in (item.start, item.end)), len(text)]
     for number, (start, end) in enumerate(pairwise(edges)):
@@ -72,7 +76,7 @@ def units(text: str, kept: Sequence[Kept] = (), cuts: Collection[int] = ()) -> l
 
 
 def source_units(passage: Passage) -> list[Span]:
-    """The units of a passage; each of its tags is between two of them."""
+    """The units of a passage. Each tag lies between two of them."""
     places = [place for element in passage.elements for place in (element.start, element.end)]
     return units(passage.text, passage.kept, {*places, *(marker.position for marker in passage.markers)})
 
@@ -85,24 +89,24 @@ def unit_weights(
     weights: NDArray[Any],
     kept: Sequence[Kept] = (),
 ) -> Weights:
-    """(U, V) attention between the units of a passage and of its translation, each row a distribution.
+    """The attention between the units of a translation and of its passage: (U, V), each row a distribution.
 
-    kept: the placeholders in the translation
+    kept: placeholders in the translation
     source_pieces, target_pieces: text that each token adds to its side
     weights: (T, S) attention
     """
     source, target = source_units(passage), units(translation, kept)
     into_source = _shares(passage.text, source, source_pieces)  # S V
     into_target = _shares(translation, target, target_pieces)  # T U
-    of_target = into_target / np.maximum(into_target.sum(0), 1e-9)  # each column a mean
+    target_means = into_target / np.maximum(into_target.sum(0), 1e-9)  # columns that compute means
     copied = _copied([passage.text[slice(*span)] for span in source], [translation[slice(*span)] for span in target])
-    mixed = of_target.T @ (np.asarray(weights, np.float64) @ into_source) + copied
+    mixed = target_means.T @ (np.asarray(weights, np.float64) @ into_source) + copied
     rows: Weights = mixed / np.maximum(mixed.sum(1, keepdims=True), 1e-9)
     return rows
 
 
 def _copied(source: Sequence[str], target: Sequence[str]) -> Weights:
-    """(U, V) COPY_WEIGHT for units that are the same and occur once on either side, such as names, numbers, a full stop."""
+    """(U, V) with COPY_WEIGHT for equal units that occur once on each side, such as names, numbers or a full stop."""
     source, target = ([unit.casefold() for unit in side] for side in (source, target))
     weights = np.zeros((len(target), len(source)))
     for i, unit in enumerate(target):
@@ -112,7 +116,7 @@ def _copied(source: Sequence[str], target: Sequence[str]) -> Weights:
 
 
 def _shares(text: str, units: Sequence[Span], pieces: Sequence[str]) -> Weights:
-    """(tokens, units) the share of each token's characters that is in each unit of a text."""
+    """The share of each token's characters in each unit of a text: (tokens, units)."""
     unit_of = np.full(len(text) + 1, -1)
     for i, (start, end) in enumerate(units):
         unit_of[start:end] = i
@@ -130,14 +134,14 @@ def _shares(text: str, units: Sequence[Span], pieces: Sequence[str]) -> Weights:
 
 
 def _same_places(text: str, other: str) -> list[int]:
-    """For each character of the other text its place in the text; where they differ, the place after the last equal one."""
+    """For each character of `other` its position in `text`; in a difference, the position after the last equal one."""
     if text == other:
         return list(range(len(other)))
     places, at = [], 0
     for i, character in enumerate(other):
         if not text.startswith(character, at):
             found = text.find(other[i : i + RESYNC_CHARACTERS], at, at + RESYNC_WINDOW)
-            if found < 0:  # a character of its own; the next may follow one that it stands for
+            if found < 0:  # an extra character; the next one may follow the character it represents
                 places.append(min(at, len(text) - 1))
                 at += text.startswith(other[i + 1 : i + 2] or " ", at + 1)
                 continue
@@ -148,10 +152,10 @@ def _same_places(text: str, other: str) -> list[int]:
 
 
 def _balanced(weights: Weights) -> Weights:
-    """Weights whose rows are distributions, and whose columns have equal sums: each unit of the source has its share.
+    """Scale weights so that rows are distributions and columns have equal sums, which gives each source unit its share.
 
-    Attention looks at a noun for its article too; that the noun's own word needs it more leaves the article its own. The
-    squares are scaled by turns (Sinkhorn and Knopp, 1967).
+    For example, an article's attention also goes to the noun. Because the noun's own translation takes more of that column,
+    the article keeps its own. Rows and columns of the squares are scaled alternately (Sinkhorn and Knopp, 1967).
     """
     scaled = (weights + SMOOTHING) ** 2
     for _ in range(SINKHORN_ITERATIONS):
@@ -164,17 +168,17 @@ def _balanced(weights: Weights) -> Weights:
 class _Node:
     """An element, or the whole sentence, in the source and in the translation.
 
-    open, close: its tags, "" where it goes on in the sentence before or after
-    source: its source units, first and last + 1
-    span: its target units
+    open, close: its tags; "" if it continues in the previous or next sentence
+    source: first source unit, and last + 1
+    span: first target unit, and last + 1
     """
 
     open: str
     close: str
     source: tuple[int, int]
     children: list["_Node"] = field(default_factory=list)
-    markers: list[tuple[int, Marker]] = field(default_factory=list)  # by the number of the source unit after each
-    # The same by target unit, and whether each stands before all that the node holds.
+    markers: list[tuple[int, Marker]] = field(default_factory=list)  # with the index of the next source unit
+    # The same by target unit, and whether each marker comes before everything in the node.
     gaps: list[tuple[int, bool, Marker]] = field(default_factory=list)
     span: tuple[int, int] = (0, 0)
 
@@ -184,11 +188,11 @@ class _Node:
 
 
 def _tree(passage: Passage, units: Sequence[tuple[int, int]]) -> _Node:
-    """The elements as a tree. units: characters of each source unit"""
+    """The elements as a tree. units: character span of each source unit"""
     starts, ends = [start for start, _ in units], [end for _, end in units]
 
     def covered(start: int, end: int) -> tuple[int, int]:
-        """Units that have a character between two places."""
+        """The units with a character between two positions."""
         return int(np.searchsorted(ends, start, "right")), int(np.searchsorted(starts, end, "left"))
 
     root = _Node("", "", (0, len(units)))
@@ -209,7 +213,7 @@ def _tree(passage: Passage, units: Sequence[tuple[int, int]]) -> _Node:
 
 
 def _place(node: _Node, start: int, end: int, weights: Weights) -> None:
-    """Give a node its target units, and to all in it theirs. weights: (U, V)"""
+    """Assign target units to a node and to everything in it. weights: (U, V)"""
     node.span = start, end
     first, last = node.source
     inside = weights[:, first:last].sum(1)
@@ -224,7 +228,7 @@ def _place(node: _Node, start: int, end: int, weights: Weights) -> None:
         span = _best_span(child, shares[id(child)], free, start, end)
         return not child.is_whole, float((shares[id(child)][slice(*span)] - THRESHOLD).sum())
 
-    edge = end  # where an element goes for which no unit is free: before one that goes on in the next sentence
+    edge = end  # position for elements without a free unit: before one that continues in the next sentence
     for child in sorted(node.children, key=gain, reverse=True):
         span = (
             _best_span(child, shares[id(child)], free, start, end) if free.any() or not child.is_whole else (edge, edge)
@@ -244,10 +248,12 @@ def _place(node: _Node, start: int, end: int, weights: Weights) -> None:
 
 
 def _best_span(node: _Node, shares: Weights, free: NDArray[np.bool_], start: int, end: int) -> tuple[int, int]:
-    """The free units with most of the attention to an element: the contiguous ones with the greatest sum above THRESHOLD.
+    """The contiguous free units with the most attention to an element: the greatest sum of shares minus THRESHOLD.
 
-    shares: (U,) of the attention of each target unit
-    An element that goes on in another sentence reaches the end of this one. Any element has one unit at least, if one is free.
+    An element that continues in another sentence extends to the end of this one. Each element gets at least one unit, if
+    one is free.
+
+    shares: (U,) share of each target unit's attention that goes to the element
     """
     values = np.where(free, shares - THRESHOLD, -np.inf)[start:end]
     if not len(values):
@@ -269,9 +275,9 @@ def _best_span(node: _Node, shares: Weights, free: NDArray[np.bool_], start: int
 
 
 def _gap(node: _Node, position: int, marker: Marker, weights: Weights, allowed: NDArray[np.bool_]) -> int:
-    """The place of a marker among a node's target units, by what the units of the source before and after it became.
+    """The position of a marker among a node's target units, by the translations of the source units around it.
 
-    position: number of the source unit after it
+    position: index of the source unit after it
     allowed: whether each gap is outside the elements in the node
     """
     start, end = node.span
@@ -282,9 +288,9 @@ def _gap(node: _Node, position: int, marker: Marker, weights: Weights, allowed: 
     distance = np.where(units < position, position - 1 - units, units - position)
     strength = DISTANCE_DECAY**distance
     touches_before, touches_after = _touches(marker.before), _touches(marker.after)
-    if touches_before != touches_after:  # it belongs to the unit that it touches
+    if touches_before != touches_after:  # it belongs to the adjacent unit
         strength[units == (position - 1 if touches_before else position)] *= TOUCHING_FACTOR
-    votes = np.where(units < position, strength, -strength)  # for a place after the unit, or before it
+    votes = np.where(units < position, strength, -strength)  # for a position after the unit, or before it
     sums = np.cumsum(np.append(0, weights[start:end, first:last] @ votes))
     return start + int(np.argmax(np.where(allowed, sums, -np.inf)))
 
@@ -296,8 +302,9 @@ def _touches(character: str) -> bool:
 class _Writer:
     """Writes a translation with tags.
 
-    units: characters of each target unit; kept: placeholders in the text
-    is_spaced: whether spaces stand between the words of the language
+    units: character span of each target unit
+    kept: placeholders in the text
+    is_spaced: whether the language separates words by spaces
     """
 
     def __init__(
@@ -307,7 +314,7 @@ class _Writer:
         self._parts, self._at, self._last = list[str](), 0, ""
 
     def write_inside(self, node: _Node) -> None:
-        """Write what a node holds."""
+        """Write the content of a node."""
         items: list[tuple[int, int, _Node | Marker]] = [(child.span[0], 1, child) for child in node.children]
         items += [(gap, 0 if is_first or gap < node.span[1] else 2, marker) for gap, is_first, marker in node.gaps]
         for gap, _, item in sorted(items, key=lambda row: row[:2]):
@@ -345,7 +352,7 @@ class _Writer:
         self._at = max(self._at, place)
 
     def _write_marker(self, gap: int, marker: Marker, node: _Node) -> None:
-        """Write a marker, with white space where the source has it. node: that holds it"""
+        """Write a marker, with white space as in the source. node: node that contains it"""
         first, last = node.span
         before, after = marker.before.isspace(), marker.after.isspace()
         touches_before = _touches(marker.before) and not marker.after.isalnum()
@@ -361,19 +368,21 @@ class _Writer:
         self._parts.append(" " * lacks_space + marker.raw + " " * after)
 
     def _write_word(self, gap: int, marker: Marker) -> None:
-        """Write what stands for a word, with the spaces that a word needs there."""
+        """Write a marker that represents a word, with the spaces that a word needs there."""
         self._write_until(self._end(gap))
         rest = self._text[self._at :]
-        before = self._is_spaced and needs_space(self._last, marker.before, NO_SPACE_BEHIND)
+        before = self._is_spaced and needs_space(self._last, marker.before, NO_SPACE_AFTER)
         after = self._is_spaced and needs_space(rest[:1], marker.after, NO_SPACE_BEFORE)
         self._parts.append(" " * before + marker.raw + " " * after)
         self._last = " " if after else marker.raw[-1:]
 
 
 def needs_space(neighbour: str, in_source: str, none_at: str) -> bool:
-    """Whether a space stands between a placeholder and the character next to it.
+    """Whether there must be a space between a placeholder and its neighbour.
 
-    in_source: the character that stands there in the source; none_at: signs that need no space on this side
+    neighbour: the adjacent character
+    in_source: the character at that position in the source
+    none_at: signs that need no space on this side
     """
     if not _touches(neighbour) or neighbour in none_at or ALONE.match(neighbour):
         return False

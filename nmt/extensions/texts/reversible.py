@@ -1,4 +1,4 @@
-"""A tokenizer whose tokens always give the text back: another one's, except where those would not."""
+"""Makes a tokenizer reversible: its tokens are changed only where they would not restore the text."""
 
 import re
 from itertools import groupby
@@ -6,14 +6,14 @@ from typing import Final
 
 from nmt.tokenizers.base import Tokenizer
 
-SPACE_TOKEN: Final = "\u2423"  # ␣: a space that detokenising would drop
+SPACE_TOKEN: Final = "\u2423"  # ␣: represents a space that detokenising would drop
 ENDING_MARKS: Final = re.compile(r"(.*?[^.,;:!?…])([.,;:!?…]+)")
 
 
 class Reversible(Tokenizer):
-    """Another tokenizer's tokens, but whole words (times, tags, addresses) and SPACE_TOKEN where the text would change.
+    """A reversible version of a tokenizer, which uses whole words (times, tags, addresses) and SPACE_TOKEN if necessary.
 
-    A line that comes back has the other tokenizer's tokens alone.
+    Lines that the other tokenizer can restore have exactly its tokens.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -33,11 +33,11 @@ class Reversible(Tokenizer):
         return " ".join(self._tokenizer.detokenize(part) if " " in part else part for part in parts)
 
     def _corrected(self, words: list[str], wanted: str, rows: list[list[str]]) -> str:
-        """The tokens, changed where the text that they give first differs from the wanted one, until it does not.
+        """The tokens, changed at the first difference to the wanted text, repeatedly until there is none.
 
         rows: tokens of each word
         """
-        spaces = [False] * len(words)  # whether a SPACE_TOKEN stands before each word
+        spaces = [False] * len(words)  # whether there is a SPACE_TOKEN before each word
         while True:
             marked = ([SPACE_TOKEN] * is_space + row for is_space, row in zip(spaces, rows, strict=True))
             tokens = " ".join(token for row in marked for token in row)
@@ -60,13 +60,13 @@ class Reversible(Tokenizer):
 
 
 def _cut(word: str) -> list[str]:
-    """A word and each kind of punctuation at its end."""
+    """Split a word from each kind of punctuation at its end."""
     cut = ENDING_MARKS.fullmatch(word)
     return [cut[1], *("".join(marks) for _, marks in groupby(cut[2]))] if cut else [word]
 
 
 def _tokens_of_words(words: list[str], tokens: list[str]) -> list[list[str]]:
-    """The tokens of each word; the words themselves where tokens are not made of their characters."""
+    """The tokens of each word; the words themselves if the tokens do not consist of their characters."""
     rows, left = [], iter(tokens)
     for word in words:
         row, visible, length = [], "".join(word.split()), 0

@@ -1,7 +1,7 @@
-"""Sentences of a paragraph, by punctuation, the next word, and abbreviations.
+"""Splits a paragraph into sentences, by punctuation, the next word, and abbreviations.
 
-A full stop ends no sentence behind an abbreviation, an initial or an ordinal number, unless the next word is one that often
-begins sentences. The marks of a list (`1.`, `b)`, `-`) are parts of their own, so that they stay as they are.
+A full stop after an abbreviation, an initial or an ordinal number ends no sentence, unless the next word is one that often
+starts sentences. List marks (`1.`, `b)`, `-`) become separate parts, so that they stay unchanged.
 """
 
 import re
@@ -11,18 +11,18 @@ from typing import Final, NamedTuple
 from nmt.extensions.texts.abbreviations import Abbreviations, abbreviations
 from nmt.text.languages import base_language
 
-Span = tuple[int, int]  # (start, end) of characters
+Span = tuple[int, int]  # start and end in characters
 
-MAX_CHARACTERS: Final = 1000  # of a sentence; a longer one is divided
-CONTEXT_CHARACTERS: Final = 100  # before a space, that say whether a sentence ends there
+MAX_CHARACTERS: Final = 1000  # per sentence; longer ones are divided
+CONTEXT_CHARACTERS: Final = 100  # characters before a space that decide whether a sentence ends there
 CLOSING_MARKS: Final = "\"'”’»›)\\]}*_」』）】〉》"
-OTHER_CLOSING_MARKS: Final = "“‘«‹"  # German and Danish quotation marks end so, and others begin
-OPENING: Final = "\"'“‘«‹„‚(\\[{¿¡*_•·▪●◦‣–—-"  # the hyphen last, as in a class of characters
-DASHES: Final = "-–—"  # which may be the mark of a list, or not
-DIRECTIONS: Final = "\u200e\u200f\u061c"  # marks of the direction of writing, which nobody sees
-WIDE: Final = "。！？｡।॥؟۔။។"  # which no space needs to follow
+OTHER_CLOSING_MARKS: Final = "“‘«‹"  # these end German and Danish quotations, and start others
+OPENING: Final = "\"'“‘«‹„‚(\\[{¿¡*_•·▪●◦‣–—-"  # with the hyphen last, as a character class needs it
+DASHES: Final = "-–—"  # may be list marks
+DIRECTIONS: Final = "\u200e\u200f\u061c"  # invisible marks of the writing direction
+WIDE: Final = "。！？｡।॥؟۔။។"  # no space needs to follow these
 WIDE_END: Final = re.compile(f"[{WIDE}]+[{CLOSING_MARKS}]*$")
-EAST_ASIAN: Final = "\u3040-\u30ff\u3400-\u9fff"  # kana and Chinese characters, also around Latin marks without spaces
+EAST_ASIAN: Final = "\u3040-\u30ff\u3400-\u9fff"  # kana and Chinese characters, which need no spaces around Latin marks
 BREAK: Final = re.compile(
     rf"(?<=\S)\s+(?=\S)|(?<=[{WIDE}{CLOSING_MARKS}])(?=[^\s{WIDE}{CLOSING_MARKS}])"
     rf"|(?<=[{EAST_ASIAN}][.!?])(?=[{EAST_ASIAN}])"
@@ -31,7 +31,9 @@ END: Final = re.compile(
     rf"(?P<mark>[.?!…{WIDE}։።]+)[{DIRECTIONS}]*(?P<closing>(?:[{CLOSING_MARKS}{OTHER_CLOSING_MARKS}]|\s[»›])*)$"
 )
 START: Final = re.compile(rf"(?:[\s{DIRECTIONS}{OPENING}]|[»›](?=\w)){{0,20}}(?P<word>\w+['’]?(?=(?P<stop>\.)?)|\S)")
-QUOTED_IN_SENTENCE: Final = re.compile("[」』][とっなのをはがに]")  # a Japanese quotation, and how its sentence goes on
+QUOTED_IN_SENTENCE: Final = re.compile(
+    "[」』][とっなのをはがに]"
+)  # end of a Japanese quotation before the rest of its sentence
 LAST_WORD: Final = re.compile(r"\S+$")
 SPACED_WORD: Final = re.compile(r"(?:(?<!\S)[^\W\d_]{1,2}\.\s?)+[^\W\d_]{1,4}$")  # `z. B`, `p. m`, `v. Chr`
 ET_AL: Final = "et al"
@@ -48,9 +50,9 @@ DIVISION: Final = re.compile(r"(?<=[;:,])\s+(?=\S)|(?<=[；：，、])\s*(?=\S)"
 
 
 def sentences(text: str, language: str) -> list[Span]:
-    """The sentences of a text, without the white space between them; a line break ends one.
+    """The sentences of a text, without the white space between them. A line break ends a sentence.
 
-    language: whose abbreviations are known: "en"
+    language: code of the language for abbreviations, such as "en"
     """
     if base_language(language) == "el":
         text = text.replace(";", "?")
@@ -69,7 +71,7 @@ def sentences(text: str, language: str) -> list[Span]:
 
 
 def _is_list_mark(mark: re.Match[str], text: str, begins_line: bool, known: Abbreviations) -> bool:
-    """Whether what begins a sentence is the mark of a list: a bullet or number on a new line, or one with a neighbour."""
+    """Whether the start of a sentence is a list mark: a bullet or number on a new line, or one with a neighbour."""
     name = mark["name"]
     if name is None:
         return begins_line or mark[0] not in DASHES
@@ -80,7 +82,7 @@ def _is_list_mark(mark: re.Match[str], text: str, begins_line: bool, known: Abbr
 
 
 def _has_neighbour(name: str, text: str) -> bool:
-    """Whether the item before or after that of a number or a small letter is in the text."""
+    """Whether the text contains the previous or next item of a list with numbers or small letters."""
     if name.isdigit():
         near = {str(int(name) - 1), str(int(name) + 1)}
     else:
@@ -89,7 +91,7 @@ def _has_neighbour(name: str, text: str) -> bool:
 
 
 def _is_starter(after: re.Match[str] | None, known: Abbreviations) -> bool:
-    """Whether the next word often begins sentences, and is no initial."""
+    """Whether the next word often starts sentences and is not an initial."""
     if after is None or (after["stop"] and len(after["word"]) == 1):
         return False
     word = after["word"].replace("’", "'")
@@ -97,7 +99,12 @@ def _is_starter(after: re.Match[str] | None, known: Abbreviations) -> bool:
 
 
 def _ends_sentence(before: str, space: str, text: str, place: int, known: Abbreviations) -> bool:
-    """Whether a sentence ends here. before: its last characters; space: after it; place: of what follows in the text"""
+    """Whether a sentence ends here.
+
+    before: its last characters
+    space: white space after it
+    place: position of the following text
+    """
     if (end := END.search(before)) is None:
         return False
     if WIDE_END.search(before):
@@ -111,19 +118,19 @@ def _ends_sentence(before: str, space: str, text: str, place: int, known: Abbrev
     if not (first.isdigit() or (first.isalpha() and not first.islower())):
         mark = LIST_MARK.match(text, place)
         return mark is not None and _is_list_mark(mark, text, False, known)
-    if end["mark"] in ("…", "...", "....") and not first.isupper():  # the same sentence may go on
+    if end["mark"] in ("…", "...", "....") and not first.isupper():  # the same sentence may continue
         return False
     if end["mark"] != "." or (end["closing"] and not set(end["closing"]) & set(")]")):
         return True
     words = LastWords.of(before[: end.start()])
-    return not words.forms & known.inner and (_is_starter(after, known) or not words.go_on(after["word"], known))
+    return not words.forms & known.inner and (_is_starter(after, known) or not words.continues(after["word"], known))
 
 
 class LastWords(NamedTuple):
-    """The end of a text up to a full stop.
+    """The last words of a text before a full stop.
 
     earlier: the word before the last
-    forms: the last word, its part behind a hyphen, and an abbreviation with spaces without them
+    forms: the last word, its part after a hyphen, and an abbreviation that was written with spaces, without them
     """
 
     earlier: str
@@ -137,8 +144,8 @@ class LastWords(NamedTuple):
         more = [SPACE.sub("", spaced[0])] if spaced else [ET_AL] if text.endswith(f" {ET_AL}") else []
         return cls(earlier, frozenset((word, re.split("[-’'/]", word)[-1], *more)))
 
-    def go_on(self, after: str, known: Abbreviations) -> bool:
-        """Whether the text is likely to go on behind the full stop. after: the next word, which is no starter"""
+    def continues(self, after: str, known: Abbreviations) -> bool:
+        """Whether the sentence probably continues after the full stop. after: the next word, which is not a starter"""
         if any(f"{form}.{after}" in known.beginnings for form in self.forms):
             return True
         if self.forms & known.final:
@@ -150,14 +157,14 @@ class LastWords(NamedTuple):
         return any(map(ACRONYM.fullmatch, self.forms)) or self._is_ordinal(known) or self._is_short(known)
 
     def _is_ordinal(self, known: Abbreviations) -> bool:
-        """Whether it is the number of a day, or of a king, and not that of a figure."""
+        """Whether the last word is the ordinal number of a day or a king, not the number of a figure."""
         if self.earlier.rstrip(".") in known.numbers:
             return False
         pattern = ORDINAL if known.has_noun_capitals else ROMAN_NUMBER
         return known.has_ordinals and any(map(pattern.fullmatch, self.forms))
 
     def _is_short(self, known: Abbreviations) -> bool:
-        """Whether it looks like an initial, or like an abbreviation of consonants; behind a number it is a unit."""
+        """Whether it looks like an initial or an abbreviation of consonants. After a number it is a unit."""
         if self.earlier[-1:].isdigit() or self.earlier.rstrip(".") in known.numbers:
             return False
         if any(sum(map(str.isalpha, form)) == 1 and not any(map(str.isdigit, form)) for form in self.forms):
@@ -167,7 +174,7 @@ class LastWords(NamedTuple):
 
 
 def clauses(text: str, start: int, end: int, min_characters: int) -> list[Span]:
-    """A sentence divided where a clause may end, in parts of at least some characters."""
+    """Divide a sentence where clauses may end, into parts of at least `min_characters`."""
     spans = []
     for found in DIVISION.finditer(text, start + min_characters, end - min_characters):
         if found.start() - start >= min_characters:
@@ -177,12 +184,12 @@ def clauses(text: str, start: int, end: int, min_characters: int) -> list[Span]:
 
 
 def _divided(text: str, start: int, end: int) -> Iterator[Span]:
-    """A sentence in parts of at most MAX_CHARACTERS, divided at punctuation, else at a space, else anywhere."""
+    """Divide a sentence into parts of at most MAX_CHARACTERS: at punctuation, otherwise at a space, otherwise anywhere."""
     while end - start > MAX_CHARACTERS:
         limit = start + MAX_CHARACTERS
         places = [*DIVISION.finditer(text, start + 1, limit)] or [*SPACE.finditer(text, start + 1, limit)]
         yield start, places[-1].start() if places else limit
         start = places[-1].end() if places else limit
-        if space := SPACE.match(text, start):  # that goes on beyond the limit
+        if space := SPACE.match(text, start):  # white space that continues beyond the limit
             start = space.end()
     yield start, end

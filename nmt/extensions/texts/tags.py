@@ -1,6 +1,6 @@
-"""Reads the tags of a text: which open, close, stand alone or end a sentence, and what is code and no text.
+"""Reads the tags of a text: which ones open, close, stand alone or end a sentence, and what is code instead of text.
 
-Tags are never judged: what is not well-formed is kept where it stands.
+Malformed tags are no error: they are kept where they are.
 """
 
 import re
@@ -11,10 +11,10 @@ from nmt.extensions.texts.messages import CHOICE_START, MESSAGE_START, closing_b
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.placeholders import WIDTHLESS
 
-MAX_NESTED_ELEMENTS: Final = 100  # elements around one another; tags further in are markers
-MAX_ATTRIBUTE_PARTS: Final = 1000  # of a tag: values, and single characters outside them; a longer one is text
-MAX_BROKEN_MESSAGES: Final = 10  # of a text, whose ends are looked for; the others count as broken too
-# What ends at its own mark, whatever is in it: comments, code and templates, which may have tags inside and stand inside tags.
+MAX_NESTED_ELEMENTS: Final = 100  # depth of nesting; deeper tags become markers
+MAX_ATTRIBUTE_PARTS: Final = 1000  # values in a tag and characters outside them; longer tags are text
+MAX_BROKEN_MESSAGES: Final = 10  # per text for which an end is searched; any others count as broken too
+# Code that ends only at its own end mark: comments, code and templates. They may contain tags, and may be inside tags.
 ENDS: Final = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>", "<%": "%>", "{%": "%}", "{{": "}}", "{#": "#}"}
 DOCTYPE: Final = r"""<!DOCTYPE(?:"[^"]*"|'[^']*'|[^"'<>\[\]])*+(?:\[[^\]]*+\]\s*+)?>"""
 FORMULA: Final = r"(?<!\w)[A-Z][A-Za-z]{0,3}(?:<sub>[\d+-]{1,4}</sub>[A-Za-z]{0,4}){1,9}"
@@ -23,11 +23,11 @@ CLOSED_CODE: Final = re.compile(
     rf"|(?P<choice>{CHOICE_START.pattern})"
 )
 ELEMENT_TAG: Final = (
-    r"<(?P<close>/?)(?P<name>[A-Za-z_][\w:.-]*+|\d{1,3}(?=/?>))"  # <0> is a tag of react-i18next
+    r"<(?P<close>/?)(?P<name>[A-Za-z_][\w:.-]*+|\d{1,3}(?=/?>))"  # <0> is a react-i18next tag
     rf"(?P<attributes>(?:\"[^\"]*\"|'[^']*'|[^'\"<>]){{0,{MAX_ATTRIBUTE_PARTS}}}+)>"
 )
-REFERENCE: Final = r"&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z_][\w.-]{0,60};"  # of XML, to what its document declares
-# Marks that texts of any format have: links and bold text of Markdown, BBCode, styles of subtitles.
+REFERENCE: Final = r"&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z_][\w.-]{0,60};"  # an XML entity that the document declares
+# Marks in texts of any format: Markdown's links and bold text, BBCode, and subtitle styles.
 WRITTEN_MARKS: Final = (
     r"(?P<link>!?\[(?=[^\[\]\n]{1,500}\]\([^()\s<>]{0,1000}(?:\s+\"[^\"<>]*\")?\)))"
     r"|(?P<link_end>(?<=[^\[\]\n])\]\([^()\s<>]{0,1000}(?:\s+\"[^\"<>]*\")?\))"
@@ -35,14 +35,14 @@ WRITTEN_MARKS: Final = (
     r"|\[(?P<bb_close>/?)(?P<bb>b|i|u|s|url|quote|color|size|center|list)(?:=[^\[\]\n]{0,200})?\]"
     r"|\{\\(?P<style>[a-zA-Z]*)(?P<value>[^{}\s]{0,200})\}"
 )
-WRITTEN_BREAK: Final = r"(?<!\b[A-Za-z]:)(?<=[.!?:;,>])\\{1,2}[nrt]|\\{1,2}[nrt](?=[A-Z\W]|\Z)"  # not a part of a path
+WRITTEN_BREAK: Final = r"(?<!\b[A-Za-z]:)(?<=[.!?:;,>])\\{1,2}[nrt]|\\{1,2}[nrt](?=[A-Z\W]|\Z)"  # but not in a path
 TAG_PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {
     "html": re.compile(rf"(?P<code><[!?][^<>]*+>)|(?P<cut>{WRITTEN_BREAK})|{ELEMENT_TAG}|{WRITTEN_MARKS}"),
     "xml": re.compile(
         rf"(?P<code><[!?][^<>]*+>|{REFERENCE})|(?P<cut>{WRITTEN_BREAK}|\t+|\n[ \t]*\n\s*)|{ELEMENT_TAG}|{WRITTEN_MARKS}"
     ),
 }
-# HTML's elements without an end, those that hold no text, and tags at which a sentence ends.
+# HTML elements without an end tag, elements without text, and tags that end a sentence.
 VOID: Final = re.compile("area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr")
 NO_TEXT: Final = re.compile("script|style|code|pre|kbd|samp|var|textarea|svg|math")
 BLOCK: Final = re.compile(
@@ -50,7 +50,7 @@ BLOCK: Final = re.compile(
     "form|h[1-6]|head|header|hr|html|legend|li|main|menu|nav|ol|optgroup|option|p|section|select|summary|table|tbody|td|tfoot|th|"
     "thead|title|tr|ul"
 )
-# Blocks of DocBook, DITA, TEI, JATS, office documents and translation files, and tags inside a sentence of any of them.
+# Block tags of DocBook, DITA, TEI, JATS, office documents and translation files, and their tags inside sentences.
 XML_BLOCK: Final = re.compile(
     f"{BLOCK.pattern}|ab|abstract|bookmark|cell|chapter|description|entry|example|footnote|formalpara|heading|item|itemizedlist|"
     "informaltable|l|label|lb|lg|line|list-?item|list|message|note|orderedlist|pagebreak|para|paragraph|pb|plural|row|sec|seg|"
@@ -60,7 +60,7 @@ INLINE: Final = re.compile(
     "a|abbr|acronym|b|bdi|bdo|big|cite|code|data|del|dfn|em|emphasis|font|g|hi|i|ins|it|kbd|link|mark|mrk|pc|ph|phrase|q|quote|r|ref|"
     "s|samp|small|span|strike|strong|sub|sup|superscript|subscript|t|term|time|tt|u|ulink|uri|var|w|x|xref|\\d+"
 )
-# Single tags of XLIFF and TMX that are pairs: what opens one, what closes it, and the attributes that both name it by.
+# Single tags of XLIFF and TMX that form pairs: the opening tag, the closing tag, and the attributes that identify the pair.
 PAIR_TAGS: Final = {"bx": "ex", "bpt": "ept", "sc": "ec", "sm": "em"}
 PAIR_NAME: Final = re.compile(r"""\s(?:startRef|rid|i|id)\s*=\s*["']([^"']*)""")
 OPEN_SIDE: Final = re.compile(r"""\spos\s*=\s*["'](?:open|begin)["']""")
@@ -71,7 +71,11 @@ SENTENCE_END: Final = re.compile(r"(?:[^\W\d_]{3}\.|[!?…。！？।؟])[\"'�
 
 
 class TextPiece(NamedTuple):
-    """kind: text, open, close, marker, break (which ends a passage), or what is kept; raw: as it is written"""
+    """A tag, or a text between tags.
+
+    kind: text, open, close, marker, break (which ends a passage), or a kind of `Kept`
+    raw: original form
+    """
 
     kind: str
     raw: str
@@ -79,13 +83,13 @@ class TextPiece(NamedTuple):
 
 
 def pieces_of(text: str, markup: MarkupName) -> Iterator[TextPiece]:
-    """The tags of a text and what stands between them. An element that is not to be translated is a marker."""
-    # Of an element that is not to be translated: where it begins, its first tag, its open elements.
+    """Yield the tags of a text and the texts between them. An element that must not be translated becomes a marker."""
+    # For an element that must not be translated: its position, its first tag, and its open elements.
     at, hidden, first, names = 0, -1, ("", ""), list[str]()
     closed = {found[1].lower() for found in re.finditer(r"</([\w:.-]+)", text)}
     for start, end, piece, attributes in _tags(text, markup):
         kind, name = piece.kind, piece.name
-        if kind == "break" and name.lower() in closed:  # a block that may be hidden
+        if kind == "break" and name.lower() in closed:  # a block that may be untranslatable
             kind = "close" if piece.raw.startswith("</") else "open"
         if hidden < 0:
             if start > at:
@@ -112,7 +116,7 @@ def pieces_of(text: str, markup: MarkupName) -> Iterator[TextPiece]:
 
 
 def _tags(text: str, markup: MarkupName) -> Iterator[tuple[int, int, TextPiece, str]]:
-    """The tags of a text and other code in it: where each starts and ends, and its attributes."""
+    """Yield the tags and other code of a text, with start, end and attributes."""
     code = list(closed_code(text))
     blank, at = list[str](), 0
     for start, end, _ in code:
@@ -123,13 +127,13 @@ def _tags(text: str, markup: MarkupName) -> Iterator[tuple[int, int, TextPiece, 
     rows += [(*tag.span(), _tag_piece(tag, text[slice(*tag.span())], markup), tag["attributes"] or "") for tag in tags]
     at = 0
     for row in sorted(rows, key=lambda row: row[:2]):
-        if row[0] >= at and row[2].kind != "text":  # not inside another one
+        if row[0] >= at and row[2].kind != "text":  # not inside another match
             yield row
         at = max(at, row[1])
 
 
 def closed_code(text: str) -> Iterator[tuple[int, int, str]]:
-    """Comments, declarations, templates and messages: where each starts and ends, and its kind; text where it is plain."""
+    """Yield start, end and kind of comments, declarations, templates and messages; the kind is text if it is plain text."""
     at, missing, num_broken = 0, set[str](), 0
     while (found := CLOSED_CODE.search(text, at)) is not None:
         start, at = found.start(), found.end()
@@ -163,7 +167,7 @@ def _code_kind(raw: str) -> str:
 
 
 def _tag_piece(found: re.Match[str], raw: str, markup: MarkupName) -> TextPiece:
-    """A tag as a piece. found: in a text in which other code is blank"""
+    """A tag as a piece. found: match in a text in which other code is blanked"""
     name, attributes = (found["name"] or ""), found["attributes"] or ""
     local = name.lower().rpartition(":")[2]
     if found["code"] is not None:
@@ -193,7 +197,7 @@ def _tag_piece(found: re.Match[str], raw: str, markup: MarkupName) -> TextPiece:
 
 
 def _single_of_pair(name: str, attributes: str) -> tuple[str, str] | None:
-    """Whether a single tag of a translation file opens or closes a pair, and the pair's name; None for any other tag."""
+    """Whether a single tag of a translation file opens or closes a pair, with the pair's name; None for other tags."""
     if not attributes.endswith("/"):
         return None
     own = PAIR_NAME.search(attributes)
@@ -206,10 +210,10 @@ def _single_of_pair(name: str, attributes: str) -> tuple[str, str] | None:
 
 
 def with_breaks(pieces: Sequence[TextPiece], markup: MarkupName) -> list[TextPiece]:
-    """Pieces with a break where tags divide texts that no space divides.
+    """Add breaks where tags separate texts without a space between them.
 
-    They do at a tag between a sentence's end and a capital letter; in XML with an unknown vocabulary also at a line break
-    between two tags, and where one element ends and another begins.
+    This happens at a tag between the end of a sentence and a capital letter. In XML with an unknown vocabulary it also
+    happens at a line break between two tags, and between the end of one element and the start of another.
     """
     result = list[TextPiece]()
     run = list[TextPiece]()  # the tags since the last text
@@ -228,7 +232,7 @@ def with_breaks(pieces: Sequence[TextPiece], markup: MarkupName) -> list[TextPie
 
 
 def _divided(before: str, run: Sequence[TextPiece], after: str, markup: MarkupName) -> list[TextPiece]:
-    """Tags between two texts, with a break if one divides them."""
+    """The tags between two texts, with a break if they separate the texts."""
     tags = [i for i, piece in enumerate(run) if piece.kind in ("open", "close")]
     names = [run[i].name.lower().rpartition(":")[2] for i in tags]
     is_unknown = [not INLINE.fullmatch(name) and name[:1].isalpha() and "/" not in name for name in names]
@@ -247,7 +251,7 @@ def _divided(before: str, run: Sequence[TextPiece], after: str, markup: MarkupNa
 
 
 def _is_hidden(name: str, attributes: str, markup: MarkupName) -> bool:
-    """Whether an element is not to be translated."""
+    """Whether an element must not be translated."""
     if KEPT_AS_IT_IS.search(attributes):
         return True
     return bool(NO_TEXT.fullmatch(name) if markup == "html" else name in ("bpt", "ept", "it"))

@@ -1,8 +1,7 @@
-"""Translate any text: in sentences, with tags, by a glossary, and again what came out broken.
+"""Translates any text: several sentences, tags, glossaries, and repairs of failed translations.
 
-A text is a sequence of passages, which a model translates, and of what stands between them. `text_steps` says which
-passages are to be translated next, until the text is done; so the lines of a stream, and the requests of a server, go
-through a model together.
+A text is a sequence of passages, which a model translates, and the text between them. `text_steps` yields the passages to
+translate next until the text is done. In this way the lines of a stream, or the requests to a server, share batches.
 """
 
 import math
@@ -31,23 +30,23 @@ from nmt.text.corpus import is_invisible, is_translatable
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 from nmt.text.pipeline import Pipeline
 from nmt.translate.requests import Request
-from nmt.translate.results import BROKEN, CUT_TEXT, REPAIRED, UNCHANGED, Candidate, Translation
+from nmt.translate.results import BROKEN, REPAIRED, TRUNCATED_TEXT, UNCHANGED, Candidate, Translation
 
-MAX_TEXT_CHARACTERS: Final = 1 << 20  # of a line that is translated in sentences
-BETWEEN_BREAKS: Final = re.compile(r"[^\t\v\f\x1c-\x1e\x85\u2028\u2029]+")  # breaks besides the end of a line
-DIAGONAL: Final = 10.0  # how fast the weights of units fall with their distance, without attention
-MIN_CLAUSE: Final = 20  # characters of a part of a sentence that is translated again in parts
+MAX_TEXT_CHARACTERS: Final = 1 << 20  # per line that is split into sentences
+BETWEEN_BREAKS: Final = re.compile(r"[^\t\v\f\x1c-\x1e\x85\u2028\u2029]+")  # splits at breaks other than line ends
+DIAGONAL: Final = 10.0  # decay of weights with distance if there is no attention
+MIN_CLAUSE: Final = 20  # characters per part if a sentence is retried in parts
 
 
 @dataclass(frozen=True)
 class TextSettings:
-    """What is done to a text besides its translation.
+    """What to do with a text in addition to translating it.
 
-    split: translate each sentence on its own
-    markup: tags that the text has
-    glossary: terms and their translations
-    repair: translate again what came out broken
-    check: look for placeholders and sentences that got lost; text with tags or in sentences is always checked
+    split: translate each sentence separately
+    markup: kind of tags in the text
+    glossary: terms with their translations
+    repair: retry failed translations
+    check: check for lost placeholders and sentences; texts with tags, or split into sentences, are always checked
     """
 
     split: bool = False
@@ -62,7 +61,7 @@ class TextSettings:
 
     @property
     def write(self) -> Callable[[str], str]:
-        """Writes text between tags."""
+        """The function that formats text between tags."""
         return escaped if self.markup != "none" else str
 
     @property
@@ -71,7 +70,7 @@ class TextSettings:
 
 
 class Round(NamedTuple):
-    """What is to be translated next. is_repair: by the search for what came out broken"""
+    """The requests to translate next. is_repair: whether to use the search that retries failed translations"""
 
     requests: list[Request]
     is_repair: bool = False
@@ -81,7 +80,7 @@ Steps = Generator[Round, list[Translation], Translation]
 
 
 def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> Steps:
-    """Translate a text: yields rounds, is sent their translations, and returns that of the text."""
+    """Translate a text: yields rounds, receives their translations by `send`, and returns the text's translation."""
     if request.error:
         return Translation(error=request.error)
     if settings.checks and doubles_apostrophes(request.text):
@@ -96,16 +95,16 @@ def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> 
     layout = _layout(request.text, settings, settings.split and not is_constrained, pipeline)
     passages = [part for part in layout if isinstance(part, Passage)]
     if is_constrained and len(passages) > 1:
-        return Translation(error="a prefix or phrases need a text of one block (divide it at its tags)")
+        return Translation(error="a prefix or phrases need a text with a single block (split the text at its tags)")
     work = _TextJob(request, settings, pipeline)
     translations = iter((yield from work.translated(passages)))
     parts = [part if isinstance(part, str) else next(translations) for part in layout]
     whole = parts[0] if len(parts) == 1 and isinstance(parts[0], Translation) else _joined(parts)
-    return _warned(whole, CUT_TEXT, f"cut to {MAX_TEXT_CHARACTERS:,} characters") if is_cut else whole
+    return _warned(whole, TRUNCATED_TEXT, f"truncated to {MAX_TEXT_CHARACTERS:,} characters") if is_cut else whole
 
 
 def _layout(text: str, settings: TextSettings, split: bool, pipeline: Pipeline) -> list[str | Passage]:
-    """The passages of a text that are translated each, and what stands between them. split: whether each is a sentence"""
+    """Divide a text into passages and the text between them. split: whether passages are single sentences"""
     markup = settings.markup
     if not settings.checks:
         return parse(text, markup)
@@ -130,10 +129,10 @@ def _layout(text: str, settings: TextSettings, split: bool, pipeline: Pipeline) 
 def advance(
     text: Steps, answer: list[Translation] | None, waiting: dict[int, Round], number: int
 ) -> Translation | None:
-    """Go on with a text: its translation if that is done, else None, and its next round is in `waiting`.
+    """Continue a text. Returns its translation if it is done; otherwise None, with the next round in `waiting`.
 
-    answer: the translations of its last round; None at first
-    number: of the text in `waiting`
+    answer: translations of its last round; None for the first call
+    number: index of the text in `waiting`
     """
     try:
         waiting[number] = next(text) if answer is None else text.send(answer)
@@ -144,16 +143,16 @@ def advance(
 
 
 def next_rounds(waiting: dict[int, Round]) -> tuple[bool, dict[int, Round]]:
-    """Take the rounds of texts that can be translated together: whether by the search for repairs, and each by its text."""
+    """Take the rounds that can be translated together. Returns whether they are repairs, and the rounds by text."""
     is_repair = all(step.is_repair for step in waiting.values())
     numbers = [number for number, step in waiting.items() if step.is_repair == is_repair]
     return is_repair, {number: waiting.pop(number) for number in numbers}
 
 
 class _PassageTranslation(NamedTuple):
-    """A passage in the form in which the model was asked for it, and its plain translation.
+    """A passage in the form that the model got, with its plain translation.
 
-    problem: why the passage stays as it is; empty if it was translated, or has no words
+    problem: why the passage stays unchanged; empty if it was translated or has no words
     """
 
     passage: Passage
@@ -166,9 +165,9 @@ Search = Generator[Round, list[Translation], list[_PassageTranslation]]
 
 
 class _TextJob:
-    """The translation of the passages of a text.
+    """Translates the passages of a text.
 
-    tags: user symbols at its beginning, such as the target language, which hold for all passages without any
+    tags: user symbols at the start of the text, such as the target language, which apply to all passages without tags
     """
 
     def __init__(self, request: Request, settings: TextSettings, pipeline: Pipeline) -> None:
@@ -178,7 +177,7 @@ class _TextJob:
         self.tags = ""
 
     def translated(self, passages: Sequence[Passage]) -> Generator[Round, list[Translation], list[Translation]]:
-        """The translation of each passage, as it is written."""
+        """Translate the passages, and return their translations with tags and placeholders."""
         self.tags = self._leading_tags(passages[0].text) if passages else ""
         contexts = self._contexts(passages, self._earlier())
         found = yield from self._search(passages, contexts)
@@ -202,13 +201,13 @@ class _TextJob:
         contexts: Sequence[Context],
         is_repair: bool = False,
     ) -> Generator[Round, list[Translation], dict[int, list[str | _PassageTranslation]]]:
-        """The parts of some passages, each translated on its own, and what stands between them."""
+        """Split some passages into parts, translate each part separately, and return them with the text between them."""
         is_constrained = self.request.prefix or self.request.phrases
         layouts = {i: [passages[i]] if is_constrained else _halves(passages[i], self.pipeline) for i in numbers}
         parts = {i: [part for part in layout if isinstance(part, Passage)] for i, layout in layouts.items()}
-        of_parts = [context for i, own in parts.items() for context in self._contexts(own, contexts[i])]
+        part_contexts = [context for i, own in parts.items() for context in self._contexts(own, contexts[i])]
         again = [part for own in parts.values() for part in own]
-        others = iter((yield from self._search(again, of_parts, is_repair)))
+        others = iter((yield from self._search(again, part_contexts, is_repair)))
         return {
             i: [part if isinstance(part, str) else next(others) for part in layout] for i, layout in layouts.items()
         }
@@ -226,24 +225,25 @@ class _TextJob:
     def _repaired_or_first(
         self, passage: Passage, first: Translation, signs: dict[str, str], parts: Sequence[str | _PassageTranslation]
     ) -> Translation:
-        """Choose the first or the repeated translation of a broken passage by the number of faults, and add a warning.
+        """Choose between the first translation of a passage and the retry, by the number of faults, and add a warning.
 
-        first: the first translation, with its tags; signs: its faults
-        parts: the parts that were translated again, and the text between them
+        first: the first translation, with its tags
+        signs: its faults
+        parts: the retried parts, and the text between them
         """
         plain = _plain(parts)
         left = self._faults(_PassageTranslation(passage, plain))
-        for part in parts:  # a joined translation has no attention
+        for part in parts:  # checked one by one, because a joined translation has no attention
             left |= {} if isinstance(part, str) else self._faults(part)
         message = "; ".join(signs.values())
         if plain.error or len(left) >= len(signs):
-            return _warned(first, BROKEN, f"its translation looks broken: {message}")
+            return _warned(first, BROKEN, f"the translation looks wrong: {message}")
         return _warned(
-            self._written_parts(parts), REPAIRED, f"translated again, since of the first translation {message}"
+            self._written_parts(parts), REPAIRED, f"retried, because the first translation failed: {message}"
         )
 
     def _earlier(self) -> Context:
-        """The sentences before the text: of the lines of its context, as they would be translated."""
+        """The sentences before the text: its context lines, split as they would be for translation."""
         if not self.pipeline.context:
             return self.request.context or ()
         sentences: list[str] = []
@@ -255,7 +255,7 @@ class _TextJob:
         return tuple(sentences)
 
     def _contexts(self, passages: Sequence[Passage], earlier: Context) -> list[Context]:
-        """The context of each passage. earlier: the sentences before the first"""
+        """The context of each passage. earlier: sentences before the first passage"""
         size, sentences, contexts = self.pipeline.context, list(earlier), list[Context]()
         for passage in passages:
             contexts.append(tuple(sentences[-size:]))
@@ -264,13 +264,13 @@ class _TextJob:
         return contexts
 
     def _search(self, passages: Sequence[Passage], contexts: Sequence[Context], is_repair: bool = False) -> Search:
-        """The plain translation of each passage; where it lost something, that of another way to ask for it."""
+        """Translate each passage to plain text. If something is lost, try other forms of the passage."""
         found = [_PassageTranslation(passage, None) for passage in passages]
         ways: dict[int, list[Passage]] = {}
         for i, passage in enumerate(passages):
             problem = next((item.raw for item in passage.kept if item.kind == "problem"), "")
             if problem:
-                found[i] = _PassageTranslation(passage, None, f"'{quoted(problem)}' cannot be read")
+                found[i] = _PassageTranslation(passage, None, f"'{quoted(problem)}' cannot be parsed")
             elif not self.settings.checks:
                 ways[i] = [passage]
             elif passage.has_words:
@@ -287,11 +287,11 @@ class _TextJob:
         return found
 
     def _checked(self, passage: Passage, way: Passage, answer: Translation) -> _PassageTranslation:
-        """An answer without the candidates that lost something; the passage with the problem if none is left."""
+        """The answer without candidates that lost something, or the passage with its problem if none is left."""
         if answer.error or not self.settings.checks:
             return _PassageTranslation(way, answer)
         whole = [row for row in answer.candidates if kept_in(way, row.text, self.is_spaced) is not None]
-        # A worse candidate may have kept a placeholder and lost the rest, so that the best one decides.
+        # The best candidate decides, because a worse one may keep a placeholder but lose other text.
         if whole and whole[0] is answer.candidates[0] and whole[0].text.strip():
             return _PassageTranslation(way, structs.replace(answer, candidates=whole))
         if not answer.text.strip():
@@ -306,24 +306,24 @@ class _TextJob:
         return replace(self.request, text=text, phrases=phrases, others={}, context=context)
 
     def _leading_tags(self, text: str) -> str:
-        """The tags at the beginning of a raw text, with a space between them."""
+        """The tags at the start of a raw text, separated by spaces."""
         tags = self.pipeline.source.prepare.tags
         return " ".join(takewhile(tags.__contains__, text.replace("<<", "<< ").split())) if tags else ""
 
     def _tagged(self, text: str, tags: str) -> str:
-        """A text that begins with tags, unless it has tags of its own."""
+        """The text with tags before it, unless it has its own tags."""
         return " ".join(filter(None, (self._added_tags(text, tags), text)))
 
     def _added_tags(self, text: str, tags: str) -> str:
         return "" if self._leading_tags(text) else tags
 
     def _written(self, found: _PassageTranslation) -> Translation:
-        """A translation with the tags and placeholders of its passage; the passage as it is if it has none."""
+        """The translation with the tags and placeholders of its passage, or the unchanged passage without a translation."""
         passage, translation, problem = found
         write = self.settings.write
         if translation is None:
             same = Translation([Candidate(passage.written(write), [], 0.0, 0.0)])
-            return _warned(same, UNCHANGED, f"left as it is: {problem}") if problem else same
+            return _warned(same, UNCHANGED, f"left untranslated: {problem}") if problem else same
         if not self.settings.checks:
             return translation
         candidates = []
@@ -341,10 +341,8 @@ class _TextJob:
         return _joined([part if isinstance(part, str) else self._written(part) for part in parts])
 
     def _unit_weights(self, passage: Passage, candidate: Candidate, text: str, kept: Sequence[Kept]) -> Weights:
-        """The attention between the units of a passage and of its translation. text: that of the candidate, with spaces"""
-        if (
-            not candidate.weights
-        ):  # markers stand at the ends, or where they are about as far from these as in the source
+        """The attention between the units of a passage and its translation. text: the candidate's text, with spaces"""
+        if not candidate.weights:  # markers keep their relative distance from the ends
             rows, columns = (np.linspace(0, 1, len(side)) for side in (units(text, kept), source_units(passage)))
             weights: Weights = np.exp(-DIAGONAL * np.abs(rows[:, None] - columns))
             return weights
@@ -356,7 +354,7 @@ class _TextJob:
         return unit_weights(passage, text, source_pieces[: weights.shape[1]], target_pieces, weights, kept)
 
     def _faults(self, found: _PassageTranslation) -> dict[str, str]:
-        """The signs that a translation is broken."""
+        """The signs that a translation has failed."""
         if found.translation is None or not found.translation.candidates:
             return {}
         best = found.translation.candidates[0]
@@ -365,9 +363,9 @@ class _TextJob:
 
 
 def _pieces(passage: Passage, markup: MarkupName, pipeline: Pipeline, split: bool) -> list[str | Passage]:
-    """The sentences of a passage, with the white space around and between them. Between tags a line break is a space.
+    """Split a passage into sentences and the white space around them. Between tags a line break counts as a space.
 
-    split: False leaves the passage whole
+    split: False keeps the passage whole
     """
     if not passage.text.strip():
         return [passage]
@@ -384,14 +382,17 @@ def _pieces(passage: Passage, markup: MarkupName, pipeline: Pipeline, split: boo
 
 
 def _between(passage: Passage, spans: Sequence[Span], language: str) -> list[str | Passage]:
-    """The parts of a passage, with the white space around them. language: of the translation, which may need none between"""
+    """Split a passage into parts and the white space around them.
+
+    language: language of the translation, which may need no space between sentences
+    """
     text, usual = passage.text, "" if base_language(language) in UNSPACED_LANGUAGES else " "
-    places = [marker.position for marker in passage.markers] or [spans[0][0]]  # at the ends too
+    places = [marker.position for marker in passage.markers] or [spans[0][0]]  # markers at the ends count, too
     spans = [(min(spans[0][0], places[0]), spans[0][1]), *spans[1:]]
     spans = [*spans[:-1], (spans[-1][0], max(spans[-1][1], places[-1]))]
     between = [text[: spans[0][0]]]
     for (begin, end), (next_begin, _) in pairwise(spans):
-        gap = text[end:next_begin]  # that of a list mark stays
+        gap = text[end:next_begin]  # the space after a list mark stays
         between.append(usual if gap in ("", " ") and is_translatable(text[begin:end]) else gap)
     layout: list[str | Passage] = []
     for gap, part in zip(between, passage.parts(spans), strict=True):
@@ -400,7 +401,7 @@ def _between(passage: Passage, spans: Sequence[Span], language: str) -> list[str
 
 
 def _halves(passage: Passage, pipeline: Pipeline) -> list[str | Passage]:
-    """A passage in its sentences; one of a single sentence in clauses, if it is long enough."""
+    """Split a passage into sentences, or a single long sentence into clauses."""
     spans = sentences(passage.masked(), pipeline.source_lang)
     if len(spans) == 1:
         spans = clauses(passage.text, *spans[0], MIN_CLAUSE)
@@ -408,7 +409,7 @@ def _halves(passage: Passage, pipeline: Pipeline) -> list[str | Passage]:
 
 
 def _plain(parts: Sequence[str | _PassageTranslation]) -> Translation:
-    """The plain translation of parts; of one without a translation, its text."""
+    """The plain translation of the parts. Parts without a translation keep their text."""
     return _joined(
         [
             part if isinstance(part, str) else part.passage.text if part.translation is None else part.translation
@@ -422,10 +423,10 @@ def _warned(translation: Translation, kind: str, message: str) -> Translation:
 
 
 def _joined(parts: Sequence[str | Translation]) -> Translation:
-    """The translation of a text from those of its parts, and what stands between them.
+    """Join the translations of a text's parts, and the text between them.
 
-    Candidate k is made of the k-th of each part, or its last. It has the log-probabilities and scores of all of them together.
-    There is one at least, because what stands between the parts stays.
+    Candidate k consists of the k-th, or last, candidate of each part, and has the sum of their log-probabilities and scores.
+    There is always at least one candidate, because the text between the parts stays.
     """
     own = [part for part in parts if isinstance(part, Translation)]
     error = next((part.error for part in own if part.error), "")

@@ -1,4 +1,4 @@
-"""Signs and numbers that a vocabulary lacks: a model can neither read nor write them, and so they are kept like placeholders."""
+"""Keeps signs and numbers that a vocabulary lacks like placeholders, because a model can neither read nor write them."""
 
 import re
 import unicodedata
@@ -12,13 +12,13 @@ from nmt.extensions.texts.passages import Kept, Passage
 from nmt.symbols import UNK
 from nmt.text.pipeline import Side
 
-OTHER_SIGNS: Final = "%‰&@#*§¶†‡•/\\"  # which Unicode calls punctuation
+OTHER_SIGNS: Final = "%‰&@#*§¶†‡•/\\"  # punctuation in Unicode
 
 
 def with_unseen_signs(passage: Passage, side: Side, write: Callable[[str], str]) -> Passage:
-    """A passage that keeps the signs and numbers in it that the vocabulary of its language lacks. write: text between tags"""
+    """The passage with signs and numbers kept that the side's vocabulary lacks. write: formats text between tags"""
 
-    @cache  # for each character of a long text
+    @cache  # called for each character of a long text
     def lacks(part: str) -> bool:
         return UNK in side.encode(part)
 
@@ -33,7 +33,7 @@ def with_unseen_signs(passage: Passage, side: Side, write: Callable[[str], str])
 
 
 def _unseen(text: str, lacks: Callable[[str], bool], tags: Collection[str]) -> Iterator[tuple[int, int]]:
-    """The places of signs and numbers that a vocabulary lacks. A number, or a sign between letters, belongs to its word."""
+    """Yield the positions of signs and numbers that a vocabulary lacks. Numbers and inner signs belong to their word."""
     for word in re.finditer(r"\S+", text):
         if word[0] in tags or not lacks(word[0]):
             continue
@@ -46,10 +46,10 @@ def _unseen(text: str, lacks: Callable[[str], bool], tags: Collection[str]) -> I
             if not signs or num_neighbours > any(not text[i].isnumeric() for i in signs):
                 continue
             if lacks(text[signs[0] : signs[-1] + 1]):
-                unseen = [i for i in signs if lacks(text[i])] or signs  # each of them may be known alone
+                unseen = [i for i in signs if lacks(text[i])] or signs  # each sign may be known alone
                 yield unseen[0], unseen[-1] + 1
 
 
 def _is_sign(character: str) -> bool:
-    """Whether a character is a digit or a symbol, and no punctuation, which each language writes in its own way."""
+    """Whether a character is a digit or a symbol, but not punctuation, which differs between languages."""
     return unicodedata.category(character)[0] in "NS" or character in OTHER_SIGNS

@@ -1,1 +1,1 @@
-"""Models of other toolkits: reading them as model folders, and writing ours for them."""
+"""Conversion of models from and to other toolkits."""

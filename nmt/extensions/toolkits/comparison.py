@@ -1,4 +1,4 @@
-"""Compares a model with the toolkit that it comes from or is written for, if that toolkit is installed."""
+"""Compares a converted model with the other toolkit's own computation, if that toolkit is installed."""
 
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -22,27 +22,27 @@ from nmt.translate.forced_decoding import force_decode
 COMPARED_PAIRS: Final = 16
 MAX_COMPARED_TOKENS: Final = 24
 COMPARISON_SEED: Final = 1
-MAX_NATS_APART: Final = 1e-3  # nats, above which it is a warning
+MAX_NATS_APART: Final = 1e-3  # nats; a larger difference is a warning
 
 
 def compare_export(toolkit: Toolkit, loaded: LoadedModel, output: Path) -> None:
-    """Read a written model back, and compare it with its toolkit."""
-    log.info(f"{output}: {toolkit.options.model[0]} for {toolkit.part_name}")
+    """Read an exported model back, and compare it with its toolkit."""
+    log.info(f"{output}: {toolkit.options.model[0]} exported for {toolkit.part_name}")
     imported = toolkit.read(output, TextFiles((loaded.pipeline.source_lang, loaded.pipeline.target_lang)))
     compare_with_toolkit(toolkit, imported, imported.build())
 
 
 def compare_with_toolkit(toolkit: Toolkit, imported: ImportedModel, model: Model) -> None:
-    """Log the largest difference of log-probabilities from those of the toolkit, if that is installed.
+    """Log the largest difference between our log-probabilities and the toolkit's, if it is installed.
 
-    model: made of `imported`
+    model: model made from `imported`
     """
     if not toolkit.package or find_spec(toolkit.package) is None:
         return
     try:
         pairs = list(toolkit.scores(imported))
-    except Exception as error:  # of code that is not ours; the model is written already
-        log.warn(f"not compared with {toolkit.package}: {type(error).__name__}: {one_line(str(error))}")
+    except Exception as error:  # any error of another toolkit; the model is already written
+        log.warn(f"comparison with {toolkit.package} failed: {type(error).__name__}: {one_line(str(error))}")
         return
     own = force_decode(model, [np.array(pair.source) for pair in pairs], [pair.target for pair in pairs])
     differences = [
@@ -51,20 +51,20 @@ def compare_with_toolkit(toolkit: Toolkit, imported: ImportedModel, model: Model
         for found, expected in zip(decoding.log_probs, pair.log_probs, strict=False)
     ]
     nats = float(np.max(differences))  # `max` may skip a NaN
-    tell = log.warn if not nats <= MAX_NATS_APART else log.info
+    log_line = log.warn if not nats <= MAX_NATS_APART else log.info
     compared = f"{toolkit.package} {version(toolkit.package)}, {len(pairs)} sentences of random tokens"
-    tell(f"largest difference of log-probabilities: {nats:.1e} nats ({compared})")
+    log_line(f"largest difference in log-probabilities: {nats:.1e} nats ({compared})")
 
 
 def random_lines(*sides: ImportedSide) -> Iterator[list[list[int]]]:
-    """For each of COMPARED_PAIRS, a line of random ids of ours for each side; the same lines each time."""
+    """Yield COMPARED_PAIRS times a line of random nmt ids for each side, always the same."""
     chance = np.random.default_rng(COMPARISON_SEED)
     for _ in range(COMPARED_PAIRS):
         yield [_random_tokens(side, chance) for side in sides]
 
 
 def _random_tokens(side: ImportedSide, chance: np.random.Generator) -> list[int]:
-    """Our ids of tokens that a text can have."""
+    """Random nmt ids of tokens that a text can contain."""
     names = map(side.side.piece, range(side.side.size))
     is_text = [not (name.startswith(UNUSED_NAME) or LANGUAGE_TAG.fullmatch(name.strip(SPACE_MARK))) for name in names]
     usable = np.flatnonzero(np.array(is_text) & ~side.is_copy)

@@ -1,7 +1,7 @@
-"""Import of folders of Hugging Face's MarianMTModel (https://huggingface.co/docs/transformers/model_doc/marian).
+"""Imports folders of Hugging Face's MarianMTModel (https://huggingface.co/docs/transformers/model_doc/marian).
 
-Its positions are the paper's sinusoids with all sines before all cosines. Reordering the width of all states turns them
-into ours, and changes no result. Where a file holds another table of positions, that is taken.
+Its positions are the paper's sinusoids with all sines before all cosines. Reordering the dimensions of all states converts
+them to nmt's order without changing any result. If the files contain a different table of positions, that table is used.
 """
 
 from collections.abc import Mapping
@@ -38,14 +38,14 @@ _T = TypeVar("_T")
 HUGGINGFACE_CONFIG: Final = "config.json"
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 WEIGHT_FILES: Final = ("model.safetensors", "pytorch_model.bin")
-HUGGINGFACE_EPSILON: Final = 1e-5  # of its layer normalisation
-VOCABULARY_FILES: Final = ("vocab.json", "target_vocab.json")  # the second with "separate_vocabs"
+HUGGINGFACE_EPSILON: Final = 1e-5  # in its layer normalisation
+VOCABULARY_FILES: Final = ("vocab.json", "target_vocab.json")  # the second is used with "separate_vocabs"
 SPM_FILES: Final = ("source.spm", "target.spm")
 HUGGINGFACE_ACTIVATIONS: Final = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
 
 
 class MarianConfig(msgspec.Struct):
-    """config.json, with the defaults of that toolkit."""
+    """The content of config.json, with Hugging Face's defaults."""
 
     model_type: str
     d_model: int = 1024
@@ -63,11 +63,11 @@ class MarianConfig(msgspec.Struct):
 
     def __post_init__(self) -> None:
         if self.model_type != "marian" or not self.scale_embedding:
-            raise ValueError("its model_type must be marian, and its scale_embedding true")
+            raise ValueError("model_type must be marian, and scale_embedding must be true")
         if (self.encoder_ffn_dim, self.encoder_attention_heads) != (self.decoder_ffn_dim, self.decoder_attention_heads):
-            raise ValueError("the layers of encoder and decoder differ in size; nmt supports only equal sizes")
+            raise ValueError("encoder and decoder layers differ in size; nmt supports only equal sizes")
         if self.activation_function not in HUGGINGFACE_ACTIVATIONS:
-            raise ValueError(f"its activation_function must be one of {', '.join(HUGGINGFACE_ACTIVATIONS)}")
+            raise ValueError(f"activation_function must be one of {', '.join(HUGGINGFACE_ACTIVATIONS)}")
 
 
 class TokenizerConfig(msgspec.Struct):
@@ -79,17 +79,19 @@ class TokenizerConfig(msgspec.Struct):
 
 
 def read_huggingface(folder: Path, files: TextFiles) -> ImportedModel:
-    """Read a folder of MarianMTModel and MarianTokenizer.
+    """Read a folder with a MarianMTModel and a MarianTokenizer.
 
-    Raises ArtefactError for files that are damaged, UserError for a model of another kind.
+    Raises ArtefactError for damaged files, and UserError for other kinds of models.
     """
     if files.vocabularies or files.segmenters:
-        raise UserError("--vocab and --segmenter: a folder of Hugging Face has its own (leave them out)")
+        raise UserError(
+            "Hugging Face folders contain their own vocabulary and segmenter (drop --vocab and --segmenter)"
+        )
     config = _read(folder / HUGGINGFACE_CONFIG, MarianConfig)
     tokenizer = _read(folder / TOKENIZER_CONFIG, TokenizerConfig)
     languages = files.named_languages(tokenizer.source_lang, tokenizer.target_lang)
     arrays = _read_weights(folder)
-    with reading("a Marian model of Hugging Face", folder):
+    with reading("a Hugging Face Marian model", folder):
         tables = [array_of(arrays, f"model.{side}.embed_tokens.weight", "model.shared.weight") for side in STACKS]
         vocabularies = VOCABULARY_FILES if tokenizer.separate_vocabs else VOCABULARY_FILES[:1] * 2
         sides = [
@@ -101,18 +103,18 @@ def read_huggingface(folder: Path, files: TextFiles) -> ImportedModel:
         options = _options(config, positions, is_shared, folder)
         start = config.decoder_start_token_id
         if not 0 <= start < len(tables[1]):
-            raise ValueError(f"decoder_start_token_id is {start}, of {len(tables[1]):,} entries")
+            raise ValueError(f"decoder_start_token_id is {start}, but there are only {len(tables[1]):,} entries")
 
         def part(place: Place) -> tuple[Array, Array]:
             name = f"model.{place.side}.layers.{place.layer}.{TORCH_PARTS[place.part]}"
             return reordered_part(place.part, *weight_and_bias(arrays, name, place.part), order)
 
-        def of_width(table: Array) -> Array:
+        def checked_table(table: Array) -> Array:
             if table.shape[1] != options.d_model:
-                raise ValueError(f"a table has the width {table.shape[1]}; must be {options.d_model}, d_model")
-            return reordered(table, 1, order, "a table")
+                raise ValueError(f"an embedding table has width {table.shape[1]}, but d_model is {options.d_model}")
+            return reordered(table, 1, order, "an embedding table")
 
-        tables = list(map(of_width, tables))
+        tables = list(map(checked_table, tables))
         has_bias = "final_logits_bias" in arrays
         learned = [f"model.{side}.embed_positions.weight" for side in STACKS] if positions == "learned" else []
         return ImportedModel.of(
@@ -123,16 +125,16 @@ def read_huggingface(folder: Path, files: TextFiles) -> ImportedModel:
             folder,
             joint=is_shared,
             first=tables[1][start],
-            output=of_width(array_of(arrays, "lm_head.weight")) if options.tie == "none" else None,
+            output=checked_table(array_of(arrays, "lm_head.weight")) if options.tie == "none" else None,
             bias=array_of(arrays, "final_logits_bias", dims=None).reshape(-1) if has_bias else None,
             positions=[array_of(arrays, name) for name in learned],
         )
 
 
 def _read(path: Path, kind: type[_T]) -> _T:
-    """A JSON file as this type."""
+    """Read a JSON file as the given type."""
     content = read_bytes(path)
-    with expecting("a file of a Marian model of Hugging Face", path):
+    with expecting("a file of a Hugging Face Marian model", path):
         return msgspec.json.decode(content, type=kind)
 
 
@@ -141,28 +143,28 @@ def _read_weights(folder: Path) -> Mapping[str, Any]:
         if (folder / name).is_file():
             content = (read_pickled if name.endswith(".bin") else read_tensors)(folder / name)
             if not isinstance(content, Mapping):
-                raise ArtefactError(f"{quoted(folder / name)}: not a table of tensors")
+                raise ArtefactError(f"{quoted(folder / name)}: no tensors by name in this file")
             return content
-    raise UserError(f"{quoted(folder)}: has no weights ({' or '.join(WEIGHT_FILES)})")
+    raise UserError(f"{quoted(folder)}: no weights in this folder ({' or '.join(WEIGHT_FILES)} expected)")
 
 
 def _side(folder: Path, language: str, vocabulary: str, segmenter: str, size: int, tokenizer: str) -> ImportedSide:
     ids = _read(folder / vocabulary, dict[str, int])
     if not all(0 <= number < size for number in ids.values()):
-        raise ValueError(f"an entry of {vocabulary} has no row among {size:,}")
+        raise ValueError(f"{vocabulary} has an entry beyond the {size:,} rows of the embeddings")
     if missing := {SYMBOLS[UNK], SYMBOLS[EOS]} - ids.keys():
-        raise ValueError(f"{vocabulary} has no '{min(missing)}'")
+        raise ValueError(f"{vocabulary} lacks '{min(missing)}'")
     unk, eos = ids[SYMBOLS[UNK]], ids[SYMBOLS[EOS]]
     return ImportedSide.of(language, ids, size, unk, eos, read_bytes(folder / segmenter), tokenizer, folder / segmenter)
 
 
 def sines_before_cosines(width: int) -> Indices:
-    """(D,) for each place of the paper's sinusoids, its place where all sines come first."""
+    """For each dimension of the paper's sinusoids, its index in the order with all sines first: (D,)."""
     return np.arange(width).reshape(2, -1).T.flatten()
 
 
 def _positions(arrays: Mapping[str, Any], width: int) -> tuple[str, Indices | None]:
-    """The form of our positions, and the order of the states' width that it needs; None for the same order."""
+    """The value of --positions, and the order of the states' dimensions that it needs; None for the same order."""
     names = [f"model.{side}.embed_positions.weight" for side in STACKS]
     tables = [array_of(arrays, name) for name in names if name in arrays]
     for form, order in (("sinusoidal", sines_before_cosines(width)), ("t2t-sinusoidal", None)):

@@ -1,4 +1,4 @@
-"""The weights of a Transformer's layers in the parts that other toolkits keep apart, from ours and to ours."""
+"""Converts the weights of Transformer layers between nmt's layout and the separate parts of other toolkits."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from nmt.options import make
 Array = NDArray[np.float32]
 
 STACKS: Final = ("encoder", "decoder")
-PARTS: Final = {  # our linear layer or norm -> the parts that are put together in it
+PARTS: Final = {  # nmt's linear layer or norm -> the parts that it joins
     "self_attention.queries_keys_values": ("self.queries", "self.keys", "self.values"),
     "self_attention.output": ("self.output",),
     "cross_attention.queries": ("cross.queries",),
@@ -29,13 +29,13 @@ PARTS: Final = {  # our linear layer or norm -> the parts that are put together 
     "cross_attention_residual.norm": ("cross.norm",),
     "feed_forward_residual.norm": ("norm",),
 }
-RECURRENT_PARTS: Final = {  # in place of self-attention in decoders with ssru
+RECURRENT_PARTS: Final = {  # replace self-attention in decoders with ssru
     "self_attention.values": ("recurrence.values",),
     "self_attention.forget": ("recurrence.forget",),
 }
 WITHOUT_BIAS: Final = ("recurrence.values",)
 NORMS: Final = ("self.norm", "cross.norm", "norm", "top")
-TORCH_PARTS: Final = {  # the names that fairseq and Hugging Face have in common
+TORCH_PARTS: Final = {  # names shared by fairseq and Hugging Face
     "self.queries": "self_attn.q_proj",
     "self.keys": "self_attn.k_proj",
     "self.values": "self_attn.v_proj",
@@ -50,15 +50,15 @@ TORCH_PARTS: Final = {  # the names that fairseq and Hugging Face have in common
     "cross.norm": "encoder_attn_layer_norm",
     "norm": "final_layer_norm",
 }
-WRITING: Final = ("self.output", "cross.output", "outer", *NORMS)  # parts that give states; all others read them
+WRITING: Final = ("self.output", "cross.output", "outer", *NORMS)  # parts that output states; all others read them
 
 
 class Place(NamedTuple):
-    """Where a part stands.
+    """The location of a part in the network.
 
     side: "encoder" or "decoder"
-    layer: from 0
-    part: of PARTS or RECURRENT_PARTS; or "top", the norm after the last layer, whose `layer` is their number
+    layer: index from 0
+    part: an entry of PARTS or RECURRENT_PARTS, or "top" for the norm after the last layer, with `layer` as their number
     """
 
     side: str
@@ -71,7 +71,7 @@ PartReader = Callable[[Place], tuple[Array, Array]]
 
 @contextmanager
 def reading(what: str, place: object) -> Iterator[None]:
-    """Make errors of an unexpected content an ArtefactError, `PLACE: not WHAT: why`: also of arrays of other sizes."""
+    """Convert errors about unexpected content, including array sizes, to an ArtefactError `PLACE: not WHAT: why`."""
     with expecting(what, place):
         try:
             yield
@@ -82,9 +82,10 @@ def reading(what: str, place: object) -> Iterator[None]:
 
 
 def read_layers(options: TransformerOptions, read: PartReader) -> dict[str, Array]:
-    """Our weights of all layers, and of the norms after them.
+    """Read the weights of all layers, and of the norms after them, in nmt's layout.
 
-    read: the weight (out, in) and the bias (out,) of a part, of which that of those WITHOUT_BIAS is unused; of a norm (D,) each
+    read: returns the weight (out, in) and the bias (out,) of a part, or (D,) each for a norm; the bias is ignored for parts
+        in WITHOUT_BIAS
     """
     weights: dict[str, Array] = {}
     for name, places in _places(options):
@@ -96,14 +97,17 @@ def read_layers(options: TransformerOptions, read: PartReader) -> dict[str, Arra
 
 
 def check_settings(settings: Mapping[str, Any], required: Mapping[str, Collection[Any]], file: Path) -> None:
-    """Raise UserError for settings of another network than ours. required: the values that ours has; the first is the default"""
+    """Raise UserError for settings that nmt's Transformer does not support.
+
+    required: supported values by setting; the first is the default
+    """
     for key, allowed in required.items():
         if (value := settings.get(key, next(iter(allowed)))) not in allowed:
-            raise UserError(f"{quoted(file)}: its {key} is {quoted(value)}, which our transformer does not have")
+            raise UserError(f"{quoted(file)}: its {key} is {quoted(value)}, which nmt's Transformer does not support")
 
 
 def network_options(values: Mapping[str, Any], place: object) -> TransformerOptions:
-    """The options of an imported network. place: of its settings. Raises ArtefactError"""
+    """The options of an imported network. Raises ArtefactError if they are invalid. place: location of its settings"""
     try:
         made: TransformerOptions = make(TransformerOptions, values)
     except UserError as error:
@@ -112,35 +116,36 @@ def network_options(values: Mapping[str, Any], place: object) -> TransformerOpti
 
 
 def array_of(arrays: Mapping[str, Any], *names: str, dims: int | None = 2) -> Array:
-    """The first array or tensor of these names that is there, as float32. dims: of the array; None for any number
+    """The first existing array or tensor with one of these names, as float32.
 
-    Raises ValueError if none is there, or it is empty, has other dimensions, or is no plain table of numbers.
+    dims: required number of dimensions; None for any number
+    Raises ValueError if there is none, or if it is empty, has other dimensions, or is not a plain array of numbers.
     """
     name = next((name for name in names if name in arrays), None)
     if name is None:
-        raise ValueError(f"has no '{names[0]}'")
+        raise ValueError(f"'{names[0]}' is missing")
     values = arrays[name]
     if isinstance(values, torch.Tensor):
         is_plain = values.layout is torch.strided and values.device.type == "cpu"
         if not is_plain or values.is_quantized or values.is_complex():
-            raise ValueError(f"'{name}' is no plain tensor of numbers")
+            raise ValueError(f"'{name}' is not a plain tensor of numbers")
         if values.numel() * values.element_size() > values.untyped_storage().nbytes():
-            raise ValueError(f"'{name}' repeats its numbers")
+            raise ValueError(f"'{name}' is an expanded tensor, which repeats its numbers")
         values = values.detach().float().numpy()
     array: Array = np.asarray(values, dtype=np.float32)
     if dims is not None and (array.ndim != dims or not array.size):
-        raise ValueError(f"'{name}' has the shape {array.shape}; must have {dims} dimensions, none of them 0")
+        raise ValueError(f"'{name}' has shape {array.shape}, but must have {dims} dimensions, none of them 0")
     return array
 
 
 def weight_and_bias(arrays: Mapping[str, Any], name: str, part: str) -> tuple[Array, Array]:
-    """The arrays `NAME.weight` and `NAME.bias` of a part, by `array_of`."""
+    """The arrays `NAME.weight` and `NAME.bias` of a part, read by `array_of`."""
     dims = 1 if part in NORMS else 2
     return array_of(arrays, f"{name}.weight", dims=dims), array_of(arrays, f"{name}.bias", dims=1)
 
 
 def parts_of(options: TransformerOptions, weights: Mapping[str, Array]) -> Iterator[tuple[Place, Array, Array]]:
-    """The weight (out, in) and the bias (out,) of each part of our weights, of a norm (D,) each; zeros where we have no bias."""
+    """Yield each part of nmt's weights: weight (out, in) and bias (out,), or (D,) each for a norm; missing biases are zeros."""
     for name, places in _places(options):
         weight = weights[f"{name}.weight"]
         bias = weights.get(f"{name}.bias", np.zeros(len(weight), np.float32))
@@ -148,26 +153,26 @@ def parts_of(options: TransformerOptions, weights: Mapping[str, Array]) -> Itera
 
 
 def reordered(array: Array, axis: int, order: Indices | None, name: str) -> Array:
-    """An array with the states' width, which an axis has, in another order. order: (D,) None for the same
+    """Reorder the axis of an array that has the states' dimensions. order: (D,) or None for the same order
 
-    Raises ValueError for another width.
+    Raises ValueError if the axis has a different width.
     """
     if order is None:
         return array
     if array.shape[axis] != len(order):
-        raise ValueError(f"{name} has the width {array.shape[axis]}; must be {len(order)}, that of the embeddings")
+        raise ValueError(f"{name} has width {array.shape[axis]}, but the embeddings have width {len(order)}")
     return array.take(order, axis)
 
 
 def reordered_part(part: str, weight: Array, bias: Array, order: Indices | None) -> tuple[Array, Array]:
-    """A part's weight (out, in) and bias for states whose width has another order. order: (D,) None for the same"""
+    """Reorder a part's weight (out, in) and bias for reordered states. order: (D,) or None for the same order"""
     if part in WRITING:
         return reordered(weight, 0, order, part), reordered(bias, 0, order, part)
     return reordered(weight, 1, order, part), bias
 
 
 def _places(options: TransformerOptions) -> Iterator[tuple[str, list[Place]]]:
-    """The name of each of our linear layers and norms, and where its parts stand."""
+    """Yield the name of each of nmt's linear layers and norms, and the places of its parts."""
     decoder = PARTS
     if options.decoder_autoregression != "self-attention":
         decoder = RECURRENT_PARTS | {name: of for name, of in PARTS.items() if not name.startswith("self_attention.")}

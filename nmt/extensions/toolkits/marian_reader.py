@@ -1,8 +1,7 @@
-"""Import of Marian's Transformers (https://marian-nmt.github.io): a model.npz, its settings, and its vocabularies.
+"""Imports Marian's Transformers (https://marian-nmt.github.io): a model.npz, its settings, and its vocabularies.
 
-Differences from ours that the import bridges: the decoder's first input is a vector of zeros, EOS has the id 0 and UNK 1,
-there is neither padding nor BOS, each linear layer has a bias and its weight is (in, out), and the positions are those of
-`t2t-sinusoidal`.
+The import handles these differences: the decoder's first input is a vector of zeros; EOS has id 0 and UNK id 1; there is
+neither padding nor BOS; each linear layer has a bias and a weight of shape (in, out); positions are `t2t-sinusoidal`.
 """
 
 import lzma
@@ -34,14 +33,16 @@ from nmt.installation import required
 from nmt.models.options import TransformerOptions
 from nmt.symbols import EOS, SYMBOLS, UNK
 
-MODEL_SETTINGS: Final = "special:model.yml"  # array of the npz with the settings as YAML, NUL after them
-OUTPUT: Final = "decoder_ff_logit_out"  # arrays of the output layer; earlier versions wrote _W, now its transpose _Wt
+MODEL_SETTINGS: Final = "special:model.yml"  # array in the npz with the settings as YAML, followed by NUL
+OUTPUT: Final = (
+    "decoder_ff_logit_out"  # arrays of the output layer; earlier versions wrote _W, newer ones its transpose _Wt
+)
 MARIAN_EOS, MARIAN_UNK = 0, 1
-OPUS_SEGMENTERS: Final = ("source.spm", "target.spm")  # in OPUS-MT's folders
-MARIAN_EPSILON: Final = 1e-6  # of its layer normalisation in transformers
+OPUS_SEGMENTERS: Final = ("source.spm", "target.spm")  # files in OPUS-MT's folders
+MARIAN_EPSILON: Final = 1e-6  # in the layer normalisation of its Transformers
 REQUIRED_SETTINGS: Final[
     dict[str, tuple[Any, ...]]
-] = {  # settings that change the network, with the values that ours has
+] = {  # settings that change the network, with the values that nmt supports
     "type": ("transformer",),
     "transformer-ffn-depth": (2,),
     "transformer-decoder-ffn-depth": (0, 2),
@@ -61,7 +62,7 @@ REQUIRED_SETTINGS: Final[
     "factors-dim-emb": (0,),
     "tied-embeddings-src": (False,),
 }
-CHOICES: Final[dict[str, tuple[Any, ...]]] = {  # of settings that our options name too
+CHOICES: Final[dict[str, tuple[Any, ...]]] = {  # values of settings that correspond to options of nmt
     "transformer-decoder-autoreg": ("self-attention", "rnn"),
     "transformer-ffn-activation": ("relu", "swish"),
 }
@@ -102,10 +103,10 @@ NORM_ENDS: Final = {"post": "", "pre": "_pre"}
 
 
 def read_marian(model: Path, files: TextFiles) -> ImportedModel:
-    """Read a model.npz, or a folder that holds one.
+    """Read a model.npz, or a folder that contains one.
 
-    files: without vocabularies those that `decoder.yml` next to the model names
-    Raises ArtefactError for files that are damaged, UserError for a model that is no Transformer like ours.
+    files: vocabularies and segmenters; by default the vocabularies named in `decoder.yml` next to the model
+    Raises ArtefactError for damaged files, and UserError for a model that nmt's Transformer does not support.
     """
     file = only_file(model, ".npz", without=".optimizer.")
     languages = files.named_languages(None, None)
@@ -115,19 +116,19 @@ def read_marian(model: Path, files: TextFiles) -> ImportedModel:
     vocabularies = [vocabularies[0], vocabularies[-1]]
     named = [Path(name) for name in files.segmenters]
     segmenters = (named[0], named[-1]) if named else (file.parent / name for name in OPUS_SEGMENTERS)
-    with reading("a model of Marian", file):
+    with reading("a Marian model", file):
         tables = [array_of(arrays, f"{side}_Wemb", "Wemb") for side in ("encoder", "decoder")]
-        of_sides = zip(vocabularies, languages, map(len, tables), segmenters, strict=True)
-        sides = [_side(*of_side, files) for of_side in of_sides]
+        per_side = zip(vocabularies, languages, map(len, tables), segmenters, strict=True)
+        sides = [_side(*side, files) for side in per_side]
         joint = same_vocabulary(*sides)
         options = _options(settings, joint, file)
 
         def part(place: Place) -> tuple[Array, Array]:
-            name, of_bias = array_names(place, options)
+            name, bias_name = array_names(place, options)
             weight = array_of(arrays, name, dims=None).reshape(-1) if place.part in NORMS else array_of(arrays, name).T
             if place.part in WITHOUT_BIAS:
                 return weight, np.zeros(len(weight), np.float32)
-            return weight, array_of(arrays, of_bias, dims=None).reshape(-1)
+            return weight, array_of(arrays, bias_name, dims=None).reshape(-1)
 
         output = None
         if options.tie == "none":
@@ -146,14 +147,14 @@ def read_marian(model: Path, files: TextFiles) -> ImportedModel:
 
 
 def _read_arrays(file: Path) -> dict[str, Any]:
-    """The arrays of an npz by name. Nothing in it is unpickled, and its sizes are checked before it is read."""
+    """Read the arrays of an npz by name, without unpickling. Sizes are checked before anything is read."""
     with naming(file):
         check_archive(file)
     content = read_bytes(file)
-    with reading("a model of Marian (.npz)", file):
+    with reading("a Marian model (.npz)", file):
         try:
             with zipfile.ZipFile(BytesIO(content)) as packed:
-                arrays = ((name, BytesIO(packed.read(name))) for name in packed.namelist())  # checks their sums
+                arrays = ((name, BytesIO(packed.read(name))) for name in packed.namelist())  # verifies their checksums
                 return {
                     name.removesuffix(".npy"): np.lib.format.read_array(array, allow_pickle=False)
                     for name, array in arrays
@@ -164,34 +165,34 @@ def _read_arrays(file: Path) -> dict[str, Any]:
 
 def _settings(arrays: Mapping[str, Any], file: Path) -> dict[str, Any]:
     if MODEL_SETTINGS not in arrays:
-        raise ArtefactError(f"{quoted(file)}: has no settings ({MODEL_SETTINGS}); must be a model of Marian")
+        raise ArtefactError(f"{quoted(file)}: not a Marian model: its settings ({MODEL_SETTINGS}) are missing")
     return read_yaml(arrays[MODEL_SETTINGS].tobytes().split(b"\0")[0], f"{file}:{MODEL_SETTINGS}")
 
 
 def import_yaml() -> Any:
-    """The package that reads and writes Marian's settings. Raises UserError if it is not installed."""
+    """Import the package that reads and writes Marian's settings. Raises UserError if it is not installed."""
     return required("yaml", "reading Marian's settings", "import")
 
 
 def to_yaml(table: Mapping[str, Any]) -> bytes:
-    """A table as YAML."""
+    """Encode a table as YAML."""
     return str(import_yaml().safe_dump(dict(table), allow_unicode=True, sort_keys=False)).encode()
 
 
 def read_yaml(content: bytes, place: object, as_text: bool = False) -> dict[str, Any]:
-    """The table of a YAML text. as_text: keep words such as `no` and `01` as they are written, and numbers too"""
+    """Decode a table from YAML. as_text: keep all values as texts, including numbers and words such as `no` and `01`"""
     yaml = import_yaml()
     kind = "BaseLoader" if as_text else "SafeLoader"
     with expecting("YAML", place):
         try:
             loader = getattr(yaml, f"C{kind}", getattr(yaml, kind))
             if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(content, Loader=loader)):
-                raise ValueError("has aliases, which Marian does not write")  # a few of them stand for gigabytes
+                raise ValueError("it has aliases, which Marian does not write")  # a few aliases can expand to gigabytes
             loaded = yaml.load(content, Loader=loader)
         except yaml.YAMLError as error:
             raise ValueError(" ".join(str(error).split())) from None
         if not isinstance(loaded, dict):
-            raise ValueError("not a table")
+            raise ValueError("it is not a table")
     return loaded
 
 
@@ -203,7 +204,8 @@ def _options(settings: Mapping[str, Any], joint: bool, file: Path) -> Transforme
         for key in ("preprocess", "postprocess", "postprocess-top")
     )
     if processes not in PROCESSES:
-        raise UserError(f"{quoted(file)}: its layers are normalised as {quoted(processes)}; must be dan, or n, da, n")
+        supported = "postprocess dan, or preprocess n with postprocess da and postprocess-top n"
+        raise UserError(f"{quoted(file)}: the order of its layers' norms is not supported (only {supported} is)")
     is_tied = settings.get("tied-embeddings-all") or settings.get("tied-embeddings")
     options = {
         "norm_position": PROCESSES[processes],
@@ -220,7 +222,7 @@ def _options(settings: Mapping[str, Any], joint: bool, file: Path) -> Transforme
 
 
 def array_names(place: Place, options: TransformerOptions) -> tuple[str, str]:
-    """The arrays of a part's weight (in, out) and bias, or of a norm's scale and bias."""
+    """The names of the arrays for a part's weight (in, out) and bias, or for a norm's scale and bias."""
     if place.part == "top":
         return f"{place.side}_top_ln_scale", f"{place.side}_top_ln_bias"
     layer = f"{place.side}_l{place.layer + 1}"
@@ -234,28 +236,31 @@ def array_names(place: Place, options: TransformerOptions) -> tuple[str, str]:
 
 
 def _named_vocabularies(file: Path) -> list[Path]:
-    """The vocabularies that the settings next to a model name."""
+    """The vocabularies that are named in the settings next to a model."""
     for name in (f"{file.name}.decoder.yml", "decoder.yml"):
         path = file.parent / name
         if path.is_file():
             listed = read_yaml(read_bytes(path), path).get("vocabs")
             if isinstance(listed, list) and len(listed) == 2 and all(isinstance(vocab, str) for vocab in listed):
                 return [file.parent / name for name in listed]
-    raise UserError(f"{quoted(file)}: no decoder.yml next to it names its vocabularies (give --vocab SOURCE TARGET)")
+    raise UserError(
+        f"{quoted(file)}: no decoder.yml next to the model names its vocabularies (add --vocab SOURCE TARGET)"
+    )
 
 
 def _side(path: Path, language: str, size: int, segmenter: Path, files: TextFiles) -> ImportedSide:
-    """A side by its vocabulary: sentencepiece's model, or a list of words with their ids (.yml).
+    """Make a side from its vocabulary: a SentencePiece model, or a list of words with their ids (.yml).
 
-    size: entries that have embeddings; segmenter: of a list, if the file is there
+    size: number of entries with embeddings
+    segmenter: segmenter for a list; ignored if the file does not exist
     """
     content = read_bytes(path)
-    with reading("a vocabulary of Marian", path):
+    with reading("a Marian vocabulary", path):
         if path.suffix != ".yml":
             ids = {piece.text: i for i, piece in enumerate(read_pieces(content))}
             return ImportedSide.of(language, ids, size, MARIAN_UNK, MARIAN_EOS, content, files.tokenizer, path)
         ids = {word: int(number) for word, number in read_yaml(content, path, as_text=True).items()}
         segments = read_bytes(segmenter) if files.segmenters or segmenter.is_file() else None
         if (ids.get(SYMBOLS[EOS]), ids.get(SYMBOLS[UNK])) != (MARIAN_EOS, MARIAN_UNK) or min(ids.values()) < 0:
-            raise ValueError(f"must have '{SYMBOLS[EOS]}' with the number 0, '{SYMBOLS[UNK]}' with 1, and none below")
+            raise ValueError(f"'{SYMBOLS[EOS]}' must have id 0, '{SYMBOLS[UNK]}' id 1, and no id may be negative")
         return ImportedSide.of(language, ids, size, MARIAN_UNK, MARIAN_EOS, segments, files.tokenizer, path)

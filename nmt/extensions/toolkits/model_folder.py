@@ -1,4 +1,4 @@
-"""A loaded model as a model folder, also with weights of 8 bits, or with its first layers alone."""
+"""Writes a loaded model as a model folder, optionally with 8-bit weights or with only its first layers."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +14,10 @@ from nmt.weight_formats.base import weight_format
 
 
 def export_model(loaded: LoadedModel, output: Path, weights: str = FLOAT32) -> None:
-    """Write a model folder, whole or not at all, with the temperature of its calibration.
+    """Write a model folder, completely or not at all, with the temperature of the model's calibration.
 
-    weights: the format that they are converted to, those of the loaded model too. The temperature is kept: rounding hardly
-        changes the probabilities
+    weights: format of the written weights; also converts those of the loaded model. The temperature stays, because rounding
+        hardly changes the probabilities
     """
     if (wanted := weight_format(weights)) is not None:
         wanted.convert(loaded.model)
@@ -29,30 +29,30 @@ def export_model(loaded: LoadedModel, output: Path, weights: str = FLOAT32) -> N
 
 
 def first_layers(loaded: LoadedModel, encoder: int | None, decoder: int | None) -> LoadedModel:
-    """The model with its first layers alone, and not calibrated; None keeps all of a stack.
+    """The model with only its first layers, and without calibration. None keeps all layers of a stack.
 
-    Raises UserError for a model without `depths`, for more layers than it has, and for fewer than its options allow.
+    Raises UserError for a model without `depths`, or if it has too few layers, or if its options need more.
     """
     if (depths := loaded.model.depths) is None:
-        raise UserError(
-            f"--encoder-layers, --decoder-layers: {quoted(loaded.folder)}: has no depth to choose (leave them out)"
-        )
+        raise UserError(f"--encoder-layers and --decoder-layers do not apply to {quoted(loaded.folder)} (drop them)")
     wanted = {}
     for name, given, depth in zip(("encoder_layers", "decoder_layers"), (encoder, decoder), depths, strict=True):
         if given is not None and given > depth:
-            raise UserError(f"{flag_of(name)} {given}: {quoted(loaded.folder)} has {depth} (give fewer)")
+            raise UserError(f"{flag_of(name)} {given}: {quoted(loaded.folder)} has only {depth} layers")
         wanted[name] = given or depth
     facts = replace(loaded.facts, options={**loaded.facts.options, **wanted})
     try:
         registry.choose("model", facts.model, facts.options)
     except UserError as error:
-        raise UserError(f"--encoder-layers, --decoder-layers: too few for {quoted(loaded.folder)}: {error}") from None
+        raise UserError(
+            f"--encoder-layers or --decoder-layers is too small for {quoted(loaded.folder)}: {error}"
+        ) from None
     with NoRandomWeights():
         model = build_model(facts, loaded.folder)
     weights = weights_of(loaded.model)
     take_weights(model, {name: weights[name] for name in weights_of(model)}, loaded.folder)
     if loaded.temperature is not None:
         log.warn(
-            f"{quoted(loaded.folder)}: with fewer layers it is not calibrated (nmt score --calibrate fits it again)"
+            f"{quoted(loaded.folder)}: a model with fewer layers is not calibrated (use nmt score --calibrate on the export)"
         )
     return replace(loaded, model=model.eval(), facts=facts, temperature=None)

@@ -1,4 +1,4 @@
-"""Files of torch.save, read without running what they contain."""
+"""Reads files of torch.save without executing code in them."""
 
 import errno
 import pickle
@@ -11,14 +11,14 @@ import torch
 
 from nmt.errors import ArtefactError, naming, quoted
 
-MAX_COMPRESSION: Final = 20  # of an archive of weights; torch does not compress them
+MAX_COMPRESSION: Final = 20  # ratio for an archive of weights, which torch does not compress
 
 
 def read_pickled(path: Path, *allowed: type) -> Any:
-    """The content of a file of torch.save: tensors, numbers, texts, and lists and tables of them.
+    """Read a file of torch.save that contains tensors, numbers, texts, and lists and tables of them.
 
-    allowed: further classes whose objects may be made
-    Raises ArtefactError for anything else, which is not executed.
+    allowed: further classes that may be instantiated
+    Raises ArtefactError for any other content, which is never executed.
     """
     with naming(path), path.open("rb") as file:
         check_archive(path)
@@ -27,21 +27,27 @@ def read_pickled(path: Path, *allowed: type) -> Any:
                 return torch.load(file, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             reason = next((line for line in str(error).split("\n") if "Unsupported" in line), str(error).split("\n")[0])
-            raise ArtefactError(f"{quoted(path)}: holds more than tensors, and is not read: {quoted(reason)}") from None
+            raise ArtefactError(
+                f"{quoted(path)}: contains more than tensors, which is unsafe: {quoted(reason)}"
+            ) from None
         except (OSError, RuntimeError, ValueError, EOFError, LookupError, TypeError, AttributeError) as error:
-            if isinstance(error, OSError) and error.errno != errno.EINVAL:  # which a place outside the file gives
+            if (
+                isinstance(error, OSError) and error.errno != errno.EINVAL
+            ):  # EINVAL is due to an offset outside the file
                 raise
             raise ArtefactError(f"{quoted(path)}: not a file of torch.save: {quoted(error)}") from None
 
 
 def check_archive(path: Path) -> None:
-    """Raise ArtefactError for a zip archive that is damaged, or far larger than its file, before it is read."""
+    """Raise ArtefactError for a zip archive that is damaged or would expand far beyond its size, before it is read."""
     try:
         if not zipfile.is_zipfile(path):
             return
         with zipfile.ZipFile(path) as packed:
             size = sum(entry.file_size for entry in packed.infolist())
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise ArtefactError(f"{quoted(path)}: a damaged archive: {quoted(error)}") from None
+        raise ArtefactError(f"{quoted(path)}: damaged archive: {quoted(error)}") from None
     if size > MAX_COMPRESSION * path.stat().st_size:
-        raise ArtefactError(f"{quoted(path)}: its arrays have {size:,} bytes, far more than the file")
+        raise ArtefactError(
+            f"{quoted(path)}: damaged archive: its arrays would have {size:,} bytes, far more than the file"
+        )

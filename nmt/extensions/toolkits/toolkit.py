@@ -1,7 +1,7 @@
-"""The interface of toolkits: the programs whose models `nmt import` reads and `nmt export` writes.
+"""The interface of toolkits: `nmt import` reads their models, and `nmt export` writes models for them.
 
-A registered toolkit is built as `cls(options)`. The options are those of the command. An options class of a toolkit gives
-flags to `nmt export`; `reads = False` or `writes = False` in it means that nmt cannot read or cannot write the toolkit's models.
+A registered toolkit is built as `cls(options)` with the command's options. Its options class adds flags to `nmt export`.
+`reads = False` or `writes = False` in that class means that nmt cannot read, or cannot write, the toolkit's models.
 """
 
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ from nmt.extensions.toolkits.transformer import ImportedModel, TextFiles
 
 @dataclass(frozen=True)
 class ScoredPair:
-    """A pair that a toolkit has scored.
+    """A pair with the toolkit's scores.
 
-    source, target: our ids, without EOS
-    log_probs: of the tokens of the target, and of EOS unless the translation was cut off, in nats
+    source, target: nmt ids, without EOS
+    log_probs: log-probabilities (nats) of the target's tokens, and of EOS unless the translation was truncated
     """
 
     source: list[int]
@@ -28,11 +28,11 @@ class ScoredPair:
 
 
 class Toolkit:
-    """Reads or writes the models of a toolkit, or both.
+    """Reads or writes the models of a toolkit, or does both.
 
-    order: `nmt import --format auto` asks the toolkits in this order, lowest first, then by name
-    kind: the kind in the manifest of a written folder; by default the toolkit's name
-    package: the Python package that computes `scores`; empty if there is none
+    order: `nmt import --format auto` tries toolkits in this order, lowest first, then by name
+    kind: kind in the manifest of a written folder; by default the toolkit's name
+    package: Python package that computes `scores`; empty if there is none
     """
 
     order: ClassVar[int] = 0
@@ -45,23 +45,23 @@ class Toolkit:
 
     @classmethod
     def recognizes(cls, path: Path) -> bool:
-        """Whether the names in a path look like a model of this toolkit."""
+        """Whether the file names at a path look like a model of this toolkit."""
         return False
 
     def read(self, path: Path, files: TextFiles) -> ImportedModel:
-        """Read a model. Raises ArtefactError for damaged files, UserError for a model that nmt cannot compute."""
-        raise UserError(f"--format {self.part_name}: nmt does not read the models of this toolkit")
+        """Read a model. Raises ArtefactError for damaged files, and UserError for a model that nmt does not support."""
+        raise UserError(f"--format {self.part_name}: nmt cannot read this toolkit's models")
 
     def check(self) -> None:
         """Raise UserError or InputError if the options cannot work. Called before the model is loaded."""
 
     def write(self, loaded: LoadedModel, output: Path) -> str:
-        """Write a model, whole or not at all, and return what the command prints.
+        """Write a model, completely or not at all, and return the text that the command prints.
 
-        Raises UserError for a model that the toolkit cannot compute.
+        Raises UserError for a model that the toolkit does not support.
         """
-        raise UserError(f"--format {self.part_name}: nmt does not write models for this toolkit")
+        raise UserError(f"--format {self.part_name}: nmt cannot write models for this toolkit")
 
     def scores(self, imported: ImportedModel) -> Iterator[ScoredPair]:
-        """Random pairs, scored by the toolkit's own program."""
+        """Yield random pairs with scores from the toolkit's own program."""
         return iter(())

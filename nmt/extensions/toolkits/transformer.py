@@ -1,4 +1,4 @@
-"""A Transformer of another toolkit as a model folder: its weights by our names, and its text pipeline."""
+"""Converts another toolkit's Transformer to a model folder: its weights by nmt's names, and its text pipeline."""
 
 import re
 from collections import Counter
@@ -27,20 +27,20 @@ from nmt.text.pipeline import Pipeline, Side, SideSettings
 from nmt.text.vocabulary import PIECE_MARK, SPACE_MARK, SentencepieceVocabulary, Vocabulary, WordVocabulary
 
 LANGUAGE: Final = re.compile(r"[\w@.-]{1,40}")
-# Biases of logits: small enough for a probability near 0, and near enough to the others to be trained, in fp16 too.
-MAX_PIECES_SHARE: Final = 0.05  # of the entries, above which a vocabulary is one of pieces
-NEVER_LOGIT: Final = -1e3  # of PAD and BOS, which the other model never says
-COPY_BIAS: Final = -20.0  # of an unknown piece, added to the bias of the unknown word
+# Biases of logits: low enough for a probability near 0, but close enough to the others to be trainable, even in fp16.
+MAX_PIECES_SHARE: Final = 0.05  # share of entries from which a vocabulary consists of pieces
+NEVER_LOGIT: Final = -1e3  # for PAD and BOS, which the other model never generates
+COPY_BIAS: Final = -20.0  # for unknown pieces, added to the bias of the unknown word
 
 
 @dataclass(frozen=True)
 class TextFiles:
-    """What a model is read with, in addition to its own files.
+    """Files and settings for the text of an imported model, in addition to the model's own files.
 
-    languages: source and target; None for those that the model names
-    vocabularies, segmenters: files of source and target, one for both, or none; a segmenter is a model of sentencepiece
-        or merges of subword-nmt
-    tokenizer: the name of that of the text before the segmenter
+    languages: source and target; None to use the languages that the model names
+    vocabularies, segmenters: files for source and target, one for both, or none; segmenters are SentencePiece models or
+        merges of subword-nmt
+    tokenizer: name of the tokenizer that runs before the segmenter
     """
 
     languages: tuple[str | None, str | None]
@@ -49,22 +49,22 @@ class TextFiles:
     tokenizer: str = "none"
 
     def named_languages(self, source: object, target: object) -> tuple[str, str]:
-        """The languages, those of the model where none are given. Raises UserError if nothing names them."""
+        """The chosen languages, or the model's own by default. Raises UserError if nothing names them."""
         named = [given or found for given, found in zip(self.languages, (source, target), strict=True)]
         for language, flag in zip(named, ("source", "target"), strict=True):
             if not isinstance(language, str) or not language:
-                raise UserError(f"--{flag}-lang is missing: the model does not name its languages")
+                raise UserError(f"the model does not name its languages (add --{flag}-lang CODE)")
             if not LANGUAGE.fullmatch(language):
-                raise UserError(f"--{flag}-lang {quoted(language)}: must be a code, such as en or pt-br")
+                raise UserError(f"--{flag}-lang {quoted(language)}: must be a language code such as en or pt-br")
         return str(named[0]), str(named[1])
 
 
 @dataclass(frozen=True)
 class ImportedSide:
-    """The text pipeline of a side, and the entry of the other model's vocabulary for each of ours.
+    """The text pipeline of a side, and the entry in the other model's vocabulary for each nmt entry.
 
-    rows: (V,) entries; -1 for PAD and BOS
-    is_copy: (V,) whether an entry of ours has none of its own, but that of the unknown word
+    rows: (V,) index in the other vocabulary; -1 for PAD and BOS
+    is_copy: (V,) whether an nmt entry has no counterpart and uses the one for the unknown word
     """
 
     side: Side
@@ -83,12 +83,14 @@ class ImportedSide:
         tokenizer: str,
         place: object,
     ) -> "ImportedSide":
-        """A side by the entries of the other vocabulary.
+        """Make a side from the entries of the other vocabulary.
 
-        ids: the entry of each text; size: entries in all, named or not; unk, eos: two of them
-        segmenter: a model of sentencepiece or merges of subword-nmt; None for words between spaces
-        place: of the segmenter or the vocabulary, for errors. Raises ArtefactError for what is none, UserError for a vocabulary
-            of pieces without their segmenter
+        ids: id of each text
+        size: number of all entries, with or without a name
+        unk, eos: ids of these control symbols
+        segmenter: a SentencePiece model or merges of subword-nmt; None for words between spaces
+        place: location of the segmenter or the vocabulary, for errors
+        Raises ArtefactError for invalid files, and UserError for a vocabulary of pieces without their segmenter.
         """
         tags = tuple(tag for text in ids if LANGUAGE_TAG.fullmatch(tag := text.removeprefix(SPACE_MARK)))
 
@@ -96,7 +98,7 @@ class ImportedSide:
             settings = SideSettings(language, "none", False, False, tokenizer, subword, user_symbols=tags)
             return Side(settings, vocabulary)
 
-        with expecting("a vocabulary or a segmenter of one", place):
+        with expecting("a vocabulary or its segmenter", place):
             if segmenter is not None and segmenter.startswith(SENTENCEPIECE_START):
                 content, rows = rearranged(segmenter, ids, size, unk, eos)
                 if foreign_pieces(content):
@@ -120,18 +122,20 @@ class ImportedSide:
         return cls(side, numbers, copies)
 
     def embeddings(self, table: Array, first: Array | None = None) -> Array:
-        """(V, D) our table of embeddings of the other's (V', D). first: (D,) the decoder's first input; None is zero"""
+        """Convert a table of embeddings: (V', D) -> (V, D). first: (D,) the decoder's first input; None for zeros"""
         if len(table) <= self.rows.max():
-            raise ValueError(f"a table has {len(table):,} rows, its vocabulary {self.rows.max() + 1:,} entries")
+            raise ValueError(f"a table has {len(table):,} rows, but its vocabulary has {self.rows.max() + 1:,} entries")
         chosen: Array = np.where((self.rows < 0)[:, None], np.float32(0), table[self.rows.clip(0)])
         if first is not None:
             chosen[1] = first
         return np.ascontiguousarray(chosen, dtype=np.float32)
 
     def biases(self, bias: Array | None) -> Array:
-        """(V,) our biases of the logits, of the other's (V',), None for zeros."""
+        """Convert the biases of the logits: (V',), or None for zeros, -> (V,)."""
         if bias is not None and len(bias) <= self.rows.max():
-            raise ValueError(f"the logits have {len(bias):,} biases, the vocabulary {self.rows.max() + 1:,} entries")
+            raise ValueError(
+                f"the logits have {len(bias):,} biases, but the vocabulary has {self.rows.max() + 1:,} entries"
+            )
         own = np.zeros(len(self.rows), np.float32) if bias is None else bias[self.rows.clip(0)]
         own = np.where(self.is_copy, own + np.float32(COPY_BIAS), own.clip(NEVER_LOGIT))
         return np.where(self.rows < 0, np.float32(NEVER_LOGIT), own).astype(np.float32)
@@ -141,10 +145,10 @@ class ImportedSide:
 class ImportedModel:
     """A model read from the files of another toolkit.
 
-    weights: by the names of our Transformer
-    joint: whether both sides have one vocabulary
-    place: of the files, for errors and for the manifest
-    vocabularies: files of source and target, where they are not in the place
+    weights: by their names in nmt's Transformer
+    joint: whether both sides share one vocabulary
+    place: location of the files, for errors and for the manifest
+    vocabularies: files for source and target, if they are elsewhere
     """
 
     options: TransformerOptions
@@ -171,12 +175,14 @@ class ImportedModel:
         positions: Sequence[Array] = (),
         vocabularies: Sequence[Path] = (),
     ) -> "ImportedModel":
-        """A model by the arrays of the other toolkit; those of V' entries are by its vocabulary.
+        """Make a model from the other toolkit's arrays, in which V' is the size of its vocabulary.
 
         layers: see `read_layers`
-        tables: (V', D) embeddings of source and target; first: (D,) the decoder's first input, None is zero
-        output: (V', D) weights of an output layer that is not tied; bias: (V',) of the logits
-        positions: (P, D) learned tables of source and target; the last row stands for those that a shorter one lacks
+        tables: (V', D) embeddings of source and target
+        first: (D,) the decoder's first input; None for zeros
+        output: (V', D) weights of an output layer that is not tied
+        bias: (V',) biases of the logits
+        positions: (P, D) learned tables for source and target; a shorter table is extended by its last row
         """
         source, target = sides
         weights = read_layers(options, layers)
@@ -200,7 +206,7 @@ class ImportedModel:
         return ModelFacts.of("transformer", self.options, Vocabularies(*self.pipeline.sizes, self.joint))
 
     def build(self) -> Model:
-        """The network. Raises ArtefactError for weights that do not fit the options."""
+        """Build the network. Raises ArtefactError for weights that do not match the options."""
         model = build_model(self.facts, Path(self.place))
         put_weights(
             weights_of(model), {name: torch.from_numpy(array) for name, array in self.weights.items()}, self.place
@@ -208,7 +214,7 @@ class ImportedModel:
         return model.eval()
 
     def save(self, model: Model, output: Path) -> None:
-        """Write a model folder, whole or not at all. model: from `build`"""
+        """Write a model folder, completely or not at all. model: result of `build`"""
         save_model(output, weights_of(model), self.facts, self.pipeline, {"made_of": one_line(self.place)})
 
 
@@ -216,25 +222,25 @@ def _check_whole_words(words: Collection[str], place: object) -> None:
     """Raise UserError for a vocabulary of pieces, which needs a segmenter."""
     pieces = [word for word in words if word.startswith(SPACE_MARK) or word.endswith(PIECE_MARK)]
     if len(pieces) > MAX_PIECES_SHARE * len(words):
-        what = f"its entries are pieces of words, such as '{quoted(max(pieces, key=len))}', and their segmenter is not beside it"
-        raise UserError(f"{quoted(place)}: {what} (give --segmenter SOURCE TARGET, of sentencepiece or subword-nmt)")
+        what = f"its entries are pieces of words, such as '{quoted(max(pieces, key=len))}', but there is no segmenter next to it"
+        raise UserError(f"{quoted(place)}: {what} (add --segmenter SOURCE TARGET, from SentencePiece or subword-nmt)")
 
 
 def only_file(path: Path, ending: str, without: str = "") -> Path:
-    """The file itself, or the only one with an ending in a folder. without: text in the names of files that do not count
+    """The file itself, or the only file with a suffix in a folder. without: text in the names of files to ignore
 
-    Raises UserError for a folder with none or several.
+    Raises UserError for a folder with no such file, or with several.
     """
     if not path.is_dir():
         return path
     found = sorted(file for file in path.glob(f"*{ending}") if not without or without not in file.name)
     if len(found) != 1:
-        raise UserError(f"{quoted(path)}: holds {len(found)} models (*{ending}): name one of them")
+        raise UserError(f"{quoted(path)}: {len(found)} models (*{ending}) in this folder (name one file)")
     return found[0]
 
 
 def same_vocabulary(source: ImportedSide, target: ImportedSide) -> bool:
-    """Whether both sides segment alike into the same entries, and so may share embeddings."""
+    """Whether both sides segment text in the same way into the same entries, and so may share embeddings."""
     return (
         source.side.settings.subword == target.side.settings.subword
         and source.side.vocabulary.to_bytes() == target.side.vocabulary.to_bytes()
@@ -245,14 +251,16 @@ def same_vocabulary(source: ImportedSide, target: ImportedSide) -> bool:
 def check_exportable(
     loaded: LoadedModel, toolkit: str, autoregressions: Collection[str] = ("self-attention",)
 ) -> TransformerOptions:
-    """The options of a model, if it is a Transformer whose layers other toolkits have. Raises UserError if it is not.
+    """The options of a model, if it is a Transformer that other toolkits support. Raises UserError otherwise.
 
-    autoregressions: the values of `--decoder-autoregression` that this toolkit has
+    autoregressions: values of `--decoder-autoregression` that this toolkit supports
     """
     model, pipeline, name = loaded.model, loaded.pipeline, quoted(loaded.folder)
     if type(model) is not Transformer:
-        raise UserError(f"{name}: its model is '{quoted(loaded.facts.model)}'; {toolkit} gets 'transformer' only")
-    o: Any = model.options  # of the core, and of the variants
+        raise UserError(
+            f"{name}: the model is '{quoted(loaded.facts.model)}', but {toolkit} supports only 'transformer'"
+        )
+    o: Any = model.options  # options of the core and of the variants
     d_head = o.d_model // o.heads
     reasons = {
         "--right-to-left": pipeline.target.settings.right_to_left,
@@ -266,12 +274,12 @@ def check_exportable(
         "--d-k or --d-v": {(o.d_k or d_head) * o.heads, (o.d_v or d_head) * o.heads} != {o.d_model},
     }
     if reason := next((reason for reason, is_so in reasons.items() if is_so), None):
-        raise UserError(f"{name}: has {reason}; {toolkit} does not")
+        raise UserError(f"{name}: {toolkit} does not support {reason}")
     return model.options
 
 
 def distinct_pieces(side: Side, place: object) -> list[str]:
-    """The names of all tokens by id, for toolkits that know tokens by them. place: of the model, for the error
+    """The names of all tokens by id, for toolkits that identify tokens by name. place: location of the model, for errors
 
     Raises UserError if two tokens have the same name.
     """
@@ -279,14 +287,14 @@ def distinct_pieces(side: Side, place: object) -> list[str]:
     if len(set(pieces)) < len(pieces):
         twice = quoted(next(piece for piece, times in Counter(pieces).items() if times > 1))
         raise UserError(
-            f"{quoted(place)}: two entries of its vocabulary are written '{twice}', one may be a control symbol; "
-            "other toolkits cannot tell them apart"
+            f"{quoted(place)}: two entries of its vocabulary have the same name '{twice}' (one may be a control symbol), "
+            "which other toolkits cannot tell apart"
         )
     return pieces
 
 
 def segmenters_of(loaded: LoadedModel, toolkit: str) -> tuple[bytes, bytes]:
-    """The sentencepiece models of source and target. Raises UserError for text steps that another toolkit does not make."""
+    """The SentencePiece models of source and target. Raises UserError for text steps that the toolkit does not support."""
     models = []
     for side in (loaded.pipeline.source, loaded.pipeline.target):
         settings = side.settings
@@ -298,13 +306,15 @@ def segmenters_of(loaded: LoadedModel, toolkit: str) -> tuple[bytes, bytes]:
             f"--subword {settings.subword}": not isinstance(side.vocabulary, SentencepieceVocabulary),
         }
         if step := next((step for step, is_so in steps.items() if is_so), None):
-            raise UserError(f"{quoted(loaded.folder)}: its text has {step}; {toolkit} has sentencepiece alone")
+            raise UserError(
+                f"{quoted(loaded.folder)}: {toolkit} supports only SentencePiece, but the model's text needs {step}"
+            )
         models.append(side.vocabulary.to_bytes())
     return models[0], models[1]
 
 
 def arrays_of(loaded: LoadedModel) -> dict[str, Array]:
-    """The weights of a model by our names; those of tied layers under the name of each layer."""
+    """The weights of a model by nmt's names. Tied layers appear under the name of each layer."""
     named = loaded.model.named_parameters(remove_duplicate=False)
-    of_layers = {name: weight for name, weight in named if name.startswith(("encoder.", "decoder."))}
-    return {name: tensor.detach().numpy() for name, tensor in (weights_of(loaded.model) | of_layers).items()}
+    layer_weights = {name: weight for name, weight in named if name.startswith(("encoder.", "decoder."))}
+    return {name: tensor.detach().numpy() for name, tensor in (weights_of(loaded.model) | layer_weights).items()}

@@ -1,1 +1,1 @@
-"""Variants of the Transformer's components: mixers, feed-forward networks and positions, with their layers."""
+"""Variants of the Transformer's components: mixers, feed-forward networks and positions."""

@@ -1,1 +1,1 @@
-"""What goes beyond a vocabulary that was learnt once: further entries, and other segmentations of words."""
+"""Extensions of existing vocabularies: new entries, alternative segmentations of words, and other tools' subwords."""

@@ -1,9 +1,9 @@
-"""Extending a vocabulary by entries for new text. Known ids keep their meaning. Text stays if no new entry applies.
+"""Extends a vocabulary by entries for new text. Existing ids keep their meaning, and other text is segmented as before.
 
-A given entry is a word; sentencepiece also cuts it off the beginning of longer words. A given tag, `<2fr>`, becomes a user
-symbol, which text steps leave as it is. Learnt entries continue byte-pair
-encoding (Sennrich et al., 2016, algorithm 1) on words as the vocabulary cuts them: the most frequent character without an
-entry, or pair of neighbouring pieces, is the next entry.
+A listed entry is a word. SentencePiece also uses it at the start of longer words. A listed tag such as `<2fr>` becomes a user
+symbol, which text steps leave unchanged. Learnt entries continue byte-pair encoding (Sennrich et al., 2016, algorithm 1) on
+words as the vocabulary splits them. The next entry is the most frequent character without an entry, or the most frequent pair
+of neighbouring pieces.
 """
 
 import math
@@ -33,34 +33,34 @@ from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline, Side
 from nmt.text.vocabulary import PIECE_MARK, SPACE_MARK, SentencepieceVocabulary, Vocabulary, WordVocabulary
 
-MIN_COUNT: Final = 2  # of an entry in the new text: from one occurrence nothing is learnt
+MIN_COUNT: Final = 2  # of an entry in the new text, because one occurrence is too little to learn from
 
 NewEntry = tuple[str] | tuple[str, str]
-"""A new entry: a symbol that had none, or two symbols to be merged."""
+"""A new entry: a symbol that had no entry, or two symbols to merge."""
 
 
 def given_entries(path: Path, pipeline: Pipeline) -> list[str]:
-    """The words of a file, one a line. Raises InputError for a line that text never gives as one word."""
+    """The words of a file, one per line. Raises InputError for a line that the text steps never leave as one word."""
     lines = [(number, line) for number, line in enumerate(read_lines(path), 1) if line]
     for number, word in lines:
         prepared = {side.prepare([word])[0] for side in (pipeline.source, pipeline.target)}
         if word not in prepared or len(word.replace(SPACE_MARK, " ").split(" ")) != 1:
             shown = " or ".join(f"'{quoted(text)}'" for text in sorted(prepared))
             raise InputError(
-                f"{quoted(path)}:{number}: '{quoted(word)}' cannot be an entry: the text steps of the model make {shown} of it "
-                "(give one word, as those steps leave it)"
+                f"{quoted(path)}:{number}: '{quoted(word)}' cannot be an entry, because the model's text steps "
+                f"change it to {shown} (write one word in that form)"
             )
     return [word for _, word in lines]
 
 
 def is_tag(word: str) -> bool:
-    """Whether an entry is written as tags of languages and domains are: `<2fr>`, `__fr__`, `>>fra<<`; a name is none."""
+    """Whether an entry looks like a tag for a language or domain: `<2fr>`, `__fr__`, `>>fra<<`."""
     is_marked = len(word) > 2 and len(word.split()) == 1 and not word[0].isalnum() and not word[-1].isalnum()
     return is_marked and word not in SYMBOLS and SPACE_MARK not in word and not word.endswith(PIECE_MARK)
 
 
 def with_symbols(pipeline: Pipeline, symbols: Sequence[str]) -> Pipeline:
-    """The pipeline with more user symbols; the vocabularies stay."""
+    """The pipeline with additional user symbols and the same vocabularies."""
     sides = []
     for side in (pipeline.source, pipeline.target):
         known = tuple(dict.fromkeys([*side.settings.user_symbols, *symbols]))
@@ -69,11 +69,11 @@ def with_symbols(pipeline: Pipeline, symbols: Sequence[str]) -> Pipeline:
 
 
 def extended(vocabulary: Vocabulary, given: Sequence[str], counts: Mapping[str, int], limit: int) -> Vocabulary:
-    """A vocabulary with more entries after its own.
+    """Add entries to the end of a vocabulary.
 
-    given: words, as the TextPreparer gives them, to be an entry each; those that are one already are left out
-    counts: words of the new text, from which at most `limit` further entries are learnt
-    Raises UserError for a vocabulary or a word for which that is impossible.
+    given: words to add, in the form that the TextPreparer produces; existing entries are skipped
+    counts: words of the new text with their counts, from which up to `limit` more entries are learnt
+    Raises UserError if the vocabulary cannot be extended, or if a word cannot become an entry.
     """
     new = _without_entry(vocabulary, list(dict.fromkeys(given)))
     if isinstance(vocabulary, WordVocabulary):
@@ -92,15 +92,15 @@ def extended(vocabulary: Vocabulary, given: Sequence[str], counts: Mapping[str, 
             changed = _without_entry(with_given, given)
         if changed:
             raise UserError(
-                f"'{quoted(changed[0])}' cannot be an entry: the sentencepiece model cuts or changes it (leave it out, or what "
-                "it begins with)"
+                f"'{quoted(changed[0])}' cannot be an entry, because the SentencePiece model splits or changes it (drop it, "
+                "or the entry that it starts with)"
             )
         return _extended_sentencepiece(with_given, counts, limit)
     raise UserError(f"a vocabulary of type {type(vocabulary).__name__} cannot be extended")
 
 
 def _without_entry(vocabulary: Vocabulary, words: Sequence[str]) -> list[str]:
-    """The words that are no entry of their own."""
+    """The words that have no entry yet."""
     encoded = vocabulary.encode_batch(words)
     return list(compress(words, (encoded.lengths != 1) | (encoded.unknown > 0)))
 
@@ -109,9 +109,11 @@ def _extended_codes(
     vocabulary: CodesVocabulary, given: Sequence[str], counts: Mapping[str, int], limit: int
 ) -> CodesVocabulary:
     if marked := next((word for word in given if word.endswith(PIECE_MARK)), ""):
-        raise UserError(f"'{quoted(marked)}' cannot be an entry: {PIECE_MARK} marks pieces of words (leave it out)")
+        raise UserError(
+            f"'{quoted(marked)}' cannot be an entry, because {PIECE_MARK} marks pieces of words (drop this entry)"
+        )
     if limit and vocabulary.merges.ends_are_symbols:
-        raise UserError("its merges are of subword-nmt 0.1, and cannot be extended (learn them again)")
+        raise UserError("merges in the format of subword-nmt 0.1 cannot be extended (learn them again)")
 
     def symbols(word: str) -> list[str]:
         *first, last = vocabulary.merges.cut(word)
@@ -123,7 +125,7 @@ def _extended_codes(
     user_symbols = (*vocabulary.user_symbols, *given)
     uncut = frozenset(user_symbols)
     known = {name.removesuffix(PIECE_MARK) if name.endswith(PIECE_MARK) else name + WORD_END for name in names}
-    marks = PIECE_MARK, WORD_END  # in a word, another piece could have the name of one that is learnt
+    marks = PIECE_MARK, WORD_END  # inside a word, these could make two pieces with the same name
     learnable = [word for word in counts if word and word not in uncut and not any(mark in word for mark in marks)]
     words = [(symbols(word), counts[word]) for word in learnable]
     learnt = [entry for entry, _ in learn_entries(words, known, known, limit)]
@@ -139,11 +141,11 @@ def _extended_codes(
 def _extended_sentencepiece(
     vocabulary: SentencepieceVocabulary, counts: Mapping[str, int], limit: int
 ) -> SentencepieceVocabulary:
-    """Merges of a BPE model come after all its own. In a unigram model an entry has the probability of its frequency."""
+    """Extend a SentencePiece model. New BPE merges come after all existing ones; unigram entries get their frequency."""
     model = vocabulary.to_bytes()
     kind, pieces = read_model(model)
     normal = {piece.text: piece.score for piece in pieces if piece.kind == NORMAL_PIECE}
-    merged = Counter[str]()  # words between spaces, among which this mark counts
+    merged = Counter[str]()  # words between spaces, where SentencePiece's mark counts as a space
     for word, count in counts.items():
         for part in word.replace(SPACE_MARK, " ").split(" "):
             merged[part] += count
@@ -161,7 +163,7 @@ def _extended_sentencepiece(
 
 
 def cut_words(model: bytes, words: Sequence[str]) -> dict[str, list[str]]:
-    """The texts of the pieces of each word; what has no entry, or is spelled in bytes, as characters."""
+    """Split each word into the texts of its pieces, and parts without an entry or in bytes into characters."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     rows = zip(words, processor.encode(words, out_type=int), processor.encode(words, out_type=str), strict=True)
     result = {}
@@ -181,10 +183,11 @@ def cut_words(model: bytes, words: Sequence[str]) -> dict[str, list[str]]:
 def learn_entries(
     words: Sequence[tuple[list[str], int]], joinable: Iterable[str], taken: Iterable[str], limit: int
 ) -> list[tuple[NewEntry, int]]:
-    """The next entries of words, the most frequent first, each with its count; of equal counts the first by code points.
+    """Learn new entries from words, the most frequent first, each with its count. Ties are ordered by code points.
 
-    words: the symbols of each different word, and how often it occurs
-    joinable: symbols of which pairs may become an entry; taken: the symbols that have an entry
+    words: symbols of each distinct word, and its count
+    joinable: symbols that may be merged with a neighbour
+    taken: symbols that already have an entry
     """
     rows, joinable, taken = [list(symbols) for symbols, _ in words], set(joinable), set(taken)
     counts, places = Counter[NewEntry](), defaultdict[NewEntry, set[int]](set)
@@ -199,7 +202,7 @@ def learn_entries(
         for entry in candidates(row):
             counts[entry] += words[number][1]
             places[entry].add(number)
-    queue = [(-times, entry) for entry, times in counts.items()]  # some out of date
+    queue = [(-times, entry) for entry, times in counts.items()]  # may contain outdated counts
     heapify(queue)
     learnt: list[tuple[NewEntry, int]] = []
     with log.progress("learning entries", limit, "entries") as bar:
@@ -232,10 +235,10 @@ def learn_entries(
 
 
 def _joined(symbols: list[str], entry: NewEntry) -> list[str]:
-    """The symbols with each such pair joined, from the left."""
+    """Join each occurrence of a pair of symbols, from the left."""
     result: list[str] = []
     for symbol in symbols:
-        if result and (result[-1], symbol) == entry:  # a joined symbol is longer than the left one, and joins no more
+        if result and (result[-1], symbol) == entry:  # a joined symbol cannot equal the left one
             result[-1] += symbol
         else:
             result.append(symbol)
@@ -243,7 +246,7 @@ def _joined(symbols: list[str], entry: NewEntry) -> list[str]:
 
 
 def is_extension(new: Pipeline, old: Pipeline) -> bool:
-    """Whether a pipeline is another one with more entries after those of its vocabularies, and perhaps tags or a context."""
+    """Whether `new` equals `old` except for entries added to the end of its vocabularies, and perhaps tags or a context."""
     old = with_symbols(old, [symbol for symbol in new.target.settings.user_symbols if is_tag(symbol)])
     old = old.with_context(new.context) if new.context else old
     suffixes = tuple(side.vocabulary.suffix for one in (new, old) for side in (one.source, one.target))
@@ -252,10 +255,10 @@ def is_extension(new: Pipeline, old: Pipeline) -> bool:
         for pipeline in (new, old)
     )
     sides = (new.source.vocabulary, old.source.vocabulary), (new.target.vocabulary, old.target.vocabulary)
-    return ours == theirs and all(_begins_with(*side) for side in sides)
+    return ours == theirs and all(_starts_with(*side) for side in sides)
 
 
-def _begins_with(new: Vocabulary, old: Vocabulary) -> bool:
+def _starts_with(new: Vocabulary, old: Vocabulary) -> bool:
     if isinstance(new, CodesVocabulary) and isinstance(old, CodesVocabulary):
         return (
             new.size >= old.size
@@ -267,7 +270,7 @@ def _begins_with(new: Vocabulary, old: Vocabulary) -> bool:
 
 
 def parts_of_new_entries(new: Vocabulary, old: Vocabulary) -> list[list[int]]:
-    """The ids of the old vocabulary for the text of each entry that a new one has beyond it; UNK for a word or character."""
+    """For each added entry, the old vocabulary's ids of its text; UNK for an unknown word or character."""
     tokens = range(old.size, new.size)
     if isinstance(old, CodesVocabulary):
         return [_ids_of_codes(old, new.piece(token)) for token in tokens]
@@ -278,8 +281,8 @@ def parts_of_new_entries(new: Vocabulary, old: Vocabulary) -> list[list[int]]:
 
 
 def _ids_of_codes(vocabulary: CodesVocabulary, piece: str) -> list[int]:
-    """The ids of a piece, which a word may go on after."""
+    """The ids of a piece, which may be followed by the rest of a word."""
     if not piece.endswith(PIECE_MARK):
         return vocabulary.encode_batch([piece]).lists()[0]
-    # A last character that no merge knows keeps the end of the word away from the others.
+    # An added last character that is in no merge keeps the mark of the word's end away from the other symbols.
     return vocabulary.encode_batch([piece.removesuffix(PIECE_MARK) + "\0"]).lists()[0][:-1]

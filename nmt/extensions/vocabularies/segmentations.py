@@ -1,7 +1,7 @@
-"""All ways to cut a word into entries of a vocabulary, for training that splits it differently each time (`--subword-sampling`).
+"""All ways to split a word into vocabulary entries, for training with a different split each time (`--subword-sampling`).
 
-A word is given by the tokens that `nmt prepare` cut it into. Its symbols are its characters; a token without characters
-(an unknown word, a byte, an entry that the user defined) is one symbol, which stays as it is.
+A word is represented by the tokens that `nmt prepare` split it into. Its symbols are its characters. A token without
+characters (an unknown word, a byte, a user-defined entry) counts as one symbol and stays unchanged.
 """
 
 import math
@@ -20,16 +20,16 @@ from nmt.extensions.vocabularies.subwords.subword_nmt import WORD_END, CodesVoca
 from nmt.symbols import SYMBOLS
 from nmt.text.vocabulary import PIECE_MARK, SPACE_MARK, SentencepieceVocabulary, Vocabulary
 
-WHOLE: Final = "\ufdd0"  # stands for a symbol without characters; Unicode keeps it out of text
+WHOLE: Final = "\ufdd0"  # represents a symbol without characters; a noncharacter in Unicode, so no text contains it
 NO_TOKEN: Final = -1
 
 
 class WordSegmentations(NamedTuple):
-    """The ways to cut a word of n symbols, as the bytes of arrays, which `join_rows` reads.
+    """The ways to split a word of n symbols, as the bytes of arrays that `join_rows` reads.
 
-    symbols: (n, 2) int32, the token of each symbol alone, NO_TOKEN where the vocabulary has none; and the token of
-        `nmt prepare` that begins at each symbol, NO_TOKEN inside a token
-    steps: (M, 4) int32, begin, middle, end, token of each step, in the order in which they are looked at; see the subclasses
+    symbols: (n, 2) int32, the token of each single symbol, NO_TOKEN if the vocabulary has none; and the token from
+        `nmt prepare` that starts at each symbol, NO_TOKEN inside a token
+    steps: (M, 4) int32, begin, middle, end and token of each step, in the order of processing; see the subclasses
     shares: (M,) float64, probabilities of the steps; empty for merges
     """
 
@@ -39,19 +39,19 @@ class WordSegmentations(NamedTuple):
 
 
 class Segmentations(ABC):
-    """The ways to cut the words of a vocabulary.
+    """Lists the ways to split words into a vocabulary's entries.
 
-    begins_word, ends_word: (V,) whether a token begins a word, or ends one
+    begins_word, ends_word: (V,) whether a token is the first, or the last, of a word
     """
 
     def __init__(self, texts: Sequence[str], begins_word: NDArray[np.bool_], ends_word: NDArray[np.bool_]) -> None:
-        """texts: the characters of each token; WHOLE for one that stays as it is"""
+        """texts: the characters of each token; WHOLE for a token that stays unchanged"""
         self.begins_word, self.ends_word = begins_word, ends_word
         self._texts = texts
         self._longest = max(map(len, texts))
 
     def of_word(self, tokens: Sequence[int]) -> WordSegmentations:
-        """The ways to cut the word of these tokens."""
+        """The ways to split the word that consists of these tokens."""
         texts = [self._texts[token] for token in tokens]
         word = "".join(texts)
         begins = np.cumsum([0, *map(len, texts)])[:-1]
@@ -67,18 +67,18 @@ class Segmentations(ABC):
 
     @abstractmethod
     def _token(self, word: str, begin: int, end: int) -> int:
-        """The token of a part of a word, or NO_TOKEN."""
+        """The token for a part of a word, or NO_TOKEN."""
 
     @abstractmethod
     def _steps(self, word: str, alone: Sequence[int]) -> tuple[list[tuple[int, int, int, int]], list[float]]: ...
 
 
 class MergeSegmentations(Segmentations):
-    """Of byte-pair encoding: a step merges the symbols from begin to middle and from middle to end. The first is made first."""
+    """Splits by byte-pair encoding. A step merges the parts from begin to middle and from middle to end, in order of rank."""
 
     @abstractmethod
     def _merges(self, word: str, begin: int, end: int) -> Sequence[tuple[float, int]]:
-        """The rank, lower is earlier, and the middle of each merge whose result is this part of a word."""
+        """The rank (lower means earlier) and the middle of each merge that produces this part of a word."""
 
     def _steps(self, word: str, alone: Sequence[int]) -> tuple[list[tuple[int, int, int, int]], list[float]]:
         found: list[tuple[float, int, int, int, int]] = []
@@ -94,7 +94,7 @@ class MergeSegmentations(Segmentations):
 
 
 class PieceSegmentations(Segmentations):
-    """The base of those of sentencepiece. _pieces: the id and the score of each piece that text can give, by its text"""
+    """The base class for SentencePiece models. _pieces: id and score of each piece that text can produce, by its text"""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         normal = ((token, piece) for token, piece in enumerate(pieces) if piece.kind == NORMAL_PIECE)
@@ -110,13 +110,13 @@ class PieceSegmentations(Segmentations):
 
 
 class SentencepieceMerges(PieceSegmentations, MergeSegmentations):
-    """Of a BPE model of sentencepiece: two symbols merge if both together are a piece; the piece of the highest score first."""
+    """Splits by a SentencePiece BPE model. Two symbols merge if they form a piece; the highest score comes first."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
-        """Raises UserError for pieces that text is not to give."""
+        """Raises UserError for pieces that are marked as unused."""
         super().__init__(pieces)
         if any(piece.kind == UNUSED_PIECE and not piece.text.startswith(UNUSED_NAME) for piece in pieces):
-            raise UserError("its sentencepiece model has pieces that are not used (leave --subword-sampling out)")
+            raise UserError("SentencePiece models with unused pieces cannot be sampled from (drop --subword-sampling)")
 
     def _merges(self, word: str, begin: int, end: int) -> Sequence[tuple[float, int]]:
         piece = self._pieces.get(word[begin:end])
@@ -124,15 +124,15 @@ class SentencepieceMerges(PieceSegmentations, MergeSegmentations):
 
 
 class CodesMerges(MergeSegmentations):
-    """Of the merges of subword-nmt: two symbols merge if their pair is in the list."""
+    """Splits by merges of subword-nmt. Two symbols merge if their pair is in the list."""
 
     def __init__(self, vocabulary: CodesVocabulary) -> None:
-        """Raises UserError for merges with a symbol of its own for the end of a word."""
+        """Raises UserError for merges with a separate symbol for the end of a word."""
         merges = vocabulary.merges
         if merges.ends_are_symbols:
             raise UserError(
-                "its merges are of subword-nmt 0.1, which end a word with a symbol of its own (learn them again, or leave "
-                "--subword-sampling out)"
+                "merges of subword-nmt 0.1 end words with a separate symbol and cannot be sampled from (learn them again, or "
+                "drop --subword-sampling)"
             )
         pieces = [vocabulary.piece(token) for token in range(vocabulary.size)]
         goes_on = np.array([piece.endswith(PIECE_MARK) for piece in pieces])
@@ -144,7 +144,7 @@ class CodesMerges(MergeSegmentations):
         self._ids = {piece: token for token, piece in enumerate(pieces) if token >= len(SYMBOLS)}
         self._ranks = merges.ranks
         self._results = {left + right for left, right in self._ranks}
-        self._longest = max(map(len, self._results), default=0)  # not all of them have an entry
+        self._longest = max(map(len, self._results), default=0)  # some results have no entry
 
     def _part(self, word: str, begin: int, end: int) -> str:
         return word[begin:end] + (WORD_END if end == len(word) else "")
@@ -160,10 +160,10 @@ class CodesMerges(MergeSegmentations):
 
 
 class UnigramSegmentations(PieceSegmentations):
-    """Of a unigram model: a step is a piece, from begin to end, and its share is cumulative over the pieces of the same end.
+    """Splits by a unigram model. A step is a piece from begin to end; shares accumulate over pieces with the same end.
 
-    The share of a piece is the probability that it is the last one, of all ways to cut the word up to its end, where the
-    probability of a way is the product of those of its pieces to the power of alpha (Kudo, 2018, section 3.2).
+    A piece's share is the probability that it is the last piece, over all ways to split the word up to its end. The
+    probability of a way is the product of its pieces' probabilities to the power of alpha (Kudo, 2018, section 3.2).
     """
 
     def __init__(self, pieces: Sequence[Piece], alpha: float) -> None:
@@ -173,7 +173,7 @@ class UnigramSegmentations(PieceSegmentations):
     def _steps(self, word: str, alone: Sequence[int]) -> tuple[list[tuple[int, int, int, int]], list[float]]:
         steps: list[tuple[int, int, int, int]] = []
         shares: list[float] = []
-        totals = [0.0]  # log of the sum over all ways to cut the word up to each symbol; -inf where there is none
+        totals = [0.0]  # log of the sum over all ways to split the word up to each symbol; -inf if there is no way
         for end in range(1, len(word) + 1):
             begins, logs = [], []
             for begin in range(max(0, end - self._longest), end):
@@ -192,20 +192,20 @@ class UnigramSegmentations(PieceSegmentations):
 
 
 def segmentations_of(vocabulary: Vocabulary, alpha: float) -> Segmentations:
-    """The ways to cut the words of a vocabulary. alpha: of a unigram model
+    """Make the Segmentations for a vocabulary. alpha: exponent of a unigram model's probabilities
 
-    Raises UserError for a vocabulary whose words can be cut in one way only.
+    Raises UserError if words can be split in one way only.
     """
     if isinstance(vocabulary, CodesVocabulary):
         return CodesMerges(vocabulary)
     if isinstance(vocabulary, SentencepieceVocabulary):
-        with expecting("a sentencepiece model", "its vocabulary"):
+        with expecting("a SentencePiece model", "its vocabulary"):
             kind, pieces = read_model(vocabulary.to_bytes())
         if kind == BPE_MODEL:
             return SentencepieceMerges(pieces)
         if kind == UNIGRAM_MODEL:
             return UnigramSegmentations(pieces, alpha)
     raise UserError(
-        "its vocabulary is of words or characters, which can be cut in one way only (prepare the data with --subword bpe, "
-        "unigram or subword-nmt, or leave --subword-sampling out)"
+        "words and characters can be split in one way only (prepare the data with --subword bpe, unigram or subword-nmt, "
+        "or drop --subword-sampling)"
     )

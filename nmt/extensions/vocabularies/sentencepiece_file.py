@@ -1,7 +1,7 @@
-"""The pieces of a sentencepiece model, read from its file, a protocol buffer.
+"""Reads the pieces of a SentencePiece model from its file, a protocol buffer.
 
-Message and field numbers are those of sentencepiece_model.proto. The package's own `sentencepiece_model_pb2` is not used: it
-asks for a protobuf as new as the one that it was made with, which other packages forbid.
+Message and field numbers are those of sentencepiece_model.proto. The package's own `sentencepiece_model_pb2` is not used,
+because it requires a recent version of protobuf that conflicts with other packages.
 """
 
 import struct
@@ -15,7 +15,7 @@ MAX_VARINT_BYTES: Final = 10
 
 
 class Piece(NamedTuple):
-    """An entry of a model. kind: one of the types above, or 6 (byte)"""
+    """An entry of a SentencePiece model. kind: one of the types above, or 6 for a byte"""
 
     text: str
     score: float
@@ -23,10 +23,10 @@ class Piece(NamedTuple):
 
 
 def read_pieces(model: bytes) -> list[Piece]:
-    """The pieces by id. Raises ValueError for anything but a sentencepiece model."""
+    """The pieces, in the order of their ids. Raises ValueError for anything but a SentencePiece model."""
     pieces = [_piece(content) for field, content in fields_of(model) if field == PIECES and isinstance(content, bytes)]
     if not pieces:
-        raise ValueError("has no pieces")
+        raise ValueError("it has no pieces")
     return pieces
 
 
@@ -39,7 +39,7 @@ def _piece(content: bytes) -> Piece:
 
 
 def fields_of(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The number and the value of each field of a message. Raises ValueError for one that is cut off."""
+    """Yield the number and the value of each field of a message. Raises ValueError for a truncated message."""
     place = 0
     while place < len(message):
         key, place = _read_varint(message, place)
@@ -53,9 +53,9 @@ def fields_of(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         elif kind in (FIXED32, FIXED64):
             size = 4 if kind == FIXED32 else 8
         else:
-            raise ValueError(f"has a field of type {kind}")
+            raise ValueError(f"it has a field of unknown type {kind}")
         if place + size > len(message):
-            raise ValueError("is cut off")
+            raise ValueError("it is truncated")
         yield key >> 3, message[place : place + size]
         place += size
 
@@ -66,4 +66,4 @@ def _read_varint(message: bytes, place: int) -> tuple[int, int]:
         value |= (byte & 127) << 7 * shift
         if byte < 128:
             return value, place + shift + 1
-    raise ValueError("is cut off")
+    raise ValueError("it is truncated")

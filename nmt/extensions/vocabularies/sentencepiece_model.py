@@ -1,7 +1,7 @@
-"""The file of a sentencepiece model, a protocol buffer, written with other pieces or in another order.
+"""Rewrites a SentencePiece model, a protocol buffer, with other pieces or with its pieces in a different order.
 
-sentencepiece segments by the texts and scores of pieces, so their order is free. Message and field numbers are those of
-its sentencepiece_model.proto.
+SentencePiece segments by the texts and scores of pieces, so their order is arbitrary. Message and field numbers are those of
+sentencepiece_model.proto.
 """
 
 import re
@@ -30,15 +30,15 @@ NORMALIZER_SPEC: Final = 3
 ADD_DUMMY_PREFIX: Final = 3  # fields of NormalizerSpec
 REMOVE_EXTRA_WHITESPACES: Final = 4
 MODEL_TYPE: Final = 3  # a field of TrainerSpec
-UNIGRAM_MODEL, BPE_MODEL = 1, 2  # its values, besides words and characters
-ID_FIELDS: Final = {UNK: 40, BOS: 41, EOS: 42, PAD: 43}  # of TrainerSpec; five later: the name of the symbol
-SENTENCEPIECE_START: Final = b"\n"  # the first byte of a model: a field of bytes, number PIECES
-LANGUAGE_TAG: Final = re.compile(r">>\S+<<")  # of OPUS-MT's models for several languages
-UNUSED_NAME: Final = "<unused"  # how the name of an entry begins that no text has
+UNIGRAM_MODEL, BPE_MODEL = 1, 2  # values of MODEL_TYPE; the others are words and characters
+ID_FIELDS: Final = {UNK: 40, BOS: 41, EOS: 42, PAD: 43}  # fields of TrainerSpec; the symbol's name is five later
+SENTENCEPIECE_START: Final = b"\n"  # first byte of a model: the bytes field PIECES
+LANGUAGE_TAG: Final = re.compile(r">>\S+<<")  # in OPUS-MT's multilingual models
+UNUSED_NAME: Final = "<unused"  # start of the names of entries that no text uses
 
 
 def read_model(model: bytes) -> tuple[int, list[Piece]]:
-    """The type, UNIGRAM_MODEL, BPE_MODEL, or that of words or characters, and the pieces. Raises ValueError as `read_pieces`."""
+    """The model's type (UNIGRAM_MODEL, BPE_MODEL, or words or characters) and its pieces. Raises ValueError."""
     specs = (content for field, content in fields_of(model) if field == TRAINER_SPEC and isinstance(content, bytes))
     types = [
         value for spec in specs for field, value in fields_of(spec) if field == MODEL_TYPE and isinstance(value, int)
@@ -47,13 +47,13 @@ def read_model(model: bytes) -> tuple[int, list[Piece]]:
 
 
 def with_pieces(model: bytes, pieces: Sequence[Piece], ids: Mapping[int, int]) -> bytes:
-    """The same model with other pieces. ids: id of each control symbol of nmt.symbols; those that are not named get none"""
+    """The same model with other pieces. ids: ids of control symbols from nmt.symbols; those that are missing get no id"""
     rest = b"".join(
         _bytes_field(field, content)
         for field, content in fields_of(model)
         if field != PIECES and isinstance(content, bytes)
     )
-    # A message that comes twice is merged, and its later fields count.
+    # Protocol buffers merge repeated messages, and later fields win.
     symbols = b"".join(
         _varint(number << 3 | VARINT) + _varint(ids.get(token, -1)) + _bytes_field(number + 5, SYMBOLS[token].encode())
         for token, number in ID_FIELDS.items()
@@ -63,12 +63,12 @@ def with_pieces(model: bytes, pieces: Sequence[Piece], ids: Mapping[int, int]) -
 
 
 def with_more_pieces(model: bytes, pieces: Sequence[Piece]) -> bytes:
-    """The same model with more pieces after its own: the fields of two messages, one after the other, are merged."""
+    """The same model with more pieces at the end. Concatenated messages are merged, so appending their fields is enough."""
     return model + b"".join(_bytes_field(PIECES, _encoded(piece)) for piece in pieces)
 
 
 def without_prefix(model: bytes) -> bytes:
-    """The same model, but that a text is cut as it stands, without a space before it."""
+    """The same model, but without a space added before each text."""
     fields = b"".join(
         _varint(field << 3 | VARINT) + _varint(0) for field in (ADD_DUMMY_PREFIX, REMOVE_EXTRA_WHITESPACES)
     )
@@ -76,17 +76,19 @@ def without_prefix(model: bytes) -> bytes:
 
 
 def control_piece(token: int) -> Piece:
-    """The piece of a control symbol."""
+    """The piece for a control symbol."""
     return Piece(SYMBOLS[token], 0.0, UNKNOWN_PIECE if token == UNK else CONTROL_PIECE)
 
 
 def rearranged(model: bytes, ids: Mapping[str, int], size: int, unk: int, eos: int) -> tuple[bytes, list[int]]:
-    """A model whose ids are ours, for a vocabulary that has its own ids for the pieces.
+    """Reorder a model to nmt's ids, for another toolkit's vocabulary that has its own ids for the pieces.
 
-    ids: of the other vocabulary, by piece; size: its entries, named or not; unk, eos: its control symbols
-    returns: the model, and for each of our ids that of the other vocabulary; -1 for PAD and BOS, which it may lack
+    ids: the other vocabulary's ids by piece
+    size: number of its entries, with or without a name
+    unk, eos: ids of its control symbols
+    returns: the model, and the other vocabulary's id for each of nmt's ids; -1 for PAD and BOS, which it may lack
 
-    Pieces that the vocabulary lacks come last, and count as its unknown word.
+    Pieces that are not in the vocabulary come last, and count as its unknown word.
     """
     known = {piece.text: piece for piece in read_pieces(model)}
     names = {number: text for text, number in ids.items()}
@@ -97,7 +99,7 @@ def rearranged(model: bytes, ids: Mapping[str, int], size: int, unk: int, eos: i
         if number in (unk, eos):
             continue
         text = names.get(number, "")
-        if LANGUAGE_TAG.fullmatch(text):  # the first word of a line, which a segmenter does not know
+        if LANGUAGE_TAG.fullmatch(text):  # the first word of a line, which segmenters do not know
             text = SPACE_MARK + text
             known[text] = Piece(text, 0.0, USER_DEFINED_PIECE)
         piece = known.get(text, Piece(text, 0.0, UNUSED_PIECE))
@@ -120,7 +122,7 @@ def _encoded(piece: Piece) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    encoded, value = bytearray(), value % (1 << 64)  # negative numbers by their two's complement
+    encoded, value = bytearray(), value % (1 << 64)  # negative numbers as two's complement
     while value > 127:
         encoded.append(value & 127 | 128)
         value >>= 7

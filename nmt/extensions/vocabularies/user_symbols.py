@@ -1,4 +1,4 @@
-"""The user symbols of a side, such as tags, which noise leaves as they are."""
+"""The user symbols of a side, such as tags, which noise leaves unchanged."""
 
 from nmt.extensions.vocabularies.sentencepiece_file import USER_DEFINED_PIECE, read_pieces
 from nmt.text.pipeline import Side
@@ -6,7 +6,7 @@ from nmt.text.vocabulary import SPACE_MARK, SentencepieceVocabulary
 
 
 def user_symbol_ids(side: Side) -> list[int]:
-    """The ids of the user symbols, the separator of a context and the given entries of an extension among them."""
+    """The ids of the user symbols, including the context separator and the entries that an extension lists."""
     symbols = {*side.settings.user_symbols, *getattr(side.vocabulary, "user_symbols", ())}
     if isinstance(side.vocabulary, SentencepieceVocabulary):
         pieces = read_pieces(side.vocabulary.to_bytes())

@@ -1,1 +1,1 @@
-"""The systems of Table 2, and language models."""
+"""The systems in the paper's Table 2, and language models."""

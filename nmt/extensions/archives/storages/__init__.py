@@ -1,1 +1,1 @@
-"""Archives and sgm files as storages of texts."""
+"""Storages for archives, sgm files and columns of tables."""

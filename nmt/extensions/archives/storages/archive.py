@@ -13,13 +13,13 @@ from nmt.options import NoOptions
 from nmt.storages.base import MissingText, Storage
 from nmt.storages.streams import READ_BYTES, Stream, open_decompressed
 
-OFFICE_MEMBERS: Final = frozenset(["[Content_Types].xml", "mimetype"])  # of Office Open XML and OpenDocument
-MAX_SUGGESTED_NAMES: Final = 1000  # names that a missing one is compared with
+OFFICE_MEMBERS: Final = frozenset(["[Content_Types].xml", "mimetype"])  # in every Office Open XML or OpenDocument file
+MAX_SUGGESTED_NAMES: Final = 1000  # names to search for the one that was probably meant
 
 
 @register("storage", "archive", NoOptions)
 class ArchiveStorage(Storage):
-    """Members of tar and zip archives, also compressed and in archives; nothing is unpacked to disk."""
+    """Members of tar and zip archives, including compressed and nested archives. Nothing is unpacked to disk."""
 
     def holds(self, path: Path) -> bool:
         file = next((parent for parent in path.parents if parent.is_file()), None)
@@ -33,7 +33,7 @@ class ArchiveStorage(Storage):
         file = next(parent for parent in path.parents if parent.is_file())
         wanted = path.relative_to(file).as_posix()
         if ".." in wanted.split("/"):
-            raise ArtefactError(f"{quoted(path)}: a name in an archive may not hold '..'")
+            raise ArtefactError(f"{quoted(path)}: a path inside an archive must not contain '..'")
         with open_decompressed(file) as archive:
             content = archive
             while wanted:
@@ -50,25 +50,27 @@ class ArchiveStorage(Storage):
         first = next(names, "NAME")
         if of_zip and not OFFICE_MEMBERS.isdisjoint([first, *names]):
             raise UserError(
-                f"{quoted(content.place)}: is an office document (save it as plain text, or as .docx to translate it)"
+                f"{quoted(content.place)}: this is an office document (save it as plain text, or as .docx to translate it)"
             )
         text = quoted(f"{content.place}/{first}")
-        raise UserError(f"{quoted(content.place)}: is an archive (name the text in it: {text})")
+        raise UserError(f"{quoted(content.place)}: this is an archive (name the text in it: {text})")
 
 
 def _find_member(archive: Stream, wanted: str) -> tuple[Stream, str]:
-    """The first member that is or contains a wanted name: its content, and the rest of the wanted name."""
+    """Find the first member that is, or contains, a wanted path. Return its content and the rest of the path."""
     if not is_archive(archive):
-        raise MissingText(f"{quoted(archive.place)}: is a file but no archive, so it has no '{quoted(wanted)}'")
+        raise MissingText(
+            f"{quoted(archive.place)}: this file is not an archive, so it does not contain '{quoted(wanted)}'"
+        )
     names: list[str] = []
     for member in members_of(archive):
         rest = member.name_within(wanted)
         if rest is None:
             names += [member.name] if len(names) < MAX_SUGGESTED_NAMES and not member.refused else []
             continue
-        if member.refused == IS_FOLDER:  # and the wanted member itself
-            raise UserError(f"{quoted(f'{archive.place}/{member.name}')}: is a folder; must be a file of text")
+        if member.refused == IS_FOLDER:  # and it is the wanted member itself
+            raise UserError(f"{quoted(f'{archive.place}/{member.name}')} is a folder (name a text file)")
         return member.open(archive), rest
     near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{quoted(near[0])}'?" if near else f"there is: {quoted(', '.join(names) or 'nothing')}"
-    raise MissingText(f"{quoted(archive.place)}: has no member '{quoted(wanted)}' ({hint})")
+    hint = f"did you mean '{quoted(near[0])}'?" if near else f"its members: {quoted(', '.join(names) or 'none')}"
+    raise MissingText(f"{quoted(archive.place)}: no member '{quoted(wanted)}' ({hint})")

@@ -1,4 +1,4 @@
-"""CTranslate2 as an engine: what it refuses, and the export of a model that it searches."""
+"""CTranslate2 as an engine: which requests it refuses, and which export of a model it searches."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ from nmt.translate.engine import SearchEngine
 
 @register("engine", "ctranslate2", NoOptions)
 class CTranslate2Search(Engine):
-    """CTranslate2 on CPUs: greedy and beam search of a Transformer, several times as fast, where its results are ours."""
+    """CTranslate2: several times faster on CPUs; greedy and beam search of a Transformer, with the same results as torch."""
 
     title = "CTranslate2"
     order = 10
@@ -29,25 +29,29 @@ class CTranslate2Search(Engine):
     def refusal(self, request: EngineRequest) -> str:
         from nmt.extensions.ctranslate2.engine import import_ctranslate2, refusal
 
-        options: Any = request.options  # which are those of wrappers too
+        options: Any = request.options  # the opened class has the options of wrappers too
         is_export = CTRANSLATE2_KIND in request.kinds
         if options.engine == "ctranslate2" or is_export:
-            import_ctranslate2()  # raises if it is not installed, and says how to install it
+            import_ctranslate2()  # if it is not installed, the error says how to install it
         if request.world.size > 1:
-            return "it does not share lines with other processes"
+            return "it cannot share lines with other processes"
         if reason := refusal(options, request.search, len(request.folders)):
             return reason
         if is_export and request.phrase_search is not request.search:
-            return "phrases that a translation must contain need our own search"
+            return "constraints on phrases need --engine torch"
         if is_export:
-            return "--shortlist is for models" if options.shortlist is not None else ""
+            return (
+                "--shortlist works only with a model folder, not with an export"
+                if options.shortlist is not None
+                else ""
+            )
         if options.engine == AUTO and list(request.kinds) != ["model"] and has_torch():
-            return "a checkpoint is searched by our own engine (--engine ctranslate2 exports it)"
+            return "checkpoints are searched with torch (--engine ctranslate2 exports them)"
         return ""
 
     def description(self, manifest: Mapping[str, Any]) -> str:
         weights, version = (quoted(manifest.get(name)) for name in ("quantization", "ctranslate2"))
-        return f"transformer for CTranslate2 {version}, weights in {weights}"
+        return f"transformer for CTranslate2 {version}, {weights} weights"
 
     def open(self, request: EngineRequest) -> SearchEngine:
         from nmt.extensions.ctranslate2.engine import CTranslate2Engine

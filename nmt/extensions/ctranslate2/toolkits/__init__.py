@@ -1,1 +1,1 @@
-"""CTranslate2 as a toolkit whose models are read and written."""
+"""CTranslate2 as a toolkit: import and export of its models."""

@@ -1,4 +1,4 @@
-"""CTranslate2 (https://opennmt.net/CTranslate2): its models read, and written so that it translates as we do."""
+"""CTranslate2 (https://opennmt.net/CTranslate2): import of its models, and export with a check of the translations."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -25,10 +25,10 @@ from nmt.text.corpus import misaligned, read_lines
 
 @register("toolkit", "ctranslate2", CTranslate2Options)
 class CTranslate2(Toolkit):
-    """CTranslate2: a folder with model.bin; on export lines are translated both ways.
+    """CTranslate2: a folder with model.bin. An export is checked by translating lines with both engines.
 
-    Each search, greedy and with a beam of 4, gets a row: equal translations, others as good by our model, different ones, and
-    those that reach the limit of length.
+    The report has one row for greedy search and one for a beam of 4: the number of translations that are equal, different
+    but equally good, different, and too long to compare.
     """
 
     order: ClassVar[int] = 1
@@ -47,7 +47,7 @@ class CTranslate2(Toolkit):
         return read_ctranslate2(path, files)
 
     def check(self) -> None:
-        """Raises UserError without CTranslate2, InputError if the files of --tune have different numbers of lines."""
+        """Raises UserError if CTranslate2 is not installed, InputError if the --tune files differ in their number of lines."""
         import_ctranslate2()
         if self.options.tune:
             source, reference = self.options.tune
@@ -71,15 +71,15 @@ class CTranslate2(Toolkit):
             lines,
             self._dev,
             options.threads,
-            # By this `nmt translate` knows that the export is of this model.
+            # `nmt translate` uses this to recognise exports of this model.
             more_facts={"made_of": sha256(loaded.folder / MANIFEST)} if is_whole else {},
             max_different=0 if options.check else round(MAX_DIFFERENT_SHARE * len(lines)),
         )
-        log.info(f"{output}: {options.model[0]} for CTranslate2, {options.quantization}")
+        log.info(f"exported {options.model[0]} to {output} for CTranslate2 ({options.quantization})")
         worst = max(export.agreements, key=lambda agreement: agreement.different)
         if worst.different:
             share = f"{worst.different:,} of {worst.lines:,} lines ({worst.search})"
-            log.warn(f"{output}: translates {share} otherwise than the model does; measure BLEU before you use it")
+            log.warn(f"{output}: {share} differ from the translations of the model (measure BLEU before you use it)")
         if options.json:
             facts = {"output": one_line(options.output), "quantization": options.quantization}
             return json_text({**facts, **asdict(export)})
@@ -95,7 +95,7 @@ class CTranslate2(Toolkit):
 
 
 def _rows(export: CTranslate2Export) -> list[str]:
-    """A row a search and, after tuning, a row a length penalty, in columns divided by tabs."""
+    """One row per search and, after tuning, one row per length penalty. Columns are separated by tabs."""
     rows = [
         f"{agreement.search}\tlines {agreement.lines}\tequal {agreement.equal}\tas good {agreement.tied}"
         f"\tdifferent {agreement.different}\ttoo long to compare {agreement.endless}"
@@ -105,7 +105,7 @@ def _rows(export: CTranslate2Export) -> list[str]:
     if export.tuned is not None:
         rows.append(f"nmt\tBLEU {export.tuned.ours:.2f}\t{export.tuned.decoder}")
         rows += [
-            f"CTranslate2\tBLEU {bleu:.2f}\tlength_penalty {penalty}\tlike ours {export.tuned.likeness[penalty]:.2f}"
+            f"CTranslate2\tBLEU {bleu:.2f}\tlength_penalty {penalty}\tlike nmt {export.tuned.likeness[penalty]:.2f}"
             for penalty, bleu in export.tuned.bleu.items()
         ]
     return [*rows, f"length_penalty\t{export.length_penalty}"]

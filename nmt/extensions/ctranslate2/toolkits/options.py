@@ -9,7 +9,7 @@ from nmt.options import opt, options_class
 class CTranslate2Options:
     quantization: Literal[
         "float32", "float16", "bfloat16", "int16", "int8", "int8_float32", "int8_float16", "int8_bfloat16"
-    ] = opt("float32", "number format of the exported weights, in CTranslate2's terms", group="Weights", common=True)
+    ] = opt("float32", "number format of CTranslate2's weights", group="Weights", common=True)
     check: str | None = opt(
         None,
         "source lines for the check of the export; default: random lines from the vocabulary",
@@ -25,7 +25,7 @@ class CTranslate2Options:
     )
     tune: tuple[str, ...] = opt(
         (),
-        "SOURCE and REFERENCE: pick the length penalty that best matches nmt's own search on these files",
+        "SOURCE and REFERENCE files for choosing the length penalty that best matches nmt's search",
         group="Comparison",
         metavar="FILE",
     )

@@ -1,1 +1,1 @@
-"""The viewer that prints details of translations."""
+"""The viewer that prints the details of translations."""

@@ -1,1 +1,1 @@
-"""The wrapper that computes details of translations."""
+"""The wrapper that computes the details of translations."""

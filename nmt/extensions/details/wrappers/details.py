@@ -1,4 +1,4 @@
-"""Details of translations by forced decoding: word alignment, scores of words, confidence, and replaced unknown words."""
+"""Details of translations, computed by forced decoding: word alignment, word scores, confidence, replaced unknown words."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,9 +32,9 @@ from nmt.translate.wrapper import Outcome, SearchWrapper
 
 @register("wrapper", "details", DetailOptions)
 class TranslationDetails(SearchWrapper):
-    """Adds word alignments, scores of words and confidences to translations, and replaces unknown words.
+    """Adds word alignments, word scores and confidences to translations, and replaces unknown words.
 
-    dictionary: translations of source words, which replace unknown words; None leaves these
+    dictionary: translations of source words, used to replace unknown words; None keeps unknown words
     """
 
     order = 5  # before re-ranking, which may drop candidates
@@ -47,18 +47,16 @@ class TranslationDetails(SearchWrapper):
             self.dictionary = read_dictionary(Path(options.unk_dictionary)) if options.unk_dictionary else {}
         if (options.alignment is not None or options.replace_unk) and not scorer.has_attention:
             flags = ["--alignment", "--replace-unk", *registry.declared("pass", "needs_attention")]
-            raise UserError(
-                f"{', '.join(flags)} and --format: the model has no attention, which they need (leave them out)"
-            )
+            raise UserError(f"this model has no attention, which {', '.join(flags)} and --format need (drop them)")
         if options.min_confidence is not None and scorer.temperature is None:
-            commands = "".join(f" ({command})" for command in registry.declared("scoring", "calibrates"))
-            kind = f"the model is not{commands}" if isinstance(scorer, Model) else "an ensemble is not"
-            log.info(f"confidences are not calibrated: {kind}")
+            commands = "".join(f" (run {command})" for command in registry.declared("scoring", "calibrates"))
+            kind = f"this model{commands}" if isinstance(scorer, Model) else "an ensemble"
+            log.info(f"confidences are not calibrated for {kind}")
 
     def ranked(
         self, lines: Sequence[EncodedLine], outcomes: list[Outcome], max_tokens: int
     ) -> tuple[list[Outcome], str]:
-        """See SearchWrapper. The candidates are decoded by force together."""
+        """See SearchWrapper. Forced decoding runs on all candidates together."""
         return retry_split(lambda part: self._detailed(lines[part], outcomes[part]), len(lines))
 
     def _detailed(self, lines: Sequence[EncodedLine], outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -88,14 +86,14 @@ class TranslationDetails(SearchWrapper):
             return force_decode(self.scorer, sources, targets, temperature)
 
     def _with_details(self, line: EncodedLine, candidate: Candidate, forced: ForcedDecoding) -> Candidate:
-        """A candidate with the details that are asked for, from its forced decoding."""
+        """A candidate with the requested details, which come from its forced decoding."""
         pipeline, target, tokens = self.pipeline, self.pipeline.target, candidate.tokens
         details: dict[str, Any] = {}
         order = [*target.in_reading_order(range(len(tokens))), len(tokens)]  # EOS last
         if self.options.min_confidence is not None:
             details["confidence"] = forced.confidence
             if forced.confidence < self.options.min_confidence:
-                message = f"its confidence is {forced.confidence:.3f}: an empty line (--min-confidence)"
+                message = f"the line is empty because its confidence is {forced.confidence:.3f} (--min-confidence)"
                 details["warnings"] = {WITHHELD: message}
         attention = None if forced.weights is None else forced.weights[order, line.num_context :]
         num_tokens = len(line.source) - line.num_context
@@ -122,9 +120,9 @@ class TranslationDetails(SearchWrapper):
 
 
 def numbers_in_line(of_prepared: Sequence[int], side: Side, text: str, prepared: Sequence[str]) -> Sequence[int]:
-    """The number of the word between spaces and tabs of a line, as word aligners count, that each token belongs to.
+    """The number of the word that each token of a line belongs to. Like word aligners, this splits words at spaces and tabs.
 
-    of_prepared: the number of its word among the prepared ones
+    of_prepared: for each token, the number of its word among the prepared words
     """
     words = words_of_line(text.encode())
     if words == prepared:
@@ -132,7 +130,7 @@ def numbers_in_line(of_prepared: Sequence[int], side: Side, text: str, prepared:
     spans = followed(words, side.prepare.normalize(words), prepared)
     if spans is None or max(of_prepared, default=-1) >= len(prepared):
         log.warn(
-            f"'{quoted(text)}': its words cannot be followed to their tokens: numbered as the text steps divide them"
+            f"'{quoted(text)}': cannot match words to tokens, so words are numbered as the text pipeline splits them"
         )
         return of_prepared
     owners = {k: number for number, span in reversed(list(enumerate(spans))) for k in range(*span)}

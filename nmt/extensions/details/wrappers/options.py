@@ -15,12 +15,12 @@ class DetailOptions:
     )
     alignment: str | None = opt(
         None,
-        "print word alignments from the attention: hard (i-j pairs), soft (all weights), or pairs above a number",
+        "print word alignments from attention: hard (i-j pairs), soft (all weights), or a minimum weight",
         group="Details of the output",
     )
     min_confidence: float | None = opt(
         None,
-        "print an empty line if the confidence (geometric mean of token probabilities) is lower than this",
+        "print an empty line below this confidence, the geometric mean of token probabilities",
         group="Details of the output",
         minimum=0,
         maximum=1,

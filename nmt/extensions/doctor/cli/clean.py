@@ -1,10 +1,10 @@
-"""`nmt clean`: remove the faulty pairs of a parallel corpus, rule by rule."""
+"""`nmt clean`: remove the faulty pairs from a parallel corpus, rule by rule."""
 
 from collections.abc import Iterator
 from functools import partial
 
 from nmt.cli.command import Command, print_json, print_lines
-from nmt.cli.corpora import CORPUS_HELP, named_corpus
+from nmt.cli.corpora import named_corpus
 from nmt.cli.tables import table_lines
 from nmt.errors import quoted
 from nmt.extensions.doctor.clean import CleanOptions, CleanReport, clean_corpus
@@ -17,14 +17,16 @@ RULE_HEADER = ("rule", "removed", "share", "what it removes")
 
 @options_class
 class CleanCommandOptions(CleanOptions):
-    corpus: tuple[str, ...] = opt((), CORPUS_HELP, group="Input and output", common=True)
+    corpus: tuple[str, ...] = opt(
+        (), "corpus.en corpus.de, or their prefix corpus", group="Input and output", common=True
+    )
     json: bool = opt(False, "print the report as JSON", group="Report", common=True)
 
 
 def run(options: CleanCommandOptions) -> None:
-    """Remove the faulty pairs of a parallel corpus, rule by rule, and report how many each rule removed.
+    """Remove the faulty pairs from a parallel corpus and report how many pairs each rule removed.
 
-    The other pairs are copied unchanged and in their order.
+    The other pairs are copied unchanged and in order.
     """
     report = clean_corpus(options)
     if options.json:
@@ -32,11 +34,11 @@ def run(options: CleanCommandOptions) -> None:
     else:
         print_lines(_lines(report))
     if not report.kept:
-        log.warn("no pair is left: every pair breaks a rule (are --source-lang and --target-lang right?)")
+        log.warn("no pairs are left, because every pair breaks a rule (are --source-lang and --target-lang correct?)")
 
 
 def _lines(report: CleanReport) -> Iterator[str]:
-    """The totals, and a table with a row for each rule and its examples below."""
+    """The totals, and a table with one row per rule, followed by its examples."""
     removed = report.read - report.kept
     yield f"{report.read:,} pairs read, {report.kept:,} kept, {removed:,} removed ({100 * removed / report.read:.2f} %)"
     rows = [
@@ -60,6 +62,6 @@ COMMAND = Command(
     examples=(
         "nmt clean corpus.en corpus.de --dry-run",
         "nmt clean corpus.en corpus.de --output cleaned --rejected rejected.tsv",
-        "nmt clean corpus.en corpus.de --output cleaned --keep duplicate",
+        "nmt clean corpus.en corpus.de --output cleaned --keep duplicate-pairs",
     ),
 )

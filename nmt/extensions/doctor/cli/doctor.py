@@ -1,4 +1,4 @@
-"""`nmt doctor`: find the faults of a parallel corpus."""
+"""`nmt doctor`: find faults in a parallel corpus."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from nmt.artefact import MANIFEST
 from nmt.cli.command import Command, print_json, print_lines
-from nmt.cli.corpora import CORPUS_HELP, corpus_files, corpus_words, named_corpus
+from nmt.cli.corpora import corpus_files, corpus_words, named_corpus
 from nmt.cli.settings import Layer
 from nmt.cli.tables import table_lines
 from nmt.errors import ArtefactError, InputError, quoted
@@ -25,30 +25,32 @@ HEADER = ("severity", "set", "side", "what", "count", "share")
 
 @options_class
 class DoctorCommandOptions(DoctorOptions):
-    corpus: tuple[str, ...] = opt((), f"a data folder, or {CORPUS_HELP}", group="Input and output", common=True)
+    corpus: tuple[str, ...] = opt(
+        (), "corpus.en corpus.de, a prefix, or a data folder", group="Input and output", common=True
+    )
     json: bool = opt(False, "print the report as JSON", group="Report", common=True)
     html: str | None = opt(
         None, "also write the report with charts to this file", group="Report", common=True, metavar="FILE"
     )
     fail_on: Literal["error", "warning", "never"] = opt(
-        "error", "severity of findings that gives exit status 3", group="Report", common=True
+        "error", "severity of findings that gives exit status 3", group="Report", common=True, metavar="SEVERITY"
     )
 
 
 def run(options: DoctorCommandOptions) -> int:
-    """Find faults of a corpus: prepared data, or files as nmt prepare takes them.
+    """Find faults in a parallel corpus, given as text files or as a data folder.
 
-    Code 3 if there is a finding as severe as --fail-on.
+    Exit status 3 if any finding is at least as severe as --fail-on.
     """
     if options.html is not None:
         check_matplotlib("--html")
     if options.corpus and options.data is not None and not Path(options.data).exists():
         raise ArtefactError(
-            f"{quoted(options.data)}: no such folder of prepared data, and no files such as {quoted(options.data)}.en"
+            f"{quoted(options.data)}: no such data folder, and no files such as {quoted(options.data)}.en"
         )
     report = doctor(options)
     if options.corpus and options.source:
-        other = "; to swap them, name both files, source first" if len(options.corpus) == 1 else ""
+        other = " (to swap them, name both files, source first)" if len(options.corpus) == 1 else ""
         log.info(
             f"source ({options.source_lang}): {quoted(options.source[0])}; "
             f"target ({options.target_lang}): {quoted(options.target[0])}{other}"
@@ -59,7 +61,7 @@ def run(options: DoctorCommandOptions) -> int:
         print_lines(_lines(report))
     if options.html is not None:
         write_output(Path(options.html), _page(report).encode())
-        log.info(f"{quoted(options.html)}: the report")
+        log.info(f"wrote the report to {quoted(options.html)}")
     severity = worst(report.findings)
     if severity is None or options.fail_on == "never":
         return 0
@@ -67,39 +69,39 @@ def run(options: DoctorCommandOptions) -> int:
 
 
 def _lines(report: DoctorReport) -> Iterator[str]:
-    """The report as lines: the sizes of each set, the findings with examples, the histograms of the first set."""
+    """The report as lines: the sizes of each set, the findings with examples, and the histograms of the first set."""
     for examined in report.sets:
         yield from _sizes(examined)
     yield ""
     yield from _findings(report.findings)
-    for examined in report.sets[:1]:  # JSON and HTML have those of the others
+    for examined in report.sets[:1]:  # the histograms of the other sets are in the JSON and HTML reports
         for name, rows in examined.lengths.items():
             yield from ("", _title(examined, name), *(f"  {line}" for line in text_bars(_without_empty_ends(rows))))
 
 
 def _without_empty_ends(rows: Bars) -> Bars:
-    """A histogram without the empty rows before the first count and after the last."""
+    """A histogram without empty rows at either end."""
     counted = [i for i, (_, count) in enumerate(rows) if count]
     return rows[counted[0] : counted[-1] + 1] if counted else rows
 
 
 def _sizes(examined: SetReport) -> Iterator[str]:
     is_sample = examined.examined != examined.pairs
-    sample = f", {examined.examined:,} of them looked at (what repeats, only among these)" if is_sample else ""
+    sample = f", {examined.examined:,} of them examined (repetitions are found only among these)" if is_sample else ""
     correlation = examined.correlation
-    related = "" if correlation is None else f"; lengths of both sides correlate by {correlation:.2f}"
+    related = "" if correlation is None else f"; correlation of the lengths {correlation:.2f}"
     yield f"{examined.label}: {examined.pairs:,} pairs{sample}{related}"
     for side, counts in examined.sides.items():
-        text = f"{counts['words']:,} words, {counts['words'] / max(examined.examined, 1):.1f} a line"
+        text = f"{counts['words']:,} words, {counts['words'] / max(examined.examined, 1):.1f} per line"
         if counts["tokens"] is not None:
-            text += f"; {counts['tokens']:,} tokens, {counts['pieces_a_word'] or 0:.2f} a word"
+            text += f"; {counts['tokens']:,} tokens, {counts['tokens_per_word'] or 0:.2f} per word"
         if unknown := counts["characters_out_of_vocabulary"]:
             text += "; out of vocabulary: " + " ".join(f"{quoted(c)} ({count:,})" for c, count in unknown.items())
         yield f"  {side}: {text}"
 
 
 def _findings(findings: Sequence[Finding]) -> Iterator[str]:
-    """A table with a row a finding, its examples and the advice below it."""
+    """A table with one row per finding, followed by its examples and the advice."""
     if not findings:
         yield "nothing found"
         return
@@ -121,8 +123,8 @@ def _cells(finding: Finding) -> tuple[str, ...]:
 def _title(examined: SetReport, name: str) -> str:
     """The title of a histogram."""
     if name == "ratio":
-        return f"{examined.label}: {examined.unit} of the target by those of the source, pairs"
-    return f"{examined.label}: {examined.unit} of the {name}, lines"
+        return f"{examined.label}: number of pairs by ratio of target to source length ({examined.unit})"
+    return f"{examined.label}: number of {name} lines by length ({examined.unit})"
 
 
 def _page(report: DoctorReport) -> str:
@@ -144,7 +146,7 @@ def _page(report: DoctorReport) -> str:
 
 
 def corpus_or_data(given: Mapping[str, Any]) -> Layer | None:
-    """The settings that the words stand for: prepared data, or a corpus. given: all other settings"""
+    """The settings for the positional arguments: a data folder or a corpus. given: all other settings"""
     words = corpus_words(given)
     if len(words) == 1:
         path, files = Path(words[0]), corpus_files(Path(words[0]))

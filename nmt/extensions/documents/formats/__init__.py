@@ -1,1 +1,1 @@
-"""Formats of translators' documents, a file each."""
+"""Document formats, one file each."""

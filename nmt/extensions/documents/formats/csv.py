@@ -1,6 +1,6 @@
-"""Tables of text (CSV, TSV): the cells of the columns that are named, or of the model's languages.
+"""Tables (CSV, TSV): translates the cells of the chosen columns, or of the columns named after the model's languages.
 
-A record in which nothing changes stays as it was written.
+A record without changes is written exactly as it was.
 """
 
 import csv
@@ -18,13 +18,13 @@ from nmt.extensions.documents.formats.options import TableOptions
 from nmt.extensions.documents.markers import Markers
 from nmt.formats.base import Languages
 
-Quoting = Literal[0, 1, 2, 3]  # of the csv module
+Quoting = Literal[0, 1, 2, 3]  # constants of the csv module
 _DELIMITERS: Final = ",;\t|"
-_NAMED_COLUMNS: Final = (("source", "target"), ("original", "translation"))  # of tables for translators
+_NAMED_COLUMNS: Final = (("source", "target"), ("original", "translation"))  # usual names in tables for translators
 
 
 class _Columns(NamedTuple):
-    """Numbers of the column of a text and of that of its translation, from 0; they may be the same."""
+    """The numbers of the columns for a text and its translation, counted from 0. They may be equal."""
 
     source: int
     target: int
@@ -33,7 +33,7 @@ class _Columns(NamedTuple):
 class TableDocument(UnitDocument):
     """A table. Raises InputError if it is damaged.
 
-    columns: those of texts, by name or number: SOURCE, or SOURCE:TARGET
+    columns: columns to translate, by name or number: SOURCE or SOURCE:TARGET
     """
 
     columns: Sequence[str] = ()
@@ -41,7 +41,7 @@ class TableDocument(UnitDocument):
     def __init__(self, content: bytes, place: str) -> None:
         self._place = place
         text, self._encoding = decoded(content, place, "table")
-        self._lines = list(io.StringIO(text, newline=""))  # each with its end
+        self._lines = list(io.StringIO(text, newline=""))  # each includes its line end
         self._delimiter = max(_DELIMITERS, key=text.partition("\n")[0].count)
         self._has_quotes = self._delimiter != "\t" or _is_quoted(self._lines)
         self._rows = list[_Row]()
@@ -56,7 +56,7 @@ class TableDocument(UnitDocument):
             raise damaged(place, "CSV", error, reader.line_num) from None
 
     def units(self, languages: Languages) -> list[Unit]:
-        """The cells of texts, row by row."""
+        """The cells to translate, row by row."""
         header = [name.strip() for name in self._rows[0].cells] if self._rows else []
         columns = self._named(header) if self.columns else [_of_languages(header, languages, self._place)]
         names = {name for column in columns for name in header[column.source : column.source + 1]}
@@ -68,7 +68,7 @@ class TableDocument(UnitDocument):
         return [self._unit(row, column) for row in rows for column in columns if column.source < len(row.cells)]
 
     def _named(self, header: Sequence[str]) -> list[_Columns]:
-        """The columns of the option. Raises UserError for one that the table lacks."""
+        """The columns that the option names. Raises UserError if the table lacks one."""
         return [_Columns(*(self._number(name, header) for name in _ends(column))) for column in self.columns]
 
     def _number(self, name: str, header: Sequence[str]) -> int:
@@ -77,7 +77,7 @@ class TableDocument(UnitDocument):
         if name.isdigit() and 1 <= int(name) <= max(len(header), 1) + 1:
             return int(name) - 1
         raise UserError(
-            f"{self._place}: no column '{quoted(name)}' (it has {quoted(', '.join(header))}, or numbers from 1)"
+            f"{self._place}: no column '{quoted(name)}' (columns: {quoted(', '.join(header))}; numbers from 1 work too)"
         )
 
     def _unit(self, row: "_Row", column: _Columns) -> Unit:
@@ -95,7 +95,7 @@ class TableDocument(UnitDocument):
         row.is_changed = True
 
     def content(self) -> bytes:
-        """The table, in its encoding."""
+        """The table in its original encoding."""
         return self._encoding.written("".join(map(self._written, self._rows)))
 
     def _written(self, row: "_Row") -> str:
@@ -114,7 +114,7 @@ class TableDocument(UnitDocument):
 
 @dataclass
 class _Row:
-    """A record. first, end: its lines"""
+    """A record. first, end: its first line, and the line after its last one"""
 
     cells: list[str]
     first: int
@@ -123,7 +123,7 @@ class _Row:
 
 
 def _is_quoted(lines: Sequence[str]) -> bool:
-    """Whether cells between tabs have quotation marks around them, which are not of the text, as in files of spreadsheets."""
+    """Whether the quotation marks around tab-separated cells are not part of the text, as in spreadsheet exports."""
     try:
         return any('"' in line[:1] or '\t"' in line for line in lines) and all(
             csv.reader(lines, delimiter="\t", strict=True)
@@ -133,13 +133,13 @@ def _is_quoted(lines: Sequence[str]) -> bool:
 
 
 def _ends(column: str) -> tuple[str, str]:
-    """The names of the columns of SOURCE, or of SOURCE:TARGET."""
+    """The column names in SOURCE or SOURCE:TARGET."""
     source, divider, target = column.partition(":")
     return source, target if divider else source
 
 
 def _of_languages(header: Sequence[str], languages: Languages, place: str) -> _Columns:
-    """The columns that are called like the model's languages, or as in tables for translators. Raises UserError."""
+    """The columns named after the model's languages, or as usual in tables for translators. Raises UserError."""
     names = [name.casefold() for name in header]
     for pair in _NAMED_COLUMNS:
         if set(pair) <= set(names):
@@ -148,14 +148,14 @@ def _of_languages(header: Sequence[str], languages: Languages, place: str) -> _C
     if of[0] is not None and of[1] is not None:
         return _Columns(of[0], of[1])
     raise UserError(
-        f"{place}: no columns {languages.source} and {languages.target}, nor source and target (name those of the texts: "
-        f"`--columns NAME` or `--columns SOURCE:TARGET`; it has {quoted(', '.join(header))}; lines of text are --format text)"
+        f"{place}: no columns named {languages.source} and {languages.target}, or source and target (use --columns NAME or "
+        f"--columns SOURCE:TARGET; columns: {quoted(', '.join(header))}; for plain text, add --format text)"
     )
 
 
 @register("format", "csv", TableOptions)
 class TableFormat(UnitFormat):
-    """Tables (CSV, TSV): the cells of some columns, whose translations replace them or stand in another column."""
+    """Tables (CSV, TSV): translates the cells of chosen columns, in place or into another column."""
 
     document = TableDocument
 

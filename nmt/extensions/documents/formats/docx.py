@@ -1,8 +1,9 @@
-"""Office Open XML documents (.docx): the paragraphs of each part with text, in runs of formatting.
+"""Word documents (.docx, Office Open XML): translates the paragraphs of every part that has text.
 
-The texts of a paragraph that look alike are one text. Its most frequent formatting is that of the text outside of markers;
-other formats, links and insertions are pairs; images, notes and bookmarks are single markers; tabs and line breaks are breaks.
-A field is a word, which stays as Word has computed it, unless it holds text: a link, an entry of a table of contents.
+Adjacent runs of a paragraph with the same formatting are joined. Text in the most frequent formatting has no markers. Other
+formatting, links and insertions become pairs; images, notes and bookmarks become single markers; tabs and line breaks become
+breaks. A field becomes a word and keeps the value that Word computed, unless it contains text, such as a link or an entry of a
+table of contents.
 """
 
 import copy
@@ -32,105 +33,105 @@ WORD_XML: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main
 STRICT, USUAL = (
     b"http://purl.oclc.org/ooxml/wordprocessingml/main",
     WORD_XML[1:-1].encode(),
-)  # Strict Open XML has other names
+)  # Strict Open XML uses different names
 TEXT_PART: Final = re.compile(r"word/(document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
 MAIN_PART: Final = "word/document.xml"
 MAIN_RELATION: Final = "officeDocument"
 TEXT_RELATIONS: Final = {"header", "footer", "footnotes", "endnotes", "comments"}
-LANGUAGE_RELATIONS: Final = {"styles", "settings"}  # parts that name the language of the document
+LANGUAGE_RELATIONS: Final = {"styles", "settings"}  # parts that declare the language of the document
 DRAWN_RELATIONS: Final = {"chart", "diagramData"}  # parts with text that is not translated
-MAX_UNPACKED_BYTES: Final = 512 << 20  # of a document with images
-MAX_PART_BYTES: Final = 64 << 20  # of a part that is held as a tree
+MAX_UNPACKED_BYTES: Final = 512 << 20  # limit for a document with images
+MAX_PART_BYTES: Final = 64 << 20  # limit for a part, which is held in memory as a tree
 MAX_PARTS: Final = 20_000
-MAX_NESTED_FIELDS: Final = 20  # whose results are text
+MAX_NESTED_FIELDS: Final = 20  # deepest nesting of fields whose results are translated
 TEXT_FIELDS: Final = {"HYPERLINK", "TOC", "TOA", "INDEX"}  # their results are text; those of other fields are computed
 UNSEEN_FIELDS: Final = {"XE", "TC", "TA", "RD", "SET", "ASK"}
-# The attribute of `w:lang` that a language stands in, if it is another than `val`.
+# The attribute of `w:lang` for a language, if it is not `val`.
 LANGUAGE_ATTRIBUTES: Final = dict.fromkeys(("zh", "ja", "ko"), "eastAsia") | dict.fromkeys(
     ("ar", "fa", "he", "ur"), "bidi"
 )
 
 
 def _word_names(names: str) -> set[str]:
-    """The names of elements of Word."""
+    """Names of elements in the namespace of Word."""
     return {f"{WORD_XML}{name}" for name in names.split()}
 
 
 CONTAINERS: Final = _word_names("hyperlink ins moveTo smartTag customXml bdo dir")
-CONTENT_CONTROL: Final = f"{WORD_XML}sdt"  # a content control, such as a field of a form
+CONTENT_CONTROL: Final = f"{WORD_XML}sdt"  # a content control, such as a form field
 CONTENT_OF_CONTROL: Final = f"{WORD_XML}sdtContent"
-# Properties of controls whose text is a choice, or stands elsewhere in the document.
+# Properties of controls whose text is a choice, or a copy of text elsewhere in the document.
 FIXED_CONTROLS: Final = {
     *_word_names("dropDownList comboBox date picture citation bibliography equation dataBinding"),
     "{http://schemas.microsoft.com/office/word/2010/wordml}checkbox",
 }
-DROPPED: Final = _word_names("proofErr lastRenderedPageBreak softHyphen")  # of the source's text
+DROPPED: Final = _word_names("proofErr lastRenderedPageBreak softHyphen")  # elements that only suit the source text
 BREAKS: Final = _word_names("tab br cr ptab")
-PROOFING: Final = _word_names("lang noProof")  # properties of a run that do not show
+PROOFING: Final = _word_names("lang noProof")  # invisible properties of a run
 
 
 class RunFormat(NamedTuple):
-    """The properties of runs, `w:rPr` or None. as_text: what equal ones have in common"""
+    """The properties of a run, `w:rPr` or None. as_text: equal for equal formatting"""
 
     properties: Any
     as_text: str
 
 
 class Item(NamedTuple):
-    """The original of a marker: an item of a run that is no text, which is moved with a run of its own."""
+    """The original of a marker: an item of a run other than text. It moves together with a run of its own."""
 
     element: Any
     format: RunFormat
 
 
 class Container(NamedTuple):
-    """The original of a marker: an element around runs, and the formatting of its text outside of markers."""
+    """The original of a marker: an element around runs. base: formatting of its text outside markers"""
 
     element: Any
     base: RunFormat
 
 
 class MarkedText(NamedTuple):
-    """A part of a paragraph that has markers already, since it is a container."""
+    """A part of a paragraph that already has markers, because it is a container."""
 
     text: str
 
 
-RunPiece = str | Tag | MarkedText  # a str is as the document has it
+RunPiece = str | Tag | MarkedText  # a str is text as in the document
 
 
 class DocxDocument(UnitDocument):
-    """A document of Word. Raises InputError if it is damaged, ArtefactError if it is hostile."""
+    """A Word document. Raises InputError if it is damaged, ArtefactError if it is hostile."""
 
     def __init__(self, content: bytes, place: str) -> None:
         self._content, self._place = content, place
-        self._parts: dict[str, XmlFile] = {}  # that are held as trees
+        self._parts: dict[str, XmlFile] = {}  # parts that are held as trees
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 self._check(archive)
                 self._text_names = self._read_parts(archive)
                 if (name := archive.testzip()) is not None:
-                    raise ValueError(f"its part {name} is damaged")
+                    raise ValueError(f"the part {name} is damaged")
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
-            raise damaged(place, "DOCX", error) from None  # RuntimeError: it is encrypted
+            raise damaged(place, "DOCX", error) from None  # RuntimeError: the file is encrypted
 
     def _check(self, archive: zipfile.ZipFile) -> None:
         infos = archive.infolist()
         size = sum(info.file_size for info in infos)
         if size > MAX_UNPACKED_BYTES or len(infos) > MAX_PARTS:
             raise ArtefactError(
-                f"{self._place}: unpacks to {size:,} bytes in {len(infos):,} parts; at most {MAX_UNPACKED_BYTES:,} in "
-                f"{MAX_PARTS:,} are read"
+                f"{self._place}: the document unpacks to {size:,} bytes in {len(infos):,} parts; the limit is "
+                f"{MAX_UNPACKED_BYTES:,} bytes in {MAX_PARTS:,} parts"
             )
         if len({info.filename for info in infos}) < len(infos):
-            raise ArtefactError(f"{self._place}: two of its parts have one name")
+            raise ArtefactError(f"{self._place}: two parts of the document have the same name")
 
     def _read_parts(self, archive: zipfile.ZipFile) -> list[str]:
-        """Read the parts with text, and those that name the language. Returns the names of the former, the main one first."""
+        """Read the parts that have text or declare the language. Returns the names of those with text, the main part first."""
         names = set(archive.namelist())
         main = next((name for kind, name in self._relations(archive, "") if kind == MAIN_RELATION), MAIN_PART)
         if main not in names:
-            raise ValueError(f"it has no {MAIN_PART}")
+            raise ValueError(f"{MAIN_PART} is missing")
         related = list(self._relations(archive, main))
         texts = [main, *(name for kind, name in related if kind in TEXT_RELATIONS), *filter(TEXT_PART.fullmatch, names)]
         texts = [name for name in dict.fromkeys(texts) if name in names]
@@ -138,19 +139,19 @@ class DocxDocument(UnitDocument):
         for name in (*texts, *others):
             self._parts[name] = self._part(archive, name)
         if self._parts[main].root.tag != f"{WORD_XML}document":
-            raise ValueError(f"{main} is no document of Word")
+            raise ValueError(f"{main} is not a Word document")
         if num_drawn := sum(kind in DRAWN_RELATIONS for kind, _ in related):
-            log.warn(f"{self._place}: the texts of {num_drawn} charts and diagrams are not translated")
+            log.warn(f"{self._place}: the text in {num_drawn} charts and diagrams is not translated")
         return texts
 
     def _part(self, archive: zipfile.ZipFile, name: str) -> XmlFile:
         part = f"{self._place}/{name}"
         if (size := archive.getinfo(name).file_size) > MAX_PART_BYTES:
-            raise ArtefactError(f"{part}: {size:,} bytes; at most {MAX_PART_BYTES:,}")
+            raise ArtefactError(f"{part}: the part has {size:,} bytes; the limit is {MAX_PART_BYTES:,}")
         return XmlFile(archive.read(name).replace(STRICT, USUAL), "DOCX", part)
 
     def _relations(self, archive: zipfile.ZipFile, source: str) -> Iterator[tuple[str, str]]:
-        """The kinds and the names of the parts that a part refers to; those of the whole document for an empty name."""
+        """The kinds and names of the parts that a part refers to. An empty name stands for the whole document."""
         folder, _, file = source.rpartition("/")
         name = posixpath.join(folder, "_rels", f"{file}.rels")
         if name in archive.namelist():
@@ -160,7 +161,7 @@ class DocxDocument(UnitDocument):
                     yield relation.get("Type", "").rpartition("/")[2], target.lstrip("/")
 
     def units(self, languages: Languages) -> list[Unit]:
-        """Every paragraph with text, since a document holds one language."""
+        """All paragraphs that have text. A document contains only one language."""
         self._languages = languages
         units, number = [], 0
         for file in map(self._parts.__getitem__, self._text_names):
@@ -184,7 +185,7 @@ class DocxDocument(UnitDocument):
         file.changed = True
 
     def _set_language(self, element: Any) -> bool:
-        """Name the target language in an element, which says the languages of each kind of script."""
+        """Declare the target language in an element. Returns whether that changed it."""
         target = self._languages.target
         name = WORD_XML + LANGUAGE_ATTRIBUTES.get(two_letter_code(target), "val")
         is_other = not is_language(element.get(name, ""), [target])
@@ -193,7 +194,7 @@ class DocxDocument(UnitDocument):
         return is_other
 
     def content(self) -> bytes:
-        """The document: the other parts are copied as they are. Its styles name the new language."""
+        """The document. Unchanged parts are copied, and the styles declare the target language."""
         if not any(file.changed for file in self._parts.values()):
             return self._content
         for name in self._parts.keys() - set(self._text_names):
@@ -220,7 +221,7 @@ def _format_of(run: Any) -> RunFormat:
 
 
 def _base_format(parent: Any) -> RunFormat:
-    """The format of most characters of the runs in an element, but not in inner containers."""
+    """The formatting of most characters in the runs of an element, without inner containers."""
     formats: dict[str, RunFormat] = {}
     counts: Counter[str] = Counter()
     for run in parent.iterchildren(f"{WORD_XML}r"):
@@ -231,7 +232,7 @@ def _base_format(parent: Any) -> RunFormat:
 
 
 def _nodes(parent: Any) -> Iterator[Any]:
-    """The items of the runs in a paragraph or container, and its other elements."""
+    """The items of the runs in a paragraph or container, and all other elements in it."""
     for child in parent:
         if child.tag != f"{WORD_XML}r":
             if child.tag not in DROPPED and child.tag != f"{WORD_XML}pPr":
@@ -244,7 +245,7 @@ def _nodes(parent: Any) -> Iterator[Any]:
 
 
 def _text(nodes: Sequence[Any], base: RunFormat, markers: Markers, depth: int = 0) -> str:
-    """The content of a paragraph or container as a text with markers. nodes: see `_nodes`; depth: fields around them"""
+    """The content of a paragraph or container as a text with markers. nodes: see `_nodes`; depth: number of enclosing fields"""
     pieces: list[tuple[RunFormat, RunPiece]] = []
     ends = _field_ends(nodes)
     place = 0
@@ -268,7 +269,7 @@ def _text(nodes: Sequence[Any], base: RunFormat, markers: Markers, depth: int = 
 
 
 def _field_ends(nodes: Sequence[Any]) -> dict[int, int]:
-    """The place of the end of each field, by that of its beginning. A field that ends in another paragraph has none."""
+    """Map the start of each field to its end. Fields that end in another paragraph are missing."""
     ends, opened = {}, list[int]()
     for place, node in enumerate(nodes):
         kind = _field_type(node)
@@ -280,7 +281,7 @@ def _field_ends(nodes: Sequence[Any]) -> dict[int, int]:
 
 
 def _field(nodes: Sequence[Any], base: RunFormat, markers: Markers, depth: int) -> Tag | MarkedText:
-    """A field. nodes: from its beginning to its end"""
+    """A field. nodes: all nodes from its start to its end"""
     level, separator, code = 0, 0, ""
     for place, node in enumerate(nodes):
         kind = _field_type(node)
@@ -302,7 +303,7 @@ def _field_name(code: str) -> str:
 
 
 def _content(element: Any) -> Any:
-    """The element that directly has the runs of a container; None for what is no container of text."""
+    """The element that directly contains the runs of a container; None if the element does not contain text."""
     if element.tag == f"{WORD_XML}fldSimple":
         return element if _field_name(element.get(f"{WORD_XML}instr", "")) in TEXT_FIELDS else None
     if element.tag != CONTENT_CONTROL:
@@ -312,7 +313,7 @@ def _content(element: Any) -> Any:
 
 
 def _add_container(parent: Any, original: Any) -> Any:
-    """A copy of a container without its content, at the end of an element: the element that the content belongs into."""
+    """Append a copy of a container without its content. Returns the element that the content belongs into."""
     added = etree.SubElement(parent, original.tag, original.attrib)
     if original.tag != CONTENT_CONTROL:
         return added
@@ -321,17 +322,17 @@ def _add_container(parent: Any, original: Any) -> Any:
 
 
 def _field_type(node: Any) -> str:
-    """What a node is of a field: begin, separate or end; empty for another one."""
+    """The role of a node in a field: begin, separate or end; empty for other nodes."""
     is_part = isinstance(node, Item) and node.element.tag == f"{WORD_XML}fldChar"
     return str(node.element.get(f"{WORD_XML}fldCharType", "")) if is_part else ""
 
 
 def _run_item(item: Item) -> str | Tag:
-    """An item of a run: its text, or a tag for a run of this item alone."""
+    """An item of a run: its text, or a tag for a run that contains only this item."""
     element = item.element
     if element.tag == f"{WORD_XML}t":
         is_raised = re.search("vertAlign[^>]*su(?:per|b)script", item.format.as_text)
-        if is_raised and not any(map(str.isalpha, element.text or "")):  # the number of a note
+        if is_raised and not any(map(str.isalpha, element.text or "")):  # number of a note
             return Tag((item,), "alone")
         return (element.text or "").replace("\n", " ")
     if element.tag == f"{WORD_XML}noBreakHyphen":
@@ -340,10 +341,12 @@ def _run_item(item: Item) -> str | Tag:
 
 
 def _joined(pieces: list[tuple[RunFormat, RunPiece]], base: RunFormat, markers: Markers) -> str:
-    """Pieces of one format as one text; those of another one than the base in a pair of markers."""
+    """Join pieces with the same formatting. Formatting that differs from the base becomes a pair of markers."""
     groups: list[tuple[RunFormat, list[RunPiece]]] = []
     for format, piece in pieces:
-        is_blank = isinstance(piece, Tag) or (isinstance(piece, str) and not piece.strip())  # its format does not show
+        is_blank = isinstance(piece, Tag) or (
+            isinstance(piece, str) and not piece.strip()
+        )  # its formatting is invisible
         if not groups or not (is_blank or groups[-1][0].as_text == format.as_text):
             groups.append((base if is_blank else format, []))
         group = groups[-1][1]
@@ -358,20 +361,20 @@ def _joined(pieces: list[tuple[RunFormat, RunPiece]], base: RunFormat, markers: 
 
 
 def _parts(piece: RunPiece) -> Sequence[str | Tag]:
-    """A piece with the tags that its text spells out."""
+    """A piece, split at the tags that are written in its text."""
     if isinstance(piece, MarkedText):
         return [piece.text]
     return written_tags(piece) if isinstance(piece, str) else [piece]
 
 
 def _in_pairs(text: str, format: RunFormat, markers: Markers) -> str:
-    """A pair of markers around what stands between the breaks of a text."""
+    """Put a pair of markers around each text between breaks."""
     parts = enumerate(TEXT_BREAK.split(text))
     return "".join(part if i % 2 or not part else markers.opening(format) + part + CLOSING for i, part in parts)
 
 
 def _add_run(parent: Any, format: RunFormat) -> Any:
-    """A new run at the end of an element, with a copy of some properties."""
+    """Append a new run to an element, with a copy of some formatting."""
     run = etree.SubElement(parent, f"{WORD_XML}r")
     if format.properties is not None:
         run.append(copy.deepcopy(format.properties))
@@ -379,7 +382,7 @@ def _add_run(parent: Any, format: RunFormat) -> Any:
 
 
 def _append(paragraph: Any, base: RunFormat, text: str, markers: Markers) -> None:
-    """Append a text with markers to a paragraph, as runs."""
+    """Append a text with markers to a paragraph as runs."""
     places: list[tuple[Any, RunFormat]] = [(paragraph, base)]
     for kind, part in markers.restored(text):
         parent, format = places[-1]
@@ -407,6 +410,6 @@ def _append_runs(parent: Any, format: RunFormat, text: str) -> None:
 
 @register("format", "docx", DocumentOptions)
 class DocxFormat(UnitFormat):
-    """Documents of Word: the paragraphs of each part with text."""
+    """Word documents: translates the paragraphs of every part that has text."""
 
     document = DocxDocument

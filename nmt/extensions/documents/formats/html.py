@@ -1,4 +1,4 @@
-"""HTML pages: the text of each block, and of the attributes that a reader sees; scripts, styles and comments are kept."""
+"""HTML pages: translates the text of each block and of visible attributes. Scripts, styles and comments are kept."""
 
 import html
 import re
@@ -21,35 +21,37 @@ _SPACES: Final = re.compile(r"[ \t\r\n\f]+")
 _CHARSET: Final = re.compile(
     rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w:.-]{1,40})|<\?xml[^>]{0,100}encoding=["']([\w:.-]{1,40})""", re.I
 )
-_CHARSET_BYTES: Final = 1024  # at the beginning of a page, in which its encoding must be named
+_CHARSET_BYTES: Final = 1024  # a page must declare its encoding within these first bytes
 _ATTRIBUTE: Final = re.compile(r"""\s([A-Za-z][\w:-]*)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
-_SEEN: Final = {"alt", "title", "placeholder", "aria-label", "aria-description", "label"}  # attributes with text
+_SEEN: Final = {"alt", "title", "placeholder", "aria-label", "aria-description", "label"}  # visible attributes
 _SEEN_META: Final = {"description", "keywords", "og:title", "og:description", "twitter:title", "twitter:description"}
 _NO_WORD: Final = re.compile(
     r"<(?:!--|(?:area|br|col|embed|hr|img|input|link|meta|script|source|style|track|wbr)\b)", re.IGNORECASE
 )
-# What a reader sees of a page, and is kept: counted.
+# Visible text that is kept untranslated; it is counted.
 _KEPT_TEXT: Final = re.compile(r"<(?:pre|textarea|svg|math)\b", re.IGNORECASE)
 _BUTTONS: Final = {"submit", "button", "reset"}  # inputs whose value is text
 
 
 class HtmlDocument(UnitDocument):
-    """A page, or a part of one. Raises InputError unless it is in the encoding that it names, or else UTF-8."""
+    """A page or a part of one. Raises InputError if it is not in the encoding that it declares, or else UTF-8."""
 
     def __init__(self, content: bytes, place: str) -> None:
         self._encoding = _encoding(content)
         try:
             text = content.decode(self._encoding)
         except (UnicodeDecodeError, LookupError) as error:
-            raise InputError(f"{place}: not {self._encoding}: {error} (convert the page, or fix its charset)") from None
+            raise InputError(
+                f"{place}: not valid {self._encoding}: {error} (convert the page, or fix its charset)"
+            ) from None
         self.parts: list[Written | Block] = html_parts(text)
 
     def units(self, languages: Languages) -> list[Unit]:
-        """Each block with words, and each attribute that is seen."""
+        """Each block that has words, and each visible attribute."""
         return list(html_units(self.parts, languages))
 
     def content(self) -> bytes:
-        """The page in its encoding."""
+        """The page in its original encoding."""
         return "".join(map(str, self.parts)).encode(self._encoding, "xmlcharrefreplace")
 
 
@@ -62,7 +64,7 @@ def _encoding(content: bytes) -> str:
 
 
 def html_parts(text: str) -> list[Written | Block]:
-    """The blocks of a page, and the tags between them."""
+    """Split a page into its blocks and the tags between them."""
     parts, block = list[Written | Block](), list[TextPiece]()
 
     def end_block() -> None:
@@ -81,7 +83,7 @@ def html_parts(text: str) -> list[Written | Block]:
 
 
 def _tag(piece: TextPiece) -> str | Tag:
-    """A piece of a block. Code and what else stays as it is stands for a word."""
+    """A piece of a block. Code and other unchanged parts stand for a word."""
     if piece.kind in ("text", "message", "problem"):
         return piece.raw
     kinds: dict[str, TagKind] = {"open": "open", "close": "close"}
@@ -90,7 +92,7 @@ def _tag(piece: TextPiece) -> str | Tag:
 
 
 def _space_around(block: list[TextPiece]) -> tuple[str, str]:
-    """Take the white space off both ends of a block."""
+    """Remove the white space from both ends of a block. Returns the removed parts."""
     first = last = ""
     if block and block[0].kind == "text":
         text = block[0].raw.lstrip()
@@ -102,7 +104,7 @@ def _space_around(block: list[TextPiece]) -> tuple[str, str]:
 
 
 def html_units(parts: list[Written | Block], languages: Languages, line: int = 1) -> Iterator[Unit]:
-    """The texts of blocks and tags. line: at which the first begins"""
+    """The texts of blocks and tags. line: where the first starts"""
     for part in parts:
         for tag in part.tags if isinstance(part, Block) else [part]:
             yield from _attributes(tag, languages, line)
@@ -124,12 +126,12 @@ def _written(text: str) -> str:
 
 
 def _plain(raw: str) -> str:
-    """The text that some of a page shows: entities are characters, and white space of any length is a space."""
+    """The displayed text: entities are decoded, and white space becomes a single space."""
     return HTML_ENTITY.sub(lambda found: html.unescape(found[0]), _SPACES.sub(" ", raw))
 
 
 def _attributes(tag: Written, languages: Languages, line: int) -> Iterator[Unit]:
-    """The attributes of a tag that a reader sees. The language of a page becomes that of its translation."""
+    """The visible attributes of a tag. The declared language of a page becomes the target language."""
     found = re.match(ELEMENT_TAG, tag.raw)
     if found is None or KEPT_AS_IT_IS.search(found["attributes"]):
         return
@@ -156,6 +158,6 @@ def _write_attribute(tag: Written, start: int, end: int, translation: str) -> No
 
 @register("format", "html", DocumentOptions)
 class HtmlFormat(UnitFormat):
-    """HTML pages: the text of each block, and of the attributes that a reader sees."""
+    """HTML pages: translates the text of each block and of visible attributes."""
 
     document = HtmlDocument

@@ -1,7 +1,7 @@
-"""Texts of programs in JSON (i18next, vue-i18n, ARB of Flutter, messages of browser extensions): each string that is a value.
+"""Program texts in JSON (i18next, vue-i18n, Flutter's ARB, messages of browser extensions): translates each string value.
 
-Everything but these strings stays as it was written. In ARB what begins with @ describes a text; an object with a `message`, as
-browser extensions have it, holds one text.
+Everything except these strings stays unchanged. In ARB, keys that start with @ describe a text. In browser extensions, each text
+is an object with a `message`.
 """
 
 import json
@@ -19,17 +19,17 @@ from nmt.formats.base import Languages
 
 _TOKEN: Final = re.compile(r'(?P<string>"(?:[^"\\]|\\.)*")|[{}\[\],:]|[^\s{}\[\],:"]+')
 _DATE: Final = "(?:Y{2,4}|y{1,4}|M{1,4}|D{1,2}|d{1,4}|H{1,2}|h{1,2}|m{2}|s{2}|a|A|E{3,4})"
-# A value that is no text: a colour, the form of a date, a path.
+# A value that is not text: a colour, a date format, a path.
 _CODE: Final = re.compile(
     rf"\#[0-9a-fA-F]{{3,8}}|(?:{_DATE}[-/.:, ]+)+{_DATE}|\.{{0,2}}/[\w./-]+"
     r"|[\w./-]+\.(?:css|gif|html?|jpe?g|json|js|md|pdf|png|svg|ts|webp)"
 )
-_MAX_LEVELS: Final = 200  # of objects and lists in one another
-_LOCALE: Final = "@@locale"  # names the language of an ARB file
+_MAX_LEVELS: Final = 200  # of nested objects and lists
+_LOCALE: Final = "@@locale"  # declares the language of an ARB file
 
 
 class _Value(NamedTuple):
-    """A string that is a value. keys: those of the objects around it; place: of its first character, behind the mark"""
+    """A string value. keys: the keys of the objects around it; place: position of its opening quotation mark"""
 
     keys: tuple[str, ...]
     place: int
@@ -37,7 +37,7 @@ class _Value(NamedTuple):
 
 
 class JsonDocument(UnitDocument):
-    """A file of JSON. Raises InputError if it is damaged."""
+    """A JSON file. Raises InputError if it is damaged."""
 
     def __init__(self, content: bytes, place: str) -> None:
         self._text, self._encoding = decoded(content, place, "file")
@@ -46,13 +46,13 @@ class JsonDocument(UnitDocument):
         except json.JSONDecodeError as error:
             raise damaged(place, "JSON", error.msg, error.lineno) from None
         except RecursionError:
-            raise damaged(place, "JSON", "it has too many objects in one another") from None
+            raise damaged(place, "JSON", "its objects are nested too deeply") from None
         self._is_messages = _is_messages(value)
         self._is_ascii = self._text.isascii() and "\\u" in self._text
         self._written = Written(self._text)
 
     def units(self, languages: Languages) -> list[Unit]:
-        """Each string that is a value; keys, numbers and what describes a text are kept."""
+        """Each string value. Keys, numbers and descriptions of texts are kept."""
         values = list(_values(self._text))
         for value in values:
             if value.keys == (_LOCALE,) and is_language(json.loads(value.raw), [languages.source]):
@@ -60,7 +60,7 @@ class JsonDocument(UnitDocument):
         return [self._unit(value) for value in values if self._is_text(value.keys)]
 
     def content(self) -> bytes:
-        """The file, in its encoding."""
+        """The file in its original encoding."""
         return self._encoding.written(str(self._written))
 
     def _is_text(self, keys: tuple[str, ...]) -> bool:
@@ -85,14 +85,14 @@ class JsonDocument(UnitDocument):
 
 
 def _is_messages(value: Any) -> bool:
-    """Whether a file holds the messages of a browser extension."""
+    """Whether a file contains the messages of a browser extension."""
     objects = list(value.values()) if isinstance(value, dict) else []
     return bool(objects) and all(isinstance(item, dict) and isinstance(item.get("message"), str) for item in objects)
 
 
 def _values(text: str) -> Iterator[_Value]:
-    """The strings of well-formed JSON that are no keys."""
-    keys: list[str | None] = []  # of each object or list around a place, the current one
+    """The strings of well-formed JSON that are not keys."""
+    keys: list[str | None] = []  # current key of each object around this place; None for a list
     tokens = list(_TOKEN.finditer(text))
     for number, token in enumerate(tokens):
         sign = token[0]
@@ -110,6 +110,6 @@ def _values(text: str) -> Iterator[_Value]:
 
 @register("format", "json", DocumentOptions)
 class JsonFormat(UnitFormat):
-    """JSON files with the texts of a program: each string value."""
+    """JSON files with the texts of a program: translates each string value."""
 
     document = JsonDocument

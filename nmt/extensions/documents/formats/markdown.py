@@ -1,7 +1,7 @@
-"""Markdown (CommonMark with tables, footnotes and the like, read by markdown-it): the text of each block, in the lines it had.
+"""Markdown (CommonMark with extensions such as tables and footnotes, parsed by markdown-it): translates each block in place.
 
-Code, formulas and the addresses of links are kept as they are. A translation stands only where it has the structure of its
-source; otherwise the text stays.
+Code, formulas and link addresses stay unchanged. A translation is written only if its Markdown structure equals that of its
+source; otherwise the text stays untranslated.
 """
 
 import operator
@@ -39,13 +39,13 @@ from nmt.extensions.texts.tags import ELEMENT_TAG, KEPT_AS_IT_IS
 from nmt.formats.base import Languages
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 
-_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~$^!&])")  # what may be more than text
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~$^!&])")  # characters that may have a meaning
 _LINE_START: Final = re.compile(
     r"^(?=[-+=:])|(?<=^\d)(?=[.)])|(?<=^\d\d)(?=[.)])", re.MULTILINE
-)  # an escape there makes it text
+)  # an escape here prevents a list or heading
 _ESCAPED: Final = re.compile(r"\\([!-/:-@\[-`{-~])")
 _BOX_TITLE: Final = re.compile(r"[\s>]*:{3,}\s*(?:[\w-]+|\{[\w-]+\})(?:\s*\[([^\[\]]+)\]|\s+([^\s\[{=][^{}=]*?)\s*$)")
-_LABEL_TITLE: Final = re.compile(  # of an address that stands apart from its links
+_LABEL_TITLE: Final = re.compile(  # title in a link reference definition
     r"^[ >]*\[([^\[\]\n]+)\]:[ \t]*(?:<[^<>\n]*>|[^\s<]\S*)[ \t]*\n?[ \t]+\"([^\"\\\n]+)\"[ \t\r]*$", re.MULTILINE
 )
 _NOTE_NAME: Final = re.compile(r"\[\^([^\]\s]+)\]")
@@ -57,38 +57,38 @@ _FRONT_TEXT: Final = re.compile(
     re.MULTILINE,
 )
 _TOML: Final = re.compile(r"\+\+\+[ \t]*\n(?:.*\n)*?\+\+\+[ \t]*(?:\n|\Z)")
-_TOML_LITERAL: Final = 4  # a value in single quotation marks, which cannot hold any
+_TOML_LITERAL: Final = 4  # a TOML value in single quotation marks cannot contain any
 _MDX_CODE: Final = re.compile(
     r"import\s(?:[^;]*?\sfrom\s+)?[\"'][^\"']+[\"']|export\s+(?:const|default|function|let|\{)\s"
 )
-_MIN_WIDTH: Final = 60  # of the lines of a paragraph
-_NO_SPACE: Final = "\x1f"  # stands for a space at which no line may end
+_MIN_WIDTH: Final = 60  # of the lines in a paragraph
+_NO_SPACE: Final = "\x1f"  # stands for a space where a line must not break
 _TEXT_TOKENS: Final = {"text", "text_special", "softbreak"}
 
 
 class MarkdownDocument(UnitDocument):
-    """A text of Markdown. Raises InputError unless it is UTF-8."""
+    """A Markdown text. Raises InputError if it is not UTF-8."""
 
     def __init__(self, content: bytes, place: str) -> None:
         self._text, self._encoding = decoded(content, place, "text")
-        self._edits: list[tuple[int, int, Any]] = []  # what stands in place of the characters from start to end
+        self._edits: list[tuple[int, int, Any]] = []  # replacements for the characters from start to end
 
     def units(self, languages: Languages) -> list[Unit]:
-        """Each block with words."""
+        """Each block that has words."""
         return list(_Reader(self._text, self._edits, languages).units())
 
     def content(self) -> bytes:
-        """The text, in its encoding."""
+        """The text in its original encoding."""
         parts, at = [], 0
         for start, end, new in sorted(self._edits, key=lambda edit: edit[:2]):
-            if start >= at:  # not inside another one
+            if start >= at:  # not inside another edit
                 parts += [self._text[at:start], str(new)]
                 at = end
         return self._encoding.written("".join(parts) + self._text[at:])
 
 
 class _Parser:
-    """markdown-it with what it found in a document, which links and notes need."""
+    """markdown-it, and the references that it found in a document, which links and notes need."""
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
@@ -96,7 +96,7 @@ class _Parser:
         for plugin in (admon_plugin, deflist_plugin, dollarmath_plugin, footnote_plugin, front_matter_plugin):
             self._markdown.use(plugin)
         self._markdown.use(container_plugin, "any", validate=lambda *_: True)
-        self._markdown.disable(["text_join", "footnote_inline"])  # which hide how text is written
+        self._markdown.disable(["text_join", "footnote_inline"])  # they hide how text is written
 
     def document(self, text: str) -> list[Token]:
         return self._markdown.parse(text, self.found)
@@ -105,7 +105,7 @@ class _Parser:
         return self._markdown.parseInline(text, self._environment(text))[0].children or []
 
     def read(self, text: str, is_paragraph: bool) -> tuple[list[str], str]:
-        """What a text has besides words, and its words. is_paragraph: whether it may also begin other blocks"""
+        """Return the structure and the words of a text. is_paragraph: whether it could also start other blocks"""
         blocks = self._markdown.parse(text, self._environment(text)) if is_paragraph else []
         inline = [child for token in blocks for child in token.children or ()] if is_paragraph else self.inline(text)
         before = ["", *(token.markup * token.nesting for token in inline)]  # the text of an autolink is its address
@@ -122,36 +122,40 @@ class _Parser:
         return normalizeReference(label) in self.found.get("references", {})
 
     def _environment(self, text: str) -> dict[str, Any]:
-        """What the document defines, of notes those that a text names."""
+        """The references that the document defines, with only the notes that the text names."""
         refs = self.found.get("footnotes", {}).get("refs", {})
         notes = {"refs": {f":{name}": -1 for name in _NOTE_NAME.findall(text) if f":{name}" in refs}}
         return {"references": self.found.get("references", {}), "footnotes": notes}
 
 
 class _Flow:
-    """A block in the document's lines, each of which begins with its prefix, such as `> `."""
+    """A block within the document's lines. Each line starts with a prefix, such as `> `."""
 
     def __init__(self, block: Block, prefixes: Sequence[str], newline: str, parser: _Parser, context: str) -> None:
-        """context: the token around the text"""
+        """context: type of the token around the text"""
         self.block, self._prefixes, self._newline, self._parser = block, prefixes, newline, parser
         self._is_paragraph, self._is_cell = context == "paragraph_open", context in ("td_open", "th_open")
         source = str(block)
         self._structure, _ = parser.read(source, self._is_paragraph)
         self._escapes = set(_ESCAPED.findall(source))
         rows = source.split("\n")
-        is_filled = any(not row.endswith(("  ", "\\")) for row in rows[:-1])  # and not divided by breaks alone
+        is_filled = any(not row.endswith(("  ", "\\")) for row in rows[:-1])  # some lines end without a hard break
         self._width = max(_MIN_WIDTH, *map(len, rows)) if is_filled else None
-        self._lines: list[str] | None = None  # of the translation
+        self._lines: list[str] | None = None  # lines of the translation
 
     def problem(self, translation: str) -> str:
-        """What keeps a translation from standing in the document; empty if nothing."""
-        return "" if self._accepted(translation) is not None else "its signs would change the structure of the text"
+        """Why a translation cannot be written into the document; empty if it can."""
+        return (
+            ""
+            if self._accepted(translation) is not None
+            else "its punctuation would change the structure of the Markdown"
+        )
 
     def write(self, translation: str) -> None:
         self._lines = self._accepted(translation)
 
     def _accepted(self, translation: str) -> list[str] | None:
-        """The lines of a translation with the structure of its source; None if there are none."""
+        """The lines of a translation if it has the structure of its source; otherwise None."""
         words = _words(self.block.words_of(translation))
         for written in (self._like_source, self._escaped):
             lines = self._laid_out(self.block.written_in(translation, written))
@@ -160,7 +164,7 @@ class _Flow:
         return None
 
     def _like_source(self, text: str) -> str:
-        """A text in which those signs are escaped that are so in the source."""
+        """Escape the characters of a text that are escaped in the source."""
         return "".join(
             "\\" + sign if sign in self._escapes or (self._is_cell and sign == "|") else sign for sign in text
         )
@@ -169,7 +173,7 @@ class _Flow:
         return _LINE_START.sub(r"\\", _SPECIAL.sub(r"\\\1", text))
 
     def _laid_out(self, parts: Sequence[str | Written]) -> list[str]:
-        """The lines of a text: as long as those of its source, if that has several."""
+        """Break a text into lines. They are as long as those of the source, if it has several."""
         raw = "".join(
             part if isinstance(part, str) else (part.in_translation or str(part)).replace(" ", _NO_SPACE)
             for part in parts
@@ -192,14 +196,14 @@ class _Flow:
 
 
 class _Joined(list[Any]):
-    """Parts of HTML that stand in Markdown."""
+    """The parts of an HTML block in Markdown."""
 
     def __str__(self) -> str:
         return "".join(map(str, self))
 
 
 class _Reader:
-    """Finds the texts of a document. edits: receives what stands in place of them"""
+    """Finds the texts of a document. edits: receives their replacements"""
 
     def __init__(self, text: str, edits: list[tuple[int, int, Any]], languages: Languages) -> None:
         self._text, self._edits, self._languages = text, edits, languages
@@ -208,10 +212,10 @@ class _Reader:
         self._starts = list(accumulate((len(row) + len(self._newline) for row in self._rows), initial=0))
         self._joint = "" if base_language(languages.source) in UNSPACED_LANGUAGES else " "
         self._parser = _Parser()
-        self._cells: dict[int, Iterator[re.Match[str]]] = {}  # of each row, those that were not read yet
+        self._cells: dict[int, Iterator[re.Match[str]]] = {}  # cells of each row that were not read yet
 
     def units(self) -> Iterator[Unit]:
-        context, kept = "", ""  # the latter: the name of an element that is not to be translated
+        context, kept = "", ""  # kept: name of an element that must not be translated
         text = "\n".join(self._rows)
         if found := _TOML.match(text):
             end = found[0].rstrip("\n").count("\n") + 1
@@ -245,7 +249,7 @@ class _Reader:
                 yield self._title(*label.span(2))
 
     def _title(self, start: int, end: int) -> Unit:
-        """A text without tags, between two places."""
+        """A text without tags between two positions."""
         value = Written(self._text[start:end])
         self._edits.append((start, end, value))
         line = self._text.count("\n", 0, start) + 1
@@ -255,7 +259,7 @@ class _Reader:
         content = [line.strip() for line in token.content.rstrip("\n").split("\n")]
         if [row.strip() for row in self._rows[first:end]][: len(content)] != content:
             if has_words(token.content):
-                yield _kept(first, token.content, "it is HTML in a quotation or a list")
+                yield _kept(first, token.content, "HTML inside a quotation or a list is not translated")
             return
         span = self._starts[first], self._starts[end] - len(self._newline)
         parts = _Joined(html_parts(self._text[slice(*span)]))
@@ -263,7 +267,7 @@ class _Reader:
         yield from html_units(parts, self._languages, first + 1)
 
     def _front_matter(self, first: int, end: int) -> Iterator[Unit]:
-        """The title and the like before a text, which are values of YAML."""
+        """The title and similar values in the YAML or TOML before a text."""
         for found in _FRONT_TEXT.finditer(self._text, self._starts[first], self._starts[end]):
             group = next(number for number in (1, 2, 3) if found[number])
             span = found.span(group)
@@ -282,8 +286,8 @@ class _Reader:
             children = self._parser.inline(raw) if is_cell else token.children or []
             pieces = list(inline_pieces(raw, children, self._parser.has_reference))
         except PlaceNotFound:
-            if context != "admonition_title_open":  # a title that the parser has added
-                yield _kept(row, token.content, "its place in the file was not found")
+            if context != "admonition_title_open":  # the parser has added this title
+                yield _kept(row, token.content, "its position in the file was not found")
             return
         block = Block(pieces, partial(plain_markdown, joint=self._joint))
         flow = _Flow(block, prefixes, self._newline, self._parser, context)
@@ -294,10 +298,10 @@ class _Reader:
         yield Unit(row + 1, block.text, flow.write, block.markers, problem=flow.problem)
 
     def _lines_of(self, token: Token, row: int, context: str) -> tuple[str, tuple[int, int], list[str]]:
-        """The text of a token as it is written, its place in the document, and what stands before each of its lines."""
+        """The text of a token as written, its position in the document, and the prefix of each of its lines."""
         lines = token.content.split("\n")
         places = [self._rows[row + number].rfind(line) for number, line in enumerate(lines)]
-        if context == "admonition_title_open":  # one without quotation marks is a kind, whose name the parser shows
+        if context == "admonition_title_open":  # without quotation marks, the parser shows the name of its kind
             places = [self._rows[row].rfind(f'"{lines[0]}"') + 1 or -1]
         if -1 in places:
             raise PlaceNotFound
@@ -306,10 +310,10 @@ class _Reader:
         return token.content, (self._starts[row] + places[0], end), prefixes
 
     def _cell(self, row: int) -> tuple[str, tuple[int, int], list[str]]:
-        """The same of the next cell of a row of a table."""
+        """The same as `_lines_of`, for the next cell in a row of a table."""
         if row not in self._cells:
-            begin = _ROW_START.match(self._rows[row])
-            self._cells[row] = _CELL.finditer(self._rows[row], begin.end() if begin else 0)
+            start_of_row = _ROW_START.match(self._rows[row])
+            self._cells[row] = _CELL.finditer(self._rows[row], start_of_row.end() if start_of_row else 0)
         found = next(self._cells[row], None)
         if found is None:
             raise PlaceNotFound
@@ -323,7 +327,7 @@ def _words(text: str) -> str:
 
 
 def _kept(row: int, text: str, reason: str) -> Unit:
-    """A unit that stays as it is. reason: is reported"""
+    """A unit that stays untranslated. reason: for the warning"""
     return Unit(row + 1, text, lambda _: None, problem=lambda _: reason)
 
 
@@ -332,7 +336,7 @@ def _write_hidden(tag: Written, start: int, end: int, translation: str) -> None:
 
 
 def _write_yaml(value: Written, group: int, translation: str) -> None:
-    """group: 1 for a value in double quotation marks, 2 in single ones, 3 in none"""
+    """Write a YAML value. group: 1 for a value in double quotation marks, 2 in single ones, 3 in none"""
     if group == 3 and re.search(r": |:$|\s#|^[-?:,\[\]{}#&*!|>'\"%@`]", translation):
         translation, group = f"'{translation.replace(chr(39), chr(39) * 2)}'", 0
     quotes = {1: ('"', '\\"'), 2: ("'", "''"), _TOML_LITERAL: ("'", "’")}.get(group, ("", ""))
@@ -342,6 +346,6 @@ def _write_yaml(value: Written, group: int, translation: str) -> None:
 
 @register("format", "markdown", DocumentOptions)
 class MarkdownFormat(UnitFormat):
-    """Markdown: the text of paragraphs, headings, lists, tables, notes and HTML; code and addresses are kept."""
+    """Markdown: translates paragraphs, headings, lists, tables, notes and HTML; code and addresses are kept."""
 
     document = MarkdownDocument

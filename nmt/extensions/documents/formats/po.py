@@ -1,4 +1,4 @@
-"""PO files of gettext, by the translate-toolkit. Translations are marked fuzzy, so that a person looks at them."""
+"""Gettext PO files, read with the Translate Toolkit. Translations are marked fuzzy, so that people review them."""
 
 import gettext
 import re
@@ -19,41 +19,41 @@ from nmt.text.corpus import BOM
 
 MESSAGE: Final = re.compile(rb"^\s*(?:#~\s*)?msgid\b", re.MULTILINE)
 PLURAL_FORMS: Final = re.compile(r"\s*nplurals\s*=\s*(\d+)\s*;\s*plural\s*=\s*([^;]+)")
-GERMANIC_PLURAL: Final = (2, "(n != 1)")  # of a language that the library does not know
+GERMANIC_PLURAL: Final = (2, "(n != 1)")  # for a language that the library does not know
 NEW_HEADER: Final = {
     "MIME-Version": "1.0",
     "Content-Type": "text/plain; charset=UTF-8",
     "Content-Transfer-Encoding": "8bit",
 }
 MAX_ACCELERATED_CHARACTERS: Final = 200
-MAX_PLURAL_FORMS: Final = 6  # of Arabic
+MAX_PLURAL_FORMS: Final = 6  # Arabic has six
 
 
 class PoDocument(UnitDocument):
-    """A PO file, or a template (POT). Raises InputError if it is damaged, or not in the encoding that its header names."""
+    """A PO file or a template (POT). Raises InputError if it is damaged or not in the encoding that its header declares."""
 
     def __init__(self, content: bytes, place: str) -> None:
         self._content, self._place, self._is_changed = content, place, False
         self._store = pypo.pofile()
         try:
             self._store.parse(content)
-        except ValueError as error:  # the message of the library has the line
+        except ValueError as error:  # the message of the library includes the line
             raise damaged(place, "PO", error) from None
-        # Of the library, for plural forms where there is none, or none.
+        # The library raises these for missing or unexpected plural forms.
         except (AttributeError, LookupError, TypeError):
-            raise damaged(place, "PO", "the forms of a message and of its translation do not match") from None
-        self._store.units.sort(key=lambda entry: not entry.isheader())  # which belongs to the beginning
+            raise damaged(place, "PO", "the plural forms of a message and of its translation do not match") from None
+        self._store.units.sort(key=lambda entry: not entry.isheader())  # the header comes first
         try:
             content.decode(self._store.encoding)
         except (UnicodeDecodeError, LookupError) as error:
             raise InputError(
-                f"{place}: not in the encoding of its header: {error} (mend the charset of its header)"
+                f"{place}: the file is not in the encoding that its header declares: {error} (fix the charset)"
             ) from None
         if len(MESSAGE.findall(content.removeprefix(BOM))) != sum(bool(entry.msgid) for entry in self._store.units):
-            raise damaged(place, "PO", "its last message has no msgstr")  # the library leaves such a message out
+            raise damaged(place, "PO", "the last message has no msgstr")  # the library skips such a message
 
     def units(self, languages: Languages) -> list[Unit]:
-        """The messages; of those with plural forms, a unit for each form."""
+        """One unit per message, or per plural form of a message."""
         header = self._store.parseheader()
         warn_of_language(self._place, "target", header.get("Language"), languages.target)
         accelerator = header.get("X-Accelerator-Marker") or "&"
@@ -75,7 +75,7 @@ class PoDocument(UnitDocument):
         return units
 
     def content(self) -> bytes:
-        """The file: as it was read unless it was changed. A header gets the fields that it lacks."""
+        """The bytes of the file; they are unchanged unless something was translated. Missing header fields are added."""
         if not self._is_changed:
             return self._content
         header = self._store.parseheader()
@@ -123,20 +123,22 @@ class PoDocument(UnitDocument):
         self._is_changed = True
 
     def _suggest(self, entry: Any, text: str, reason: str) -> None:
-        """Add a comment of a translator, which a PO file has in place of suggestions."""
-        note = f"machine translation, not used since {reason}: {text}"
+        """Add a translator comment, because PO files have no suggestions."""
+        note = f"machine translation, not used because {reason}: {text}"
         if note not in entry.getnotes("translator"):
             entry.addnote(note, "translator")
             self._is_changed = True
 
 
 def _translations(entry: Any) -> list[str]:
-    """The translation of a message, or those of its plural forms."""
-    return list(getattr(entry.target, "strings", [str(entry.target)]))  # a plural of a damaged file has one translation
+    """The translation of a message, or the translations of its plural forms."""
+    return list(
+        getattr(entry.target, "strings", [str(entry.target)])
+    )  # in a damaged file, a plural has only one translation
 
 
 def _plural_forms(header: dict[str, str], language: str) -> tuple[int, str]:
-    """The number of plural forms, and the expression of C that chooses one: of the header, or else of the language."""
+    """The number of plural forms and the C expression that selects one, from the header or else by language."""
     declared = PLURAL_FORMS.match(header.get("Plural-Forms", ""))
     if declared and 1 <= int(declared[1]) <= MAX_PLURAL_FORMS:
         return int(declared[1]), declared[2].strip()
@@ -145,9 +147,9 @@ def _plural_forms(header: dict[str, str], language: str) -> tuple[int, str]:
 
 
 def _singular_form(num_forms: int, expression: str) -> int | None:
-    """The form of the number 1; None if it is the form of all numbers.
+    """The plural form for the number 1; None if all numbers have the same form.
 
-    `gettext` of Python takes numbers, n and operators only in an expression, as it does for untrusted .mo files.
+    Python's `gettext` accepts only numbers, n and operators in the expression, because .mo files are untrusted too.
     """
     if num_forms == 1:
         return None
@@ -158,9 +160,9 @@ def _singular_form(num_forms: int, expression: str) -> int | None:
 
 
 def split_accelerator(text: str, marker: str) -> tuple[str, str]:
-    """A text without the marker of its accelerator key ("E&xit"), and the key; an empty key if it has none.
+    """Remove the marker of an accelerator key ("E&xit"). Returns the text and the key, which is empty if there is none.
 
-    Only a short text is a label with a key. A marker is none in an entity of HTML, an address, or between capitals (AT&T).
+    Only a short text can be a label with a key. The marker means nothing in HTML entities, addresses, or between capitals (AT&T).
     """
     if len(text) > MAX_ACCELERATED_CHARACTERS:
         return text, ""
@@ -174,7 +176,7 @@ def split_accelerator(text: str, marker: str) -> tuple[str, str]:
 
 
 def insert_accelerator(text: str, marker: str, key: str) -> str:
-    """A text with a marker before the key, or else before its first letter: best at the beginning of a word."""
+    """Insert a marker before the key, preferably at the start of a word, or else before the first letter."""
     kept = [part.span() for pattern in (WRITTEN_TAG, PLACEHOLDER) for part in pattern.finditer(text)]
     free = [i for i, c in enumerate(text) if c.isalnum() and not any(start <= i < end for start, end in kept)]
     same = [i for i in free if text[i].lower() == key.lower()]
@@ -185,6 +187,6 @@ def insert_accelerator(text: str, marker: str, key: str) -> str:
 
 @register("format", "po", DocumentOptions)
 class PoFormat(UnitFormat):
-    """PO files and templates of gettext; translations are marked fuzzy."""
+    """Gettext PO files and templates: translates messages and marks them fuzzy."""
 
     document = PoDocument

@@ -1,4 +1,4 @@
-"""SubRip subtitles (.srt): cues of a number, a timing line and lines of text, separated by empty lines."""
+"""SubRip subtitles (.srt). Each cue has a number, a timing line and lines of text; empty lines separate cues."""
 
 import re
 import unicodedata
@@ -12,47 +12,47 @@ from nmt.extensions.documents.markers import WRITTEN_TAG, Markers
 from nmt.formats.base import Languages
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 
-MAX_LINE_CHARACTERS: Final = 42  # of a line of subtitles, as broadcasters have it
+MAX_LINE_CHARACTERS: Final = 42  # per subtitle line, as is usual among broadcasters
 TIME: Final = r"\d+:\d\d:\d\d[,.]\d{1,3}"
 TIMING: Final = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}\b")
 BROKEN_TIMING: Final = re.compile(r"\s*\d[^-]*-->")
-_WORD: Final = re.compile(rf"(?:{WRITTEN_TAG.pattern}|\S)+")  # a space inside a tag ends none
+_WORD: Final = re.compile(rf"(?:{WRITTEN_TAG.pattern}|\S)+")  # a space inside a tag does not end a word
 _SIGN: Final = re.compile(rf"{WRITTEN_TAG.pattern}|.", re.DOTALL)
-DASH: Final = re.compile(r"\s*(?:<[^<>]+>)*\s*[-–—](?:\s+|(?=\D))")  # begins what another person says
+DASH: Final = re.compile(r"\s*(?:<[^<>]+>)*\s*[-–—](?:\s+|(?=\D))")  # starts the speech of another person
 
-# The end of a line that the next one does not continue: of a sentence, or of a song. Dots are continued.
+# The end of a sentence or a song, so the next line does not continue this one. Three dots do not end a sentence.
 LINE_END: Final = re.compile(r"(?:(?<!\.)[.?!。！？؟।]|[♪♫])[\"'”’»)\]]*(?:<[^<>]+>|\{\\[^{}]*\})*$")
 
 
 class SrtDocument(UnitDocument):
-    """Subtitles. Raises InputError unless they are UTF-8 and each timing line can be read."""
+    """SubRip subtitles. Raises InputError if they are not UTF-8 or a timing line is malformed."""
 
     name: ClassVar[str] = "SRT"
-    first_word: ClassVar[str] = ""  # that each file begins with
+    first_word: ClassVar[str] = ""  # every file must start with this word
     timing: ClassVar[re.Pattern[str]] = TIMING
 
     def __init__(self, content: bytes, place: str) -> None:
         text, self._encoding = decoded(content, place, "subtitles")
         if self.first_word and not re.match(rf"{self.first_word}(?=\s|$)", text):
-            raise damaged(place, self.name, f"it does not begin with {self.first_word}")
+            raise damaged(place, self.name, f"the file does not start with {self.first_word}")
         lines = text.split("\n")  # a CR before LF is kept
-        self._cues: list[tuple[int, int]] = []  # first line and end of the text of each
+        self._cues: list[tuple[int, int]] = []  # first line of each text, and the line after it
         for number, text in enumerate(lines):
             if self.timing.match(text):
                 self._cues.append((number + 1, self._end_of_text(lines, number + 1)))
             elif BROKEN_TIMING.match(text):
-                raise damaged(place, self.name, f"a timing line reads '{text.strip()}'", number + 1)
+                raise damaged(place, self.name, f"the timing line '{text.strip()}' is malformed", number + 1)
         if not self._cues and any(map(str.strip, lines)):
-            raise damaged(place, self.name, "it has no timing line")
-        self._blocks = [[line] for line in lines]  # a translation stands at the first line of its cue
+            raise damaged(place, self.name, "the file has no timing line")
+        self._blocks = [[line] for line in lines]  # a translation is stored at the first line of its cue
 
     def units(self, languages: Languages) -> list[Unit]:
-        """Every cue with text, since subtitles hold one language."""
+        """All cues that have text. Subtitles contain only one language."""
         self._joint = "" if base_language(languages.source) in UNSPACED_LANGUAGES else " "
         return [self._unit(first, end) for first, end in self._cues if first < end]
 
     def _unit(self, first: int, end: int) -> Unit:
-        """A cue: its lines are one sentence, but a dash begins what another person says, and a full stop may end a line."""
+        """The unit of a cue. Its lines are joined, but a dash starts another person's speech, and a full stop ends a sentence."""
         dashes, sentences = [""], [list[str]()]
         for (line,) in self._blocks[first:end]:
             dash = DASH.match(line)
@@ -73,9 +73,9 @@ class SrtDocument(UnitDocument):
         self._blocks[first:end] = [[line + ending for line in wrapped], *([] for _ in range(first + 1, end))]
 
     def _end_of_text(self, lines: list[str], first: int) -> int:
-        """The line after the text that begins at a line: what stands before the number and the timing of the next cue.
+        """The line after the text that starts at a line. The text ends before the number and timing of the next cue.
 
-        Empty lines at the end are not of the text. One within it is.
+        Empty lines within the text belong to it; those at its end do not.
         """
         end = first
         while end < len(lines) and not self.timing.match(lines[end]):
@@ -87,21 +87,21 @@ class SrtDocument(UnitDocument):
         return end
 
     def _marked(self, text: str, markers: Markers) -> str:
-        """A text as it is written with markers for its tags."""
+        """Replace the tags of a written text with markers."""
         return markers.mark_tags(text)
 
     def _restored(self, text: str, markers: Markers) -> str:
-        """A text with markers as it is written."""
+        """Replace the markers of a text with its written tags."""
         return markers.restore(text)
 
     def content(self) -> bytes:
-        """The file, in its encoding."""
+        """The file in its original encoding."""
         return self._encoding.written("\n".join(line for block in self._blocks for line in block))
 
 
 def wrap(text: str) -> list[str]:
-    """A sentence in as few lines of at most MAX_LINE_CHARACTERS as it fits in, of about equal length. Tags have no width."""
-    words = [piece for word in _WORD.finditer(text) for piece in _cut(word[0])]
+    """Wrap a sentence into as few lines as possible, of about equal length and at most MAX_LINE_CHARACTERS without tags."""
+    words = [piece for word in _WORD.finditer(text) for piece in _split_word(word[0])]
     lines = _fill(words, MAX_LINE_CHARACTERS)
     width = MAX_LINE_CHARACTERS
     while width > 1 and len(narrower := _fill(words, width - 1)) == len(lines):
@@ -109,10 +109,10 @@ def wrap(text: str) -> list[str]:
     return lines
 
 
-def _cut(word: str) -> list[tuple[str, str, int]]:
-    """A word, with the space before it and its width; one of a script without spaces, too long for a line, by its characters.
+def _split_word(word: str) -> list[tuple[str, str, int]]:
+    """A word with the space before it and its width. A word that is too long for a line is split into characters.
 
-    Punctuation, marks and tags stay behind the character before them.
+    Punctuation, combining marks and tags stay with the character before them.
     """
     if _width(word) <= MAX_LINE_CHARACTERS:
         return [(" ", word, _width(word))]
@@ -126,8 +126,8 @@ def _cut(word: str) -> list[tuple[str, str, int]]:
 
 
 def _fill(words: list[tuple[str, str, int]], max_width: int) -> list[str]:
-    """The lines of some words."""
-    lines, width = [""], 0  # of the last line
+    """Distribute words over lines."""
+    lines, width = [""], 0  # width of the last line
     for space, word, word_width in words:
         if lines[-1] and width + len(space) + word_width > max_width:
             lines.append("")
@@ -140,11 +140,11 @@ def _fill(words: list[tuple[str, str, int]], max_width: int) -> list[str]:
 
 def _width(text: str) -> int:
     shown = WRITTEN_TAG.sub("", text)
-    return len(shown) + sum(map("WF".count, map(unicodedata.east_asian_width, shown)))  # a wide character is two
+    return len(shown) + sum(map("WF".count, map(unicodedata.east_asian_width, shown)))  # a wide character counts as two
 
 
 @register("format", "srt", DocumentOptions)
 class SrtFormat(UnitFormat):
-    """SubRip subtitles: the lines of each cue."""
+    """SubRip subtitles: translates the text of each cue."""
 
     document = SrtDocument

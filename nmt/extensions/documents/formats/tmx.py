@@ -1,4 +1,4 @@
-"""TMX 1.4 (LISA): translation memories, whose units get a variant in the target language."""
+"""TMX 1.4 (LISA): translation memories. Each unit gets a variant in the target language."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -35,7 +35,7 @@ from nmt.extensions.documents.safe_xml import (
 from nmt.formats.base import Languages
 from nmt.version import __version__
 
-TMX_PAIRS: Final = {"hi"}  # inline elements with text; the others hold codes of the original format
+TMX_PAIRS: Final = {"hi"}  # inline elements that contain text; others contain codes of the original format
 
 
 class TmxDocument(XmlFile, UnitDocument):
@@ -44,7 +44,7 @@ class TmxDocument(XmlFile, UnitDocument):
     def __init__(self, content: bytes, place: str) -> None:
         super().__init__(content, "TMX", place)
         if local_name(self.root) != "tmx":
-            raise damaged(place, "TMX", f"the root element is <{local_name(self.root)}>")
+            raise damaged(place, "TMX", f"the root element is <{local_name(self.root)}>, not <tmx>")
 
     def units(self, languages: Languages) -> list[Unit]:
         """The units with a variant in the source language."""
@@ -82,7 +82,7 @@ class TmxDocument(XmlFile, UnitDocument):
 
 
 def _variants(element: Any) -> Iterator[tuple[str, Any]]:
-    """The language and the element of each variant of a unit that has a segment."""
+    """The language and the element of each variant in a unit that has a segment."""
     for variant in children(element, "tuv"):
         if child(variant, "seg") is not None:
             yield variant.get(XML_LANG) or variant.get("lang") or "", variant
@@ -90,6 +90,6 @@ def _variants(element: Any) -> Iterator[tuple[str, Any]]:
 
 @register("format", "tmx", DocumentOptions)
 class TmxFormat(UnitFormat):
-    """Translation memories, whose units get a variant in the target language."""
+    """Translation memories: adds a variant in the target language to each unit."""
 
     document = TmxDocument

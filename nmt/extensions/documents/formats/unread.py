@@ -1,4 +1,4 @@
-"""Documents of other kinds, by their names: refused at once, with what to convert them to, and never read as lines of text."""
+"""Document formats that nmt cannot read. They are refused by file name, with advice, and never read as lines of text."""
 
 from pathlib import Path
 from typing import NoReturn
@@ -12,11 +12,11 @@ from nmt.text.corpus import text_name
 
 @register("format", "unread", UnreadOptions)
 class UnreadFormat(Format):
-    """Documents that nmt does not translate: an error says what to convert them to."""
+    """Documents that nmt cannot translate. The error says how to convert them."""
 
     def read(self, path: Path) -> NoReturn:
         ending = Path(text_name(path)).suffix.lower()
-        advice = ADVICE.get(ending, "convert it to a format of `nmt list format`")
+        advice = ADVICE.get(ending, "convert it to a format that `nmt list format` lists")
         raise UserError(
-            f"{quoted(path)}: a document that nmt does not read ({advice}; lines of text are --format text)"
+            f"{quoted(path)}: nmt cannot read this document format ({advice}; if it is plain text, add --format text)"
         )

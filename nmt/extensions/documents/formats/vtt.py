@@ -1,4 +1,4 @@
-"""WebVTT subtitles (W3C): cues as in SubRip, whose text has entities, voices and times; notes and styles are kept."""
+"""WebVTT subtitles (W3C). Cues are as in SubRip, with entities, voices and times in their text. Notes and styles are kept."""
 
 import html
 import re
@@ -18,13 +18,13 @@ _ENTITY: Final = re.compile(r"&(?:amp|lt|gt|lrm|rlm|nbsp|#\d{1,7}|#x[0-9a-fA-F]{
 
 
 class VttDocument(SrtDocument):
-    """Subtitles of the web."""
+    """WebVTT subtitles."""
 
     name, first_word = "WebVTT", "WEBVTT"
     timing = re.compile(rf"\s*{_VTT_TIME}\s*-->\s*{_VTT_TIME}(?=\s|$)")
 
     def _end_of_text(self, lines: list[str], first: int) -> int:
-        """The empty line, or the timing, that ends a cue."""
+        """The line that ends a cue: an empty line or the next timing."""
         end = first
         while end < len(lines) and lines[end].strip("\r") and "-->" not in lines[end]:
             end += 1
@@ -49,6 +49,6 @@ def _shown(raw: str) -> str:
 
 @register("format", "vtt", DocumentOptions)
 class VttFormat(UnitFormat):
-    """WebVTT subtitles: the lines of each cue."""
+    """WebVTT subtitles: translates the text of each cue."""
 
     document = VttDocument

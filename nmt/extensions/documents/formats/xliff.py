@@ -1,7 +1,7 @@
-"""XLIFF 1.2 and 2.0 (OASIS), with inline elements, segments and states.
+"""XLIFF 1.2 and 2.0 (OASIS), including inline elements, segments and states.
 
-A translation gets the state that asks for a review: `needs-review-translation`, with the qualifier `leveraged-mt`, in 1.2;
-`translated` in 2.0, which comes before `reviewed`.
+A translation gets a state that asks for a review. In 1.2 this is `needs-review-translation` with the qualifier `leveraged-mt`;
+in 2.0 it is `translated`, the state before `reviewed`.
 """
 
 import copy
@@ -31,14 +31,18 @@ from nmt.extensions.documents.safe_xml import (
 )
 from nmt.formats.base import Languages
 
-XLIFF_PAIRS: Final = {"g", "mrk", "pc"}  # inline elements with text; the others hold codes of the original format
-# States of a target that is a copy of its source: of 2.0, of 1.2.
+XLIFF_PAIRS: Final = {
+    "g",
+    "mrk",
+    "pc",
+}  # inline elements that contain text; others contain codes of the original format
+# States of a target that is only a copy of its source, in 2.0 and in 1.2.
 UNTRANSLATED: Final = {"initial"}, {"new", "needs-translation"}
 LOCKED: Final = {"true", "1", "yes", "locked"}
 
 
 class XliffDocument(XmlFile, UnitDocument):
-    """A document of XLIFF."""
+    """An XLIFF document."""
 
     def __init__(self, content: bytes, place: str) -> None:
         super().__init__(content, "XLIFF", place)
@@ -48,13 +52,13 @@ class XliffDocument(XmlFile, UnitDocument):
                 place, "XLIFF", f"the root element is <{local_name(root)} version='{root.get('version', '')}'>"
             )
         self._is_first = root.get("version").startswith("1.")
-        # The elements that name the languages, each with the names of its attributes.
+        # The elements that declare the languages, each with the names of its attributes.
         self._language_attributes: list[tuple[Any, str, str]] = [(root, "srcLang", "trgLang")]
         if self._is_first:
             self._language_attributes = [(f, "source-language", "target-language") for f in children(root, "file")]
 
     def units(self, languages: Languages) -> list[Unit]:
-        """The units of 1.2, or the segments that a tool has cut them into; the segments of 2.0."""
+        """In 1.2, the units, or the segments that a tool has split them into; in 2.0, the segments."""
         for element, source, target in self._language_attributes:
             warn_of_language(self._place, "source", element.get(source), languages.source)
             warn_of_language(self._place, "target", element.get(target), languages.target)
@@ -71,14 +75,19 @@ class XliffDocument(XmlFile, UnitDocument):
         return units
 
     def content(self) -> bytes:
-        """The document. It names the target language if it has a new translation."""
+        """The document. It declares the target language if it has a new translation."""
         for element, _, target in self._language_attributes if self.changed else ():
             if not element.get(target):
                 element.set(target, self._target)
         return super().content()
 
     def _unit(self, element: Any, text: Any, last: Any, number: str | None = None) -> Unit:
-        """A unit of an element. text: element that has it; last: after which the target stands; number: of a segment"""
+        """A unit.
+
+        text: the element with its text
+        last: the element that the target comes after
+        number: number of a segment; None for a whole unit
+        """
         markers = Markers()
         keep_lines = inherited(text, XML_SPACE, "default") == "preserve" and number is None
         source = inline_text(text, markers, XLIFF_PAIRS, keep_lines)
@@ -87,7 +96,7 @@ class XliffDocument(XmlFile, UnitDocument):
         return Unit(text.sourceline, source, write, markers, suggest, self._state(element, text, number))
 
     def _state(self, element: Any, text: Any, number: str | None) -> UnitState:
-        """Whether a unit or segment is to be translated."""
+        """Whether a unit or segment must be translated."""
         status = _status(element, number)
         if inherited(text, "translate", "yes") == "no" or _is_locked(element) or _is_locked(status):
             return "not to be translated"
@@ -102,7 +111,7 @@ class XliffDocument(XmlFile, UnitDocument):
         return "already translated"
 
     def _write(self, element: Any, last: Any, number: str | None, markers: Markers, translation: str) -> None:
-        """Write a target, or a segment of one. See `_unit`"""
+        """Write a target, or one segment of it; see `_unit` for the arguments."""
         target = child(element, "target")
         if target is None:
             target = new_after(last, "target")
@@ -113,7 +122,7 @@ class XliffDocument(XmlFile, UnitDocument):
             place = _segments(target)[number]
         set_inline_text(place, translation, markers)
         status = _status(element, number)
-        if status is not None:  # SDL's
+        if status is not None:  # of SDL tools
             status.set("conf", "Draft")
             status.set("origin", "mt")
         if self._is_first:
@@ -127,7 +136,7 @@ class XliffDocument(XmlFile, UnitDocument):
         self.changed = True
 
     def _suggest(self, element: Any, text: str, reason: str) -> None:
-        """Add an alternative translation (1.2, section 2.4). reason: why it is none"""
+        """Add an alternative translation (1.2, section 2.4). reason: why it was rejected"""
         last = next(part for part in ("target", "seg-source", "source") if child(element, part) is not None)
         alternative = new_after(child(element, last), "alt-trans")
         alternative.set("origin", "machine translation")
@@ -139,13 +148,13 @@ class XliffDocument(XmlFile, UnitDocument):
 
 
 def _segments(element: Any) -> dict[str, Any]:
-    """The segments of a `seg-source`, or of a target that is a copy of one, by their numbers."""
+    """The segments of a `seg-source`, or of a target copied from one, by number."""
     marks = [] if element is None else element.iter("{*}mrk")
     return {mark.get("mid", ""): mark for mark in marks if mark.get("mtype") == "seg"}
 
 
 def _copy_segments(source: Any, target: Any) -> None:
-    """Make a target a copy of a `seg-source` whose segments are empty, except those that it has."""
+    """Copy the segments of a `seg-source` into a target, without text. The existing segments of the target are kept."""
     old = _segments(target)
     target.text = source.text
     target[:] = copy.deepcopy(list(source))
@@ -158,19 +167,19 @@ def _copy_segments(source: Any, target: Any) -> None:
 
 
 def _status(element: Any, number: str | None) -> Any:
-    """What SDL says of a segment, `sdl:seg`; None if nothing."""
+    """The status that SDL tools record for a segment, `sdl:seg`; None if there is none."""
     found = element.iterfind("{*}seg-defs/{*}seg") if number is not None else ()
     return next((status for status in found if status.get("id") == number), None)
 
 
 def _is_locked(element: Any) -> bool:
-    """Whether a tool has locked a unit, in its own namespace (SDL, memoQ, Memsource)."""
+    """Whether a tool (SDL, memoQ, Memsource) has locked a unit by an attribute in its own namespace."""
     attributes = {} if element is None else element.attrib
     return any(etree.QName(name).localname == "locked" and value in LOCKED for name, value in attributes.items())
 
 
 @register("format", "xliff", DocumentOptions)
 class XliffFormat(UnitFormat):
-    """XLIFF 1.2 and 2.0, with inline elements, segments and states."""
+    """XLIFF 1.2 and 2.0: translates units and segments, and keeps inline elements."""
 
     document = XliffDocument

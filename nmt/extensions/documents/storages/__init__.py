@@ -1,1 +1,1 @@
-"""What documents are as texts."""
+"""A storage that recognises documents among plain texts."""

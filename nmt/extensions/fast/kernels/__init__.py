@@ -1,1 +1,1 @@
-"""Kernels: losses and LSTM layers whose gradients are written by hand."""
+"""Kernels: losses and LSTM layers with hand-written gradients."""

@@ -1,4 +1,4 @@
-"""Losses whose gradient is written by hand: on a GPU by Triton, elsewhere by torch's operations in place."""
+"""Losses with hand-written gradients, in Triton on a GPU and with in-place operations of torch elsewhere."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -14,13 +14,13 @@ from nmt.symbols import PAD
 
 
 def triton_fits(features: Tensor) -> bool:
-    """Whether Triton can read these features; the builds of torch for NVIDIA's GPUs on Linux bring it with them."""
+    """Whether Triton can read these features. Builds of torch for NVIDIA GPUs on Linux include Triton."""
     return features.is_cuda and type(features) is Tensor and find_spec("triton") is not None
 
 
 @register("kernel", "cross-entropy", NoOptions)
 class FastCrossEntropy(Kernel):
-    """Cross entropy with label smoothing in fewer passes over the logits, with at most two copies of them."""
+    """Cross entropy with label smoothing, with fewer passes over the logits and at most two copies of them."""
 
     def fits(self, owner: Any, inputs: Tensor) -> bool:
         """See Kernel."""
@@ -39,18 +39,18 @@ class FastCrossEntropy(Kernel):
 
 
 class _CrossEntropyInPlace(torch.autograd.Function):
-    """The sums of `CrossEntropy.of_logits`; the log-probabilities become the gradient of the logits."""
+    """The sums of `CrossEntropy.of_logits`. The log-probabilities are turned into the gradient in place."""
 
     @staticmethod
     def forward(
         ctx: Any, logits: Tensor, targets: Tensor, factors: Tensor, gold_weight: float, spread: float, z: float
     ) -> tuple[Tensor, Tensor]:
         log_probs, gold = torch.log_softmax(logits.float(), dim=-1), targets[:, None]
-        normalizer = logits[:, 0].float() - log_probs[:, 0]  # log of the sum of exp: n
+        normalizer = logits[:, 0].float() - log_probs[:, 0]  # log of the sum of exp, shape (n,)
         nll = -log_probs.gather(1, gold).squeeze(1)
         loss = gold_weight * nll - spread * log_probs.sum(-1) + z * normalizer**2
         total, reported = (loss * factors).sum(), (nll * (targets != PAD)).sum()
-        # (p (1 + 2 z log Z) - a [gold] - b) times the factor. a, b: see CrossEntropy.weights; Z: the sum of exp
+        # (p (1 + 2 z log Z) - a [gold] - b) times the factor. a, b: see CrossEntropy.weights; Z: sum of exp
         if ctx.needs_input_grad[0]:
             gradient = log_probs.exp_().mul_(((1 + 2 * z * normalizer) * factors)[:, None])
             gradient.sub_((spread * factors)[:, None])
@@ -61,12 +61,12 @@ class _CrossEntropyInPlace(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, scale: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.gradient, None, None, None, None, None  # scale is 1, see Kernel
+        return ctx.gradient, None, None, None, None, None  # scale is 1; see Kernel
 
 
 @register("kernel", "r-drop", NoOptions)
 class FastRDrop(Kernel):
-    """R-Drop on a GPU: the logits of both passes are read twice, their gradients are written once."""
+    """R-Drop on a GPU: reads the logits of both passes twice and writes their gradients once."""
 
     def fits(self, owner: Any, inputs: Tensor) -> bool:
         """See Kernel."""

@@ -1,7 +1,7 @@
-"""LSTM layers whose gradient is written by hand: one product over all steps gives the gradient of each weight.
+"""LSTM layers with hand-written gradients: a single product over all steps gives the gradient of each weight.
 
-Autograd would make a product and a sum for each step. The loops themselves, by torch's operations, are in the layers.
-Dimensions: T positions, B sentences, S source positions, H of a cell, R of an output, A of the attention.
+Autograd would compute a product and a sum for each step. The layers contain the same loops with ordinary operations of torch.
+Dimensions: T positions, B sentences, S source positions, H cell width, R output width, A attention width.
 """
 
 import math
@@ -20,7 +20,7 @@ from nmt.options import NoOptions
 
 
 class _OfFloatWeights(Kernel):
-    """A kernel for training: weights of other formats, such as int8, have no gradient."""
+    """A kernel for training only, because weights in other formats, such as int8, have no gradient."""
 
     def fits(self, owner: Any, inputs: Tensor) -> bool:
         """See Kernel."""
@@ -29,7 +29,7 @@ class _OfFloatWeights(Kernel):
 
 @register("kernel", "lstm-steps", NoOptions)
 class FastLstm(_OfFloatWeights):
-    """The gradient of an LSTM over a sequence, with one product for the recurrent weights in place of one for each step."""
+    """The gradient of an LSTM over a sequence, with a single product for the recurrent weights instead of one per step."""
 
     def compute(self, owner: Any, *given: Any) -> Any:
         """See Kernel. given: gates (T, B, 4 H), clip, reverse; returns the outputs (T, B, R)"""
@@ -40,7 +40,7 @@ class FastLstm(_OfFloatWeights):
 
 @register("kernel", "attentive-lstm-steps", NoOptions)
 class FastAttentiveLstm(_OfFloatWeights):
-    """The gradient of an LSTM with attention inside, with one product for each weight in place of one for each step."""
+    """The gradient of an LSTM with attention inside, with a single product per weight instead of one per step."""
 
     def compute(self, owner: Any, *given: Any) -> tuple[Tensor, Tensor]:
         """See Kernel. given: gates (T, B, 4 H), keys, values, mask, clip; returns outputs (T, B, R), weights (B, T, S)"""
@@ -53,21 +53,21 @@ class FastAttentiveLstm(_OfFloatWeights):
 
 
 def of_weight(gradients: Tensor, inputs: Tensor, weight: Tensor) -> Tensor:
-    """The gradient of a weight (Y, X) of all steps. gradients: (T, B, Y) of its products; inputs: (T, B, X)"""
+    """The gradient of a weight (Y, X), summed over all steps. gradients: (T, B, Y), of its products; inputs: (T, B, X)"""
     return gradients.flatten(0, 1).to(weight.dtype).t() @ inputs.flatten(0, 1).to(weight.dtype)
 
 
 def previous(states: Tensor, reverse: bool) -> Tensor:
-    """(T, ...) -> the states that each step began with, zeros for the first one read."""
+    """Shift states (T, ...) to those before each step. The first step that is read gets zeros."""
     zeros = torch.zeros_like(states[:1])
     return torch.cat([states[1:], zeros] if reverse else [zeros, states[:-1]])
 
 
 @dataclass
 class Tape:
-    """The activations of a cell at all steps, which its backward pass needs.
+    """The activations of a cell at all steps, as needed by its backward pass.
 
-    gates: (T, B, 4 H) activated; cells: (T, B, H) float32; outputs: (T, B, R)
+    gates: (T, B, 4 H), after activation; cells: (T, B, H) float32; outputs: (T, B, R)
     """
 
     gates: Tensor
@@ -82,7 +82,7 @@ class Tape:
     def empty(
         cls, gates: Tensor, peepholes: Tensor | None, projection: Tensor | None, form: Any, clip: float
     ) -> "Tape":
-        """The tape for gates (T, B, 4 H) that the inputs give."""
+        """An empty tape for gates (T, B, 4 H), which are computed from the inputs."""
         T, B, H = *gates.shape[:2], gates.shape[2] // 4
         cells = gates.new_empty(T, B, H, dtype=torch.promote_types(gates.dtype, torch.float32))
         outputs = gates.new_empty(T, B, form.projection or H)
@@ -97,7 +97,7 @@ class Tape:
         return torch.zeros_like(self.outputs[0]), torch.zeros_like(self.cells[0])
 
     def update(self, t: int, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """Make step t, whose gates are there but not activated. cell: (B, H) before it; returns output and cell after it"""
+        """Compute step t. Its gates must be set, before activation. cell: (B, H) before the step; returns output and cell"""
         gates, after, H = self.gates[t], self.cells[t], cell.shape[1]
         o, i, f, candidate = gates.chunk(4, dim=-1)
         if self.peepholes is None:
@@ -118,9 +118,9 @@ class Tape:
 
 
 class TapeGradient:
-    """The backward pass of a tape, step by step from the last one read.
+    """The backward pass of a tape, step by step, starting with the last step that was read.
 
-    gates: (T, B, 4 H) where the gradients of the gates before activation are written
+    gates: (T, B, 4 H), receives the gradients of the gates before activation
     """
 
     def __init__(self, tape: Tape, gates: Tensor, reverse: bool) -> None:
@@ -128,11 +128,11 @@ class TapeGradient:
         o, i, f, candidate = tape.gates.chunk(4, dim=-1)
         self.before = previous(tape.cells, reverse)
         self.squashed = tape.cells.tanh() if tape.form.output_tanh else tape.cells
-        # The gradient of each gate is one of these factors times that of the output (o) or of the cell (all others).
+        # The gradient of a gate is one of these factors times the gradient of the output (for o) or of the cell (for the others).
         factors = torch.stack([o * (1 - o), i * (1 - i), f * (1 - f), 1 - candidate * candidate], 2)  # T B 4 H
         factors *= torch.stack([self.squashed, candidate.to(self.before), self.before, i.to(self.before)], 2)
         self.to_cell = o * (1 - self.squashed * self.squashed) if tape.form.output_tanh else o
-        self.kept = f  # the share of the cell's gradient that the step before gets
+        self.kept = f  # share of the cell's gradient that goes to the previous step
         if tape.clip != math.inf:
             inside = tape.cells.abs() < tape.clip  # a clipped number has no gradient
             factors[:, :, 1:] *= inside[:, :, None]
@@ -141,7 +141,7 @@ class TapeGradient:
         self.of_outputs = torch.empty_like(tape.outputs) if tape.projection is not None else None
 
     def step(self, t: int, gradient: Tensor) -> Tensor:
-        """gradient: (B, R) of step t's output -> the gradient of its gates (B, 4 H)"""
+        """Return the gradient of step t's gates (B, 4 H). gradient: (B, R), of the output of step t"""
         tape, gates = self.tape, self.gates[t].unflatten(1, (4, -1))  # B 4 H
         if tape.projection is not None and self.of_outputs is not None:
             self.of_outputs[t] = gradient
@@ -157,7 +157,7 @@ class TapeGradient:
         return self.gates[t]
 
     def weights(self) -> tuple[Tensor | None, Tensor | None]:
-        """The gradients of peepholes and projection, after all steps."""
+        """The gradients of the peepholes and the projection, after all steps."""
         tape, of_peepholes, of_projection = self.tape, None, None
         o, i, f, _ = self.gates.chunk(4, dim=-1)
         if tape.peepholes is not None:
@@ -170,7 +170,7 @@ class TapeGradient:
 
 
 class _Unrolled(torch.autograd.Function):
-    """All steps of a cell: outputs (T, B, R)."""
+    """All steps of a cell. Returns the outputs (T, B, R)."""
 
     @staticmethod
     def forward(
@@ -210,9 +210,10 @@ class _Unrolled(torch.autograd.Function):
 
 
 class _AttentiveUnrolled(torch.autograd.Function):
-    """All steps of an LSTM with attention inside: outputs (T, B, R) and weights (T, B, S).
+    """All steps of an LSTM with attention inside. Returns outputs (T, B, R) and attention weights (T, B, S).
 
-    recurrent: (A + 4 H, R), the matrices of the query and of the gates; is_sum: the form of the attention's energies
+    recurrent: (A + 4 H, R), the matrices for the query and the gates
+    is_sum: whether energies are v . tanh(q + k) instead of v . (tanh(q) * k)
     """
 
     @staticmethod
@@ -257,7 +258,7 @@ class _AttentiveUnrolled(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, of_weights: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors  # once: a recomputed pass gives them once
+        saved = ctx.saved_tensors  # read only once, because a recomputed pass provides them only once
         keys, values, recurrent, energy, peepholes, projection, weights, hidden, gates, cells, outputs = saved
         form, is_sum, clip = ctx.settings
         A = len(energy)
@@ -288,7 +289,7 @@ class _SumGradient:
         self.of_keys, self.of_energies = torch.zeros_like(keys), hidden.new_empty(hidden.shape[:3])
 
     def step(self, t: int, of_energies: Tensor) -> Tensor:
-        """of_energies: (B, S) -> the gradient of the query, (B, A)"""
+        """Return the gradient of the query, (B, A). of_energies: (B, S), gradient of the energies"""
         self.of_energies[t] = of_energies
         slope = 1 - self.hidden[t] * self.hidden[t]  # B S A
         self.of_keys.addcmul_(slope, of_energies[:, :, None])
@@ -308,7 +309,7 @@ class _ProductGradient:
         self.of_products = torch.empty_like(hidden)
 
     def step(self, t: int, of_energies: Tensor) -> Tensor:
-        """of_energies: (B, S) -> the gradient of the query, (B, A)"""
+        """Return the gradient of the query, (B, A). of_energies: (B, S), gradient of the energies"""
         self.of_energies[t] = of_energies
         self.of_products[t] = (of_energies[:, None] @ self.keys)[:, 0]
         return self.of_products[t] * self.energy * (1 - self.hidden[t] * self.hidden[t])

@@ -1,1 +1,1 @@
-"""Products and kernels that compute faster what the core computes."""
+"""Faster matrix products and kernels for computations in the core."""

@@ -1,6 +1,6 @@
-"""Instructions of a processor or GPU for fast products in small number formats.
+"""Detects the instructions of a processor or GPU for fast products in small number formats.
 
-torch computes such products without them too, only slowly: each caller chooses its format by what is fast.
+torch computes such products without them too, but slowly. Callers choose a number format that is fast.
 """
 
 import os
@@ -8,17 +8,17 @@ from typing import Final
 
 import torch
 
-# Functions of torch.cpu in versions without `get_capabilities`, by instruction set.
+# Functions of torch.cpu by instruction set, for versions of torch without `get_capabilities`.
 OLD_CAPABILITIES: Final = {"avx512_vnni": "_is_vnni_supported", "avx512_bf16": "_is_avx512_bf16_supported"}
-# Values of ONEDNN_MAX_CPU_ISA that keep oneDNN from these instructions, although the processor has them.
+# Values of ONEDNN_MAX_CPU_ISA that prevent oneDNN from using these instructions even if the processor has them.
 ISA_WITHOUT_VNNI: Final = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE")
 ISA_WITHOUT_BFLOAT16: Final = (*ISA_WITHOUT_VNNI, "AVX512_CORE_VNNI")
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Whether the device has instructions for products of bfloat16.
+    """Whether the device has instructions for bfloat16 products.
 
-    Without them torch takes many times as long for such products as for those of float32.
+    Without them, such products take many times as long as float32 products.
     """
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
@@ -26,12 +26,12 @@ def has_bfloat16(device: torch.device) -> bool:
 
 
 def has_vnni() -> bool:
-    """Whether the processor multiplies bytes with 32-bit sums (AVX-512 VNNI), without 16-bit sums in between."""
+    """Whether the processor sums products of bytes directly in 32 bits (AVX-512 VNNI), without 16-bit sums in between."""
     return _processor_has("avx512_vnni") and _max_isa() not in ISA_WITHOUT_VNNI
 
 
 def _processor_has(*instructions: str) -> bool:
-    """Whether the processor has one of these instruction sets, by cpuinfo's names; False where torch cannot tell."""
+    """Whether the processor has one of these instruction sets, named as in cpuinfo; False if torch cannot tell."""
     if hasattr(torch.cpu, "get_capabilities"):
         return any(torch.cpu.get_capabilities().get(name) for name in instructions)
     names = [OLD_CAPABILITIES[name] for name in instructions if name in OLD_CAPABILITIES]
@@ -39,5 +39,5 @@ def _processor_has(*instructions: str) -> bool:
 
 
 def _max_isa() -> str:
-    """The newest instruction set that the user lets oneDNN use; an empty text if there is no limit."""
+    """The newest instruction set that the user allows oneDNN to use; empty if there is no limit."""
     return (os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "").upper()

@@ -1,7 +1,7 @@
-"""Faster matrix products on a CPU: float32 by torch's BLAS, oneDNN or numpy's BLAS, 16-bit ones by oneDNN.
+"""Faster matrix products on a CPU: float32 with torch's BLAS, oneDNN or numpy's BLAS, and 16-bit products with oneDNN.
 
-torch multiplies float32 by the BLAS it was built with, and calls oneDNN for other types only. Which implementation is
-fastest, up to twice as fast as another, depends on the processor and the shape, so it is measured.
+torch multiplies float32 with the BLAS it was built with, and uses oneDNN only for other types. The fastest implementation can
+be twice as fast as another one. It depends on the processor and the shape, so it is measured.
 Dimensions: N rows, M of them after padding, D inputs, E outputs.
 """
 
@@ -23,30 +23,30 @@ from nmt.nn.linear import Linear
 from nmt.nn.matmul import Products, is_cast, product, using
 
 Matmul = Literal["torch", "onednn"]
-# Without gradients also numpy, and `auto`: for each shape the implementation that was measured as fastest.
+# Without gradients, numpy is possible too, and `auto` selects the implementation that was measured as fastest for each shape.
 InferenceMatmul = Literal["auto", "torch", "onednn", "numpy"]
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 ContextFactory = Callable[[], AbstractContextManager[object]]
 
-MIN_SPEEDUP: Final = 1.2  # of oneDNN over torch for it to be chosen, so that noise does not decide
-MAX_RELATIVE_DIFFERENCE: Final = 1e-5  # to the largest number; more means a lower precision than float32
+MIN_SPEEDUP: Final = 1.2  # oneDNN must be faster than torch by this factor, so that noise does not decide
+MAX_RELATIVE_DIFFERENCE: Final = 1e-5  # relative to the largest number; more means a lower precision than float32
 TRAINING_MEASUREMENT_SECONDS: Final = 0.5
 MIN_TRAINING_ROUNDS: Final = 7  # because other processes may be busy on the same cores
 INFERENCE_ROUNDS: Final = 3
-INFERENCE_ROWS: Final = 128  # of a measured product
-ROW_MULTIPLE: Final = 64  # 16-bit products on a CPU have a multiple of this many rows, or fewer
-MIN_ROWS: Final = 64  # with fewer, memory bounds the product, and torch computes it
+INFERENCE_ROWS: Final = 128  # in a measured product
+ROW_MULTIPLE: Final = 64  # rows of 16-bit products on a CPU are padded to a multiple of this, unless there are fewer
+MIN_ROWS: Final = 64  # with fewer rows, memory limits the speed, and torch computes the product
 
-_fastest: dict[tuple[int, int, bool], InferenceMatmul] = {}  # by shape of the weight, and whether there is a bias
+_fastest: dict[tuple[int, int, bool], InferenceMatmul] = {}  # key: shape of the weight, and whether there is a bias
 
 
 def onednn_available() -> bool:
-    """Whether this torch can multiply float32 by oneDNN."""
+    """Whether this torch can multiply float32 with oneDNN."""
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 class FastProducts(Products):
-    """Products by a named implementation; with gradients, `auto` and `numpy` mean torch. 16-bit ones are padded and by oneDNN."""
+    """Products with a chosen implementation. With gradients, `auto` and `numpy` mean torch. 16-bit products are padded."""
 
     def __init__(self, implementation: InferenceMatmul) -> None:
         self.implementation = implementation
@@ -69,9 +69,9 @@ class FastProducts(Products):
             output = _IMPLEMENTATIONS[self._chosen(weight, bias)](states, weight, bias)
         return output
 
-    def prepared_product(self, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-        """See `nmt.nn.matmul.prepared_product`."""
-        by_torch, chosen = super().prepared_product(weight, bias), self._chosen(weight, bias)
+    def fixed_product(self, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+        """See `nmt.nn.matmul.fixed_product`."""
+        by_torch, chosen = super().fixed_product(weight, bias), self._chosen(weight, bias)
         if chosen == "torch" or not _has_choice(weight):
             return by_torch
         implementation = _IMPLEMENTATIONS[chosen]
@@ -82,14 +82,14 @@ class FastProducts(Products):
 
 
 def _has_choice(states: Tensor) -> bool:
-    """Whether a product is of float32 on a CPU, which several implementations compute."""
+    """Whether several implementations can compute this product, because it is float32 on a CPU."""
     return states.dtype == torch.float32 and states.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
 
 
 def _rounded(rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """Rows (N, D) in a 16-bit type, padded by zeros to a multiple of ROW_MULTIPLE if there are as many: (M, D)
+    """Round rows (N, D) to a 16-bit type. If N >= ROW_MULTIPLE, pad them with zeros to a multiple of it: (M, D).
 
-    oneDNN generates code for each new shape, which takes longer than the product of a micro-batch.
+    oneDNN generates code for each new shape, which takes longer than the product itself.
     """
     count = len(rows)
     padding = -count % ROW_MULTIPLE if count >= ROW_MULTIPLE else 0
@@ -100,15 +100,15 @@ def _rounded(rows: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _float32_of(rows: Tensor, shape: torch.Size) -> Tensor:
-    """The first rows of a padded product (M, E) as float32: (..., E). shape: (..., D), of the states before padding"""
-    # Not a view of the product: gates of LSTMs are masked in place.
+    """Convert the first rows of a padded product (M, E) to float32: (..., E). shape: (..., D), shape of the states"""
+    # This must not be a view of the product, because the gates of LSTMs are masked in place.
     output = rows.new_empty(*shape[:-1], rows.shape[1], dtype=torch.float32)
     output.view(-1, rows.shape[1]).copy_(rows[: shape[:-1].numel()])
     return output
 
 
 class _CastProduct(torch.autograd.Function):
-    """The product of factors rounded to `dtype`, and its gradient likewise; the results are float32."""
+    """The product of factors that are rounded to `dtype`. The gradient is computed the same way; results are float32."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -135,7 +135,7 @@ class _CastProduct(torch.autograd.Function):
 
 
 def _onednn(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """By oneDNN, which cannot multiply empty tensors, and packs a weight of any strides."""
+    """Multiply with oneDNN, which cannot multiply empty tensors and accepts weights with any strides."""
     if not states.numel() or not weight.numel():
         return linear(states, weight, bias)
     output: Tensor = torch.ops.mkldnn._linear_pointwise(states.contiguous(), weight, bias, "none", [], "")
@@ -143,7 +143,7 @@ def _onednn(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _numpy(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """By numpy's BLAS, without gradient."""
+    """Multiply with numpy's BLAS, without gradients."""
     rows = states.reshape(-1, states.shape[-1])  # N D
     output = torch.empty(len(rows), len(weight))
     np.dot(rows.detach().numpy(), weight.detach().numpy().T, out=output.numpy())
@@ -158,22 +158,23 @@ if onednn_available():
 
 
 def _onednn_of_rows(left: Tensor, right: Tensor) -> Tensor:
-    """The transpose of left (N, E) times right (N, D) by oneDNN: (E, D)"""
-    # oneDNN needs its first factor transposed, which torch is slow at: the smaller of `left`, or `right` with the product
+    """Multiply the transpose of left (N, E) by right (N, D) with oneDNN: (E, D)."""
+    # oneDNN needs its first factor transposed, which is slow in torch. So transpose either `left`, or `right` and the product,
+    # whichever is smaller.
     if left.numel() <= right.numel() + left.shape[1] * right.shape[1]:
         return _onednn(left.t(), right.t(), None)
     return _onednn(right.t(), left.t(), None).t().contiguous()
 
 
 class _OnednnProduct(torch.autograd.Function):
-    """The product by oneDNN, and its gradient likewise."""
+    """The product and its gradient, both computed with oneDNN."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(states, weight)
         product = _onednn(
             states.reshape(-1, states.shape[-1]), weight, bias
-        )  # of (T, B, D) it is a view, which nothing may change
+        )  # for (T, B, D) this would be a view, which must not be modified
         return torch.ops.aten._unsafe_view(product, [*states.shape[:-1], len(weight)])  # type: ignore[no-any-return]
 
     @staticmethod
@@ -191,9 +192,9 @@ class _OnednnProduct(torch.autograd.Function):
 
 
 def measured(rows: int, inputs: int, outputs: int) -> tuple[Matmul, float]:
-    """The faster implementation of (rows, inputs) x (inputs, outputs) with gradients, and the speedup of oneDNN over torch.
+    """Measure which implementation of (rows, inputs) x (inputs, outputs) with gradients is faster, and oneDNN's speedup.
 
-    Each round has another number of rows, as micro-batches have: oneDNN generates code for each shape.
+    The number of rows differs in each round, as in micro-batches, because oneDNN generates code for each shape.
     """
     if not onednn_available():
         return "torch", 0.0
@@ -207,7 +208,7 @@ def measured(rows: int, inputs: int, outputs: int) -> tuple[Matmul, float]:
 
 
 def speedup_of_type(dtype: torch.dtype, rows: int, inputs: int, outputs: int) -> float:
-    """The speedup of a CPU's products of this type, with gradients, over float32."""
+    """The speedup of products in this type over float32 on a CPU, with gradients."""
     states, weight = torch.randn(rows, inputs, requires_grad=True), torch.randn(outputs, inputs, requires_grad=True)
     cast = partial(torch.autocast, "cpu", dtype)
     with using(FastProducts("torch")):
@@ -215,9 +216,9 @@ def speedup_of_type(dtype: torch.dtype, rows: int, inputs: int, outputs: int) ->
 
 
 def _speedup(states: Tensor, weight: Tensor, baseline: ContextFactory, other: ContextFactory) -> float:
-    """Seconds of `product` and its gradient in one context by those in another: the median of alternating rounds.
+    """The ratio of seconds for `product` and its gradient in two contexts: the median over alternating rounds.
 
-    states: (N, D), each round takes a different number of rows; weight: (E, D)
+    states: (N, D), of which each round uses a different number of rows; weight: (E, D)
     baseline, other: functions that return the context manager of a round
     """
 
@@ -237,7 +238,7 @@ def _speedup(states: Tensor, weight: Tensor, baseline: ContextFactory, other: Co
 
 
 def choose_matmul(weight: Tensor, bias: Tensor | None) -> None:
-    """Measure the fastest implementation for a shape of weight, once, for `auto`. weight: (E, D); bias: (E,) or None"""
+    """Measure once which implementation is fastest for a weight's shape, for `auto`. weight: (E, D); bias: (E,) or None"""
     if _shape(weight, bias) in _fastest:
         return
     states, seconds = torch.randn(INFERENCE_ROWS, weight.shape[1]), dict.fromkeys(_IMPLEMENTATIONS, math.inf)
@@ -254,17 +255,17 @@ def choose_matmul(weight: Tensor, bias: Tensor | None) -> None:
 
 
 def choose_matmuls(model: nn.Module) -> None:
-    """Measure the fastest implementation for each shape of a model's linear layers."""
+    """Measure which implementation is fastest for each shape among a model's linear layers."""
     for layer in model.modules():
         if isinstance(layer, Linear):
             choose_matmul(layer.weight, layer.bias)
 
 
 def transpose_weights(model: nn.Module) -> None:
-    """Store the weights of linear layers by input, not by output, so that a product of few rows reads memory in order.
+    """Store the weights of linear layers by input instead of by output, so that products with few rows read memory in order.
 
-    Values and shapes stay. A weight that is tied to an embedding is stored twice. A model of which anything is trained is
-    left as it is.
+    Values and shapes do not change. A weight that is tied to an embedding is stored twice. A model with any trainable
+    parameter stays unchanged.
     """
     if any(parameter.requires_grad for parameter in model.parameters()):
         return
@@ -278,5 +279,5 @@ def _shape(weight: Tensor, bias: Tensor | None) -> tuple[int, int, bool]:
 
 
 def _is_float32(output: Tensor, expected: Tensor) -> bool:
-    """Whether a product is as precise as torch's."""
+    """Whether a product is as precise as torch's float32 product."""
     return float((output - expected).abs().max()) <= MAX_RELATIVE_DIFFERENCE * float(expected.abs().max())

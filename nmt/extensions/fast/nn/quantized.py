@@ -1,8 +1,8 @@
-"""Linear layers with 8-bit weights, for translating on CPUs: a quarter of the memory, and faster products.
+"""Linear layers with 8-bit weights for translation on CPUs: they need a quarter of the memory and multiply faster.
 
-Each output has a fixed scale for its weights. Each row of the input gets its scale when it is multiplied, so that a sentence
-is computed as it would be alone, whatever else is in the batch. Sums are 32-bit integers.
-A layer with few weights multiplies its rounded weights in float32: rounding its input would not save time.
+The weights of each output share a fixed scale. Each input row gets its own scale when it is multiplied, so the result for a
+sentence does not depend on the rest of the batch. Sums are 32-bit integers.
+A layer with few weights multiplies its rounded weights in float32, because rounding its input would not save time.
 """
 
 import warnings
@@ -16,22 +16,22 @@ from torch import Tensor, nn
 from nmt.extensions.fast.nn.instructions import has_vnni
 from nmt.nn.linear import Linear, Projection, remove_weight_norm
 
-MIN_INT8_WEIGHTS: Final = 2**18  # of a layer from which 8-bit products are the faster ones (docs/measurements.md)
-MAX_INT8: Final = 127  # of a weight; and of an input, if the processor sums pairs of products in 32 bits
-MAX_INPUT_16_BIT_SUMS: Final = 63  # of an input, if it sums them in 16 bits, which more would overflow
+MIN_INT8_WEIGHTS: Final = 2**18  # layers with fewer weights are faster in float32 (docs/measurements.md)
+MAX_INT8: Final = 127  # for weights, and for inputs if the processor sums pairs of products in 32 bits
+MAX_INPUT_16_BIT_SUMS: Final = 63  # for inputs if it sums them in 16 bits, which would overflow with larger values
 TINY: Final = torch.finfo(torch.float32).tiny
 
 Rounding = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def rounded(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Round a matrix (E, D) to integers (E, D) int8, and a scale of each row, (E,) float32."""
+    """Round a matrix (E, D) to int8. Returns the integers (E, D) and the scale of each row, (E,) float32."""
     scale = matrix.abs().amax(1).clamp(min=TINY) / MAX_INT8
     return torch.round(matrix / scale[:, None]).to(torch.int8), scale
 
 
 def empty_rounded(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Uninitialised tensors of the shapes of `rounded(matrix)`, to load a stored rounding into."""
+    """Uninitialized tensors with the shapes of `rounded(matrix)`, for loading stored values."""
     return torch.empty(matrix.shape, dtype=torch.int8), torch.empty(len(matrix))
 
 
@@ -39,7 +39,7 @@ class Int8Linear(nn.Module):
     """A linear layer with 8-bit weights: states (..., D) -> (..., E).
 
     weight: (E, D) int8; scale: (E,) float32; bias: (E,) or None
-    int8_products: whether products are of 8 bits too; None: if there are enough weights for it
+    int8_products: whether to multiply in 8 bits too; None decides by the number of weights
     """
 
     bias: Tensor | None
@@ -58,8 +58,8 @@ class Int8Linear(nn.Module):
 
     @cached_property
     def _packed(self) -> Any:
-        """The weights in torch's layout, at first use: a model that is being loaded gets its weights after its layers."""
-        # torch has deprecated quantized tensors, with a warning, but there is no other way to pack weights yet
+        """The weights in torch's layout. They are packed at first use, because a model gets its weights after its layers."""
+        # torch warns that quantized tensors are deprecated, but there is no other way to pack weights yet
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             zeros = torch.zeros(len(self.scale), dtype=torch.int64)
@@ -69,20 +69,20 @@ class Int8Linear(nn.Module):
     @cached_property
     def _widened(self) -> Linear:
         """The layer with its rounded weights in float32."""
-        transposed = self.weight.t() * self.scale  # D E, the order in which a product of few rows reads it
+        transposed = self.weight.t() * self.scale  # D E, the order in which products with few rows read it
         return Linear.of(transposed.t(), self.bias)
 
     def ready(self) -> None:
-        """Convert the weights now instead of at first use, so that processes forked later share them."""
+        """Convert the weights now instead of at first use, so that processes that are forked later share them."""
         _ = self._packed if self.int8_products else self._widened
 
     def rows(self, rows: Tensor) -> "Int8Linear":
-        """A layer that computes only some outputs, each as this layer does. rows: (E',) their numbers"""
+        """A layer that computes only some of the outputs of this layer. rows: (E',) their indices"""
         bias = None if self.bias is None else self.bias[rows]
         return Int8Linear(self.weight[rows], self.scale[rows], bias, self.int8_products)
 
-    def prepared(self) -> Projection:
-        return self.forward if self.int8_products else self._widened.prepared()
+    def search_step(self) -> Projection:
+        return self.forward if self.int8_products else self._widened.search_step()
 
     def forward(self, states: Tensor) -> Tensor:
         if not self.int8_products:
@@ -98,7 +98,7 @@ class Int8Linear(nn.Module):
 
 
 def int8_available() -> bool:
-    """Whether this torch has 8-bit products."""
+    """Whether this torch supports 8-bit products."""
     names = "linear_prepack", "linear_with_input_q_dq_qweight_dq_output_fp32"
     return hasattr(torch, "_make_per_channel_quantized_tensor") and all(
         hasattr(torch.ops.quantized, name) for name in names
@@ -118,7 +118,7 @@ class Int8Embedding(nn.Module):
 
 
 def quantize(model: nn.Module, rounding: Rounding = rounded) -> None:
-    """Replace every linear layer and embedding of a model by one with 8-bit weights; tied weights stay tied."""
+    """Replace every linear layer and embedding of a model with one with 8-bit weights. Tied weights stay tied."""
     remove_weight_norm(model)
     replacements: dict[int, Int8Linear | Int8Embedding] = {}
     for path, module in list(model.named_modules(remove_duplicate=False)):

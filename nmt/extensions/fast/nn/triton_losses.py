@@ -1,6 +1,6 @@
-"""Losses by Triton: a kernel reads the logits of a position twice, and writes their gradient once.
+"""Losses as Triton kernels, which read the logits of a position twice and write their gradient once.
 
-The same sums as those of the criteria, which make dozens of passes over the logits.
+They compute the same sums as the criteria, which make dozens of passes over the logits.
 Dimensions: n positions, V vocabulary.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nmt.symbols import PAD
 
-LOGITS_AT_ONCE: Final = 4096  # logits of a position that a program holds at once
+LOGITS_AT_ONCE: Final = 4096  # logits of a position that a program processes at once
 WARPS: Final = 8
 
 
@@ -32,7 +32,11 @@ def _cross_entropy(  # type: ignore[no-untyped-def]
         tl.store(nlls + row, 0.0)
     else:
         gold_logit = tl.load(first + gold).to(tl.float32)
-        greatest, total, plain = -float("inf"), 0.0, 0.0  # of all logits; total: of exp(logit - greatest)
+        greatest, total, plain = (
+            -float("inf"),
+            0.0,
+            0.0,
+        )  # plain: sum of the logits; total: sum of exp(logit - greatest)
         for start in range(0, size, BLOCK):
             inside = start + columns < size
             values = tl.load(first + start + columns, mask=inside, other=0.0).to(tl.float32)
@@ -75,7 +79,12 @@ def _r_drop(  # type: ignore[no-untyped-def]
         gold_1 = tl.load(first_1 + gold).to(tl.float32)
         gold_2 = tl.load(first_2 + gold).to(tl.float32)
         greatest_1, total_1, moved_1, plain_1 = -float("inf"), 0.0, 0.0, 0.0
-        greatest_2, total_2, moved_2, plain_2 = -float("inf"), 0.0, 0.0, 0.0  # moved: sum of exp times the difference
+        greatest_2, total_2, moved_2, plain_2 = (
+            -float("inf"),
+            0.0,
+            0.0,
+            0.0,
+        )  # moved: sum of exp times the difference of logits
         for start in range(0, size, BLOCK):
             inside = start + columns < size
             x = tl.load(first_1 + start + columns, mask=inside, other=0.0).to(tl.float32)
@@ -118,10 +127,10 @@ def _r_drop(  # type: ignore[no-untyped-def]
 def cross_entropy(
     logits: Tensor, targets: Tensor, factors: Tensor, gold: float, spread: float, z: float
 ) -> tuple[Tensor, ...]:
-    """The loss and the negative log-likelihood, sums () in nats.
+    """Return the loss and the negative log-likelihood, both as sums () in nats.
 
-    logits: (n, V); targets: (n,) int64; factors: (n,) float32, of the losses
-    gold, spread: see CrossEntropy.weights; z: of the squared log of the sum of exp
+    logits: (n, V); targets: (n,) int64; factors: (n,) float32, factor of each position's loss
+    gold, spread: see CrossEntropy.weights; z: weight of the squared log of the sum of exp
     """
     settings = logits.shape[1], PAD, gold, spread, z
     return _ByKernel.apply(_cross_entropy, 2, (targets, factors), settings, logits)  # type: ignore[no-untyped-call, no-any-return]
@@ -130,16 +139,16 @@ def cross_entropy(
 def r_drop(
     first: Tensor, second: Tensor, targets: Tensor, factors: Tensor, gold: float, spread: float, z: float, factor: float
 ) -> tuple[Tensor, ...]:
-    """The loss, the negative log-likelihood and the divergence, sums () in nats; see `cross_entropy`.
+    """Return the loss, the negative log-likelihood and the divergence as sums () in nats; see `cross_entropy`.
 
-    first, second: (n, V) the logits of each pass; factor: of the divergence in the loss
+    first, second: (n, V) logits of each pass; factor: weight of the divergence in the loss
     """
     settings = first.shape[1], PAD, gold, spread, z, factor
     return _ByKernel.apply(_r_drop, 3, (targets, factors), settings, first, second)  # type: ignore[no-untyped-call, no-any-return]
 
 
 class _ByKernel(torch.autograd.Function):
-    """Sums by a kernel, which computes the gradient of the first one too."""
+    """Sums that a kernel computes, together with the gradient of the first sum."""
 
     @staticmethod
     def forward(
@@ -161,4 +170,4 @@ class _ByKernel(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, scale: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, None, None, *ctx.gradients  # scale is 1, see Kernel
+        return None, None, None, None, *ctx.gradients  # scale is 1; see Kernel

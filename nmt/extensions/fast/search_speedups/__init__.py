@@ -1,1 +1,1 @@
-"""What makes searches faster: one file each."""
+"""Speedups of searches, one file each."""

@@ -1,7 +1,7 @@
-"""The decoder layers of a search as CUDA graphs: one launch a step in place of hundreds. Not measured on a GPU yet.
+"""The decoder layers of a search as CUDA graphs. One launch per step replaces hundreds. Its speed was not measured yet.
 
-A graph reads and writes fixed addresses, and its sizes never change. So the tensors of a search are copied into buffers
-whose sizes are rounded up, and hypotheses, positions and entries beyond the real ones are computed and never read.
+A graph reads and writes fixed addresses, and its sizes never change. So the tensors of a search are copied into buffers with
+rounded sizes. Results for hypotheses, positions and entries beyond the real ones are computed but never read.
 Dimensions: B sentences, W hypotheses of each, N = B * W rows, H heads, S source positions, C entries of a cache, D width.
 """
 
@@ -27,61 +27,63 @@ from nmt.models.transformer import Transformer, TransformerSearch
 from nmt.nn.linear import Projection
 from nmt.search_speedups.base import SearchSpeedup
 
-STEPS_BEFORE_CAPTURE: Final = 8  # of a shape; a capture should take as long as some steps
+STEPS_BEFORE_CAPTURE: Final = 8  # per shape, because a capture is expected to take as long as several steps
 MAX_GRAPHS: Final = 128
-STATE_COPIES: Final = 5  # memory of a search by that of its state: itself, and up to 4 times its size in buffers
+STATE_COPIES: Final = (
+    5  # memory of a search relative to its state: the state itself, and buffers of up to 4 times its size
+)
 SOURCE_MULTIPLE: Final = 16
 MIN_CAPACITY: Final = 64
-# The dimension of the tensors of a sentence, by the last part of their names, that has rounded sizes.
+# The dimension with a rounded size for each tensor of a sentence, by the last part of its name.
 OF_SOURCE: Final = {"padding_bias": 3, "memory_keys": 3, "memory_values": 2}
 OF_ENTRIES: Final = {"keys": 3, "values": 2}
 
 
 class BufferedEntries(Entries):
-    """Entries of a cache of fixed size. used: (W,) int64, those to write"""
+    """Entries of a cache with a fixed size. used: (W,) int64, the entries to write"""
 
     def appended(self, past: Past, key: Tensor, value: Tensor) -> Past:
-        """See Entries: in place."""
+        """See Entries. Writes in place."""
         past["keys"].index_copy_(3, cast(Any, self.used), key.mT)  # B H K C
         past["values"].index_copy_(2, cast(Any, self.used), value)  # B H C V
         return past
 
 
 StepShape = tuple[int, int, int, int]
-"""The sizes of a graph: B, W, S and C, rounded up but for W."""
+"""The sizes of a graph: B, W, S and C. All but W are rounded up."""
 
 
 @register("search-speedup", "capture", CapturedSearchOptions)
 class CapturedSearch(SearchSpeedup):
-    """The steps of a Transformer's layers, replayed as CUDA graphs."""
+    """Replays the search steps of a Transformer's layers as CUDA graphs."""
 
     def begin(self, engine: Any, decoder: Any) -> None:
         """See SearchSpeedup."""
         device = device_of(engine.scorer)
         if device.type != "cuda":
-            raise UserError(f"--capture: CUDA graphs need a GPU, and this is {device} (leave it out)")
+            raise UserError(f"--capture needs a GPU for its CUDA graphs, not {device} (drop --capture)")
         if getattr(decoder.options, "coverage_penalty", None):
-            raise UserError("--capture: has no effect with --coverage-penalty, which records attention (leave it out)")
+            raise UserError(
+                "--capture and --coverage-penalty cannot be combined: graphs record no attention (drop --capture)"
+            )
         with autocast(device, engine.precision):
             for model in models_in(engine.scorer):
                 if not isinstance(model, Transformer):
-                    raise UserError(
-                        "--capture: only the layers of a Transformer can be captured for a search (leave it out)"
-                    )
+                    raise UserError("--capture supports only Transformers when translating (drop --capture)")
                 capture_steps(model)
 
 
 def rounded_up(number: int) -> int:
-    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ...: at most half as much again."""
+    """The next number in 1, 2, 3, 4, 6, 8, 12, 16, 24, ..., which is at most half as large again."""
     power = 1 << (number - 1).bit_length()
     return power * 3 // 4 if number <= power * 3 // 4 and power > 2 else power
 
 
 class CapturedLayers:
-    """Run the decoder layers of one search at a time in fixed buffers, from CUDA graphs where they exist.
+    """Runs the decoder layers of one search at a time in fixed buffers, with CUDA graphs if they exist.
 
     layers: the search step of each decoder layer of a model that `capture_steps` can capture
-    capturing: held while a graph is captured, when no thread may wait for the whole device
+    capturing: lock that is held during a capture, because no thread may wait for the whole device then
     """
 
     def __init__(self, layers: Sequence[LayerStep], capturing: threading.Lock) -> None:
@@ -90,22 +92,23 @@ class CapturedLayers:
         self._forget()
 
     def _forget(self) -> None:
-        """Give all memory back."""
-        self._buffers: dict[str, Tensor] = {}  # flat, by name
-        self._views: dict[str, Tensor] = {}  # of them, for the shape of the newest step
-        self._sentences: dict[str, Tensor] = {}  # what the newest step returned
+        """Release all memory."""
+        self._buffers: dict[str, Tensor] = {}  # flat buffers by name
+        self._views: dict[str, Tensor] = {}  # views of the buffers with the shape of the latest step
+        self._sentences: dict[str, Tensor] = {}  # tensors that the latest step returned
         self._shape: StepShape | None = None
         self._steps: Counter[StepShape] = Counter()
-        self._graphs: dict[StepShape, Any] = {}  # the least recently replayed first
-        self._pool: Any = None  # of the graphs
+        self._graphs: dict[StepShape, Any] = {}  # least recently replayed first
+        self._pool: Any = None  # memory of the graphs
 
     def __call__(
         self, states: Tensor, sentences: dict[str, Tensor], ancestors: Tensor, used: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """states (N, D) of the next position -> (N, D), and the tensors of the sentences after it.
+        """Compute the states (N, D) of the next position. Returns them and the updated tensors of the sentences.
 
-        sentences: what a Transformer's `start` returns, or this function did; ancestors: (N, t), see State
-        used: entries before this step
+        sentences: tensors returned by a Transformer's `start` or by this function
+        ancestors: (N, t), see State
+        used: number of entries before this step
         """
         B, N = len(sentences["padding_bias"]), len(states)
         W, S = N // B, sentences["padding_bias"].shape[3]
@@ -120,18 +123,18 @@ class CapturedLayers:
             views["bias"][:B].fill_(-math.inf)
             views["bias"].view(-1, capacity)[:N].scatter_(1, ancestors, 0.0)
             self._run(shape)
-        except Exception:  # out of memory, perhaps, which is then needed for smaller batches
+        except Exception:  # perhaps out of memory, which smaller batches then need
             self._forget()
             raise
         return views["states"][:N], self._sentences
 
     def _load(self, shape: StepShape, sentences: dict[str, Tensor], states: Tensor, used: int) -> None:
-        """Copy the tensors of the sentences into buffers of a shape."""
+        """Copy the tensors of the sentences into buffers for a shape."""
         (B, W, source, capacity), width, before = shape, states.shape[1], self._sentences
-        # A larger cache may lie over the smaller one that it is copied from.
+        # A larger cache may overlap the smaller one that it is copied from.
         tensors = {name: tensor.clone() if tensor is before.get(name) else tensor for name, tensor in sentences.items()}
         if any(self._is_in_buffer(name, tensor) for name, tensor in tensors.items()):
-            raise RuntimeError("two searches at once over one prepared scorer")
+            raise RuntimeError("two searches use the same prepared scorer at the same time")
         self._views, self._sentences, self._shape = {}, {}, shape
         for name, tensor in tensors.items():
             kind = name.rpartition(".")[2]
@@ -155,16 +158,16 @@ class CapturedLayers:
         return buffer is not None and tensor.untyped_storage().data_ptr() == buffer.untyped_storage().data_ptr()
 
     def _buffer(self, name: str, sizes: list[int], like: Tensor) -> Tensor:
-        """Zeros of some sizes, at the address that the buffer of this name has. like: a tensor of its type and device"""
+        """Zeros with these sizes, at the address of the named buffer. like: a tensor with its type and device"""
         number, buffer = math.prod(sizes), self._buffers.get(name)
         if buffer is None or len(buffer) < number or buffer.dtype != like.dtype:
             self._buffers[name] = buffer = like.new_empty(number if buffer is None else number + number // 2)
             self._graphs.clear()
-            self._pool = None  # which is deleted with the last of its graphs
+            self._pool = None  # it is deleted with the last of its graphs
         return buffer[:number].view(sizes).zero_()
 
     def _run(self, shape: StepShape) -> None:
-        """Make the step on the buffers, from its graph if there is one."""
+        """Compute the step on the buffers, with its graph if there is one."""
         self._steps[shape] += 1
         graph = self._graphs.pop(shape, None)
         if graph is None:
@@ -181,7 +184,7 @@ class CapturedLayers:
         graph = torch.cuda.CUDAGraph()
         with self._capturing:
             self._stream = self._stream or torch.cuda.Stream(self._views["states"].device)
-            # All that outlives a step is in the buffers, so graphs can share the memory of what lies between.
+            # Everything that outlives a step is in the buffers, so graphs can share memory for intermediate results.
             with torch.cuda.graph(graph, self._pool, self._stream, "thread_local"):
                 self._step()
         self._pool = graph.pool()
@@ -201,7 +204,7 @@ class CapturedLayers:
 
 
 class CapturedSteps:
-    """The CapturedLayers of a model, each used by one search at a time and by one thread.
+    """The CapturedLayers of a model. Each is used by only one search and one thread at a time.
 
     layers: the search step of each decoder layer
     """
@@ -210,7 +213,7 @@ class CapturedSteps:
         self._layers, self._capturing, self._of_thread = layers, threading.Lock(), threading.local()
 
     def acquire(self, search: object) -> CapturedLayers:
-        """Return layers for one search, which are taken back when the object `search` is deleted."""
+        """Return layers for one search. They become free again when the object `search` is deleted."""
         free: list[CapturedLayers] = self._of_thread.__dict__.setdefault("free", [])
         layers = free.pop() if free else CapturedLayers(self._layers, self._capturing)
         weakref.finalize(search, free.append, layers)
@@ -218,7 +221,7 @@ class CapturedSteps:
 
 
 class SearchOfCapturedSteps(TransformerSearch):
-    """A search from CUDA graphs, but for the steps whose attention is watched. See `capture_steps`"""
+    """A search with CUDA graphs, except for steps whose attention is recorded. See `capture_steps`."""
 
     def __init__(
         self, model: Transformer, output: Projection, layers: Sequence[LayerStep], steps: CapturedSteps
@@ -238,14 +241,16 @@ class SearchOfCapturedSteps(TransformerSearch):
 
 
 def capture_steps(model: Transformer) -> None:
-    """Replay the layers' search steps as CUDA graphs, with the weights that they have now.
+    """Replay the search steps of the layers as CUDA graphs, with their current weights.
 
-    Raises UserError for a model whose steps cannot be captured.
+    Raises UserError if the steps cannot be captured.
     """
     for layer in model.decoder_layers:
         if not (layer.feed_forward.can_be_captured and _reads_entries(layer.self_attention)):
-            raise UserError("--capture: needs plain self-attention, and products of fixed sizes (leave it out)")
-    layers = model.prepared_layers()
+            raise UserError(
+                "--capture needs plain self-attention and feed-forward networks without experts (drop --capture)"
+            )
+    layers = model.search_steps()
     model.new_search, model.state_copies = (
         partial(SearchOfCapturedSteps, layers=layers, steps=CapturedSteps(layers)),
         STATE_COPIES,
@@ -253,7 +258,7 @@ def capture_steps(model: Transformer) -> None:
 
 
 def _reads_entries(mixer: Mixer) -> bool:
-    """Whether the steps of a mixer need nothing but entries, of which each head of queries has keys of its own."""
+    """Whether the steps of a mixer need only cache entries, with separate keys for each query head."""
     if not isinstance(mixer, SelfAttention) or mixer.shape.groups < mixer.shape.heads:
         return False
     return type(mixer.before_step(torch.zeros(1, dtype=torch.int64), State(), 1)) is Entries

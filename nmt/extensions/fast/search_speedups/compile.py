@@ -1,4 +1,4 @@
-"""The decoder layers of a search by torch.compile."""
+"""Compiles the decoder layers with torch.compile for searches."""
 
 from functools import cached_property, partial
 from typing import Any, Final
@@ -19,7 +19,7 @@ MAX_COMPILED_GRAPHS: Final = 64  # per function
 
 @register("search-speedup", "compile", CompiledSearchOptions)
 class CompiledSearch(SearchSpeedup):
-    """The steps of a Transformer's layers, fused by torch.compile."""
+    """Fuses the search steps of a Transformer's layers with torch.compile."""
 
     def begin(self, engine: Any, decoder: Any) -> None:
         """See SearchSpeedup."""
@@ -31,36 +31,34 @@ class CompiledSearch(SearchSpeedup):
                 elif of_plugin is not None:
                     of_plugin()
                 else:
-                    raise UserError(
-                        "--compile: only the layers of a Transformer can be compiled for a search (leave it out)"
-                    )
+                    raise UserError("--compile supports only Transformers when translating (drop --compile)")
 
 
 def allow_graphs() -> None:
-    """Raise torch.compile's limit of 8 graphs per function, after which it silently falls back to uncompiled code."""
+    """Raise torch.compile's limit of 8 graphs per function, because it silently stops compiling beyond it."""
     from torch._dynamo import config
 
     config.recompile_limit = MAX_COMPILED_GRAPHS
 
 
 def compile_steps(model: Transformer) -> None:
-    """Compile the layers' search steps. One graph serves all lengths and batch sizes, but a batch of one, which has its own.
+    """Compile the search steps of the layers. One graph serves all lengths and batch sizes; a batch of one needs another.
 
-    Raises UserError for a model whose steps cannot be compiled.
+    Raises UserError if the steps cannot be compiled.
     """
     if any(isinstance(module, Int8Linear) for module in model.modules()):
-        raise UserError("--compile: torch cannot compile products of 8-bit weights (leave it out)")
+        raise UserError("--compile does not support 8-bit weights (drop --compile, or use --precision fp32)")
     if any(not layer.feed_forward.can_be_captured for layer in model.decoder_layers):
         raise UserError(
-            f"--compile: the sizes of products with --ffn {model.options.ffn} depend on the text (leave it out)"
+            f"--compile does not support --ffn {model.options.ffn}, whose batch sizes depend on the text (drop --compile)"
         )
     allow_graphs()
-    layers = [torch.compile(step, dynamic=True) for step in model.prepared_layers()]
+    layers = [torch.compile(step, dynamic=True) for step in model.search_steps()]
     model.new_search = partial(SearchOfCompiledSteps, layers=layers)
 
 
 class SearchOfCompiledSteps(TransformerSearch):
-    """A search whose steps are compiled, but for those whose attention is watched, which compiled layers do not record."""
+    """A search with compiled steps. Steps whose attention is recorded are not compiled, because compiled layers cannot record."""
 
     @cached_property
     def _recording(self) -> TransformerSearch:

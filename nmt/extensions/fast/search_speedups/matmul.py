@@ -1,4 +1,4 @@
-"""The fastest matrix products of a CPU for searches, and weights in the order in which products read them."""
+"""Selects the fastest matrix products on a CPU for searches, and stores weights in the order in which they are read."""
 
 from typing import Any
 
@@ -16,15 +16,13 @@ from nmt.search_speedups.base import SearchSpeedup
 
 @register("search-speedup", "matmul", SearchMatmulOptions)
 class SearchMatmul(SearchSpeedup):
-    """Products on a CPU by torch, oneDNN or numpy, whichever is the fastest for a shape."""
+    """Products on a CPU with torch, oneDNN or numpy, whichever is fastest for a shape."""
 
     def begin(self, engine: Any, decoder: Any) -> None:
         """See SearchSpeedup."""
         engine.products, device = FastProducts(self.options.matmul), device_of(engine.scorer)
         if engine.precision == "bf16" and not has_bfloat16(device):
-            log.warn(
-                f"--precision bf16: {device} has no bf16 instructions and is several times slower with it (use fp32)"
-            )
+            log.warn(f"--precision bf16: {device} has no bf16 instructions, so this is several times slower (use fp32)")
 
     def prepare(self, engine: Any, model: nn.Module) -> None:
         """See SearchSpeedup."""

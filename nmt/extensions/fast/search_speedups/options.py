@@ -31,7 +31,7 @@ class CompiledSearchOptions:
 class CapturedSearchOptions:
     capture: bool = opt(
         False,
-        "replay each search step as a CUDA graph; faster for small batches on a GPU",
+        "replay the search steps as CUDA graphs, with fewer kernel launches; needs a GPU",
         group="Speed and memory",
         excludes=("compile",),
     )

@@ -1,1 +1,1 @@
-"""What makes training faster: one file each."""
+"""Speedups of training, one file each."""

@@ -1,7 +1,7 @@
-"""The gradient of a micro-batch as a CUDA graph: one launch in place of hundreds, which take longer than a small model's work.
+"""Gradients of micro-batches as CUDA graphs. One launch replaces hundreds, which take longer than the work of a small model.
 
-A graph reads and writes fixed addresses, and its sizes never change. So micro-batches are padded to sizes of a coarse grid, and
-the gradients stay where they are from one update to the next. Dropout draws in a replay what it draws in the pass itself.
+A graph reads and writes fixed addresses, and its sizes never change. So micro-batches are padded to the sizes of a coarse grid,
+and gradients keep their addresses from one update to the next. Dropout draws the same masks in a replay as in an ordinary pass.
 """
 
 from collections.abc import Mapping
@@ -23,14 +23,14 @@ from nmt.symbols import EOS, PAD
 from nmt.train.update import PartNames, Passes, Updater, flattened
 from nmt.training_speedups.base import TrainingSpeedup
 
-# Multi30k in updates of 4,096 tokens has 120 shapes, 39 % of whose cells are padding; by a multiple of 4, 240 and 34 %.
+# Updates of 4,096 tokens of Multi30k have 120 shapes and 39 % padding; with multiples of 4 they have 240 shapes and 34 %.
 LENGTH_MULTIPLE: Final = 8
 MAX_PASSES: Final = 256
 
 
 @register("training-speedup", "capture", CapturedTrainingOptions)
 class CapturedTraining(TrainingSpeedup):
-    """The gradient of a micro-batch, replayed as a CUDA graph."""
+    """Computes the gradients of a micro-batch by replaying a CUDA graph."""
 
     def updater(self, updater: Updater, model: Any, criterion: Any) -> Updater:
         """See TrainingSpeedup."""
@@ -39,42 +39,42 @@ class CapturedTraining(TrainingSpeedup):
 
 
 def check_capture(updater: Updater, model: Any, criterion: Any) -> None:
-    """Raise UserError if updates on this device, of this model and criterion, cannot be captured."""
+    """Raise UserError if updates with this device, model and criterion cannot be captured."""
     if (device := device_of(model)).type != "cuda":
-        raise UserError(f"--capture: CUDA graphs need a GPU, and this is {device} (leave it out)")
+        raise UserError(f"--capture needs a GPU for its CUDA graphs, not {device} (drop --capture)")
     if updater.world.size > 1:
-        raise UserError("--capture: only for one device yet (leave it out)")
+        raise UserError("--capture works only on one device so far (drop --capture)")
     for kind, part in (("model", model), ("criterion", criterion)):
-        declared = "can_be_captured" in vars(type(part))  # a subclass may do more
+        declared = "can_be_captured" in vars(type(part))  # a subclass might do more
         if not (declared and part.can_be_captured):
-            changes = "what it does changes with the data or the update"
             raise UserError(
-                f"--capture: not for --{kind} {part.part_name} with these options: {changes} (leave it out)"
+                f"--capture and --{kind} {part.part_name} cannot be combined with these options, because the computation "
+                "depends on the data or the update (drop --capture)"
             )
 
 
 def rounded_rows(rows: int) -> int:
-    """The next number of rows of the grid: at most an eighth, or 7, more."""
+    """The next number of rows on the grid: at most an eighth more, or 7 more."""
     step = max(8, 1 << max(rows.bit_length() - 4, 0))
     return -(-rows // step) * step
 
 
 def padded(batch: Batch) -> Batch:
-    """The batch with sizes of the grid; the further rows and positions count in no loss."""
+    """Pad a batch to sizes on the grid. The additional rows and positions do not contribute to the loss."""
     source, target = batch.source.shape[1], batch.target.shape[1] - 1
     lengths = (-(-length // LENGTH_MULTIPLE) * LENGTH_MULTIPLE for length in (source, target))
     return padded_to(batch, rounded_rows(len(batch)), *lengths)
 
 
 def padded_to(batch: Batch, rows: int, source: int, target: int) -> Batch:
-    """The batch with further rows and positions, which count in no loss; without `clean_source`.
+    """Pad a batch with rows and positions that do not contribute to the loss. `clean_source` is dropped.
 
-    rows, source, target: B, S and T, at least those of the batch
+    rows, source, target: new B, S and T; at least those of the batch
     """
     more = rows - len(batch)
     padded_source = _extended(batch.source, rows, source, PAD)
     if more:
-        padded_source[-more:, 0] = EOS  # no row is without a position to attend to
+        padded_source[-more:, 0] = EOS  # every row needs a position to attend to
     columns = {}
     for name, column in batch.columns.items():
         kind = column_kind(column.kind)
@@ -85,8 +85,8 @@ def padded_to(batch: Batch, rows: int, source: int, target: int) -> Batch:
 
 
 def _extended(values: Tensor, rows: int, length: int | None, fill: int) -> Tensor:
-    """values: (B, ...) or (B, L, ...), with rows, and with positions unless length is None, to these numbers"""
-    more = [0, rows - len(values)]  # before and after, from the last dimension to the first
+    """Pad values (B, ...) to `rows` rows, or values (B, L, ...) also to `length` positions unless it is None."""
+    more = [0, rows - len(values)]  # padding before and after, from the last dimension to the first
     if length is not None:
         more = [0, max(0, length - values.shape[1]), *more]
     return pad(values, [0] * (2 * values.dim() - len(more)) + more, value=fill)
@@ -99,13 +99,13 @@ def tensors_of(batch: Batch) -> list[Tensor]:
 
 
 def sizes(batch: Batch) -> tuple[object, ...]:
-    """The shape of each tensor of a padded batch, with the names of the columns."""
+    """The shape of each tensor in a padded batch, and the names of the columns."""
     return *(values.shape for values in tensors_of(batch)), *batch.columns
 
 
 @dataclass
 class _Pass:
-    """The pass of one shape. batch, factors: what it reads; values: what it writes; graph: None until it is captured"""
+    """The pass for one shape. batch, factors: its inputs; values: its outputs; graph: None until it is captured"""
 
     batch: Batch
     factors: Tensor
@@ -115,10 +115,10 @@ class _Pass:
 
 
 class CapturedPasses(Passes):
-    """Computes gradients of micro-batches, from graphs where they exist.
+    """Computes gradients of micro-batches, with graphs if they exist.
 
-    objective: whose parameters' gradients are added to, see nmt.train.parallel; of one device
-    The first micro-batch of a shape is computed plainly, the second one is captured.
+    objective: the module whose parameters receive gradients, on one device; see nmt.train.parallel
+    The first micro-batch of a shape is computed normally; the second one is captured.
     """
 
     def __init__(self, objective: nn.Module, precision: Precision) -> None:
@@ -130,20 +130,20 @@ class CapturedPasses(Passes):
         self.forget()
 
     def forget(self) -> None:
-        """Give the memory of all graphs back."""
-        self._passes: dict[tuple[Any, ...], _Pass] = {}  # the least recently used first
+        """Release the memory of all graphs."""
+        self._passes: dict[tuple[Any, ...], _Pass] = {}  # least recently used first
         self._pool: Any = None
 
     def gave_memory_back(self) -> bool:
-        """Whether graphs were given up when memory ran out last: then the same batch may fit without them. Answers once."""
+        """Whether graphs were released when memory last ran out, so that the same batch may fit now. Resets the answer."""
         gave_back, self._gave_back = self._gave_back, False
         return gave_back
 
     def __call__(self, batch: Batch, factors: Mapping[str, float]) -> tuple[PartNames, Tensor]:
-        """Add the gradient of a micro-batch to those of the parameters.
+        """Add the gradient of a micro-batch to the gradients of the parameters.
 
-        batch: on the CPU, not padded; factors: of the trained parts of the loss, by name
-        returns: the loss as `flattened` gives it, until the next call
+        batch: on the CPU, not padded; factors: factors of the trained parts of the loss, by name
+        returns: the loss as returned by `flattened`; valid until the next call
         """
         self._keep_addresses()
         batch = padded(batch).pin()
@@ -162,7 +162,7 @@ class CapturedPasses(Passes):
                         place.copy_(values, non_blocking=True)
                     captured.factors.copy_(on_cpu, non_blocking=True)
                     self._replay(captured, factors)
-        except Exception:  # out of memory, perhaps
+        except Exception:  # perhaps out of memory
             self._gave_back = self._pool is not None
             self.forget()
             raise
@@ -173,9 +173,9 @@ class CapturedPasses(Passes):
         return captured.parts, captured.values
 
     def _keep_addresses(self) -> None:
-        """Forget the graphs if a tensor that they read or write was replaced; each parameter gets a gradient to add to."""
+        """Forget the graphs if a tensor that they read or write was replaced. Also gives each parameter a gradient tensor."""
         trained = [parameter for parameter in self.objective.parameters() if parameter.requires_grad]
-        for parameter in trained:  # at the beginning, and after a rollback
+        for parameter in trained:  # at the start, and after a rollback
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [parameter.grad for parameter in trained if parameter.grad is not None]
@@ -187,14 +187,14 @@ class CapturedPasses(Passes):
     def _replay(self, captured: _Pass, factors: Mapping[str, float]) -> None:
         if captured.graph is None:
             graph = torch.cuda.CUDAGraph()
-            # All that outlives a pass is the gradients, the batch and the values, which are read before the next pass.
+            # Only the gradients, the batch and the values outlive a pass, and they are read before the next pass.
             with torch.cuda.graph(graph, self._pool, self._stream, "thread_local"):
                 captured.parts, captured.values = self._gradient(captured.batch, factors, captured.factors)
             captured.graph, self._pool = graph, graph.pool()
         captured.graph.replay()
 
     def _gradient(self, batch: Batch, factors: Mapping[str, float], values: Tensor) -> tuple[PartNames, Tensor]:
-        """factors: whose names count; values: the same numbers on the device"""
+        """Compute the gradient. factors: only the names are used; values: the same numbers on the device"""
         with autocast(self.device, self.precision):
             loss: Loss = self.objective(batch)
         totals = torch.stack([loss.trained[name].total for name in factors if name in loss.trained])

@@ -1,4 +1,4 @@
-"""The layers of a model by torch.compile."""
+"""Compiles the layers of a model with torch.compile for training."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from nmt.training_speedups.base import TrainingSpeedup
 
 @register("training-speedup", "compile", CompiledTrainingOptions)
 class CompiledTraining(TrainingSpeedup):
-    """The kernels of each layer, fused by torch.compile."""
+    """Fuses the kernels of each layer with torch.compile."""
 
     def change_layers(self, model: nn.Module) -> None:
         """See TrainingSpeedup."""
@@ -24,19 +24,21 @@ class CompiledTraining(TrainingSpeedup):
         """See TrainingSpeedup."""
         from torch._dynamo.utils import counters
 
-        run.report.line(f"torch.compile made {counters['stats']['unique_graphs']} graphs")
+        run.report.line(f"torch.compile compiled {counters['stats']['unique_graphs']} graphs")
 
 
 def compile_layers(model: nn.Module) -> None:
-    """Compile each layer for varying lengths and batch sizes, one graph for each kind of layer.
+    """Compile each layer for varying lengths and batch sizes, with one graph per kind of layer.
 
-    A batch or a length of 1, and validation, need further graphs. Raises UserError when the model has no layers, experts, or a
-    recurrence, of which each length would be a graph.
+    A batch size or length of 1, and validation, need additional graphs. Raises UserError if the model has no layers, or has
+    experts or a recurrence, which would need one graph per length.
     """
     if any(getattr(module, "is_recurrent", False) for module in model.modules()):
-        raise UserError("--compile: a recurrence would be compiled again for each length (leave it out)")
+        raise UserError(
+            "--compile does not support recurrent models, whose graphs depend on the length (drop --compile)"
+        )
     if any(isinstance(module, FeedForward) and not module.can_be_captured for module in model.modules()):
-        raise UserError("--compile: the sizes of products with experts depend on the data (leave it out)")
+        raise UserError("--compile does not support experts, whose batch sizes depend on the data (drop --compile)")
     allow_graphs()
     for layer in required_layers(model, "--compile"):
         layer.compile(dynamic=True)

@@ -41,7 +41,7 @@ class CompiledTrainingOptions:
 class CapturedTrainingOptions:
     capture: bool = opt(
         False,
-        "compute the gradients of each micro-batch as a CUDA graph; speeds up small models on one GPU",
+        "compute gradients as CUDA graphs; speeds up small models on one GPU",
         group="Speed and memory",
         excludes=("compile", "activation_checkpointing"),
     )

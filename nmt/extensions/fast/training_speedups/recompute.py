@@ -1,4 +1,4 @@
-"""Activation checkpointing: less memory for more work (Chen et al., 2016)."""
+"""Activation checkpointing, which trades computation for memory (Chen et al., 2016)."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,9 +19,9 @@ from nmt.training_speedups.base import TrainingSpeedup
 
 @register("training-speedup", "activation-checkpointing", RecomputedTrainingOptions)
 class RecomputedTraining(TrainingSpeedup):
-    """Layers of which only the input is kept, and the rest recomputed for the gradient."""
+    """Keeps only the input of each layer and recomputes the rest in the backward pass."""
 
-    order: ClassVar[int] = -1  # torch.compile takes the layers as they are then
+    order: ClassVar[int] = -1  # must come before torch.compile, which compiles the changed layers
 
     def change_layers(self, model: nn.Module) -> None:
         """See TrainingSpeedup."""
@@ -29,7 +29,7 @@ class RecomputedTraining(TrainingSpeedup):
 
 
 def recompute(model: nn.Module) -> None:
-    """Keep only the input of each layer and recompute the rest for the gradient; UserError if the model has no layers."""
+    """Keep only the input of each layer and recompute the rest for the gradient. Raises UserError for a model without layers."""
     layer: Any
     for layer in required_layers(model, "--activation-checkpointing"):
         layer.forward = partial(_checkpointed, layer.forward)
@@ -38,13 +38,13 @@ def recompute(model: nn.Module) -> None:
 def _checkpointed(forward: Any, *inputs: Any, **named: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*inputs, **named)
-    if torch.compiler.is_compiling():  # which records nothing, and takes no other contexts
+    if torch.compiler.is_compiling():  # it records nothing and supports no other contexts
         return checkpoint(forward, *inputs, use_reentrant=False, **named)
     return checkpoint(forward, *inputs, use_reentrant=False, context_fn=partial(_contexts, token_rows()), **named)
 
 
 def _contexts(tokens: Tensor | None) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """The contexts of a layer's pass and of its recomputation. tokens: `token_rows` of the pass"""
+    """The contexts for a layer's forward pass and for its recomputation. tokens: `token_rows` of the forward pass"""
     plain, again = recompute_contexts()
     return plain, _with_tokens(again, tokens)
 
@@ -56,7 +56,7 @@ def _with_tokens(context: AbstractContextManager[Any], tokens: Tensor | None) ->
 
 
 def required_layers(model: nn.Module, flag: str) -> list[nn.Module]:
-    """`layers_of` a model. Raises UserError if it has none. flag: what needs them"""
+    """`layers_of` a model. Raises UserError if it has none. flag: the option that needs layers"""
     if not (layers := layers_of(model)):
-        raise UserError(f"{flag}: needs a model whose layers are in an nn.ModuleList (leave it out)")
+        raise UserError(f"{flag} needs a model whose layers are in an nn.ModuleList (drop {flag})")
     return layers

@@ -1,1 +1,1 @@
-"""Formats of weights: one file each."""
+"""Weight formats, one file each."""

@@ -1,4 +1,4 @@
-"""Weights of 8 bits (nmt.extensions.fast.nn.quantized)."""
+"""The int8 weight format (nmt.extensions.fast.nn.quantized)."""
 
 import torch
 from torch import nn
@@ -11,21 +11,21 @@ from nmt.weight_formats.base import WeightFormat
 
 @register("weight-format", "int8", NoOptions)
 class Int8(WeightFormat):
-    """8-bit weights and products of 8-bit numbers, on CPUs: a quarter of the memory."""
+    """8-bit weights and products, on CPUs only; they need a quarter of the memory."""
 
     def check(self, device: torch.device) -> None:
         """See WeightFormat."""
         if device.type != "cpu":
-            raise UserError(f"--device {device}: 8-bit weights are for CPUs (give --device cpu)")
+            raise UserError(f"--device {device}: 8-bit weights work only on CPUs (use --device cpu)")
         if not int8_available():
             raise UserError(
-                "this torch has no products of 8-bit numbers (give --precision fp32 and a model of 32-bit weights)"
+                "this torch does not support 8-bit products (use --precision fp32 and a model with 32-bit weights)"
             )
 
     def convert(self, model: nn.Module) -> None:
         """See WeightFormat."""
         quantize(model)
 
-    def make_room(self, model: nn.Module) -> None:
+    def convert_layers(self, model: nn.Module) -> None:
         """See WeightFormat."""
         quantize(model, empty_rounded)

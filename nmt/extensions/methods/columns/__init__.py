@@ -1,1 +1,1 @@
-"""Kinds of columns: numbers of target words, and links between words."""
+"""Kinds of columns: numbers for target words, and links between words."""

@@ -1,4 +1,4 @@
-"""Columns with the links between the words of a pair, in Pharaoh's format: `0-0 2-1`."""
+"""Columns with links between the words of a pair, in Pharaoh format: `0-0 2-1`."""
 
 import re
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -17,13 +17,13 @@ from nmt.text.vocabulary import expand_ranges
 if TYPE_CHECKING:
     from torch import Tensor
 
-NO_LINK: Final = -1  # pads links: position 0 is a token
+NO_LINK: Final = -1  # pads links, because 0 is a valid position
 LINK: Final = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
 
 @register("column", "links", NoOptions)
 class LinksColumn(ColumnKind):
-    """Links between words: (B, L, 2) int64 positions in `source` and `target_output` in a batch; padding is -1."""
+    """Links between words. In a batch: (B, L, 2) int64 positions in `source` and `target_output`, padded with -1."""
 
     number: ClassVar[np.dtype[Any]] = np.dtype("<u4")
     width: ClassVar[int] = 2
@@ -33,7 +33,7 @@ class LinksColumn(ColumnKind):
     stores_counts: ClassVar[bool] = True
 
     def read(self, items: ColumnItems) -> Rows:
-        """(L, 2) links between all tokens of linked words. Below, K links between words become L links between tokens."""
+        """Return (L, 2) links between all tokens of linked words. K links between words become L links between tokens."""
         pairs = items.pairs
         source, target = SideWords(items, 0), SideWords(items, 1)
         matches = [LINK.fullmatch(item) for item in items.items]
@@ -43,15 +43,15 @@ class LinksColumn(ColumnKind):
             pair = int(pairs[i])
             raise items.error(
                 pair,
-                f"'{quoted(items.items[i])}': must be SOURCE-TARGET, words counted from 0; the pair has {source.num_words[pair]} "
-                f"source words and {target.num_words[pair]} target words, counted between spaces and tabs",
+                f"'{quoted(items.items[i])}': must be SOURCE-TARGET with words counted from 0; the pair has "
+                f"{source.num_words[pair]} source words and {target.num_words[pair]} target words between spaces and tabs",
             )
-        # One number for each word of all pairs, so that equal links of a pair are one, in their order.
+        # Number the words of all pairs, so that duplicate links of a pair are removed and the order is kept.
         size = max(1, len(target.tokens))
         keys = np.unique((source.offsets[pairs] + links[:, 0]) * size + target.offsets[pairs] + links[:, 1])  # K
         one, other = keys // size, keys % size  # K, K: source and target words
         widths = target.tokens[other]  # K
-        counts = source.tokens[one] * widths  # K: tokens of one by those of the other
+        counts = source.tokens[one] * widths  # K: tokens of one word times tokens of the other
         step = expand_ranges(np.zeros_like(counts), counts)  # L: 0, 1, ... within each link of words
         widths = np.repeat(widths, counts)  # L
         first = np.stack(
@@ -60,7 +60,7 @@ class LinksColumn(ColumnKind):
         values = first + np.stack([step // widths, step % widths], axis=1)  # L 2
         pair_of_word = np.repeat(np.arange(len(items.counts)), source.num_words)  # all source words
         pair_of_link = np.repeat(pair_of_word[one], counts)  # L
-        if source.joined.any() or target.joined.any():  # links of two words to the tokens that these share are equal
+        if source.joined.any() or target.joined.any():  # two words that share tokens have equal links
             unique = np.unique(np.column_stack([pair_of_link, values]), axis=0)
             pair_of_link, values = unique[:, 0], unique[:, 1:]
         lengths = np.bincount(pair_of_link, minlength=len(items.counts))  # N
@@ -75,7 +75,7 @@ class LinksColumn(ColumnKind):
         return padded_rows(rows, self.filler, np.int64)
 
     def ones(self, num_pairs: int, target_length: int) -> Rows:
-        """A link of the first tokens in each pair."""
+        """One link between the first tokens of each pair."""
         return Rows(np.zeros((num_pairs, 2), np.int64), np.ones(num_pairs, np.int64))
 
     def positions(self, source: int, target: int) -> int:

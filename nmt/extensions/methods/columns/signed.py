@@ -1,4 +1,4 @@
-"""Columns with numbers that are no weights, so that they may be negative: scores, or weights that train a model away."""
+"""Columns with numbers that can be negative, such as scores, or weights that train the model away from a translation."""
 
 from typing import ClassVar
 
@@ -10,13 +10,13 @@ from nmt.options import NoOptions
 
 @register("column", "signed-pair", NoOptions)
 class SignedPairColumn(PairColumn):
-    """One number per pair, of any sign: (B,) float32 in a batch."""
+    """One number per pair, positive or negative: (B,) float32 in a batch."""
 
     are_weights: ClassVar[bool] = False
 
 
 @register("column", "signed-target", NoOptions)
 class SignedTargetColumn(TargetColumn):
-    """One number per target word, of any sign: (B, T) float32 in a batch, as a `target` column."""
+    """One number per target word, positive or negative: (B, T) float32 in a batch, like a `target` column."""
 
     are_weights: ClassVar[bool] = False

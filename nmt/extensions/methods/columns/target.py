@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 @register("column", "target", NoOptions)
 class TargetColumn(ColumnKind):
-    """One weight per target word: (B, T) float32 in a batch, for the tokens of `target_output`; padding is 0."""
+    """One weight per target word: (B, T) float32 in a batch, for the tokens of `target_output`, padded with 0."""
 
     sides: ClassVar[tuple[int, ...]] = (1,)
     are_weights: ClassVar[bool] = True
 
     def read(self, items: ColumnItems) -> Rows:
-        """A number of each target token and of EOS: that of its word.
+        """The number of each target token, which is that of its word, and of EOS.
 
-        EOS has 1, or 0 where all words have 0, unless the line has a number more.
+        EOS gets 1, or 0 if all words have 0, unless the line has an additional number for it.
         """
         sentences = items.sentences
         words = SideWords(items, 1)
@@ -34,22 +34,22 @@ class TargetColumn(ColumnKind):
         for i in np.flatnonzero(sentences.good & (more != 0) & (more != 1)).tolist():
             count = words.num_words[i]
             expected = (
-                f"{count}, one for each target word between spaces and tabs, or {count + 1} with one for the line's end"
+                f"{count}, one per target word between spaces and tabs, or {count + 1} with one for the end of the line"
             )
-            raise items.error(i, f"{items.counts[i]} numbers; must be {expected}")
+            raise items.error(i, f"{items.counts[i]} numbers; expected {expected}")
         numbers, ends = items.numbers(self.are_weights), np.cumsum(words.num_tokens + 1)
         values = np.ones(int(ends[-1]), FLOAT)
-        of_end = (np.cumsum(items.counts) - 1)[more == 1]  # items that are the number of an EOS
+        of_end = (np.cumsum(items.counts) - 1)[more == 1]  # items that belong to EOS
         values[ends[more == 1] - 1] = numbers[of_end]
         numbers = np.delete(numbers, of_end)
         good = np.flatnonzero(np.repeat(sentences.good, words.num_words))
         pair_of_word = np.repeat(np.arange(len(more)), words.num_words)[good]
-        counting = np.bincount(pair_of_word, numbers != 0, len(more))  # words whose number is not 0
+        counting = np.bincount(pair_of_word, numbers != 0, len(more))  # number of words with a nonzero number
         values[ends[(more == 0) & (words.num_words > 0) & (counting == 0)] - 1] = 0
         for j in np.flatnonzero(words.joined[good][1:] & (numbers[1:] != numbers[:-1])).tolist():
             pair = int(np.searchsorted(np.cumsum(words.num_words), good[j + 1], "right"))
             message = (
-                f"two numbers, {numbers[j]:g} and {numbers[j + 1]:g}, for two words that the text steps join to one"
+                f"two words that the text pipeline joins have different numbers, {numbers[j]:g} and {numbers[j + 1]:g}"
             )
             raise items.error(pair, message)
         starts = words.starts + np.repeat(ends - words.num_tokens - 1, words.num_words)

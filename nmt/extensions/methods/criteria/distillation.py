@@ -1,7 +1,7 @@
-"""Word-level distillation: the student learns the distribution of a teacher at each target position.
+"""Word-level distillation: the student learns the teacher's distribution at each target position.
 
 Kim and Rush (2016), "Sequence-Level Knowledge Distillation", section 3.1, with the temperature of Hinton et al. (2015).
-Dimensions: N target positions of a batch, n of a chunk of them, V vocabulary, D width.
+Dimensions: N target positions in a batch, n positions in a chunk, V vocabulary, D width.
 """
 
 from collections.abc import Callable
@@ -26,12 +26,12 @@ from nmt.runs import find_model
 from nmt.symbols import PAD
 from nmt.weight_formats.base import weight_format
 
-TeacherProbabilities = Callable[[slice | Tensor], Tensor]  # of some of the N positions: (n, V)
+TeacherProbabilities = Callable[[slice | Tensor], Tensor]  # returns (n, V) for n of the N positions
 
 
 @register("criterion", "distillation", DistillationOptions)
 class Distillation(CrossEntropy):
-    """Cross entropy, and the divergence from the distributions of a teacher."""
+    """Cross entropy plus the divergence from the distributions of a teacher."""
 
     def __init__(self, options: DistillationOptions, context: CriterionContext) -> None:
         super().__init__(options, context)
@@ -39,26 +39,26 @@ class Distillation(CrossEntropy):
         self.teacher_weight, self.temperature = options.teacher_weight, options.temperature
         self.teachers = [self._load(Path(folder), context) for folder in options.teacher]
         if not self.teachers:
-            raise UserError("--criterion distillation: has no teacher (give --teacher MODEL)")
+            raise UserError("--criterion distillation needs a teacher (add --teacher MODEL)")
         digests = [Artefact(teacher.folder, "model", "checkpoint").digest for teacher in self.teachers]
         self.files = {"teacher_sha256": " ".join(digests)}
 
     def _load(self, folder: Path, context: CriterionContext) -> LoadedModel:
         if (model := find_model(folder)) != folder:
-            mend = f"give {quoted(model)}, or a model of nmt average"
-            raise UserError(f"--teacher {quoted(folder)}: is a run, whose best checkpoint may change ({mend})")
+            fix = f"use {quoted(model)}, or a model made by nmt average"
+            raise UserError(f"--teacher {quoted(folder)}: the best checkpoint of a run may change ({fix})")
         loaded = load_model(folder, torch.device("cpu"))
         if (stored := weight_format(loaded.facts.weights)) is not None:
             stored.check(device_of(context.scorer))
         if loaded.pipeline.hash != context.pipeline.hash:
-            mend = f"nmt prepare --vocabulary {quoted(folder)}"
-            raise UserError(f"--teacher {quoted(folder)}: has another vocabulary than the data ({mend})")
+            fix = f"prepare the data with nmt prepare --vocabulary {quoted(folder)}"
+            raise UserError(f"--teacher {quoted(folder)}: the vocabulary differs from that of the data ({fix})")
         return loaded
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
-        """See Criterion. Outside training the loss is that of the cross entropy.
+        """See Criterion. Outside training, the loss is the cross entropy.
 
-        In training it is (1 - w) * cross entropy + w * T^2 * KL(teacher || student), where T divides the logits of both.
+        In training it is (1 - w) * cross entropy + w * T^2 * KL(teacher || student), and T divides the logits of both.
         """
         if not model.training:
             return self.cross_entropy(model, batch)
@@ -70,7 +70,7 @@ class Distillation(CrossEntropy):
         return Loss.of_target_tokens(batch, total, nll=nll, divergence=divergence)
 
     def _teacher(self, batch: Batch) -> TeacherProbabilities:
-        """The mean of the teachers' probabilities of the batch without noise, computed when they are asked for."""
+        """The mean of the teachers' probabilities for the batch without noise. They are computed on request."""
         with torch.no_grad():
             models = [loaded.model.to(batch.source.device) for loaded in self.teachers]
             features = [teacher(batch.without_noise).features.flatten(0, 1) for teacher in models]
@@ -85,7 +85,7 @@ class Distillation(CrossEntropy):
     def of_taught(
         self, teacher: TeacherProbabilities, logits: Tensor, targets: Tensor, factors: Tensor, positions: Tensor
     ) -> tuple[Tensor, ...]:
-        """Loss, negative log-likelihood and divergence: sums in nats, see CrossEntropy. positions: (n,) of the N"""
+        """Return loss, negative log-likelihood and divergence as sums in nats; see CrossEntropy. positions: (n,) of the N"""
         cross_entropy, nll = self.of_logits(logits, targets, factors)
         wanted = teacher(positions)
         of_rows = -(wanted * (logits.float() / self.temperature).log_softmax(-1)).sum(-1) - entropy(wanted)
@@ -95,5 +95,5 @@ class Distillation(CrossEntropy):
 
 
 def entropy(probabilities: Tensor) -> Tensor:
-    """(n, V) -> (n,) nats"""
+    """The entropy of distributions (n, V), in nats: (n,)."""
     return -torch.xlogy(probabilities, probabilities).sum(-1)

@@ -1,4 +1,4 @@
-"""Guided alignment: attention learns given word alignments in addition to the translation (Chen et al., 2016, section 3.1).
+"""Guided alignment: the attention learns given word alignments in addition to translation (Chen et al., 2016, section 3.1).
 
 Dimensions: B sentences, S source and T target positions, L links.
 """
@@ -18,14 +18,14 @@ from nmt.models.base import Model, Output
 
 @register("criterion", "guided-alignment", GuidedAlignmentOptions)
 class GuidedAlignment(CrossEntropy):
-    """Cross entropy, and that of the model's attention given word alignments."""
+    """Cross entropy of the translation, plus cross entropy of the attention against given word alignments."""
 
     def __init__(self, options: GuidedAlignmentOptions, context: CriterionContext) -> None:
         super().__init__(options, context)
         self.weight, self.column = options.alignment_weight, options.alignment_column
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
-        """See Criterion. Evaluation sets without the column have the loss of the translation alone."""
+        """See Criterion. For evaluation sets without the column, only the loss of the translation is computed."""
         if self.column not in batch and not model.training:
             return super().__call__(model, batch)
         alignment = self._alignment(batch)  # B T S
@@ -38,19 +38,19 @@ class GuidedAlignment(CrossEntropy):
         return Loss({**trained, "alignment": Term(self.weight * total, _num_aligned(alignment))}, reported)
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        """See Criterion. The alignment counts the target tokens that have a link."""
+        """See Criterion. The count of the alignment is the number of target tokens that have a link."""
         return {**super().counts(batch), "alignment": _num_aligned(self._alignment(batch))}
 
     def _alignment(self, batch: Batch) -> Tensor:
-        """The distribution that attention learns: (B, T, S) equal shares for the links of a target token, 0 without one."""
+        """The distribution that the attention learns, (B, T, S): equal shares for the links of a target token, or zeros."""
         name = quoted(self.column)
         if self.column not in batch:
-            mend = f"nmt prepare --column {name}:links=FILE adds it, and --align learns the column alignment"
-            raise MissingColumnError(self.column, f"the data have no column '{name}' ({mend})")
+            fix = f"add it with nmt prepare --column {name}:links=FILE, or use --align to learn the column alignment"
+            raise MissingColumnError(self.column, f"the data has no column '{name}' ({fix})")
         links = batch[self.column]  # B L 2
         if batch.columns[self.column].kind != "links":
             raise UserError(
-                f"--alignment-column {name}: has numbers, not links (nmt prepare --column {name}:links=FILE)"
+                f"--alignment-column {name}: the column contains numbers, not links (use nmt prepare --column {name}:links=FILE)"
             )
         rows, places = (links[..., 0] != NO_LINK).nonzero(as_tuple=True)
         source, target = links[rows, places].unbind(1)
@@ -60,17 +60,17 @@ class GuidedAlignment(CrossEntropy):
 
 
 def _num_aligned(alignment: Tensor) -> Tensor:
-    """alignment: (B, T, S) -> () target tokens with a link"""
+    """The number () of target tokens that have a link. alignment: (B, T, S)"""
     return (alignment.sum(-1) > 0).sum()
 
 
 def watched_pass(model: Model, batch: Batch) -> Output:
-    """`forward` with the attention of `alignment_layer`, through which gradients flow; UserError for a model without."""
+    """Run `forward` and record the attention of `alignment_layer` with gradients. Raises UserError if the model has none."""
     model.watched = True
     try:
         output: Output = model(batch)
     finally:
         model.watched = False
     if output.attention is None:
-        raise UserError("the model has no attention weights to train (choose another model, or do not compile it)")
+        raise UserError("the model has no attention weights to train (use another model, or drop --compile)")
     return output

@@ -1,7 +1,7 @@
-"""In-place distillation: one network is trained at all depths, and the whole one and a shallower one teach each other.
+"""In-place distillation: trains one network at all depths. The full network and a shallower one teach each other.
 
-After Miao et al. (2023), "Exploring All-In-One Knowledge Distillation Framework for Neural Machine Translation", with one
-student an update and the symmetric divergence of R-Drop.
+It follows Miao et al. (2023), "Exploring All-In-One Knowledge Distillation Framework for Neural Machine Translation", but with
+one student per update and the symmetric divergence of R-Drop.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from nmt.models.base import Model
 
 @contextmanager
 def sub_network(model: Model, encoder: int, decoder: int) -> Iterator[None]:
-    """Passes in this context are through the first layers of each stack alone. For a model that has `depths`."""
+    """A context in which passes use only the first layers of each stack. The model must have `depths`."""
     whole, model.depths = model.depths, (encoder, decoder)
     try:
         yield
@@ -33,7 +33,7 @@ def sub_network(model: Model, encoder: int, decoder: int) -> Iterator[None]:
 
 @register("criterion", "in-place-distillation", InPlaceDistillationOptions)
 class InPlaceDistillation(RDrop):
-    """R-Drop whose second pass is through the first layers alone, so that a model can be exported at any depth."""
+    """R-Drop with a second pass through only the first layers, so that the model can be exported at any depth."""
 
     needs_dropout: ClassVar[bool] = False
 
@@ -42,30 +42,32 @@ class InPlaceDistillation(RDrop):
         self.context, self.least = context, (options.min_encoder_layers, options.min_decoder_layers)
 
     def passes(self, model: Model, batch: Batch) -> Tensor:
-        """See RDrop. The second pass is through a shallower network, another one at each update."""
+        """See RDrop. The second pass uses a shallower network, which changes at each update."""
         depths = self._depths(model)
         first = model(batch).features
         with sub_network(model, *depths):
             return torch.cat([first, model(batch).features])
 
     def training_flops(self, model: Model, source: Tensor, target: Tensor) -> int:
-        """See Criterion: those of the whole network and of the shallower one."""
+        """See Criterion. The sum for the full network and the shallower one."""
         whole = model.training_flops(source, target)
         with sub_network(model, *self._depths(model)):
             return whole + model.training_flops(source, target)
 
     def _depths(self, model: Model) -> tuple[int, int]:
-        """Layers of the shallower encoder and decoder: a function of depths, seed and update; the most of update 0."""
+        """The layers of the shallower encoder and decoder, determined by depths, seed and update. Update 0 has the most."""
         if model.depths is None:
             raise UserError(
-                "--criterion in-place-distillation: the model has no shallower networks in it (transformer has)"
+                "--criterion in-place-distillation needs a model with removable layers (use --model transformer)"
             )
         if any(least > depth for least, depth in zip(self.least, model.depths, strict=True)):
             flags = f"--min-encoder-layers {self.least[0]} --min-decoder-layers {self.least[1]}"
-            raise UserError(f"{flags}: the model has {model.depths[0]} and {model.depths[1]} layers (give fewer)")
+            raise UserError(
+                f"{flags}: the model has only {model.depths[0]} and {model.depths[1]} layers (use smaller values)"
+            )
         encoders, decoders = (range(least, depth + 1) for least, depth in zip(self.least, model.depths, strict=True))
         choices = [depths for depths in product(encoders, decoders) if depths != model.depths]
-        if not self.context.update and choices:  # a probe of the memory, before the first update
+        if not self.context.update and choices:  # a memory probe before the first update
             return max(choices, key=sum)
         random = np.random.Generator(np.random.Philox(key=[self.context.seed, self.context.update]))
         return choices[int(random.integers(len(choices)))] if choices else model.depths

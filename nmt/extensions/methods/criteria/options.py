@@ -11,7 +11,7 @@ from nmt.options import Part, part
 class RDropOptions(CrossEntropyOptions):
     divergence_weight: float = opt(
         5.0,
-        "weight of the divergence between two passes that differ in dropout; alpha in Liang et al. (2021)",
+        "weight of the divergence between two dropout passes; alpha in Liang et al. (2021)",
         minimum=0,
     )
 

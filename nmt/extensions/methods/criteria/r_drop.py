@@ -1,6 +1,6 @@
-"""R-Drop: cross entropy of two passes with different dropout masks, and the divergence of their predictions (Liang et al., 2021).
+"""R-Drop (Liang et al., 2021): cross entropy of two passes with different dropout masks, plus the divergence between them.
 
-Dimensions: N target positions of a batch, V vocabulary, D width.
+Dimensions: N target positions in a batch, V vocabulary, D width.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,11 +21,11 @@ from nmt.symbols import PAD
 
 @register("criterion", "r-drop", RDropOptions)
 class RDrop(CrossEntropy):
-    """Cross entropy of two passes with different dropout masks, and their divergence (R-Drop)."""
+    """R-Drop: cross entropy of two passes with different dropout masks, plus the divergence between them."""
 
     can_be_captured: ClassVar[bool] = True
     num_passes: ClassVar[int] = 2
-    needs_dropout: ClassVar[bool] = True  # else its two passes are the same
+    needs_dropout: ClassVar[bool] = True  # without dropout, both passes are the same
 
     def __init__(self, options: RDropOptions, context: CriterionContext) -> None:
         super().__init__(options, context)
@@ -33,10 +33,10 @@ class RDrop(CrossEntropy):
         self.divergence_weight = options.divergence_weight
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
-        """See Criterion. Both passes are one batch. Outside training there is one pass and no divergence.
+        """See Criterion. Both passes are computed as one batch. Outside training there is one pass and no divergence.
 
-        The loss is half of Liang et al.'s, the mean cross entropy of the passes: (CE_1 + CE_2) / 2 + w / 4 * divergence,
-        where divergence is KL(1 || 2) + KL(2 || 1) in nats, and w is `divergence_weight`, their alpha.
+        The loss is half of that of Liang et al.: (CE_1 + CE_2) / 2 + w / 4 * divergence. The divergence is
+        KL(1 || 2) + KL(2 || 1) in nats, and w is `divergence_weight`, their alpha.
         """
         if not model.training:
             return self.cross_entropy(model, batch)
@@ -46,7 +46,7 @@ class RDrop(CrossEntropy):
         return Loss.of_target_tokens(batch, total, nll=nll, divergence=divergence)
 
     def passes(self, model: Model, batch: Batch) -> Tensor:
-        """The features of the first pass and of the second, (2 B, T, D)."""
+        """The features of the first and the second pass, (2 B, T, D)."""
         features: Tensor = model(batch.repeated(2)).features
         return features
 
@@ -54,15 +54,15 @@ class RDrop(CrossEntropy):
         """See Criterion."""
         dropout = [value for name, value in settings.items() if name.endswith("dropout") and "word" not in name]
         if self.needs_dropout and not any(dropout):
-            yield "--criterion r-drop: without dropout its two passes are the same, and their divergence is 0 (--dropout)"
+            yield "--criterion r-drop has no effect without dropout, because both passes are the same (add --dropout)"
         if settings.get("norm_position") == "post" and is_new:
-            remedy = "--norm-position pre, or --init-from a trained model"
+            fix = "use --norm-position pre, or --init-from a trained model"
             harm = "a small model may not learn to attend to the source"
-            yield f"--criterion {self.part_name}: with norms after the sub-layers {harm} ({remedy})"
+            yield f"--criterion {self.part_name} with --norm-position post: {harm} ({fix})"
 
     @has_kernel("r-drop")
     def of_both(self, first: Tensor, second: Tensor, targets: Tensor, factors: Tensor) -> tuple[Tensor, ...]:
-        """Loss, negative log-likelihood and divergence: sums in nats, see CrossEntropy. first, second: logits (n, V)"""
+        """Return loss, negative log-likelihood and divergence as sums in nats; see CrossEntropy. first, second: logits (n, V)"""
         log_p, log_q = (logits.float().log_softmax(-1) for logits in (first, second))
         of_first = self.of_log_probs(first, log_p, targets, factors)
         of_second = self.of_log_probs(second, log_q, targets, factors)

@@ -1,8 +1,8 @@
-"""Training by the reward of sampled translations.
+"""Training with the reward of sampled translations.
 
-The expected reward with a baseline and a share of the likelihood (Wu et al., 2016, section 5), or minimum risk training, the
-reward under the model's own distribution over the samples (Shen et al., 2016).
-Dimensions: B pairs, T target positions, C different candidates of all pairs.
+The objective is either the expected reward with a baseline and a share of the likelihood (Wu et al., 2016, section 5), or minimum
+risk training, which uses the model's distribution over the samples (Shen et al., 2016).
+Dimensions: B pairs, T target positions, C distinct candidates of all pairs.
 """
 
 from collections import Counter
@@ -22,17 +22,17 @@ from nmt.models.base import Model
 from nmt.options import Part
 from nmt.symbols import BOS, EOS, PAD
 
-MIN_PASS_TOKENS: Final = 1024  # of candidates, padding counted: smaller passes are slow, and save little memory
+MIN_PASS_TOKENS: Final = 1024  # candidate tokens, including padding; smaller passes are slow and save little memory
 
 
 @dataclass(frozen=True)
 class _Candidates:
-    """The different candidate translations of a batch, those of a pair next to each other.
+    """The distinct candidate translations of a batch. The candidates of a pair are adjacent.
 
-    batch: the pairs of each source with each of its candidates
-    pairs: (C,) the pair of the batch that each belongs to
-    counts: (C,) how often it was drawn; 0 for a reference that is among them without being drawn
-    rewards: (C,) of each, most of them 0 to 1
+    batch: each source paired with each of its candidates
+    pairs: (C,) index of the pair that each candidate belongs to
+    counts: (C,) how often each candidate was drawn; 0 for a reference that was not drawn
+    rewards: (C,) reward of each candidate, usually 0 to 1
     """
 
     batch: Batch
@@ -41,7 +41,7 @@ class _Candidates:
     rewards: Tensor
 
     def mean(self, values: Tensor, weights: Tensor) -> Tensor:
-        """The weighted mean of values (C,) over the candidates of each pair: (B,). weights: (C,)"""
+        """The weighted mean (B,) of values (C,) over the candidates of each pair. weights: (C,)"""
         sums = [
             values.new_zeros(int(self.pairs.max()) + 1).index_add(0, self.pairs, of)
             for of in (values * weights, weights)
@@ -51,21 +51,23 @@ class _Candidates:
 
 @register("criterion", "reward", RewardOptions)
 class Reward(Criterion):
-    """The expected reward of sampled translations, with a share of the likelihood, over sentence pairs."""
+    """The expected reward of sampled translations plus a share of the likelihood, averaged over sentence pairs."""
 
     needs_trained_model: ClassVar[bool] = True
 
     def __init__(self, options: RewardOptions, context: CriterionContext) -> None:
         self.options, self.context = options, context
         self.decoder, self.metric = context.build(options.decoder), context.build(options.reward)
-        self.decoder_of_one = context.build(_of_one_sample(options.decoder))  # for validation: its pairs are enough
+        self.decoder_of_one = context.build(
+            _of_one_sample(options.decoder)
+        )  # for validation; one sample per pair is enough
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
-        """See Criterion. The value is likelihood_weight * nll - reward; its gradient is that of the estimate."""
+        """See Criterion. The value is likelihood_weight * nll - reward, with the gradient of the estimator."""
         size = self.context.pipeline.target.size
         nll = -_log_probs(model, batch, size)  # B
         candidates = self._candidates(batch, self.decoder if model.training else self.decoder_of_one)
-        # In passes that take no more memory than the batch itself, and are computed again for their gradient.
+        # These passes take no more memory than the batch itself, and are recomputed for their gradients.
         passes = candidates.batch.split(max(batch.cells, MIN_PASS_TOKENS))
         sums = [checkpoint(_log_probs, model, rows, size, use_reentrant=False) for rows in passes]
         log_probs = torch.cat(sums).double()  # C
@@ -83,7 +85,7 @@ class Reward(Criterion):
         return {"loss": torch.tensor(len(batch), device=batch.source.device)}
 
     def _with_baseline(self, candidates: _Candidates, log_probs: Tensor) -> Tensor:
-        """The mean reward (B,), whose gradient is the mean over the samples of (reward - mean reward) grad log P."""
+        """The mean reward (B,). Its gradient is the mean over samples of (reward - mean reward) grad log P."""
         rewards, counts = candidates.rewards, candidates.counts
         reward = candidates.mean(rewards, counts)  # B
         advantages = rewards - reward[candidates.pairs]  # C
@@ -91,19 +93,19 @@ class Reward(Criterion):
         return reward + (surrogate - surrogate.detach())
 
     def _under_the_model(self, candidates: _Candidates, log_probs: Tensor) -> Tensor:
-        """The expected reward (B,) under the distribution P ** sharpness, normalised over the candidates of each pair."""
+        """The expected reward (B,) under the distribution P ** sharpness, normalized over the candidates of each pair."""
         scaled, pairs = self.options.sharpness * log_probs, candidates.pairs
         largest = scaled.new_full((int(pairs.max()) + 1,), -torch.inf).scatter_reduce(0, pairs, scaled.detach(), "amax")
         return candidates.mean(candidates.rewards, (scaled - largest[pairs]).exp())
 
     def _candidates(self, batch: Batch, decoder: Any) -> _Candidates:
-        """Draw samples of each pair, and reward them."""
+        """Draw samples for each pair and compute their rewards."""
         pairs: list[int] = []
         targets: list[tuple[int, ...]] = []
         counts: list[int] = []
         rewards: list[float] = []
         samples = self.context.search(decoder, batch.source)
-        sources = batch.without_noise.source.tolist()  # a metric reads the text
+        sources = batch.without_noise.source.tolist()  # metrics need the text without noise
         for pair, (hypotheses, target) in enumerate(zip(samples, batch.target_output.tolist(), strict=True)):
             reference = tuple(target[: target.index(EOS)])
             drawn = Counter(tuple(hypothesis.tokens) for hypothesis in hypotheses)
@@ -119,7 +121,7 @@ class Reward(Criterion):
         return _Candidates(Batch(batch.source[of_pairs], pad_rows(targets, [BOS]).to(device)), of_pairs, *numbers)
 
     def _rewards(self, source: list[int], reference: tuple[int, ...], candidates: list[tuple[int, ...]]) -> list[float]:
-        """The reward of each candidate of a pair, higher is better: a hundredth of the metric, whose sign may change."""
+        """The reward of each candidate of a pair: the metric / 100, negated if lower values are better."""
         pipeline, count = self.context.pipeline, len(candidates)
         texts = [pipeline.target.decode(tokens) for tokens in candidates]
         references, sources = [pipeline.target.decode(reference)] * count, [pipeline.source.decode_line(source)] * count
@@ -128,13 +130,15 @@ class Reward(Criterion):
 
 
 def _of_one_sample(decoder: Part) -> Part:
-    """The same search with one hypothesis a sentence."""
+    """The same search with one hypothesis per sentence."""
     values = decoder.values if decoder.options is None else vars(decoder.options)
-    return registry.choose(decoder.kind, decoder.name, {**values, "n_best": 1})  # which leaves out what it lacks
+    return registry.choose(
+        decoder.kind, decoder.name, {**values, "n_best": 1}
+    )  # `choose` ignores options that it lacks
 
 
 def _log_probs(model: Model, batch: Batch, size: int) -> Tensor:
-    """The log-probability of each target sentence, EOS counted, in nats: (B,). size: V"""
+    """The log-probability of each target sentence including EOS, in nats: (B,). size: V"""
     features, targets = model(batch).features.flatten(0, 1), batch.target_output.flatten()  # N D, N
     rows = chunk_rows(features, size)
 

@@ -1,6 +1,6 @@
 """Unlikelihood training (Welleck et al., 2020, "Neural Text Generation with Unlikelihood Training", section 5.1).
 
-Dimensions: B sentences, T target positions, n of a chunk of all B * T positions, V vocabulary, D width.
+Dimensions: B sentences, T target positions, n positions in a chunk of all B * T, V vocabulary, D width.
 """
 
 import torch
@@ -18,17 +18,17 @@ from nmt.symbols import SYMBOLS
 
 @register("criterion", "unlikelihood", UnlikelihoodOptions)
 class Unlikelihood(CrossEntropy):
-    """Cross entropy, and the unlikelihood of tokens that would repeat an earlier one: against loops in translations."""
+    """Cross entropy plus the unlikelihood of tokens that repeat an earlier token. It prevents loops in translations."""
 
     def __init__(self, options: UnlikelihoodOptions, context: CriterionContext) -> None:
         super().__init__(options, context)
         self.weight = options.unlikelihood_weight
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
-        """See Criterion. Outside training the loss is that of the cross entropy.
+        """See Criterion. Outside training, the loss is the cross entropy.
 
-        In training a position adds w * -sum of log(1 - p(c)) over the different earlier target tokens c, its own token
-        and control symbols left out (equations 4 and 5).
+        In training, each position adds w * -sum of log(1 - p(c)) over the distinct earlier target tokens c, without its own
+        token and control symbols (equations 4 and 5).
         """
         features = model(batch).features
         loss = self.of_features(model, features, batch)
@@ -43,12 +43,12 @@ class Unlikelihood(CrossEntropy):
         return {**super().counts(batch), "unlikelihood": batch.num_target_tokens}
 
     def unlikelihood(self, model: Model, features: Tensor, targets: Tensor, factors: Tensor) -> Tensor:
-        """() the sum over all positions, in nats, without the weight.
+        """Return the sum () over all positions, in nats, without the weight.
 
-        features: (B, T, D); targets: (B, T); factors: (B * T,) see `token_weights`
+        features: (B, T, D); targets: (B, T); factors: (B * T,), see `token_weights`
         """
         T = targets.shape[1]
-        earlier = targets[:, None].expand(-1, T, -1).tril(-1)  # B T T: the tokens before each position, then PAD
+        earlier = targets[:, None].expand(-1, T, -1).tril(-1)  # B T T: the tokens before each position, padded with PAD
 
         given = earlier.flatten(0, 1), targets.flatten(), factors
         (total,) = sums_of_logits(of_repetitions, model.output, [features.flatten(0, 1)], *given)
@@ -56,7 +56,7 @@ class Unlikelihood(CrossEntropy):
 
 
 def of_repetitions(logits: Tensor, before: Tensor, gold: Tensor, factors: Tensor) -> tuple[Tensor]:
-    """() the sum over some positions. logits: (n, V); before: (n, T) the tokens before each; gold, factors: (n,)"""
+    """Return the sum () over some positions. logits: (n, V); before: (n, T) tokens before each; gold, factors: (n,)"""
     log_probs = logits.float().log_softmax(-1)
     candidates = torch.zeros_like(log_probs).scatter_(1, before, 1.0)
     candidates.scatter_(1, gold[:, None], 0.0)

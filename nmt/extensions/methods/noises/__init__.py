@@ -1,1 +1,1 @@
-"""Noise of training data: one file each."""
+"""Noises for training data, one file each."""

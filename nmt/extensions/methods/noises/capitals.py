@@ -1,4 +1,4 @@
-"""Words in capitals as people write them, by language (Unicode's SpecialCasing.txt and CLDR)."""
+"""Converts words to capitals as people write them in each language (Unicode's SpecialCasing.txt and CLDR)."""
 
 import re
 import unicodedata
@@ -7,14 +7,16 @@ from typing import Final
 from nmt.text.languages import base_language
 from nmt.text.steps import DOTTED_I
 
-GREEK_MARKS: Final = re.compile("(?<=[\u0370-\u03ff\u0308])[\u0300-\u0307\u0309-\u0344]+")  # but for the diaeresis
-GREEK_HIATUS: Final = re.compile("(?<=[αεηιουω]\u0301)([ιυ])(?![\u0300-\u036f])")  # parted by the accent before it
-DOT_OF_I: Final = re.compile("(?<=[ijį])\u0307")  # written in Lithuanian below another accent
+GREEK_MARKS: Final = re.compile("(?<=[\u0370-\u03ff\u0308])[\u0300-\u0307\u0309-\u0344]+")  # all but the diaeresis
+GREEK_HIATUS: Final = re.compile(
+    "(?<=[αεηιουω]\u0301)([ιυ])(?![\u0300-\u036f])"
+)  # separated by the accent on the letter before
+DOT_OF_I: Final = re.compile("(?<=[ijį])\u0307")  # Lithuanian writes it below another accent
 GEORGIAN: Final = re.compile("([\u10d0-\u10ff]+)")
 
 
 def in_capitals(word: str, language: str) -> str:
-    """A word in capitals. Georgian, whose capitals nobody writes in a sentence, stays as it is."""
+    """Convert a word to capitals. Georgian stays unchanged, because nobody writes its capitals in sentences."""
     match base_language(language):
         case base if base in DOTTED_I:
             word = word.replace("i", "\u0130")
@@ -24,13 +26,13 @@ def in_capitals(word: str, language: str) -> str:
             word = word.replace("\u0587", "եվ")
         case "lt":
             word = unicodedata.normalize("NFC", DOT_OF_I.sub("", unicodedata.normalize("NFD", word)))
-    parts = GEORGIAN.split(word)  # Georgian is at odd places
+    parts = GEORGIAN.split(word)  # Georgian is at odd positions
     parts[::2] = map(str.upper, parts[::2])
     return "".join(parts)
 
 
 def _without_accents(word: str) -> str:
-    """A Greek word as its capitals are written: without accents, but for one that is the word itself (ή, or)."""
+    """Remove the accents of a Greek word, as in capitals. The word ή (or) keeps its accent."""
     if word == "ή":
         return word
     parted = GREEK_HIATUS.sub("\\1\u0308", unicodedata.normalize("NFD", word))

@@ -1,4 +1,4 @@
-"""What noises that change the tokens of sentences share."""
+"""Functions shared by the noises that change the tokens of sentences."""
 
 from collections.abc import Callable, Collection
 from typing import Any
@@ -15,30 +15,30 @@ Change = Callable[[Rows, NDArray[np.uint64], int], Rows]
 
 
 def in_order_of_text(rows: Rows, is_backwards: bool, change: Change, keys: NDArray[Any], longest: int) -> Rows:
-    """Sentences after a change that reads them in the order of their text.
+    """Apply a change that expects sentences in text order.
 
-    rows: in the order of the model, which is from right to left if `is_backwards`
-    keys, longest: of the change
+    rows: sentences in the order of the model, which is right to left if `is_backwards`
+    keys, longest: arguments of the change
     """
     return change(rows.backwards(), keys, longest).backwards() if is_backwards else change(rows, keys, longest)
 
 
 def refuse_columns(context: NoiseContext, sides: Collection[int], flag: str) -> None:
-    """Raise UserError for a column whose values belong to tokens of sides that the noise of a flag changes."""
+    """Raise UserError if the values of a column belong to tokens on sides that a noise changes. flag: option of the noise"""
     for name, kind in context.column_kinds.items():
         if not {*sides}.isdisjoint(column_kind(kind).sides):
             raise UserError(
-                f"{flag}: column '{name}' belongs to the tokens of one way to cut the words (leave one of them out)"
+                f"{flag} and the column '{name}' cannot be combined, because the column needs a fixed split of words (drop one)"
             )
 
 
 def word_starts(
     ids: NDArray[Any], lengths: NDArray[np.int64], begins_word: NDArray[np.bool_], ends_word: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """(W,) the position of the first token of each word of N texts. No word continues into the next text.
+    """Return (W,) the position of each word's first token in N texts. No word continues into the next text.
 
-    ids: of all texts, in reading order; lengths: (N,) of each
-    begins_word, ends_word: (V,) whether a token begins a word, or ends one
+    ids: tokens of all texts in text order; lengths: (N,) number of tokens in each text
+    begins_word, ends_word: (V,) whether a token starts or ends a word
     """
     begins = begins_word[ids]
     begins[1:] |= ends_word[ids[:-1]]

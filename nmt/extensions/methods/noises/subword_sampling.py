@@ -1,8 +1,8 @@
-"""Subword regularisation: training pairs whose words are split differently in each epoch (Kudo, 2018; Provilkov et al., 2020).
+"""Subword regularization: splits the words of training pairs differently in each epoch (Kudo, 2018; Provilkov et al., 2020).
 
-How a word is cut is a pure function of (seed, epoch, pair, place in the sentence), so that order, a resume and ranks change
-nothing. The sampler of sentencepiece has a generator for all calls of a thread, and could not do that; its distribution is
-the same. All words of an update are cut at once by numpy, which lets other threads work meanwhile.
+The split of a word is a pure function of (seed, epoch, pair, place in the sentence), so it does not depend on order, resuming or
+the number of ranks. The sampler of sentencepiece has the same distribution, but cannot do this, because it has one random
+generator per thread. numpy splits all words of an update at once, while other threads can work.
 """
 
 from dataclasses import dataclass
@@ -27,24 +27,24 @@ from nmt.noises.base import Noise, NoiseContext
 from nmt.rows import Rows
 from nmt.text.vocabulary import join_rows
 
-MAX_CACHED_BYTES: Final = 1 << 26  # of the ways to cut the words seen so far
-PLACE_BITS: Final = 21  # of a symbol's place in its sentence
+MAX_CACHED_BYTES: Final = 1 << 26  # memory for the possible splits of words seen so far
+PLACE_BITS: Final = 21  # bits for a symbol's place in its sentence
 MERGED: Final = -1
 
 
 @register("noise", "subword-sampling", SubwordSamplingOptions)
 class SubwordSampling(Noise):
-    """Splits the words of both sides differently in each epoch: BPE-dropout, or sampling for a unigram model.
+    """Splits the words of both sides differently in each epoch, with BPE-dropout or sampling from a unigram model.
 
-    BPE-dropout for merges: each merge is left out with probability `rate` (Provilkov et al., 2020), drawn once for each two
-    symbols that could merge, as sentencepiece does. Sampling for a unigram model: a way to cut a word has a probability
-    proportional to its own in the model to the power of `rate` (Kudo, 2018, with all ways to cut).
+    With BPE-dropout, each merge is skipped with probability `rate` (Provilkov et al., 2020). As in sentencepiece, this is drawn
+    once for each two symbols that could merge. With a unigram model, the probability of a split is proportional to its
+    probability in the model to the power of `rate` (Kudo, 2018, over all possible splits).
     """
 
     order: ClassVar[int] = 2
 
     def __init__(self, options: SubwordSamplingOptions, context: NoiseContext) -> None:
-        """Raises UserError for a column or a vocabulary that does not allow it."""
+        """Raises UserError if a column or the vocabulary does not allow other splits."""
         refuse_columns(context, (0, 1), "--subword-sampling")
         rate, pipeline = options.subword_sampling, context.pipeline
         self._seed, self._longest = context.seed, context.longest
@@ -60,32 +60,33 @@ class SubwordSampling(Noise):
 
     def sentences(self, source: Rows, target: Rows, draws: Indices, epoch: int) -> tuple[Rows, Rows]:
         """See Noise."""
-        return self._cut_anew(0, source, draws, epoch), self._cut_anew(1, target, draws, epoch)
+        return self._split_again(0, source, draws, epoch), self._split_again(1, target, draws, epoch)
 
-    def _cut_anew(self, side: int, rows: Rows, draws: Indices, epoch: int) -> Rows:
-        """The sentences of the source (0) or the target (1), split again."""
+    def _split_again(self, side: int, rows: Rows, draws: Indices, epoch: int) -> Rows:
+        """Split the sentences of the source (0) or the target (1) again."""
         keys = hashed(draws, self._seed, epoch, 3, side)
         return in_order_of_text(rows, self._is_backwards[side], self._samplers[side], keys, self._longest)
 
 
 class SubwordSampler:
-    """Splits the words of sentences of one vocabulary again, all at once."""
+    """Splits the words of many sentences again at once, for one vocabulary."""
 
     def __init__(self, segmentations: Segmentations, rate: float) -> None:
         self._segmentations, self._rate = segmentations, rate
-        self._known: dict[bytes, WordSegmentations] = {}  # by the ids of a word
+        self._known: dict[bytes, WordSegmentations] = {}  # key: the ids of a word
         self._num_bytes = 0
 
     def __call__(self, rows: Rows, keys: NDArray[np.uint64], longest: int) -> Rows:
-        """The tokens of sentences, split again.
+        """Split sentences again.
 
-        rows: in the order of the text; keys: (N,) of the draws of each; longest: one with more tokens stays as it is
+        rows: sentences in text order; keys: (N,) random key of each sentence
+        longest: a sentence that would have more tokens stays unchanged
         """
         numbers, lengths = rows.values.astype(np.uint32), rows.lengths
         sentence_ends = np.cumsum(lengths)
         ways, starts = self._ways_of_words(numbers, lengths)
         symbols, symbols_of_word = join_rows([way.symbols for way in ways], np.int32, 2)
-        first = np.cumsum(symbols_of_word) - symbols_of_word  # (W,) symbol of each word
+        first = np.cumsum(symbols_of_word) - symbols_of_word  # (W,) first symbol of each word
         sentence = np.searchsorted(sentence_ends, starts, side="right")  # (W,)
         symbols_of_sentence = np.bincount(sentence, symbols_of_word, len(lengths)).astype(np.int64)
         sentence_start = np.cumsum(symbols_of_sentence) - symbols_of_sentence
@@ -99,14 +100,15 @@ class SubwordSampler:
         word_of_symbol = np.repeat(np.arange(len(ways)), symbols_of_word)
         sentence_of_symbol = sentence[word_of_symbol]
         sampled = np.bincount(sentence_of_symbol[begins], minlength=len(lengths))
-        stays = (sampled > longest)[sentence]  # (W,) as prepared; so does a word with a part that is no entry
+        stays = (sampled > longest)[sentence]  # (W,) these words keep their prepared split
+        # A word with a part outside the vocabulary keeps its split too.
         stays[word_of_symbol[begins & (tokens == NO_TOKEN)]] = True
         tokens = np.where(stays[word_of_symbol], prepared, np.where(begins, tokens, NO_TOKEN))
         begins = tokens != NO_TOKEN
         return Rows(tokens[begins], np.bincount(sentence_of_symbol[begins], minlength=len(lengths)))
 
     def _ways_of_words(self, ids: NDArray[np.uint32], lengths: Indices) -> tuple[list[WordSegmentations], Indices]:
-        """The ways to cut each word, and (W,) its first id. lengths: (N,) ids of each sentence"""
+        """Return the possible splits of each word, and (W,) its first id. lengths: (N,) number of ids in each sentence"""
         if self._num_bytes > MAX_CACHED_BYTES:
             self._known, self._num_bytes = {}, 0
         words = word_starts(ids, lengths, self._segmentations.begins_word, self._segmentations.ends_word)
@@ -122,16 +124,18 @@ class SubwordSampler:
     def _merge(
         self, tokens: NDArray[np.int32], ways: list[WordSegmentations], first: Indices, draws: "_Draws"
     ) -> NDArray[np.bool_]:
-        """Merge symbols, and set the token of each at its first symbol; return where symbols begin afterwards.
+        """Merge symbols, and set the token of each at its first symbol. Returns where symbols start afterwards.
 
-        Each round makes the first merge that is possible in each word.
+        Each round applies the first possible merge in each word.
         """
         steps, counts = join_rows([way.steps for way in ways], np.int32, 4)
         word = np.repeat(np.arange(len(ways)), counts)
         begin, middle, end = steps[:, :3].T + first[word]
         kept = np.flatnonzero(draws(word, begin, middle, end) >= self._rate)
         word, begin, middle, end, token = (values[kept] for values in (word, begin, middle, end, steps[:, 3]))
-        after = np.arange(1, len(tokens) + 2)  # the symbol after each; MERGED inside a symbol; one more for the end
+        after = np.arange(
+            1, len(tokens) + 2
+        )  # next symbol of each symbol; MERGED inside a symbol; one more entry for the end
         while len(word):
             possible = np.flatnonzero((after[begin] == middle) & (after[middle] == end))
             if not len(possible):
@@ -148,15 +152,15 @@ class SubwordSampler:
     def _choose_pieces(
         self, tokens: NDArray[np.int32], ways: list[WordSegmentations], first: Indices, end: Indices, draws: "_Draws"
     ) -> NDArray[np.bool_]:
-        """Draw the pieces of each word from its last to its first, and set the token of each at its first symbol.
+        """Draw the pieces of each word from last to first, and set the token of each at its first symbol.
 
-        first, end: (W,) symbols of each word; returns: (symbols,) where a piece begins
+        first, end: (W,) first and end symbol of each word; returns: (symbols,) whether a piece starts there
         """
         steps, counts = join_rows([way.steps for way in ways], np.int32, 4)
         shares = np.frombuffer(b"".join(way.shares for way in ways))
         word = np.repeat(np.arange(len(ways)), counts)
         piece_begin, piece_end = steps[:, 0] + first[word], steps[:, 2] + first[word]
-        bounds = piece_end + shares  # ascending, those of an end within 1 after it
+        bounds = piece_end + shares  # ascending; the bounds for an end are within 1 after it
         begins = np.zeros(len(tokens), dtype=bool)
         words = np.arange(len(ways))
         while len(words):
@@ -171,16 +175,16 @@ class SubwordSampler:
 
 @dataclass(frozen=True)
 class _Draws:
-    """Numbers from [0, 1) for places in the symbols of all sentences.
+    """Random numbers from [0, 1) for places in the symbols of all sentences.
 
-    keys: (W,) of each word's sentence; starts: (W,) the first symbol of that sentence
+    keys: (W,) random key of each word's sentence; starts: (W,) first symbol of that sentence
     """
 
     keys: NDArray[np.uint64]
     starts: Indices
 
     def __call__(self, word: Indices, begin: Indices, middle: Indices, end: Indices) -> NDArray[np.float64]:
-        """(M,) numbers that depend on the sentence of each word, and on the places in that sentence."""
+        """Return (M,) numbers that depend on the sentence of each word and on the places in that sentence."""
         place, start = np.zeros(len(word), dtype=np.uint64), self.starts[word]
         for symbol in (begin, middle, end):
             place = (place << np.uint64(PLACE_BITS)) | (symbol - start).astype(np.uint64)

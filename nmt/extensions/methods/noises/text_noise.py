@@ -1,7 +1,7 @@
-"""Noise in the text of the source: other casing, and typing errors (Belinkov and Bisk, 2018). Changed words are split again.
+"""Noise in the source text: casing and typing errors (Belinkov and Bisk, 2018). Changed words are split into tokens again.
 
-What is changed is a pure function of (seed, epoch, pair, place in the sentence), so that order, a resume and ranks change
-nothing.
+Changes are a pure function of (seed, epoch, pair, place in the sentence), so they do not depend on order, resuming or the number
+of ranks.
 """
 
 import re
@@ -23,27 +23,29 @@ from nmt.text.pipeline import BYTE_PIECE
 from nmt.text.steps import capitalized
 from nmt.text.vocabulary import expand_ranges
 
-ESCAPE: Final = re.compile(r"(&\w+;|&#\w+;)")  # of a Moses tokenizer
+ESCAPE: Final = re.compile(r"(&\w+;|&#\w+;)")  # escapes of a Moses tokenizer
 
 
 @register("noise", "text-noise", TextNoiseOptions)
 class TextNoise(Noise):
-    """Other casing and typing errors in the words of the source.
+    """Changes the casing and adds typing errors to the words of the source.
 
-    A word that would have an unknown token, or be spelled in bytes, stays as it is, and so do unknown words, user symbols and
-    escapes (`&apos;`).
+    A word stays unchanged if its new form would have an unknown token or be spelled in bytes. Unknown words, user symbols and
+    escapes (`&apos;`) stay unchanged too.
     """
 
     order: ClassVar[int] = 1
     keeps_text: ClassVar[bool] = False
 
     def __init__(self, options: TextNoiseOptions, context: NoiseContext) -> None:
-        """Raises UserError for a column of links, and for other casing where the text has but one."""
+        """Raises UserError for a column of links, and for case noise if the text has only one casing."""
         refuse_columns(context, (0,), "--case-noise, --typo-noise")
         side, case = context.pipeline.source, options.case_noise
         if case and (side.settings.lowercase or side.settings.truecase):
             step = "--lowercase" if side.settings.lowercase else "--truecase"
-            raise UserError(f"--case-noise: the data were prepared with {step}, which undoes it (leave it out)")
+            raise UserError(
+                f"--case-noise has no effect, because the data was prepared with {step} (drop --case-noise)"
+            )
         self._vocabulary, self._case, self._typos = side.vocabulary, case, options.typo_noise
         self._seed, self._longest, self._is_backwards = context.seed, context.longest, side.settings.right_to_left
         surfaces = list(map(side.surface, range(side.size)))
@@ -60,16 +62,17 @@ class TextNoise(Noise):
         return in_order_of_text(source, self._is_backwards, self.changed, keys, self._longest), target
 
     def changed(self, rows: Rows, keys: NDArray[np.uint64], longest: int) -> Rows:
-        """The tokens of sentences with their noise.
+        """Add noise to sentences.
 
-        rows: in the order of the text; keys: (N,) of the draws of each; longest: one with more tokens stays as it is
+        rows: sentences in text order; keys: (N,) random key of each sentence
+        longest: a sentence that would have more tokens stays unchanged
         """
         ids, lengths = rows
         ends = np.cumsum(lengths)
         words = word_starts(ids, lengths, self._begins_word, self._ends_word)  # W
         sentence = np.searchsorted(ends, words, side="right")  # (W,)
-        counts = np.diff(words, append=len(ids))  # (W,) tokens of each
-        places = (words - (ends - lengths)[sentence]).astype(np.uint64) + np.uint64(1)  # 0 is that of the sentence
+        counts = np.diff(words, append=len(ids))  # (W,) number of tokens
+        places = (words - (ends - lengths)[sentence]).astype(np.uint64) + np.uint64(1)  # 0 stands for the sentence
         of_sentence = uniform(mixed(np.zeros(len(keys), np.uint64), keys))[sentence]
         draws = mixed(places, keys[sentence])
         typed = uniform(draws) < self._typos
@@ -77,7 +80,7 @@ class TextNoise(Noise):
         changed = np.flatnonzero(changes)
         if not len(changed):
             return rows
-        more = mixed(draws[changed], keys[sentence[changed]]).tolist()  # which typing error, and where
+        more = mixed(draws[changed], keys[sentence[changed]]).tolist()  # selects the typing error and its place
         texts = [
             self._with_noise(ids[words[word] : words[word] + counts[word]], of_sentence[word], typed[word], number)
             for word, number in zip(changed.tolist(), more, strict=True)
@@ -86,7 +89,7 @@ class TextNoise(Noise):
         starts_of_texts = len(ids) + np.cumsum(encoded.lengths, dtype=np.int64) - encoded.lengths
         text_of_token = np.repeat(np.arange(len(texts)), encoded.lengths)
         has_byte = np.bincount(text_of_token, self._is_byte[encoded.ids], len(texts)) > 0
-        has_byte &= ~np.logical_or.reduceat(self._is_byte[ids], words)[changed]  # it may have had one before
+        has_byte &= ~np.logical_or.reduceat(self._is_byte[ids], words)[changed]  # unless it had one before
         good = ~has_byte & (encoded.unknown == 0) & (encoded.lengths > 0) & (encoded.words == 1)
         starts, sizes = words.copy(), counts.copy()
         starts[changed[good]], sizes[changed[good]] = starts_of_texts[good], encoded.lengths[good]
@@ -96,7 +99,7 @@ class TextNoise(Noise):
         return Rows(tokens, np.bincount(sentence, sizes, len(lengths)).astype(np.int64))
 
     def _with_noise(self, tokens: NDArray[Any], of_sentence: float, typed: bool, number: int) -> str:
-        """The text of a word with its noise. of_sentence: the draw for its casing; number: for its typing error"""
+        """Add noise to a word. of_sentence: random number for the casing; number: random number for the typing error"""
         text = self._vocabulary.decode(tokens.tolist())
         parts = ESCAPE.split(text)  # escapes are at odd places
         if of_sentence < self._case / 2:
@@ -107,9 +110,9 @@ class TextNoise(Noise):
 
 
 def with_typo(text: str, number: int) -> str:
-    """A word with two neighbouring letters swapped, or the first of them dropped or doubled; as it is if it has no two.
+    """Swap two adjacent letters of a word, or drop or double the first. A word without two adjacent letters stays unchanged.
 
-    number: decides which and where
+    number: selects the change and its place
     """
     places = [i for i in range(len(text) - 1) if text[i].isalpha() and text[i + 1].isalpha()]
     if not places:

@@ -1,6 +1,6 @@
-"""Word dropout: words of training that become unknown, a pure function of (seed, epoch, pair, position).
+"""Word dropout: replaces tokens with <unk> during training, as a pure function of (seed, epoch, pair, position).
 
-A pair that mixed corpora give several times in an epoch has other noise each time.
+If mixed corpora repeat a pair within an epoch, it gets different noise each time.
 """
 
 from dataclasses import replace
@@ -23,9 +23,9 @@ POSITION_BITS: Final = 20
 
 @register("noise", "word-dropout", WordDropoutOptions)
 class WordDropout(Noise):
-    """Tokens that the model reads become `<unk>` (Gal and Ghahramani, 2016; Sennrich and Zhang, 2019).
+    """Replaces tokens that the model reads with `<unk>` (Gal and Ghahramani, 2016; Sennrich and Zhang, 2019).
 
-    The tokens to predict stay as they are. EOS, BOS and user symbols, such as tags, are never dropped.
+    The tokens to predict stay unchanged. EOS, BOS and user symbols, such as tags, are never dropped.
     """
 
     order: ClassVar[int] = 3
@@ -46,7 +46,7 @@ class WordDropout(Noise):
         )
 
     def _dropped(self, tokens: Tensor, draws: Indices, probability: float, epoch: int, side: int) -> Tensor:
-        """tokens: (B, L)"""
+        """Replace some tokens (B, L) with UNK."""
         positions = np.arange(tokens.shape[1], dtype=np.uint64)
         places = (draws.astype(np.uint64)[:, None] << np.uint64(POSITION_BITS)) | positions
         chances = hashed(places, self.seed, epoch, 2, side) / 2.0**64

@@ -1,1 +1,1 @@
-"""Optimizers beyond Adam: one file each."""
+"""Optimizers besides Adam, one file each."""

@@ -1,4 +1,4 @@
-"""Adadelta (Zeiler, 2012): steps as large as the last ones, relative to the size of the gradients."""
+"""Adadelta (Zeiler, 2012): scales each gradient by the ratio of recent steps to recent gradients."""
 
 import torch
 
@@ -9,7 +9,7 @@ from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled
 
 @register("optimizer", "adadelta", AdadeltaOptions)
 class Adadelta(Uncompiled, torch.optim.Adadelta):
-    """Adadelta: each step is a running root mean square of steps over that of gradients; its learning rate is near 1."""
+    """Adadelta: scales gradients by the running RMS of steps over the running RMS of gradients. Use a learning rate near 1."""
 
     def __init__(self, options: AdadeltaOptions, parameters: Groups) -> None:
         rho, eps, decay = options.adadelta_rho, options.adadelta_eps, options.weight_decay

@@ -1,4 +1,4 @@
-"""Adafactor: Adam's second moment as the product of two vectors (Shazeer and Stern, 2018, algorithms 4 and 5)."""
+"""Adafactor: stores Adam's second moment as the product of two vectors (Shazeer and Stern, 2018, algorithms 4 and 5)."""
 
 import torch
 
@@ -9,7 +9,7 @@ from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, has_sharded
 
 @register("optimizer", "adafactor", AdafactorOptions)
 class Adafactor(Uncompiled, torch.optim.Adafactor):
-    """Adam without momentum and with little memory; its learning rate is relative to the size of each matrix.
+    """Adam without momentum and with little memory. The learning rate is relative to the size of each matrix.
 
     The step of a matrix is min(lr, update^-0.5) times its root mean square, so a learning rate near 0.01 is usual.
     """
@@ -17,7 +17,7 @@ class Adafactor(Uncompiled, torch.optim.Adafactor):
     def __init__(self, options: AdafactorOptions, parameters: Groups) -> None:
         if has_sharded(parameters):
             raise UserError(
-                "--optimizer adafactor: needs whole matrices, and --engine fsdp shards them (give ddp, or adam)"
+                "--optimizer adafactor and --engine fsdp cannot be combined: fsdp shards matrices (use --engine ddp)"
             )
         super().__init__(
             parameters,

@@ -1,4 +1,4 @@
-"""Adam, then plain gradient descent, as GNMT was trained (Wu et al., 2016, section 8.3)."""
+"""Adam followed by plain gradient descent, as in the training of GNMT (Wu et al., 2016, section 8.3)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,12 +13,14 @@ from nmt.optimizers.base import Groups
 
 @register("optimizer", "adam-sgd", AdamSgdOptions)
 class AdamSgd(Adam):
-    """Adam for some updates, then gradient descent with a learning rate of its own."""
+    """Adam for some updates, then gradient descent with a different learning rate."""
 
     def __init__(self, options: AdamSgdOptions, parameters: Groups) -> None:
         super().__init__(options, parameters)
         self.options = options
-        self._updates: int | None = None  # made so far; None until it is read from the state, which waits for a GPU
+        self._updates: int | None = (
+            None  # made so far; None until it is read from the state, because reading waits for a GPU
+        )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
@@ -26,7 +28,7 @@ class AdamSgd(Adam):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Make an update; closure is not called. Adam's count of updates decides which."""
+        """Make an update; closure is not called. Adam's count of updates selects the method."""
         if self._updates is None:
             self._updates = max((int(state["step"]) for state in self.state.values()), default=0)
         self._updates += 1

@@ -1,4 +1,4 @@
-"""Muon (Jordan et al., 2024): steps of hidden matrices are orthogonalised momenta; all other weights have AdamW."""
+"""Muon (Jordan et al., 2024): hidden matrices step along orthogonalized momenta; all other weights use AdamW."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
@@ -13,31 +13,33 @@ from nmt.extensions.methods.optimizers.options import MuonOptions
 from nmt.optimizers.adam import AdamW
 from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, has_sharded
 
-COEFFICIENTS: Final = (3.4445, -4.7750, 2.0315)  # of x, x^3 and x^5 in an iteration
+COEFFICIENTS: Final = (3.4445, -4.7750, 2.0315)  # coefficients of x, x^3 and x^5 in an iteration
 ITERATIONS: Final = 5
 MIN_NORM: Final = 1e-7
-# Matrices of one shape are orthogonalised together: on a CPU few enough for its caches, on a GPU enough to fill it.
-MAX_CPU_STACK: Final = 1 << 18  # numbers
+# Matrices of equal shape are orthogonalized together: few enough to fit a CPU's caches, or enough to keep a GPU busy.
+MAX_CPU_STACK: Final = 1 << 18  # numbers per stack
 MAX_STACK: Final = 1 << 24
 
 
 @register("optimizer", "muon", MuonOptions)
 class Muon(Uncompiled, torch.optim.Optimizer):
-    """Muon for linear layers inside a network and adapters, AdamW for embeddings, output layer, vectors and recurrent weights.
+    """Muon for inner linear layers and adapters; AdamW for embeddings, output layer, vectors and recurrent weights.
 
-    A step of a matrix (A, B) is scaled by 0.2 * sqrt(max(A, B)), the usual size of AdamW's (Liu et al., 2025, section 2.2), so
-    that one learning rate and one weight decay serve both.
-    product_type: of the products that orthogonalise the momenta, bfloat16 where the device has instructions for it
+    The step of a matrix (A, B) is scaled by 0.2 * sqrt(max(A, B)) to the usual size of AdamW's steps (Liu et al., 2025, section
+    2.2), so both can share one learning rate and one weight decay.
+    product_type: type of the products that orthogonalize the momenta: bfloat16 if the device has instructions for it
     """
 
     def __init__(self, options: MuonOptions, parameters: Groups) -> None:
         if has_sharded(parameters):
             raise UserError(
-                "--optimizer muon: needs whole matrices, and --engine fsdp shards them (give ddp, or adamw)"
+                "--optimizer muon and --engine fsdp cannot be combined: fsdp shards matrices (use --engine ddp)"
             )
         matrices, others = _split(parameters)
         if not matrices:
-            raise UserError("--optimizer muon: no weight of a linear layer inside the network is trained (give adamw)")
+            raise UserError(
+                "--optimizer muon needs trainable inner linear layers, but there are none (use --optimizer adamw)"
+            )
         self.momentum, self._num_groups = options.momentum, len(matrices)
         self.product_type = torch.bfloat16 if has_bfloat16(matrices[0]["params"][0].device) else torch.float32
         self._adamw = [AdamW(options, others)] if others else []
@@ -46,14 +48,14 @@ class Muon(Uncompiled, torch.optim.Optimizer):
         self._share()
 
     def agree(self, world: World) -> str:
-        """See nmt.optimizers.base: all ranks multiply in one type, since results on another kind of machine differ."""
+        """See nmt.optimizers.base. All ranks use the same type for products, because results would differ between machines."""
         if world.any(self.product_type == torch.float32):
             self.product_type = torch.float32
         how = "bfloat16" if self.product_type == torch.bfloat16 else "float32, because bfloat16 is slow here"
         return f"matrix products in {how}"
 
     def _share(self) -> None:
-        """Let AdamW work on its part of this optimizer's groups, and on its state."""
+        """Make AdamW work on its own groups within this optimizer, and on this optimizer's state."""
         for optimizer in self._adamw:
             optimizer.param_groups, optimizer.state = self.param_groups[self._num_groups :], self.state
 
@@ -63,7 +65,7 @@ class Muon(Uncompiled, torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Make an update; closure is not called. That of matrices is torch.optim.Muon's, which takes one after the other."""
+        """Make an update; closure is not called. Matrices are updated like in torch.optim.Muon, but several at once."""
         for group in self.param_groups[: self._num_groups]:
             for matrices in _of_one_shape(group["params"]):
                 self._step(matrices, group["lr"], group["weight_decay"])
@@ -71,7 +73,7 @@ class Muon(Uncompiled, torch.optim.Optimizer):
             optimizer.step()
 
     def _step(self, matrices: Sequence[Tensor], lr: float, decay: float) -> None:
-        """Step matrices (A, B) of one shape."""
+        """Update matrices (A, B) of equal shape."""
         ahead = []
         for matrix in matrices:
             state, gradient = self.state[matrix], matrix.grad
@@ -79,18 +81,18 @@ class Muon(Uncompiled, torch.optim.Optimizer):
             if not state:
                 state["momentum_buffer"] = torch.zeros_like(matrix)
             mean = state["momentum_buffer"].lerp_(gradient, 1 - self.momentum)
-            ahead.append(gradient.lerp(mean, self.momentum).to(self.product_type))  # Nesterov's
+            ahead.append(gradient.lerp(mean, self.momentum).to(self.product_type))  # Nesterov momentum
         scale = 0.2 * max(matrices[0].shape) ** 0.5
         for matrix, direction in zip(matrices, orthogonalised(ahead), strict=True):
             matrix.mul_(1 - lr * decay).add_(direction, alpha=-lr * scale)
 
 
 def orthogonalised(matrices: list[Tensor]) -> Tensor:
-    """Bring the singular values of matrices near 1 by a quintic Newton-Schulz iteration: N of (A, B) -> (N, A, B)."""
+    """Bring the singular values of N matrices (A, B) close to 1 with a quintic Newton-Schulz iteration: (N, A, B)."""
     first, third, fifth = COEFFICIENTS
     states = torch.stack(matrices)
     add_product: Callable[..., Tensor] = torch.baddbmm
-    if len(matrices) == 1:  # the kernels of one product are faster
+    if len(matrices) == 1:  # kernels for a single product are faster
         states, add_product = states[0], torch.addmm
     is_tall = states.shape[-2] > states.shape[-1]
     states = states.mT if is_tall else states
@@ -103,7 +105,7 @@ def orthogonalised(matrices: list[Tensor]) -> Tensor:
 
 
 def _of_one_shape(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Parameters that have a gradient, in stacks of one shape, of not too many numbers."""
+    """Group parameters that have a gradient into stacks of equal shape and limited size."""
     stacks: dict[Any, list[Tensor]] = {}
     for parameter in parameters:
         if parameter.grad is not None:
@@ -115,7 +117,7 @@ def _of_one_shape(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def _split(parameters: Groups) -> tuple[Groups, Groups]:
-    """The groups of matrices, and those of all other parameters; without `matrices` whatever has two dimensions is one."""
+    """Split into groups of matrices and of other parameters. By default, parameters with two dimensions are matrices."""
     split: tuple[Groups, Groups] = [], []
     for group in parameters:
         is_matrix = group.get("matrices") or [parameter.ndim == 2 for parameter in group["params"]]

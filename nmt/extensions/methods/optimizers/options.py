@@ -53,7 +53,7 @@ class AdadeltaOptions:
 @options_class
 class SgdOptions:
     momentum: float = opt(
-        0.0, "momentum: share of the previous step that is kept; 0 is plain gradient descent", minimum=0, below=1
+        0.0, "share of the previous step that is kept; 0 is plain gradient descent", minimum=0, below=1
     )
     nesterov: bool = opt(False, "use Nesterov momentum")
     weight_decay: float = opt(0.0, "L2 penalty added to the gradient", aliases=("wd",), minimum=0)
@@ -70,7 +70,7 @@ class AdafactorOptions:
     )
     adafactor_eps: tuple[float, float] = opt(
         (1e-15, 1e-3),
-        "lower bounds for the root of the second moment and for the root mean square of a matrix",
+        "minimum root of the second moment; minimum root mean square of a matrix",
         above=0,
     )
     adafactor_clip: float = opt(
@@ -80,4 +80,6 @@ class AdafactorOptions:
 
     def __post_init__(self) -> None:
         if self.adafactor_eps[0] < MIN_MOMENT_EPS:
-            raise ValueError(f"--adafactor-eps {self.adafactor_eps[0]}: the first must be at least {MIN_MOMENT_EPS}")
+            raise ValueError(
+                f"--adafactor-eps {self.adafactor_eps[0]}: the first value must be at least {MIN_MOMENT_EPS}"
+            )

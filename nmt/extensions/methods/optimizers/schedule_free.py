@@ -1,4 +1,4 @@
-"""Schedule-free AdamW (Defazio et al., 2024, algorithm 1): an average of the weights in place of a decaying learning rate."""
+"""Schedule-free AdamW (Defazio et al., 2024, algorithm 1): averages the weights instead of decaying the learning rate."""
 
 from collections.abc import Callable
 
@@ -13,10 +13,10 @@ from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled
 
 @register("optimizer", "schedule-free", ScheduleFreeOptions)
 class ScheduleFree(Uncompiled, torch.optim.Optimizer):
-    """AdamW on z, whose gradient is taken at y = (1 - b1) z + b1 x, between z and its average x.
+    """AdamW on z, with gradients computed at y = (1 - b1) z + b1 x, between z and its average x.
 
-    The model's weights are y. Checkpoints and validations have x, see nmt.optimizers.base.
-    The learning rate of an update, squared, is the weight of its z in the average.
+    The model's weights are y. Checkpoints and validations use x; see nmt.optimizers.base.
+    In the average, the z of an update has the square of its learning rate as weight.
     """
 
     def __init__(self, options: ScheduleFreeOptions, parameters: Groups) -> None:
@@ -36,7 +36,9 @@ class ScheduleFree(Uncompiled, torch.optim.Optimizer):
         state, (beta1, beta2) = self.state[parameter], self.options.adam_betas
         if not state:
             state["step"] = torch.zeros(())
-            state["lr_squares"] = torch.zeros((), dtype=parameter.dtype, device=parameter.device)  # their sum
+            state["lr_squares"] = torch.zeros(
+                (), dtype=parameter.dtype, device=parameter.device
+            )  # sum of squared learning rates
             state["second_moment"], state["z"] = torch.zeros_like(parameter), parameter.detach().clone()
         state["step"] += 1
         state["lr_squares"] += lr**2

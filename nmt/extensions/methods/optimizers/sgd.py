@@ -9,7 +9,7 @@ from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, has_sharded
 
 @register("optimizer", "sgd", SgdOptions)
 class Sgd(Uncompiled, torch.optim.SGD):
-    """Gradient descent: the step of each weight is its gradient, or a running sum of gradients."""
+    """Gradient descent: each weight steps along its gradient, or along a running sum of gradients."""
 
     def __init__(self, options: SgdOptions, parameters: Groups) -> None:
         super().__init__(

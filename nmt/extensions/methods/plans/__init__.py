@@ -1,1 +1,1 @@
-"""Plans of batches: corpora mixed by weights."""
+"""Batch plans: corpora mixed with weights."""

@@ -1,4 +1,4 @@
-"""The plan of corpora that are mixed by weights: an epoch has as many pairs as without, but not each pair once."""
+"""The batch plan for corpora mixed with weights. An epoch has as many pairs as the data, but pairs may be missing or repeated."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from nmt.extensions.methods.stages import parse_stages
 
 @register("plan", "mixture", MixtureOptions)
 class MixturePlan(BatchPlan):
-    """Corpora mixed by weights that may change over time; see nmt.extensions.methods.mixture."""
+    """Mixes corpora with weights that may change over time; see nmt.extensions.methods.mixture."""
 
     def __init__(self, options: Any, corpus: Corpus, batch_tokens: int, seed: int) -> None:
         super().__init__(options, corpus, batch_tokens, seed)
@@ -31,7 +31,7 @@ class MixturePlan(BatchPlan):
         source, target = (
             lengths[draws.numbers % size] for lengths in (self.corpus.source_lengths, self.corpus.target_lengths)
         )
-        if (updates := self.mixture.updates_left(start)) is not None:  # the part ends with the stage, or before it
+        if (updates := self.mixture.updates_left(start)) is not None:  # the part ends no later than the stage
             tokens = np.cumsum(target.astype(np.int64) + 1)
             stage_tokens = updates * GROUPS_PER_UPDATE * tokens_of_group(self.batch_tokens)
             count = max(1, int(np.searchsorted(tokens, stage_tokens, side="right")))
@@ -59,7 +59,7 @@ class MixturePlan(BatchPlan):
 
 
 def _start_in(position: Position) -> PartStart | None:
-    """Where the part of a position begins. Raises ArtefactError for what is no such place."""
+    """Where the part of a position starts. Raises ArtefactError if the position is invalid."""
     try:
         return msgspec.convert(position.part, PartStart | None)
     except msgspec.ValidationError as error:

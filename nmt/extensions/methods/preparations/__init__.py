@@ -1,1 +1,1 @@
-"""Preparations: columns that are learnt from the data."""
+"""Preparations: columns that are learned from the data."""

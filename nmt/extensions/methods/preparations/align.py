@@ -1,4 +1,4 @@
-"""Links between the tokens of the training pairs, learnt from these, as a column."""
+"""Adds a column with alignment links between the tokens of the training pairs, which are learned from the pairs."""
 
 from collections.abc import Iterator
 
@@ -11,12 +11,12 @@ from nmt.rows import Rows
 
 @register("preparation", "align", AlignOptions)
 class Align(Preparation):
-    """The training pairs get a column of links between their tokens, learnt from these pairs."""
+    """Adds a column of links between the tokens of the training pairs, which are learned from the pairs."""
 
     def check(self, context: int) -> None:
         """See Preparation."""
         if context:
-            raise UserError("--align and --context: a context has no links to its translation (leave one of them out)")
+            raise UserError("--align and --context cannot be combined: a context has no links (drop one of them)")
 
     def columns(self, pairs: PairIds, sizes: tuple[int, int]) -> dict[str, tuple[str, Iterator[Rows]]]:
         """See Preparation."""

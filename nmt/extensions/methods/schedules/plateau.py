@@ -1,4 +1,4 @@
-"""A learning rate that is cut whenever the validation loss stops falling: the only schedule with a state."""
+"""Reduces the learning rate when the validation loss stops falling. This is the only schedule with a state."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -30,21 +30,23 @@ class PlateauOptions:
         if self.stop_lr > self.lr:
             raise ValueError(f"--stop-lr {self.stop_lr}: must be at most --lr {self.lr}")
         if 0 < self.stop_lr <= self.min_lr:
-            raise ValueError(f"--stop-lr {self.stop_lr}: must be above --min-lr {self.min_lr}, or it is never reached")
+            raise ValueError(
+                f"--stop-lr {self.stop_lr}: must be above --min-lr {self.min_lr}, because it would never be reached"
+            )
 
 
 @dataclass
 class PlateauState:
     """The state of a plateau schedule."""
 
-    best: float | None = None  # lowest validation loss so far, nats a token
-    since: Count = 0  # validations since the best, or since the last cut
-    falls: Count = 0  # cuts of the learning rate
+    best: float | None = None  # lowest validation loss so far, nats per token
+    since: Count = 0  # validations since the best one, or since the last reduction
+    falls: Count = 0  # number of reductions of the learning rate
 
 
 @register("schedule", "plateau", PlateauOptions)
 class Plateau(Schedule):
-    """A constant that is cut each time the validation loss has not improved for some validations."""
+    """A constant that is reduced whenever the validation loss has not improved for some validations."""
 
     options: PlateauOptions
     depends_on = ("valid_every", "valid_set")
@@ -58,7 +60,7 @@ class Plateau(Schedule):
 
     @property
     def _plateau_lr(self) -> float:
-        """The learning rate without the warm-up."""
+        """The learning rate without warmup."""
         return max(self.options.min_lr, self.options.lr * self.options.plateau_factor**self.state.falls)
 
     @property
@@ -69,7 +71,7 @@ class Plateau(Schedule):
         return "stop_lr", f"the learning rate is {self._plateau_lr:.3g}, below --stop-lr {self.options.stop_lr:g}"
 
     def see(self, loss: float) -> None:
-        """See Schedule; NaN is no improvement."""
+        """See Schedule. NaN does not count as an improvement."""
         state = self.state
         if not math.isnan(loss) and (state.best is None or loss < state.best):
             state.best, state.since = loss, 0

@@ -1,9 +1,12 @@
 """The options of the starts of this extension. Without torch, so that `--help` answers at once."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
 from nmt import opt, options_class
 from nmt.options import MAX_LAYER_SIZE
+
+LORA_LR: Final = 1e-3  # of adapters when they fine-tune a model: five times that of whole weights
 
 
 @options_class
@@ -34,6 +37,11 @@ class LoraOptions:
         must_stay=True,
         metavar="PATTERN",
     )
+
+    @staticmethod
+    def defaults(given: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+        """Adapters start at zero, and need a higher learning rate than trained weights."""
+        return values | {"lr": LORA_LR} if given.get("lora_rank") and "lr" in values else values
 
     def __post_init__(self) -> None:
         training: Any = self  # it has all options of a training
@@ -81,3 +89,8 @@ class InitStateOptions:
         must_stay=True,
         needs=("init_from",),
     )
+
+    @staticmethod
+    def defaults(given: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+        """A run that continues the count of updates continues a training, and gets no sizes for fine-tuning."""
+        return {} if given.get("init_state") in ("schedule", "all") else values

@@ -1,1 +1,1 @@
-"""Formats of weights that methods of training save."""
+"""Weight formats that training methods save."""

@@ -1,4 +1,4 @@
-"""Low-rank adapters in checkpoints (Hu et al., 2021): `adapter.safetensors`, and `adapter.json` with the model of the weights."""
+"""Low-rank adapters in checkpoints (Hu et al., 2021): `adapter.safetensors`, and `adapter.json`, which names the base model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ ADAPTER_BASE: Final = "adapter.json"
 
 @register("weight-format", "low-rank", LowRankOptions)
 class LowRankWeights(StoredFormat):
-    """The weights of another model plus low-rank adapters (Hu et al., 2021), which a run with --lora-rank saves."""
+    """The weights of a base model plus low-rank adapters (Hu et al., 2021). A run with --lora-rank saves this format."""
 
     def read(self, artefact: Artefact) -> dict[str, Tensor]:
         """See StoredFormat."""
@@ -29,9 +29,9 @@ class LowRankWeights(StoredFormat):
         weights, adapter = base.weights(artefact.folder), read_tensors(path)
         try:
             return merged(weights, adapter, base.scale)
-        except (ValueError, RuntimeError) as error:  # of torch, for other number formats
+        except (ValueError, RuntimeError) as error:  # torch raises RuntimeError for unsuitable number formats
             raise ArtefactError(
-                f"{quoted(path)}: does not fit the model {quoted(base.folder)}: {quoted(error)}"
+                f"{quoted(path)}: the adapter does not fit the model {quoted(base.folder)}: {quoted(error)}"
             ) from None
 
 
@@ -39,8 +39,9 @@ class LowRankWeights(StoredFormat):
 class AdapterBase:
     """The content of adapter.json: the model that an adapter is added to.
 
-    folder: where it was when the run began; sha256: of its weights
-    scale: of the product of the adapter's matrices, alpha / r
+    folder: location of the model when the run started
+    sha256: hash of its weights
+    scale: factor of the product of the adapter's matrices, alpha / r
     """
 
     folder: str
@@ -49,11 +50,13 @@ class AdapterBase:
 
     @classmethod
     def of(cls, artefact: Artefact, scale: float) -> "AdapterBase":
-        """Raises UserError for a model that is an adapter itself."""
+        """Raises UserError if the model is an adapter itself."""
         if LowRankOptions.file in artefact.manifest["files"]:
             merge = f"merge it first: nmt average --checkpoint {quoted(artefact.folder)}"
-            raise UserError(f"{quoted(artefact.folder)}: is an adapter, and cannot have another one ({merge})")
-        artefact.unchecked_path(WEIGHTS)  # raises where there is none
+            raise UserError(
+                f"{quoted(artefact.folder)}: an adapter cannot be trained on top of another adapter ({merge})"
+            )
+        artefact.unchecked_path(WEIGHTS)  # raises if there are no weights
         return cls(str(artefact.folder.absolute()), artefact.manifest["files"][WEIGHTS]["sha256"], scale)
 
     @classmethod
@@ -63,14 +66,14 @@ class AdapterBase:
             return msgspec.convert(content, cls)
 
     def weights(self, adapter: Path) -> dict[str, Tensor]:
-        """The weights of the model. adapter: whose it is. Raises ArtefactError if another model is there, or none."""
-        mend = f"put the model that {quoted(adapter)} was trained on there, or a link to it"
+        """The weights of the model. Raises ArtefactError if it is missing or differs. adapter: folder of the adapter"""
+        fix = f"put the model that {quoted(adapter)} was trained on there, or a link to it"
         try:
             artefact = Artefact(Path(self.folder), "model", "checkpoint")
         except ArtefactError as error:
-            raise ArtefactError(f"{error} ({mend})") from None
+            raise ArtefactError(f"{error} ({fix})") from None
         found = artefact.manifest["files"].get(WEIGHTS, {}).get("sha256")
         if found != self.sha256:
-            wrong = f"is another model than the adapter's: its sha256 is {quoted(found)}, expected {self.sha256}"
-            raise ArtefactError(f"{quoted(artefact.folder / WEIGHTS)}: {wrong} ({mend})")
+            wrong = f"not the model that the adapter needs: its sha256 is {quoted(found)}, expected {self.sha256}"
+            raise ArtefactError(f"{quoted(artefact.folder / WEIGHTS)}: {wrong} ({fix})")
         return read_tensors(artefact.path(WEIGHTS))

@@ -1,1 +1,1 @@
-"""Evaluations of systems: tests of significance, and the definitions of BLEU."""
+"""Evaluations of systems: significance tests and several definitions of BLEU."""

@@ -8,7 +8,7 @@ from nmt import opt, options_class
 @options_class
 class SignificanceOptions:
     significance: Literal["none", "bootstrap", "randomization"] = opt(
-        "none", "test whether systems differ significantly from the first", group="Significance", common=True
+        "none", "test differences from the first system", group="Significance", common=True
     )
     trials: int = opt(
         0,

@@ -1,1 +1,1 @@
-"""The metrics."""
+"""Metrics, one file each."""

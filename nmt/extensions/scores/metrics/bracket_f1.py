@@ -1,4 +1,4 @@
-"""Labelled bracketing F1 of linearised trees, by the definition of EVALB (Sekine and Collins, 1997) with COLLINS.prm."""
+"""Labelled bracketing F1 of linearised trees, as defined by EVALB (Sekine and Collins, 1997) with COLLINS.prm."""
 
 import re
 from collections import Counter
@@ -16,15 +16,15 @@ from nmt.version import __version__
 
 DELETED: Final = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))  # DELETE_LABEL of COLLINS.prm: tags and labels
 EQUAL_LABELS: Final = {"PRT": "ADVP"}  # EQ_LABEL of COLLINS.prm
-LABEL_END: Final = re.compile("[-=]")  # of a label without function tags
+LABEL_END: Final = re.compile("[-=]")  # end of a label without its function tags
 
 
 @dataclass(frozen=True)
 class LinearisedTree:
-    """A tree, or several side by side.
+    """A tree, or several adjacent trees.
 
     tags: (N,) the token of each word
-    constituents: label, first word, and the word after the last, from 0 to N
+    constituents: label, first word, and the word after the last one, counted from 0
     """
 
     tags: list[str]
@@ -32,7 +32,7 @@ class LinearisedTree:
 
 
 def read_tree(line: str) -> LinearisedTree | None:
-    """Read a line such as `(S (NP XX )NP (VP XX )VP . )S`; None if brackets do not match or hold no word."""
+    """Read a line such as `(S (NP XX )NP (VP XX )VP . )S`; None if brackets do not match or contain no word."""
     tree = LinearisedTree([], [])
     opened: list[tuple[str, int]] = []
     for token in line.split():
@@ -49,7 +49,7 @@ def read_tree(line: str) -> LinearisedTree | None:
 
 
 class BracketCounts(NamedTuple):
-    """Constituents of hypotheses, of references, and common to both; failed: hypotheses that are no tree."""
+    """Counts of constituents: in both, in hypotheses and in references. failed: number of hypotheses that are not trees"""
 
     matched: int
     hypothesis: int
@@ -58,7 +58,7 @@ class BracketCounts(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """Percent, as recall and F1; without any constituent 100, or 0 if a sentence failed."""
+        """Precision in percent, like recall and F1. Without any constituents it is 100, or 0 if a sentence failed."""
         return self._percent(self.matched, self.hypothesis)
 
     @property
@@ -74,8 +74,8 @@ class BracketCounts(NamedTuple):
 
 
 def count_brackets(hypothesis: str, reference: LinearisedTree) -> BracketCounts:
-    """Compare a line with a reference. A line that is no tree over as many words has no constituents, and has failed."""
-    # EVALB takes each tree's own tags for punctuation, and leaves out a sentence where they differ in number.
+    """Compare a line with a reference. A line that is not a tree over the same number of words counts as failed."""
+    # EVALB finds punctuation by the tags of each tree, and skips a sentence if the numbers of punctuation marks differ.
     kept = [0, *accumulate(tag not in DELETED for tag in reference.tags)]
     expected = _counted(reference, kept)
     tree = read_tree(hypothesis)
@@ -86,7 +86,7 @@ def count_brackets(hypothesis: str, reference: LinearisedTree) -> BracketCounts:
 
 
 def _counted(tree: LinearisedTree, kept: Sequence[int]) -> Counter[tuple[str, int, int]]:
-    """The constituents that count, as a multiset. kept: (N + 1,) words before each position that are no punctuation"""
+    """The multiset of constituents to compare. kept: (N + 1,) number of words before each position, without punctuation"""
     labelled = ((LABEL_END.split(label)[0], kept[start], kept[end]) for label, start, end in tree.constituents)
     return Counter(
         (EQUAL_LABELS.get(label, label), start, end)
@@ -97,7 +97,7 @@ def _counted(tree: LinearisedTree, kept: Sequence[int]) -> Counter[tuple[str, in
 
 @register("metric", "bracket-f1", NoOptions)
 class BracketF1(Metric):
-    """Labelled bracketing F1 of linearised trees, 0 to 100. A sentence that is no tree counts with nothing matched."""
+    """Labelled bracketing F1 of linearised trees, 0 to 100. A sentence that is not a tree matches nothing."""
 
     def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
         """See Metric. Raises InputError for a reference that is no tree, UserError for several references."""
@@ -105,7 +105,7 @@ class BracketF1(Metric):
         for number, (line, tree) in enumerate(zip(references[0], trees, strict=True), 1):
             if tree is None:
                 raise InputError(
-                    f"metric bracket-f1: line {number} of the reference is no linearised tree: '{quoted(line)}' "
+                    f"metric bracket-f1: line {number} of the reference is not a linearised tree: '{quoted(line)}' "
                     "(write trees as '(S (NP XX )NP (VP XX )VP . )S')"
                 )
         pairs = zip(hypotheses, trees, strict=True)
@@ -118,7 +118,7 @@ class BracketF1(Metric):
         return Score(counts.f1, f"nrefs:1|params:COLLINS|failed:count|version:nmt-{__version__}", detail)
 
     def sentence_scores(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> list[float]:
-        """See Metric; 0 for a reference that is no tree, which another translation may be."""
+        """See Metric. A reference that is not a tree scores 0, because it may be another system's output."""
         trees = map(read_tree, only_reference("bracket-f1", references))
         pairs = zip(hypotheses, trees, strict=True)
         return [0.0 if tree is None else count_brackets(line, tree).f1 for line, tree in pairs]

@@ -1,4 +1,4 @@
-"""chrF++ (Popović, 2017) by sacreBLEU: chrF with n-grams of words."""
+"""chrF++ (Popović, 2017), computed with sacreBLEU: chrF with additional word n-grams."""
 
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ MAX_NGRAM_WORDS: Final = 2
 
 @register("metric", "chrf++", ChrfPlusOptions)
 class ChrfPlus(SacreBleuMetric):
-    """chrF++, 0 to 100: F-score of n-grams of 1 to 6 characters and of 1 and 2 words, recall counted twice."""
+    """chrF++, 0 to 100: F2 score of n-grams with 1 to 6 characters and with 1 or 2 words."""
 
     options: ChrfPlusOptions
 

@@ -1,4 +1,4 @@
-"""COMET (Rei et al., 2020), a neural metric, run by the library of its authors (the extra `comet`)."""
+"""COMET (Rei et al., 2020), a neural metric, computed with the library of its authors (the extra `comet`)."""
 
 import math
 from importlib.metadata import PackageNotFoundError, version
@@ -18,17 +18,17 @@ BATCH_LINES: Final = 64
 
 @register("metric", "comet", CometOptions)
 class Comet(Metric):
-    """COMET, 100 times its library's value: a neural estimate of quality from source, translation and reference."""
+    """COMET times 100: a neural estimate of quality from source, translation and reference."""
 
     needs_sources: ClassVar[bool] = True
 
     def __init__(self, options: CometOptions) -> None:
         self.options = options
         self._model: Any = None
-        self._lock = Lock()  # threads that search batches side by side share the model
+        self._lock = Lock()  # threads that search batches in parallel share the model
 
     def check(self) -> None:
-        """Raise UserError unless COMET's library is installed and the checkpoint is a file."""
+        """Raise UserError unless COMET's library is installed and the checkpoint exists."""
         self._loader()
 
     def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
@@ -37,9 +37,9 @@ class Comet(Metric):
         return Score(value, signature, f"COMET = {value:.2f}")
 
     def sentence_scores(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> list[float]:
-        """See Metric. Raises UserError for several references, and without sources."""
+        """See Metric. Raises UserError if there are several references or no sources."""
         if sources is None:
-            raise UserError("metric comet: needs the source lines (give --source)")
+            raise UserError("metric comet needs the source lines (add --source)")
         lines = zip(sources, hypotheses, only_reference("comet", references), strict=True)
         samples = [{"src": source, "mt": hypothesis, "ref": reference} for source, hypothesis, reference in lines]
         import torch
@@ -53,15 +53,15 @@ class Comet(Metric):
         return [100 * float(score) for score in prediction.scores]
 
     def _loader(self) -> Any:
-        """The library's function that loads a checkpoint, after the checks of `check`."""
+        """The library's function for loading a checkpoint, after the checks of `check`."""
         load_from_checkpoint = required(
-            "comet", "the metric comet (in an environment of its own)", "comet"
+            "comet", "the metric comet (in a separate environment)", "comet"
         ).load_from_checkpoint
         if self.options.comet_model is None:
-            raise UserError("metric comet: needs a model (give --comet-model the checkpoint of one)")
+            raise UserError("metric comet needs a model (add --comet-model CHECKPOINT)")
         if not Path(self.options.comet_model).is_file():
             raise UserError(
-                f"{quoted(self.options.comet_model)}: no such file (--comet-model names the checkpoint of a COMET model)"
+                f"{quoted(self.options.comet_model)}: no such file (--comet-model must name the checkpoint of a COMET model)"
             )
         return load_from_checkpoint
 

@@ -1,4 +1,4 @@
-"""GLEU (Wu et al., 2016, section 4.3): the smaller of precision and recall over all n-grams of 1 to 4 tokens together."""
+"""GLEU (Wu et al., 2016, section 4.3): the minimum of precision and recall over all n-grams of 1 to 4 tokens."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from nmt.metrics.bleu import Bleu
 from nmt.version import __version__
 
 MAX_NGRAM_TOKENS: Final = 4
-CACHED_COUNTS: Final = 1024  # a reference meets many hypotheses
+CACHED_COUNTS: Final = 1024  # a reference is compared with many hypotheses
 
 
 class _Matches(NamedTuple):
     """Counts of n-grams.
 
-    common: in both sides, each as often as in the side that has it less often
-    most: of the side that has more of them
+    common: number of n-grams in both sides; each counts as often as on the side where it is rarer
+    most: number of n-grams on the side that has more
     """
 
     common: int
@@ -28,15 +28,15 @@ class _Matches(NamedTuple):
 
     @property
     def gleu(self) -> float:
-        """The smaller of precision and recall, 0 to 100; 0 without n-grams."""
+        """The minimum of precision and recall, 0 to 100; 0 without n-grams."""
         return 100 * self.common / max(self.most, 1)
 
 
 @register("metric", "gleu", GleuOptions)
 class Gleu(Metric):
-    """GLEU, 0 to 100: the smaller of precision and recall of n-grams, made for single sentences.
+    """GLEU, 0 to 100: the minimum of n-gram precision and recall, designed for single sentences.
 
-    bleu: has the tokenizer
+    bleu: provides the tokenizer
     """
 
     def __init__(self, options: GleuOptions) -> None:
@@ -48,13 +48,13 @@ class Gleu(Metric):
         self.bleu.use_language(language)
 
     def check(self) -> None:
-        """See Bleu, whose tokenizers these are."""
+        """See Bleu, which provides the tokenizers."""
         self.bleu.check()
 
     def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
-        """Score a test set as NLTK's `corpus_gleu`: the sum of common n-grams over the sum of each line's larger side.
+        """Score a test set like NLTK's `corpus_gleu`: the sum of common n-grams over the sum of each line's larger side.
 
-        Of several references, the one that gives a line the most counts, and of equal ones the first.
+        With several references, the best one for each line is used, or the first among equals.
         """
         value = _Matches(*map(sum, zip(*self._matches(hypotheses, references), strict=True))).gleu
         is_variable = any(None in lines for lines in given_references(references))
@@ -79,7 +79,7 @@ class Gleu(Metric):
         return max(matches, key=lambda match: match.gleu)
 
     def _count(self, line: str) -> Counter[tuple[str, ...]]:
-        """How often each n-gram of 1 to 4 tokens is in a line."""
+        """Count each n-gram of 1 to 4 tokens in a line."""
         text = line.lower() if self.options.lowercase else line
         tokens = self.bleu.corpus_metric.tokenizer(text.rstrip()).split()
         return Counter(

@@ -33,7 +33,7 @@ class GleuOptions(BleuOptions):
 class PaperBleuOptions:
     target_lang: str | None = opt(
         None,
-        "language of the references, for the Moses tokenizer; default: the model's, or from file names (ref.de)",
+        "language of the references, for the Moses tokenizer; default: from the model or file names",
         group="Metrics",
         metavar="LANG",
     )

@@ -1,1 +1,1 @@
-"""Scorings: contrastive test sets, and the calibration of confidences."""
+"""Scorings: contrastive test sets and the calibration of confidences."""

@@ -1,4 +1,4 @@
-"""The calibration of a model's confidences."""
+"""Calibration of a model's confidences."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -19,10 +19,10 @@ from nmt.translate.windows import LineEstimate
 
 @register("scoring", "calibration", CalibrationOptions)
 class Calibration(Scoring):
-    """Fit a temperature, print the reliability before and after, and put it into the model's manifest."""
+    """Fits a temperature, prints the reliability before and after, and stores the temperature in the model's manifest."""
 
     def check_model(self, folder: Path) -> None:
-        Artefact(folder, "model")  # the best checkpoint of a run may change, or be deleted
+        Artefact(folder, "model")  # a run is refused, because its best checkpoint may change or be deleted
 
     def texts(self, scorer: PairScorer) -> Iterator[str]:
         options, loaded = self.options, scorer.loaded
@@ -34,21 +34,19 @@ class Calibration(Scoring):
         reliabilities = calibrate(loaded.model, loaded.pipeline, sources, targets, *settings)
         temperature = reliabilities[1].temperature
         set_fact(Artefact(loaded.folder, "model"), TEMPERATURE, temperature)
-        log.info(
-            f"{quoted(loaded.folder)}: has the temperature {temperature:.4f} now, for nmt translate --min-confidence"
-        )
+        log.info(f"stored temperature {temperature:.4f} in {quoted(loaded.folder)} for nmt translate --min-confidence")
         if options.json:
             yield json_text([{**vars(reliability), "ece": reliability.ece} for reliability in reliabilities])
             return
         header = ["confidence", *["tokens", "confident", "right"] * len(reliabilities)]
         yield table_text([header, *_reliability_rows(reliabilities)], right=range(1, len(header)))
         for reliability in reliabilities:
-            figures = f"ECE {reliability.ece:.4f}, nll {reliability.nll:.4f} nats a token"
+            figures = f"ECE {reliability.ece:.4f}, nll {reliability.nll:.4f} nats per token"
             yield f"temperature {reliability.temperature:.4f}: {figures}\n"
 
 
 def _reliability_rows(reliabilities: Sequence[Reliability]) -> list[list[str]]:
-    """For each bin of confidence, at each temperature: the tokens, and the means of confidence and accuracy."""
+    """One row per bin of confidence, with the tokens, the mean confidence and the accuracy at each temperature."""
     num_bins = len(reliabilities[0].counts)
     rows = []
     for m, (low, high) in enumerate(pairwise(i / num_bins for i in range(num_bins + 1))):

@@ -1,4 +1,4 @@
-"""Contrastive test sets: how often a model prefers the reference to wrong translations."""
+"""Contrastive test sets: how often a model prefers the reference over wrong translations."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from nmt.scorings.base import PairScorer, Scoring, value_of
 
 @register("scoring", "contrast", ContrastOptions)
 class Contrast(Scoring):
-    """How often the model prefers --target to the translations of --contrast."""
+    """Counts how often the model prefers --target over the translations in --contrast."""
 
     order = 1
 

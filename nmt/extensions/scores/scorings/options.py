@@ -9,7 +9,7 @@ from nmt import opt, options_class
 class ContrastOptions:
     contrast: tuple[str, ...] = opt(
         (),
-        "files of wrong translations, to compare with --target",
+        "wrong translations to compare with --target",
         group="Analysis",
         common=True,
         excludes=("per_token",),

@@ -1,1 +1,1 @@
-"""Checks of texts to score: subwords, blank references, Unicode forms, and the versions of newstest2014."""
+"""Checks of texts before scoring: subwords, blank references, Unicode forms, and versions of newstest2014."""

@@ -1,4 +1,4 @@
-"""Reports blank lines of references."""
+"""Reports blank lines in references."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,19 +13,21 @@ from nmt.text.corpus import is_invisible
 
 @register("text-check", "blank-references", NoOptions)
 class BlankReferences(TextCheck):
-    """Counts lines without a reference: those that count as wrong, and those that another file has."""
+    """Reports blank lines in a reference file, and lines that no file has a reference for."""
 
     def examine(self, systems: Sequence[System], references: Sequence[System]) -> None:
         blanks = [{i for i, line in enumerate(text.lines, 1) if is_invisible(line)} for text in references]
         without = set.intersection(*blanks)
         for text, blank in zip(references, blanks, strict=True):
             if others := blank - without:
-                log.info(f"{quoted(text.name)}: {len(others):,} of {len(text.lines):,} lines are blank: no reference")
+                log.info(
+                    f"{quoted(text.name)}: {len(others):,} of {len(text.lines):,} lines are blank and have no reference"
+                )
 
     def doubts(self, metrics: Sequence[Metric], references: References) -> Iterator[str]:
         without = [i for i, texts in enumerate(zip(*references, strict=True), 1) if all(map(is_invisible, texts))]
         if without:
             yield (
-                f"{len(without):,} of {len(references[0]):,} lines have no reference, line {without[0]} the first; any "
+                f"{len(without):,} of {len(references[0]):,} lines have no reference (the first is line {without[0]}), so any "
                 "translation of them counts as wrong (remove these lines from all files)"
             )

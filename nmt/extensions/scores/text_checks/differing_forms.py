@@ -1,4 +1,4 @@
-"""Compares the Unicode forms of hypotheses and references, and brings them into one if asked to."""
+"""Compares the Unicode forms of hypotheses and references, and converts them to one form on request."""
 
 import unicodedata
 from collections import Counter
@@ -14,13 +14,13 @@ from nmt.metrics.base import Lines
 from nmt.text.forms import UNICODE_FORMS
 
 MIN_COMPATIBLE_LINES: Final = (
-    0.01  # share of the lines: of newstest2013 up to 0.2 % differ by chance, as in an ellipsis
+    0.01  # share of the lines; in newstest2013 up to 0.2 % differ by chance, for example by an ellipsis
 )
 
 
 @register("text-check", "differing-forms", UnicodeFormOptions)
 class DifferingForms(TextCheck):
-    """Warns of hypotheses and references that look equal but use different Unicode characters."""
+    """Warns about hypotheses and references that look equal but use different Unicode characters."""
 
     def lines(self, lines: Lines) -> Lines:
         return list(map(UNICODE_FORMS[self.options.normalization], lines))
@@ -35,12 +35,12 @@ class DifferingForms(TextCheck):
                 for form, num_lines in self._differing(system.lines, reference.lines).items():
                     names = [f"{quoted(text.name)} is in {form_of(text.lines, form)}" for text in (system, reference)]
                     log.warn(
-                        f"{', '.join(names)}: in {num_lines:,} of {len(system.lines):,} lines this alone makes characters differ "
-                        f"(--normalization {form} compares both in {form.upper()})"
+                        f"{', '.join(names)}: this makes characters differ in {num_lines:,} of {len(system.lines):,} lines (use "
+                        f"--normalization {form} to compare both in {form.upper()})"
                     )
 
     def _differing(self, hypotheses: Lines, references: Lines) -> dict[str, int]:
-        """How many lines match better in a form than they are compared in, by form: nfc, and nfkc if many do."""
+        """Count the lines that would match better in another form: in nfc, and in nfkc if there are many."""
         found, given = dict[str, int](), self.options.normalization
         if given == "none" and (count := count_better(hypotheses, references, "none", "nfc")):
             found["nfc"] = count
@@ -51,20 +51,20 @@ class DifferingForms(TextCheck):
 
 
 def count_better(hypotheses: Lines, references: Lines, before: str, after: str) -> int:
-    """Count the lines of which fewer characters differ in one form than in another."""
+    """Count the lines in which fewer characters differ in the form `after` than in the form `before`."""
     change = UNICODE_FORMS[after]
     pairs = (pair for pair in zip(hypotheses, references, strict=True) if any(change(line) != line for line in pair))
     return sum(_differences(pair, after) < _differences(pair, before) for pair in pairs)
 
 
 def _differences(pair: tuple[str, str], form: str) -> int:
-    """How many characters, each with its marks, one line has in a form and the other one lacks."""
+    """The number of characters, each with its marks, that only one of two lines has in a form."""
     one, other = (Counter(_characters(UNICODE_FORMS[form](line))) for line in pair)
     return (one - other).total() + (other - one).total()
 
 
 def _characters(line: str) -> list[str]:
-    """Characters but for spaces, each with the marks that follow it."""
+    """The characters except spaces, each with the combining marks that follow it."""
     found = list[str]()
     for character in "".join(line.split()):
         if found and unicodedata.combining(character):
@@ -75,6 +75,6 @@ def _characters(line: str) -> list[str]:
 
 
 def form_of(lines: Lines, compared: str) -> str:
-    """The name of the form of all lines. compared: nfc or nfkc, whose difference matters"""
+    """The name of the form that all lines have. compared: nfc or nfkc, the form that matters"""
     known: tuple[Literal["NFC", "NFD", "NFKC"], ...] = ("NFC", "NFD") if compared == "nfc" else ("NFKC", "NFC", "NFD")
     return next((form for form in known if all(unicodedata.is_normalized(form, line) for line in lines)), "mixed forms")

@@ -9,13 +9,13 @@ from nmt.errors import InputError, quoted
 from nmt.evaluations.base import System, TextCheck
 from nmt.options import NoOptions
 
-SUBWORD: Final = re.compile(r"\S@@(?:\s|$)|(?:^|\s)\u2581")  # as subword-nmt and as SentencePiece write them
-MAX_SUBWORD_LINES: Final = 0.1  # share of the lines: more are no accident
+SUBWORD: Final = re.compile(r"\S@@(?:\s|$)|(?:^|\s)\u2581")  # as written by subword-nmt and by SentencePiece
+MAX_SUBWORD_LINES: Final = 0.1  # share of the lines; more are not a coincidence
 
 
 @register("text-check", "joined-words", NoOptions)
 class JoinedWords(TextCheck):
-    """Refuses files of which more than a tenth of the lines are split into subwords."""
+    """Refuses files in which more than a tenth of the lines are split into subwords."""
 
     def examine(self, systems: Sequence[System], references: Sequence[System]) -> None:
         if self.options.model is None:
@@ -24,7 +24,7 @@ class JoinedWords(TextCheck):
 
 
 def count_subword_lines(lines: Sequence[str]) -> int:
-    """Count the lines with a subword: a token that ends in "@@" or begins with "\u2581"."""
+    """Count the lines with a subword: a token that ends with "@@" or starts with "\u2581"."""
     return sum(SUBWORD.search(line) is not None for line in lines)
 
 
@@ -33,7 +33,7 @@ def refuse_subwords(name: str, lines: Sequence[str]) -> None:
     count = count_subword_lines(lines)
     if count > MAX_SUBWORD_LINES * len(lines):
         raise InputError(
-            f"{quoted(name)}: {count:,} of {len(lines):,} lines are split into subwords (tokens that end in @@ or begin "
-            "with \u2581), and scores are of detokenised text (join them: nmt translate does, as do sed 's/@@ //g' or "
-            "spm_decode; then undo the tokens, if any)"
+            f"{quoted(name)}: {count:,} of {len(lines):,} lines are split into subwords (tokens that end with @@ or start "
+            "with \u2581), but scoring needs detokenised text (join them with sed 's/@@ //g' or spm_decode, and detokenise; "
+            "nmt translate does both)"
         )

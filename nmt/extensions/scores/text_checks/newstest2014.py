@@ -1,4 +1,4 @@
-"""Tells the two versions of newstest2014 apart."""
+"""Distinguishes the two versions of newstest2014."""
 
 import re
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ class Newstest2014(TextCheck):
             filtered, full = sorted((text, reference), key=lambda one: len(one.lines))
             raise InputError(
                 f"{quoted(text.name)} has {len(text.lines):,} lines, {quoted(reference.name)} has {len(reference.lines):,}: "
-                f"{quoted(filtered.name)} looks like newstest2014 as it was filtered for the campaign (sacreBLEU's wmt14), "
-                f"{quoted(full.name)} like all of it (wmt14/full), which the paper scores (sacrebleu -t wmt14/full -l en-de "
-                "--echo src, or ref, prints the latter; -t wmt14 the former)"
+                f"{quoted(filtered.name)} looks like the filtered newstest2014 of the campaign (sacreBLEU's wmt14), "
+                f"{quoted(full.name)} like the full one (wmt14/full), which the paper uses (to print the full one, use "
+                "sacrebleu -t wmt14/full -l en-de --echo src, or ref)"
             )
 
     def examine(self, systems: Sequence[System], references: Sequence[System]) -> None:
@@ -34,9 +34,9 @@ class Newstest2014(TextCheck):
 
 
 def warn_of_newstest2014(names: Sequence[str], num_lines: int) -> None:
-    """Warn if a test set is the filtered newstest2014 by its length and one of its names."""
+    """Warn if the length and one of the names suggest that a test set is the filtered newstest2014."""
     if num_lines == FILTERED_LINES and any(NEWSTEST2014.search(name) for name in names):
         log.warn(
-            f"{FILTERED_LINES:,} lines are newstest2014 as it was filtered for the campaign (sacreBLEU's wmt14); the "
-            f"paper's figures are of all {FULL_LINES:,} (wmt14/full), and the two cannot be compared"
+            f"this test set has {FILTERED_LINES:,} lines, like the filtered newstest2014 of the campaign (sacreBLEU's wmt14); "
+            f"the paper uses all {FULL_LINES:,} lines (wmt14/full), so the scores cannot be compared"
         )

@@ -1,4 +1,4 @@
-"""Warns of references that metrics of words do not fit."""
+"""Warns about references that do not suit word-based metrics."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,17 +12,17 @@ from nmt.metrics.bleu import TOKENIZER_PACKAGES, Bleu, language_tokenizer
 from nmt.metrics.ter import Ter
 from nmt.options import AUTO, NoOptions
 
-# A run of letters of scripts without spaces between words: Thai to Tibetan, Myanmar, Khmer, kana and Han. Words have fewer.
+# A run of letters in scripts without spaces between words: Thai to Tibetan, Myanmar, Khmer, kana and Han. Words are shorter.
 UNSPACED: Final = re.compile(
     "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]{8}"
 )
-MAX_UNSPACED_LINES: Final = 0.1  # share of the lines: more are no quotations
-SPACED_TOKENIZERS: Final = ("13a", "intl")  # which need spaces between words
+MAX_UNSPACED_LINES: Final = 0.1  # share of the lines; more are not just quotations
+SPACED_TOKENIZERS: Final = ("13a", "intl")  # tokenizers that need spaces between words
 
 
 @register("text-check", "word-metrics", NoOptions)
 class WordMetrics(TextCheck):
-    """Warns of references without spaces between words, and of references that are too short for BLEU."""
+    """Warns about references without spaces between words, and about references that are too short for BLEU."""
 
     def doubts(self, metrics: Sequence[Metric], references: References) -> Iterator[str]:
         lines = [line for of_reference in references for line in of_reference]
@@ -37,16 +37,16 @@ class WordMetrics(TextCheck):
                     way = "(use --tokenize zh, ja-mecab or char)"
                     yield f"{unspaced}, which BLEU's tokenizer '{bleu.tokenizer}' needs {way}"
             if isinstance(metric, Ter) and is_unspaced and not metric.splits_characters:
-                yield f"{unspaced}, which TER needs (use chrf; for Chinese and Japanese --target-lang)"
+                yield f"{unspaced}, which TER needs (use chrf, or --target-lang for Chinese and Japanese)"
             if isinstance(metric, Bleu) and all(_num_tokens(metric, line) < MAX_NGRAM_TOKENS for line in lines):
-                yield "no reference has four words, so BLEU is 0 even for equal texts (use chrf, or --tokenize char)"
+                yield "all references have fewer than four words, so BLEU is always 0 (use chrf, or --tokenize char)"
 
 
 def _missing_tokenizer(bleu: Bleu) -> Iterator[str]:
     fitting = language_tokenizer(bleu.options.target_lang or bleu.language)
     if bleu.options.tokenize == AUTO and bleu.tokenizer != fitting:
-        way = f"(pip install '{TOKENIZER_PACKAGES[fitting]}', or --tokenize {bleu.tokenizer})"
-        yield f"BLEU's tokenizer '{fitting}' is not installed, so characters are compared {way}"
+        way = f"(pip install '{TOKENIZER_PACKAGES[fitting]}', or use --tokenize {bleu.tokenizer})"
+        yield f"BLEU's tokenizer '{fitting}' is not installed, so BLEU compares characters {way}"
 
 
 def _num_tokens(bleu: Bleu, line: str) -> int:

@@ -1,1 +1,1 @@
-"""The searches."""
+"""The searches, one per file."""

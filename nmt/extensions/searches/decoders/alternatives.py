@@ -1,4 +1,4 @@
-"""Alternatives at a position: the most probable tokens after a given prefix, with the best translation of each."""
+"""Alternatives at a position: the most probable tokens after a given prefix, each with its best translation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,18 +16,18 @@ from nmt.symbols import PAD
 
 
 class _Alternatives(Beams):
-    """A beam per token that may follow the prefix, those of a sentence side by side."""
+    """One beam for each token that may follow the prefix. The beams of a sentence are adjacent."""
 
     def begin(self, constraints: Sequence[Constraints]) -> None:
         lengths = torch.tensor([len(constraint.prefix) for constraint in constraints], device=self.limits.device)
-        self.prefix_lengths = lengths.repeat_interleave(self.groups)  # of all beams
+        self.prefix_lengths = lengths.repeat_interleave(self.groups)  # for all beams
 
     @staticmethod
     def shape(options: Any) -> tuple[int, int, int]:
         return options.n_best, options.beam_size, 1
 
     def continuations(self, log_probs: Tensor) -> Continuations:
-        """See Beams; right after the prefix each beam is left only its own token. log_probs: (B, W, V)"""
+        """See Beams. Right after the prefix each beam may continue only with its own token. log_probs: (B, W, V)"""
         _, W, V = log_probs.shape
         at_prefix_end = self.prefix_lengths[self.numbers] == self.tokens.shape[2]  # B
         best = log_probs[:, 0].topk(min(self.groups, V)).indices

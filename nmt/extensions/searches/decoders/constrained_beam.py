@@ -1,10 +1,12 @@
-"""Beam search whose translations contain given phrases (after Post and Vilar, 2018).
+"""Beam search that forces given phrases into the translations (after Post and Vilar, 2018).
 
-A step's candidates are the best continuations, the best of each hypothesis, and every token that continues a phrase. The W
-places of the beam are dealt in turn to *banks*, the hypotheses with equally many phrase tokens left to emit, from the bank
-with the fewest left; each bank gives its best first. No hypothesis ends before its phrases are met, and when only as many
-tokens are left as the phrases need, only theirs may follow. A phrase is met by whole words: it counts as unmet again if the
-next token continues its last word, as in `Herr` and `kelle`.
+The candidates of a step are the best continuations, the best one of each hypothesis, and all tokens that continue a phrase.
+Hypotheses with equally many phrase tokens left to emit form a *bank*. The W places of the beam are dealt to the banks in
+turn, starting with the bank that has the fewest tokens left. Each bank fills its places with its best candidates.
+
+No hypothesis ends before it contains its phrases. If the remaining length is only just enough for the phrases, only their
+tokens may follow. Phrases must be whole words: a phrase counts as unmet again if the next token continues its last word, as
+`kelle` does after `Herr`.
 """
 
 import math
@@ -27,22 +29,26 @@ from nmt.symbols import EOS, UNK
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 from nmt.text.pipeline import Pipeline, Side
 
-ATTACHED_LANGUAGES: Final = UNSPACED_LANGUAGES | {"ko"}  # where other words follow a word without a space
+ATTACHED_LANGUAGES: Final = UNSPACED_LANGUAGES | {"ko"}  # in these languages words follow each other without a space
 Phrase = tuple[int, ...]
 Continuation = tuple[float, int, int]
-"""(nats of the whole hypothesis, the hypothesis that it continues, its last token)."""
+"""Log-probability of the whole hypothesis (nats), index of the hypothesis that it continues, and its last token."""
 
 
 @dataclass(frozen=True)
 class WordParts:
-    """Tokens inside words. continuing: those that continue the word before; ending: those that end with a letter or digit"""
+    """Says which tokens may be parts of words.
+
+    continuing: tokens that continue the preceding word
+    ending: tokens that end with a letter or digit
+    """
 
     continuing: frozenset[int] = frozenset()
     ending: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, target: Side) -> "WordParts":
-        """Those of a vocabulary; none where words do not end at spaces, or are written from right to left."""
+        """Classify a vocabulary. Both sets are empty if words do not end at spaces, or are written from right to left."""
         if target.settings.right_to_left or base_language(target.settings.language) in ATTACHED_LANGUAGES:
             return cls()
         surfaces = [(token, target.surface(token)) for token in range(UNK + 1, target.size)]
@@ -52,56 +58,59 @@ class WordParts:
 
 @dataclass(frozen=True)
 class WordConstraints(Constraints):
-    """Constraints whose phrases are whole words. parts: tokens inside words"""
+    """Constraints with phrases that must be whole words. parts: tokens that may be parts of words"""
 
     parts: WordParts = field(default_factory=WordParts)
 
 
 @dataclass(frozen=True)
 class PhraseProgress:
-    """How far a hypothesis has met its phrases.
+    """Tracks which phrases a hypothesis contains so far.
 
     unmet: phrases that it does not contain yet
-    begun: its last tokens, as many as begin an unmet phrase
-    ended: phrases that its last token met, unless the next one continues their last word
-    words: tokens inside words
+    started: its last tokens that are the start of an unmet phrase
+    ended: phrases that its last token completed, unless the next token continues their last word
+    words: tokens that may be parts of words
     """
 
     unmet: frozenset[Phrase]
-    begun: Phrase = ()
+    started: Phrase = ()
     ended: frozenset[Phrase] = frozenset()
     words: WordParts = field(default_factory=WordParts, compare=False)
 
     @classmethod
     def towards(cls, phrases: Sequence[Phrase], words: WordParts | None = None) -> "PhraseProgress":
-        """The progress of an empty hypothesis; a phrase that is a part of another is met with that one."""
+        """The progress of an empty hypothesis. A phrase inside another phrase is met together with it."""
         words = words or WordParts()
         parts = {part for part in phrases for phrase in phrases if part != phrase and _contains(phrase, part, words)}
         return cls(frozenset(phrases) - parts, words=words)
 
     @property
     def remaining(self) -> int:
-        """Phrase tokens left to emit."""
-        return sum(map(len, self.unmet)) - len(self.begun)
+        """Number of phrase tokens left to emit."""
+        return sum(map(len, self.unmet)) - len(self.started)
 
     def next_tokens(self) -> set[int]:
         """The tokens that continue a phrase."""
-        n = len(self.begun)
-        return {phrase[n] for phrase in self.unmet if phrase[:n] == self.begun}
+        n = len(self.started)
+        return {phrase[n] for phrase in self.unmet if phrase[:n] == self.started}
 
     def after(self, token: int) -> "PhraseProgress":
-        """The progress with one more token. Phrases may share tokens: the end of one, or of what was begun, may begin another."""
-        tokens = (*self.begun, token)
+        """The progress after one more token.
+
+        Phrases may share tokens: the end of a phrase, complete or not, may be the start of another.
+        """
+        tokens = (*self.started, token)
         ends = [tokens[start:] for start in range(len(tokens))]  # the longest first
         before = self.unmet | self.ended if token in self.words.continuing else self.unmet
         unmet = before.difference(ends)
-        begun = next((end for end in ends if any(phrase[: len(end)] == end for phrase in unmet)), ())
+        started = next((end for end in ends if any(phrase[: len(end)] == end for phrase in unmet)), ())
         ended = frozenset(phrase for phrase in before - unmet if phrase[-1] in self.words.ending)
-        return PhraseProgress(unmet, begun, ended, self.words)
+        return PhraseProgress(unmet, started, ended, self.words)
 
 
 def _contains(phrase: Phrase, part: Phrase, words: WordParts) -> bool:
-    """Whether a phrase has another one as whole words."""
+    """Whether a phrase contains another one as whole words."""
     for i in range(len(phrase) - len(part) + 1):
         after = phrase[i + len(part) :]
         is_inside = after and part[-1] in words.ending and after[0] in words.continuing
@@ -111,7 +120,7 @@ def _contains(phrase: Phrase, part: Phrase, words: WordParts) -> bool:
 
 
 class _Banks(Beams):
-    """Beams that record the progress of their hypotheses. progress: of each beam, of each hypothesis"""
+    """Beams that track the phrases in their hypotheses. progress: one entry per hypothesis, for each beam"""
 
     def begin(self, constraints: Sequence[Constraints]) -> None:
         self.progress = [
@@ -120,22 +129,22 @@ class _Banks(Beams):
         ]
 
     def continuations(self, log_probs: Tensor) -> Continuations:
-        """See Beams; sentence by sentence."""
-        rows = [self._of_sentence(sentence, log_probs[sentence]) for sentence in range(len(log_probs))]
+        """See Beams. Sentences are processed one by one."""
+        rows = [self._sentence_continuations(sentence, log_probs[sentence]) for sentence in range(len(log_probs))]
         return Continuations(*(torch.stack(parts) for parts in zip(*rows, strict=True)))
 
     def keep(self, kept: Tensor) -> None:
         super().keep(kept)
         self.progress = [self.progress[number] for number in kept.tolist()]
 
-    def _of_sentence(self, sentence: int, log_probs: Tensor) -> Continuations:
-        """The continuations of one sentence, (W,) each. log_probs: (W, V)"""
+    def _sentence_continuations(self, sentence: int, log_probs: Tensor) -> Continuations:
+        """The continuations of one sentence, each tensor of shape (W,). log_probs: (W, V)"""
         size, progress = self.scores.shape[1], self.progress[sentence]
         tokens_left = int(self.limits[sentence]) - self.tokens.shape[2]
-        for row, of_hypothesis in zip(log_probs, progress, strict=True):
-            _restrict(row, of_hypothesis, tokens_left)
+        for row, hypothesis_progress in zip(log_probs, progress, strict=True):
+            _restrict(row, hypothesis_progress, tokens_left)
             if self.options.prune is not None:
-                _prune(row, of_hypothesis, self.options.prune)
+                _prune(row, hypothesis_progress, self.options.prune)
         scores = log_probs + self.totals[sentence, :, None]  # W V
         ended, ended_from = _ended(scores, progress, size)
         scores[:, EOS] = -math.inf
@@ -147,9 +156,11 @@ class _Banks(Beams):
 
 
 def _ended(scores: Tensor, progress: Sequence[PhraseProgress], size: int) -> tuple[Tensor, Tensor]:
-    """The scores (size,) and parents (size,) of hypotheses that end: among the best continuations of complete ones."""
+    """The scores (size,) and parents (size,) of the hypotheses that end, among the best continuations of complete ones."""
     V = scores.shape[1]
-    complete = torch.tensor([not of_hypothesis.remaining for of_hypothesis in progress], device=scores.device)
+    complete = torch.tensor(
+        [not hypothesis_progress.remaining for hypothesis_progress in progress], device=scores.device
+    )
     values, indices = scores.masked_fill(~complete[:, None], -math.inf).flatten().topk(min(size, scores.numel()))
     missing = size - len(values)
     ended = values.masked_fill(indices % V != EOS, -math.inf)
@@ -157,7 +168,7 @@ def _ended(scores: Tensor, progress: Sequence[PhraseProgress], size: int) -> tup
 
 
 def _restrict(log_probs: Tensor, progress: PhraseProgress, tokens_left: int) -> None:
-    """Forbid EOS before all phrases are met, and other tokens than theirs when these need all that are left."""
+    """Forbid EOS before all phrases are met, and forbid all other tokens if the phrases need the whole remaining length."""
     remaining = progress.remaining
     if remaining:
         log_probs[EOS] = -math.inf
@@ -166,29 +177,29 @@ def _restrict(log_probs: Tensor, progress: PhraseProgress, tokens_left: int) -> 
         kept = log_probs[phrase_tokens]
         log_probs.fill_(-math.inf)
         log_probs[phrase_tokens] = kept
-    needed = remaining + len(progress.begun) + sum(map(len, progress.ended))
-    if progress.ended and tokens_left <= needed:  # too few to meet the phrases again
+    needed = remaining + len(progress.started) + sum(map(len, progress.ended))
+    if progress.ended and tokens_left <= needed:  # too few tokens to emit the ended phrases again
         log_probs[sorted(progress.words.continuing - progress.next_tokens())] = -math.inf
 
 
 def _prune(log_probs: Tensor, progress: PhraseProgress, prune: float) -> None:
-    """Drop tokens that are more than `prune` nats below the best one, but none that continues a phrase."""
+    """Drop tokens more than `prune` nats below the best one, except those that continue a phrase."""
     dropped = log_probs < log_probs.max() - prune
     dropped[sorted(progress.next_tokens())] = False
     log_probs.masked_fill_(dropped, -math.inf)
 
 
 def _candidates(scores: Tensor, progress: Sequence[PhraseProgress], size: int) -> list[Continuation]:
-    """The best `size` continuations, the best of each hypothesis, and all that continue or end a phrase; best first."""
+    """The best `size` continuations, the best of each hypothesis, and all that continue or end a phrase, best first."""
     V = scores.shape[1]
     indices = set(scores.flatten().topk(min(size, scores.numel())).indices.tolist())
     indices |= {parent * V + token for parent, token in enumerate(scores.argmax(1).tolist())}
-    for parent, of_hypothesis in enumerate(progress):
-        indices |= {parent * V + token for token in of_hypothesis.next_tokens()}
-        if of_hypothesis.ended:  # the best token behind the word
-            behind = scores[parent].clone()
-            behind[sorted(of_hypothesis.words.continuing)] = -math.inf
-            indices.add(parent * V + int(behind.argmax()))
+    for parent, hypothesis_progress in enumerate(progress):
+        indices |= {parent * V + token for token in hypothesis_progress.next_tokens()}
+        if hypothesis_progress.ended:  # the best token that does not continue the word
+            after_word = scores[parent].clone()
+            after_word[sorted(hypothesis_progress.words.continuing)] = -math.inf
+            indices.add(parent * V + int(after_word.argmax()))
     order = sorted(indices)
     totals = scores.flatten()[torch.tensor(order, device=scores.device)].tolist()
     candidates = [(total, *divmod(index, V)) for total, index in zip(totals, order, strict=True) if total > -math.inf]
@@ -198,19 +209,19 @@ def _candidates(scores: Tensor, progress: Sequence[PhraseProgress], size: int) -
 def _deal_by_banks(
     candidates: Sequence[Continuation], progress: Sequence[PhraseProgress], size: int
 ) -> list[Continuation]:
-    """`size` candidates, best first: from each bank in turn, beginning with the bank that has the fewest tokens left."""
+    """Take `size` candidates from the banks in turn, starting with the bank that has the fewest tokens left; best first."""
     banks: dict[int, list[Continuation]] = defaultdict(list)
     for candidate in candidates:
         _, parent, token = candidate
         banks[progress[parent].after(token).remaining].append(candidate)
     rounds = zip_longest(*(banks[remaining] for remaining in sorted(banks)))
-    in_turn = [candidate for of_round in rounds for candidate in of_round if candidate is not None]
+    in_turn = [candidate for round_candidates in rounds for candidate in round_candidates if candidate is not None]
     return sorted(in_turn[:size], key=lambda candidate: -candidate[0])
 
 
 @register("decoder", "constrained-beam", ConstrainedBeamOptions)
 class ConstrainedBeam(Beam):
-    """Beam search whose translations contain given phrases, as whole words."""
+    """Beam search that forces given phrases into the translations, as whole words."""
 
     beams = _Banks
     parts = WordParts()

@@ -1,7 +1,7 @@
-"""Diverse beam search (Vijayakumar et al., 2016): groups of beams, each penalised for the tokens of the groups before it.
+"""Diverse beam search (Vijayakumar et al., 2016): each group of beams is penalised for the tokens of earlier groups.
 
 At each step a group ranks its continuations by log-probability minus `diversity_strength` times the number of hypotheses
-of earlier groups that continue with that token (Hamming diversity). Log-probabilities and scores stay the model's.
+of earlier groups that continue with that token (Hamming diversity). Reported log-probabilities and scores have no penalty.
 """
 
 from typing import Any, cast
@@ -15,7 +15,7 @@ from nmt.extensions.searches.decoders.options import DiverseBeamOptions
 
 
 class _Groups(Beams):
-    """A beam per group, those of a sentence side by side."""
+    """One beam per group. The beams of a sentence are adjacent."""
 
     @staticmethod
     def shape(options: Any) -> tuple[int, int, int]:
@@ -23,20 +23,20 @@ class _Groups(Beams):
         return options.groups, size, min(size, options.n_best)
 
     def continuations(self, log_probs: Tensor) -> Continuations:
-        """See Beams; group by group, each penalised for the tokens of the groups before it."""
+        """See Beams. Groups are processed in order, each with a penalty for the tokens of earlier groups."""
         size, penalty = self.scores.shape[1], log_probs.new_zeros(len(log_probs) // self.groups, log_probs.shape[2])
-        strength, of_groups = cast(DiverseBeamOptions, self.options).diversity_strength, []
+        strength, results = cast(DiverseBeamOptions, self.options).diversity_strength, []
         for group in range(self.groups):
-            of_group = best_continuations(
+            result = best_continuations(
                 log_probs[group :: self.groups], self.totals[group :: self.groups], size, penalty, self.options.prune
             )
-            penalty = penalty.scatter_add(1, of_group.tokens, torch.full_like(of_group.totals, strength))
-            of_groups.append(of_group)
-        return Continuations(*(torch.stack(parts, 1).flatten(0, 1) for parts in zip(*of_groups, strict=True)))
+            penalty = penalty.scatter_add(1, result.tokens, torch.full_like(result.totals, strength))
+            results.append(result)
+        return Continuations(*(torch.stack(parts, 1).flatten(0, 1) for parts in zip(*results, strict=True)))
 
 
 @register("decoder", "diverse-beam", DiverseBeamOptions)
 class DiverseBeam(Beam):
-    """Beam search in groups that are penalised for equal words."""
+    """Beam search in groups, each of which is penalised for the tokens of earlier groups."""
 
     beams = _Groups

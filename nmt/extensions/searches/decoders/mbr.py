@@ -1,7 +1,7 @@
-"""Minimum Bayes risk (Kumar and Byrne, 2004; Eikema and Aziz, 2020): the candidate most like all candidates.
+"""Minimum Bayes risk (Kumar and Byrne, 2004; Eikema and Aziz, 2020): the candidate that is most similar to all candidates.
 
-Candidates are samples, each of the same weight, or hypotheses of another search, weighted by their probability. The score of a
-candidate is its expected utility: the weighted mean, over all candidates, of its metric with that candidate as the reference.
+Candidates are samples with equal weights, or another search's hypotheses, weighted by their probabilities. A candidate's score
+is its expected utility: the metric with each candidate as the reference, averaged with their weights.
 """
 
 import math
@@ -25,7 +25,7 @@ from nmt.text.pipeline import Pipeline
 
 @register("decoder", "mbr", MbrOptions)
 class Mbr(Decoder):
-    """Minimum Bayes risk: of samples or of a beam, the candidate most like the others."""
+    """Minimum Bayes risk: chooses among samples or beam hypotheses the one that is most similar to the others."""
 
     takes_shortlist = False  # it reads its candidates as text
 
@@ -47,14 +47,16 @@ class Mbr(Decoder):
         self._utility.use_language(pipeline.target_lang)
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
-        """See Decoder; the score is the expected utility."""
+        """See Decoder. The score is the expected utility."""
         self._inner.target, self._inner.source_text, self._inner.filters = self.target, self.source_text, self.filters
         self._inner.variation = self.variation
         candidates = self._inner.search(scorer, source, constraints)
-        return [self._ranked(row, of_row) for row, of_row in zip(source.tolist(), candidates, strict=True)]
+        return [
+            self._ranked(row, row_candidates) for row, row_candidates in zip(source.tolist(), candidates, strict=True)
+        ]
 
     def _ranked(self, source: list[int], candidates: list[Hypothesis]) -> list[Hypothesis]:
-        """The n_best different candidates of a source row with the greatest expected utility, best first."""
+        """The n_best different candidates for a source row with the greatest expected utility, best first."""
         finite = [candidate for candidate in candidates if math.isfinite(candidate.log_prob)]
         if not finite:
             return candidates[:1]

@@ -1,9 +1,9 @@
-"""Sampling: tokens drawn by their probability, with draws that do not depend on the batch.
+"""Sampling: draws tokens by their probability, independently of the batch.
 
-A token is drawn by inverse transform sampling: the first whose cumulative probability exceeds a uniform number. That number is
-a function of (sampling_seed, source sentence, number of the sample, step), so a sentence gives the same samples in any batch,
-on any device, and at any place of the input; two equal lines give equal samples.
-Dimensions: B sentences, S source positions, N rows, V vocabulary, K tokens that may be drawn.
+Inverse transform sampling takes the first token with a cumulative probability above a uniform random number. That number is a
+function of (sampling_seed, source sentence, index of the sample, step). So a sentence gets the same samples in any batch, on
+any device, and at any position of the input. Equal lines get equal samples.
+Dimensions: B sentences, S source positions, N rows, V vocabulary, K allowed tokens.
 """
 
 import hashlib
@@ -24,13 +24,13 @@ from nmt.extensions.searches.decoders.options import SamplingOptions
 from nmt.models.base import Scorer
 from nmt.symbols import PAD
 
-MAX_SAMPLES_AT_ONCE: Final = 16  # of a sentence: each attends to the cache of all that are drawn side by side
+MAX_SAMPLES_AT_ONCE: Final = 16  # per sentence: each attends to the cache of all samples that are drawn together
 _32_BITS: Final = 0xFFFFFFFF
 
 
 @register("decoder", "sampling", SamplingOptions)
 class Sampling(Decoder):
-    """Tokens drawn by their probability, with temperature, top-k, top-p and epsilon."""
+    """Sampling with temperature, top-k, top-p and epsilon."""
 
     takes_shortlist = False  # the draws are a function of a token's id
 
@@ -39,7 +39,7 @@ class Sampling(Decoder):
         self.n_best, self.paths = options.n_best, min(options.n_best, MAX_SAMPLES_AT_ONCE)
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
-        """See Decoder; n_best independent samples per sentence, with the Scorer's own log-probabilities."""
+        """See Decoder. Draws n_best independent samples per sentence; log-probabilities are the Scorer's own."""
         filters = Filters(self.options, constraints, source, self.filters)
         keys = _keys(self.options.sampling_seed, self.variation, source, self.n_best)  # B n_best
         samples: list[list[Hypothesis]] = [[] for _ in constraints]
@@ -47,18 +47,21 @@ class Sampling(Decoder):
             W = some_keys.shape[1]
             choose = partial(self._choose, some_keys.flatten())
             hypotheses = run_search(scorer, source, W, filters, choose)
-            for sentence, of_sentence in enumerate(samples):
-                of_sentence += hypotheses[sentence * W : (sentence + 1) * W]
-        return [sorted(of_sentence, key=lambda sample: -sample.score) for of_sentence in samples]
+            for sentence, sentence_samples in enumerate(samples):
+                sentence_samples += hypotheses[sentence * W : (sentence + 1) * W]
+        return [sorted(sentence_samples, key=lambda sample: -sample.score) for sentence_samples in samples]
 
     def _choose(self, keys: Tensor, log_probs: Tensor, rows: Tensor, step: int) -> Tensor:
-        """Draw the next tokens, see Choose. keys: (N,) random bits of each path"""
+        """Draw the next tokens, see Choose. keys: (N,) random bits for each path"""
         values, tokens = self._candidates(log_probs / self.options.temperature)  # N K
         drawn = draw(values, _hash(keys[rows] ^ _hash(torch.full_like(rows, step))))
         return drawn if tokens is None else tokens.gather(1, drawn[:, None]).squeeze(1)
 
     def _candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What may be drawn of (N, V): log-probabilities (N, K), not normalised, and their ids (N, K), None for all V."""
+        """The allowed tokens: log-probabilities (N, K), not normalised, and ids (N, K), or None for the whole vocabulary.
+
+        log_probs: (N, V)
+        """
         options, V = self.options, log_probs.shape[1]
         if options.epsilon:
             log_probs = above_epsilon(log_probs, options.epsilon)
@@ -80,28 +83,28 @@ def _keys(seed: int, variation: int, source: Tensor, count: int) -> Tensor:
 
 
 def _hash(bits: Tensor) -> Tensor:
-    """A 32-bit integer hash, of and in int64 (Wellons' lowbias32)."""
+    """Hash 32-bit integers that are stored as int64 (Wellons' lowbias32)."""
     bits = ((bits ^ (bits >> 16)) * 0x7FEB352D) & _32_BITS
     bits = ((bits ^ (bits >> 15)) * 0x846CA68B) & _32_BITS
     return bits ^ (bits >> 16)
 
 
 def draw(log_probs: Tensor, bits: Tensor) -> Tensor:
-    """Draw a column of each row by its probability (Devroye, 1986, section III.2): (N,) int64.
+    """Draw one column from each row by its probability (Devroye, 1986, section III.2): (N,) int64.
 
     log_probs: (N, K), not necessarily normalised; a column of -inf is never drawn
-    bits: (N,) 32 random bits of each row in int64, which decide
+    bits: (N,) int64, 32 random bits for each row, which determine the draw
     """
     cumulative = torch.softmax(log_probs, 1).cumsum(1, dtype=torch.float64)  # N K
-    uniform = (bits.double() + 0.5) / 2**32  # below 1, so that the last column that may be drawn exceeds it
+    uniform = (bits.double() + 0.5) / 2**32  # below 1, so that the cumulative probability always exceeds it
     found = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True).squeeze(1)
-    return found.clamp(max=log_probs.shape[1] - 1)  # rows of NaN
+    return found.clamp(max=log_probs.shape[1] - 1)  # for rows of NaN
 
 
 def top_p(log_probs: Tensor, p: float) -> Tensor:
-    """Keep the smallest set of tokens with probability p or more (Holtzman et al., 2020); the others get -inf.
+    """Keep the smallest set of tokens with a total probability of at least p (Holtzman et al., 2020); others get -inf.
 
-    log_probs: (N, K), not necessarily normalised, in descending order; the first is always kept
+    log_probs: (N, K), not necessarily normalised, in descending order; the first token is always kept
     """
     probabilities = torch.softmax(log_probs, 1)
     preceding = probabilities.cumsum(1) - probabilities
@@ -109,7 +112,7 @@ def top_p(log_probs: Tensor, p: float) -> Tensor:
 
 
 def above_epsilon(log_probs: Tensor, epsilon: float) -> Tensor:
-    """Keep the tokens of probability epsilon or more (Hewitt et al., 2022), and the best; the others get -inf.
+    """Keep the best token and those with a probability of at least epsilon (Hewitt et al., 2022); others get -inf.
 
     log_probs: (N, V), not necessarily normalised
     """

@@ -1,1 +1,1 @@
-"""The filter of texts to avoid."""
+"""The filter for words and phrases to avoid."""

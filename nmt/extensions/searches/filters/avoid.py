@@ -1,7 +1,7 @@
-"""Texts that a translation must not contain as whole words, however they are cut into tokens.
+"""Forbids texts as whole words in the translation, however they are split into tokens.
 
-An automaton over bytes of UTF-8 (Aho and Corasick, 1975) reads the text that each token adds to the translation. In each of
-its states, every token that would complete a forbidden text gets minus infinity.
+An automaton over UTF-8 bytes (Aho and Corasick, 1975) reads the text that each token adds to the translation. In each state,
+the tokens that would complete a forbidden text get minus infinity.
 Dimensions: V vocabulary, C bytes of the longest token.
 """
 
@@ -21,16 +21,16 @@ from nmt.symbols import EOS
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Side
 
-MAX_AVOIDED_CHARACTERS: Final = 5000  # of a request: the memory for them grows with their square
+MAX_AVOIDED_CHARACTERS: Final = 5000  # per request: memory grows with the square of this
 CACHED_AUTOMATA: Final = 4
-CACHED_TRANSITION_BYTES: Final = 1 << 25  # of an automaton's states, each with its transitions by all tokens
+CACHED_TRANSITION_BYTES: Final = 1 << 25  # for one automaton's states, each with its transitions for all tokens
 
 
 @register("filter", "avoid", AvoidOptions)
 class Avoid(Filter):
-    """Texts that a translation does not contain as whole words, however they are cut into tokens.
+    """Forbids texts as whole words in the translation, however they are split into tokens.
 
-    automaton: texts to avoid -> Automaton; the last few are cached, because successive batches often avoid the same texts
+    automaton: makes the Automaton for some texts; the last few are cached, because successive batches often share them
     """
 
     def __init__(self, target: Side) -> None:
@@ -39,28 +39,28 @@ class Avoid(Filter):
 
     @classmethod
     def texts_of_all(cls, options: AvoidOptions) -> list[str]:
-        """The lines of the file of `--avoid` that are not blank. Raises InputError for one that is too long."""
+        """The lines of the --avoid file that are not blank. Raises InputError for a line that is too long."""
         lines = read_lines(Path(str(options.avoid)))
         for number, line in enumerate(lines, 1):
             if len(line) > MAX_AVOIDED_CHARACTERS:
-                limit = f"a text to avoid has at most {MAX_AVOIDED_CHARACTERS:,} characters"
+                limit = f"texts to avoid have up to {MAX_AVOIDED_CHARACTERS:,}"
                 raise InputError(
-                    f"{quoted(options.avoid)}:{number}: {len(line):,} characters; {limit} (one text a line)"
+                    f"{quoted(options.avoid)}:{number}: a line of {len(line):,} characters, but {limit} (write one text per line)"
                 )
         return [line for line in lines if line.strip()]
 
     def prepared(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """Texts as they are before subword segmentation; those without a word are dropped."""
+        """The texts as they are before subword segmentation. Texts without a word are dropped."""
         return tuple(text for text in self.target.prepare(texts, starts_sentence=False) if text.strip())
 
     def refusal(self, given: Sequence[str], texts: Sequence[str], phrases: Sequence[str]) -> str:
         if self.target.settings.right_to_left:
-            return "the model writes from right to left, and cannot avoid texts"
+            return "a right-to-left model cannot avoid texts"
         if (length := sum(map(len, given))) > MAX_AVOIDED_CHARACTERS:
-            return f"texts to avoid of {length:,} characters (at most {MAX_AVOIDED_CHARACTERS:,})"
+            return f"the texts to avoid have {length:,} characters, but at most {MAX_AVOIDED_CHARACTERS:,} are allowed"
         for phrase in phrases:
             if any(f" {text} " in f" {phrase} " for text in texts):
-                return f"the phrase '{quoted(phrase)}' is both requested and to be avoided"
+                return f"the phrase '{quoted(phrase)}' is both required and forbidden"
         return ""
 
     def begin(self, texts: tuple[str, ...]) -> Forbid:
@@ -68,7 +68,10 @@ class Avoid(Filter):
 
     @cached_property
     def spelling(self) -> NDArray[np.uint8]:
-        """(V, C) the bytes that each token adds, 0 after its end; all automata share it. EOS ends a word as a space does."""
+        """The bytes that each token adds to the text, padded with 0: (V, C). All automata share them.
+
+        EOS ends a word like a space.
+        """
         texts = [b" " if token == EOS else self.target.spelling(token) for token in range(self.target.size)]
         width = max(map(len, texts))
         return np.frombuffer(b"".join(text.ljust(width, b"\0") for text in texts), np.uint8).reshape(-1, width)
@@ -77,7 +80,7 @@ class Avoid(Filter):
 class Automaton:
     """A finite automaton that recognises forbidden texts in a sequence of tokens.
 
-    Its states are the beginnings of the texts, each text between two spaces, and `matched`, once a text is complete.
+    Its states are the prefixes of the texts, each text enclosed in two spaces, and `matched` after a complete text.
     """
 
     def __init__(self, texts: Sequence[str], spelling: NDArray[np.uint8]) -> None:
@@ -85,7 +88,7 @@ class Automaton:
         beginnings = sorted({pattern[:n] for pattern in patterns for n in range(len(pattern))}, key=len)
         alphabet = sorted({*b"".join(patterns)})
         self.matched, self._spelling = len(beginnings), spelling
-        self._symbols = np.full(256, len(alphabet))  # of each byte, the last of one in no text
+        self._symbols = np.full(256, len(alphabet))  # symbol of each byte; bytes in no text share the last symbol
         self._symbols[alphabet] = np.arange(len(alphabet))
         self._transitions = self._built(beginnings, patterns, len(alphabet) + 1)
         self.after = lru_cache(max(1, CACHED_TRANSITION_BYTES // (4 * len(spelling))))(self._after)
@@ -93,19 +96,19 @@ class Automaton:
         self._allows_word_end = self._transitions[:, self._symbols[ord(" ")]] != self.matched
 
     def _built(self, beginnings: Sequence[bytes], patterns: Sequence[bytes], num_symbols: int) -> NDArray[np.int32]:
-        """(states, symbols): the state of the longest suffix that begins a pattern; the last symbol is any other byte."""
+        """The next state by state and symbol: the longest suffix that starts a pattern. The last symbol is any other byte."""
         states = {beginning: state for state, beginning in enumerate(beginnings)}
-        ends = [(pattern, self.matched) for pattern in patterns]  # a pattern may be the beginning of another
-        children: list[dict[int, int]] = [{} for _ in beginnings]  # symbol -> state whose text is longer by that symbol
+        ends = [(pattern, self.matched) for pattern in patterns]  # a pattern may be the start of another
+        children: list[dict[int, int]] = [{} for _ in beginnings]  # state of the text extended by one symbol
         for text, state in [*list(states.items())[1:], *ends]:
             children[states[text[:-1]]][self._symbols[text[-1]]] = state
         transitions = np.zeros((len(beginnings) + 1, num_symbols), np.int32)
         transitions[self.matched] = self.matched
-        failures = [0] * len(beginnings)  # the state of the longest proper suffix of each state's text
+        failures = [0] * len(beginnings)  # state of the longest proper suffix of each state's text
         for state, beginning in enumerate(beginnings):
             if len(beginning) > 1:
                 failure = int(transitions[failures[states[beginning[:-1]]], self._symbols[beginning[-1]]])
-                failures[state] = 0 if failure == self.matched else failure  # a matched text is never left
+                failures[state] = 0 if failure == self.matched else failure  # the state `matched` is final
             row = transitions[failures[state]].copy()
             for symbol, child in children[state].items():
                 if row[symbol] != self.matched:
@@ -114,27 +117,27 @@ class Automaton:
         return transitions
 
     def _after(self, state: int) -> NDArray[np.int32]:
-        """The state after each token of the vocabulary: (V,)"""
+        """The state after each token of the vocabulary, shape (V,)."""
         states = np.full(len(self._spelling), state, np.int32)
         for column in self._spelling.T:
             states = np.where(column, self._transitions[states, self._symbols[column]], states)
         return states
 
     def is_forbidden(self, state: int) -> bool:
-        """Whether the bytes so far contain a forbidden text, if a word ends here."""
+        """Whether the text so far contains a forbidden text, assuming that a word ends here."""
         return state == self.matched or not self._allows_word_end[state]
 
     def forbidden(self, state: int) -> NDArray[np.bool_]:
-        """(V,) True for the tokens that complete a forbidden text, if the word ends with the token.
+        """True for the tokens that complete a forbidden text if the word ends with them, shape (V,).
 
-        A token that may continue the word is forbidden too, because a search that never revises could not end there.
+        This also forbids tokens after which the word could continue, because a greedy search might be unable to end there.
         """
         after = self.after(state)
         forbidden: NDArray[np.bool_] = (after == self.matched) | ~self._allows_word_end[after]
         return forbidden
 
     def forbidden_after(self, tokens: Sequence[int], num_forced: int) -> NDArray[np.bool_]:
-        """See Forbid. A forbidden text that ends within the forced tokens is accepted."""
+        """See Forbid. Forbidden texts that end within the forced tokens are accepted."""
         state = self.start
         for length, token in enumerate(tokens, 1):
             state = int(self.after(state)[token])

@@ -1,1 +1,1 @@
-"""Wrappers of the built-in search."""
+"""Wrappers around the built-in search."""

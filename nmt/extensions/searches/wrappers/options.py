@@ -13,7 +13,7 @@ class RerankOptions:
     )
     rerank_weights: tuple[float, ...] = opt(
         (),
-        "weights of the search score and of each --rerank model, as 1,0.5; equal by default",
+        "weights of the search score and of each --rerank model, e.g. 1,0.5; equal by default",
         group="Several models",
         needs=("rerank",),
     )

@@ -1,8 +1,8 @@
-"""Re-ranking: other models score the candidates of a search, and the weighted mean of all scores orders them.
+"""Re-ranking: other models score a search's candidates, which are then ordered by the weighted mean of all scores.
 
-Each model scores the text with its own vocabulary. Its log-probability (nats, EOS counted) becomes a score as in the search
-(Decoder.normalised), by the length in its own tokens. A model of the other direction scores the source given the candidate
-(the "noisy channel"), and a language model the candidate alone.
+Each model scores the text with its own vocabulary. Its log-probability (nats, including EOS) is normalised as in the search
+(Decoder.normalised), by the length in its own tokens. A model of the reverse direction scores the source given the candidate
+(the "noisy channel"). A language model scores the candidate alone.
 """
 
 import math
@@ -39,30 +39,28 @@ class RerankModel:
 
     @classmethod
     def load(cls, folder: Path, device: torch.device, pipeline: Pipeline) -> "RerankModel":
-        """Load a model that scores translations of a pipeline; UserError if its languages are others."""
+        """Load a model that can score a pipeline's translations. Raises UserError if its languages do not fit."""
         loaded = load_model(folder, device)
         if loaded.pipeline.context:
-            raise UserError(
-                f"{quoted(folder)}: reads a line with those before it, and cannot rank (give a model without context)"
-            )
+            raise UserError(f"{quoted(folder)}: models that read context cannot re-rank (use a model without context)")
         source, target = pipeline.source_lang, pipeline.target_lang
         languages = loaded.pipeline.source_lang, loaded.pipeline.target_lang
         if not loaded.model.reads_source and languages[1] == target:
             return cls(loaded, is_reverse=False)
         if not loaded.model.reads_source or languages not in ((source, target), (target, source)):
-            usable = f"a model of {source}-{target} or {target}-{source}, or a language model of {target}"
+            usable = f"a {source}-{target} or {target}-{source} model, or a {target} language model"
             raise UserError(
-                f"{quoted(folder)}: is of {'-'.join(languages)}, and cannot rank {source}-{target} (give {usable})"
+                f"{quoted(folder)}: a {'-'.join(languages)} model cannot re-rank {source}-{target} (use {usable})"
             )
         return cls(loaded, is_reverse=languages != (source, target))
 
     def log_probs(
         self, texts: Sequence[str], candidates: Sequence[str], max_tokens: int, max_length: int
     ) -> list[list[float]]:
-        """Nats of the tokens and EOS of each candidate given its text, or the reverse.
+        """Log-probabilities (nats) of each candidate's tokens and EOS given its text, or the reverse.
 
-        max_tokens: tokens of a batch, padding counted
-        max_length: tokens of a side that are read
+        max_tokens: maximum number of tokens in a batch, including padding
+        max_length: number of tokens after which each side is truncated
         """
         sources, targets = (candidates, texts) if self.is_reverse else (texts, candidates)
         pipeline = self.loaded.pipeline
@@ -73,19 +71,19 @@ class RerankModel:
 
 @register("wrapper", "rerank", RerankOptions)
 class Rerank(SearchWrapper):
-    """Other models score the candidates of the search, and the mean of all scores orders them."""
+    """Orders the search's candidates by the mean of its scores and those of other models."""
 
     order = 10
 
     def __init__(self, options: Any, pipeline: Pipeline, scorer: nn.Module) -> None:
-        """See SearchWrapper. Raises UserError for a model of other languages, and for wrong weights."""
+        """See SearchWrapper. Raises UserError for a model with other languages, or for wrong weights."""
         self.options = options
         self.judges = [RerankModel.load(Path(folder), device_of(scorer), pipeline) for folder in options.rerank]
         self.models = [judge.loaded.model for judge in self.judges]
         try:
             self.weights = normalize_weights(options.rerank_weights, 1 + len(self.judges))
         except ValueError as error:
-            raise UserError(f"--rerank-weights: {error} (the first is that of the search)") from None
+            raise UserError(f"--rerank-weights: {error} (the first weight belongs to the search)") from None
         self.max_length = options.max_source_length
 
     def decoder(self, decoder: Decoder) -> Decoder:
@@ -121,17 +119,17 @@ class Rerank(SearchWrapper):
             scored.append(structs.replace(candidate, score=mean, scores=list(row)))
         finite = (candidate for candidate in scored if math.isfinite(candidate.score))
         ordered = sorted(finite, key=lambda candidate: -candidate.score)
-        return ordered[: self.n_best] or Failure("a model of --rerank gives no finite probability")
+        return ordered[: self.n_best] or Failure("a --rerank model computes no finite probability")
 
 
 def with_candidates(decoder: Decoder, num_candidates: int | None) -> Decoder:
-    """The same search with more candidates a line, to be re-ranked. num_candidates: None is the beam size"""
+    """The same search with more candidates per line, for re-ranking. num_candidates: None for the beam size"""
     options = decoder.options
     count = max(decoder.n_best, num_candidates or getattr(options, "beam_size", 1))
     if not hasattr(options, "n_best") or count == 1:
         instead = "--rerank-candidates" if hasattr(options, "n_best") else "--decoder beam"
-        raise UserError(f"--rerank: needs several translations of a line, and the search gives one (give {instead})")
+        raise UserError(f"--rerank needs several candidates per line, but this search finds one (use {instead})")
     try:
-        return type(decoder)(replace(options, n_best=count))  # a decoder is built by its options
+        return type(decoder)(replace(options, n_best=count))  # decoders are built from their options
     except ValueError as error:
         raise UserError(f"--rerank-candidates: {error}") from None

@@ -1,4 +1,4 @@
-"""Search among the target tokens of a shortlist instead of the whole vocabulary: a smaller projection."""
+"""Searches only among the target tokens of a shortlist, so that the output projection is smaller."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,31 +15,33 @@ from nmt.decoders.hypothesis import Constraints, Hypothesis
 from nmt.errors import UserError
 from nmt.extensions.searches.shortlist_file import Shortlist
 from nmt.extensions.searches.wrappers.options import ShortlistSearchOptions
-from nmt.models.base import Model, PreparedScorer, Scorer, State
+from nmt.models.base import Model, Scorer, SearchScorer, State
 from nmt.symbols import PAD
 from nmt.text.pipeline import Pipeline
 from nmt.translate.wrapper import BatchSearch, SearchWrapper
 
-ALLOWED: Final = "allowed of a shortlist"  # among the tensors of a search's state
+ALLOWED: Final = "allowed of a shortlist"  # key of a tensor in the state of a search
 
 
 @register("wrapper", "shortlist", ShortlistSearchOptions)
 class ShortlistSearch(SearchWrapper):
-    """A search among the tokens that may translate those of the source, see `nmt shortlist`.
+    """A search among the likely translations of the source tokens, see `nmt shortlist`.
 
-    A decoder whose result depends on the rest of the vocabulary has `takes_shortlist = False`.
+    Decoders with results that depend on the rest of the vocabulary set `takes_shortlist = False`.
     """
 
     order = 0
 
     def __init__(self, options: Any, pipeline: Pipeline, scorer: nn.Module) -> None:
         if not isinstance(scorer, Model):
-            raise UserError("--shortlist: works with one model, and several are given (leave it out)")
+            raise UserError("--shortlist works with one model, but several are named (drop --shortlist)")
         self.file, self.pipeline = Path(options.shortlist), pipeline
 
     def decoder(self, decoder: Decoder) -> Decoder:
         if not getattr(decoder, "takes_shortlist", True):
-            raise UserError(f"--shortlist: not for --decoder {decoder.part_name} (give --decoder beam or greedy)")
+            raise UserError(
+                f"--shortlist and --decoder {decoder.part_name} cannot be combined (use --decoder beam or greedy)"
+            )
         self.shortlist = Shortlist.load(self.file, self.pipeline.hash, self.pipeline.sizes)
         return decoder
 
@@ -50,13 +52,14 @@ class ShortlistSearch(SearchWrapper):
         return among_few
 
 
-def shortlist_scorer(model: Model, tokens: Tensor, allowed: Tensor) -> PreparedScorer:
-    """A Scorer over some tokens of a model, each sentence among its own.
+def shortlist_scorer(model: Model, tokens: Tensor, allowed: Tensor) -> SearchScorer:
+    """Make a Scorer over some of a model's tokens, of which each sentence may use its own subset.
 
-    tokens: (V',) ids, sorted, the control symbols first; allowed: (B, V') whether a sentence may have them
+    tokens: (V',) ids, sorted, with the control symbols first
+    allowed: (B, V') whether a sentence may use each token
     """
-    linear: Any = model.output  # of any class that can compute some of its outputs
-    scorer = model.prepared(linear.rows(tokens).prepared() if hasattr(linear, "rows") else None)
+    linear: Any = model.output  # any class that can compute a part of its outputs
+    scorer = model.for_search(linear.rows(tokens).search_step() if hasattr(linear, "rows") else None)
 
     def start(source: Tensor) -> State:
         state = scorer.start(source)
@@ -67,20 +70,20 @@ def shortlist_scorer(model: Model, tokens: Tensor, allowed: Tensor) -> PreparedS
         own = state.sentences.pop(ALLOWED)  # B V'
         log_probs, state = scorer.step(tokens[positions], state)
         state.sentences = {**state.sentences, ALLOWED: own}
-        if log_probs.shape[1] != len(tokens):  # a model that ignores the output scores the whole vocabulary
+        if log_probs.shape[1] != len(tokens):  # models that ignore `output` score the whole vocabulary
             log_probs = log_probs[:, tokens]
-        if not own.all():  # the probabilities of a sentence must not depend on the others
-            of_rows = own.repeat_interleave(len(log_probs) // len(own), dim=0)  # N V'
-            log_probs = log_probs.masked_fill(~of_rows, -torch.inf).log_softmax(1)
+        if not own.all():  # a sentence's probabilities must not depend on other sentences
+            row_allowed = own.repeat_interleave(len(log_probs) // len(own), dim=0)  # N V'
+            log_probs = log_probs.masked_fill(~row_allowed, -torch.inf).log_softmax(1)
         return log_probs, state
 
-    return PreparedScorer(start, step)
+    return SearchScorer(start, step)
 
 
 def search_shortlist(
     search: BatchSearch, model: Model, source: Tensor, constraints: Sequence[Constraints], shortlist: Shortlist
 ) -> list[list[Hypothesis]]:
-    """Search among the tokens of a shortlist; with filters, which know all ids, among the whole vocabulary."""
+    """Search among a shortlist's tokens, or among the whole vocabulary if there are filters, which need all ids."""
     if any(constraint.filters for constraint in constraints):
         return search(model, source, constraints)
     own = [

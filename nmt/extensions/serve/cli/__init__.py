@@ -1,1 +1,1 @@
-"""The command that serves."""
+"""The command `nmt serve`."""

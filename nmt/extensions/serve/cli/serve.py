@@ -1,4 +1,4 @@
-"""`nmt serve`: translate for programs and web pages, by HTTP."""
+"""`nmt serve`: translate for programs and web pages, over HTTP."""
 
 import os
 import threading
@@ -10,10 +10,10 @@ from nmt.installation import missing_package
 
 
 def run(options: ServeOptions, parts: Parts) -> None:
-    """Answer requests for translations: LibreTranslate's protocol, DeepL's, Marian's, OpenAI's, and our own.
+    """Serve translations over HTTP, in the protocols of LibreTranslate, DeepL, Marian and OpenAI, and in nmt's own.
 
-    Models are loaded when they are asked for first. HUP reads them again; TERM and INT end the server after the requests that
-    it has begun.
+    Each model is loaded at its first request. The signal HUP reloads the models; TERM and INT stop the server after the
+    current requests.
     """
     try:
         from nmt.extensions.serve.models import LOADER
@@ -23,7 +23,7 @@ def run(options: ServeOptions, parts: Parts) -> None:
         raise missing_package("nmt serve", "serve", error) from None
     number = run_server(options, parts.by_kind["decoder"])
     if any(thread.name in (LOADER, TRANSLATOR) for thread in threading.enumerate()):
-        os._exit(128 + number)  # a thread that loads or searches would hold up the end of the program, or abort it
+        os._exit(128 + number)  # a thread that still loads or searches would delay or abort the exit
     if number:
         raise Interrupted(number)
 

@@ -1,18 +1,18 @@
 "use strict";
-// The page of `nmt serve`: text is translated while it is typed, and shown line by line as the server has it; with words,
-// candidates and attention of a line.
+// The page of `nmt serve`: translates text while it is typed, and shows each line as soon as the server sends it, with the
+// words, candidates and attention of one line.
 
-const WAIT_MS = 300; // after the last key before a text is translated
-const LINES_A_REQUEST = 64, CHARACTERS_A_REQUEST = 20000;
-const LINES_OF_A_LONG_TEXT = 20; // which has a bar of progress
+const WAIT_MS = 300; // between the last key and the translation
+const LINES_PER_REQUEST = 64, CHARACTERS_PER_REQUEST = 20000;
+const LINES_OF_A_LONG_TEXT = 20; // from which a progress bar is shown
 const CANDIDATES = 4;
 const byId = (id) => document.getElementById(id);
 const source = byId("source"), target = byId("target"), message = byId("message");
-let rows = []; // of the answer: one for each line of the text
+let rows = []; // rows of the response, one per line of the text
 let lines = [];
-let chosen = 0; // number of the line whose details are shown
+let chosen = 0; // index of the line with visible details
 let timer, running;
-const plain = new Set(); // models that give no candidates and no attention
+const plain = new Set(); // models that support neither candidates nor attention
 
 function element(name, text, properties = {}) {
   const made = Object.assign(document.createElement(name), properties);
@@ -30,7 +30,7 @@ async function ask(path, body, signal) {
   return answer;
 }
 
-// The translation of a question with candidates, or without them from a model that does not give them.
+// Translate with candidates, or without them if the model does not support them.
 async function askForCandidates(question, signal) {
   if (!plain.has(question.model)) {
     try {
@@ -44,7 +44,7 @@ async function askForCandidates(question, signal) {
   return answer;
 }
 
-// Add the attention to a row: that of the line as a whole, if it has the same translation sentence by sentence.
+// Add the whole line's attention to a row, if the line's translation equals the one made sentence by sentence.
 async function askForAttention(line) {
   const row = rows[line], model = byId("model").value;
   if (row.asked || plain.has(model)) return;
@@ -60,7 +60,7 @@ async function askForAttention(line) {
   }
 }
 
-// The server-sent events of an answer: the name and the content of each, as soon as it is there.
+// Yield the name and the content of each server-sent event as soon as it arrives.
 async function* events(answer) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
@@ -108,26 +108,26 @@ async function translate() {
           progress.hidden = lines.length < LINES_OF_A_LONG_TEXT;
         }
       }
-      if (!isEnded) throw new Error("the connection has ended before the translation");
+      if (!isEnded) throw new Error("the connection closed before the translation was complete");
     }
     const warned = rows.filter((row) => row && (row.error || row.warnings)).length;
-    if (warned) say(`${warned} of ${lines.length} lines with a warning (point at one to read it)`);
+    if (warned) say(`${warned} of ${lines.length} lines have warnings (hover over a line to read them)`);
   } catch (error) {
     if (error.name === "AbortError") return;
     say(error.message, true);
-    rows.forEach((row, i) => row || show(i)); // in place of an earlier text
+    rows.forEach((row, i) => row || show(i)); // clears the previous translation
   }
   progress.hidden = true;
   offer();
   target.setAttribute("aria-busy", "false");
 }
 
-// The lines of each request: [first, end).
+// Yield the range of lines of each request: [start, end).
 function* parts(lines) {
   let start = 0, characters = 0;
   for (let i = 0; i < lines.length; i++) {
     characters += lines[i].length;
-    if (i > start && (i - start >= LINES_A_REQUEST || characters > CHARACTERS_A_REQUEST)) {
+    if (i > start && (i - start >= LINES_PER_REQUEST || characters > CHARACTERS_PER_REQUEST)) {
       yield [start, i];
       [start, characters] = [i, lines[i].length];
     }
@@ -159,7 +159,7 @@ function show(i) {
   if (i === chosen) choose(i);
 }
 
-// The text of a line that is not translated stays.
+// The whole translation. Lines that failed keep their source text.
 function translation() {
   return rows.map((row, i) => (row && !row.error ? row.translation : lines[i])).join("\n");
 }
@@ -204,7 +204,7 @@ function choose(line) {
 function take(line, candidate) {
   const others = rows[line].candidates.filter((other) => other !== candidate);
   const first = rows[line].candidates[0];
-  const weights = candidate === first ? rows[line].weights : undefined; // which are those of the best candidate
+  const weights = candidate === first ? rows[line].weights : undefined; // the weights belong to the best candidate
   rows[line] = { ...rows[line], translation: candidate.text, candidates: [candidate, ...others], weights };
   show(line);
   offer();
@@ -254,7 +254,7 @@ byId("clear").addEventListener("click", () => {
 });
 byId("copy").addEventListener("click", async () => {
   await navigator.clipboard.writeText(translation());
-  say("copied");
+  say("Copied.");
 });
 byId("file").addEventListener("change", (event) => open(event.target.files[0]));
 for (const kind of ["dragover", "dragleave", "drop"]) {

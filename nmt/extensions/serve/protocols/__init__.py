@@ -1,1 +1,1 @@
-"""The protocols that clients speak, a file each: routes, fields, and the shape of errors."""
+"""The protocols that clients speak, one per file: routes, fields, and the format of errors."""

@@ -18,10 +18,10 @@ from nmt.extensions.texts.text_steps import TextSettings
 from nmt.options import NoOptions
 from nmt.translate.results import Translation
 
-NO_NEWLINES: Final = "nonewlines"  # of split_sentences: line breaks are spaces
-NO_LIMIT: Final = 1 << 40  # characters of a month
+NO_NEWLINES: Final = "nonewlines"  # a value of split_sentences that turns line breaks into spaces
+NO_LIMIT: Final = 1 << 40  # characters per month
 REFUSED_FIELDS: Final = ("glossary_id", "glossary_ids", "style_id", "custom_instructions", "translation_memory_id")
-IGNORED_FORMALITY: Final = ("default", "prefer_more", "prefer_less")  # which ask for nothing that must be
+IGNORED_FORMALITY: Final = ("default", "prefer_more", "prefer_less")  # preferences, which a translation may ignore
 TAGS: Final[dict[object, MarkupName]] = {None: "none", "": "none", "html": "html", "xml": "xml"}
 
 
@@ -30,7 +30,7 @@ class DeepL(ClientProtocol):
     """DeepL's protocol, version 2: texts in JSON or a form."""
 
     def routes(self) -> list[BaseRoute]:
-        """/v2/translate, /v2/languages, /v2/usage, and that there are no glossaries."""
+        """/v2/translate, /v2/languages, /v2/usage, and an empty list of glossaries."""
         handlers = {
             "translate": self.translate,
             "languages": self.languages,
@@ -71,9 +71,9 @@ class DeepL(ClientProtocol):
         return {"translations": rows}
 
     async def _choices(self, texts: Sequence[str], source: str | None, target: str | None) -> list[Choice]:
-        """What each text is translated with. Raises ProblemError that names the field with a wrong language."""
+        """Choose the model for each text. Raises ProblemError that names the field with an unsupported language."""
         known = known_languages(self.service.models)
-        targets = dict.fromkeys(code for of_source in known.values() for code in of_source)
+        targets = dict.fromkeys(code for source_targets in known.values() for code in source_targets)
         if target is None or nearest_code(target, [*known, *targets]) is None:
             raise _unsupported("target_lang", targets)
         if source is not None and nearest_code(source, [*known, *targets]) is None:
@@ -82,7 +82,7 @@ class DeepL(ClientProtocol):
 
     async def languages(self, _: Call, fields: Fields) -> list[dict[str, Any]]:
         targets = known_languages(self.service.models)
-        codes = dict.fromkeys(code for of_source in targets.values() for code in of_source)
+        codes = dict.fromkeys(code for source_targets in targets.values() for code in source_targets)
         if fields.get("type", "source") == "source":
             return [{"language": code.upper(), "name": language_name(code)} for code in targets]
         return [{"language": code.upper(), "name": language_name(code), "supports_formality": False} for code in codes]
@@ -95,7 +95,7 @@ class DeepL(ClientProtocol):
 
 
 def _refuse(fields: Fields) -> None:
-    """Raise ProblemError for what no translation here heeds."""
+    """Raise ProblemError for fields that no translation can respect."""
     for name in REFUSED_FIELDS:
         if fields.get(name):
             raise ProblemError(400, f"Value for '{name}' not supported.")
@@ -107,7 +107,7 @@ def _refuse(fields: Fields) -> None:
 
 
 def _settings(fields: Fields) -> TextSettings:
-    """What tag_handling and split_sentences ask for."""
+    """The settings that tag_handling and split_sentences request."""
     tags, split = fields.get("tag_handling"), fields.get("split_sentences")
     if not isinstance(tags, str | None) or tags not in TAGS:
         raise ProblemError(400, "Value for 'tag_handling' not supported.")
@@ -117,13 +117,13 @@ def _settings(fields: Fields) -> TextSettings:
 
 
 def _warnings(translation: Translation, disguise: Disguise) -> dict[str, Any]:
-    """A field that DeepL's own answers lack."""
+    """The field `warnings`, which DeepL's own responses do not have."""
     warnings = [disguise.taken_off(warning) for warning in translation.warnings.values()]
     return {"warnings": warnings} if warnings else {}
 
 
 def _rules(fields: Fields) -> TagRules:
-    """What the tags of texts are, for a request that handles tags."""
+    """The rules for tags that a request with tag_handling names."""
     if not fields.get("tag_handling"):
         return TagRules()
     outline = str(fields.get("outline_detection", 1)).lower() not in ("0", "false")
@@ -132,7 +132,7 @@ def _rules(fields: Fields) -> TagRules:
 
 
 def _names(fields: Fields, name: str) -> frozenset[str]:
-    """Names of tags: a list, or divided by commas."""
+    """Names of tags, from a list or a comma-separated text."""
     given = fields.get(name) or []
     given = given if isinstance(given, list) else [given]
     if not all(isinstance(names, str) for names in given):
@@ -141,12 +141,14 @@ def _names(fields: Fields, name: str) -> frozenset[str]:
 
 
 def _code(fields: Fields, name: str) -> str | None:
-    """The language of a field; None for a field without one."""
+    """The language code in a field, or None if the field is empty."""
     if not isinstance(language := fields.get(name) or None, str | None):
         raise ProblemError(400, f"Value for '{name}' not supported.")
     return language
 
 
 def _unsupported(name: str, known: Iterable[str]) -> ProblemError:
-    """The error of a field whose language no model has."""
-    return ProblemError(400, f"Value for '{name}' not supported. This server has {', '.join(map(str.upper, known))}.")
+    """The error for a field with a language that no model supports."""
+    return ProblemError(
+        400, f"Value for '{name}' not supported. This server supports {', '.join(map(str.upper, known))}."
+    )

@@ -18,7 +18,7 @@ from nmt.translate.results import Translation
 
 MAX_LISTED_ALTERNATIVES: Final = 20
 PERCENT: Final = 100
-AUTO_SOURCE: Final = "auto"  # source of a text whose language is to be detected
+AUTO_SOURCE: Final = "auto"  # source that asks the server to detect the language
 FORMS: Final[dict[str, MarkupName]] = {"": "none", "text": "none", "html": "html"}
 
 
@@ -41,7 +41,7 @@ class LibreTranslate(ClientProtocol):
         texts, is_list = _texts(fields)
         source, target = (_text(fields, name) for name in ("source", "target"))
         if not isinstance(form := fields.get("format", ""), str) or form not in FORMS:
-            raise ProblemError(400, f"format is {form!r}; must be one of {', '.join(filter(None, FORMS))}")
+            raise ProblemError(400, f"invalid format {form!r}: must be {' or '.join(filter(None, FORMS))}")
         choices = await self.service.choices(texts, None if source.lower() == AUTO_SOURCE else source, target)
         count = _alternatives(fields)
         found = await self.service.translate_each(
@@ -60,7 +60,7 @@ class LibreTranslate(ClientProtocol):
         return {name: column if is_list else column[0] for name, column in columns.items()}
 
     def _others(self, translation: Translation, count: int) -> list[str]:
-        """Further candidates of a text, each once."""
+        """Further distinct candidates for a text."""
         best, *others = (self.service.text_of(translation, number) for number in range(count + 1))
         return list(dict.fromkeys(text for text in others if text != best))
 
@@ -73,7 +73,7 @@ class LibreTranslate(ClientProtocol):
 
     async def languages(self, _: Call, __: Fields) -> list[dict[str, Any]]:
         targets = known_languages(self.service.models)
-        all_codes = dict.fromkeys([*targets, *(code for of_source in targets.values() for code in of_source)])
+        all_codes = dict.fromkeys([*targets, *(code for source_targets in targets.values() for code in source_targets)])
         return [{"code": code, "name": language_name(code), "targets": targets.get(code, [])} for code in all_codes]
 
 
@@ -82,7 +82,7 @@ def _guess(language: str, sure: float) -> dict[str, Any]:
 
 
 def _texts(fields: Fields) -> tuple[list[str], bool]:
-    """The texts of `q`, and whether they came as a list."""
+    """The texts in `q`, and whether they were sent as a list."""
     given = fields.get("q")
     all_given = given if isinstance(given, list) else [given]
     texts = [text for text in all_given if isinstance(text, str)]
@@ -104,5 +104,5 @@ def _alternatives(fields: Fields) -> int:
     except (TypeError, ValueError, OverflowError):
         count = -1
     if not 0 <= count <= MAX_LISTED_ALTERNATIVES:
-        raise ProblemError(400, f"alternatives is {given!r}; must be from 0 to {MAX_LISTED_ALTERNATIVES}")
+        raise ProblemError(400, f"invalid alternatives {given!r}: must be between 0 and {MAX_LISTED_ALTERNATIVES}")
     return count

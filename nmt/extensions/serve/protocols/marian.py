@@ -1,4 +1,4 @@
-"""The protocol of Marian's server: a message of a web socket is lines of text, and so is its answer."""
+"""The protocol of Marian's server: each WebSocket message contains lines of text, and so does the answer."""
 
 import asyncio
 from typing import Final
@@ -12,18 +12,18 @@ from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.protocol import ClientProtocol
 from nmt.options import NoOptions
 
-# Reasons to close, of RFC 6455 and its registry.
+# WebSocket close codes from RFC 6455 and its registry.
 GOING_AWAY, POLICY_VIOLATION, INTERNAL_ERROR, TRY_AGAIN_LATER = 1001, 1008, 1011, 1013
-CLOSING_CODES: Final = {500: INTERNAL_ERROR, 503: TRY_AGAIN_LATER, 504: TRY_AGAIN_LATER}  # by status of HTTP
+CLOSING_CODES: Final = {500: INTERNAL_ERROR, 503: TRY_AGAIN_LATER, 504: TRY_AGAIN_LATER}  # by HTTP status
 MAX_REASON_BYTES: Final = 123
 
 
 @register("protocol", "marian", NoOptions)
 class MarianSocket(ClientProtocol):
-    """Marian's server: each message of a web socket is lines of text."""
+    """Marian's server protocol: each WebSocket message contains lines of text."""
 
     def routes(self) -> list[BaseRoute]:
-        """A web socket at /translate, of the first model, or of `?model=NAME`."""
+        """A WebSocket at /translate that uses the first model, or the model that `?model=NAME` names."""
         return [WebSocketRoute("/translate", self.talk)]
 
     async def talk(self, socket: WebSocket) -> None:
@@ -31,14 +31,14 @@ class MarianSocket(ClientProtocol):
         try:
             query = socket.query_params
             key = Call(socket.headers, [], b"").key(query)
-            self.service.gate.check_key(key)  # before a client without one keeps a connection
+            self.service.gate.check_key(key)  # checked first, so that a client without a key keeps no connection
             model = self.service.models.find(query.get("model"), query.get("source"), query.get("target"))
             while True:
                 message = await socket.receive()
                 if message["type"] == "websocket.disconnect":
                     return
                 if (text := message.get("text")) is None:
-                    raise ProblemError(400, "a message must be text")
+                    raise ProblemError(400, "messages must be text")
                 self.service.gate.check(key, client_address(socket))
                 body = text.removesuffix("\n")
                 async with asyncio.timeout(self.service.options.timeout):
@@ -47,7 +47,7 @@ class MarianSocket(ClientProtocol):
         except WebSocketDisconnect:
             return
         except (Exception, asyncio.CancelledError) as error:
-            problem = problem_of(error, "web socket", self.service.options.timeout)
+            problem = problem_of(error, "WebSocket", self.service.options.timeout)
             is_ending = isinstance(error, asyncio.CancelledError)
             code = GOING_AWAY if is_ending else CLOSING_CODES.get(problem.status, POLICY_VIOLATION)
             await socket.close(code, str(problem).encode()[:MAX_REASON_BYTES].decode(errors="ignore"))

@@ -1,4 +1,4 @@
-"""The part of OpenAI's protocol that chat programs need: the last message of the user is translated."""
+"""The part of OpenAI's protocol that chat programs need: the user's last message is translated."""
 
 import re
 import sys
@@ -21,11 +21,10 @@ from nmt.extensions.serve.protocol import ClientProtocol
 from nmt.extensions.serve.service import STREAM_BATCH_LINES
 from nmt.options import NoOptions
 
-NO_SUCH_MODEL: Final = 404  # status of HTTP
+NO_SUCH_MODEL: Final = 404  # HTTP status
 RULE_ROLES: Final = ("system", "developer")
-PART_SEPARATOR: Final = re.compile(
-    r"[^\w\s]\S*[^\w\s]"
-)  # a line that divides texts, as `==PART==`, if the system's message names it
+# A line that separates texts, such as `==PART==`, if the system message mentions it.
+PART_SEPARATOR: Final = re.compile(r"[^\w\s]\S*[^\w\s]")
 
 
 class MessagePart(msgspec.Struct):
@@ -43,23 +42,25 @@ class Message(msgspec.Struct):
 
     @property
     def text(self) -> str:
-        """Raises ProblemError for a part that is not text."""
+        """The text of all parts. Raises ProblemError for a part that is not text."""
         if isinstance(self.content, str):
             return self.content
         for part in self.content or ():
             if part.type != "text":
-                raise ProblemError(400, f"a part of type '{one_line(part.type)}' cannot be translated (leave it out)")
+                raise ProblemError(
+                    400, f"message parts of type '{one_line(part.type)}' cannot be translated (send only text)"
+                )
         return "".join(part.text for part in self.content or ())
 
 
 class StreamOptions(msgspec.Struct):
-    """Options of a stream."""
+    """The options of a streamed response."""
 
     include_usage: bool | None = False
 
 
 class Conversation(msgspec.Struct):
-    """The body of /v1/chat/completions. Settings of sampling are read over: a translation is the best one."""
+    """The body of /v1/chat/completions. Sampling settings are ignored: the response is the best translation."""
 
     model: str
     messages: list[Message]
@@ -88,7 +89,7 @@ class OpenAI(ClientProtocol):
         asked: Conversation = call.json(Conversation)
         texts = [message.text for message in asked.messages if message.role == "user"]
         if not texts:
-            raise ProblemError(400, "messages has none of the user")
+            raise ProblemError(400, "messages contains no message with the role user")
         text = texts[-1]
         rules = [message.text for message in asked.messages if message.role in RULE_ROLES]
         kept = {line for rule in rules for line in map(str.strip, rule.split("\n")) if PART_SEPARATOR.fullmatch(line)}
@@ -119,7 +120,7 @@ class OpenAI(ClientProtocol):
         return _described(call.path["name"])
 
     def _model(self, name: str) -> ServedModel:
-        """A model by its name, or by its direction, `en-de` or `zh-Hant-en`. Raises ProblemError."""
+        """The model with a name, or for a direction such as `en-de` or `zh-Hant-en`. Raises ProblemError."""
         models = self.service.models.by_name
         if name in models:
             return models[name]
@@ -127,7 +128,7 @@ class OpenAI(ClientProtocol):
             with suppress(ProblemError):
                 return self.service.models.find(None, name[: dash.start()], name[dash.end() :])
         known = ", ".join(f"{own} ({model.source_lang}-{model.target_lang})" for own, model in models.items())
-        raise ProblemError(NO_SUCH_MODEL, f"the model '{one_line(name)}' does not exist (known: {known})")
+        raise ProblemError(NO_SUCH_MODEL, f"the model '{one_line(name)}' does not exist (available: {known})")
 
 
 def _described(name: str) -> dict[str, Any]:
@@ -135,12 +136,12 @@ def _described(name: str) -> dict[str, Any]:
 
 
 def _warnings(warnings: Iterable[str]) -> dict[str, Any]:
-    """A field of an answer, which OpenAI's own lack: each warning once."""
+    """The field `warnings` with each distinct warning, which OpenAI's own responses do not have."""
     return {"warnings": found} if (found := list(dict.fromkeys(warnings))) else {}
 
 
 def _usage(text: str, translation: str) -> dict[str, int]:
-    """Words, since models differ in their tokens."""
+    """Usage in words, because models differ in their tokens."""
     sizes = {"prompt_tokens": len(text.split()), "completion_tokens": len(translation.split())}
     return {**sizes, "total_tokens": sum(sizes.values())}
 
@@ -148,13 +149,18 @@ def _usage(text: str, translation: str) -> dict[str, int]:
 async def _chunks(
     head: dict[str, Any], text: str, lines: AsyncGenerator[tuple[str, list[str]], None], has_usage: bool
 ) -> AsyncGenerator[bytes, None]:
-    """Events of a translation, a line each. head: fields of each event; text: the source; lines: see `Service.stream_text`"""
+    """Yield the events of a translation, one per line.
+
+    head: fields that all events share
+    text: source text
+    lines: translated lines with their warnings, see `Service.stream_text`
+    """
     head = {**head, "object": "chat.completion.chunk", **({"usage": None} if has_usage else {})}
 
     def chunk(delta: dict[str, str], reason: str | None, **more: Any) -> bytes:
         return json_event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}], **more})
 
-    role = {"role": "assistant"}  # of the first event
+    role = {"role": "assistant"}  # only in the first event
     translation, warnings = "", list[str]()
     async with aclosing(lines):
         async for line, own in lines:

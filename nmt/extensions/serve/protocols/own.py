@@ -1,4 +1,4 @@
-"""Our own protocol, with everything that a search gives: candidates, scores, alignment, constraints."""
+"""nmt's own protocol, which offers everything that the search supports: candidates, scores, alignment, constraints."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -40,13 +40,13 @@ from nmt.translate.requests import Request, cleaned_request
 from nmt.translate.results import Candidate, Translation
 from nmt.version import __version__
 
-METRICS_TYPE: Final = "text/plain; version=0.0.4"  # of Prometheus' text format
+METRICS_TYPE: Final = "text/plain; version=0.0.4"  # Prometheus' text format
 OPENAPI_FILE: Final = Path(__file__).parents[1] / "openapi.json"  # written by docs/openapi.py
 
 
 @register("protocol", "nmt", NoOptions)
 class NmtProtocol(ClientProtocol):
-    """Our own protocol: candidates, scores, alignment, constraints, and a description of itself."""
+    """nmt's own protocol: candidates, scores, alignment, constraints, and an OpenAPI description."""
 
     def __init__(self, options: ServeOptions, service: Service) -> None:
         super().__init__(options, service)
@@ -93,11 +93,11 @@ class NmtProtocol(ClientProtocol):
 
 
 def description(options: ServeOptions) -> dict[str, Any]:
-    """The description of the protocol (OpenAPI 3.1), with the limits of this server."""
-    rate = f"at most {options.requests_per_minute:,} a minute" if options.requests_per_minute else "no limit here"
+    """The OpenAPI 3.1 description of the protocol, with the limits of this server."""
+    rate = f"at most {options.requests_per_minute:,} per minute" if options.requests_per_minute else "no limit here"
     facts = {
         "version": __version__,
-        "keys": "Each request needs a key" if options.keys is not None else "This server asks for no key",
+        "keys": "Each request needs a key" if options.keys is not None else "This server needs no key",
         "rate": rate,
         "max_body": f"{options.max_body:g}",
         "timeout": f"{options.timeout:g}",
@@ -112,21 +112,21 @@ def description(options: ServeOptions) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(text)
     for operation in (one for methods in document["paths"].values() for one in methods.values()):
         if options.keys is not None and "security" in operation:
-            operation["security"].remove({})  # which says that a key is not needed
+            operation["security"].remove({})  # this entry makes the key optional
     return document
 
 
 def _settings(asked: TranslateRequest) -> TextSettings:
-    """What a request wants to be done to its texts. Raises ProblemError for details that number words of one sentence."""
+    """How a request's texts are to be translated. Raises ProblemError if it asks for word numbers of several sentences."""
     glossary = Glossary(asked.glossary) if asked.glossary else None
     settings = TextSettings(asked.split, asked.markup, glossary, asked.repair)
     if (asked.alignment or asked.word_scores) and replace(settings, glossary=None) != TextSettings():
-        raise ProblemError(400, "alignment and word_scores do not go with split, markup and repair")
+        raise ProblemError(400, "alignment and word_scores cannot be combined with split, markup or repair")
     return settings
 
 
 def _request(text: str | Text, keeps_lines: bool) -> Request:
-    """A text as the search takes it. keeps_lines: whether line breaks in it stay; else they are spaces"""
+    """Convert a text to a request for the search. keeps_lines: keep line breaks instead of replacing them by spaces"""
     if isinstance(text, str):
         text = Text(text)
     line = text.text if keeps_lines else visible_line(text.text)
@@ -136,7 +136,7 @@ def _request(text: str | Text, keeps_lines: bool) -> Request:
 async def _events(
     model: ServedModel, asked: TranslateRequest, translations: AsyncGenerator[NumberedTranslation, None]
 ) -> AsyncGenerator[bytes, None]:
-    """An event for each line, and one for the end."""
+    """Yield one event per line, and one for the end."""
     lines = 0
     async with aclosing(translations):
         async for index, translation in translations:

@@ -1,4 +1,4 @@
-"""A page for people: three files, and nothing that is fetched from elsewhere."""
+"""The web page for people: three files, which load nothing from other servers."""
 
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,7 @@ PAGE_HEADERS: Final = {
 
 @register("protocol", "page", PageOptions)
 class Page(ClientProtocol):
-    """A page for people, unless it is switched off."""
+    """A web page for people, unless --no-page turns it off."""
 
     def routes(self) -> list[BaseRoute]:
         """The page at / and its files."""

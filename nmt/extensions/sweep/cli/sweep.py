@@ -14,7 +14,6 @@ from nmt import registry
 from nmt.artefact import MANIFEST, Artefact
 from nmt.cli.command import Command, print_json, print_lines
 from nmt.cli.evaluate import build_metrics
-from nmt.cli.tables import table_lines
 from nmt.data.shards import DATA_KIND, PreparedData
 from nmt.engines.base import MODEL_KINDS
 from nmt.errors import ArtefactError, UserError, quoted, unknown
@@ -24,6 +23,7 @@ from nmt.extensions.watch.cli.plot import line_charts
 from nmt.extensions.watch.history import SWEPT_FILE, read_records, read_scores
 from nmt.extensions.watch.pictures.figures import Curve, LineChart, check_matplotlib
 from nmt.extensions.watch.pictures.page import html_page, html_table
+from nmt.extensions.watch.table_formats import TableStyle, formatted_table
 from nmt.files import check_output_file, read_bytes, sha256, write_file, write_output
 from nmt.locks import Lock
 from nmt.log import log
@@ -87,7 +87,10 @@ class SweepOptions:
         None, "also write the table and charts to this file: one page, no script (needs matplotlib)", metavar="FILE"
     )
     dry_run: bool = opt(False, "print the number of runs and their names, and run none")
-    json: bool = opt(False, "print JSON")
+    table: TableStyle = opt(
+        "text", "print the table as text, markdown, csv (full precision) or latex", group="Output", excludes=("json",)
+    )
+    json: bool = opt(False, "print JSON", group="Output")
 
     def __post_init__(self) -> None:
         if self.source is None and (given := registry.shared_values("metric", self)):
@@ -434,11 +437,28 @@ def _print(options: SweepOptions, sweep: Sweep, rows: Sequence[Row], score: str,
         tied = [dict(row.trials[0].tried) for row in ties(rows, score)]
         print_json({"score": score, "best": dict(best), "tied": tied, "settings": list(map(_as_json, rows))})
         return
-    print_lines(table_lines([header, *table], right=range(len(sweep.tried), len(header) - 1)))
-    if best:
+    if options.table == "csv":
+        print_lines(formatted_table(list(_exact_rows(options, sweep, rows, list(names))), "csv"))
+        return
+    right = range(len(sweep.tried), len(header) - 1)
+    print_lines(formatted_table([header, *table], options.table, right))
+    if best and options.table == "text":
         use = f"nmt {sweep.command} --config {quoted(Path(options.output) / BEST_FILE)}"
         plugins = "".join(f" --plugin {quoted(plugin)}" for plugin in registry.loaded_plugins())
         sys.stdout.write(f"\n# the best settings, for: {use}{plugins}\n{_toml(best)}")
+
+
+def _exact_rows(
+    options: SweepOptions, sweep: Sweep, rows: Sequence[Row], names: Sequence[str]
+) -> Iterator[Sequence[str]]:
+    """The header and the rows of the table with all digits: deviations have columns of their own, and the unknown is empty."""
+    has_deviations = options.seeds > 1
+    deviations = [f"{name} deviation" for name in names] if has_deviations else []
+    yield [*sweep.tried, *names, *deviations, "runs" if has_deviations else "run"]
+    for row in rows:
+        numbers = [*map(row.mean, names), *(map(row.deviation, names) if has_deviations else ())]
+        values = (str(row.trials[0].tried.get(key, "")) for key in sweep.tried)
+        yield [*values, *("" if number is None else repr(number) for number in numbers), _runs(row)]
 
 
 def _cell(row: Row, name: str) -> str:

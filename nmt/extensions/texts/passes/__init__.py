@@ -1,1 +1,1 @@
-"""The pass of texts."""
+"""The pass that translates texts."""

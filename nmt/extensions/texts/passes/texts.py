@@ -1,4 +1,4 @@
-"""The pass that translates any text: in sentences, with tags, by a glossary, and again what came out broken."""
+"""The pass that translates any text: several sentences, tags, glossaries, and repairs of failed translations."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ from nmt.translate.requests import Request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
 
-# The first line of a page, of a script, a style or a comment that goes on in the next line.
+# The first line of a page, or of a script, style or comment that continues on the next line.
 PAGE: Final = re.compile(
     r"\s*(?:<!doctype\s+html\b|<(?:html|head|body)\b|<(script|style)\b(?!.*</\1)|<!--(?!.*-->))(?!.*\n)", re.IGNORECASE
 )
@@ -40,7 +40,7 @@ PAGE: Final = re.compile(
 
 @register("pass", "texts", TextOptions)
 class TextPass(Pass):
-    """Texts of several sentences, with tags, with terms of a glossary, and repairs of broken translations."""
+    """Translates texts with several sentences, tags and glossary terms, and repairs failed translations."""
 
     order = 10
 
@@ -52,10 +52,10 @@ class TextPass(Pass):
     def search(self, models: Sequence[str], part: Part) -> Part:
         settings = self.settings
         if settings.glossary and part.name not in (usable := ["beam", *phrase_decoders()]):
-            raise UserError(f"--glossary: needs --decoder {' or '.join(usable)}, and {part.name} is given")
+            raise UserError(f"--glossary needs --decoder {' or '.join(usable)}, not {part.name}")
         if settings.repair and any(kind_of_folder(find_model(Path(model))) not in MODEL_KINDS for model in models):
             raise UserError(
-                "--repair: needs our own search, and an exported folder has none (give the model it was made of)"
+                "--repair needs the built-in search, which exported folders do not support (use the original model)"
             )
         if settings.repair and not has_torch():
             raise missing_torch("--repair")
@@ -68,7 +68,7 @@ class TextPass(Pass):
         return replace(options, **attention)
 
     def around(self, translator: Translator, searches: Searches) -> Translator:
-        # A coverage penalty does not go with captured steps.
+        # Captured steps do not support a coverage penalty.
         plain: dict[str, Any] = {"capture": False} if hasattr(searches.options, "capture") else {}
         again = replace(searches.options, engine="torch", **plain)
 
@@ -79,10 +79,10 @@ class TextPass(Pass):
 
 
 class TextTranslator(Translator):
-    """A Translator of any texts, by another one of lines.
+    """A Translator for any texts, based on one for lines.
 
-    inner: the other
-    open_repair: opens the translator of what came out broken, when it is first needed
+    inner: the translator for lines
+    open_repair: opens the translator that retries failed translations, when it is first needed
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class TextTranslator(Translator):
         self._is_page = False
 
     def translate(self, requests: Sequence[Request | str], bar: Bar | None = None) -> list[Translation]:
-        """See Translator. The rounds of the texts are joined."""
+        """See Translator. Rounds of different texts are translated together."""
         parsed = self.parsed(requests)
         self._warn_of_page(parsed)
         texts = [text_steps(request, self.settings, self.pipeline) for request in parsed]
@@ -105,7 +105,7 @@ class TextTranslator(Translator):
             is_repair, now = next_rounds(waiting)
             passages = [request for step in now.values() for request in step.requests]
             translator = self._open_repair() if is_repair else self.inner
-            # The given bar counts texts, not passages.
+            # The progress bar counts texts, not passages.
             answers = iter(translator.translate(passages, Bar("translating")))
             for number, step in now.items():
                 results[number] = advance(texts[number], [next(answers) for _ in step.requests], waiting, number)
@@ -114,8 +114,10 @@ class TextTranslator(Translator):
         return [result or Translation() for result in results]
 
     def _warn_of_page(self, requests: Sequence[Request]) -> None:
-        """Warn once if the lines are those of a page of HTML, whose scripts and comments go over several lines."""
+        """Warn once if the lines look like an HTML page, where scripts and comments may span several lines."""
         if self.settings.markup == "html" and not self._is_page:
             self._is_page = any(PAGE.match(request.text) for request in requests)
             if self._is_page:
-                log.warn("the lines look like a page of HTML, and each is translated on its own (use --format html)")
+                log.warn(
+                    "the input looks like an HTML page, but each line is translated separately (use --format html)"
+                )

@@ -1,1 +1,1 @@
-"""What `nmt prepare` says of text steps."""
+"""What `nmt prepare` reports about text steps."""

@@ -1,4 +1,4 @@
-"""A report of the lines that a tokenizer or truecasing does not give back as they were, which no translation can give then."""
+"""Reports lines that cannot be restored after tokenizing or truecasing, and so cannot be produced by any translation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,50 +12,50 @@ from nmt.log import log
 from nmt.preparations.base import CountWords, Preparation
 from nmt.text.pipeline import Pipeline, Side, TextPreparer
 
-LINE: Final = "line"  # a word of each line
-HARD_SPACE, ARROW = "\u00a0", "\u2192"  # in a word that shows a line: for a space, and before its parts
+LINE: Final = "line"  # a word that counts lines
+HARD_SPACE, ARROW = "\u00a0", "\u2192"  # in a word that shows a line: instead of a space, and before its parts
 MAX_EXAMPLE: Final = 200  # characters
 
 
 @register("preparation", "lost-text", LostTextOptions)
 class LostText(Preparation):
-    """Counts the lines that the tokenizer and truecasing cannot restore, and warns of them."""
+    """Counts the lines that cannot be restored after tokenizing and truecasing, and warns about them."""
 
     def change(self, pipeline: Pipeline, count_words: CountWords) -> Pipeline:
-        """See Preparation. The pipeline stays as it is."""
+        """See Preparation. The pipeline stays unchanged."""
         for number, side in enumerate((pipeline.source, pipeline.target)):
             settings = side.settings
             if settings.tokenizer != "none":
                 steps = {"--tokenizer": TextPreparer(replace(settings, truecase=False))}
-                if settings.truecase and number == 1:  # of the source nobody reads the casing again
+                if settings.truecase and number == 1:  # nobody sees the casing of the source again
                     steps["--truecase"] = TextPreparer(settings, side.prepare.truecaser)
                 self._report(side, count_words({number: LostLines(steps)}))
         return pipeline
 
     def _report(self, side: Side, counts: Mapping[str, int]) -> None:
-        """Warn of the lost lines of a side. counts: of the words that LostLines gives"""
+        """Warn about a side's lost lines. counts: counts of the words that LostLines returns"""
         language, name = side.settings.language, side.settings.tokenizer
         tokenizer = registry.find("tokenizer", name).cls(language)
         if isinstance(tokenizer, MosesTokenizer) and (missing := missing_rules(language)):
-            log.warn(f"--tokenizer {name}: {missing} (subwords need no words: leave --tokenizer out)")
+            log.warn(f"--tokenizer {name}: {missing} (drop --tokenizer, which subwords do not need)")
         can_reverse = not side.settings.reversible and tokenizer.reversible() is not tokenizer
         ways = {
-            "--tokenizer": "leave --no-reversible out" if can_reverse else "leave --tokenizer out",
-            "--truecase": "a sentence gets a capital at its start; leave --truecase out",
+            "--tokenizer": "drop --no-reversible" if can_reverse else "drop --tokenizer",
+            "--truecase": "sentences get a capital at their start; drop --truecase to avoid that",
         }
         if (vocabulary := self.options.vocabulary) is not None:
-            ways = dict.fromkeys(ways, f"that is how {quoted(vocabulary)} treats text")
+            ways = dict.fromkeys(ways, f"because {quoted(vocabulary)} processes text in this way")
         for option, way in ways.items():
             if count := counts.get(option, 0):
                 share = f"{count:,} of {counts[LINE]:,} lines ({count / counts[LINE]:.1%}) of language {language}"
                 shown = next(word for word in counts if word.startswith(option + ARROW))
                 text, given = map(quoted, shown.replace(HARD_SPACE, " ").split(ARROW)[1:])
-                log.warn(f"{option}: {share} do not come back as they were, such as '{text}': '{given}' ({way})")
+                log.warn(f"{option}: {share} cannot be restored exactly: '{text}' becomes '{given}' ({way})")
 
 
 @dataclass(frozen=True)
 class LostLines:
-    """Texts -> for each the word LINE and the first option that alters it, which the first such text comes with.
+    """Maps each text to the word LINE and the first option that alters it, if any, with the first such text as an example.
 
     steps: the text steps up to each option
     """

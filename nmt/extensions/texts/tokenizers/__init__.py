@@ -1,1 +1,1 @@
-"""Tokenizers: one file each."""
+"""Tokenizers, one per file."""

@@ -1,4 +1,4 @@
-"""The Moses tokenizer (sacremoses), which new data use with words kept whole that it would not give back."""
+"""The Moses tokenizer (sacremoses). New data uses a reversible version, which keeps words whole if it could not restore them."""
 
 from functools import cached_property
 from typing import Any, ClassVar
@@ -28,15 +28,15 @@ class MosesTokenizer(Tokenizer):
 
     @cached_property
     def _moses(self) -> tuple[Any, Any]:
-        import sacremoses  # imported when used: it takes a second
+        import sacremoses  # imported late, because it takes a second
 
-        language = base_language(self.language)  # it knows no code with a region
+        language = base_language(self.language)  # it does not support codes with a region
         return sacremoses.MosesTokenizer(lang=language), sacremoses.MosesDetokenizer(lang=language)
 
 
 @register("tokenizer", "moses-aggressive", NoOptions)
 class AggressiveMosesTokenizer(MosesTokenizer):
-    """The Moses tokenizer as `tokenizer.perl -a` and fairseq run it: @-@ for hyphens inside words, and escapes."""
+    """The Moses tokenizer as in `tokenizer.perl -a` and fairseq: @-@ for hyphens inside words, and with escapes."""
 
     is_aggressive = True
 
@@ -45,12 +45,12 @@ class AggressiveMosesTokenizer(MosesTokenizer):
 
 
 def missing_rules(language: str) -> str:
-    """What Moses lacks for a language; empty for none."""
+    """What Moses lacks for a language, as a message; empty if nothing."""
     from sacremoses.corpus import NonbreakingPrefixes
 
     base = base_language(language)
     if base in UNSPACED_LANGUAGES:
-        return f"Moses does not find the words of language {language}, which has no spaces between them"
+        return f"Moses cannot find words in language {language}, which has no spaces between them"
     if base not in NonbreakingPrefixes().available_langs.values():
-        return f"Moses has no rules for language {language} and takes those of English"
+        return f"Moses has no rules for language {language} and uses those for English"
     return ""

@@ -66,11 +66,10 @@ class ExportOptions:
 
 
 def run(options: ExportOptions) -> None:
-    """Write a model folder, also with 8-bit weights, or a folder for another toolkit.
+    """Export a model: with 8-bit weights, with fewer layers, or to the format of another toolkit.
 
-    The 8-bit weights are those that --precision int8 computes at each start. An export for CTranslate2 translates lines
-    with nmt and with CTranslate2, greedily and with a beam of 4. It prints one row per search: equal translations,
-    translations that the model scores as high, different translations, and those that reach the maximum length.
+    With --format ctranslate2 the command also compares the translations of nmt and CTranslate2, for greedy search and a beam
+    of 4.
     """
     import torch
 

@@ -1,1 +1,1 @@
-"""Subwords of imported models."""
+"""The subword method of imported models."""

@@ -1,4 +1,4 @@
-"""Subwords of imported models whose vocabulary has more pieces than their segmenter."""
+"""Subwords of imported models that have more pieces in the vocabulary than in the segmenter."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -13,9 +13,9 @@ from nmt.text.vocabulary import SentencepieceVocabulary, Vocabulary
 
 
 class ForeignPiecesVocabulary(SentencepieceVocabulary):
-    """A sentencepiece model in which text that it does not know may be an entry: a piece of the other language's model.
+    """A SentencePiece model where unknown text may still be an entry: a piece of the other language's model.
 
-    Marian, MarianTokenizer and fairseq look the pieces of a text up in the vocabulary of both, also those of unknown text.
+    Marian, MarianTokenizer and fairseq look up all pieces, including unknown ones, in a vocabulary for both languages.
     """
 
     def _encode_words(self, words: Sequence[str]) -> Sequence[Sequence[int]]:
@@ -28,7 +28,7 @@ class ForeignPiecesVocabulary(SentencepieceVocabulary):
 
     @cached_property
     def _foreign(self) -> dict[str, int]:
-        """The ids of the pieces that the model does not make."""
+        """The ids of the pieces that the model never produces."""
         return foreign_pieces(self._bytes)
 
     def __reduce__(self) -> tuple[type[SentencepieceVocabulary], tuple[bytes]]:
@@ -36,16 +36,18 @@ class ForeignPiecesVocabulary(SentencepieceVocabulary):
 
 
 def foreign_pieces(model: bytes) -> dict[str, int]:
-    """The ids of the entries of a model that it does not make, by their texts."""
+    """The ids of a model's entries that it never produces, by their texts."""
     pieces = enumerate(read_pieces(model))
     return {p.text: token for token, p in pieces if p.kind == UNUSED_PIECE and not p.text.startswith(UNUSED_NAME)}
 
 
 @register("subword", "foreign-pieces", ForeignPiecesOptions)
 class ForeignPieces(Subword):
-    """Pieces of an imported sentencepiece model, looked up in a vocabulary that both languages share."""
+    """Looks up the pieces of an imported SentencePiece model in a vocabulary that both languages share."""
 
     vocabulary = ForeignPiecesVocabulary
 
     def learn(self, text: TrainingText) -> Vocabulary:
-        raise UserError("--subword foreign-pieces: imported models have it; none is learnt (give unigram)")
+        raise UserError(
+            "--subword foreign-pieces cannot be learnt, because only imported models have it (use --subword unigram)"
+        )

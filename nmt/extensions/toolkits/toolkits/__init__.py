@@ -1,1 +1,1 @@
-"""Toolkits whose models are read or written, and our own model folders."""
+"""The supported toolkits, and nmt's own model folders."""

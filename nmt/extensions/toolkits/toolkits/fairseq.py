@@ -1,7 +1,7 @@
-"""Checkpoints of fairseq's Transformers (https://github.com/facebookresearch/fairseq), with dictionaries next to them.
+"""Imports checkpoints of fairseq's Transformers (https://github.com/facebookresearch/fairseq) and their dictionaries.
 
-Differences from ours that the import bridges: the decoder's first input is the end symbol, the first position has the
-number 2, and layer normalisation adds 1e-5. Their sinusoids become a table of learned positions, as long as theirs.
+The import handles these differences: the decoder's first input is the end symbol, the first position has number 2, and layer
+normalisation adds 1e-5. fairseq's sinusoids become a table of learned positions with the same length.
 """
 
 from argparse import Namespace
@@ -35,13 +35,13 @@ from nmt.positions.options import LearnedPositionOptions
 from nmt.positions.sinusoidal import sinusoids
 
 FAIRSEQ_PAD, FAIRSEQ_EOS, FAIRSEQ_UNK = 1, 2, 3
-FAIRSEQ_SYMBOLS: Final = 4  # entries before those of a dictionary's file
-FAIRSEQ_EPSILON: Final = 1e-5  # of its layer normalisation
+FAIRSEQ_SYMBOLS: Final = 4  # entries before those in a dictionary file
+FAIRSEQ_EPSILON: Final = 1e-5  # in its layer normalisation
 FIRST_POSITION: Final = FAIRSEQ_PAD + 1
-# Names of segmenters in folders that people share.
+# Usual names of segmenters in published folders.
 USUAL_SEGMENTERS: Final = ("bpecodes", "code", "codes", "sentencepiece.bpe.model", "spm.model")
 DEFAULT_MAX_POSITIONS: Final = 1024  # default of max_source_positions and max_target_positions
-UNSUPPORTED_ARGUMENTS: Final = (  # which ours has not
+UNSUPPORTED_ARGUMENTS: Final = (  # not supported by nmt's Transformer
     "no_scale_embedding",
     "layernorm_embedding",
     "no_token_positional_embeddings",
@@ -56,45 +56,52 @@ REQUIRED_ARGUMENTS: Final = {
     "activation_fn": ("relu", "gelu", "swish"),
 }
 FAIRSEQ_SIZES: Final = {"d_model": "embed_dim", "d_ff": "ffn_embed_dim", "heads": "attention_heads"}
-EQUAL_ARGUMENTS: Final = (*FAIRSEQ_SIZES.values(), "normalize_before", "learned_pos")  # of encoder and decoder
-OUTPUTS: Final = ("decoder.output_projection.weight", "decoder.embed_out")  # the second in earlier versions
+EQUAL_ARGUMENTS: Final = (
+    *FAIRSEQ_SIZES.values(),
+    "normalize_before",
+    "learned_pos",
+)  # must be equal in encoder and decoder
+OUTPUTS: Final = ("decoder.output_projection.weight", "decoder.embed_out")  # the second name is from earlier versions
 
 
 @register("toolkit", "fairseq", ReadOnlyOptions)
 class Fairseq(Toolkit):
     """fairseq's Transformers: a checkpoint with the dictionaries next to it."""
 
-    order: ClassVar[int] = 3  # other toolkits have files of such names too
+    order: ClassVar[int] = 3  # late, because other toolkits use such file names too
 
     @classmethod
     def recognizes(cls, path: Path) -> bool:
         return path.suffix == ".pt" or any(path.glob("*.pt"))
 
     def read(self, path: Path, files: TextFiles) -> ImportedModel:
-        """Read a checkpoint, or a folder that holds one.
+        """Read a checkpoint, or a folder that contains one.
 
-        files: without vocabularies `dict.LANGUAGE.txt` next to the checkpoint; without segmenters those with a usual name there
-        Raises ArtefactError for files that are damaged, UserError for a model of another kind.
+        files: vocabularies, by default `dict.LANGUAGE.txt` next to the checkpoint; and segmenters, by default those with a
+            usual name there
+        Raises ArtefactError for damaged files, and UserError for other kinds of models.
         """
         file = only_file(path, ".pt")
         content = read_pickled(file, Namespace)
         arguments = _arguments(content, file)
         if not isinstance(arrays := content.get("model"), Mapping):
-            raise ArtefactError(f"{quoted(file)}: has no weights ('model')")
+            raise ArtefactError(f"{quoted(file)}: no weights ('model') in this checkpoint")
         languages = files.named_languages(arguments.get("source_lang"), arguments.get("target_lang"))
-        beside = [file.parent / f"dict.{language}.txt" for language in languages]
-        vocabularies = [Path(name) for name in files.vocabularies] or beside
+        default_files = [file.parent / f"dict.{language}.txt" for language in languages]
+        vocabularies = [Path(name) for name in files.vocabularies] or default_files
         usual = [path for name in USUAL_SEGMENTERS if (path := file.parent / name).is_file()]
         named = [Path(name) for name in files.segmenters] or usual[:1]
         segmenters: list[bytes | None] = [*map(read_bytes, named)] or [None]
-        with reading("a Transformer of fairseq", file):
+        with reading("a fairseq Transformer", file):
             tables = [array_of(arrays, f"{side}.embed_tokens.weight") for side in STACKS]
             sides = []
-            of_sides = (vocabularies[0], vocabularies[-1]), (segmenters[0], segmenters[-1]), languages, map(len, tables)
-            for listed, segmenter, language, size in zip(*of_sides, strict=True):
+            per_side = (vocabularies[0], vocabularies[-1]), (segmenters[0], segmenters[-1]), languages, map(len, tables)
+            for listed, segmenter, language, size in zip(*per_side, strict=True):
                 ids = _dictionary(listed)
                 if len(ids) + FAIRSEQ_SYMBOLS != size:
-                    raise ValueError(f"{listed.name} has {len(ids) + FAIRSEQ_SYMBOLS:,} entries, the model {size:,}")
+                    raise ValueError(
+                        f"{listed.name} has {len(ids) + FAIRSEQ_SYMBOLS:,} entries, but the model has {size:,}"
+                    )
                 sides.append(
                     ImportedSide.of(language, ids, size, FAIRSEQ_UNK, FAIRSEQ_EOS, segmenter, files.tokenizer, listed)
                 )
@@ -118,7 +125,7 @@ class Fairseq(Toolkit):
 
 
 def _arguments(content: Any, file: Path) -> dict[str, Any]:
-    """The arguments of the training: of the model, and of the task."""
+    """The arguments of the training, for the model and for the task."""
     if isinstance(content, dict):
         config = content.get("cfg")
         tables = [content.get("args"), *(config.get(key) for key in ("task", "model") if isinstance(config, dict))]
@@ -127,18 +134,18 @@ def _arguments(content: Any, file: Path) -> dict[str, Any]:
         if pairs:
             return {key: value for key, value in pairs if value is None or isinstance(value, (str, int, float))}
     raise ArtefactError(
-        f"{quoted(file)}: has no arguments of a training ('args' or 'cfg'); must be a checkpoint of fairseq"
+        f"{quoted(file)}: not a fairseq checkpoint: its training arguments ('args' or 'cfg') are missing"
     )
 
 
 def _dictionary(path: Path) -> dict[str, int]:
-    """The entries of a dictionary, one a line before its count; those of the control symbols have no line."""
+    """The entries of a dictionary, which has lines of ENTRY COUNT, but none for the control symbols."""
     ids: dict[str, int] = {}
-    with expecting("a dictionary of fairseq", path):
+    with expecting("a fairseq dictionary", path):
         for number, line in enumerate(read_bytes(path).decode().removesuffix("\n").split("\n"), 1):
             word, space, _ = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
             if not space or word in ids:
-                raise ValueError(f"line {number}: must be an entry and its count, each entry once")
+                raise ValueError(f"line {number} must be an entry and its count, and entries must be unique")
             ids[word] = len(ids) + FAIRSEQ_SYMBOLS
     return ids
 
@@ -147,7 +154,7 @@ def _options(arguments: Mapping[str, Any], is_joint: bool, file: Path) -> Transf
     check_settings(arguments, REQUIRED_ARGUMENTS, file)
     for key in FAIRSEQ_SIZES.values():
         if f"encoder_{key}" not in arguments:
-            raise ValueError(f"its arguments have no encoder_{key}")
+            raise ValueError(f"the argument encoder_{key} is missing")
     for key in EQUAL_ARGUMENTS:
         if arguments.get(f"encoder_{key}") != arguments.get(f"decoder_{key}"):
             raise UserError(f"{quoted(file)}: encoder_{key} and decoder_{key} differ; nmt supports only equal values")
@@ -177,7 +184,7 @@ def _part(arrays: Mapping[str, Any], place: Place) -> tuple[Array, Array]:
     own = "layer_norm" if place.part == "top" else f"layers.{place.layer}.{TORCH_PARTS[place.part]}"
     path = f"{place.side}.{own}"
     prefix, _, name = path.rpartition(".")
-    if f"{path}.weight" not in arrays and name.startswith(("q", "k", "v")):  # of earlier versions
+    if f"{path}.weight" not in arrays and name.startswith(("q", "k", "v")):  # names from earlier versions
         third = ("q_proj", "k_proj", "v_proj").index(name)
         weight = array_of(arrays, f"{prefix}.in_proj_weight")
         bias = array_of(arrays, f"{prefix}.in_proj_bias", dims=1)

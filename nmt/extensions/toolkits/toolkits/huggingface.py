@@ -1,4 +1,4 @@
-"""Hugging Face's MarianMTModel: read, written, and compared by the package transformers."""
+"""Reads and writes Hugging Face's MarianMTModel, and compares it by the package transformers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,18 +42,14 @@ from nmt.text.vocabulary import SPACE_MARK
 
 HUGGINGFACE: Final = "Hugging Face's Marian"
 GENERATION_CONFIG: Final = "generation_config.json"
-DEFAULT_POSITIONS: Final = 512  # of models without a table of positions
-TABLES: Final = (
-    "source_embedding.weight",
-    "target_embedding.weight",
-    "output.weight",
-)  # of entries by the states' width
-NUM_BEAMS: Final = 4  # of the search that a written folder asks for
+DEFAULT_POSITIONS: Final = 512  # for models without a table of positions
+TABLES: Final = ("source_embedding.weight", "target_embedding.weight", "output.weight")  # (V, D)
+NUM_BEAMS: Final = 4  # beam size in the settings of a written folder
 
 
 @register("toolkit", "huggingface", NoOptions)
 class HuggingFace(Toolkit):
-    """Hugging Face's Marian models: a folder of MarianMTModel and MarianTokenizer."""
+    """Hugging Face's Marian models: a folder with a MarianMTModel and a MarianTokenizer."""
 
     order: ClassVar[int] = 2
     package: ClassVar[str] = "transformers"
@@ -68,13 +64,13 @@ class HuggingFace(Toolkit):
     def write(self, loaded: LoadedModel, output: Path) -> str:
         options, pipeline = check_exportable(loaded, HUGGINGFACE), loaded.pipeline
         if options.norm_position == "pre":
-            raise UserError(f"{quoted(loaded.folder)}: has --norm-position pre; {HUGGINGFACE} does not")
+            raise UserError(f"{quoted(loaded.folder)}: {HUGGINGFACE} does not support --norm-position pre")
         segmenters = segmenters_of(loaded, HUGGINGFACE)
         sides = (pipeline.source,) if pipeline.joint else (pipeline.source, pipeline.target)
         names = [list(map(_without_mark, distinct_pieces(side, loaded.folder))) for side in sides]
         if any(len(set(pieces)) < len(pieces) for pieces in names):
             raise UserError(
-                f"{quoted(loaded.folder)}: a language's tag stands twice in its vocabulary; {HUGGINGFACE} has one"
+                f"{quoted(loaded.folder)}: a language tag is in its vocabulary twice, which {HUGGINGFACE} does not support"
             )
         vocabularies = [{piece: i for i, piece in enumerate(pieces)} for pieces in names]
         tensors = {
@@ -107,13 +103,13 @@ class HuggingFace(Toolkit):
 
 
 def _without_mark(piece: str) -> str:
-    """A piece as the vocabulary has it: a language's tag stands without the mark of a space."""
+    """A piece as Hugging Face's vocabulary writes it: language tags have no space mark."""
     tag = piece.removeprefix(SPACE_MARK)
     return tag if LANGUAGE_TAG.fullmatch(tag) else piece
 
 
 def _tensors(loaded: LoadedModel, options: TransformerOptions) -> dict[str, Array]:
-    """The weights by the names of MarianMTModel."""
+    """The weights by their names in MarianMTModel."""
     weights, model = arrays_of(loaded), cast(Transformer, loaded.model)
     order = np.argsort(sines_before_cosines(options.d_model)) if options.positions == "sinusoidal" else None
     tensors = {}
@@ -131,7 +127,7 @@ def _tensors(loaded: LoadedModel, options: TransformerOptions) -> dict[str, Arra
         tensors["lm_head.weight"] = tables["output.weight"]
     bias = weights.get("output.bias", np.zeros(loaded.pipeline.target.size, np.float32))
     tensors["final_logits_bias"] = bias[None]
-    if order is None:  # its own sinusoids are the paper's
+    if order is None:  # the model itself uses the paper's sinusoids
         for side, positions in zip(STACKS, (model.source_positions, model.target_positions), strict=True):
             table = positions(0, _max_positions(options)).detach().numpy()
             tensors[f"model.{side}.embed_positions.weight"] = table
@@ -144,7 +140,7 @@ def _max_positions(options: TransformerOptions) -> int:
 
 
 def _configs(loaded: LoadedModel, options: TransformerOptions) -> dict[str, dict[str, Any]]:
-    """The settings by the names of their files."""
+    """The settings files by name."""
     pipeline, positions = loaded.pipeline, _max_positions(options)
     ids = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": BOS, "forced_eos_token_id": EOS}
     search = {
@@ -183,7 +179,7 @@ def _configs(loaded: LoadedModel, options: TransformerOptions) -> dict[str, dict
         "target_lang": pipeline.target_lang,
         "separate_vocabs": not pipeline.joint,
         "model_max_length": min(DEFAULT_POSITIONS, positions),
-        "bos_token": SYMBOLS[BOS],  # what the decoder begins with, which is no text
+        "bos_token": SYMBOLS[BOS],  # the decoder's first input, which never appears in text
         "unk_token": SYMBOLS[UNK],
         "eos_token": SYMBOLS[EOS],
         "pad_token": SYMBOLS[PAD],

@@ -1,4 +1,4 @@
-"""Marian (https://marian-nmt.github.io), also OPUS-MT's files: read, written, and compared by the package pymarian."""
+"""Reads and writes Marian's models (https://marian-nmt.github.io), also OPUS-MT's, and compares them by pymarian."""
 
 import json
 import signal
@@ -45,9 +45,9 @@ from nmt.text.vocabulary import SentencepieceVocabulary
 
 MARIAN: Final = "Marian"
 MARIAN_MODEL: Final = "model.npz"
-MARIAN_VERSION: Final = "v1.12.0"  # of the settings that are written
-ROWS_BEFORE: Final = (EOS, UNK)  # our ids of Marian's first entries; it has neither PAD nor BOS
-MAX_MARIAN_SECONDS: Final = 120  # of the other process
+MARIAN_VERSION: Final = "v1.12.0"  # version in the written settings
+ROWS_BEFORE: Final = (EOS, UNK)  # nmt ids of Marian's first entries; Marian has neither PAD nor BOS
+MAX_MARIAN_SECONDS: Final = 120  # time limit for the other process
 TRANSLATE_WITH_MARIAN: Final = """
 import json, sys, pymarian
 settings, lines = json.load(sys.stdin)
@@ -58,7 +58,7 @@ json.dump(list(map(translator.translate, lines)), sys.stdout)
 
 @register("toolkit", "marian", NoOptions)
 class Marian(Toolkit):
-    """Marian's Transformers, and those of OPUS-MT: a model.npz with its vocabularies."""
+    """Marian's and OPUS-MT's Transformers: a model.npz with its vocabularies."""
 
     package: ClassVar[str] = "pymarian"
 
@@ -74,11 +74,11 @@ class Marian(Toolkit):
         name, pipeline = quoted(loaded.folder), loaded.pipeline
         weights = arrays_of(loaded)
         if options.positions != "t2t-sinusoidal":
-            raise UserError(f"{name}: has --positions {options.positions}; Marian has t2t-sinusoidal alone")
+            raise UserError(f"{name}: Marian supports only --positions t2t-sinusoidal, not {options.positions}")
         if options.activation not in CHOICES["transformer-ffn-activation"]:
-            raise UserError(f"{name}: has --activation {options.activation}; Marian's layers do not")
+            raise UserError(f"{name}: Marian does not support --activation {options.activation}")
         if weights.get("target_embedding.weight", weights["source_embedding.weight"])[BOS].any():
-            raise UserError(f"{name}: its decoder begins with an embedding, Marian's with zeros, as imported models do")
+            raise UserError(f"{name}: Marian's decoder starts with zeros, as only models imported from Marian do")
         arrays = _arrays(weights, options, pipeline.sizes)
         files = {
             side: _vocabulary(part, loaded) for side, part in (("source", pipeline.source), ("target", pipeline.target))
@@ -89,7 +89,7 @@ class Marian(Toolkit):
             settings = to_yaml(_settings(options, pipeline.sizes))
             content = np.frombuffer(settings + b"\0", np.int8)
             with (folder / MARIAN_MODEL).open("wb") as file:
-                # without numpy's allow_pickle, which one before 2.2 would store as an array
+                # Without allow_pickle, which versions of numpy before 2.2 would store as an array.
                 np.savez(file, **{**arrays, MODEL_SETTINGS: content})  # type: ignore[arg-type]
             for side, (_, vocabulary) in files.items():
                 (folder / names[side]).write_bytes(vocabulary)
@@ -101,7 +101,7 @@ class Marian(Toolkit):
         return ""
 
     def scores(self, imported: ImportedModel) -> Iterator[ScoredPair]:
-        """The translations of random sources, since pymarian scores no pairs; in a process of its own, which it may abort."""
+        """Yield translations of random sources, because pymarian cannot score pairs. It runs in a process, as it may abort."""
         sources = [source for [source] in random_lines(imported.source)]
         settings = {
             "models": imported.place,
@@ -126,10 +126,10 @@ class Marian(Toolkit):
             preexec_fn=partial(signal_at_end_of_parent, signal.SIGKILL),
         )
         if done.returncode:
-            raise RuntimeError(done.stderr.strip().split("\n")[-1] or f"ended with {done.returncode}")
+            raise RuntimeError(done.stderr.strip().split("\n")[-1] or f"exit status {done.returncode}")
         target_side = imported.target.side
         ids = {target_side.piece(token): token for token in range(target_side.size)}
-        # Marian searches a network with norms before its layers otherwise than it trains it, from the second token on.
+        # With norms before the layers, Marian's search differs from its training from the second token on.
         compared = 1 if imported.options.norm_position == "pre" else None
         for source, candidates in zip(sources, json.loads(done.stdout), strict=True):
             _, text, scores, *_ = candidates.split("\n")[0].split(" ||| ")
@@ -138,13 +138,13 @@ class Marian(Toolkit):
 
 
 def _arrays(weights: Mapping[str, Array], options: TransformerOptions, sizes: tuple[int, int]) -> dict[str, Array]:
-    """The arrays by Marian's names."""
+    """The arrays by their names in Marian."""
     arrays: dict[str, Array] = {}
     for place, weight, bias in parts_of(options, weights):
-        name, of_bias = array_names(place, options)
+        name, bias_name = array_names(place, options)
         arrays[name] = weight[None] if weight.ndim == 1 else np.ascontiguousarray(weight.T)
         if place.part not in WITHOUT_BIAS:
-            arrays[of_bias] = bias[None]
+            arrays[bias_name] = bias[None]
     rows = [np.array([*ROWS_BEFORE, *range(len(SYMBOLS), size)]) for size in sizes]
     source = weights["source_embedding.weight"][rows[0]]
     if options.tie == "all":
@@ -158,7 +158,7 @@ def _arrays(weights: Mapping[str, Array], options: TransformerOptions, sizes: tu
 
 
 def _settings(options: TransformerOptions, sizes: tuple[int, int]) -> dict[str, Any]:
-    """The settings of the network by Marian's names."""
+    """The network's settings by their names in Marian."""
     keys = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
     processes = next(processes for processes, position in PROCESSES.items() if position == options.norm_position)
     return {
@@ -180,7 +180,7 @@ def _settings(options: TransformerOptions, sizes: tuple[int, int]) -> dict[str, 
 
 
 def _vocabulary(side: Side, loaded: LoadedModel) -> tuple[str, bytes]:
-    """The ending and the content of a side's vocabulary file: a sentencepiece model, or a list of words."""
+    """Suffix and content of a side's vocabulary file: a SentencePiece model, or a list of words."""
     if isinstance(side.vocabulary, SentencepieceVocabulary):
         model = side.vocabulary.to_bytes()
         pieces = [*map(control_piece, ROWS_BEFORE), *read_pieces(model)[len(SYMBOLS) :]]

@@ -1,4 +1,4 @@
-"""nmt's own model folders, written from a run, with fewer layers, or with 8-bit weights."""
+"""Writes nmt's own model folders: from a run, with fewer layers, or with 8-bit weights."""
 
 from pathlib import Path
 from typing import ClassVar
@@ -15,7 +15,7 @@ from nmt.runs import WEIGHTS
 
 @register("toolkit", "model", WriteOnlyOptions)
 class ModelFolder(Toolkit):
-    """A model folder of nmt: of a run, with adapters merged, or with fewer layers."""
+    """nmt's model folder, made from a run, with adapters merged, or with fewer layers."""
 
     kind: ClassVar[str] = "model"
 
@@ -28,7 +28,7 @@ class ModelFolder(Toolkit):
 
 @register("toolkit", "int8", WriteOnlyOptions)
 class Int8ModelFolder(Toolkit):
-    """A model folder of nmt with weights of 8 bits, as --precision int8 makes them at each start."""
+    """nmt's model folder with 8-bit weights, which --precision int8 otherwise computes at each start."""
 
     kind: ClassVar[str] = "model"
 
@@ -36,5 +36,5 @@ class Int8ModelFolder(Toolkit):
         before = size_of(weights_of(loaded.model))
         export_model(loaded, output, "int8")
         written = size((output / WEIGHTS).stat().st_size)
-        log.info(f"{output}: {self.options.model[0]} with weights of 8 bits, {written} instead of {size(before)}")
+        log.info(f"{output}: {self.options.model[0]} with 8-bit weights, {written} instead of {size(before)}")
         return ""

@@ -13,7 +13,7 @@ from nmt.options import NoOptions
 class GatedFeedForward(FeedForward):
     """(f(x W) * x V) W2 without biases (Shazeer, 2020): SwiGLU if f is swish, GEGLU if it is gelu.
 
-    inner: W and V in one matrix
+    inner: W and V, joined in one matrix
     """
 
     residual_outputs = ("outer*",)
@@ -33,9 +33,9 @@ class GatedFeedForward(FeedForward):
         outer: Tensor = self.outer(dropout(self.activation(gates) * values, self.dropout, self.training))
         return outer
 
-    def prepared(self) -> Projection:
-        """`forward` of (N, D) for one search, without gradient."""
-        inner, outer, activation = self.inner.prepared(), self.outer.prepared(), self.activation
+    def search_step(self) -> Projection:
+        """A version of `forward` for one search: (N, D), without gradient."""
+        inner, outer, activation = self.inner.search_step(), self.outer.search_step(), self.activation
 
         def product(states: Tensor) -> Tensor:
             gates, values = inner(states).chunk(2, -1)

@@ -1,4 +1,4 @@
-"""Mixtures of experts (Shazeer et al., 2017) as feed-forward networks of a Transformer's layers."""
+"""Mixtures of experts (Shazeer et al., 2017) as feed-forward networks in a Transformer."""
 
 from nmt import register
 from nmt.extensions.variants.feed_forwards.options import ExpertOptions
@@ -9,7 +9,7 @@ from nmt.feed_forwards.dense import DenseFeedForward
 
 @register("ffn", "moe", ExpertOptions)
 class ExpertFeedForward(MixtureOfExperts):
-    """A mixture of experts in every n-th layer (Lepikhin et al., 2021), and a dense network in the others."""
+    """Mixtures of experts in every n-th layer (Lepikhin et al., 2021), with dense networks in the other layers."""
 
     training_options = frozenset({"importance_weight", "load_weight"})
 

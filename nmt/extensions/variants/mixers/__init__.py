@@ -1,1 +1,1 @@
-"""Mixers: variants of self-attention, and what stands in its place in a decoder."""
+"""Mixers: variants of self-attention, and replacements for it in a decoder."""

@@ -1,7 +1,7 @@
-"""Variants of self-attention: a window, relative and rotary positions, and fewer heads of keys and values.
+"""Variants of self-attention: a window, relative or rotary positions, and fewer heads for keys and values.
 
-Dimensions: B sentences, T positions, D width, H heads, G heads of keys and values (each for H / G of queries), K and V width
-of a head's keys and values; in a search W hypotheses per sentence, N = B * W rows, E entries.
+Dimensions: B sentences, T positions, D width, H heads, G heads of keys and values (each for H / G query heads), K and V
+width of a head's keys and values; in a search W hypotheses per sentence, N = B * W rows, E entries.
 """
 
 from dataclasses import replace
@@ -29,11 +29,11 @@ from nmt.nn.search_state import State
 
 
 class PlacedEntries(NamedTuple):
-    """The entries of a search at one step, and where they stand.
+    """The entries of a search at one step, with their positions.
 
     entries: see Entries
-    ages: (E,) int64, how many positions before the next each entry stands; None without relative positions
-    rotation: of the next position, see `rotations`; None without rotary positions
+    ages: (E,) int64, distance of each entry from the next position; None without relative positions
+    rotation: rotation of the next position, see `rotations`; None without rotary positions
     """
 
     entries: Entries
@@ -45,7 +45,7 @@ class PlacedEntries(NamedTuple):
 class VariedSelfAttention(SelfAttention):
     """Self-attention with a window, relative or rotary positions, or shared heads of keys and values.
 
-    It stands in for self-attention when one of these is asked for.
+    It replaces self-attention if an option asks for one of these.
     """
 
     def __init__(self, options: Any, shape: AttentionShape) -> None:
@@ -53,8 +53,8 @@ class VariedSelfAttention(SelfAttention):
         o, sizes = options, (shape.heads, shape.keys, shape.values)
         self.relative: RelativePositions | None = None
         if o.positions == "relative":
-            of_relative = RelativeShape(o.relative_distance, o.relative_heads == "separate", o.relative_values)
-            self.relative = RelativePositions(of_relative, *sizes)
+            relative_shape = RelativeShape(o.relative_distance, o.relative_heads == "separate", o.relative_values)
+            self.relative = RelativePositions(relative_shape, *sizes)
         self.queries_keys_values = self.projection(*self.parts)
         self.window: int | None = o.attention_window
         self.is_rotary: bool = o.positions == "rotary"
@@ -78,12 +78,12 @@ class VariedSelfAttention(SelfAttention):
         return self.merged(relative_attention(queries, keys, values, mask, causal, probability, self.relative))
 
     def visible_entries(self, tokens: Tensor, state: State, sentences: int) -> Tensor:
-        """See SelfAttention: those of the window."""
+        """See SelfAttention: the entries in the window."""
         ancestors = super().visible_entries(tokens, state, sentences)
         return ancestors if self.window is None else ancestors[:, -self.window :]
 
     def before_step(self, tokens: Tensor, state: State, sentences: int) -> Any:
-        """See Mixer: Entries, or PlacedEntries if they are not enough."""
+        """See Mixer. Returns Entries, or PlacedEntries if the step needs positions."""
         entries = super().before_step(tokens, state, sentences)
         if self.relative is None and not self.is_rotary:
             return entries
@@ -96,10 +96,10 @@ class VariedSelfAttention(SelfAttention):
         return PlacedEntries(entries, ages, rotation)
 
     def search_step(self) -> MixerStep:
-        """See Mixer; the context is that of `before_step`."""
+        """See Mixer. The step's context is the result of `before_step`."""
         if self.relative is None and not self.is_rotary:
             return super().search_step()
-        project, project_output = self.queries_keys_values.prepared(), self.output.prepared()
+        project, project_output = self.queries_keys_values.search_step(), self.output.search_step()
 
         def placed_step(states: Tensor, past: Past, placed: PlacedEntries) -> tuple[Tensor, Past]:
             rows = project(states).unflatten(0, (len(past["values"]), -1))  # B W ...
@@ -119,8 +119,8 @@ class VariedSelfAttention(SelfAttention):
         if relative is None or placed.ages is None:
             return attention_of_transposed(queries, keys, values, bias)
         with not_cast(queries):
-            of_ages = relative.past_scores(queries, placed.ages)  # B H W E
-            bias = bias + of_ages.reshape(len(keys), -1, bias.shape[2])
+            age_scores = relative.past_scores(queries, placed.ages)  # B H W E
+            bias = bias + age_scores.reshape(len(keys), -1, bias.shape[2])
         extra_sums = None if relative.values is None else partial(relative.past_sums, ages=placed.ages)
         return attention_of_transposed(queries, keys, values, bias, 0.0, extra_sums)
 
@@ -139,7 +139,7 @@ def relative_attention(
     dropout_probability: float,
     relative: RelativePositions,
 ) -> Tensor:
-    """`attention` with relative positions, which fused kernels do not know: (B, H, T, V)."""
+    """Attention with relative positions, which fused kernels do not support: (B, H, T, V)."""
     with not_cast(queries, keys, values):
         bias = visibility_bias(queries, keys.shape[2], mask, causal) + relative.scores(queries)  # B H T T
         bias = grouped_bias(bias, queries.shape[:2], keys.shape[1])
@@ -148,10 +148,11 @@ def relative_attention(
 
 
 def window_mask(length: int, window: int, mask: Tensor | None, causal: bool, device: torch.device) -> Tensor:
-    """The mask of restricted self-attention (Vaswani et al., 2017, section 4): (B or 1, 1, T, T), True where visible.
+    """The mask of restricted self-attention (Vaswani et al., 2017, section 4): (B or 1, 1, T, T), True if visible.
 
-    A query i sees the keys j with |i - j| <= (window - 1) // 2, or causal with 0 <= i - j < window.
-    mask: (B, 1, 1, T), True where a key is visible; without effect if causal
+    A query i sees the keys j with |i - j| <= (window - 1) // 2 or, if causal, with 0 <= i - j < window.
+
+    mask: (B, 1, 1, T), True if a key is visible; ignored if causal
     """
     positions = torch.arange(length, device=device)
     offsets = positions[:, None] - positions  # T T, i - j
@@ -161,13 +162,15 @@ def window_mask(length: int, window: int, mask: Tensor | None, causal: bool, dev
     if mask is None:
         return near
     near = near & mask  # B 1 T T
-    return near | (mask & ~near.any(-1, keepdim=True))  # padding far from the sentence sees all of it: no row is empty
+    return near | (
+        mask & ~near.any(-1, keepdim=True)
+    )  # padding far from the sentence sees all of it, so that no row is empty
 
 
 def entry_ages(ancestors: Tensor, num_entries: int) -> Tensor:
-    """How many positions before the newest each entry of a search stands, which all sentences share: (E,) int64.
+    """Distance of each entry of a search from the newest position, equal for all sentences: (E,) int64.
 
-    ancestors: (N, t), see State; entries that are nobody's ancestors get 0
+    ancestors: (N, t), see State; entries that are not an ancestor of any hypothesis get 0
     """
     ages = torch.arange(ancestors.shape[1] - 1, -1, -1, device=ancestors.device).expand_as(ancestors)  # N t
     return ancestors.new_zeros(num_entries).scatter_(0, ancestors.flatten(), ages.flatten())

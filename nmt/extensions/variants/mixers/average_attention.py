@@ -1,6 +1,6 @@
-"""The average attention network (Zhang et al., 2018), the mean of the past in place of a decoder's self-attention.
+"""The average attention network (Zhang et al., 2018), which replaces a decoder's self-attention by the mean of the past.
 
-A step of a search costs the same whatever the length before it, and a hypothesis has one vector as its past: a sum.
+A step of a search costs the same at any length, and the past of a hypothesis is a single vector, a sum.
 Dimensions: B sentences, T positions, D width, N rows of a search.
 """
 
@@ -21,10 +21,10 @@ from nmt.options import NoOptions
 
 @register("mixer", "average-attention", NoOptions)
 class AverageAttention(CellMixer):
-    """A feed-forward network of the mean of all inputs so far, and gates of it and of the input (Zhang et al., 2018).
+    """A feed-forward network of the mean of all inputs so far, gated with the input (Zhang et al., 2018).
 
     g_j = FFN((y_1 + ... + y_j) / j) and i_j, f_j = sigmoid(W [y_j; g_j] + b); the output is i_j * y_j + f_j * g_j, to which
-    the layer adds y_j before its norm. The network has gated units if those of the layers have.
+    the layer adds y_j before its norm. The network has gated units if those in the layers do.
     """
 
     def __init__(self, options: TransformerOptions, shape: AttentionShape) -> None:
@@ -38,15 +38,15 @@ class AverageAttention(CellMixer):
         nn.init.zeros_(self.gates.bias)
 
     def forward(self, states: Tensor, mask: Tensor | None = None, causal: bool = True) -> Tensor:
-        """See Mixer: always causal."""
+        """See Mixer. Always causal."""
         counts = torch.arange(1, states.shape[1] + 1, device=states.device)[:, None]  # T 1
         means = (states.cumsum(1) / counts).to(states.dtype)  # B T D
         averages = self.feed_forward(means)
         return _gated(states, averages, self.gates(torch.cat([states, averages], -1)))
 
     def search_step(self) -> MixerStep:
-        """See Mixer. The cell is the sum of the inputs before."""
-        feed_forward, gates = self.feed_forward.prepared(), self.gates.prepared()
+        """See Mixer. The cell is the sum of the previous inputs."""
+        feed_forward, gates = self.feed_forward.search_step(), self.gates.search_step()
 
         def step(states: Tensor, past: Past, length: int) -> tuple[Tensor, Past]:
             total = past["cell"] + states
@@ -57,6 +57,6 @@ class AverageAttention(CellMixer):
 
 
 def _gated(states: Tensor, averages: Tensor, gates: Tensor) -> Tensor:
-    """states, averages: (..., D); gates: (..., 2D) before the sigmoid"""
-    of_states, of_averages = gates.sigmoid().chunk(2, -1)
-    return of_states * states + of_averages * averages
+    """Combine states and averages. states, averages: (..., D); gates: (..., 2D), before the sigmoid"""
+    state_gates, average_gates = gates.sigmoid().chunk(2, -1)
+    return state_gates * states + average_gates * averages

@@ -1,4 +1,4 @@
-"""What mixers share that know the past as one vector of each hypothesis, its cell."""
+"""The base class of mixers that store the past in one vector per hypothesis, its cell."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from nmt.mixers.base import FirstPast, Mixer
 
 
 class CellMixer(Mixer):
-    """A mixer whose past is a cell (N, D), zero at first. Its step's context is the number of positions before."""
+    """A mixer that stores the past in a cell (N, D), initially zero. Its step's context is the number of past positions."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""The simpler simple recurrent unit (Kim et al., 2019), a recurrence in place of a decoder's self-attention.
+"""The simpler simple recurrent unit (Kim et al., 2019), a recurrence that replaces a decoder's self-attention.
 
-A step of a search costs two small products whatever the length before it, and a hypothesis has one vector as its past.
+A step of a search costs two small products at any length, and the past of a hypothesis is a single vector.
 Dimensions: B sentences, T positions, D width, N rows of a search.
 """
 
@@ -17,7 +17,7 @@ from nmt.options import NoOptions
 
 @register("mixer", "ssru", NoOptions)
 class SimplerRecurrence(CellMixer):
-    """A recurrence without products of its state (Kim et al., 2019).
+    """A recurrence without matrix products of its state (Kim et al., 2019).
 
     c_t = f * c_{t-1} + (1 - f) * (W x) with f = sigmoid(W_f x + b_f); the output is max(0, c_t) (Kim et al., 2019, section 3)
     """
@@ -34,7 +34,7 @@ class SimplerRecurrence(CellMixer):
         nn.init.zeros_(self.forget.bias)
 
     def forward(self, states: Tensor, mask: Tensor | None = None, causal: bool = True) -> Tensor:
-        """See Mixer: always causal, from a cell of zeros."""
+        """See Mixer. Always causal; the cell starts at zero."""
         forget = self.forget(states).sigmoid()  # B T D
         new = (1 - forget) * self.values(states)  # B T D
         cells = [new[:, 0]]
@@ -44,7 +44,7 @@ class SimplerRecurrence(CellMixer):
 
     def search_step(self) -> MixerStep:
         """See Mixer."""
-        project_values, project_forget = self.values.prepared(), self.forget.prepared()
+        project_values, project_forget = self.values.search_step(), self.forget.search_step()
 
         def step(states: Tensor, past: Past, length: int) -> tuple[Tensor, Past]:
             values = project_values(states)

@@ -1,1 +1,1 @@
-"""The layers of the variants."""
+"""Layers that the variants use."""

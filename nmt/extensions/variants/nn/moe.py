@@ -1,6 +1,8 @@
-"""The sparsely-gated mixture of experts (Shazeer et al., 2017): each token is computed by a few of many feed-forward networks.
+"""The sparsely-gated mixture of experts (Shazeer et al., 2017), in which a few of many networks process each token.
 
-Gates send a token to some of E experts; a hierarchy sends it to some groups first, and to experts within them (appendix B).
+Gates send a token to some of E experts. A hierarchy sends it to some groups first, and then to experts within them
+(appendix B).
+
 Dimensions: N tokens, D width, F inner width of an expert, E experts, G groups of experts, P pairs of a token and an expert.
 """
 
@@ -19,8 +21,8 @@ from nmt.nn.dropout import dropout
 from nmt.nn.extra_losses import ExtraLosses, add_losses, token_rows
 from nmt.nn.matmul import product
 
-MIN_DEVIATION: Final = 1e-6  # of the gates' noise, which equation 9 divides by
-MIN_SQUARED_MEAN: Final = 1e-10  # added to it in CV^2, for a batch that reaches no expert
+MIN_DEVIATION: Final = 1e-6  # of the gates' noise, because equation 9 divides by it
+MIN_SQUARED_MEAN: Final = 1e-10  # added to the squared mean in CV^2, for batches that reach no expert
 GROUPED_ALIGNMENT: Final = 8  # bfloat16 numbers in 16 bytes, which CUDA's grouped products need
 
 GateKind = Literal["noisy-top-k", "balanced"]
@@ -35,11 +37,11 @@ class ExpertShape:
     """The sizes of a mixture of experts.
 
     width, inner: D and F; experts: E
-    active: experts of a token, k in the paper; in a hierarchy the groups of a token, and its experts within each
-    groups: G of a hierarchy; 1 for gates without one
+    active: experts per token, k in the paper; in a hierarchy, groups per token and experts per group
+    groups: G in a hierarchy; 1 without one
     gates: "noisy-top-k" (section 2.1) or "balanced" (appendix F)
-    importance_weight, load_weight: factors of the losses of section 4
-    dropout: probability, on the inner activations of an expert
+    importance_weight, load_weight: weights of the losses in section 4
+    dropout: dropout probability on an expert's inner activations
     """
 
     width: int
@@ -54,23 +56,24 @@ class ExpertShape:
 
     @classmethod
     def of(cls, o: Any, width: int, inner: int, dropout: float) -> "ExpertShape":
-        """The sizes by the options of a model with experts."""
+        """Take the sizes from the options of a model with experts."""
         gates = o.experts, o.active_experts, o.expert_groups, o.gates, o.importance_weight, o.load_weight
         return cls(width, inner, *gates, dropout)
 
     @property
     def active_experts(self) -> int:
-        """Experts of a token, over all its groups."""
+        """Number of experts per token, over all its groups."""
         return self.active if self.groups == 1 else self.active**2
 
 
 class Routing(NamedTuple):
-    """Which token reaches which expert, or group of experts, sorted by expert.
+    """Which tokens go to which experts or groups of experts, sorted by expert.
 
-    tokens, experts: (P,) of each pair; gates: (P,) weight of the expert's output
-    counts: (E,) tokens of each expert
-    load: (E,) expected tokens of each expert, with gradient (appendix A)
-    threshold_loss: () equation 20 a token, summed over the levels of a hierarchy
+    tokens, experts: (P,) token and expert of each pair
+    gates: (P,) weight of the expert's output
+    counts: (E,) number of tokens per expert
+    load: (E,) expected number of tokens per expert, with gradient (appendix A)
+    threshold_loss: () equation 20 per token, summed over the levels of a hierarchy
     """
 
     tokens: Tensor
@@ -82,16 +85,16 @@ class Routing(NamedTuple):
 
     @classmethod
     def of_all(cls, rows: Tensor) -> "Routing":
-        """Every token in one group. rows: (N, D)"""
+        """Put all tokens into one group. rows: (N, D)"""
         tokens = torch.arange(len(rows), device=rows.device)
         counts, gates = tokens.new_full((1,), len(rows)), rows.new_ones(len(rows))
         return cls(tokens, torch.zeros_like(tokens), gates, counts, counts.to(rows.dtype), rows.new_zeros(()))
 
     def refined(self, pairs: Tensor, choices: Tensor, gates: Tensor, experts: int) -> "Routing":
-        """Send pairs on to experts of their groups, each group of the same number.
+        """Send pairs to experts within their groups. All groups have equally many experts.
 
-        pairs, choices, gates: (P',) the number of an old pair, that of an expert in its group, and the gate there
-        experts: of a group
+        pairs, choices, gates: (P',) index of the old pair, index of the expert in its group, and its gate
+        experts: number of experts per group
         """
         chosen, order = (self.experts[pairs] * experts + choices).sort(stable=True)
         pairs = pairs[order]
@@ -101,16 +104,21 @@ class Routing(NamedTuple):
 
 
 class NoisyTopKGate(nn.Module):
-    """Noisy top-k gating, equations 3 to 5, for each of G groups of rows its own. experts: of a group"""
+    """Noisy top-k gating, equations 3 to 5, with separate weights for each of G groups. experts: experts per group"""
 
     def __init__(self, groups: int, width: int, experts: int, active: int) -> None:
         super().__init__()
         self.active = active
-        self.weight = nn.Parameter(torch.zeros(groups, experts, width))  # W_g; zero at first (appendix A)
+        self.weight = nn.Parameter(torch.zeros(groups, experts, width))  # W_g; initially zero (appendix A)
         self.noise = nn.Parameter(torch.zeros(groups, experts, width))  # W_noise
 
     def forward(self, rows: Tensor, before: Routing, with_losses: bool) -> Routing:
-        """rows: (N, D) float32; before: the groups; with_losses: whether `load` gets the estimate of appendix A"""
+        """Choose the experts.
+
+        rows: (N, D) float32
+        before: the groups of the rows
+        with_losses: whether to estimate `load` as in appendix A
+        """
         groups, experts, k = len(self.weight), self.weight.shape[1], self.active
         inputs = rows[before.tokens]
         logits = grouped_product(inputs, self.weight, before.counts)  # P E
@@ -126,7 +134,7 @@ class NoisyTopKGate(nn.Module):
         after = before.refined(pairs.flatten(), choices.flatten(), gates.flatten(), experts)
         if not with_losses:
             return after
-        # kth_excluding: the k-th highest of the others, which for an expert among the highest k is the one after them
+        # kth_excluding: the k-th highest of the other logits. For an expert among the k highest, that is number k + 1.
         chosen = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, choices, True)
         probability = torch.ones_like(logits)
         if k < experts:
@@ -137,10 +145,10 @@ class NoisyTopKGate(nn.Module):
 
 
 class BalancedGate(nn.Module):
-    """Strictly balanced gating (appendix F), for each of G groups of rows its own. experts: of a group
+    """Strictly balanced gating (appendix F), with separate weights for each of G groups. experts: experts per group
 
-    In training each expert takes the m = k |X| / E tokens of the batch with its highest gates. In evaluation a learned
-    threshold of each expert decides, so that a token's experts do not depend on the batch.
+    In training each expert takes the m = k |X| / E tokens of the batch with its highest gates. In evaluation each expert has
+    a learned threshold, so that a token's experts do not depend on the batch.
     """
 
     def __init__(self, groups: int, width: int, experts: int, active: int) -> None:
@@ -151,7 +159,12 @@ class BalancedGate(nn.Module):
         nn.init.normal_(self.weight, std=width**-0.5)
 
     def forward(self, rows: Tensor, before: Routing, with_losses: bool) -> Routing:
-        """rows: (N, D) float32; before: the groups; with_losses: whether `threshold_loss` is computed"""
+        """Choose the experts.
+
+        rows: (N, D) float32
+        before: the groups of the rows
+        with_losses: whether to compute `threshold_loss`
+        """
         experts = self.weight.shape[1]
         scores = grouped_product(rows[before.tokens], self.weight, before.counts).softmax(-1)  # P E
         thresholds = self.thresholds[before.experts]  # P E
@@ -169,10 +182,10 @@ class BalancedGate(nn.Module):
         return after
 
     def _highest(self, scores: Tensor, before: Routing) -> Tensor:
-        """Equation 18: whether a score is among the m highest of its expert, in each group of rows. scores: (P, E) -> (P, E)"""
+        """Whether a score is among its expert's m highest in each group of rows (equation 18): (P, E) -> (P, E)."""
         groups, experts = self.weight.shape[:2]
         sizes = before.counts.tolist()
-        quotas = [min(size, max(1, round(self.active * size / experts))) for size in sizes]  # m of each group
+        quotas = [min(size, max(1, round(self.active * size / experts))) for size in sizes]  # m for each group
         places = (
             torch.arange(len(scores), device=scores.device) - (before.counts.cumsum(0) - before.counts)[before.experts]
         )
@@ -185,9 +198,9 @@ class BalancedGate(nn.Module):
 
 
 class MixtureOfExperts(FeedForward):
-    """Feed-forward networks max(0, x W1) W2, of which each token uses a few: sum_i G(x)_i E_i(x), equation 1.
+    """Feed-forward networks max(0, x W1) W2, a few of which process each token: sum_i G(x)_i E_i(x), equation 1.
 
-    The weights of all experts are one tensor, by expert first.
+    One tensor holds the weights of all experts; its first dimension is the expert.
     """
 
     can_be_captured = False  # the sizes of its products depend on the gates
@@ -208,7 +221,7 @@ class MixtureOfExperts(FeedForward):
             nn.init.uniform_(weight, -bound, bound)
 
     def forward(self, states: Tensor) -> Tensor:
-        """states: (..., D) -> (..., D), 0 where there is no token (`token_rows`). Adds the losses of its gates to the pass"""
+        """Compute (..., D) -> (..., D), with 0 for rows without a token (`token_rows`). Adds the gates' losses to the pass."""
         *shape, width = states.shape
         if (tokens := token_rows()) is None:
             tokens = torch.arange(math.prod(shape), device=states.device)
@@ -216,12 +229,14 @@ class MixtureOfExperts(FeedForward):
         inputs = states[positions]  # N D
         routing = self.route(inputs, with_losses=True)
         sums = self._sums(inputs, routing)
-        output = sums.new_zeros(*shape, width).index_put(positions, sums)  # not a view: FSDP hooks itself to the output
+        output = sums.new_zeros(*shape, width).index_put(
+            positions, sums
+        )  # not a view, because FSDP attaches hooks to the output
         add_losses(self._balance(routing))
         return output
 
-    def prepared(self) -> Callable[[Tensor], Tensor]:
-        """`forward` of (N, D) for one search, all of them tokens, without gradient or losses."""
+    def search_step(self) -> Callable[[Tensor], Tensor]:
+        """A version of `forward` for one search: (N, D), with tokens only, without gradient or losses."""
         return lambda rows: self._sums(rows, self.route(rows, with_losses=False))
 
     def route(self, rows: Tensor, with_losses: bool) -> Routing:
@@ -232,14 +247,14 @@ class MixtureOfExperts(FeedForward):
             return routing if self.group_gate is None else self.group_gate(rows, routing, with_losses)
 
     def _sums(self, rows: Tensor, routing: Routing) -> Tensor:
-        """The sum of the experts' outputs of each token, by the gates: (N, D) -> (N, D), at least float32."""
+        """The sum of the experts' outputs for each token, weighted by the gates: (N, D) -> (N, D), at least float32."""
         activations = grouped_product(rows[routing.tokens], self.inner, routing.counts).relu()
         activations = dropout(activations, self.shape.dropout, self.training)
         outputs = grouped_product(activations, self.outer, routing.counts)  # P D
         return sum_by(_at_least_float32(outputs) * routing.gates[:, None], routing.tokens, len(rows))
 
     def _balance(self, routing: Routing) -> ExtraLosses:
-        """The losses of section 4 and appendix F, and the statistics of the paper's table 6."""
+        """The losses from section 4 and appendix F, and the statistics in the paper's table 6."""
         shape, counts = self.shape, routing.counts.to(routing.gates.dtype)
         importance = squared_variation(sum_by(routing.gates, routing.experts, len(counts)))
         losses = {"importance_loss": shape.importance_weight * importance}
@@ -252,15 +267,15 @@ class MixtureOfExperts(FeedForward):
         return ExtraLosses(losses, statistics | {"max_load": counts.max() / mean})
 
     def check_ranks(self, ranks: int) -> None:
-        """Raise UserError if so many ranks cannot share the experts evenly."""
+        """Raise UserError if this number of ranks cannot share the experts evenly."""
         if self.shape.experts % ranks:
-            mend = f"give a multiple of {ranks}, other ranks, or --engine ddp"
-            raise UserError(f"--experts {self.shape.experts}: {ranks} ranks cannot share them evenly ({mend})")
+            fix = f"use a multiple of {ranks}, another number of ranks, or --engine ddp"
+            raise UserError(f"--experts {self.shape.experts}: {ranks} ranks cannot share them evenly ({fix})")
 
     def token_flops(self) -> int:
-        """FLOPs of a token, see nmt.nn.cost: of the gates that it reaches, and of the experts that are active for it.
+        """FLOPs per token for its gates and active experts, see nmt.nn.cost.
 
-        With balanced gates this is the mean over a batch, in training.
+        With balanced gates this is the mean over a batch in training.
         """
         shape, matrices = self.shape, 2 if self.shape.gates == "noisy-top-k" else 1
         gates = self.gate.weight.numel()
@@ -270,19 +285,21 @@ class MixtureOfExperts(FeedForward):
 
 
 def squared_variation(sums: Tensor) -> Tensor:
-    """CV(x)^2, the variance over the squared mean (section 4). sums: (E,) -> ()"""
+    """CV(x)^2, the variance divided by the squared mean (section 4). sums: (E,) -> ()"""
     return sums.var(correction=0) / (sums.mean() ** 2 + MIN_SQUARED_MEAN)
 
 
 def sum_by(values: Tensor, index: Tensor, size: int) -> Tensor:
-    """The sums of the rows of values (P, ...) with equal index (P,): (size, ...), in a fixed order on every device."""
+    """Sum the rows of values (P, ...) with equal index (P,): (size, ...). The order of summation is fixed on all devices."""
     return values.new_zeros(size, *values.shape[1:]).index_put((index,), values, accumulate=True)
 
 
 def grouped_product(rows: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
     """Multiply each group of rows by the transpose of its own matrix.
 
-    rows: (P, D) sorted by group; weight: (G, E, D); counts: (G,) rows of each group
+    rows: (P, D), sorted by group
+    weight: (G, E, D)
+    counts: (G,) number of rows per group
     returns: (P, E)
     """
     if len(weight) == 1:
@@ -294,14 +311,14 @@ def grouped_product(rows: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
     active = [(group, size) for group, size in enumerate(counts.tolist()) if size]
     if not active:
         return rows.new_zeros(0, weight.shape[1])
-    # With gradient, parts of one `unbind` have one gradient tensor; each weight[group] would have one of the whole size.
+    # With gradient, the results of `unbind` share one gradient tensor; each weight[group] would have a full-size one.
     matrices: Any = weight.unbind() if torch.is_grad_enabled() and weight.requires_grad else weight
     parts = rows.split([size for _, size in active])
     return torch.cat([product(part, matrices[group]) for part, (group, _) in zip(parts, active, strict=True)])
 
 
 def _one_kernel(rows: Tensor, weight: Tensor) -> bool:
-    """Whether a GPU multiplies all groups at once, in bfloat16 and without waiting for their sizes."""
+    """Whether a GPU can multiply all groups with one kernel, in bfloat16 and without waiting for their sizes."""
     return (
         rows.device.type == "cuda"
         and torch.is_autocast_enabled("cuda")

@@ -1,4 +1,4 @@
-"""Relative positions (Shaw et al., 2018): vectors of the distance from a query to a key.
+"""Relative positions (Shaw et al., 2018): vectors for the distance from a query to a key.
 
 Dimensions: B sentences, T queries, H heads, K and V width of a head's keys and values; in a search W hypotheses per sentence
 and E entries of a cache.
@@ -15,9 +15,9 @@ from torch.nn.functional import pad
 class RelativeShape:
     """The sizes of relative positions.
 
-    distance: k, at which distances are clipped
-    separate: whether each head has vectors of its own
-    values: whether values have vectors too, or keys alone
+    distance: k, the distance at which distances are clipped
+    separate: whether each head has its own vectors
+    values: whether there are vectors for values too, not only for keys
     """
 
     distance: int
@@ -26,10 +26,10 @@ class RelativeShape:
 
 
 class RelativePositions(nn.Module):
-    """Vectors of distances from a query to a key, clipped to -k ... k (Shaw et al., 2018, section 3.2).
+    """Vectors for the distances from a query to a key, clipped to -k ... k (Shaw et al., 2018, section 3.2).
 
-    keys: (2k + 1, K), or (H, 2k + 1, K) with separate heads; row k + d is added to the key j of the query i = j - d
-    values: the same with V for K, added to values; or None
+    keys: (2k + 1, K), or (H, 2k + 1, K) with separate heads; row k + d is added to the key j for the query i = j - d
+    values: the same with V instead of K, added to values; or None
     """
 
     values: nn.Parameter | None
@@ -42,20 +42,20 @@ class RelativePositions(nn.Module):
         self.values = nn.Parameter(_glorot(*tables, 2 * shape.distance + 1, values)) if shape.values else None
 
     def scores(self, queries: Tensor) -> Tensor:
-        """The terms of the keys' vectors in all scores: (B, H, T, T). queries: (B, H, T, K)
+        """The contribution of the keys' vectors to all scores: (B, H, T, T). queries: (B, H, T, K)
 
-        A query is multiplied by 2k + 1 vectors, whatever T (section 3.3 multiplies by T).
+        A query is multiplied by 2k + 1 vectors for any T (section 3.3 multiplies by T vectors).
         """
         T, n = queries.shape[2], min(self.distance, queries.shape[2])
         products = _product(queries * queries.shape[3] ** -0.5, self._nearest(self.keys, n).mT)  # B H T 2n+1
         first, last = (ends.expand(-1, -1, -1, T - n) for ends in (products[..., :1], products[..., -1:]))
-        by_distance = torch.cat([first, products, last], -1)  # B H T 2T+1, of the distances -T ... T
-        # Row i begins at distance -i: each row is read one place earlier than the one before it.
+        by_distance = torch.cat([first, products, last], -1)  # B H T 2T+1, for the distances -T ... T
+        # Row i starts at distance -i, so each row is read one place before the previous one.
         skewed: Tensor = by_distance.flatten(2)[..., T:].unflatten(-1, (T, 2 * T))
         return skewed[..., :T]
 
     def sums(self, weights: Tensor) -> Tensor:
-        """The terms of the values' vectors in all weighted sums: (B, H, T, V). weights: (B, H, T, T)"""
+        """The contribution of the values' vectors to all weighted sums: (B, H, T, V). weights: (B, H, T, T)"""
         assert self.values is not None
         T, n = weights.shape[2], min(self.distance, weights.shape[2])
         by_distance = pad(pad(weights, (0, T)).flatten(2), (T, 0)).unflatten(-1, (T, 2 * T + 1))  # as in `scores`
@@ -65,24 +65,25 @@ class RelativePositions(nn.Module):
         return _product(nearest, self._nearest(self.values, n))
 
     def past_scores(self, queries: Tensor, ages: Tensor) -> Tensor:
-        """`scores` of one position of a search: (B, H, W, E).
+        """Like `scores`, for one position of a search: (B, H, W, E).
 
-        queries: (B, H, W, K); ages: (E,) int64, how many positions before the queries each entry stands
+        queries: (B, H, W, K)
+        ages: (E,) int64, distance of each entry from the queries' position
         """
         return _product(queries * queries.shape[3] ** -0.5, self._of_ages(self.keys, ages).mT)
 
     def past_sums(self, weights: Tensor, ages: Tensor) -> Tensor:
-        """`sums` of one position of a search: (B, H, W, V). weights: (B, H, W, E); ages: see `past_scores`"""
+        """Like `sums`, for one position of a search: (B, H, W, V). weights: (B, H, W, E); ages: see `past_scores`"""
         assert self.values is not None
         return _product(weights, self._of_ages(self.values, ages))
 
     def flops(self, length: Tensor, heads: int) -> Tensor:
-        """FLOPs of `scores` and `sums` of sentences: (N,) int64. length: (N,) int64"""
+        """FLOPs of `scores` and `sums` per sentence: (N,) int64. length: (N,) int64"""
         widths = self.keys.shape[-1] + (0 if self.values is None else self.values.shape[-1])
         return 2 * heads * widths * length * (2 * length.clamp(max=self.distance) + 1)
 
     def _nearest(self, table: Tensor, n: int) -> Tensor:
-        """The vectors of the distances -n ... n."""
+        """The vectors for the distances -n ... n."""
         return table.narrow(-2, self.distance - n, 2 * n + 1)
 
     def _of_ages(self, table: Tensor, ages: Tensor) -> Tensor:
@@ -90,7 +91,7 @@ class RelativePositions(nn.Module):
 
 
 def _glorot(*shape: int) -> Tensor:
-    """A table (..., R, K), its matrices (R, K) each drawn by itself."""
+    """A table (..., R, K) in which each matrix (R, K) is initialised separately."""
     table = torch.empty(shape)
     for matrix in table.view(-1, *shape[-2:]):
         nn.init.xavier_uniform_(matrix)
@@ -98,5 +99,5 @@ def _glorot(*shape: int) -> Tensor:
 
 
 def _product(vectors: Tensor, table: Tensor) -> Tensor:
-    """(B, H, T, X) times (X, Y), or times (H, X, Y) by head: (B, H, T, Y)"""
+    """Multiply (B, H, T, X) by (X, Y), or by (H, X, Y) with one matrix per head: (B, H, T, Y)."""
     return torch.einsum("bhtx,hxy->bhty" if table.dim() == 3 else "bhtx,xy->bhty", vectors, table)

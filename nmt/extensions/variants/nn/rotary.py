@@ -1,4 +1,4 @@
-"""Rotary positions (Su et al., 2021): queries and keys turned by angles that grow with their positions.
+"""Rotary positions (Su et al., 2021): queries and keys are rotated by angles that grow with their positions.
 
 Dimensions: T positions, K width of a head's queries and keys.
 """
@@ -10,9 +10,9 @@ from torch import Tensor
 
 
 def rotations(start: int, length: int, width: int, device: torch.device) -> Tensor:
-    """Cosines and sines of the angles by which rotary positions turn pairs of numbers: (length, 2, K/2) float32.
+    """Cosines and sines of the rotation angles: (length, 2, K/2) float32.
 
-    The pair i of the position p turns by p / 10000^(2i/K) (Su et al., 2021, equation 15).
+    Pair i at position p is rotated by p / 10000^(2i/K) (Su et al., 2021, equation 15).
     start: the first position; width: K, even
     """
     exponents = torch.arange(0, width, 2, dtype=torch.float64, device=device) / width  # K/2
@@ -22,9 +22,9 @@ def rotations(start: int, length: int, width: int, device: torch.device) -> Tens
 
 
 def rotated(vectors: Tensor, rotations: Tensor) -> Tensor:
-    """Queries or keys, (..., T, K), turned by `rotations`, (T, 2, K/2): the product of two depends on their distance alone.
+    """Rotate queries or keys, (..., T, K), by `rotations`, (T, 2, K/2). Their products then depend only on distances.
 
-    A pair is (i, i + K/2). In the paper it is (2i, 2i + 1), which is the same with the projections' rows in another order.
+    Pairs are (i, i + K/2). The paper's pairs (2i, 2i + 1) are equivalent, with the projections' rows in a different order.
     """
     cosines, sines = rotations.unbind(1)  # T K/2
     first, second = vectors.chunk(2, -1)  # ... T K/2

@@ -1,1 +1,1 @@
-"""Positions that self-attention knows of itself."""
+"""Position encodings inside self-attention."""

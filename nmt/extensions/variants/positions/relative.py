@@ -1,4 +1,4 @@
-"""Relative positions (Shaw et al., 2018), which self-attention has (mixers/attention_variants.py), not the embeddings."""
+"""Relative positions (Shaw et al., 2018), which self-attention adds (mixers/attention_variants.py), not the embeddings."""
 
 from nmt import register
 from nmt.extensions.variants.positions.options import RelativePositionOptions
@@ -7,7 +7,7 @@ from nmt.positions.base import PositionEncoding
 
 @register("positions", "relative", RelativePositionOptions)
 class PositionsOfDistances(PositionEncoding):
-    """Vectors of distances in self-attention (Shaw et al., 2018); embeddings stay as they are."""
+    """Relative positions: vectors for distances in self-attention (Shaw et al., 2018). Embeddings stay unchanged."""
 
     def __init__(self, options: RelativePositionOptions, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Rotary positions (Su et al., 2021), which self-attention has (mixers/attention_variants.py), not the embeddings."""
+"""Rotary positions (Su et al., 2021), which self-attention applies (mixers/attention_variants.py), not the embeddings."""
 
 from nmt import register
 from nmt.options import NoOptions
@@ -7,7 +7,7 @@ from nmt.positions.base import PositionEncoding
 
 @register("positions", "rotary", NoOptions)
 class PositionsOfRotations(PositionEncoding):
-    """Rotations of queries and keys in self-attention (Su et al., 2021); embeddings stay as they are."""
+    """Rotary positions: rotations of queries and keys in self-attention (Su et al., 2021). Embeddings stay unchanged."""
 
     def __init__(self, options: object, width: int) -> None:
         super().__init__()

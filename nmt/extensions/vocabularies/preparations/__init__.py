@@ -1,1 +1,1 @@
-"""Preparations: an extended vocabulary."""
+"""The preparation that extends a vocabulary."""

@@ -1,4 +1,4 @@
-"""Data with more entries in the vocabularies of another model: given ones, learnt ones, and the separator of a context."""
+"""Adds entries to a model's vocabularies while data is prepared: listed words, learnt entries and the context separator."""
 
 from collections import Counter
 from pathlib import Path
@@ -16,13 +16,13 @@ from nmt.text.pipeline import Pipeline, Side
 
 @register("preparation", "extension", ExtensionOptions)
 class Extension(Preparation):
-    """The vocabularies of --vocabulary get further entries, after their own."""
+    """Adds entries to the end of the --vocabulary model's vocabularies."""
 
     def change(self, pipeline: Pipeline, count_words: CountWords) -> Pipeline:
         """See Preparation."""
         o = self.options
         path = Path(o.extend_with) if o.extend_with else None
-        if path is not None:  # first, so that the text steps leave the tags as they are
+        if path is not None:  # first, so that the text steps leave the tags unchanged
             pipeline = with_symbols(pipeline, list(filter(is_tag, read_lines(path))))
         given = given_entries(path, pipeline) if path is not None else []
         both = {0: pipeline.source, 1: pipeline.target}
@@ -34,7 +34,7 @@ class Extension(Preparation):
             more = [SEPARATOR] if o.context and 0 in sides else []
             vocabularies.append(extended(old, [*given, *more], counts, o.extend))
             if added := vocabularies[-1].size - old.size:
-                log.info(f"{quoted(o.vocabulary)}: {added:,} entries added to {old.size:,}")
+                log.info(f"{quoted(o.vocabulary)}: added {added:,} entries to the existing {old.size:,}")
         source, target = (
             Side(side.settings, vocabulary, side.prepare.truecaser)
             for side, vocabulary in ((pipeline.source, vocabularies[0]), (pipeline.target, vocabularies[-1]))

@@ -26,8 +26,8 @@ class ExtensionOptions:
 
     def is_active(self) -> bool:
         """Whether the vocabulary may get new entries: from these options, or the separator of a context."""
-        of_context = isinstance(self, PrepareOptions) and self.vocabulary is not None and self.context > 0
-        return bool(self.extend or self.extend_with) or of_context
+        needs_separator = isinstance(self, PrepareOptions) and self.vocabulary is not None and self.context > 0
+        return bool(self.extend or self.extend_with) or needs_separator
 
     def __post_init__(self) -> None:
         preparing: Any = self  # it has all options of `nmt prepare`

@@ -1,1 +1,1 @@
-"""Starts: a model with an extended vocabulary."""
+"""The start that fits a model to an extended vocabulary."""

@@ -1,4 +1,4 @@
-"""Training with an extended vocabulary: new entries start with the mean of the rows of their text's old tokens."""
+"""Training with an extended vocabulary: a new entry starts as the mean of the rows of the tokens that spelled it before."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,13 +17,13 @@ from nmt.starts.base import Start, TrainedModel, weight_shapes
 from nmt.text.pipeline import Pipeline
 from nmt.train.run import Run
 
-GAIN: Final = "parametrizations.weight.original0"  # ending of the names of a weight that is a gain times a direction
+GAIN: Final = "parametrizations.weight.original0"  # ending of the name of a weight that is stored as gain and direction
 DIRECTION: Final = "parametrizations.weight.original1"
 
 
 @register("start", "vocabulary-extension", VocabularyExtensionOptions)
 class VocabularyExtension(Start):
-    """The vocabulary of the data has more entries than that of --init-from, which come after its own."""
+    """Fits the --init-from model to data with an extended vocabulary, in which added entries come last."""
 
     @classmethod
     def fits_pipeline(cls, new: Pipeline, old: Pipeline) -> bool:
@@ -33,13 +33,11 @@ class VocabularyExtension(Start):
     def fit(self, run: Run, trained: TrainedModel) -> None:
         """See Start."""
         new = run.data.pipeline
-        if new.sizes == trained.pipeline.sizes:  # it reads another number of sentences as context
+        if new.sizes == trained.pipeline.sizes:  # only the number of context sentences differs
             return
         if not run.kept.is_whole:
             data = quoted(run.options.data)
-            raise UserError(
-                f"--lora-rank: the vocabulary of {data} has new entries, which adapters cannot learn (leave it out)"
-            )
+            raise UserError(f"--lora-rank cannot learn the new vocabulary entries of {data} (drop --lora-rank)")
         place = trained.artefact.folder
         trained.weights = extended_weights(trained.weights, run.facts, new, trained.pipeline, place)
 
@@ -47,12 +45,13 @@ class VocabularyExtension(Start):
 def extended_weights(
     weights: Mapping[str, Tensor], facts: ModelFacts, new: Pipeline, old: Pipeline, place: Path
 ) -> Mapping[str, Tensor]:
-    """The weights of a model for an extended vocabulary. A new entry's row is the mean of those of its text's old tokens.
+    """The weights of a model, extended for new entries. A new row is the mean of the rows of the entry's old tokens.
 
-    The rows are those of embeddings, of the output layer and of its bias. A weight that is a gain times a direction gets the
-    gain and the direction of the mean.
-    facts: of the model with the new vocabularies
-    Raises ArtefactError for a model with other weights that depend on the vocabulary.
+    This concerns the embeddings, the output layer and its bias. A weight that is stored as gain and direction gets the gain
+    and the direction of the mean.
+
+    facts: facts about the model with the new vocabularies
+    Raises ArtefactError if other weights depend on the vocabulary.
     """
     parts = [
         parts_of_new_entries(extended.vocabulary, side.vocabulary)
@@ -60,23 +59,24 @@ def extended_weights(
     ]
     own = weight_shapes(facts, place)
     source_alone = Vocabularies(new.source.size, new.target.size if new.joint else old.target.size, new.joint)
-    of_source = weight_shapes(replace(facts, vocabularies=source_alone), place)
+    source_shapes = weight_shapes(replace(facts, vocabularies=source_alone), place)
     if not weights.keys() <= own.keys():
-        return weights  # which do not fit the model
+        return weights  # they do not fit the model, and loading reports why
     result = dict(weights)
     for name, tensor in weights.items():
         if own[name] == tensor.shape:
             continue
-        side = 0 if of_source[name] != tensor.shape else 1
+        side = 0 if source_shapes[name] != tensor.shape else 1
         if own[name] != (len(tensor) + len(parts[side]), *tensor.shape[1:]) or len(tensor) != old.sizes[side]:
             how = "depends on the vocabulary in a way that cannot be extended"
-            raise ArtefactError(f"{quoted(place)}: '{quoted(name)}' {how} (nmt prepare --vocabulary without --extend)")
+            fix = "prepare the data with --vocabulary but without --extend"
+            raise ArtefactError(f"{quoted(place)}: the weight '{quoted(name)}' {how} ({fix})")
         result[name] = torch.cat([tensor, _new_rows(name, weights, parts[side])])
     return result
 
 
 def _new_rows(name: str, weights: Mapping[str, Tensor], parts: Sequence[Sequence[int]]) -> Tensor:
-    """(N, ...) the rows of N new entries. parts: ids of the old rows of each"""
+    """The rows of N new entries: (N, ...). parts: ids of the old rows for each entry"""
     rows, layer = weights[name], name.removesuffix(GAIN).removesuffix(DIRECTION)
     if layer != name:
         direction = weights[layer + DIRECTION]

@@ -1,1 +1,1 @@
-"""Ways to divide text into tokens: one file each."""
+"""Subword methods, one per file."""

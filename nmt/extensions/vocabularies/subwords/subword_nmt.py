@@ -1,4 +1,4 @@
-"""The merges of subword-nmt (Sennrich et al., 2016), and vocabularies of the pieces that they cut words into."""
+"""The merges of subword-nmt (Sennrich et al., 2016), and vocabularies of the resulting pieces."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,20 +16,24 @@ from nmt.subwords.base import Subword, TrainingText
 from nmt.symbols import UNK
 from nmt.text.vocabulary import PIECE_MARK, ByWord, WordVocabulary
 
-WORD_END: Final = "</w>"  # in merges
+WORD_END: Final = "</w>"  # marks the end of a word in merges
 
 
 class CodesVocabulary(ByWord):
-    """Words cut by the merges of subword-nmt (Sennrich et al., 2016), and the list of their pieces.
+    """A vocabulary of the pieces into which merges of subword-nmt (Sennrich et al., 2016) split words.
 
-    A piece that the word goes on after ends with "@@". A word that looks like a control symbol is a word like any other.
-    user_symbols: words that are not cut
+    All pieces but the last of a word end with "@@". A word that looks like a control symbol counts as a normal word.
+    user_symbols: words that are never split
     """
 
     suffix = ".codes"
 
     def __init__(self, codes: str, pieces: Sequence[str], user_symbols: Sequence[str] = ()) -> None:
-        """codes: a file of subword-nmt; pieces: by id, after the control symbols. Raises ValueError for faults in them."""
+        """Raise ValueError for invalid codes or pieces.
+
+        codes: content of a codes file of subword-nmt
+        pieces: pieces by id, after the control symbols
+        """
         super().__init__()
         self.codes, self._words, self.user_symbols = codes, WordVocabulary(pieces), tuple(user_symbols)
         self.size, self.piece = self._words.size, self._words.piece
@@ -37,7 +41,7 @@ class CodesVocabulary(ByWord):
 
     @classmethod
     def learn(cls, codes: str, words: Mapping[str, int], vocab_size: int, user_symbols: Sequence[str] = ()) -> Self:
-        """The most frequent pieces of counted words. vocab_size: as of WordVocabulary"""
+        """Take the most frequent pieces of counted words. vocab_size: see WordVocabulary"""
         without_pieces, counts = cls(codes, (), user_symbols), Counter[str]()
         for word, number in words.items():
             for piece in without_pieces.cut(word):
@@ -68,13 +72,13 @@ class CodesVocabulary(ByWord):
         return "".join(map(self.surface, ids)).rstrip(" ")
 
     def surface(self, token: int) -> str:
-        """See Vocabulary; with the space after it, if it ends a word."""
+        """See Vocabulary. Includes the following space if the token ends a word."""
         piece = self._words.piece(token) if token >= UNK else ""
         return piece.removesuffix(PIECE_MARK) if piece.endswith(PIECE_MARK) else f"{piece} " if piece else ""
 
 
 class _CodesFile(msgspec.Struct, array_like=True):
-    """A file of CodesVocabulary; those of earlier versions have no user symbols."""
+    """The file format of CodesVocabulary. Files from earlier versions have no user symbols."""
 
     codes: str
     pieces: list[str]
@@ -82,16 +86,17 @@ class _CodesFile(msgspec.Struct, array_like=True):
 
 
 class Merges:
-    """The merges of subword-nmt's file: pairs of symbols, one a line, the first to be merged first.
+    """The merges in a subword-nmt file: one pair of symbols per line, in the order in which they are merged.
 
-    The end of a word is marked in its last symbol (`#version: 0.2`, and fastBPE, whose lines have a count) or by a symbol of
-    its own (before).
+    The end of a word is marked in its last symbol (in `#version: 0.2` and in fastBPE, which adds counts to the lines) or,
+    in earlier versions, by a separate symbol.
 
-    ranks: the place of each pair in the file; ends_are_symbols: whether the end of a word is a symbol of its own
+    ranks: index of each pair in the file
+    ends_are_symbols: whether the end of a word is a separate symbol
     """
 
     def __init__(self, codes: str) -> None:
-        """Raises ValueError for a line that is no pair."""
+        """Raises ValueError for a line that is not a pair."""
         lines = codes.removesuffix("\n").split("\n")
         pairs = [tuple(line.strip("\r ").split(" ")) for line in lines if not line.startswith("#version:")]
         has_counts = all(len(pair) == 3 and pair[2].isdecimal() for pair in pairs)
@@ -105,7 +110,7 @@ class Merges:
         self.ranks = {pair: rank for rank, pair in reversed(list(enumerate(pairs)))}
 
     def cut(self, word: str) -> list[str]:
-        """The pieces of a word, "@@" after all but the last."""
+        """The pieces of a word, with "@@" after all but the last."""
         if len(word) < 2:
             return [word] if word else []
         symbols = self._merged([*word, WORD_END] if self.ends_are_symbols else [*word[:-1], word[-1] + WORD_END])
@@ -115,9 +120,9 @@ class Merges:
         return [*(symbol + PIECE_MARK for symbol in symbols[:-1]), symbols[-1]]
 
     def _merged(self, symbols: list[str]) -> list[str]:
-        """The symbols after all merges: in each round the first pair that is there, wherever it is, from the left."""
+        """The symbols after all merges. Each round merges the pair with the lowest rank everywhere, from the left."""
         after, before = list(range(1, len(symbols) + 1)), list(range(-1, len(symbols) - 1))
-        # a heap of the rank of each pair and the place of its left symbol; some are out of date
+        # A heap with the rank of each pair and the index of its left symbol; some entries are outdated.
         queue: list[tuple[int, int]] = []
 
         def note(left: int) -> None:
@@ -147,15 +152,17 @@ class Merges:
 
 @register("subword", "subword-nmt", SubwordNmtOptions)
 class SubwordNmt(Subword):
-    """Words cut by given merges, --codes, of subword-nmt or fastBPE; the pieces that occur are the vocabulary."""
+    """Splits words by the merges of subword-nmt or fastBPE in --codes. The vocabulary consists of the resulting pieces."""
 
     vocabulary = CodesVocabulary
     takes_all = True
 
     def learn(self, text: TrainingText) -> CodesVocabulary:
-        """See Subword. Raises ArtefactError for a file that has no merges."""
+        """See Subword. Raises ArtefactError for a file without merges."""
         path = Path(self.options.codes[-1 if self.side else 0])
         with expecting("merges of subword-nmt", path):
-            codes = read_bytes(path).decode("utf-8-sig")  # a BOM would hide the version in the first line
+            codes = read_bytes(path).decode(
+                "utf-8-sig"
+            )  # "sig", because a BOM would hide the version in the first line
             Merges(codes)
         return CodesVocabulary.learn(codes, text.word_counts(), self.options.vocab_size, self.options.symbols)

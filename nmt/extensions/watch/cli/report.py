@@ -2,18 +2,18 @@
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any, Final
 
 from nmt.cli.command import Command
-from nmt.cli.tables import table_lines
 from nmt.errors import UserError, quoted
 from nmt.extensions.watch.history import History, named_runs, read_bleu, read_run, read_stats
 from nmt.extensions.watch.pictures.page import html_page, html_table
 from nmt.extensions.watch.table2 import EN_DE, EN_FR, SUSTAINED_TFLOPS, TABLE_2, estimate
+from nmt.extensions.watch.table_formats import TableStyle, formatted_table, latex_text, markdown_text
 from nmt.files import json_text, write_output
 from nmt.log import log
 from nmt.options import opt, options_class
@@ -30,6 +30,7 @@ VALIDATION_LEGEND: Final = "* the best BLEU of validation, on the development se
 
 
 SPEED_HEADER: Final = "run", "parameters (M)", "MFLOP/token", "target tokens (M)", "tokens/s", "sentences/s"
+CSV_HEADER: Final = *SPEED_HEADER, "BLEU from"
 
 
 @options_class
@@ -53,7 +54,10 @@ class ReportOptions:
     html: str | None = opt(
         None, "also write the table to this file: one page, no script (nmt plot has the curves)", metavar="FILE"
     )
-    json: bool = opt(False, "print JSON")
+    table: TableStyle = opt(
+        "text", "print the table as text, markdown, csv (full precision) or latex", group="Output", excludes=("json",)
+    )
+    json: bool = opt(False, "print JSON", group="Output")
 
     def __post_init__(self) -> None:
         if self.device_tflops is not None:
@@ -73,10 +77,12 @@ def run(options: ReportOptions) -> None:
     stats = {run: read_stats(path) for run, path in _files(names, "--stats", options.stats)}
     runs = [replace(run, score=scores.get(run.folder), stats=stats.get(run.folder)) for run in runs]
     tflops = None if options.device_tflops is None else _tflops(options.device_tflops)
-    table = report_table(runs, options.test_set, tflops)
-    sys.stdout.write(_json(runs, tflops) if options.json else table.as_text())
+    is_exact = options.table == "csv"
+    table = report_table(runs, options.test_set, tflops, is_exact)
+    sys.stdout.write(_json(runs, tflops) if options.json else table.printed(options.table))
     if options.html is not None:
-        write_output(Path(options.html), report_page(table).encode())
+        page = report_page(report_table(runs, options.test_set, tflops) if is_exact else table)
+        write_output(Path(options.html), page.encode())
         log.info(f"{options.html}: the table")
 
 
@@ -151,14 +157,26 @@ class ReportTable:
     speeds: Sequence[Sequence[str]]
     notes: Sequence[str]
 
-    def as_text(self) -> str:
-        header, *lines = table_lines([self.header, *self.rows], right=range(1, len(self.header)))
-        rule = "-" * max(map(len, [header, *lines]))
-        published, runs = lines[: len(TABLE_2)], lines[len(TABLE_2) :]
-        parts = [header, rule, *published, *([rule, *runs] if runs else []), ""]
-        if runs:
-            parts += [*table_lines([SPEED_HEADER, *self.speeds], right=range(1, len(SPEED_HEADER))), ""]
-        return "\n".join([*parts, *self.notes]) + "\n"
+    def printed(self, table: TableStyle) -> str:
+        """The tables and notes in a format. CSV is one table without notes: the speeds stand in further columns."""
+        first_run, speeds = 1 + len(TABLE_2), [SPEED_HEADER, *self.speeds] if self.speeds else []
+        if table == "csv":
+            further = [CSV_HEADER, *[[""] * len(CSV_HEADER)] * len(TABLE_2), *self.speeds]
+            rows = [[*row, *more[1:]] for row, more in zip([self.header, *self.rows], further, strict=True)]
+            return _joined(formatted_table(rows, table))
+        lines = list(formatted_table([self.header, *self.rows], table, range(1, len(self.header)), rules={first_run}))
+        speed_lines = list(formatted_table(speeds, table, range(1, len(SPEED_HEADER)))) if speeds else []
+        if table == "text":
+            rule = "-" * max(map(len, lines))
+            lines = [lines[0], rule, *lines[1:first_run], *([rule, *lines[first_run:]] if speeds else [])]
+        escapes: dict[TableStyle, Callable[[str], str]] = {"text": str, "markdown": markdown_text, "latex": latex_text}
+        gap = "" if table == "text" else "\n"  # a paragraph per note
+        notes = f"\n{gap}".join(map(escapes[table], self.notes)).split("\n")
+        return _joined([*lines, "", *speed_lines, *([""] if speeds else []), *notes])
+
+
+def _joined(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
 
 
 def estimated_cost(run: History, tflops: float | None) -> float | None:
@@ -166,12 +184,16 @@ def estimated_cost(run: History, tflops: float | None) -> float | None:
     return None if tflops is None else estimate(run.newest.ranks, tflops, 60 * run.newest.minutes)
 
 
-def report_table(runs: Sequence[History], test_set: str | None, tflops: float | None) -> ReportTable:
+def report_table(
+    runs: Sequence[History], test_set: str | None, tflops: float | None, is_exact: bool = False
+) -> ReportTable:
     """The table with its notes.
 
     test_set: of the runs, if it is not the paper's
-    tflops: 10^12 operations a second that a device of the runs sustains, if given
+    tflops: 10^12 operations per second that a device of the runs sustains, if given
+    is_exact: whether numbers have all their digits; an unknown one is then empty
     """
+    unknown, power = ("", _exact) if is_exact else ("-", _power)
     columns = {
         run.folder: run.pair.title() if test_set is None else f"{run.pair.title()} {quoted(test_set)}" for run in runs
     }
@@ -183,7 +205,7 @@ def report_table(runs: Sequence[History], test_set: str | None, tflops: float | 
         rows.append((system.system, bleus, costs, system.counted))
     for run in runs:
         label = f"{quoted(run.folder)}: {run.preset or quoted(run.model)}, {run.parameters / 1e6:.1f}M"
-        bleus, costs = {columns[run.folder]: _bleu(run)}, {columns[run.folder]: estimated_cost(run, tflops)}
+        bleus, costs = {columns[run.folder]: _bleu(run, is_exact)}, {columns[run.folder]: estimated_cost(run, tflops)}
         rows.append((label, bleus, costs, None if run.eflop is None else run.eflop * 1e18))
     names = [*published, *sorted(set(columns.values()) - set(published))]
     with_costs = [name for name in names if any(costs.get(name) is not None for _, _, costs, _ in rows)]
@@ -191,25 +213,36 @@ def report_table(runs: Sequence[History], test_set: str | None, tflops: float | 
     texts = [
         [
             system,
-            *(bleus.get(name, "-") for name in names),
-            *(_power(costs.get(name)) for name in with_costs),
-            _power(counted),
+            *(bleus.get(name, unknown) for name in names),
+            *(power(costs.get(name)) for name in with_costs),
+            power(counted),
         ]
         for system, bleus, costs, counted in rows
     ]
-    return ReportTable(header, texts, list(map(_speeds, runs)), _notes(runs, tflops))
+    return ReportTable(header, texts, [_speeds(run, is_exact) for run in runs], _notes(runs, tflops))
 
 
-def _speeds(run: History) -> list[str]:
-    """The row of a run below SPEED_HEADER."""
+def _exact(number: float | None) -> str:
+    return "" if number is None else repr(number)
+
+
+def _speeds(run: History, is_exact: bool) -> list[str]:
+    """The row of a run below SPEED_HEADER, or below CSV_HEADER."""
     millions = [
         None if number is None else number / 1e6 for number in (run.parameters, run.flops_per_token, run.target_tokens)
     ]
     numbers = *millions, run.tokens_per_second, None if run.stats is None else run.stats.lines_per_second
+    if is_exact:
+        origin = "test set" if run.score is not None else "" if run.best_bleu is None else "validation"
+        return [quoted(run.folder), *map(_exact, numbers), origin]
     return [quoted(run.folder), *("-" if number is None else f"{number:,.1f}" for number in numbers)]
 
 
-def _bleu(run: History) -> str:
+def _bleu(run: History, is_exact: bool) -> str:
+    """BLEU; that of validations has a star, but as an exact number it is without."""
+    if is_exact:
+        best = None if run.best_bleu is None else run.best_bleu.values["valid_bleu"]
+        return _exact(best if run.score is None else run.score.value)
     if run.score is not None:
         return f"{run.score.value:.2f}"
     return "-" if run.best_bleu is None else f"{run.best_bleu.values['valid_bleu']:.2f}*"

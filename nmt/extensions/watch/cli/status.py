@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,6 +84,10 @@ def run_status(folder: Path) -> dict[str, Any]:
     saved, holder = read_status(folder / STATUS_FILE), holder_of(folder / LOCK)
     last = updates[-1] if updates else None
     values = {} if last is None else last.values
+    losses: Mapping[str, float | None] = values
+    loss_updates = None if last is None else (last.update, last.update)
+    if saved is not None and saved.loss_updates is not None:
+        losses, loss_updates = {"loss": saved.loss, "nll": saved.nll}, saved.loss_updates
     checkpoints = Checkpoints(folder)
     best = checkpoints.best()
     best_by = None if best is None else checkpoints.judged_by(best)
@@ -98,8 +103,9 @@ def run_status(folder: Path) -> dict[str, Any]:
         "update": None if last is None else last.update,
         "total": current.total,
         "epoch": values.get("epoch"),
-        "loss": values.get("loss"),
-        "nll": values.get("nll"),
+        "loss": losses.get("loss"),
+        "nll": losses.get("nll"),
+        "loss_updates": loss_updates,
         "tokens_per_second": current.tokens_per_second,
         "memory": current.memory,
         "seconds_left": current.seconds_left if is_running and not is_late else None,
@@ -142,7 +148,9 @@ def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("update", f"{values['update']:,}{total}{epoch}"))
     if values["loss"] is not None:
         text = loss_text(values["loss"], values["nll"], digits=2).removeprefix("loss ")
-        rows.append((f"loss of update {values['update']:,}", text))
+        first, last = values["loss_updates"]
+        mean = f"update {last:,}" if first == last else f"mean of updates {first:,} to {last:,}"
+        rows.append(("training loss", f"{text}, {mean}"))
     if values["best"] is not None:
         score = values["best_score"]
         score = " (not validated)" if score is None else f" ({values['best_by']} {score:.4f})"

@@ -4,11 +4,20 @@ const MEAN = -1;          // instead of a head: the mean of all
 const SMALL_MAP_PX = 44;  // the longer side of a head's small map
 const LINES_PX = 180;     // between the tokens that lines join
 const MIN_LEVEL = 3;      // of 255: fainter lines are not drawn
+const NAMES = {"<s>": "\u27e8start\u27e9", "<\/s>": "\u27e8end\u27e9", "<unk>": "\u27e8unknown\u27e9"};
+const EXPLANATIONS = {
+  cross: "Each row is a token of the translation, at the moment when the model predicts it. Each column is a token of the source sentence " +
+    "that it can attend to.",
+  encoder: "Each row is a token of the source sentence, as the encoder reads it. Each column is a token of the same sentence that it can " +
+    "attend to.",
+  decoder: "Each row is a token of the translation, at the moment when the model predicts it. Each column is an earlier token of the " +
+    "translation that it can attend to.",
+};
 
 const sentences = JSON.parse(document.getElementById("data").textContent);
-const chosen = {sentence: 0, kind: "cross", layer: null, head: MEAN, stretched: false};
+const chosen = {sentence: 0, kind: "cross", layer: null, head: MEAN, stretched: false, words: false};
 const pointed = {query: null, key: null};
-let kinds = {};       // of the sentence, by name: as in the data, with `bytes`, the unpacked weights
+let kinds = {};       // of the sentence, by name: as in the data, with `bytes`, the unpacked weights; see `shownKind`
 let kind = null;      // the chosen kind
 let numRequests = 0;  // for sentences: unpacking takes time, and only the last request is shown
 
@@ -17,9 +26,11 @@ const create = (name, ...children) => { const element = document.createElement(n
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 // Control characters are escaped, those of direction too: they could show another text than the tokens.
 const CONTROLS = /[\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g;
-const visible = token => token.replace(CONTROLS, c => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+const visible = text => text.replace(CONTROLS, c => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+// A token as it is shown: sentencepiece's marker of a word's start is a space.
+const readable = token => visible(NAMES[token] ?? token.replaceAll("\u2581", " "));
 // A token of either direction leaves its neighbours in their places.
-const isolate = token => "\u2068" + visible(token) + "\u2069";
+const isolate = token => "\u2068\u201c" + readable(token).trim() + "\u201d\u2069";
 const cssVariable = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const ink = () => cssVariable("--ink").split(" ").map(Number);
 const colour = head => `hsl(${Math.round(360 * head / kind.heads)} 75% ${cssVariable("--lightness")})`;
@@ -31,7 +42,27 @@ async function unpack(text) {
   return new Uint8Array(await bytes.arrayBuffer());
 }
 
-// The weights of a map in 1/255, a row of keys a query.
+// A kind of attention with its tokens, or with whole words: a word's weight as a key is the sum over its tokens, as a query their mean.
+function shownKind(packed) {
+  if (!chosen.words) return packed;
+  const {queries, keys, query_words: queryWords, key_words: keyWords} = packed;
+  const join = (tokens, words) => {
+    const joined = Array(words.at(-1) + 1).fill("");
+    tokens.forEach((token, i) => { joined[words[i]] += token.replace(/@@$/, ""); });
+    return joined;
+  };
+  const lengths = Array(queryWords.at(-1) + 1).fill(0), width = keyWords.at(-1) + 1, height = lengths.length;
+  queryWords.forEach(word => { lengths[word] += 1; });
+  const bytes = new Float32Array(packed.layers * packed.heads * height * width);
+  packed.bytes.forEach((weight, i) => {
+    const key = i % keys.length, query = Math.floor(i / keys.length) % queries.length;
+    const map = Math.floor(i / (keys.length * queries.length));
+    bytes[(map * height + queryWords[query]) * width + keyWords[key]] += weight / lengths[queryWords[query]];
+  });
+  return {...packed, queries: join(queries, queryWords), keys: join(keys, keyWords), bytes};
+}
+
+// The weights of a map in 1/255, a row of keys for each query.
 function weights(layer, head) {
   const size = kind.queries.length * kind.keys.length;
   const ofHead = i => kind.bytes.subarray((layer * kind.heads + i) * size, (layer * kind.heads + i + 1) * size);
@@ -44,7 +75,7 @@ function weights(layer, head) {
 const heads = () => kind.heads > 1 ? [MEAN, ...Array(kind.heads).keys()] : [0];
 const fullLevel = values => chosen.stretched ? values.reduce((largest, value) => Math.max(largest, value), 1) : 255;
 
-// A map, a pixel a weight with its opacity; CSS enlarges it.
+// A map with one pixel for each weight, which sets its opacity; CSS enlarges it.
 function paint(canvas, values, size) {
   const [width, height] = [kind.keys.length, kind.queries.length], [red, green, blue] = ink(), full = fullLevel(values);
   Object.assign(canvas, {width, height});
@@ -57,15 +88,15 @@ function paint(canvas, values, size) {
 
 function showTokens(list, labels, side) {
   list.replaceChildren(...labels.map((label, i) => {
-    const item = create("li", visible(label));
-    Object.assign(item, {dir: "auto", title: visible(label)});
+    const item = create("li", readable(label));
+    Object.assign(item, {dir: "auto", title: readable(label)});
     item.onpointerenter = item.onfocus = () => point({query: null, key: null, [side]: i});
     item.onpointerleave = item.onblur = () => point({query: null, key: null});
     return item;
   }));
 }
 
-// Each list of tokens beside the lines is one stop of the Tab key; arrow keys walk along it.
+// Each list of tokens next to the lines is one stop of the Tab key; arrow keys walk along it.
 function makeWalkable(list) {
   [...list.children].forEach((item, i) => {
     item.tabIndex = i ? -1 : 0;
@@ -89,11 +120,13 @@ async function showSentence(number) {
   byId("sentence").value = number;
   byId("source").textContent = visible(sentence.source);
   byId("target").textContent = visible(sentence.target);
+  document.title = `Attention: ${visible(sentence.source)}`;
   showKind(chosen.kind in kinds ? chosen.kind : Object.keys(kinds)[0]);
 }
 
 function showKind(name) {
-  kind = kinds[chosen.kind = name];
+  kind = shownKind(kinds[chosen.kind = name]);
+  byId("explanation").textContent = EXPLANATIONS[name];
   byId("kinds").replaceChildren(...Object.entries(kinds).map(([other, {name: label}]) => {
     const button = create("button", label);
     button.onclick = () => showKind(other);
@@ -129,7 +162,8 @@ function showHeads() {
   byId("heads").replaceChildren(title, ...rows);
 }
 
-const named = (layer, head) => `${kind.name}, layer ${layer + 1}, ${head === MEAN ? "mean of heads" : "head " + (head + 1)}`;
+const named = (layer, head) => `${kind.name}, layer ${layer + 1} of ${kind.layers}, ` +
+  (head === MEAN ? `mean of ${kind.heads} heads` : `head ${head + 1} of ${kind.heads}`);
 
 function choose(layer, head) {
   chosen.layer = clamp(layer, 0, kind.layers - 1);
@@ -157,12 +191,12 @@ function point(place) {
     const size = cellSize(), weight = (values[query * width + key] / 255).toFixed(3);
     Object.assign(byId("cursor").style, {left: key * size + "px", top: query * size + "px"});
     byId("cursor").classList.toggle("far", key > width / 2);
-    byId("cursor").firstChild.textContent = `${isolate(kind.queries[query])} \u2192 ${isolate(kind.keys[key])}  ${weight}`;
+    byId("cursor").firstChild.textContent = `${isolate(kind.queries[query])} attends to ${isolate(kind.keys[key])}: ${weight}`;
   }
   drawLines();
 }
 
-// Draw the chosen heads as lines from queries to keys, those of each head a little below those of the previous.
+// Draw the chosen heads as lines from queries to keys. The lines of each head start a little below those of the one before.
 function drawLines() {
   const size = cellSize(), ratio = window.devicePixelRatio || 1, canvas = byId("lines"), width = kind.keys.length;
   const height = size * Math.max(kind.queries.length, width), context = canvas.getContext("2d");
@@ -192,6 +226,11 @@ function stretch(on) {
   redraw();
 }
 
+function joinWords(on) {
+  chosen.words = byId("words").checked = on;
+  showKind(chosen.kind);
+}
+
 function redraw() {
   showHeads();
   choose(chosen.layer, chosen.head);
@@ -207,6 +246,7 @@ const actions = {  // by key
   p: () => showSentence(clamp(chosen.sentence - 1, 0, sentences.length - 1)),
   k: () => showKind(nextOf(Object.keys(kinds), chosen.kind)),
   s: () => stretch(!chosen.stretched),
+  w: () => joinWords(!chosen.words),
 };
 
 document.onkeydown = event => {
@@ -218,6 +258,7 @@ document.onkeydown = event => {
 byId("sentence").append(...sentences.map((sentence, i) => new Option(`${i + 1}. ${visible(sentence.source.slice(0, 80))}`, i)));
 byId("sentence").onchange = event => showSentence(Number(event.target.value));
 byId("stretched").onchange = event => stretch(event.target.checked);
+byId("words").onchange = event => joinWords(event.target.checked);
 byId("field").onpointermove = event => {
   const size = cellSize(), box = byId("cells").getBoundingClientRect();
   point({query: clamp(Math.floor((event.clientY - box.top) / size), 0, kind.queries.length - 1),
@@ -225,5 +266,5 @@ byId("field").onpointermove = event => {
 };
 byId("field").onpointerleave = () => point({query: null, key: null});
 matchMedia("(prefers-color-scheme: dark)").onchange = redraw;
-window.onunhandledrejection = event => { byId("name").textContent = `The weights cannot be unpacked: ${event.reason}`; };
+window.onunhandledrejection = event => { byId("name").textContent = `The weights cannot be read: ${event.reason}`; };
 showSentence(0);

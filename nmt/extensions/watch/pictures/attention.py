@@ -1,4 +1,4 @@
-"""Attention of a sentence pair, and its pictures: a page to click through, a picture for a paper, characters for a terminal."""
+"""Attention maps of a sentence pair: an interactive page, a picture for a paper, or characters for a terminal."""
 
 import base64
 import hashlib
@@ -6,6 +6,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import zip_longest
 from pathlib import Path
 from string import Template
@@ -21,6 +22,7 @@ from nmt.device import device_of
 from nmt.errors import InputError, UserError, quoted
 from nmt.extensions.watch.pictures.figures import POINTS_PER_INCH, check_file_name, check_matplotlib, render_figure
 from nmt.extensions.watch.pictures.page import read_asset
+from nmt.extensions.watch.pictures.tokens import readable_text, readable_token, word_numbers
 from nmt.files import write_output
 from nmt.models.base import Model
 from nmt.symbols import BOS, EOS, SYMBOLS
@@ -30,34 +32,34 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KINDS: Final = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
-JOINERS: Final = "\u200c\u200d"  # not printable, but they shape the letters beside them (Persian, Indic scripts, emoji)
+JOINERS: Final = "\u200c\u200d"  # not printable, but they shape neighbouring letters (Persian, Indic scripts, emoji)
 ATTENTION_ENDINGS: Final = (".html", ".svg", ".png")
 SHADES: Final = " ░▒▓█"
-THRESHOLDS: Final = (0.1, 0.25, 0.5, 0.75)  # the least weight of each shade after the first
-CELL_CHARACTERS: Final = 2  # of a weight: about a square, and a wide character fits above it
-MAX_TOKEN_CELLS: Final = 16  # of a terminal
+THRESHOLDS: Final = (0.1, 0.25, 0.5, 0.75)  # the smallest weight of each shade after the first
+CELL_CHARACTERS: Final = 2  # per weight: about a square, and a wide character fits above it
+MAX_TOKEN_CELLS: Final = 16  # on a terminal
 
-# Of a picture for a paper: a large map with its tokens, and below it every head, small.
-COLOUR: Final = "#08519c"  # of weight 1; 0 is white
-CELL_POINTS: Final = 16.0  # a cell of the large map
-MAX_MAP_POINTS: Final = 2400.0  # the large map; the cells of a longer sentence are smaller
-SMALL_MAP_POINTS: Final = 84.0  # the longer side of a small map
+# A picture for a paper: a large map with its tokens, and small maps of every head below it.
+COLOUR: Final = "#08519c"  # a weight of 1; 0 is white
+CELL_POINTS: Final = 16.0  # size of a cell of the large map
+MAX_MAP_POINTS: Final = 2400.0  # size of the large map; longer sentences have smaller cells
+SMALL_MAP_POINTS: Final = 84.0  # longer side of a small map
 MARGIN_POINTS, GAP_POINTS, LINE_POINTS = 16, 8, 20  # around the picture, between small maps, a line of text
 FONT_POINTS, HEADING_POINTS = 11.0, 13.0
-CHARACTER_WIDTH: Final = 0.6  # by the size of the font, an upper estimate
-MAX_LABEL_CELLS: Final = 24  # characters of a terminal's width
+CHARACTER_WIDTH: Final = 0.6  # times the font size, an upper estimate
+MAX_LABEL_CELLS: Final = 24  # in cells of a terminal
 
 
 @dataclass(frozen=True)
 class AttentionMaps:
     """Attention weights of a model for a sentence pair.
 
-    source: tokens, EOS included
-    target: tokens, EOS included; the query of a token is the decoder's state that predicts it
-    weights: by kind ("encoder", "decoder", "cross"), an array (layers, heads, queries, keys) whose rows sum to 1;
-        a kind that the model lacks is absent
+    source: tokens, including EOS
+    target: tokens, including EOS; the query of a token is the decoder's state that predicts it
+    weights: by kind ("encoder", "decoder", "cross"), an array of shape (layers, heads, queries, keys) in which each row
+        sums to 1; kinds that the model does not have are absent
     alignment_layer: the layer of "cross" that aligns best, see Model
-    Raises ValueError for weights of an unknown kind, or of another shape than the tokens have.
+    Raises ValueError for weights of an unknown kind, or with a shape that does not fit the tokens.
     """
 
     source: list[str]
@@ -67,9 +69,8 @@ class AttentionMaps:
 
     def __post_init__(self) -> None:
         if not self.weights.keys() & KINDS.keys() or self.weights.keys() - KINDS.keys():
-            raise ValueError(
-                f"weights of {', '.join(self.weights) or 'no kind'}; must be of some of {', '.join(KINDS)}"
-            )
+            given = ", ".join(self.weights) or "none"
+            raise ValueError(f"kinds of attention: {given}; must be some of {', '.join(KINDS)}")
         for kind, weights in self.weights.items():
             sizes = tuple(map(len, self.labels(kind)))
             if weights.ndim != 4 or weights.shape[2:] != sizes or weights.size == 0:
@@ -84,11 +85,11 @@ class AttentionMaps:
         }[kind]
 
     def first_shown(self, kind: str) -> int:
-        """The layer to show first: of cross-attention the one that aligns best, else the last."""
+        """The layer to show first: the one that aligns best for cross-attention, otherwise the last."""
         return self.alignment_layer if kind == "cross" else len(self.weights[kind]) - 1
 
     def mean_map(self, kind: str) -> tuple[str, NDArray[np.float32]]:
-        """The name and weights (queries, keys) of the layer to show first, the mean of its heads."""
+        """The name and weights of the layer to show first, averaged over its heads; shape (queries, keys)."""
         num_layers, num_heads = self.weights[kind].shape[:2]
         layer, heads = self.first_shown(kind), f"mean of {num_heads} heads" if num_heads > 1 else "one head"
         weights: NDArray[np.float32] = self.weights[kind][layer].mean(0)
@@ -97,14 +98,14 @@ class AttentionMaps:
 
 @torch.inference_mode()
 def attention_maps(model: Model, pipeline: Pipeline, source: Sequence[int], target: Sequence[int]) -> AttentionMaps:
-    """The attention of every layer and head over a source and its translation; an ensemble has one layer and head.
+    """The attention of every layer and head for a source and its translation. An ensemble has one layer and one head.
 
     source, target: ids without EOS, in the model's order
     Raises UserError for a model without attention.
     """
     weights = model.attentions(make_batch(flatten([source]), flatten([target])).to(device_of(model)))
     if not weights:
-        raise UserError("--attention: the model has no attention to draw (leave it out)")
+        raise UserError("--attention: the model has no attention to draw (drop --attention)")
     return AttentionMaps(
         [pipeline.source.piece(token) for token in [*source, EOS]],
         [pipeline.target.piece(token) for token in [*target, EOS]],
@@ -114,26 +115,27 @@ def attention_maps(model: Model, pipeline: Pipeline, source: Sequence[int], targ
 
 
 def visible_token(token: str, max_cells: int) -> str:
-    """A token as a person may safely see it: control characters escaped, cut at `max_cells` cells of a terminal."""
-    text = "".join(c if c.isprintable() or c in JOINERS else c.encode("unicode_escape").decode() for c in token)
+    """A token that is safe to show: readable, control characters escaped, truncated to `max_cells` cells of a terminal."""
+    characters = readable_token(token)
+    text = "".join(c if c.isprintable() or c in JOINERS else c.encode("unicode_escape").decode() for c in characters)
     return text if cell_len(text) <= max_cells else set_cell_size(text, max_cells - 1) + "…"
 
 
 def check_picture(path: Path) -> None:
-    """Raise UserError unless attention can be drawn into a file of this name; for a check before the work."""
+    """Raise UserError unless attention can be drawn into a file of this name. Call it before the work starts."""
     check_file_name(path, ATTENTION_ENDINGS, "attention is drawn")
     if path.suffix.lower() != ".html":
         check_matplotlib(quoted(path))
 
 
 def write_attention(path: Path, sentences: Sequence[AttentionMaps]) -> None:
-    """Draw into a file: all sentences as a page (.html), or the first as a picture (.svg, .png), by the file's name.
+    """Draw all sentences as a page (.html), or the first one as a picture (.svg, .png), depending on the file's name.
 
-    Raises UserError as check_picture does, InputError without a sentence, ResourceError if it cannot be written.
+    Raises UserError as check_picture does, InputError if there is no sentence, ResourceError if the file cannot be written.
     """
     check_picture(path)
     if not sentences:
-        raise InputError(f"{quoted(path)}: not written: no line was translated whose attention could be drawn")
+        raise InputError(f"{quoted(path)}: not written, because no line was translated")
     ending = path.suffix.lower()
     write_output(
         path, attention_page(sentences).encode() if ending == ".html" else render_attention(sentences[0], ending[1:])
@@ -141,18 +143,23 @@ def write_attention(path: Path, sentences: Sequence[AttentionMaps]) -> None:
 
 
 def attention_page(sentences: Sequence[AttentionMaps]) -> str:
-    """A whole page. Its policy allows this one script, whatever the tokens are, and forbids every request."""
-    # ASCII, whatever the tokens are; JSON has "<" in strings only: escaped, no token can end the element of the data
+    """A whole page. Its security policy allows only this script, whatever the tokens are, and forbids every request."""
+    # JSON has "<" only in strings. Escaped, no token can end the script element that holds the data.
     data = json.dumps(list(map(_packed, sentences)), separators=(",", ":")).replace("<", r"\u003c")
     script = read_asset("attention.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     page = Template(read_asset("attention.html"))
-    return page.substitute(policy=policy, style=read_asset("attention.css"), data=data, script=script)
+    title = escape(readable_text(sentences[0].source))
+    return page.substitute(policy=policy, style=read_asset("attention.css"), data=data, script=script, title=title)
 
 
 def _packed(maps: AttentionMaps) -> dict[str, Any]:
-    """A sentence as the script reads it. weights: bytes, in 1/255, in the order of the array, by zlib and base64"""
+    """A sentence as the script reads it.
+
+    weights: one byte each, in 1/255, in the order of the array, compressed by zlib and encoded by base64
+    query_words, key_words: the number of the word that each token belongs to
+    """
     kinds = {}
     for kind, name in KINDS.items():
         if kind in maps.weights:
@@ -161,12 +168,13 @@ def _packed(maps: AttentionMaps) -> dict[str, Any]:
             levels = np.rint(255 * weights.clip(0, 1)).astype(np.uint8)
             packed = base64.b64encode(zlib.compress(levels.tobytes())).decode()
             sizes = {"layers": weights.shape[0], "heads": weights.shape[1], "first": maps.first_shown(kind)}
-            kinds[kind] = {"name": name, "queries": queries, "keys": keys, **sizes, "weights": packed}
-    return {"source": " ".join(maps.source), "target": " ".join(maps.target), "kinds": kinds}
+            words = {"query_words": word_numbers(queries), "key_words": word_numbers(keys)}
+            kinds[kind] = {"name": name, "queries": queries, "keys": keys, **words, **sizes, "weights": packed}
+    return {"source": readable_text(maps.source), "target": readable_text(maps.target), "kinds": kinds}
 
 
 def terminal_map(maps: AttentionMaps, width: int = 80) -> str:
-    """Cross-attention as lines of characters, a row a query; keys that do not fit into `width` cells follow below."""
+    """Cross-attention as lines of characters, one row per query; keys that do not fit into `width` cells follow below."""
     name, weights = maps.mean_map("cross")
     queries, keys = ([visible_token(token, MAX_TOKEN_CELLS) for token in tokens] for tokens in maps.labels("cross"))
     margin = max(map(cell_len, queries))
@@ -184,7 +192,7 @@ def terminal_map(maps: AttentionMaps, width: int = 80) -> str:
 
 
 def _upright(labels: Sequence[str]) -> list[str]:
-    """Labels side by side, each CELL_CHARACTERS wide and read downwards, to stand above their columns."""
+    """Labels next to each other, each CELL_CHARACTERS wide and written downwards, to be put above their columns."""
     from_below = zip_longest(*(reversed(_letters(label)) for label in labels), fillvalue=" " * CELL_CHARACTERS)
     return ["".join(row).rstrip() for row in from_below][::-1]
 
@@ -201,7 +209,7 @@ def _letters(label: str) -> list[str]:
 
 
 def render_attention(maps: AttentionMaps, file_format: str) -> bytes:
-    """The picture as a file: mean of the heads of the layer to show first, then all heads of each kind, a row a layer."""
+    """The picture as a file: the mean over heads of the layer to show first, then every head of each kind, one row per layer."""
 
     def draw(figure: "Figure") -> None:
         layout = _Layout(figure)
@@ -215,7 +223,7 @@ def render_attention(maps: AttentionMaps, file_format: str) -> bytes:
 
 
 class _Layout:
-    """A figure that grows with what is put into it; places are points from its upper left corner."""
+    """A figure that grows with its content; positions are in points from its upper left corner."""
 
     def __init__(self, figure: "Figure") -> None:
         from matplotlib.colors import LinearSegmentedColormap
@@ -226,9 +234,9 @@ class _Layout:
         self.width, self.height = 0.0, 0.0
 
     def put_map(self, name: str, x: float, y: float, cell: float, weights: NDArray[np.float32]) -> None:
-        """A map with its frame. name: its id in SVG; cell: points of a weight; weights: (queries, keys)"""
+        """Draw a map with a frame. name: its id in SVG; cell: size of a weight in points; weights: shape (queries, keys)"""
         right, bottom = x + cell * weights.shape[1], y + cell * weights.shape[0]
-        # "none": in SVG one pixel a weight, which the viewer enlarges
+        # "none": SVG stores one pixel per weight, and the viewer enlarges it
         image = self.axes.imshow(
             weights, self.colours, interpolation="none", vmin=0, vmax=1, extent=(x, right, bottom, y)
         )
@@ -239,7 +247,7 @@ class _Layout:
     def put_text(
         self, text: str, x: float, y: float, side: str = "left", size: float = FONT_POINTS, upward: bool = False
     ) -> None:
-        """A text whose left, center or right is at x, its middle at y; upward: turned to be read upwards"""
+        """Draw a text with its left, center or right at x and its middle at y. upward: whether it is rotated to read upwards"""
         turn = 90 if upward else 0
         self.axes.text(x, y, text, fontsize=size, ha=side, va="center_baseline", rotation=turn, rotation_mode="anchor")
 
@@ -248,7 +256,7 @@ class _Layout:
         self.width = max(self.width, len(text) * CHARACTER_WIDTH * HEADING_POINTS + 2 * MARGIN_POINTS)
 
     def fit(self) -> None:
-        """Give the figure the size of what it holds."""
+        """Set the size of the figure to that of its content."""
         self.figure.set_size_inches(self.width / POINTS_PER_INCH, self.height / POINTS_PER_INCH)
         self.axes.set(xlim=(0, self.width), ylim=(self.height, 0), aspect="auto")
 
@@ -262,7 +270,9 @@ def _draw_large(layout: _Layout, maps: AttentionMaps, kind: str) -> None:
     lengths = (max(map(cell_len, tokens)) for tokens in (queries, keys))
     beside, above = (CHARACTER_WIDTH * size * length + GAP_POINTS for length in lengths)
     x, y = MARGIN_POINTS + beside, MARGIN_POINTS + LINE_POINTS + above
-    layout.put_heading(f"{name} (white is 0, full colour 1)", MARGIN_POINTS + LINE_POINTS / 2)
+    layout.put_heading(
+        f"{name} (row: predicted token; column: attended token; white 0, dark 1)", MARGIN_POINTS + LINE_POINTS / 2
+    )
     layout.put_map(f"{kind}-layer-{maps.first_shown(kind) + 1}-mean", x, y, cell, weights)
     for i, token in enumerate(queries):
         layout.put_text(token, x - GAP_POINTS / 2, y + cell * (i + 0.5), "right", size)
@@ -275,7 +285,7 @@ def _draw_heads(layout: _Layout, kind: str, weights: NDArray[np.float32]) -> Non
     cell = SMALL_MAP_POINTS / max(weights.shape[2:])
     height, width = (cell * size for size in weights.shape[2:])
     top = layout.height + LINE_POINTS
-    layout.put_heading(f"{KINDS[kind]}: a row a layer, a column a head", top)
+    layout.put_heading(f"{KINDS[kind]}: one row per layer, one column per head", top)
     left, top = MARGIN_POINTS + LINE_POINTS, top + 2 * LINE_POINTS
     for head in range(weights.shape[1]):
         x = left + head * (width + GAP_POINTS)

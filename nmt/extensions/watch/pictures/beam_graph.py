@@ -1,6 +1,6 @@
-"""The graph of a beam search: every hypothesis of every step, what became of it, and where it ended.
+"""The graph of a beam search: every hypothesis of every step, whether it was kept, and where it ended.
 
-It is written as JSON for a program, or as a page with a column a step, the best hypothesis at the top.
+It is written as JSON for programs, or as a page with one column per step and the best hypothesis at the top.
 """
 
 import math
@@ -18,16 +18,23 @@ from nmt.decoders.beam import Beam, Continuations
 from nmt.decoders.hypothesis import Constraints
 from nmt.errors import UserError
 from nmt.extensions.watch.pictures.page import html_page
+from nmt.extensions.watch.pictures.tokens import readable_text, readable_token
 from nmt.files import json_text
 from nmt.models.base import Scorer
 from nmt.symbols import BOS, EOS
 
-STEP_PIXELS, HYPOTHESIS_PIXELS, MARGIN_PIXELS = 120, 22, 14  # a column, a hypothesis, around the graph
+STEP_PIXELS, HYPOTHESIS_PIXELS, MARGIN_PIXELS = (
+    120,
+    22,
+    14,
+)  # width of a column, height of a hypothesis, margin of the graph
 MAX_LABEL_CHARACTERS: Final = 12
 GRAPH_ENDINGS: Final = (".html", ".json")
 GRAPH_LEGEND: Final = (
-    "A column is a step; hypotheses that go on stand above those that ended, the best first. Bold: prefixes of the translation. "
-    "Pale: dropped at the next step. Underlined: ended, with its score."
+    "Each column is a step of the search, in which every hypothesis gets one more token. A line joins a hypothesis to the one "
+    "that it continues. In a column, hypotheses that continue stand above those that ended, the best first. Bold: beginnings of "
+    "the chosen translation. Pale: dropped at the next step. Underlined: ended, with its score. Point at a token to read the "
+    "whole hypothesis."
 )
 
 
@@ -35,14 +42,14 @@ GRAPH_LEGEND: Final = (
 class Node:
     """A hypothesis: the tokens of its parent and one more.
 
-    parent: number of its node; None for node 0, the empty hypothesis
-    step: number of its tokens
-    beam: number of its beam, if the search has several
+    parent: number of the parent's node; None for node 0, the empty hypothesis
+    step: number of tokens
+    beam: number of the beam, if the search has several
     token: the last token, as text
-    log_prob: sum over its tokens, in nats
-    score: of a hypothesis that ended, normalised by its length
-    state: "kept" if a node has it as its parent, "ended" if it has EOS, else "dropped"
-    best: whether it is a prefix of the given translation
+    log_prob: sum over the tokens, in nats
+    score: the score normalised by length, if the hypothesis ended
+    state: "ended" if the last token is EOS, "kept" if another hypothesis continues it, otherwise "dropped"
+    best: whether it is a prefix of the chosen translation
     """
 
     parent: int | None
@@ -61,7 +68,7 @@ class BeamGraph:
 
     source: tokens of the sentence
     search: signature of the decoder
-    nodes: in the order of the search, parents first
+    nodes: the hypotheses in the order of the search, parents first
     """
 
     source: list[str]
@@ -70,7 +77,7 @@ class BeamGraph:
 
 
 class Recorder:
-    """Observer of the search for one sentence. rows: (parent, step, beam, token, log_prob in nats) of each hypothesis"""
+    """Records the search for one sentence. rows: (parent, step, beam, token, log_prob in nats) for each hypothesis"""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, int, int, int, float]] = [(-1, 0, 0, BOS, 0.0)]
@@ -90,14 +97,14 @@ class Recorder:
                 self._add(previous[parent], beam, EOS, total)
 
     def _add(self, parent: int, beam: int, token: int, log_prob: float) -> int:
-        """Add a hypothesis; returns its number, or -1 if its probability is 0 and it is left out."""
+        """Add a hypothesis and return its number; -1 for one with probability 0, which is skipped."""
         if log_prob == -math.inf:
             return -1
         self.rows.append((parent, self.rows[parent][1] + 1, beam, token, log_prob))
         return len(self.rows) - 1
 
     def best(self, tokens: Sequence[int]) -> set[int]:
-        """The numbers of a translation's prefixes, and of its end. tokens: without EOS"""
+        """The numbers of the hypotheses that are prefixes of a translation, and of its end. tokens: without EOS"""
         for number in [number for number, row in enumerate(self.rows) if row[3] == EOS]:
             path = [number]
             while path[-1] > 0:
@@ -146,37 +153,37 @@ def beam_graph(
 
 
 def check_search(decoder: Decoder) -> None:
-    """Raise UserError unless a search has a beam, so that its graph can be drawn."""
+    """Raise UserError unless the search has a beam to draw."""
     if not isinstance(decoder, Beam):
-        raise UserError("--beam-graph draws the hypotheses of a beam (give --decoder beam, or another beam)")
+        raise UserError("--beam-graph needs a beam search (use --decoder beam)")
 
 
 def graphs_json(graphs: Sequence[BeamGraph]) -> str:
-    """A list with an object a graph."""
+    """A list with one object per graph."""
     return json_text([asdict(graph) for graph in graphs])
 
 
 def graphs_page(graphs: Sequence[BeamGraph]) -> str:
-    """A page without script: pointing at a hypothesis shows all its tokens."""
+    """A page without a script: pointing at a hypothesis shows its whole text."""
     parts = [
-        f'<h2>{escape(" ".join(graph.source))}</h2><p class="note">{escape(graph.search)}</p>{_svg(graph)}'
+        f'<h2>{escape(readable_text(graph.source))}</h2><p class="note">{escape(graph.search)}</p>{_svg(graph)}'
         for graph in graphs
     ]
-    return html_page("Hypotheses of the beam", [f'<p class="note">{GRAPH_LEGEND}</p>', *parts])
+    return html_page("Hypotheses of the beam search", [f'<p class="note">{GRAPH_LEGEND}</p>', *parts])
 
 
 def _svg(graph: BeamGraph) -> str:
     rows = [0] * (1 + max(node.step for node in graph.nodes))
     places: list[tuple[int, int]] = []
-    texts = [""]  # of the hypotheses
+    tokens: list[list[str]] = [[]]  # of each hypothesis
     lines, labels = [], []
     for node in graph.nodes:
         x, y = MARGIN_PIXELS + STEP_PIXELS * node.step, MARGIN_PIXELS + HYPOTHESIS_PIXELS * rows[node.step]
         rows[node.step] += 1
         if node.parent is not None:
-            texts.append(f"{texts[node.parent]} {node.token}".strip())
+            tokens.append([*tokens[node.parent], node.token])
             lines.append(_line(node, places[node.parent], (x, y)))
-        labels.append(_label(node, texts[len(places)], (x, y)))
+        labels.append(_label(node, readable_text(tokens[len(places)]), (x, y)))
         places.append((x, y))
     width, height = STEP_PIXELS * len(rows) + 2 * MARGIN_PIXELS, HYPOTHESIS_PIXELS * max(rows) + MARGIN_PIXELS
     svg = (
@@ -195,14 +202,14 @@ def _line(node: Node, start: tuple[int, int], end: tuple[int, int]) -> str:
 
 
 def _label(node: Node, text: str, place: tuple[int, int]) -> str:
-    """The last token of a hypothesis, with its whole text as a tooltip."""
+    """The last token of a hypothesis, with the whole hypothesis as a tooltip."""
     score = "" if node.score is None else f" {node.score:.2f}"
     tooltip = f"{text}\n{node.log_prob:.4f} nats" + (f", score{score}" if score else "")
     style = ' font-weight="bold"' if node.best else ""
     style += ' text-decoration="underline"' if node.state == "ended" else ""
     style += ' opacity=".45"' if node.state == "dropped" else ""
-    is_short = len(node.token) <= MAX_LABEL_CHARACTERS
-    token = node.token if is_short else node.token[: MAX_LABEL_CHARACTERS - 1] + "…"
+    token = readable_token(node.token)
+    token = token if len(token) <= MAX_LABEL_CHARACTERS else token[: MAX_LABEL_CHARACTERS - 1] + "…"
     return (
         f'<text x="{place[0]}" y="{place[1] + 4}"{style}>{escape(token)}{score}<title>{escape(tooltip)}</title></text>'
     )

@@ -28,7 +28,7 @@ from nmt.extensions.watch.viewers.options import DrawingOptions
 from nmt.files import write_output
 from nmt.log import log
 from nmt.models.base import Model
-from nmt.translate.own_engine import OwnEngine
+from nmt.translate.built_in_engine import BuiltInEngine
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
@@ -98,6 +98,6 @@ class Drawings(Viewer):
             write_attention(self.picture, self._maps)
 
 
-def _own(translator: Translator) -> OwnEngine:
+def _own(translator: Translator) -> BuiltInEngine:
     """The engine of a translator that was opened with `--engine torch`, as drawings need it."""
-    return cast(OwnEngine, translator.engine)
+    return cast(BuiltInEngine, translator.engine)

@@ -1,1 +1,1 @@
-"""The models of the zoo."""
+"""The zoo's models, one per file."""

@@ -1,7 +1,7 @@
-"""ByteNet ("Neural Machine Translation in Linear Time", Kalchbrenner et al., 2016), of characters.
+"""ByteNet ("Neural Machine Translation in Linear Time", Kalchbrenner et al., 2016), a model for characters.
 
-The decoder is stacked on the encoder: target position i reads the encoder's output at position i. The source is therefore
-unfolded to a length that the target rarely exceeds (section 3.2).
+The decoder is stacked on the encoder: target position i reads the encoder's output at position i. Therefore the encoder's
+output is unfolded to a length that the target rarely exceeds (section 3.2).
 Dimensions: B sentences, S source, U unfolded and T target positions, D inner width of a block, 2 D width of its input and
 output, W hypotheses per sentence, N = B * W rows.
 """
@@ -18,7 +18,7 @@ from nmt import register
 from nmt.batch import Batch
 from nmt.extensions.zoo.models.options import ByteNetOptions
 from nmt.extensions.zoo.nn.convolution import Convolution, Taps
-from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.base import Model, Output, Scorer, SearchScorer, State, Vocabularies
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear, Projection
@@ -37,16 +37,16 @@ class ResidualBlock(nn.Module):
         self.expand_norm, self.expand = nn.LayerNorm(width), Linear(width, 2 * width)
 
     def forward(self, states: Tensor, mask: Tensor | None = None) -> Tensor:
-        """states: (B, T, 2 D) -> (B, T, 2 D). mask: (B, T, 1), False beyond the sentence; a causal block needs none"""
+        """Compute (B, T, 2 D) -> (B, T, 2 D). mask: (B, T, 1), False after the sentence; not needed by causal blocks"""
         inner = self.reduce(self.reduce_norm(states).relu())  # B T D
         inner = self.convolution_norm(inner).relu()
         inner = self.convolution(inner if mask is None else inner.masked_fill(~mask, 0.0))
         change = self.expand(self.expand_norm(inner).relu())  # B T 2D
         return states + dropout(change, self.dropout, self.training)
 
-    def prepared(self) -> Callable[[Tensor, Tensor, Taps], tuple[Tensor, Tensor]]:
-        """A causal block for one search, without gradient: states (N, 2 D), history and taps -> states and history."""
-        reduce, convolve, expand = self.reduce.prepared(), self.convolution.prepared(), self.expand.prepared()
+    def search_step(self) -> Callable[[Tensor, Tensor, Taps], tuple[Tensor, Tensor]]:
+        """A causal block as a function for one search, without gradient: (states (N, 2 D), history, taps) -> both."""
+        reduce, convolve, expand = self.reduce.search_step(), self.convolution.search_step(), self.expand.search_step()
 
         def step(states: Tensor, history: Tensor, taps: Taps) -> tuple[Tensor, Tensor]:
             inner = self.convolution_norm(reduce(self.reduce_norm(states).relu_())).relu_()
@@ -58,7 +58,7 @@ class ResidualBlock(nn.Module):
 
 @register("model", "bytenet", ByteNetOptions)
 class ByteNet(Model):
-    """ByteNet of Kalchbrenner et al.: dilated convolutions over characters, the decoder stacked on the encoder."""
+    """ByteNet (Kalchbrenner et al., 2016): dilated convolutions over characters, with the decoder stacked on the encoder."""
 
     can_be_captured = True
     reads_characters = True
@@ -80,7 +80,7 @@ class ByteNet(Model):
         self._initialise()
 
     def _initialise(self) -> None:
-        """He et al.'s for layers after a ReLU (the paper is silent). All blocks of a stack together add a variance of 1."""
+        """Use He et al.'s initialisation after ReLUs (the paper names none). A whole stack of blocks adds a variance of 1."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=math.sqrt((1 if module is self.combine else 2) / module.in_features))
@@ -100,17 +100,18 @@ class ByteNet(Model):
         )
 
     def unfolded(self, source: Tensor) -> Tensor:
-        """The length of the encoder's output of sources: a * |s| + b, with |s| rounded up to a multiple (section 3.2).
+        """The length of the encoder's output: a * |s| + b, with |s| rounded up to a multiple (section 3.2).
 
-        source: lengths, int64, EOS counted; returns the same shape
+        source: int64 source lengths, including EOS, in any shape
+        returns: the same shape
         """
         o = self.options
         rounded = -(-source // o.bucket) * o.bucket
-        # 1.2 * 50 is 60.000000000000001 in float64: a thousandth is no position
+        # 1.2 * 50 is 60.000000000000001 in float64, so ignore a thousandth of a position.
         return torch.ceil(rounded.double() * o.unfold_factor + o.unfold_offset - 1e-3).long().clamp(min=1)
 
     def forward(self, batch: Batch) -> Output:
-        """See Model; all target positions at once."""
+        """See Model. Computes all target positions at once."""
         memory = self._encode(batch.source)  # B U 2D
         tokens = batch.target_input
         missing = tokens.shape[1] - memory.shape[1]
@@ -120,16 +121,16 @@ class ByteNet(Model):
         return Output(self.head(states).relu(), {})
 
     def _combined(self, embedded: Tensor, memory: Tensor) -> Tensor:
-        """The decoder's input of target embeddings and the encoder's outputs at their positions: (..., 2 D) each."""
+        """Combine target embeddings with the encoder's outputs at the same positions: (..., 2 D) each."""
         if self.options.combine == "concat":
             combined: Tensor = self.combine(torch.cat([embedded, memory], -1))
             return combined
         return embedded + memory
 
     def _encode(self, source: Tensor) -> Tensor:
-        """source: (B, S) -> (B, U, 2 D), zeros beyond the unfolded length of each sentence."""
+        """Encode (B, S) -> (B, U, 2 D), with zeros after the unfolded length of each sentence."""
         lengths = self.unfolded((source != PAD).sum(1))  # B
-        longest = int(self.unfolded(torch.tensor(source.shape[1])))  # at least that of any sentence, without a wait
+        longest = int(self.unfolded(torch.tensor(source.shape[1])))  # an upper bound that needs no synchronisation
         states = self.source_embedding(pad(source, (0, longest - source.shape[1]), value=PAD))  # B U 2D
         mask = (torch.arange(longest, device=source.device) < lengths[:, None])[..., None]  # B U 1
         for block in self.encoder:
@@ -138,7 +139,7 @@ class ByteNet(Model):
         return result
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
-        """See Model. The encoder computes the unfolded length."""
+        """See Model. The encoder computes all unfolded positions."""
         per_target = linear_flops(self.combine, self.decoder, self.head, self.output)
         return self.unfolded(source) * linear_flops(self.encoder) + target * per_target
 
@@ -146,14 +147,14 @@ class ByteNet(Model):
         return [cast(ResidualBlock, block) for block in self.decoder]
 
     def start(self, source: Tensor) -> State:
-        """See Scorer. Per sentence: the encoder's outputs, and each convolution's history."""
+        """See Scorer. The state per sentence: the encoder's outputs, and each convolution's history."""
         histories = {
             f"{i}.history": block.convolution.history(source) for i, block in enumerate(self._decoder_blocks())
         }
         return State({"memory": self._encode(source), **histories})
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
-        output, blocks = output or self.prepared_output(), [block.prepared() for block in self._decoder_blocks()]
+    def for_search(self, output: Projection | None = None) -> Scorer:
+        output, blocks = output or self.output_step(), [block.search_step() for block in self._decoder_blocks()]
 
         def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
             memory, B = state.sentences["memory"], len(state.sentences["memory"])
@@ -166,4 +167,4 @@ class ByteNet(Model):
             log_probs = self.log_probs(self.head(states).relu(), output)
             return log_probs, state.after(state.sentences | histories, {}, None)
 
-        return PreparedScorer(self.start, step)
+        return SearchScorer(self.start, step)

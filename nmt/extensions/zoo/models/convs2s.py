@@ -1,8 +1,9 @@
 """ConvS2S ("Convolutional Sequence to Sequence Learning", Gehring et al., 2017).
 
-Where the paper's text and the authors' released models differ, the options choose (docs/explanation/systems/convs2s.md).
-Dimensions: B sentences, S source and T target positions, C width of a layer, E of embeddings, D of the features, W hypotheses
-per sentence, N = B * T or B * W rows.
+If the paper's text and the authors' released models differ, options choose (docs/explanation/systems/convs2s.md).
+
+Dimensions: B sentences, S source and T target positions, widths C of a layer, E of embeddings, D of the features,
+W hypotheses per sentence, N = B * T or B * W rows.
 """
 
 import math
@@ -18,7 +19,7 @@ from nmt import register
 from nmt.batch import Batch
 from nmt.extensions.zoo.models.options import ConvolutionShape, ConvS2SOptions, convolution_shapes
 from nmt.extensions.zoo.nn.convolution import Convolution, Taps
-from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies, embedding
+from nmt.models.base import Model, Output, Scorer, SearchScorer, State, Vocabularies, embedding
 from nmt.nn.attention import not_cast
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
@@ -27,15 +28,17 @@ from nmt.positions.learned import LearnedPositions
 from nmt.positions.options import LearnedPositionOptions
 from nmt.symbols import PAD
 
-HALF_VARIANCE: Final = math.sqrt(0.5)  # factor of a sum of two, so that its variance stays (section 3.4)
+HALF_VARIANCE: Final = math.sqrt(0.5)  # factor that keeps the variance of a sum of two terms (section 3.4)
 EMBEDDING_STD: Final = 0.1  # section 3.5
 
 
 class SourceMemory(NamedTuple):
-    """What the decoder reads of a source.
+    """What the decoder reads about a source.
 
-    keys: (B, E, S) the encoder's outputs z; values: (B, S, E) their sums with the embeddings, z + e
-    bias: (B, 1, S) 0, or minus infinity at padding; scale: (B, 1, 1) sqrt of the source's length
+    keys: (B, E, S) the encoder's outputs z
+    values: (B, S, E) their sums with the embeddings, z + e
+    bias: (B, 1, S) 0, or minus infinity at padding
+    scale: (B, 1, 1) square root of the source's length
     """
 
     keys: Tensor
@@ -45,7 +48,10 @@ class SourceMemory(NamedTuple):
 
 
 def _linear(inputs: int, outputs: int, kept: float = 1.0) -> Linear:
-    """A linear layer with weight normalisation, of N(0, p / inputs) at first (section 3.5). kept: p, without dropout"""
+    """A linear layer with weight normalisation, initialised from N(0, p / inputs) (section 3.5).
+
+    kept: p, the probability that dropout keeps an input
+    """
     layer = Linear(inputs, outputs)
     nn.init.normal_(layer.weight, std=math.sqrt(kept / inputs))
     nn.init.zeros_(layer.bias)
@@ -63,18 +69,18 @@ class ConvolutionLayer(nn.Module):
         self.convolution.linear = _linear(shape.kernel * inputs, 2 * shape.width, 4 * (1 - probability))
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """states: (B, S, C') -> (B, S, C). mask: (B, S, 1), False at padding"""
+        """Compute (B, S, C') -> (B, S, C). mask: (B, S, 1), False at padding"""
         gated = self.convolve(states.masked_fill(~mask, 0.0))
         result: Tensor = (gated + self.projection(states)) * HALF_VARIANCE
         return result
 
     def convolve(self, states: Tensor) -> Tensor:
-        """The gated convolution of (B, T, C'): (B, T, C)"""
+        """The gated convolution: (B, T, C') -> (B, T, C)."""
         return glu(self.convolution(dropout(states, self.dropout, self.training)))
 
 
 class AttentiveConvolutionLayer(ConvolutionLayer):
-    """A causal layer whose gated convolution attends to the source before the residual connection (section 3.3)."""
+    """A causal layer with a gated convolution that attends to the source before the residual connection (section 3.3)."""
 
     def __init__(self, inputs: int, shape: ConvolutionShape, embedding_size: int, probability: float) -> None:
         super().__init__(inputs, shape, probability, causal=True)
@@ -82,7 +88,7 @@ class AttentiveConvolutionLayer(ConvolutionLayer):
         self.context = _linear(embedding_size, shape.width)
 
     def forward(self, states: Tensor, embedded: Tensor, memory: SourceMemory) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """states: (B, T, C') -> (B, T, C), and the attention weights (B, T, S). embedded: (B, T, E) target embeddings"""
+        """Compute (B, T, C') -> (B, T, C), and the attention weights (B, T, S). embedded: (B, T, E) target embeddings"""
         gated = self.convolve(states).flatten(0, 1)  # N C
         attended, weights = self._attend(gated, embedded.flatten(0, 1), memory, self.query, self.context)
         attended = attended.unflatten(0, states.shape[:2])
@@ -94,7 +100,7 @@ class AttentiveConvolutionLayer(ConvolutionLayer):
     ) -> tuple[Tensor, Tensor]:
         """Equations 1 and 2: states (N, C) and target embeddings (N, E) -> (N, C), and weights (B, N / B, S).
 
-        The sum of values is multiplied by sqrt(S), to keep its variance (section 3.4).
+        The sum of values is multiplied by sqrt(S) to keep its variance (section 3.4).
         """
         queries = ((query(states) + embedded) * HALF_VARIANCE).unflatten(0, (len(memory.keys), -1))  # B T E
         with not_cast(queries, memory.keys, memory.values):
@@ -102,10 +108,13 @@ class AttentiveConvolutionLayer(ConvolutionLayer):
             contexts = (weights.to(memory.values.dtype) @ memory.values) * memory.scale  # B T E
         return (context(contexts.flatten(0, 1)) + states) * HALF_VARIANCE, weights
 
-    def prepared(self) -> Callable[[Tensor, Tensor, SourceMemory, Tensor, Taps], tuple[Tensor, Tensor, Tensor]]:
-        """The layer for one search: states (N, C'), embedded (N, E), memory, history and taps -> states, weights, history."""
-        convolve, query, context = self.convolution.prepared(), self.query.prepared(), self.context.prepared()
-        project = self.projection if isinstance(self.projection, nn.Identity) else self.projection.prepared()
+    def search_step(self) -> Callable[[Tensor, Tensor, SourceMemory, Tensor, Taps], tuple[Tensor, Tensor, Tensor]]:
+        """The layer as a function for one search.
+
+        It maps states (N, C'), embedded (N, E), memory, history and taps to states, weights and history.
+        """
+        convolve, query, context = self.convolution.search_step(), self.query.search_step(), self.context.search_step()
+        project = self.projection if isinstance(self.projection, nn.Identity) else self.projection.search_step()
 
         def step(
             states: Tensor, embedded: Tensor, memory: SourceMemory, history: Tensor, taps: Taps
@@ -119,7 +128,7 @@ class AttentiveConvolutionLayer(ConvolutionLayer):
 
 @register("model", "convs2s", ConvS2SOptions)
 class ConvS2S(Model):
-    """ConvS2S of Gehring et al.: gated convolutions, and attention in each layer of the decoder."""
+    """ConvS2S (Gehring et al., 2017): gated convolutions, and attention in each decoder layer."""
 
     can_be_captured = True
 
@@ -154,12 +163,12 @@ class ConvS2S(Model):
         return positions
 
     def forward(self, batch: Batch) -> Output:
-        """See Model; all target positions at once."""
+        """See Model. Computes all target positions at once."""
         features, weights = self._decode(batch)
         return Output(features, {}, attention=weights[self.alignment_layer])
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
-        """See Model: one head in each layer of the decoder."""
+        """See Model: one head in each decoder layer."""
         _, weights = self._decode(batch)
         return {"cross": torch.stack(weights)[:, :, None]}
 
@@ -175,7 +184,7 @@ class ConvS2S(Model):
         return self._dropout(self.decoder_output(states)), weights
 
     def _encode(self, source: Tensor) -> SourceMemory:
-        """source: (B, S). The gradient of z is divided by twice the number of attentions, that of e is not (section 3.4)."""
+        """Encode (B, S). The gradient of z, but not of e, is divided by twice the number of attentions (section 3.4)."""
         mask = source != PAD
         embedded = self._dropout(self.source_embedding(source) + self.source_positions(0, source.shape[1]))  # B S E
         states = self.encoder_input(embedded)
@@ -189,7 +198,7 @@ class ConvS2S(Model):
         return SourceMemory(outputs.transpose(1, 2).contiguous(), (outputs + embedded) * HALF_VARIANCE, bias, scale)
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
-        """See Model. Taps before and after a sentence are computed, and count."""
+        """See Model. Includes taps before and after a sentence, because they are computed too."""
         per_source = linear_flops(self.encoder_input, self.encoder, self.encoder_output)
         per_target = linear_flops(self.decoder_input, self.decoder, self.decoder_output, self.output)
         per_pair = len(self.decoder) * 2 * 2 * self.options.embedding_size  # scores and sums
@@ -199,15 +208,15 @@ class ConvS2S(Model):
         return [cast(AttentiveConvolutionLayer, layer) for layer in self.decoder]
 
     def start(self, source: Tensor) -> State:
-        """See Scorer. Per sentence: what the layers attend to, and each convolution's history."""
+        """See Scorer. The state per sentence: what the layers attend to, and each convolution's history."""
         sentences = self._encode(source)._asdict()
         for i, layer in enumerate(self._layers()):
             sentences[f"{i}.history"] = layer.convolution.history(source)
         return State(sentences)
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
-        output, layers = output or self.prepared_output(), [layer.prepared() for layer in self._layers()]
-        project_input, project_output = self.decoder_input.prepared(), self.decoder_output.prepared()
+    def for_search(self, output: Projection | None = None) -> Scorer:
+        output, layers = output or self.output_step(), [layer.search_step() for layer in self._layers()]
+        project_input, project_output = self.decoder_input.search_step(), self.decoder_output.search_step()
 
         def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
             memory = SourceMemory(*(state.sentences[name] for name in SourceMemory._fields))
@@ -217,14 +226,14 @@ class ConvS2S(Model):
             for i, layer in enumerate(layers):
                 history = state.sentences[f"{i}.history"]
                 states, weights, histories[f"{i}.history"] = layer(states, embedded, memory, history, taps)
-            attention = weights.flatten(0, 1) if state.watched else None  # of the last layer: N S
+            attention = weights.flatten(0, 1) if state.watched else None  # last layer: N S
             return self.log_probs(project_output(states), output), state.after(
                 state.sentences | histories, {}, attention
             )
 
-        return PreparedScorer(self.start, step)
+        return SearchScorer(self.start, step)
 
 
 def _input_widths(shapes: list[ConvolutionShape]) -> list[int]:
-    """The width that each layer reads: its own for the first, else that of the layer before."""
+    """The input width of each layer: its own width for the first, and the previous layer's for the others."""
     return [shapes[0].width, *(shape.width for shape in shapes[:-1])]

@@ -1,8 +1,9 @@
 """Deep-Att ("Deep Recurrent Models with Fast-Forward Connections for Neural Machine Translation", Zhou et al., 2016).
 
-A layer has a linear part f and a recurrent part h. Layers above read half of f, past the recurrence, so that gradients
-reach the lowest layer through matrices alone. Between layers time comes first.
-Dimensions: B sentences, S source and T target positions, H of a cell, M of the memory, A of the attention, N rows.
+A layer has a linear part f and a recurrent part h. The next layer also reads half of f, which bypasses the recurrence. So
+gradients reach the lowest layer through matrices only. Between layers, time is the first dimension.
+
+Dimensions: B sentences, S source and T target positions, widths H of a cell, M of the memory, A of the attention, N rows.
 """
 
 from functools import partial
@@ -29,14 +30,14 @@ from nmt.nn.cost import linear_flops
 from nmt.nn.linear import Linear, Projection
 from nmt.symbols import PAD
 
-NUM_COLUMNS: Final = 2  # of the encoder
+NUM_COLUMNS: Final = 2  # in the encoder
 
 
 class FastForwardLayer(Lstm):
-    """A layer of an LSTM whose gates f, before activation, are an output too: f = W x, h = LSTM(f)."""
+    """An LSTM layer that also outputs its gates f before activation: f = W x, h = LSTM(f)."""
 
     def forward(self, vectors: Tensor, padding: Tensor, reverse: bool = False) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """vectors: (T, B, X) -> f (T, B, 4 H) and h (T, B, H). padding: (T, B); reverse: from right to left"""
+        """Compute (T, B, X) -> f (T, B, 4 H) and h (T, B, H). padding: (T, B); reverse: run from right to left"""
         f = self.inputs(vectors)
         gates = f
         if reverse:
@@ -52,7 +53,7 @@ def fast_forward(f: Tensor, h: Tensor) -> Tensor:
 
 @register("model", "deep-att", DeepAttOptions)
 class DeepAtt(Model):
-    """Deep-Att of Zhou et al.: deep LSTMs with fast-forward connections, an encoder of two columns; Deep-ED by an option."""
+    """Deep-Att (Zhou et al., 2016): deep LSTMs with fast-forward connections and a two-column encoder; optionally Deep-ED."""
 
     can_be_captured = True
     training_options = Model.training_options | {"init_std", "recurrent_lr_factor"}
@@ -64,8 +65,10 @@ class DeepAtt(Model):
         layer = partial(FastForwardLayer, hidden=H, form=form, bias=False)
         table = partial(nn.Embedding, embedding_dim=E, padding_idx=PAD)
         self.source_embedding, self.target_embedding = embeddings(o.tie, vocabularies, table)
-        of_column = [E, *[3 * H] * (o.encoder_layers - 1)]
-        self.encoder = nn.ModuleList(layer(inputs) for inputs in of_column * NUM_COLUMNS)  # one column after the other
+        column_inputs = [E, *[3 * H] * (o.encoder_layers - 1)]
+        self.encoder = nn.ModuleList(
+            layer(inputs) for inputs in column_inputs * NUM_COLUMNS
+        )  # one column after the other
         memory = NUM_COLUMNS * (H + 4 * H)
         self.first: AttentiveLstm | FastForwardLayer
         if o.interface == "attention":
@@ -84,7 +87,7 @@ class DeepAtt(Model):
         self._initialise()
 
     def _initialise(self) -> None:
-        """N(0, init_std^2), and zeros for recurrent parameters and biases."""
+        """Initialise from N(0, init_std^2), but recurrent parameters and biases with zeros."""
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=self.options.init_std)
         for zero in [*self._recurrent_parameters(), cast(nn.Parameter, self.output.bias)]:
@@ -95,10 +98,10 @@ class DeepAtt(Model):
         return [parameter for cell in cells for parameter in cell.parameters()]
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """See Model: recurrent parameters learn faster, and embeddings do not decay."""
+        """See Model. Recurrent parameters have a higher learning rate, and embeddings no weight decay."""
         recurrent = self._recurrent_parameters()
         tables = [*self.source_embedding.parameters(), *self.target_embedding.parameters()]
-        tables = list(dict.fromkeys(tables))  # which may be one
+        tables = list(dict.fromkeys(tables))  # they may be shared
         named = {id(parameter) for parameter in [*recurrent, *tables]}
         return [
             ParameterGroup("recurrent", recurrent, self.options.recurrent_lr_factor),
@@ -123,7 +126,13 @@ class DeepAtt(Model):
         return Output(self._features(h.transpose(0, 1), weights, words, memory), {}, attention=weights)
 
     def _features(self, h: Tensor, weights: Tensor | None, words: Tensor, memory: dict[str, Tensor]) -> Tensor:
-        """What the output layer reads. h: (B, T, H) of the top layer; weights: (B, T, S); words: (B, T, E); memory: of _encode"""
+        """The features for the output layer.
+
+        h: (B, T, H) from the top layer
+        weights: (B, T, S)
+        words: (B, T, E)
+        memory: result of `_encode`
+        """
         features = self._dropout(h)
         if self.read_out_context is not None and weights is not None:
             features = features + self._dropout(weights.to(h.dtype) @ memory["read_out"])
@@ -132,7 +141,7 @@ class DeepAtt(Model):
         return features
 
     def _encode(self, source: Tensor) -> dict[str, Tensor]:
-        """source: (B, S) -> keys and values of each sentence with its mask; for Deep-ED its context (B, 4 H)."""
+        """Encode (B, S) to keys, values and mask of each sentence; for Deep-ED to its context (B, 4 H)."""
         padding = (source == PAD).t()  # S B
         outputs, f_outputs, layers = [], [], self.options.encoder_layers
         for column in range(NUM_COLUMNS):
@@ -153,7 +162,7 @@ class DeepAtt(Model):
         return encoded
 
     def _summary(self, outputs: list[Tensor], f_outputs: list[Tensor], padding: Tensor) -> Tensor:
-        """Deep-ED's vector of a sentence: the first column's last h, the greatest h of the second, the greatest f: (B, 10 H)"""
+        """Deep-ED's sentence vector: the first column's last h, the second's maximum h, and the maximum f: (B, 10 H)."""
         first, second = outputs
         reads_backwards = self.options.encoder_layers % 2 == 0
         last = torch.zeros_like(padding[0], dtype=torch.int64) if reads_backwards else (~padding).sum(0) - 1  # B
@@ -163,7 +172,7 @@ class DeepAtt(Model):
         return torch.cat([last_outputs, *greatest], -1)
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
-        """See Model. With attention each pair of positions costs a product with v, and two sums of values."""
+        """See Model. With attention, each pair of positions costs a product with v and two sums of values."""
         first, per_source = self.first, linear_flops(self.encoder)
         per_target = linear_flops(first.inputs, first.cell, self.decoder, self.output, self.read_out_word)
         if not isinstance(first, AttentiveLstm) or self.projection is None:
@@ -176,9 +185,9 @@ class DeepAtt(Model):
         return source * per_source + target * per_target + source * target * per_pair
 
     def start(self, source: Tensor) -> State:
-        """See Scorer. Per sentence: what the first layer reads. Per hypothesis: the state of each decoder layer."""
+        """See Scorer. The state per sentence: what the first layer reads. Per hypothesis: the state of each decoder layer."""
         memory = self._encode(source)
-        first = self.first.cell.initial(len(source), next(iter(memory.values())))  # all layers have one width
+        first = self.first.cell.initial(len(source), next(iter(memory.values())))  # all layers have the same width
         return State(memory, pack_states({str(i): first for i in range(self.options.decoder_layers)}))
 
     def predict(self, tokens: Tensor, state: State, output: Projection) -> tuple[Tensor, State]:

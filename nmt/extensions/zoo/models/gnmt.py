@@ -1,7 +1,9 @@
 """GNMT ("Google's Neural Machine Translation System", Wu et al., 2016, sections 3 and 6): deep LSTMs with residuals.
 
-Between layers time comes first. Only the first decoder layer waits for attention; all others run over whole sentences.
-Dimensions: B sentences, S source and T target positions, D width of each layer, A of the attention, N rows of a search.
+Between layers, time is the first dimension. Only the first decoder layer waits for attention; all others process whole
+sentences.
+
+Dimensions: B sentences, S source and T target positions, widths D of each layer, A of the attention, N rows of a search.
 """
 
 import math
@@ -22,12 +24,12 @@ from nmt.nn.cost import linear_flops
 from nmt.nn.linear import ClippedLinear, Linear, Projection
 from nmt.symbols import PAD
 
-NUM_LAYERS_WITHOUT_RESIDUAL: Final = 2  # of each stack: residual connections begin at the third layer (section 3.1)
+NUM_LAYERS_WITHOUT_RESIDUAL: Final = 2  # per stack: residual connections start at the third layer (section 3.1)
 
 
 @register("model", "gnmt", GnmtOptions)
 class Gnmt(Model):
-    """GNMT of Wu et al.: stacks of LSTM layers with residual connections, and attention queried by the first decoder layer."""
+    """GNMT (Wu et al., 2016): stacks of residual LSTM layers, with attention queried by the first decoder layer."""
 
     can_be_captured = True
     training_options = Model.training_options | {"clip_start", "clip_updates", "init_range"}
@@ -57,14 +59,14 @@ class Gnmt(Model):
         self.can_be_captured = o.clip_end is None
 
     def begin_update(self, number: int) -> None:
-        """Anneal the clipping of training on a straight line (section 6). number: from 1"""
+        """Change the clipping in training linearly (section 6). number: number of the update, from 1"""
         o = self.options
         done = min(1.0, (number - 1) / o.clip_updates) if o.clip_updates else 1.0
         self.training_clip = math.inf if o.clip_end is None else o.clip_start + done * (o.clip_end - o.clip_start)
 
     @property
     def clip(self) -> float:
-        """The greatest size of numbers in cells and between layers, delta in the paper; clip_end outside training."""
+        """The clipping magnitude of cells and layer outputs, delta in the paper; clip_end outside training."""
         return self.training_clip if self.training else self.options.clip_end or math.inf
 
     def forward(self, batch: Batch) -> Output:
@@ -75,12 +77,12 @@ class Gnmt(Model):
         states, weights = self.first(gates, memory["keys"], memory["values"], memory["mask"], self.clip)  # T B D, B T S
         contexts = (weights.to(states.dtype) @ memory["memory"]).transpose(0, 1)  # T B M
         for i, layer in enumerate(self.decoder, 1):
-            inputs = torch.cat([self._dropout(states), contexts], -1)  # contexts had their dropout in the memory
+            inputs = torch.cat([self._dropout(states), contexts], -1)  # the contexts' dropout was applied to the memory
             states = self._add(layer(inputs, clip=self.clip), states, i)
         return Output(self._features(states, contexts, words).transpose(0, 1), {}, attention=weights)
 
     def _encode(self, source: Tensor) -> dict[str, Tensor]:
-        """source: (B, S) -> the top layer's outputs of each sentence, and their products for attention and gates."""
+        """Encode (B, S) to the top layer's outputs, and their products for attention and gates."""
         padding = (source == PAD).t()  # S B
         states = self._dropout(self.source_embedding(source.t()) * self.embedding_scale)  # S B D
         forwards, backwards = self.bidirectional
@@ -93,25 +95,29 @@ class Gnmt(Model):
         return {"memory": memory, "keys": keys, "values": values, "mask": source != PAD}
 
     def _embed(self, tokens: Tensor) -> Tensor:
-        """Target tokens: (...) -> (..., D)"""
+        """Embed target tokens: (...) -> (..., D)."""
         return self._dropout(self.target_embedding(tokens) * self.embedding_scale)
 
     def _features(self, states: Tensor, contexts: Tensor, words: Tensor) -> Tensor:
-        """What the output layer reads. states: (..., D) of the top layer; contexts: (..., M), words: (..., D), after dropout"""
+        """The features for the output layer.
+
+        states: (..., D) from the top layer
+        contexts, words: (..., M) and (..., D), after dropout
+        """
         features = self._dropout(states)
         for layer, more in ((self.read_out_context, contexts), (self.read_out_word, words)):
             features = features if layer is None else features + layer(more)
         return features
 
     def _add(self, outputs: Tensor, states: Tensor, layer: int) -> Tensor:
-        """The residual connection of a layer, counted from 0, and its clipping (equations 6 and 11)."""
+        """A layer's residual connection and clipping (equations 6 and 11). layer: index from 0"""
         if layer < NUM_LAYERS_WITHOUT_RESIDUAL:
             return outputs
         total = outputs + states
         return total if self.clip == math.inf else total.clamp(-self.clip, self.clip)
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
-        """See Model. Each pair of positions costs a product with v, and two sums over the memory."""
+        """See Model. Each pair of positions costs a product with v and two sums over the memory."""
         first, attention = self.first, self.first.attention
         per_source = linear_flops(self.bidirectional, self.encoder, attention.keys, first.context)
         per_target = linear_flops(first.inputs, first.cell, attention.query, self.decoder, self.output)
@@ -120,9 +126,9 @@ class Gnmt(Model):
         return source * per_source + target * per_target + source * target * per_pair
 
     def start(self, source: Tensor) -> State:
-        """See Scorer. Per sentence: the memory and its products. Per hypothesis: the state of each decoder layer."""
+        """See Scorer. The state per sentence: the memory and its products. Per hypothesis: the state of each decoder layer."""
         memory = self._encode(source)
-        first = self.first.cell.initial(len(source), memory["memory"])  # all layers have one width
+        first = self.first.cell.initial(len(source), memory["memory"])  # all layers have the same width
         return State(memory, pack_states({str(i): first for i in range(self.options.decoder_layers)}))
 
     def predict(self, tokens: Tensor, state: State, output: Projection) -> tuple[Tensor, State]:

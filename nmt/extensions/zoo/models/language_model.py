@@ -1,6 +1,6 @@
 """A language model of the target side: a decoder-only Transformer (Liu et al., 2018) that ignores the source.
 
-It is trained on sentence pairs like any model, and scores a translation as a text.
+It is trained on sentence pairs like any model, and scores translations as texts.
 """
 
 import math
@@ -16,7 +16,7 @@ from nmt.extensions.zoo.models.options import LanguageModelOptions
 from nmt.feed_forwards.base import FeedForward, FeedForwardShape
 from nmt.feed_forwards.dense import DenseFeedForward
 from nmt.mixers.self_attention import Entries, SelfAttention
-from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.base import FLOAT32_BYTES, Model, Output, Scorer, SearchScorer, State, Vocabularies
 from nmt.models.layers import EPSILON, LayerShape, TransformerLayer, residual_outputs
 from nmt.nn.attention import AttentionShape
 from nmt.nn.cost import linear_flops
@@ -27,7 +27,7 @@ from nmt.positions.sinusoidal import SinusoidalPositions
 
 @register("model", "language-model", LanguageModelOptions)
 class LanguageModel(Model):
-    """A language model of the target side, to rank translations with: the source is not read."""
+    """A language model of the target side, for re-ranking translations. It does not read the source."""
 
     training_options = Model.training_options | {"importance_weight", "load_weight"}
     can_be_captured = True
@@ -59,7 +59,7 @@ class LanguageModel(Model):
         self.output.weight = self.embedding.weight
 
     def forward(self, batch: Batch) -> Output:
-        """See Model; all positions at once."""
+        """See Model. Computes all positions at once."""
         states = self.embed(batch.target_input, 0)  # B T D
         tokens = predicting_positions(batch.target_input) if self.auxiliary_losses else None
         with collecting() as losses, at_tokens(tokens):
@@ -72,18 +72,18 @@ class LanguageModel(Model):
         return self._dropout(self.embedding(tokens) * math.sqrt(self.width) + self.positions(position, tokens.shape[1]))
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
-        """See Model. Masked attention scores are computed, and count."""
+        """See Model. Includes masked attention scores, because they are computed too."""
         scores = len(self.layers) * target**2  # queries times keys
         per_score = 2 * self.attention.heads * (self.attention.keys + self.attention.values)
         return target * linear_flops(self.layers, self.output) + scores * per_score
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
-        """See Model: float32 keys and values of each layer."""
+        """See Model. The state is float32 keys and values in each layer."""
         per_position = self.attention.heads * (self.attention.keys + self.attention.values)
         return FLOAT32_BYTES * len(self.layers) * target_length * per_position
 
     def start(self, source: Tensor) -> State:
-        """See Scorer. Per sentence: an empty tensor, which only counts them."""
+        """See Scorer. The state per sentence: an empty tensor, which only counts sentences."""
         shape = self.attention
         keys = torch.empty(len(source), shape.heads, shape.keys, 0, device=source.device)
         values = torch.empty(len(source), shape.heads, 0, shape.values, device=source.device)
@@ -92,20 +92,20 @@ class LanguageModel(Model):
             past |= {f"{i}.keys": keys, f"{i}.values": values}
         return State({"nothing": source[:, :0]}, past)
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
+    def for_search(self, output: Projection | None = None) -> Scorer:
         layers = [cast(TransformerLayer, layer).search_step() for layer in self.layers]
-        output = output or self.prepared_output()
+        output = output or self.output_step()
 
         def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
-            """See Scorer. Per hypothesis: each layer's keys and values of its tokens."""
+            """See Scorer. The state per hypothesis: each layer's keys and values for its tokens."""
             past = state.hypotheses
             states = self.embed(tokens[:, None], state.length).squeeze(1)  # N D
             bias = states.new_zeros(1, 1, state.length + 1)  # all positions are visible
             caches: dict[str, Tensor] = {}
             for i, layer in enumerate(layers):
-                of_layer = {name: past[f"{i}.{name}"] for name in ("keys", "values")}
-                states, of_layer = layer(states, of_layer, Entries(state.length, bias), None)
-                caches |= {f"{i}.{name}": tensor for name, tensor in of_layer.items()}
+                layer_cache = {name: past[f"{i}.{name}"] for name in ("keys", "values")}
+                states, layer_cache = layer(states, layer_cache, Entries(state.length, bias), None)
+                caches |= {f"{i}.{name}": tensor for name, tensor in layer_cache.items()}
             return self.log_probs(self.norm(states), output), state.after(state.sentences, caches, None)
 
-        return PreparedScorer(self.start, step)
+        return SearchScorer(self.start, step)

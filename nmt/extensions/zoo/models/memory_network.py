@@ -1,7 +1,8 @@
 """An end-to-end memory network as a language model of the target side (Sukhbaatar et al., 2015).
 
-A position's memory holds the tokens of its sentence that it has read, BOS among them, as far back as `memory_size`.
-Dimensions: B sentences, T tokens, Q queries, M tokens of a memory, D width.
+The memory at a position holds up to `memory_size` previous tokens of the sentence, including BOS.
+
+Dimensions: B sentences, T tokens, Q queries, M tokens in a memory, D width.
 """
 
 import math
@@ -17,14 +18,15 @@ from nmt.models.base import INT64_BYTES, Model, Output, State, Vocabularies
 from nmt.nn.cost import linear_flops
 from nmt.nn.linear import Linear, Projection
 
-FIRST_STATE: Final = 0.1  # every number of u^0
+FIRST_STATE: Final = 0.1  # value of all components of u^0
 
 
 @register("model", "memory-network", MemoryNetworkOptions)
 class MemoryNetwork(Model):
-    """Hops of attention over the last tokens; the state of one hop queries the next. The source is not read.
+    """Hops of attention over the last tokens, where each hop's state queries the next. It does not read the source.
 
-    keys, values: the embeddings A and B; key_times, value_times: T_A and T_B, (M, D), the newest token first
+    keys, values: the embeddings A and B
+    key_times, value_times: T_A and T_B, (M, D), for the newest token first
     transition: H, shared by all hops
     """
 
@@ -46,20 +48,20 @@ class MemoryNetwork(Model):
             nn.init.normal_(parameter, std=o.init_std)
 
     def forward(self, batch: Batch) -> Output:
-        """See Model; all positions at once."""
+        """See Model. Computes all positions at once."""
         return Output(self._last_states(batch.target_input, batch.target_input.shape[1]), {})
 
     def _last_states(self, tokens: Tensor, queries: int) -> Tensor:
-        """u^K of the last positions: (B, Q, D). tokens: (B, T); queries: Q
+        """Compute u^K at the last positions: (B, Q, D). tokens: (B, T); queries: Q
 
-        Scores outside a memory are computed, then masked.
+        Scores outside a memory are computed and then masked.
         """
         B, T = tokens.shape
         M = min(T, self.options.memory_size)
         keys, values = self.keys(tokens).mT, self.values(tokens)  # B D T and B T D
         key_times, value_times = self.key_times[:M].t(), self.value_times[:M]
         positions = torch.arange(T, device=tokens.device)
-        ages = positions[T - queries :, None] - positions  # Q T, how many positions before its query a token stands
+        ages = positions[T - queries :, None] - positions  # Q T, distance of each token from its query
         outside = (ages < 0) | (ages >= M)
         places = ages.clamp(0, M - 1).expand(B, queries, T)
         states: Tensor = keys.new_full((B, queries, self.width), FIRST_STATE)
@@ -72,16 +74,16 @@ class MemoryNetwork(Model):
         return states
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
-        """See Model. Masked scores count."""
-        scores = 4 * self.width * (target + target.clamp(max=self.options.memory_size))  # of tokens and of ages; sums
+        """See Model. Includes masked scores."""
+        scores = 4 * self.width * (target + target.clamp(max=self.options.memory_size))  # for tokens, ages and sums
         return target * (self.options.hops * (linear_flops(self.transition) + scores) + linear_flops(self.output))
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
-        """See Model: the ids of a memory."""
+        """See Model. The state is the ids in a memory."""
         return INT64_BYTES * min(target_length, self.options.memory_size)
 
     def start(self, source: Tensor) -> State:
-        """See Scorer. Per sentence: an empty tensor, which only counts them. Per hypothesis: the tokens of its memory."""
+        """See Scorer. The state per sentence: an empty tensor, which only counts. Per hypothesis: tokens of the memory."""
         return State({"nothing": source[:, :0]}, {"tokens": source[:, :0]})
 
     def predict(self, tokens: Tensor, state: State, output: Projection) -> tuple[Tensor, State]:

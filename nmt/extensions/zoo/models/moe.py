@@ -1,8 +1,9 @@
 """The mixture-of-experts translator of Shazeer et al. (2017, appendix E): GNMT with few LSTM layers and many experts.
 
-Three LSTMs read the source and two write the target, all of them with projected outputs. A mixture of experts stands
-before the last LSTM of the encoder and after the first of the decoder, which asks and receives the attention.
-Dimensions: B sentences, S source and T target positions, D width of every layer, H of a cell, A of the attention,
+Three LSTMs read the source and two write the target, all with projected outputs. One mixture of experts comes before the
+encoder's last LSTM. The other comes after the decoder's first LSTM, which queries the attention and reads its context.
+
+Dimensions: B sentences, S source and T target positions, widths D of every layer, H of a cell, A of the attention,
 N rows of a search.
 """
 
@@ -18,7 +19,7 @@ from nmt.extensions.zoo.models.options import MoeOptions
 from nmt.extensions.zoo.nn.additive import AdditiveAttention
 from nmt.extensions.zoo.nn.attentive import AttentiveLstm
 from nmt.extensions.zoo.nn.lstm import Lstm, LstmForm, pack_states, unpack_state
-from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies, embeddings
+from nmt.models.base import Model, Output, Scorer, SearchScorer, State, Vocabularies, embeddings
 from nmt.nn.cost import linear_flops
 from nmt.nn.extra_losses import at_tokens, collecting
 from nmt.nn.linear import Linear, Projection
@@ -27,7 +28,7 @@ from nmt.symbols import PAD
 
 @register("model", "moe", MoeOptions)
 class Moe(Model):
-    """The translator of Shazeer et al.: LSTMs with a sparsely-gated mixture of experts on each side."""
+    """The translator of Shazeer et al. (2017): LSTMs with a sparsely-gated mixture of experts on each side."""
 
     training_options = Model.training_options | {"importance_weight", "load_weight"}
 
@@ -45,7 +46,7 @@ class Moe(Model):
         self.attentive_lstm = AttentiveLstm(D, D, o.hidden_size, form, attention)
         self.decoder_lstm = Lstm(D, o.hidden_size, form)
         shape = ExpertShape.of(o, D, o.expert_size, 0.0)
-        # Layers of a list are sharded one by one: the experts are nearly all there is.
+        # In a list, because layers in lists are sharded one by one, and the experts are almost all of the model.
         self.experts = nn.ModuleList(MixtureOfExperts(shape) for _ in ("encoder", "decoder"))
         self.read_out_context = Linear(D, D, bias=False) if o.read_out_context else None
         self.output = Linear(D, vocabularies.target, bias=False)
@@ -53,14 +54,14 @@ class Moe(Model):
             self.output.weight = self.target_embedding.weight
 
     def forward(self, batch: Batch) -> Output:
-        """See Model; only the attentive layer's recurrence waits for the attention."""
+        """See Model. Only the attentive layer's recurrence waits for the attention."""
         with collecting() as losses:
             memory = self._encode(batch.source)
             features, weights = self._decode(batch, memory)
         return Output.of_parts(features, losses, batch.num_target_tokens)._replace(attention=weights)
 
     def _decode(self, batch: Batch, memory: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """What the output layer reads, (B, T, D), and the attention (B, T, S). memory: of _encode"""
+        """The features (B, T, D) for the output layer, and the attention (B, T, S). memory: result of `_encode`"""
         states = self._dropout(self.target_embedding(batch.target_input.t()))  # T B D
         gates = self.attentive_lstm.inputs(states)
         outputs, weights = self.attentive_lstm(gates, memory["keys"], memory["values"], memory["mask"])  # T B D, B T S
@@ -70,13 +71,18 @@ class Moe(Model):
         return self._features(states, weights, memory), weights
 
     def _features(self, states: Tensor, weights: Tensor, memory: dict[str, Tensor]) -> Tensor:
-        """What the output layer reads. states: (B, T, D) of the top; weights: (B, T, S); memory: of _encode"""
+        """The features for the output layer.
+
+        states: (B, T, D) from the top layer
+        weights: (B, T, S)
+        memory: result of `_encode`
+        """
         if self.read_out_context is None:
             return states
         return states + self._dropout(weights.to(states.dtype) @ memory["read_out"])
 
     def _encode(self, source: Tensor) -> dict[str, Tensor]:
-        """source: (B, S) -> the top of each sentence, multiplied by each matrix that reads it"""
+        """Encode (B, S) to the top layer's outputs, multiplied by each matrix that reads them."""
         padding = source.t() == PAD  # S B
         states = self._dropout(self.source_embedding(source.t()))  # S B D
         below = states + self._dropout(self.first_lstm(states))
@@ -91,36 +97,36 @@ class Moe(Model):
         return memory
 
     def _mix(self, side: int, states: Tensor, tokens: Tensor) -> Tensor:
-        """states + dropout(sigmoid(experts)) (appendix E). states: (T, B, D); tokens: (N,) flat positions"""
+        """Compute states + dropout(sigmoid(experts)) (appendix E). states: (T, B, D); tokens: (N,) flat positions"""
         with at_tokens(tokens):
             mixture = self.experts[side](states)
         return states + self._dropout(mixture.sigmoid())
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
-        """See Model. Of the experts those that are active count; each pair of positions costs an energy and a context."""
+        """See Model. Only active experts count. Each pair of positions costs an energy and a context."""
         first, o = self.attentive_lstm, self.options
-        of_memory = linear_flops(first.attention.keys, first.context)
-        of_encoder = linear_flops(self.first_lstm, self.second_lstm, self.third_lstm, self.experts[0])
-        per_source = of_memory + of_encoder + linear_flops(self.read_out_context)
-        per_target = linear_flops(first, self.decoder_lstm, self.experts[1], self.output) - of_memory
+        memory_flops = linear_flops(first.attention.keys, first.context)
+        encoder_flops = linear_flops(self.first_lstm, self.second_lstm, self.third_lstm, self.experts[0])
+        per_source = memory_flops + encoder_flops + linear_flops(self.read_out_context)
+        per_target = linear_flops(first, self.decoder_lstm, self.experts[1], self.output) - memory_flops
         per_pair = 2 * (o.attention_size + 4 * o.hidden_size)
         if self.read_out_context is not None:
             per_pair += 2 * o.d_model
         return source * per_source + target * per_target + source * target * per_pair
 
     def start(self, source: Tensor) -> State:
-        """See Scorer. Per sentence: what _encode gives. Per hypothesis: the state of both LSTMs."""
+        """See Scorer. The state per sentence: the result of `_encode`. Per hypothesis: the state of both LSTMs."""
         memory = self._encode(source)
         cells = {"first": self.attentive_lstm.cell, "second": self.decoder_lstm.cell}
         states = {name: cell.initial(len(source), memory["values"]) for name, cell in cells.items()}
         return State(memory, pack_states(states))
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
-        mix = cast(MixtureOfExperts, self.experts[1]).prepared()
-        return PreparedScorer(self.start, partial(self._step, mix=mix, output=output or self.prepared_output()))
+    def for_search(self, output: Projection | None = None) -> Scorer:
+        mix = cast(MixtureOfExperts, self.experts[1]).search_step()
+        return SearchScorer(self.start, partial(self._step, mix=mix, output=output or self.output_step()))
 
     def _step(self, tokens: Tensor, state: State, mix: Projection, output: Projection) -> tuple[Tensor, State]:
-        """See Scorer. Per hypothesis: output and cell of each LSTM. mix: the experts, (N, D) -> (N, D)"""
+        """See Scorer. The state per hypothesis: output and cell of each LSTM. mix: the experts, (N, D) -> (N, D)"""
         memory, past, attentive = state.sentences, state.hypotheses, self.attentive_lstm
         first, second = unpack_state(past, "first"), unpack_state(past, "second")
         states = self._dropout(self.target_embedding(tokens))  # N D

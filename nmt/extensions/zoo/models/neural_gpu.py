@@ -1,8 +1,9 @@
 """The Extended Neural GPU ("Can Active Memory Replace Attention?", Kaiser and Bengio, 2016).
 
-A memory of n positions and h rows of m numbers is changed as a whole at every step, by convolutions. n steps read the source,
-and one step follows for each target token.
-Dimensions: B sentences, S source and T target positions, m, n and h of the memory, t tokens read, W hypotheses per
+Each step changes the whole memory of n positions and h rows of m numbers by convolutions. The source takes n steps, and each
+target token takes one more.
+
+Dimensions: B sentences, S source and T target positions, sizes m, n and h of the memory, t tokens read, W hypotheses per
 sentence, N = B * W rows.
 """
 
@@ -16,25 +17,25 @@ from torch.nn.functional import pad
 from nmt import register
 from nmt.batch import Batch
 from nmt.extensions.zoo.models.options import NeuralGpuOptions
-from nmt.models.base import FLOAT32_BYTES, INT64_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.base import FLOAT32_BYTES, INT64_BYTES, Model, Output, Scorer, SearchScorer, State, Vocabularies
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear, Projection
 from nmt.symbols import PAD
 
-KERNEL: Final = 3  # positions, and rows, that a convolution reads
-INITIAL_GAIN: Final = 1.8 * 0.8  # of orthogonal weights, in the authors' code
-EMBEDDING_RANGE: Final = 1.7  # in the authors' code
-DROPOUT_POSITIONS: Final = 9  # up to which dropout is the option's: 3 / sqrt(9) = 1
+KERNEL: Final = 3  # number of positions and of rows that a convolution reads
+INITIAL_GAIN: Final = 1.8 * 0.8  # for orthogonal weights, as in the authors' code
+EMBEDDING_RANGE: Final = 1.7  # as in the authors' code
+DROPOUT_POSITIONS: Final = 9  # above this number dropout is scaled down: 3 / sqrt(9) = 1
 
 
 def saturating_sigmoid(states: Tensor) -> Tensor:
-    """1.2 sigmoid(x) - 0.1, cut to [0, 1]: a gate can be open or closed entirely."""
+    """Compute 1.2 sigmoid(x) - 0.1, clamped to [0, 1], so that a gate can be completely open or closed."""
     return (1.2 * states.sigmoid() - 0.1).clamp(0.0, 1.0)
 
 
 class Cgru(nn.Module):
-    """The paper's CGRU, a gated recurrent unit of convolutions; or its CGRU^d, which reads the target's tokens too."""
+    """The paper's CGRU, a convolutional gated recurrent unit, or its CGRU^d, which also reads the target tokens."""
 
     def __init__(self, width: int, reads_tokens: bool) -> None:
         super().__init__()
@@ -43,7 +44,11 @@ class Cgru(nn.Module):
         self.candidate = nn.Conv2d(inputs, width, KERNEL, padding=KERNEL // 2)  # U, W, B
 
     def forward(self, memory: Tensor, mask: Tensor, *tokens: Tensor) -> Tensor:
-        """memory, tokens: (B, m, n, h) -> (B, m, n, h); mask: (B, 1, n, 1), 1 within the sentence's n, else 0"""
+        """Compute the new memory (B, m, n, h).
+
+        memory, tokens: (B, m, n, h)
+        mask: (B, 1, n, 1), 1 up to the sentence's n, and 0 after it
+        """
         update, reset = saturating_sigmoid(self.gates(torch.cat([memory, *tokens], 1))).chunk(2, 1)
         candidate = self.candidate(torch.cat([reset * memory, *tokens], 1)).tanh()
         result: Tensor = (update * memory + (1 - update) * candidate) * mask
@@ -52,7 +57,7 @@ class Cgru(nn.Module):
 
 @register("model", "neural-gpu", NeuralGpuOptions)
 class NeuralGpu(Model):
-    """Extended Neural GPU of Kaiser and Bengio: convolutions change the whole memory at every step, without attention."""
+    """The Extended Neural GPU (Kaiser and Bengio, 2016): each step changes the whole memory by convolutions."""
 
     repeats_layers = True
     has_attention = False
@@ -73,7 +78,7 @@ class NeuralGpu(Model):
         self._initialise()
 
     def _initialise(self) -> None:
-        """As the authors' code: orthogonal matrices and kernels, uniform embeddings, and gates with a bias of 1."""
+        """Initialise as in the authors' code: orthogonal matrices and kernels, uniform embeddings, and gate biases of 1."""
         for name, parameter in self.named_parameters():
             if name.endswith("embedding.weight"):
                 nn.init.uniform_(parameter, -EMBEDDING_RANGE, EMBEDDING_RANGE)
@@ -84,16 +89,16 @@ class NeuralGpu(Model):
                 nn.init.orthogonal_(parameter, INITIAL_GAIN)
 
     def forward(self, batch: Batch) -> Output:
-        """See Model; target positions one after the other."""
+        """See Model. Computes target positions one by one."""
         memory, lengths = self._encode(batch.source)
         features = []
         for t in range(1, batch.target_input.shape[1] + 1):
-            memory, of_position = self._decoder_step(memory, batch.target_input[:, :t], lengths)
-            features.append(of_position)
+            memory, position_features = self._decoder_step(memory, batch.target_input[:, :t], lengths)
+            features.append(position_features)
         return Output(torch.stack(features, 1), {})
 
     def _encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """source: (B, S) -> the memory after each sentence's n steps, (B, m, n, h), zeros beyond its n; and its n, (B,)"""
+        """Encode (B, S) to the memory after each sentence's n steps, (B, m, n, h), zero after its n positions; and n, (B,)."""
         lengths = (source != PAD).sum(1) + self.options.memory_offset
         longest = source.shape[1] + self.options.memory_offset
         embedded = self.source_embedding(pad(source, (0, self.options.memory_offset), value=PAD))  # B n m
@@ -108,10 +113,11 @@ class NeuralGpu(Model):
         return memory, lengths
 
     def _decoder_step(self, memory: Tensor, prefix: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """The memory after a target's tokens, and the features (N, D) that predict the next.
+        """The memory after the tokens of a target, and the features (N, D) that predict the next token.
 
-        memory: (N, m, n, h), after all tokens but the last; it gets a position of zeros where the target is longer
-        prefix: (N, t) tokens, BOS first; lengths: (N,)
+        memory: (N, m, n, h), after all tokens but the last; a position of zeros is added if the target is longer
+        prefix: (N, t) tokens, starting with BOS
+        lengths: (N,)
         """
         t = prefix.shape[1]
         memory = pad(memory, (0, 0, 0, max(0, t - memory.shape[2])))
@@ -128,14 +134,14 @@ class NeuralGpu(Model):
         return memory, features
 
     def _memory_dropout(self, memory: Tensor) -> Tensor:
-        """Dropout of a memory (N, m, n, h). Its probability falls with n, here that of the batch."""
+        """Apply dropout to a memory (N, m, n, h). Its probability falls with the batch's n."""
         positions = max(DROPOUT_POSITIONS, memory.shape[2])
         return dropout(memory, self.options.dropout * sqrt(DROPOUT_POSITIONS / positions), self.training)
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
-        """See Model. A convolution counts its zeros beyond the edges."""
+        """See Model. Includes the zeros that convolutions read beyond the edges."""
         o, n = self.options, source + self.options.memory_offset
-        cgru = 3 * 2 * KERNEL**2 * self.width**2  # at a position of a row
+        cgru = 3 * 2 * KERNEL**2 * self.width**2  # per position of a row
         total = n * o.height * (linear_flops(self.input) + cgru * (1 + n * o.layers)) + target * linear_flops(
             self.output
         )
@@ -145,19 +151,19 @@ class NeuralGpu(Model):
         return total + (n * target + beyond * (beyond + 1) // 2) * o.height * o.layers * 2 * cgru
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
-        """See Model: the float32 memory, n, and the tokens."""
+        """See Model. The state is the float32 memory, n, and the tokens."""
         positions = max(source_length + self.options.memory_offset, target_length)
         height = self.options.height if self.options.outputs == "extended" else 1
         return FLOAT32_BYTES * positions * height * self.width + INT64_BYTES * (1 + target_length)
 
     def start(self, source: Tensor) -> State:
-        """See Scorer. Per sentence: n. Per hypothesis: the memory, or its row 0 if that is all that is read; the tokens."""
+        """See Scorer. The state per sentence: n. Per hypothesis: the tokens, and the memory or, if that is enough, its row 0."""
         memory, lengths = self._encode(source)
         memory = memory if self.options.outputs == "extended" else memory[..., :1]
         return State({"lengths": lengths}, {"memory": memory, "tokens": source[:, :0]})
 
-    def prepared(self, output: Projection | None = None) -> Scorer:
-        output = output or self.prepared_output()
+    def for_search(self, output: Projection | None = None) -> Scorer:
+        output = output or self.output_step()
 
         def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
             lengths = state.sentences["lengths"]
@@ -167,9 +173,9 @@ class NeuralGpu(Model):
             log_probs = self.log_probs(features, output)
             return log_probs, state.after(state.sentences, {"memory": memory, "tokens": prefix}, None)
 
-        return PreparedScorer(self.start, step)
+        return SearchScorer(self.start, step)
 
 
 def _mask(lengths: Tensor, positions: int) -> Tensor:
-    """(B, 1, positions, 1): 1 at the first positions of each sentence, 0 after its length. lengths: (B,)"""
+    """A mask (B, 1, positions, 1) with 1 up to the length of each sentence, and 0 after it. lengths: (B,)"""
     return (torch.arange(positions, device=lengths.device) < lengths[:, None]).float()[:, None, :, None]

@@ -1,9 +1,10 @@
 """RNNsearch ("Neural Machine Translation by Jointly Learning to Align and Translate", Bahdanau, Cho and Bengio, 2014).
 
-Equations and initialisation follow the paper's appendices A and B. One departure: the first step reads BOS, a token with
-an embedding like any other, where the authors' code reads zeros.
-Dimensions: B sentences, S source and T target positions, H width of a state, L of the maxout, A of the attention,
-D of the features, W hypotheses per sentence, N = B * W.
+Equations and initialisation follow the paper's appendices A and B. There is one difference: the first step reads BOS, a token
+with a normal embedding, but the authors' code reads zeros.
+
+Dimensions: B sentences, S source and T target positions, widths H of a state, L of the maxout, A of the attention, D of the
+features, W hypotheses per sentence, N = B * W.
 """
 
 import torch
@@ -21,7 +22,7 @@ from nmt.symbols import PAD
 
 @register("model", "rnnsearch", RnnSearchOptions)
 class RnnSearch(Model):
-    """RNNsearch of Bahdanau, Cho and Bengio: gated recurrent units in both directions, and the first attention."""
+    """RNNsearch (Bahdanau, Cho and Bengio, 2014): bidirectional gated recurrent units, and the first attention."""
 
     can_be_captured = True
 
@@ -44,7 +45,7 @@ class RnnSearch(Model):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Appendix B.1: N(0, 0.01^2), biases of 0; recurrent and attention weights are initialised by their layers."""
+        """Initialise as in appendix B.1: N(0, 0.01^2) and zero biases. Recurrent and attention layers do it themselves."""
         for name, module in self.named_modules():
             if isinstance(module, nn.Embedding) or (isinstance(module, nn.Linear) and name != "cell.keys"):
                 nn.init.normal_(module.weight, std=0.01)
@@ -52,7 +53,7 @@ class RnnSearch(Model):
                 nn.init.zeros_(module.bias)
 
     def forward(self, batch: Batch) -> Output:
-        """See Model; only the recurrence runs token by token, every other product covers all positions."""
+        """See Model. Only the recurrence runs token by token; all other products cover all positions."""
         tokens, memory = self._read(batch.target_input), self._encode(batch.source)
         states, weights = self._unroll(tokens[0], *memory)
         return Output(self._features(tokens[1], states, weights, memory[1]), {}, attention=weights)
@@ -67,7 +68,7 @@ class RnnSearch(Model):
         return torch.stack(states, 1), torch.cat(weights, 1)
 
     def _encode(self, source: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """source: (B, S) -> the decoder's first state (B, H), and the projected annotations of each sentence."""
+        """Encode (B, S) to the decoder's first state (B, H), and the projected annotations of each sentence."""
         mask = source != PAD
         annotations = self.encoder(self._dropout(self.source_embedding(source)), mask)  # B S 2H
         state = torch.tanh(self.first_state(annotations[:, 0, self.options.hidden_size :]))  # B H
@@ -77,20 +78,20 @@ class RnnSearch(Model):
         return state.to(annotations.dtype), {"keys": keys, "values": values, "read_out": contexts, "mask": mask}
 
     def _read(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """tokens: (...) ids -> their projections for the recurrence (..., 3 H) and for the read-out (..., 2 L)."""
+        """Project tokens (...) for the recurrence, (..., 3 H), and for the read-out, (..., 2 L)."""
         both: Tensor = self.words(self._dropout(self.target_embedding(tokens)))
         recurrent, read_out = torch.split(both, [3 * self.options.hidden_size, 2 * self.options.maxout_size], dim=-1)
         return recurrent, read_out
 
     def _features(self, tokens: Tensor, states: Tensor, weights: Tensor, memory: dict[str, Tensor]) -> Tensor:
-        """The maxout of U_o s + V_o E y + C_o c (appendix A.2.2) of each target position, or of W hypotheses: (B, T, D)."""
+        """The maxout of U_o s + V_o E y + C_o c (appendix A.2.2) at target positions, or for W hypotheses: (B, T, D)."""
         contexts = memory["read_out"]  # B S 2L
         read_out = self.read_out_state(states) + tokens + weights.to(contexts.dtype) @ contexts  # B T 2L
         features: Tensor = self.bottleneck(self._dropout(torch.maximum(*read_out.chunk(2, dim=-1))))
         return features
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
-        """See Model. Each pair of positions costs a product with v_a, and two sums of values."""
+        """See Model. Each pair of positions costs a product with v_a and two sums of values."""
         cell, encoder = self.cell, self.encoder
         per_source = linear_flops(encoder, cell.keys, cell.values, self.read_out_context)
         per_source += 2 * (encoder.gates.numel() + encoder.candidate.numel())
@@ -100,12 +101,12 @@ class RnnSearch(Model):
         return linear_flops(self.first_state) + source * per_source + target * per_target + source * target * per_pair
 
     def start(self, source: Tensor) -> State:
-        """See Scorer. Per sentence: the annotations, multiplied by each matrix that reads them."""
+        """See Scorer. The state per sentence: the annotations, multiplied by each matrix that reads them."""
         state, memory = self._encode(source)
         return State(sentences=memory, hypotheses={"state": state})
 
     def predict(self, tokens: Tensor, state: State, output: Projection) -> tuple[Tensor, State]:
-        """See Scorer. Per hypothesis: the state of the GRU. output: in place of the model's own"""
+        """See Scorer. The state per hypothesis: the GRU's state. output: replaces the model's own output layer"""
         previous, memory = state.hypotheses["state"], state.sentences
         recurrent, read_out = self._read(tokens)
         following, weights = self.cell(recurrent, previous, memory["keys"], memory["values"], memory["mask"])

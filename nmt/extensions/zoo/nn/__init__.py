@@ -1,1 +1,1 @@
-"""Layers of the models of the zoo."""
+"""Layers that the zoo's models use."""

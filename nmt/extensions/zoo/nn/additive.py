@@ -1,4 +1,4 @@
-"""Additive attention (Bahdanau, Cho and Bengio, 2014, appendix A.1.2), with the variants of later papers.
+"""Additive attention (Bahdanau, Cho and Bengio, 2014, appendix A.1.2), with variants from later papers.
 
 Dimensions: B sentences, S source positions, A width of the hidden layer, W queries per sentence, N = B * W.
 """
@@ -16,10 +16,12 @@ AdditiveForm = Literal["sum", "product"]
 
 
 def additive_weights(query: Tensor, keys: Tensor, energy: Tensor, mask: Tensor, form: AdditiveForm = "sum") -> Tensor:
-    """The softmax of the energies over the source.
+    """The attention weights: softmax of the energies over the source, (B, W, S).
 
-    query: (N, A); energy: (A,) v; mask: (B, S), False at padding; keys: (B, S, A), for "product" after tanh
-    returns: (B, W, S)
+    query: (N, A)
+    keys: (B, S, A), for the form "product" after tanh
+    energy: (A,), the vector v
+    mask: (B, S), False at padding
     """
     queries, energy = query.view(len(keys), -1, keys.shape[-1]), energy.to(keys.dtype)  # B W A
     with not_cast(query, keys, energy):
@@ -33,7 +35,7 @@ def additive_weights(query: Tensor, keys: Tensor, energy: Tensor, mask: Tensor, 
 
 
 class AdditiveAttention(nn.Module):
-    """The weights of additive attention from the states of a decoder to a memory. direction: v, (A,)"""
+    """Additive attention from decoder states to a memory. direction: (A,), the vector v"""
 
     def __init__(self, query: int, memory: int, hidden: int, form: AdditiveForm = "sum") -> None:
         super().__init__()
@@ -43,14 +45,14 @@ class AdditiveAttention(nn.Module):
         self.direction = nn.Parameter(torch.empty(hidden).uniform_(-(hidden**-0.5), hidden**-0.5))
 
     def project_memory(self, memory: Tensor) -> Tensor:
-        """(B, S, M) -> the keys (B, S, A), as `additive_weights` takes them"""
+        """Project a memory (B, S, M) to keys (B, S, A) for `additive_weights`."""
         keys: Tensor = self.keys(memory)
         return keys if self.form == "sum" else keys.tanh()
 
     def forward(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-        """states: (N, Q); keys, mask: see `additive_weights` -> (B, W, S)"""
+        """The attention weights (B, W, S). states: (N, Q); keys, mask: see `additive_weights`"""
         return self.weights(self.query(states), keys, mask)
 
     def weights(self, query: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-        """query: (N, A), the states multiplied by the matrix of queries -> (B, W, S)"""
+        """The attention weights (B, W, S). query: (N, A), states multiplied by the query matrix"""
         return additive_weights(query, keys, self.direction, mask, self.form)

@@ -1,8 +1,10 @@
-"""An LSTM layer whose input contains the context that additive attention selects by the previous output.
+"""An LSTM layer that also reads a context, which additive attention selects by the layer's previous output.
 
-The context enters only through a matrix, so the memory is multiplied by it once (`project_memory`) and each step sums the
-products.
-Dimensions: T target and S source positions, B sentences, H of a cell, R of an output, A of the attention, N = B * W rows.
+The context is only used in a product with a matrix. So the memory is multiplied by that matrix once (`project_memory`), and
+each step sums the products.
+
+Dimensions: T target and S source positions, B sentences, widths H of a cell, R of an output, A of the attention,
+N = B * W rows.
 """
 
 import math
@@ -17,10 +19,10 @@ from nmt.nn.linear import Linear
 
 
 class AttentiveLstm(nn.Module):
-    """An LSTM layer over [token; context], with attention queried by its output of the step before.
+    """An LSTM layer over [token; context], with attention queried by its output at the previous step.
 
-    attention: whose queries are the outputs and whose memory gives the contexts
-    bias: of the gates
+    attention: the attention from outputs to the memory
+    bias: whether the gates have a bias
     """
 
     def __init__(
@@ -33,15 +35,17 @@ class AttentiveLstm(nn.Module):
         self.attention = attention
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """memory: (B, S, M) -> its keys (B, S, A), and its values (B, S, 4 H) for the gates"""
+        """Project a memory (B, S, M) to keys (B, S, A) and to values (B, S, 4 H) for the gates."""
         return self.attention.project_memory(memory), self.context(memory)
 
     def forward(
         self, gates: Tensor, keys: Tensor, values: Tensor, mask: Tensor, clip: float = math.inf
     ) -> tuple[Tensor, Tensor]:
-        """All steps from a state of zeros.
+        """Run all steps, starting with a zero state.
 
-        gates: (T, B, 4 H) `inputs` of the tokens; keys, values: of the memory; mask: (B, S), False at padding
+        gates: (T, B, 4 H), result of `inputs` for the tokens
+        keys, values: result of `project_memory`
+        mask: (B, S), False at padding
         returns: the outputs (T, B, R), and the attention weights (B, T, S)
         """
         states: tuple[Tensor, Tensor] = fastest(self.all_steps, gates)(gates, keys, values, mask, clip)
@@ -53,12 +57,12 @@ class AttentiveLstm(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """See `forward`."""
         query = product_with(self.attention.query, keys.dtype)
-        of_cell, state = self.cell.weights(gates.dtype), self.cell.initial(gates.shape[1], gates)
+        cell_weights, state = self.cell.weights(gates.dtype), self.cell.initial(gates.shape[1], gates)
         outputs, weights = [], []
         with torch.autocast(gates.device.type, enabled=False):
             for own in gates.unbind(0):
                 context, step_weights = self._read(query(state.output), keys, values, mask)
-                state = self.cell.update(own + context, state, of_cell, clip)
+                state = self.cell.update(own + context, state, cell_weights, clip)
                 outputs.append(state.output)
                 weights.append(step_weights)
         return torch.stack(outputs), torch.cat(weights, 1)
@@ -66,11 +70,11 @@ class AttentiveLstm(nn.Module):
     def step(
         self, gates: Tensor, state: LstmState, keys: Tensor, values: Tensor, mask: Tensor, clip: float = math.inf
     ) -> tuple[LstmState, Tensor]:
-        """One step: gates (N, 4 H) and the state before it -> the state after it, and the weights (B, N / B, S)."""
+        """Run one step: gates (N, 4 H) and the previous state -> the next state, and the weights (B, N / B, S)."""
         context, weights = self._read(self.attention.query(state.output), keys, values, mask)
         return self.cell.step(gates + context, state, clip), weights
 
     def _read(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """query: (N, A) -> the context's share of the gates (N, 4 H), and the attention weights (B, N / B, S)"""
+        """The context's contribution to the gates (N, 4 H), and the attention weights (B, N / B, S). query: (N, A)"""
         weights = self.attention.weights(query, keys, mask)
         return (weights.to(values.dtype) @ values).flatten(0, 1), weights

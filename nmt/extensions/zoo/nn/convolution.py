@@ -1,8 +1,8 @@
-"""Convolutions over positions, of a whole sentence and of one step of a search.
+"""Convolutions over positions, for whole sentences and for single steps of a search.
 
-A convolution with kernel k reads k *taps* at each position, `dilation` positions apart: vectors of its input, concatenated
-and multiplied by one matrix. Its *history* in a search holds the inputs of the latest entries of each sentence (see State in
-nmt.models.base), so that a step gathers its taps and moves no vector when hypotheses change places.
+A convolution with kernel size k reads k *taps* at each position, `dilation` positions apart. These input vectors are
+concatenated and multiplied by one matrix. In a search, its *history* holds the inputs of each sentence's latest entries (see
+State in nmt.models.base). So a step only gathers its taps, and no vectors move when hypotheses change places.
 Dimensions: B sentences, T positions, C inputs, E outputs, W hypotheses per sentence, N = B * W rows, R slots of a history.
 """
 
@@ -16,23 +16,24 @@ from nmt.nn.linear import Linear
 
 
 class Taps:
-    """Where the taps of all convolutions stand at one step of a search.
+    """The positions of the taps of all convolutions at one step of a search.
 
-    ancestors: (N, t) int64, the entry of each row at each step so far, this one the last
-    num_entries: entries of a sentence, those of this step counted; num_sentences: B
+    ancestors: (N, t) int64, the entry of each row at each step up to this one
+    num_entries: number of entries per sentence, including this step's
+    num_sentences: B
     """
 
     def __init__(self, ancestors: Tensor, num_entries: int, num_sentences: int) -> None:
         self.ancestors, self.num_entries, self.num_sentences = ancestors, num_entries, num_sentences
         self.width = len(ancestors) // num_sentences  # W
-        self._rows: dict[tuple[int, int, int], Tensor] = {}  # of layers that are alike
+        self._rows: dict[tuple[int, int, int], Tensor] = {}  # shared by similar layers
 
     def slots(self, first: int, end: int, capacity: int) -> Tensor:
-        """The slots of entries first, ..., end - 1 in a history: (end - first,). Slot 0 stays zero, as before a sentence."""
+        """The slots of entries first, ..., end - 1 in a history: (end - first,). Slot 0 stays zero, for positions before 0."""
         return 1 + torch.arange(first, end, device=self.ancestors.device) % capacity
 
     def rows(self, capacity: int, kernel: int, dilation: int) -> Tensor:
-        """Rows of the taps in a history (B, R, C) that is flattened to (B * R, C), the earliest tap first: (N * k,)"""
+        """Indices of the taps in a history that is flattened to (B * R, C), the earliest tap first: (N * k,)."""
         key = capacity, kernel, dilation
         if key not in self._rows:
             last = self.ancestors.shape[1] - 1
@@ -45,23 +46,23 @@ class Taps:
 
 
 ConvolutionStep = Callable[[Tensor, Tensor, Taps], tuple[Tensor, Tensor]]
-"""(states (N, C), history (B, R, C), taps) -> (N, E) and the history with these states: the next position of a search."""
+"""One step: (states (N, C), history (B, R, C), taps) -> the outputs (N, E) and the history with these states."""
 
 
 class Convolution(nn.Module):
-    """A convolution over positions with a bias.
+    """A convolution over positions, with a bias.
 
-    causal: whether the last tap is the position itself, so that none is later; else the taps are centred
+    causal: whether the last tap is the position itself; otherwise the taps are centred around it
     """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1, causal: bool = False) -> None:
         super().__init__()
         self.inputs, self.kernel, self.dilation, self.causal = inputs, kernel, dilation, causal
-        self.span = (kernel - 1) * dilation + 1  # positions from the first tap to the last, both counted
+        self.span = (kernel - 1) * dilation + 1  # number of positions from the first to the last tap
         self.linear = Linear(kernel * inputs, outputs)
 
     def forward(self, states: Tensor) -> Tensor:
-        """states: (B, T, C) -> (B, T, E). Beyond both ends are zeros; padding within must be zero too."""
+        """Compute (B, T, C) -> (B, T, E). Positions beyond both ends count as zeros; padding inside must be zero too."""
         if self.kernel > 1:
             before = self.span - 1 if self.causal else (self.span - 1) // 2
             padded = functional.pad(states, (0, 0, before, self.span - 1 - before))
@@ -75,9 +76,9 @@ class Convolution(nn.Module):
         slots = 0 if self.kernel == 1 else 1 + self.span
         return torch.zeros(len(sentences), slots, self.inputs, device=sentences.device)
 
-    def prepared(self) -> ConvolutionStep:
-        """A causal convolution for one search, without gradient."""
-        multiply = self.linear.prepared()
+    def search_step(self) -> ConvolutionStep:
+        """The causal convolution as a function for one search, without gradient."""
+        multiply = self.linear.search_step()
 
         def step(states: Tensor, history: Tensor, taps: Taps) -> tuple[Tensor, Tensor]:
             if self.kernel == 1:
@@ -94,7 +95,7 @@ class Convolution(nn.Module):
         return step
 
     def _enlarged(self, history: Tensor, end: int, taps: Taps) -> Tensor:
-        """A history with slots for the entries of `span` steps of W hypotheses. end: the entries so far"""
+        """The history, enlarged to hold `span` steps of W hypotheses. end: number of entries so far"""
         old, new = history.shape[1] - 1, self.span * taps.width
         larger = history.new_zeros(len(history), 1 + new, self.inputs)
         first = max(0, end - old)

@@ -1,8 +1,9 @@
-"""Long short-term memory (Hochreiter and Schmidhuber, 1997; Gers et al., 2000), with or without the parts that papers vary.
+"""Long short-term memory (Hochreiter and Schmidhuber, 1997; Gers et al., 2000), with the variants that papers use.
 
-Time comes first, as in torch's nn.LSTM. Gates stand in the order output, input, forget, candidate. Between two
-steps only the state passes on: products with the inputs cover all positions at once.
-Dimensions: T positions, B sentences, M width of an input, H of a cell, R of an output (H without projection), N rows.
+Time is the first dimension, as in torch's nn.LSTM. The order of the gates is output, input, forget, candidate. Steps depend
+on each other only through the state: products with the inputs cover all positions at once.
+
+Dimensions: T positions, B sentences, widths M of an input, H of a cell, R of an output (H without projection), N rows.
 """
 
 import math
@@ -20,7 +21,7 @@ from nmt.nn.matmul import product
 
 
 class LstmState(NamedTuple):
-    """What an LSTM keeps between two steps. output: (N, R) h; cell: (N, H) c, float32"""
+    """The state of an LSTM between two steps. output: (N, R), h; cell: (N, H), c, in float32"""
 
     output: Tensor
     cell: Tensor
@@ -28,11 +29,11 @@ class LstmState(NamedTuple):
 
 @dataclass(frozen=True)
 class LstmForm:
-    """What an LSTM computes besides the equations that all of them share.
+    """The variant of an LSTM.
 
-    output_tanh: h = o * tanh(c), the standard; else h = o * c (GNMT, equation 11)
-    peepholes: the gates see the cell through diagonal matrices (Gers et al., 2002)
-    projection: R, to which a matrix projects the outputs (Sak et al., 2014); None for H
+    output_tanh: whether h = o * tanh(c), the standard, or h = o * c (GNMT, equation 11)
+    peepholes: whether the gates see the cell through diagonal matrices (Gers et al., 2002)
+    projection: width R to which the outputs are projected (Sak et al., 2014); None for no projection
     """
 
     output_tanh: bool = True
@@ -41,7 +42,7 @@ class LstmForm:
 
 
 class LstmCell(nn.Module):
-    """The recurrent part of an LSTM, for gates (..., 4 H) that the inputs have given already."""
+    """The recurrent part of an LSTM, for gates (..., 4 H) that were already computed from the inputs."""
 
     is_recurrent = True
     peepholes: nn.Parameter | None
@@ -56,13 +57,14 @@ class LstmCell(nn.Module):
         self.projection = Linear(hidden, form.projection, bias=False) if form.projection else None
 
     def initial(self, rows: int, like: Tensor) -> LstmState:
-        """The state before the first step, zeros: of N rows, with the type and device of `like`."""
+        """The zero state before the first step, for N rows, with the type and device of `like`."""
         return LstmState(like.new_zeros(rows, self.width), like.new_zeros(rows, self.hidden, dtype=torch.float32))
 
     def forward(self, gates: Tensor, clip: float = math.inf, reverse: bool = False) -> Tensor:
-        """All steps from a state of zeros: (T, B, 4 H) -> the outputs (T, B, R).
+        """Run all steps, starting with a zero state: (T, B, 4 H) -> the outputs (T, B, R).
 
-        clip: greatest size of a number of the cell; reverse: from the last position to the first
+        clip: maximum magnitude of numbers in the cell
+        reverse: run from the last position to the first
         """
         outputs: Tensor = fastest(self.all_steps, gates)(gates, clip, reverse)
         return outputs
@@ -78,32 +80,32 @@ class LstmCell(nn.Module):
         return torch.stack(outputs[::-1] if reverse else outputs)
 
     def step(self, gates: Tensor, state: LstmState, clip: float = math.inf) -> LstmState:
-        """One step: gates (N, 4 H) and the state before it -> the state after it."""
+        """Run one step: gates (N, 4 H) and the previous state -> the next state."""
         return self.update(gates, state, CellWeights(self.recurrent, self.peepholes, self.projection), clip)
 
     def weights(self, dtype: torch.dtype) -> "CellWeights":
-        """The weights for all steps of a sequence, looked up and cast once."""
+        """The weights for all steps of a sequence, looked up and cast only once."""
         peepholes = None if self.peepholes is None else self.peepholes.unbind(0)
         projection = None if self.projection is None else product_with(self.projection, dtype)
         return CellWeights(product_with(self.recurrent, dtype), peepholes, projection)
 
     def update(self, gates: Tensor, state: LstmState, weights: "CellWeights", clip: float) -> LstmState:
-        """The state after a step. gates: (N, 4 H), what the inputs give; state: before the step"""
+        """The state after a step. gates: (N, 4 H), contribution of the inputs; state: previous state"""
         gates, cell = gates + weights.recurrent(state.output), state.cell
         o, i, f, candidate = gates.chunk(4, dim=-1)  # N H each
         if weights.peepholes is not None:
-            of_output, of_input, of_forget = weights.peepholes
-            i, f = i + of_input * cell, f + of_forget * cell
+            output_peephole, input_peephole, forget_peephole = weights.peepholes
+            i, f = i + input_peephole * cell, f + forget_peephole * cell
         cell = f.sigmoid() * cell + i.sigmoid() * candidate.tanh()
         cell = cell if clip == math.inf else cell.clamp(-clip, clip)
         if weights.peepholes is not None:
-            o = o + of_output * cell
+            o = o + output_peephole * cell
         output = (o.sigmoid() * (cell.tanh() if self.form.output_tanh else cell)).to(gates.dtype)
         return LstmState(output if weights.projection is None else weights.projection(output), cell)
 
 
 class CellWeights(NamedTuple):
-    """What each step multiplies by. peepholes: of the output, input and forget gate, (H,) each"""
+    """The weights of each step. peepholes: (H,) each for output, input and forget gate"""
 
     recurrent: Projection
     peepholes: Tensor | tuple[Tensor, ...] | None
@@ -111,14 +113,14 @@ class CellWeights(NamedTuple):
 
 
 def product_with(layer: Linear, dtype: torch.dtype) -> Projection:
-    """The product with a layer's weight, which is looked up and cast to this type once."""
+    """A function that multiplies by a layer's weight, which is looked up and cast to this type only once."""
     if torch.is_grad_enabled() and isinstance(layer, nn.Linear):
         return partial(product, weight=layer.weight.to(dtype))
-    return layer.prepared()
+    return layer.search_step()
 
 
 def pack_states(states: Mapping[str, LstmState]) -> dict[str, Tensor]:
-    """The states of LSTMs as the tensors `NAME.output` and `NAME.cell` of a search."""
+    """The states of LSTMs as tensors `NAME.output` and `NAME.cell` in the state of a search."""
     return {f"{name}.{part}": tensor for name, state in states.items() for part, tensor in state._asdict().items()}
 
 
@@ -128,7 +130,7 @@ def unpack_state(tensors: Mapping[str, Tensor], name: object) -> LstmState:
 
 
 class Lstm(nn.Module):
-    """A layer of LSTM over a whole sequence, or one step of it."""
+    """An LSTM layer, for whole sequences or single steps."""
 
     def __init__(self, inputs: int, hidden: int, form: LstmForm, bias: bool = True) -> None:
         super().__init__()
@@ -138,7 +140,7 @@ class Lstm(nn.Module):
     def forward(
         self, vectors: Tensor, padding: Tensor | None = None, clip: float = math.inf, reverse: bool = False
     ) -> Tensor:
-        """(T, B, M) -> (T, B, R). padding: (T, B), True where a state is to stay zero, before the first real position
+        """Compute (T, B, M) -> (T, B, R). padding: (T, B), True before the first token, where the state must stay zero
 
         See LstmCell for clip and reverse.
         """
@@ -149,11 +151,11 @@ class Lstm(nn.Module):
         return outputs
 
     def step(self, vectors: Tensor, state: LstmState, clip: float = math.inf) -> LstmState:
-        """One step: vectors (N, M) and the state before it -> the state after it."""
+        """Run one step: vectors (N, M) and the previous state -> the next state."""
         return self.cell.step(self.inputs(vectors), state, clip)
 
 
 def close_input_gates(gates: Tensor, padding: Tensor) -> None:
-    """Set input gates to exactly 0, in place, so that a cell of zeros stays zero. gates: (T, B, 4 H); padding: (T, B)"""
+    """Set input gates to exactly 0 in place, so that a zero cell stays zero. gates: (T, B, 4 H); padding: (T, B)"""
     H = gates.shape[-1] // 4
     gates[..., H : 2 * H].masked_fill_(padding[:, :, None], -math.inf)

@@ -1,7 +1,8 @@
 """Gated recurrent units with additive attention (Bahdanau, Cho and Bengio, 2014, appendix A).
 
-torch's own GRU resets the product U h and has two biases per gate; the paper's resets h before the product and has one.
-Dimensions: B sentences, S source positions, M width of an input, H of a state, A of the attention, N rows of a step.
+torch's GRU resets the product U h and has two biases per gate. The paper's GRU resets h before the product and has one bias.
+
+Dimensions: B sentences, S source positions, widths M of an input, H of a state, A of the attention, N rows of a step.
 """
 
 import torch
@@ -12,7 +13,7 @@ from nmt.nn.linear import Linear
 
 
 def interpolate(state: Tensor, candidate: Tensor, update: Tensor) -> Tensor:
-    """(1 - z) * h + z * h~ (appendix A.1.1), in the precision of the state."""
+    """Compute (1 - z) * h + z * h~ (appendix A.1.1), in the precision of the state."""
     return torch.lerp(state, candidate.to(state.dtype), update.to(state.dtype))
 
 
@@ -23,12 +24,12 @@ def orthogonal_blocks(weight: Tensor) -> None:
 
 
 class BidirectionalGru(nn.Module):
-    """A GRU from left to right and a GRU from right to left, computed side by side in one loop."""
+    """A GRU from left to right and a GRU from right to left, computed together in one loop."""
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
         self.hidden = hidden
-        self.inputs = Linear(inputs, 2 * 3 * hidden)  # of each direction: update, reset, candidate
+        self.inputs = Linear(inputs, 2 * 3 * hidden)  # for each direction: update, reset, candidate
         self.gates = nn.Parameter(torch.empty(2, hidden, 2 * hidden))  # update, reset
         self.candidate = nn.Parameter(torch.empty(2, hidden, hidden))
         for direction in range(2):
@@ -36,13 +37,13 @@ class BidirectionalGru(nn.Module):
             orthogonal_blocks(self.candidate.data[direction])
 
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """vectors: (B, S, M) -> (B, S, 2 H), the state of left to right first. mask: (B, S), False at padding
+        """Compute (B, S, M) -> (B, S, 2 H), the left-to-right state first. mask: (B, S), False at padding
 
-        Padding leaves a state unchanged, so that right to left begins with the last token of each sentence.
+        Padding leaves a state unchanged, so that the right-to-left GRU starts with the last token of each sentence.
         """
         inputs = _stack_directions(*self.inputs(vectors).chunk(2, dim=-1))  # S 2 B 3H
         padding = _stack_directions(~mask, ~mask).unsqueeze(-1)  # S 2 B 1
-        inputs[..., : self.hidden].masked_fill_(padding, float("-inf"))  # the update gate is then exactly 0
+        inputs[..., : self.hidden].masked_fill_(padding, float("-inf"))  # makes the update gate exactly 0
         gate_inputs, candidate_inputs = torch.split(inputs, [2 * self.hidden, self.hidden], dim=-1)
         state = vectors.new_zeros(2, len(vectors), self.hidden)
         states = []
@@ -55,15 +56,15 @@ class BidirectionalGru(nn.Module):
 
 
 def _stack_directions(forwards: Tensor, backwards: Tensor) -> Tensor:
-    """(B, S, ...) twice -> (S, 2, B, ...), the second in reverse order."""
+    """Stack two tensors (B, S, ...) to (S, 2, B, ...), the second one in reverse order."""
     return torch.stack([forwards.transpose(0, 1), backwards.transpose(0, 1).flip(0)], dim=1)
 
 
 class AttentiveGruCell(nn.Module):
-    """A GRU cell that reads a token and the context which additive attention selects by the state (appendix A.2.2).
+    """A GRU cell that reads a token and a context, which additive attention selects by the state (appendix A.2.2).
 
-    The context enters only through matrices, so the memory is multiplied by them once (`project_memory`) and each step
-    sums the products.
+    The context is only used in products with matrices. So the memory is multiplied by them once (`project_memory`), and each
+    step sums the products.
     """
 
     def __init__(self, hidden: int, memory: int, attention: int) -> None:
@@ -80,15 +81,17 @@ class AttentiveGruCell(nn.Module):
         orthogonal_blocks(self.candidate.data)
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """memory: (B, S, M) -> its keys (B, S, A) and values (B, S, 3 H)"""
+        """Project a memory (B, S, M) to keys (B, S, A) and values (B, S, 3 H)."""
         return self.keys(memory), self.values(memory)
 
     def forward(
         self, token: Tensor, state: Tensor, keys: Tensor, values: Tensor, mask: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """One step, with attention queried by the state before it.
+        """Run one step, with attention queried by the previous state.
 
-        token: (N, 3 H) projected embedding for update, reset and candidate; state: (N, H); mask: (B, S)
+        token: (N, 3 H), projected embedding for update, reset and candidate
+        state: (N, H)
+        mask: (B, S)
         returns: the next state (N, H), and the attention weights (B, N / B, S)
         """
         query, gates = torch.split(state @ self.recurrent, self.widths, dim=-1)

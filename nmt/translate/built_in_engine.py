@@ -1,4 +1,4 @@
-"""Our own engine: any Scorer and any search, in torch."""
+"""The built-in engine, which runs any Scorer and any decoder in torch."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -23,13 +23,13 @@ from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, ret
 from nmt.translate.wrapper import BatchSearch, SearchWrapper
 
 
-class OwnEngine(SearchEngine):
-    """A Scorer and a search that together translate lines.
+class BuiltInEngine(SearchEngine):
+    """Translates lines by a Scorer and a decoder.
 
     scorer: a model or an ensemble, on its device
-    options: replicas and threads: None is 1, and torch's setting
-    ranks: that translate together on this machine
-    Raises UserError for options that do not fit the models or the search.
+    options: of the translator; `replicas` None means 1, `threads` None means torch's setting
+    ranks: number of ranks that translate together on this machine
+    Raises UserError if the options do not fit the models or the decoder.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class OwnEngine(SearchEngine):
         self.speedups: list[SearchSpeedup] = [e.cls(options) for e in registry.active("search-speedup", options)]
         for speedup in self.speedups:
             speedup.begin(self, decoder)
-        self.decoder = copy(decoder)  # which gets these languages
+        self.decoder = copy(decoder)  # because the decoder is bound to this pipeline below
         self.wrappers: list[SearchWrapper] = [
             e.cls(options, pipeline, scorer) for e in registry.active("wrapper", options)
         ]
@@ -60,7 +60,7 @@ class OwnEngine(SearchEngine):
         self.signature, self.takes_phrases = self.decoder.signature, self.decoder.takes_phrases
         self.replicas, size = options.replicas or 1, options.batch_tokens
         if size == "auto":
-            sharing = ranks if device.type == "cpu" else 1  # which have the same memory
+            sharing = ranks if device.type == "cpu" else 1  # ranks on a CPU share its memory
             size = auto_batch_tokens(scorer, Memory(device), self.decoder.paths, self.replicas * sharing)
         self.batch_tokens, self.n_best = size, decoder.n_best
         threads = max(1, (options.threads or default_threads()) // self.replicas)
@@ -89,7 +89,7 @@ class OwnEngine(SearchEngine):
         return BatchOutcome(outcomes, warning)
 
     def _candidates(self, lines: list[EncodedLine]) -> list[list[Candidate] | Failure]:
-        """The candidates of each line, best first."""
+        """Search for the candidates of each line, best first."""
         constraints, device = [line.constraints for line in lines], device_of(self.scorer)
         with autocast(device, self.precision):
             source = pad_rows([line.source for line in lines]).to(device)
@@ -98,7 +98,7 @@ class OwnEngine(SearchEngine):
         return [[Candidate.of(hypothesis, self.pipeline.target) for hypothesis in row] or NOT_FINITE for row in finite]
 
     def _prepare_weights(self) -> None:
-        """Prepare the models on a CPU for many searches; once, for all replicas."""
+        """Prepare the models on a CPU for many searches. Done once for all replicas."""
         models = [self.scorer, *(model for wrapper in self.wrappers for model in wrapper.models)]
         for model in models if self.device == "cpu" else ():
             for speedup in self.speedups:
