@@ -322,7 +322,7 @@ def test_a_component_is_named_after_its_file(file, component, cls, tmp_path, cal
         ("model", "1st.py", "my_model.py"),
         ("model", "class.py", "keyword"),
         ("decoder", "beam.py", "'beam' already exists"),
-        ("model", "no-folder/my_model.py", "make its folder"),
+        ("model", "no-folder/my_model.py", "no-folder"),
         ("model", "kept.py", "kept.py already exists"),
     ],
 )
@@ -358,7 +358,7 @@ MISTAKES = {  # kind, what a skeleton says, what an author writes: the line of t
         "@register",
         "abstract method 'forward'|abstract method forward",
     ),
-    "no step": ("model", "def step", "def steps", "super().__init__", "none of `step`"),
+    "no step": ("model", "def step", "def steps", "super().__init__", "`?step`?"),
     "no output": ("model", "self.output =", "self.logits =", "@register", "no attribute 'output'"),
     "type": ("model", "return Output(features, {})", "return features", "@register", "must return Output"),
     "shape": ("model", "Output(features,", "Output(features[0],", "@register", r"must be \(B, T, D\)"),
