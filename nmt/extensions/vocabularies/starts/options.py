@@ -9,4 +9,4 @@ from nmt import options_class
 class VocabularyExtensionOptions:
     """Data with an extended vocabulary (nmt prepare --extend) says it all."""
 
-    fitting_data: ClassVar[str] = "--extend adds entries to it"
+    fitting_data: ClassVar[str] = "add --extend for new entries"

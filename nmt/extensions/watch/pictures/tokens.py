@@ -7,7 +7,11 @@ from nmt.symbols import BOS, EOS, SYMBOLS, UNK
 
 WORD_START: Final = "\u2581"  # in front of a token that starts a word, as sentencepiece writes it
 WORD_CONTINUES: Final = "@@"  # behind a token whose word continues, as subword-nmt writes it
-SYMBOL_NAMES: Final = {SYMBOLS[BOS]: "\u27e8start\u27e9", SYMBOLS[EOS]: "\u27e8end\u27e9", SYMBOLS[UNK]: "\u27e8unknown\u27e9"}
+SYMBOL_NAMES: Final = {
+    SYMBOLS[BOS]: "\u27e8start\u27e9",
+    SYMBOLS[EOS]: "\u27e8end\u27e9",
+    SYMBOLS[UNK]: "\u27e8unknown\u27e9",
+}
 
 
 def readable_token(token: str) -> str:
