@@ -100,7 +100,7 @@ def test_a_run_that_fails_is_told_and_stops_no_other(data, tmp_path, call):
     assert_refused(failed, 5, nowhere, "commands.log")
     good, bad = failed.json["settings"]
     assert good["values"]["data"] == str(data) and "valid_loss" in good["scores"]
-    assert bad["scores"] == {} and "code 4" in bad["runs"][0]["error"]
+    assert bad["scores"] == {} and "exit status 4" in bad["runs"][0]["error"]
     nowhere.symlink_to(data)
     state = Path(good["runs"][0]["run"]) / "sweep.json"
     content = state.read_bytes()
@@ -299,7 +299,7 @@ def test_options_that_do_not_fit_the_file_are_refused(trained, data, tmp_path, t
     refused = call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--metrics=paper-bleu", "--dry-run")
     assert_refused(refused, 2, "metric paper-bleu: needs the target language")
     refused = call("sweep", file, f"--output={tmp_path / 'out'}", "--comet-model=m.ckpt")
-    assert_refused(refused, 2, "--comet-model", "--metrics")
+    assert_refused(refused, 2, "--comet-model", "--source")
     nowhere = f"--source={tmp_path / 'nowhere'}", f"--reference={tmp_path / 'nowhere'}"
     assert_refused(call("sweep", file, f"--output={tmp_path / 'out'}", *nowhere, "--dry-run"), 2, "nowhere: not a file")
     assert_refused(call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--average=2"), 2, "--average")

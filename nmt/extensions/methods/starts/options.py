@@ -121,7 +121,7 @@ class InitStateOptions:
 
 
 @options_class
-class FineTuningOptions:
+class DataSizesOptions:
     """No options: with --init-from, the defaults of a run fit the size of its data."""
 
     @staticmethod
