@@ -910,7 +910,7 @@ def test_a_line_that_cannot_be_drawn_is_translated_all_the_same(translate, tmp_p
 
     monkeypatch.setattr(nmt.extensions.watch.viewers.drawings, "attention_maps", fail)
     assert translate(content, f"--attention={tmp_path / 'look.html'}") == translate(content)
-    assert "line 2 is not drawn: MemoryError: no room" in capsys.readouterr().err
+    assert "line 2 could not be drawn: MemoryError: no room" in capsys.readouterr().err
     assert (tmp_path / "look.html").stat().st_size
 
 
