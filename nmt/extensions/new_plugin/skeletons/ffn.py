@@ -32,11 +32,11 @@ class MyFfn(FeedForward):
 
     def forward(self, states: Tensor) -> Tensor:
         """Training: (..., D) to (..., D)."""
-        hidden = self.inner(states).relu().square()  # CHANGE: the function, here and in `prepared`
+        hidden = self.inner(states).relu().square()  # CHANGE: the function, here and in `search_step`
         outputs: Tensor = self.outer(dropout(hidden, self.dropout, self.training))
         return outputs
 
-    def prepared(self) -> Projection:
+    def search_step(self) -> Projection:
         """Search: the same function of (N, D) without gradient, with its weights looked up once."""
-        inner, outer = self.inner.prepared(), self.outer.prepared()
+        inner, outer = self.inner.search_step(), self.outer.search_step()
         return lambda states: outer(inner(states).relu().square())

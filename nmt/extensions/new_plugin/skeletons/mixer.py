@@ -44,7 +44,7 @@ class MyMixer(Mixer):
 
     def search_step(self) -> MixerStep:
         """Search: a function that computes the next position, (N, D) to (N, D), and the past after it."""
-        project = self.values.prepared()
+        project = self.values.search_step()
 
         def step(states: Tensor, past: Past, length: Any) -> tuple[Tensor, Past]:
             total = project(states) + self.share * past["sum"]
