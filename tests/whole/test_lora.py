@@ -210,7 +210,7 @@ def test_what_adapters_cannot_do_is_refused(data, base, tmp_path, call):
         (["--lora-rank=4"], "adapters need a trained model (add --init-from MODEL)"),
         ([given, "--lora-rank=4", "--freeze=encoder.*"], "(drop --freeze)"),
         ([given, "--lora-rank=4", "--init-state=all"], "(drop --init-state)"),
-        ([given, "--lora-targets=encoder.*"], "(give --lora-rank)"),
+        ([given, "--lora-targets=encoder.*"], "needs --lora-rank"),
         ([given, "--lora-rank=4", "--lora-targets=encodr.*"], "unknown name for --lora-targets 'encodr.*'"),
     ]:
         assert_refused(call(*train_arguments(data, tmp_path / "run", 1, *more)), 2, message)
