@@ -481,7 +481,7 @@ def test_bars_are_as_long_as_their_counts():
     ("given", "message"),
     [
         ({}, "no corpus"), ({"data": "d", "train": ("a",)}, "cannot be combined"), ({"train": ("a",)}, "-lang"),
-        ({"data": "d", "vocabulary": "v"}, "--vocabulary and --data cannot"), ({"source": ("a",)}, "each source file needs a target file"),
+        ({"data": "d", "vocabulary": "v"}, "--vocabulary and --data cannot"), ({"source": ("a",)}, "needs a target"),
         ({"data": "d", "workers": 0}, r"--workers (is )?0"), ({"data": "d", "max_ratio": 0.5}, r"--max-ratio (is )?0.5"),
     ],
 )  # fmt: skip

@@ -16,7 +16,7 @@ from nmt.options import REQUIRED, opt, options_class, toml_line
 class DescribeOptions:
     kind: str = opt(
         REQUIRED,
-        "kind of component, preset or folder; optional if NAME is unique",
+        "kind of NAME, preset or folder; often optional",
         group="Input and output",
         common=True,
     )

@@ -32,7 +32,6 @@ class FreezeOptions:
         "parameters not to train, such as encoder.*",
         must_stay=True,
         group="Fine-tuning",
-        common=True,
         metavar="PATTERN",
     )
 

@@ -47,9 +47,7 @@ MAX_LISTED_TRIALS: Final = 20  # by --dry-run
 
 @registry.open_options_class(shared=["metric"])
 class SweepOptions:
-    file: str = opt(
-        REQUIRED, "TOML file with values to try below [train] or [translate]", group="Input and output", common=True
-    )
+    file: str = opt(REQUIRED, "TOML file with the values to try", group="Input and output", common=True)
     output: str = opt(
         REQUIRED,
         "folder for all runs; resumes an existing sweep",
@@ -107,7 +105,7 @@ class SweepOptions:
         metavar="FILE",
     )
     metrics: tuple[str, ...] = opt(
-        ("bleu",), "metrics to score with: bleu,chrf (nmt list metric)", group="Scores", common=True, metavar="METRIC"
+        ("bleu",), "metrics to score with, such as bleu,chrf", group="Scores", common=True, metavar="METRIC"
     )
     score: str | None = opt(
         None,

@@ -11,7 +11,7 @@ class DrawingOptions:
 
     attention: str | None = opt(
         None,
-        "draw attention maps to a .html, .svg or .png file, or as text on stderr (terminal)",
+        "draw attention maps to a .html, .svg or .png file, or to the terminal",
         group="Details of the output",
         metavar="FILE",
     )
