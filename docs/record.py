@@ -35,11 +35,11 @@ INTRODUCTION = """# A recording: from a checkout to a translation
 
 <!-- `make recording` writes this page. -->
 
-This is the terminal of a new user, who follows the [tutorial](tutorial.md) with a corpus of everyday sentences
-([Tatoeba](https://tatoeba.org), CC-BY 2.0). Waiting, and the middle of long output, are left out. `nmt.git` stands for
-the address of the project, and `text` is the folder of the corpus. The machine is Zen 3 of
-[measurements](measurements.md), which other programs use too. Recorded on DATE; later versions have more commands and presets,
-and word some lines differently.
+This page shows the terminal of a new user who follows the [tutorial](tutorial.md) with a corpus of everyday sentences
+([Tatoeba](https://tatoeba.org), CC-BY 2.0). Waiting times and the middle of long output are omitted. `nmt.git` stands for
+the address of the project, and `text` is the folder with the corpus. The machine is the Zen 3 of
+[measurements](measurements.md), which it shared with other programs. The recording is from DATE. Later versions have more
+commands and presets, and word some messages differently.
 
 """
 
@@ -72,7 +72,7 @@ def typed(*lines: str, **given: Any) -> Scene:
 TRAIN = "nmt train --data data --output run --preset transformer-mini --max-minutes 15 --threads 1"
 SCENES = [
     typed("git clone nmt.git nmt", "cd nmt", "make setup", ". .venv/bin/activate", heading="Install"),
-    typed("nmt", sentence="`nmt` alone shows its commands.", picture="commands"),
+    typed("nmt", sentence="`nmt` without arguments lists the commands.", picture="commands"),
     Scene(
         sentence="After `nmt --install-completion`, TAB completes commands, flags, names and files.",
         steps=(
@@ -83,17 +83,17 @@ SCENES = [
         ),
         leave=CLEAR_LINE,
     ),
-    typed("nmt train --max-updats 5", sentence="A mistyped flag is answered at once."),
+    typed("nmt train --max-updats 5", sentence="All errors are reported at once, followed by the corrected command."),
     typed("ls text", "zcat text/train.en.gz | wc -l", heading="Look at the corpus"),
     typed("nmt doctor --source-lang en --target-lang de --train text/train --valid text/valid --test text/test"),
     typed(
         "nmt prepare --source-lang en --target-lang de --train text/train --valid text/valid --output data",
         heading="Prepare and train",
     ),
-    typed(TRAIN + " --dry-run", sentence="A dry run tells what the training takes."),
+    typed(TRAIN + " --dry-run", sentence="A dry run estimates the time, the memory and the cost of the training."),
     Scene(sentence="After a minute and a half:", steps=((TRAIN + "\n", 90),), picture="training"),
     Scene(
-        sentence="A second terminal, at the same time:",
+        sentence="In a second terminal, at the same time:",
         steps=((". .venv/bin/activate\n", None), ("nmt status run\n", None)),
         terminal=1,
     ),
@@ -102,7 +102,7 @@ SCENES = [
     typed("nmt plot run", picture="plot"),
     typed("nmt average --run run --last 3 --output model", heading="Translate"),
     Scene(
-        sentence="On a terminal `nmt translate` is a prompt.",
+        sentence="In a terminal, `nmt translate` shows a prompt.",
         steps=(
             ("nmt translate --model model\n", 10),
             ("Where is the next bus stop?\n", 3),
@@ -112,7 +112,11 @@ SCENES = [
         leave=END_OF_INPUT,
         picture="prompt",
     ),
-    typed("nmt translate --model model text/test.en.gz --output test.de", "head -3 test.de", sentence="A file:"),
+    typed(
+        "nmt translate --model model text/test.en.gz --output test.de",
+        "head -3 test.de",
+        sentence="To translate a file:",
+    ),
     typed("nmt evaluate --hypothesis test.de --reference text/test.de.gz"),
 ]
 

@@ -19,29 +19,29 @@ from phases import PHASES, Phase, write_inputs
 
 PAGE = """# Reliability
 
-Each row disturbs {every} on the files of one command, each in a run of its own: it fails, or the process is
-killed before it. Unless the result is complete then, the same command runs undisturbed. A trial is wrong if one of these does not
-hold:
+This page shows what happens if a file operation of a command fails, or if the process is killed. In each row, {every} of one
+command is disturbed, each in a separate trial: the operation fails, or the process is killed just before it. If the result is
+then not complete, the same command runs again without a fault. A trial is wrong if it violates one of these rules:
 
-- The result of an undisturbed run is there to the byte (of a training: weights, optimizer and metrics).
-- The undisturbed command ends with code 0. A command that ends with 0 leaves no temporary file.
-- An error names the file or folder of the operation.
-- No input has changed, and no command takes longer than {limit:.0f} seconds.
+- In the end, the result equals that of an undisturbed run, byte for byte. For training: weights, optimizer and metrics.
+- The command without a fault ends with exit status 0. A command with exit status 0 leaves no temporary file.
+- An error message names the file or folder of the operation.
+- No input file changes, and no command takes longer than {limit:.0f} seconds.
 
 | machine | version | command | trials | wrong |
 |---|---|---|---|---|
 | {machine}, {date} | Python {python}, torch {torch} | `{command}` | {trials:,} | {wrong} |
 
-| command | operations | fault | trials | ended with 0 | ended with an error (4 or 5) | killed | wrong |
+| command | operations | fault | trials | exit status 0 | exit status 4 or 5 | killed | wrong |
 |---|---|---|---|---|---|---|---|
 {rows}
 
-- *ENOSPC* counts only operations that may need room: creating, writing, syncing and renaming.
-- Operations are those of the command's process and of its threads: opening, reading, writing, syncing, closing, listing,
-  renaming, removing, and looking at files. Those of processes that it starts are not disturbed.
-- *Power loss* kills the process on an ext4 file system of its own, and goes on with what its device holds by then: whatever was
-  not synced may be gone. It needs root{no_power}.
-- A command ends with 0 where it can do without the operation.
+- *ENOSPC* applies only to operations that may need disk space: creating, writing, syncing and renaming.
+- The operations are those of the command's process and its threads: opening, reading, writing, syncing, closing, listing,
+  renaming, removing and inspecting files. Operations of child processes are not disturbed.
+- *Power loss* runs the command on a separate ext4 file system and kills it. The trial continues with what the device holds at
+  that moment, so data that was not synced may be lost. This needs root{no_power}.
+- A disturbed command ends with exit status 0 if it does not depend on the failed operation.
 """
 
 
@@ -64,13 +64,13 @@ def main() -> int:
             given.phases
         )
         facts = {
-            "every": "all operations" if given.every == 1 else f"one operation in {given.every}",
+            "every": "each file operation" if given.every == 1 else f"one file operation in {given.every}",
             "machine": f"{platform.machine()}, {os.cpu_count()} cores",
             "date": time.strftime("%Y-%m-%d"),
             "python": platform.python_version(),
             "torch": metadata.version("torch"),
             "command": "make faults" + (f' FLAGS="{" ".join(flags)}"' if flags else ""),
-            "no_power": "" if any("power loss" in row for row in rows) else ", and was left out here",
+            "no_power": "" if any("power loss" in row for row in rows) else ", and was skipped here",
         }
         given.page.write_text(PAGE.format(limit=trial.LIMIT, trials=trials, wrong=wrong, rows="\n".join(rows), **facts))
     print(f"{trials:,} trials, {wrong} wrong")
