@@ -349,7 +349,7 @@ def test_a_run_beside_other_programs_names_the_threads_that_would_be_faster(othe
     monkeypatch.setattr("nmt.extensions.watch.reporters.estimate.processor_seconds", used)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     done = call(*train_arguments(data, tmp_path / "run", 3), "--threads=2", "--no-quiet")
-    warning = "other programs use 1.4 of this machine's 2 cores, so the 2 threads of this run wait for each other. --threads 1 can"
+    warning = "other programs use 1.4 of this machine's 2 cores, so the 2 threads of this run wait for each other. --threads 1"
     assert (warning in done.err) == (others > 1)
 
 

@@ -308,7 +308,7 @@ def test_options_that_do_not_fit_the_file_are_refused(trained, data, tmp_path, t
     assert_refused(call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--score=belu"), 2, "'belu'", "'bleu'")
     (tmp_path / "longer").write_text("a\n" * 1000)
     refused = call("sweep", file, f"--output={tmp_path / 'out'}", *texts, f"--reference={tmp_path / 'longer'}")
-    assert_refused(refused, 3, "longer has 1,000 (line i")
+    assert_refused(refused, 3, "longer has 1,000 (line N")
     refused = call("sweep", write_sweep(file, data, 1, ""), f"--output={tmp_path / 'out'}", "--score=bleu")
     assert_refused(refused, 2, "--score")
     write_corpus(tmp_path / "corpus", 20, 7)
