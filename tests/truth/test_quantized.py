@@ -231,7 +231,7 @@ def test_a_pair_whose_cells_would_fill_the_memory_is_left_out_of_a_shortlist(mon
     )
     assert [array.tolist() for array in vars(more).values()] == [array.tolist() for array in vars(plain).values()]
     assert "skipped 1 of 301" in capsys.readouterr().err
-    with pytest.raises(UserError, match="none of 1 training pairs is short"):
+    with pytest.raises(UserError, match="none of the 1 training pairs is short"):
         learn_shortlist(Corpus([([5] * 7, [39] * 7)]), (V, V), 10_000, 5, 1, 1)
 
 

@@ -350,7 +350,7 @@ def test_data_of_another_vocabulary_is_refused(data, trained, tmp_path, call):
     scored = call("average", "--run", trained, "--last=1", "--output", tmp_path / "m", "--score", tmp_path / "d")
     assert_refused(scored, 4, "vocabulary differs")
     assert not (tmp_path / "m").exists()
-    assert_refused(call(*train_arguments(tmp_path / "d", trained, 50)), 4, "other data")
+    assert_refused(call(*train_arguments(tmp_path / "d", trained, 50)), 4, "trained on data that differs")
     own = ["--vocabulary", Checkpoints(trained).best(), "--output", tmp_path / "e"]
     assert call("prepare", *prepared, *own).code == 0
     scored = call("average", "--run", trained, "--last=1", "--output", tmp_path / "n", "--score", tmp_path / "e")

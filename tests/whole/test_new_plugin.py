@@ -235,7 +235,7 @@ def check_ffn(tried: Tried) -> None:
     network = tried.component("ffn")(None, FeedForwardShape(4, 8, 0.0)).eval()
     states = torch.randn(3, 4)
     with torch.no_grad():
-        torch.testing.assert_close(network.prepared()(states), network(states))
+        torch.testing.assert_close(network.search_step()(states), network(states))
     assert losses(tried.run) != losses(tried.train("plain"))
 
 
