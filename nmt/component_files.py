@@ -1,4 +1,4 @@
-"""Components and presets as the files in the folders of nmt, of its extensions and of plug-ins say; none is imported."""
+"""Finds components and presets by reading the files of nmt, its extensions and plug-ins, without importing them."""
 
 import re
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ REGISTERED: Final = re.compile(  # kind, name, options class, and the class's do
 
 
 class Root(NamedTuple):
-    """A folder that has components in folders of their kinds: that of nmt, or of an extension. package: its name for imports"""
+    """A folder with one subfolder per kind of component, such as nmt itself or an extension. package: its import name"""
 
     package: str
     folder: Path
 
 
 class ComponentFile(NamedTuple):
-    """What the file of a component says of it. options: the name of its options class; docstring: of its class"""
+    """What a file says about its component. options: the name of the options class; docstring: of the component's class"""
 
     module: str
     file: Path
@@ -37,7 +37,7 @@ class ComponentFile(NamedTuple):
 class Preset:
     """A named set of options for any components and for the trainer, by key.
 
-    on_cpu: what it is good for without a GPU; empty if a CPU is too slow for it
+    on_cpu: what it can train without a GPU; empty if a CPU is too slow
     """
 
     name: str
@@ -49,15 +49,15 @@ class Preset:
 
 @cache
 def own_roots() -> tuple[Root, ...]:
-    """The folders of nmt itself and of its extensions, these by name."""
+    """The folder of nmt, then the folders of its extensions by name."""
     extensions = sorted(file.parent for file in (PACKAGE / "extensions").glob("*/__init__.py"))
     return Root("nmt", PACKAGE), *(Root(f"nmt.extensions.{folder.name}", folder) for folder in extensions)
 
 
 def extension_of(place: str) -> str | None:
-    """The name of the extension that a module or file belongs to; None for those of nmt itself and of plug-ins.
+    """The name of the extension that a module or file belongs to; None if it belongs to the core or to a plug-in.
 
-    place: `nmt.extensions.zoo.models.gnmt`, or `nmt/extensions/zoo/presets.toml`
+    place: such as `nmt.extensions.zoo.models.gnmt` or `nmt/extensions/zoo/presets.toml`
     """
     found = re.match(r"nmt[./]extensions[./](\w+)", place)
     return found[1] if found else None
@@ -65,10 +65,10 @@ def extension_of(place: str) -> str | None:
 
 @cache
 def component_files(kind: str, folder: str, roots: tuple[Root, ...]) -> dict[str, ComponentFile]:
-    """The components of a kind by name. folder: of the kind, below each root"""
+    """The components of a kind by name. folder: the kind's subfolder of each root"""
     return {
         name: ComponentFile(f"{root.package}.{folder}.{file.stem}", file, options, docstring)
-        for root in reversed(roots)  # the first that has a name keeps it
+        for root in reversed(roots)  # if two roots use a name, the first one keeps it
         for file in sorted((root.folder / folder).glob("*.py"))
         for registered, name, options, docstring in REGISTERED.findall(file.read_text(encoding="utf-8"))
         if registered == kind
@@ -77,11 +77,11 @@ def component_files(kind: str, folder: str, roots: tuple[Root, ...]) -> dict[str
 
 @cache
 def preset_files(roots: tuple[Root, ...]) -> dict[str, Preset]:
-    """The presets of the folders' presets.toml. One may extend another, of any folder."""
+    """The presets in the presets.toml files of some folders. A preset may extend one from another folder."""
     import tomllib
 
     tables, places = dict[str, dict[str, Any]](), dict[str, str]()
-    for root in reversed(roots):  # the first that has a name keeps it
+    for root in reversed(roots):  # if two roots use a name, the first one keeps it
         if (file := root.folder / PRESETS_FILE).exists():
             of_file = tomllib.loads(file.read_text(encoding="utf-8"))
             tables |= of_file

@@ -1,4 +1,4 @@
-"""Options classes that are made of several: what `registry.open_options_class` opens one with."""
+"""Combines several options classes into one, for `registry.open_options_class`."""
 
 import dataclasses
 import inspect
@@ -14,9 +14,9 @@ AnyOptions = TypeVar("AnyOptions")
 
 @cache
 def opened_class(own: type, others: tuple[type, ...], choices: tuple[tuple[str, Any], ...]) -> type:
-    """A class with the fields of several options classes, which all of them are bases of.
+    """A class that inherits from several options classes and has the fields of all.
 
-    choices: names of fields of the first, each with the type that it has instead
+    choices: fields of the first class by name, each with its new type
     """
     owners: dict[str, type] = {}
     for cls in (own, *others):
@@ -29,7 +29,7 @@ def opened_class(own: type, others: tuple[type, ...], choices: tuple[tuple[str, 
         for cls in (own, *others):
             cls.__post_init__(self)  # type: ignore[attr-defined]
 
-    def reduced(self: Any) -> tuple[Any, ...]:  # pickle finds `own` by its name, not this class
+    def reduced(self: Any) -> tuple[Any, ...]:  # pickle finds classes by name, which only `own` has
         return _remade, (own, vars(self))
 
     types = dict(choices)
@@ -57,7 +57,7 @@ def _remade(own: type[AnyOptions], values: Mapping[str, Any]) -> AnyOptions:
 
 @cache
 def shared_class(kind: str, classes: Sequence[type], taken: frozenset[str]) -> type:
-    """An options class with each option of several classes once, but for names that are taken."""
+    """An options class with the options of several classes, each name once. taken: names to leave out"""
     fields: dict[str, Any] = {}
     types: dict[str, Any] = {}
     for cls in classes:

@@ -1,8 +1,8 @@
-"""Options classes, and the flags, TOML keys and saved keys made from them, all of one spelling.
+"""Options classes. Flags, TOML keys and saved keys are made from them, with the same spelling.
 
-An options class is a class decorated by `options_class` whose fields are written `name: type = opt(default, "help")`, or
-`name: Part = part(kind, default, "help")` for a component that is built inside another. Text of flags and values of TOML files
-become typed values in `convert`. The key of an option of an inner component is a path with dots: `decoder.temperature`.
+An options class is decorated by `options_class`. Its fields are declared as `name: type = opt(default, "help")`, or as
+`name: Part = part(kind, default, "help")` for a component inside another component. `convert` turns the text of flags and the
+values of TOML files into typed values. The key of an inner component's option is a path with dots: `decoder.temperature`.
 """
 
 import dataclasses
@@ -22,15 +22,15 @@ from nmt.errors import UserError, naming, quoted
 
 T = TypeVar("T")
 REQUIRED: Any = dataclasses.MISSING
-AUTO: Final = "auto"  # the value of an option that the program chooses
-COMMAND_LINE: Final = "the command line"  # as the origin of a value
-MAX_PROCESSES: Final = 1024  # of one command on one machine; more are a slip of the keyboard
-MAX_SETTINGS_BYTES: Final = 1 << 20  # of a TOML file
-LONG_KEY: Final = re.compile(rb"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){100}")  # which TOML's parser takes minutes for
+AUTO: Final = "auto"  # the value of an option for which nmt chooses
+COMMAND_LINE: Final = "the command line"  # the origin of values, for messages
+MAX_PROCESSES: Final = 1024  # per command and machine; a higher number is a typing error
+MAX_SETTINGS_BYTES: Final = 1 << 20  # per TOML file
+LONG_KEY: Final = re.compile(rb"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){100}")  # the TOML parser takes minutes for such keys
 MAX_THREADS: Final = 1024
-MAX_LAYER_SIZE: Final = 1 << 20  # of a width, of layers, of experts; the largest published are a tenth of it
+MAX_LAYER_SIZE: Final = 1 << 20  # for widths, layers and experts; published models reach a tenth of it
 NUMBER_WITH_DOT: Final = re.compile(r"(-?)(\d*)\.(\d*)((?:[eE][+-]?\d+)?)")
-MAX_INT: Final = (1 << 63) - 1  # numpy and torch take no larger one
+MAX_INT: Final = (1 << 63) - 1  # the largest integer of numpy and torch
 BOUND_CHECKS: Final = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
 
 
@@ -51,19 +51,19 @@ def opt(
     needs: Sequence[str] = (),
     excludes: Sequence[str] = (),
 ) -> Any:
-    """A field of an options class.
+    """Declare a field of an options class.
 
     default: its value, or REQUIRED
-    help: what it sets, with its unit: at most 15 words a sentence, and one line where `common`
-    group: the heading of a command's help that lists it; an option of a component without one is listed by `--help KIND`
+    help: what it sets, with its unit; at most 15 words per sentence, and one line if it is `common`
+    group: its heading in the help of a command; component options without one appear only in `--help KIND`
     common: whether the short help, `-h`, lists it
-    metavar: the word for its value in the help, `RUN`; by default the last word of its name, or N and X for numbers
-    aliases: flags that other toolkits use for it, without dashes: "lenpen"
-    minimum, maximum: bounds of a number, themselves allowed; above, below: bounds that are not. None and text are not
-        numbers and pass; each item of a tuple is checked; a number with a bound has to be finite.
-    is_size: whether it decides how large a network is
-    must_stay: of `nmt train`: whether a run that is resumed must keep it, because it decides the run's mathematics
-    needs, excludes: names of options that it has no effect without, and that it cannot be combined with
+    metavar: the placeholder for its value in the help, such as RUN; default: the last word of its name, N or X for numbers
+    aliases: other names of the flag, without dashes, as used by other toolkits: "lenpen"
+    minimum, maximum: inclusive bounds of a number; above, below: exclusive bounds. Each item of a tuple is checked. None
+        and text always pass. A number with a bound must be finite.
+    is_size: whether it determines the size of a network
+    must_stay: for `nmt train`: whether a resumed run must keep the value, because it affects the run's mathematics
+    needs: names of options without which it has no effect; excludes: names of options that it cannot be combined with
     """
     given = {"at least": minimum, "above": above, "at most": maximum, "below": below}
     bounds = {words: bound for words, bound in given.items() if bound is not None}
@@ -79,12 +79,12 @@ def opt(
 
 
 def size_opt(default: int | None, help: str, minimum: int = 1, group: str = "") -> Any:
-    """A field for a size of a network."""
+    """Declare the size of a network."""
     return opt(default, help, group=group, minimum=minimum, maximum=MAX_LAYER_SIZE, is_size=True)
 
 
 def probability_opt(default: float, help: str, group: str = "") -> Any:
-    """A field for a probability: from 0 to less than 1."""
+    """Declare a probability, from 0 to less than 1."""
     return opt(default, help, group=group, minimum=0, below=1)
 
 
@@ -93,7 +93,7 @@ class Part:
     """A component by kind and name, with its options, ready for `registry.build`.
 
     options: None for the component's defaults
-    values: with options None, those that replace the component's defaults, by key
+    values: if options is None, the values that replace the component's defaults, by key
     """
 
     kind: str
@@ -112,12 +112,12 @@ def choice(
     group: str = "",
     common: bool = False,
 ) -> Any:
-    """A field of an open options class that names a component: `ffn: str = choice("ffn", "dense", "which network")`.
+    """Declare a field that names a component, in an open options class: `ffn: str = choice("ffn", "dense", "which network")`.
 
-    The options of all components of the kind stand next to it (see `registry.open_options_class`).
+    The class also has the options of all components of that kind (see `registry.open_options_class`).
     kind, default, help, aliases, group, common: see `part` and `opt`
-    also: values that name no component, such as "auto"
-    able: leaves out the components whose options class has this class attribute, and has it False: `reads = False`
+    also: further values that are not names of components, such as "auto"
+    able: name of a class attribute; components whose options class sets it to False cannot be chosen
     """
     metadata = {"help": help, "group": group, "common": common, "aliases": tuple(aliases)}
     metadata |= {"chooses": (kind, tuple(also), able)}
@@ -132,12 +132,12 @@ def part(
     values: Mapping[str, Any] | None = None,
     group: str = "",
 ) -> Any:
-    """A field of an options class that holds a component: `decoder: Part = part("decoder", "sampling", "search for samples")`.
+    """Declare a field that holds a component: `decoder: Part = part("decoder", "sampling", "search for samples")`.
 
-    kind: of the component, as `register` has it
-    default: the name of the component that is taken when none is given
+    kind: the kind of the component, as in `register`
+    default: the name of the default component
     help, aliases, group: see `opt`
-    values: defaults of options of that component, by name, in place of its own: `{"n_best": 4}`
+    values: defaults that replace those of the component, by option name: `{"n_best": 4}`
     """
     metadata = {"help": help, "group": group, "aliases": tuple(aliases), "kind": kind}
     return dataclasses.field(default=Part(kind, default, values=values or {}), metadata=metadata)
@@ -145,14 +145,14 @@ def part(
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
 def options_class(cls: type[T]) -> type[T]:
-    """Class decorator: a frozen dataclass with keyword arguments, whose bounds and relations are checked when it is made.
+    """Class decorator: make a frozen dataclass that checks bounds and relations when an object is created.
 
-    `__post_init__`, if the class has one, checks what they cannot say, and raises ValueError.
+    A `__post_init__` method can check everything else. It raises ValueError.
     """
     own_or_inherited = getattr(cls, "__post_init__", None)
 
     def post_init(self: Any) -> None:
-        if type(self).__dict__.get("__post_init__") is post_init:  # not a call by super()
+        if type(self).__dict__.get("__post_init__") is post_init:  # not called through super()
             options = options_of(type(self))
             for option in options:
                 option.check(getattr(self, option.name))
@@ -165,9 +165,9 @@ def options_class(cls: type[T]) -> type[T]:
 
 
 def check_relations(values: object, options: "Sequence[Option]") -> None:
-    """Raise ValueError for an option that is given without one that it needs, or together with one that it excludes.
+    """Raise ValueError if an option lacks another that it needs, or is combined with one that it excludes.
 
-    An option is given if it is not at its default. Options that only other commands have count neither way.
+    An option counts as given if its value is not the default. Names of options that the class does not have are ignored.
     """
     known = {option.name: option for option in options}
     given = {name: option for name, option in known.items() if getattr(values, name) != option.default}
@@ -182,7 +182,7 @@ def check_relations(values: object, options: "Sequence[Option]") -> None:
 
 @options_class
 class NoOptions:
-    """The options of a component that has none."""
+    """The options of a component without options."""
 
 
 @dataclass
@@ -191,11 +191,11 @@ class Option:
 
     bounds: see BOUND_CHECKS
     group, common, metavar, is_size, must_stay, needs, excludes: see `opt`
-    kind: of the component that the option chooses, if it chooses one with options of its own
-    chooses: kind, also and able of `choice`
-    path: where the component stands that has the option, `criterion.decoder`; empty for a command's own
+    kind: the kind of component that the option chooses; empty if it chooses none
+    chooses: the arguments kind, also and able of `choice`
+    path: the path of the component that the option belongs to, such as `criterion.decoder`; empty for a command's options
     key: its key in settings and saved files; its flag has the same spelling
-    words: how many words without a flag may give its value: 0, 1, or None for all that remain
+    words: the number of arguments without a flag that it accepts: 0, 1, or None for all remaining
     """
 
     name: str
@@ -236,17 +236,17 @@ class Option:
 
     @property
     def label(self) -> str:
-        """Its name in messages: a flag, or `NAME` where the value may be given without one."""
+        """Its name in messages: the flag, or `NAME` if the value may be given without a flag."""
         return self.name.upper() if self.positional else self.flag
 
     @property
     def relations(self) -> str:
-        """What it needs and excludes, as the end of its help."""
+        """The options that it needs and excludes, as the last part of its help."""
         relations = {"needs": self.needs, "not with": self.excludes}
         return "".join(f"; {words} {', '.join(map(flag_of, names))}" for words, names in relations.items() if names)
 
     def spellings(self, path: str = "") -> dict[str, bool]:
-        """The flags that set it below a path, its own first; those whose value is True set it to no."""
+        """The flags that set it, the main one first. The value is True for flags that set it to no. path: see `Option.path`"""
         before = f"--{path}." if path else "--"
         flags = [f"{before}{name}".replace("_", "-") for name in (self.name, *self.aliases) if len(name) > 1]
         letters = [] if path else [f"-{name}" for name in (self.name, *self.aliases) if len(name) == 1]
@@ -255,7 +255,7 @@ class Option:
 
     @property
     def count(self) -> int | None:
-        """The number of values that the flag takes; None for any number of them, as `--train A B`."""
+        """The number of values that the flag takes; None if it takes any number, as in `--train A B`."""
         if get_origin(self.type) is not tuple:
             return 1
         return None if Ellipsis in get_args(self.type) else len(get_args(self.type))
@@ -265,9 +265,9 @@ class Option:
         return "NAME" if self.kind else _type_name(self.type)
 
     def convert(self, value: Any, origin: str | None = None) -> Any:
-        """A value, or its text, as the option's type and within its bounds.
+        """Convert a value, or its text, to the option's type and check its bounds.
 
-        Raises UserError that names the option, the value and where it was set.
+        Raises UserError with the option, the value and the place that set it.
         """
         if self.kind and isinstance(value, str | Part):
             return value
@@ -288,7 +288,9 @@ class Option:
         numbers = [item for item in items if isinstance(item, int | float) and not isinstance(item, bool)]
         for number in numbers:
             if isinstance(number, int) and abs(number) > MAX_INT:
-                digits = str(number) if abs(number) < MAX_INT**2 else quoted(hex(number))  # str() refuses 4,300 digits
+                digits = (
+                    str(number) if abs(number) < MAX_INT**2 else quoted(hex(number))
+                )  # str() refuses more than 4,300 digits
                 raise ValueError(f"{self.label} {digits}: must be from {-MAX_INT:,} to {MAX_INT:,}")
         allowed = (BOUND_CHECKS[words](n, bound) for n in numbers for words, bound in self.bounds.items())
         if self.bounds and not (all(map(math.isfinite, numbers)) and all(allowed)):
@@ -310,10 +312,10 @@ def _type_name(kind: Any) -> str:
 
 
 def options_of(cls: type, path: str = "", positional: Sequence[str] = ()) -> list[Option]:
-    """The options of a class: those of `positional` in its order, then the others in the order of the fields.
+    """The options of a class: first those in `positional`, in that order, then the others in the order of the fields.
 
-    path: where a component of that class stands: `criterion.decoder`
-    positional: the names of options whose values may be given without a flag; `NAME...` takes all words that remain
+    path: the path of the component, such as `criterion.decoder`
+    positional: names of options whose values may be given without a flag; `NAME...` takes all remaining arguments
     Raises UserError for a field that is not declared by `opt`, `choice` or `part`.
     """
     cls = opened(cls)
@@ -329,16 +331,16 @@ def options_of(cls: type, path: str = "", positional: Sequence[str] = ()) -> lis
 
 
 def opened(cls: Any) -> type:
-    """The class with the options of components too, if it is open to them (see `registry.open_options_class`), or itself."""
+    """The class with the options of components if it is open (see `registry.open_options_class`), otherwise the class itself."""
     is_closed = "is_opened" in cls.__dict__ or not hasattr(cls, "opened")
     return cls if is_closed else cls.opened()  # type: ignore[no-any-return]
 
 
 def convert(value: Any, kind: Any) -> Any:
-    """The text of a flag or a value of a TOML or JSON file as the type of its option; raises ValueError.
+    """Convert the text of a flag, or a value from a TOML or JSON file, to the type of its option.
 
-    Texts for a tuple of numbers or of names are divided at commas, `0.9,0.98` or `(0.9, 0.98)`; texts for one of texts
-    never are.
+    A text for a tuple of numbers or choices is split at commas: `0.9,0.98` or `(0.9, 0.98)`. A text for a tuple of texts
+    is not split. Raises ValueError.
     """
     if isinstance(value, str) and value.lower() == "none" and NoneType in get_args(kind):
         return None
@@ -357,7 +359,7 @@ def convert(value: Any, kind: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """The text of a number such as `.2` or `1.` as msgspec reads it, `0.2` or `1.0`; any other value as it is."""
+    """Rewrite a number such as `.2` or `1.` as `0.2` or `1.0`, which msgspec can read. Return any other value unchanged."""
     found = NUMBER_WITH_DOT.fullmatch(value) if isinstance(value, str) else None
     if found is None or not (found[2] or found[3]):
         return value
@@ -365,22 +367,22 @@ def _number(value: Any) -> Any:
 
 
 def flag_of(key: str) -> str:
-    """The flag of an option: `beam_size` has `--beam-size`."""
+    """The flag of an option: `--beam-size` for `beam_size`."""
     return f"--{key}".replace("_", "-")
 
 
 def names_of(texts: Iterable[str]) -> list[str]:
-    """The names in texts such as `bleu,chrf`, each once."""
+    """The distinct names in texts such as `bleu,chrf`."""
     return list(dict.fromkeys(name for text in texts for name in text.replace(",", " ").split()))
 
 
 def _items(text: str) -> list[str]:
-    """The items of a text such as `0.9,0.98`, and of Python's tuples and lists."""
+    """The items of a text such as `0.9,0.98`; brackets as in Python's tuples and lists are allowed."""
     return [item.strip() for item in text.strip("()[]").split(",")]
 
 
 def make(cls: type[T], values: Mapping[str, Any]) -> T:
-    """An options object from text or typed values; keys of other classes are ignored.
+    """Make an options object from text or typed values. Keys that the class does not have are ignored.
 
     Raises UserError that names the option and the value.
     """
@@ -398,7 +400,7 @@ def make(cls: type[T], values: Mapping[str, Any]) -> T:
 
 
 def as_dict(options: Any) -> dict[str, Any]:
-    """The values of an options object by key, ready for JSON; a component within it is its name, with its options below it."""
+    """The values of an options object by key, ready for JSON. A component is saved as its name, and its options follow."""
     values: dict[str, Any] = {}
     for key, value in vars(options).items():
         if isinstance(value, Part):
@@ -410,9 +412,9 @@ def as_dict(options: Any) -> dict[str, Any]:
 
 
 def flat(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a TOML file by key: `-` is `_`; `[a.b]` puts `a.b.` before its keys, and its `name` is the value of a.b.
+    """The values of a TOML file by key, with `_` for `-`. A table `[a.b]` prefixes its keys by `a.b.`; its `name` sets `a.b`.
 
-    Raises UserError for a value that is given twice.
+    Raises UserError if a value is set twice.
     """
     values: dict[str, Any] = {}
     for key, value in table.items():
@@ -427,9 +429,9 @@ def flat(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The settings of a TOML file by key, see `flat`. Raises UserError where it cannot be read.
+    """Read the settings of a TOML file by key (see `flat`). Raises UserError if it cannot be read.
 
-    Bytes that are not UTF-8 are kept as Python keeps those of file names, which alone may have such.
+    Invalid UTF-8 is kept with surrogateescape, because file names may contain such bytes.
     """
     import tomllib
 
@@ -445,21 +447,21 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{quoted(path)}: no such settings file") from None
     except (IsADirectoryError, NotADirectoryError) as error:
         raise UserError(f"{quoted(path)}: cannot be read as a settings file: {error.strerror}") from None
-    except (ValueError, RecursionError, UserError) as error:  # of a number with too many digits, of tables in tables
+    except (ValueError, RecursionError, UserError) as error:  # too many digits, or tables nested too deeply
         is_part = "Cannot overwrite a value" in str(error)
         hint = ' (a component with options is a table: [decoder] with name = "beam")' if is_part else ""
         raise UserError(f"{quoted(path)}: not valid TOML: {error}{hint}") from None
 
 
 def toml_line(key: str, value: Any) -> str:
-    """`key = value` as TOML, the key in quotes where it has dots."""
+    """`key = value` as TOML. A key with dots is quoted."""
     return f"{to_toml(key) if '.' in key else key} = {to_toml(value)}"
 
 
 def to_toml(value: Any) -> str:
-    """A value as TOML writes it, which is as JSON does but for None, the character DEL and floats that are not finite.
+    """A value as TOML. It is written as in JSON, except for None, the character DEL and floats that are not finite.
 
-    A date is a text.
+    A date becomes a text.
     """
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(to_toml, value))}]"

@@ -1,9 +1,9 @@
 """The registry of components: kind of component = folder = flag = saved key.
 
 Components come from the folders of nmt, from its extensions (`nmt/extensions/`), from pip entry points (`nmt.plugins`), and
-from `--plugin`. An extension is laid out as nmt is: `models/gnmt.py`, with its options class in `models/options.py`. So may
-the package of a plug-in be. Nothing is imported before it is looked up. Presets are named sets of options for components and for
-the trainer.
+from `--plugin`. An extension has the same layout as nmt: `models/gnmt.py`, with its options class in `models/options.py`. The
+package of a plug-in may have this layout too. Nothing is imported before it is looked up. Presets are named sets of options for
+components and for the trainer.
 """
 
 import dataclasses
@@ -81,9 +81,9 @@ class Entry:
 class _Shelf:
     """Everything registered so far in this process.
 
-    plugins: the `--plugin` values that are loaded, by path or module
-    plugin_modules: the names of the modules that plug-ins begin with
-    broken: why an installed plug-in could not be loaded, by entry point
+    plugins: the loaded values of `--plugin`, by path or module
+    plugin_modules: the top module of each plug-in
+    broken: the error of each installed plug-in that could not be loaded, by entry point
     roots: the folders of plug-ins that are packages
     """
 
@@ -129,12 +129,12 @@ def register(kind: str, name: str, options: type) -> Callable[[PartClass], PartC
 def preset(name: str, help: str, *, on_cpu: str = "", **values: Any) -> None:
     """Register a preset for `--preset`. Keys of options of inner components have dots: `**{"criterion.decoder": "beam"}`.
 
-    on_cpu: what it is good for without a GPU, such as "an hour, thousands of pairs"; empty if a CPU is too slow for it
+    on_cpu: what it can train without a GPU, such as "an hour, thousands of pairs"; empty if a CPU is too slow
     """
     place = sys._getframe(1).f_globals["__name__"]
     other = _shelf.presets.get(name) or preset_files(roots()).get(name)
     if other:
-        raise UserError(f"preset '{name}' is registered twice: in {other.place} and in {place} (rename one of them)")
+        raise UserError(f"preset '{name}' is already registered by {other.place} (choose another name)")
     _shelf.presets[name] = Preset(name, help, values, place, on_cpu)
 
 
@@ -142,7 +142,7 @@ def preset(name: str, help: str, *, on_cpu: str = "", **values: Any) -> None:
 
 
 def names(kind: str) -> list[str]:
-    """The names of all components of a kind, sorted. Imports none but plug-ins."""
+    """The names of all components of a kind, sorted. Imports only plug-ins."""
     _check_kind(kind)
     load_installed()
     return sorted({*_part_files(kind), *(name for k, name in _shelf.parts if k == kind)})
@@ -154,7 +154,7 @@ def files(kind: str) -> list[Path]:
 
 
 def find(kind: str, name: str) -> Entry:
-    """The component of that kind and name; UserError with the nearest name if there is none."""
+    """The component with this kind and name. Raises UserError, with the nearest name, if there is none."""
     _check_kind(kind)
     if (kind, name) not in _shelf.parts and name not in _part_files(kind):
         load_installed()
@@ -168,9 +168,9 @@ def find(kind: str, name: str) -> Entry:
 
 
 def options_class_of(kind: str, name: str) -> type:
-    """The options class of a component; UserError if there is no such component.
+    """The options class of a component. Raises UserError if there is no such component.
 
-    Where the component's folder has an `options.py`, the class is there: the component, which may need torch, is not imported.
+    If the folder of the component has an `options.py`, only that is imported: the component may need torch.
     """
     found = _part_files(kind).get(name) if kind in FOLDERS and (kind, name) not in _shelf.parts else None
     if found and found.options == NoOptions.__name__:
@@ -183,7 +183,7 @@ def options_class_of(kind: str, name: str) -> type:
 
 
 def summaries(kind: str) -> dict[str, str]:
-    """The first line of the docstring of each component of a kind, or the help of each preset, by name. Imports only plug-ins."""
+    """The first line of each component's docstring, or the help of each preset, by name. Imports only plug-ins."""
     if kind == "preset":
         return {name: preset.help for name, preset in presets().items()}
     return {name: documentation(kind, name)[0].split("\n")[0] for name in names(kind)}
@@ -208,7 +208,7 @@ def presets() -> dict[str, Preset]:
 
 
 def find_preset(name: str) -> Preset:
-    """The preset of that name; UserError with the nearest name if there is none."""
+    """The preset with this name. Raises UserError, with the nearest name, if there is none."""
     known = presets()
     if name not in known:
         raise UserError(f"{unknown('preset', name, known, 'nmt list preset')}{_broken_plugins()}")
@@ -221,7 +221,7 @@ def _check_kind(kind: str) -> None:
 
 
 def roots() -> tuple[Root, ...]:
-    """The folders that have components: that of nmt, those of its extensions by name, those of plug-ins."""
+    """The folders that contain components: nmt's own, then its extensions by name, then plug-ins."""
     return (*own_roots(), *_shelf.roots)
 
 
@@ -238,13 +238,13 @@ def open_options_class(
 ) -> Callable[[type[AnyOptions]], type[AnyOptions]]:
     """Class decorator: an options class whose objects also have the options of every component of some kinds.
 
-    The options of such a component are a class of their own in its file or `options.py`; the object is an instance of it too, and
+    Each component declares its options in a class of its own. An object of the open class is also an instance of that class, and
     the component is built with it. So a component brings its flags, and no other file changes. A field declared by `choice`
-    takes the names of the components of its kind. A class that inherits from an open one is open too.
+    accepts the names of the components of its kind. A class that inherits from an open class is open too.
 
-    shared: kinds whose components are built from the values of their options instead (`shared_values`). All components with an
-        option of one name share the flag; a name that the class has itself is no flag of theirs
-    declaring: of these kinds, leaves out the components whose options class does not have this class attribute
+    shared: kinds whose components are built from `shared_values` instead. Components with an option of the same name share one
+        flag; a name that the open class uses itself is not available to them
+    declaring: leaves out components of the shared kinds whose options class lacks this class attribute
     """
 
     def decorated(cls: type[AnyOptions]) -> type[AnyOptions]:
@@ -257,7 +257,7 @@ def open_options_class(
 
 
 def _parts_of(own: type, kinds: Sequence[str], shared: Sequence[str], declaring: str) -> tuple[type, ...]:
-    """The options classes that an open class has as its bases."""
+    """The options classes that become the bases of an open class."""
     classes = dict.fromkeys(cls for kind in kinds for cls in options_classes(kind).values())
     found = [cls for cls in classes if dataclasses.fields(cls)]
     for kind in shared:
@@ -268,25 +268,25 @@ def _parts_of(own: type, kinds: Sequence[str], shared: Sequence[str], declaring:
 
 
 def shared_values(kind: str, options: object) -> dict[str, Any]:
-    """The values that an object of an open class has for the options that the components of a kind share, but for defaults."""
+    """The shared options of a kind that differ from their defaults in an object of an open class, by name."""
     [shared] = (cls for cls in type(options).__mro__ if vars(cls).get("shared_by") == kind)
     given = ((option, getattr(options, option.name)) for option in options_of(shared))
     return {option.name: value for option, value in given if value != option.default}
 
 
 def options_classes(kind: str) -> dict[str, Any]:
-    """The options class of each component of a kind. Imports no component."""
+    """The options class of each component of a kind, by name. Imports no component."""
     return {name: options_class_of(kind, name) for name in names(kind)}
 
 
 def _choices(own: type) -> tuple[tuple[str, Any], ...]:
-    """The fields of a class that are declared by `choice`, each with the type of the values that it takes."""
+    """The fields of a class that are declared by `choice`, each with the type of its values."""
     choosing = ((field, *field.metadata["chooses"]) for field in dataclasses.fields(own) if "chooses" in field.metadata)
     return tuple((f.name, Literal[f.default, *also, *choosable(kind, able)]) for f, kind, also, able in choosing)
 
 
 def choosable(kind: str, able: str = "") -> list[str]:
-    """The names of the components of a kind, but for those that stand in for another, see `selected`.
+    """The names of the components of a kind that can be chosen: all except stand-ins, see `selected`.
 
     able: see `nmt.options.choice`
     """
@@ -298,10 +298,11 @@ def choosable(kind: str, able: str = "") -> list[str]:
 
 
 def selected(kind: str, name: str, options: object) -> Entry:
-    """The component of that kind and name, or the one that stands in for it with these options of an open class.
+    """The component with this kind and name, or its active stand-in.
 
-    The options class of such a stand-in has `stands_for`, the name of the other component; it takes the other's place when it is
-    active (see `active_names`), and cannot be chosen by name.
+    The options class of a stand-in has `stands_for`, the name of the component that it replaces when it is active (see
+    `active_names`). A stand-in cannot be chosen by name.
+    options: an object of an open class
     """
     for other, cls in options_classes(kind).items():
         if getattr(cls, "stands_for", None) == name and _is_active(cls, options):
@@ -315,45 +316,45 @@ def option_names(kind: str) -> list[str]:
 
 
 def having(kind: str, option: str) -> list[str]:
-    """The names of the components of a kind that have an option."""
+    """The names of the components of a kind that have the given option."""
     return [name for name, cls in options_classes(kind).items() if option in (own.name for own in options_of(cls))]
 
 
 def declared(kind: str, attribute: str) -> list[Any]:
-    """The values of a class attribute in the options classes of a kind's components, where they have it."""
+    """The values of a class attribute in all options classes of a kind that define it."""
     classes = options_classes(kind).values()
     return [getattr(cls, attribute) for cls in classes if hasattr(cls, attribute)]
 
 
 def active_names(kind: str, options: object) -> list[str]:
-    """The names of the components of a kind that an object of an open options class makes use of, sorted. Imports none.
+    """The names of a kind's active components, sorted. Imports none.
 
-    A component is active if one of its own options differs from its default. An `is_active` method of its options class decides
-    in place of that.
+    A component is active if one of its options differs from its default in `options`, an object of an open class. If its options
+    class has an `is_active` method, that decides instead.
     """
     return [name for name, cls in options_classes(kind).items() if _is_active(cls, options)]
 
 
 def given_flags(kind: str, name: str, options: object) -> list[str]:
-    """The flags of a component whose values in an object of an open options class are not at their defaults."""
+    """The flags of a component whose values differ from the defaults. options: an object of an open class"""
     own = options_of(options_class_of(kind, name))
     return [option.flag for option in own if getattr(options, option.name) != option.default]
 
 
 def _is_active(cls: Any, options: object) -> bool:
-    """Whether the component of an options class is made use of."""
+    """Whether the component with this options class is active."""
     if hasattr(cls, "is_active"):
         return bool(cls.is_active(options))
     return any(getattr(options, option.name) != option.default for option in options_of(cls))
 
 
 def active(kind: str, options: object) -> list[Entry]:
-    """The components of a kind that an object of an open options class makes use of, in their `order` and by name."""
+    """The active components of a kind, by `order` and then by name. options: an object of an open class"""
     return _in_order(kind, active_names(kind, options))
 
 
 def every(kind: str) -> list[Entry]:
-    """All components of a kind whose components are always asked, in their `order` and by name."""
+    """All components of a kind, by `order` and then by name."""
     return _in_order(kind, names(kind))
 
 
@@ -367,19 +368,19 @@ def _in_order(kind: str, names: Sequence[str]) -> list[Entry]:
 def options_within(
     kind: str, name: str, choice: Callable[[Option], str], path: str = "", defaults: Mapping[str, Any] = NO_VALUES
 ) -> list[Option]:
-    """The options of a component, each followed by those of the component that it holds, if it holds one.
+    """The options of a component. After an option that chooses an inner component come the options of that component.
 
-    choice: the name of the component that such an option chooses
-    path: where the component stands, `criterion.decoder`: the options have it before their names
-    defaults: by name, in place of the options' own
-    Raises UserError for a default that no option has.
+    choice: gives the name of the component that an option chooses
+    path: the key of the component, such as `criterion.decoder`, which precedes the names of its options
+    defaults: other defaults for the options, by name
+    Raises UserError for a default without an option.
     """
     options = []
     own = options_of(options_class_of(kind, name), path)
     names = [option.name for option in own]
     for key in defaults:
         if key.partition(".")[0] not in names:
-            raise UserError(f"{path}: a default is given for an {unknown(f'option of {kind} {name}', key, names)}")
+            raise UserError(f"{path}: default for an {unknown(f'option of {kind} {name}', key, names)}")
     for option in own:
         options.append(option)
         if option.kind:
@@ -394,15 +395,15 @@ def options_within(
 
 
 def choice_from(values: Mapping[str, Any] = NO_VALUES) -> Callable[[Option], str]:
-    """A `choice` for `options_within` that reads names from values by key, and takes the defaults of the others."""
+    """A `choice` for `options_within`: reads names from values by key, and uses defaults for the rest."""
     given = {key: value.name if isinstance(value, Part) else value for key, value in values.items()}
     return lambda option: str(given.get(option.key, option.default))
 
 
 def completed(kind: str, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Saved options of a component with the options that it has got since, at their defaults, which keep what was before.
+    """Saved options of a component, with defaults for options that were added since then and keep the earlier behaviour.
 
-    values: by key below the component, as in a saved file; they stay as they are where nothing is known of the component
+    values: by key below the component, as in a saved file; returned unchanged if the component is unknown
     """
     try:
         options = options_within(kind, name, choice_from(values))
@@ -413,10 +414,10 @@ def completed(kind: str, name: str, values: Mapping[str, Any]) -> dict[str, Any]
 
 
 def choose(kind: str, name: str, values: Mapping[str, Any] = NO_VALUES) -> Part:
-    """A component with its options, and those of the components within it, made from text or typed values.
+    """A component with its options and its inner components, made from text or typed values.
 
-    values: by key below the component: `beam_size`, `decoder`, `decoder.beam_size`; other keys are ignored
-    Raises UserError for an unknown name and for a value that does not fit.
+    values: by key below the component, such as `beam_size`, `decoder` or `decoder.beam_size`; other keys are ignored
+    Raises UserError for an unknown name or an invalid value.
     """
     cls = options_class_of(kind, name)
     inner = {}
@@ -430,12 +431,12 @@ def choose(kind: str, name: str, values: Mapping[str, Any] = NO_VALUES) -> Part:
 
 
 def values_below(path: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values whose keys begin with a path and a dot, by the rest of the key."""
+    """The values whose keys start with a path and a dot, by the rest of the key."""
     return {key[len(path) + 1 :]: value for key, value in values.items() if key.startswith(f"{path}.")}
 
 
 def build(part: Part, *context: Any) -> Any:
-    """The object of a component. context: what its kind is built from in addition to the options (see the kind's base.py)."""
+    """Build a component. context: the constructor's arguments after the options (see the base.py of the kind)"""
     options = choose(part.kind, part.name, part.values).options if part.options is None else part.options
     entry = find(part.kind, part.name)  # a name of its own for `place_in_plugin`
     return entry.cls(options, *context)
@@ -445,9 +446,9 @@ def build(part: Part, *context: Any) -> Any:
 
 
 def load_plugin(given: str) -> None:
-    """Import a plug-in once. given: the path of a Python file or of a folder with an __init__.py, or a module's name.
+    """Import a plug-in once. given: path of a Python file, path of a folder with an __init__.py, or name of a module
 
-    Raises UserError when there is no such plug-in, and when it fails.
+    Raises UserError if there is no such plug-in, or if its import fails.
     """
     path = Path(given)
     target = path / "__init__.py" if path.is_dir() else path
@@ -461,8 +462,8 @@ def load_plugin(given: str) -> None:
             else:
                 _shelf.plugin_modules.add(given)
                 module = importlib.import_module(given)
-                if module.__spec__ is not None and module.__spec__.origin is None:  # any folder can be imported
-                    raise UserError(f"plug-in {quoted(given)}: a folder without an __init__.py")
+                if module.__spec__ is not None and module.__spec__.origin is None:  # Python imports any folder
+                    raise UserError(f"plug-in {quoted(given)}: the folder has no __init__.py")
     except UserError as error:
         if place := place_in_plugin(error):
             raise UserError(f"plug-in {place}: {error}") from error
@@ -478,7 +479,7 @@ def load_plugin(given: str) -> None:
 
 
 def _import_file(given: str, path: Path, target: Path) -> None:
-    """Import the file of a plug-in, `target`, which is in the folder `path` if that is a package."""
+    """Import a plug-in's file. target: the file; path: the same, or the folder of a package"""
     name = f"nmt_plugin_{len(_shelf.plugins)}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, target)
     if spec is None or spec.loader is None:
@@ -492,20 +493,20 @@ def _import_file(given: str, path: Path, target: Path) -> None:
 
 
 def loaded_plugins() -> list[str]:
-    """The plug-ins of `--plugin`, as they were given."""
+    """The values of `--plugin`, as given."""
     return list(_shelf.plugins.values())
 
 
 def _is_missing(given: str, error: BaseException) -> bool:
-    """Whether the module `given` itself was not found, rather than one that it imports."""
+    """Whether the module `given` itself is missing, not one that it imports."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     return given.startswith(".") or "/" in given or (name is not None and f"{given}.".startswith(f"{name}."))
 
 
 def load_installed() -> None:
-    """Import the installed plug-ins, once. A broken one is named in a warning, and its components are left out.
+    """Import the installed plug-ins, once. If one fails, a warning names it, and its components are left out.
 
-    One that is a package may be laid out as nmt is; its components are then imported when they are looked up.
+    A plug-in that is a package may have the layout of nmt. Its components are then imported when they are looked up.
     """
     if _shelf.entry_points_loaded:
         return
@@ -569,5 +570,5 @@ def _readable(module: str) -> str:
 
 
 def _broken_plugins() -> str:
-    """The installed plug-ins that could not be loaded, as the end of a message about an unknown name."""
+    """The errors of installed plug-ins that could not be loaded, as the end of a message about an unknown name."""
     return "".join(f"; {message}" for message in _shelf.broken.values())

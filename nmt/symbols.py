@@ -1,4 +1,7 @@
-"""The four control symbols and their ids, which are the same in every vocabulary. Text can produce no symbol but <unk>."""
+"""The four control symbols with their ids, which are the same in every vocabulary, and the marks within tokens.
+
+Text can produce no control symbol but <unk>.
+"""
 
 from typing import Final
 
@@ -7,3 +10,6 @@ BOS: Final = 1
 EOS: Final = 2
 UNK: Final = 3
 SYMBOLS: Final = ("<pad>", "<s>", "</s>", "<unk>")
+SEPARATOR: Final = "<sep>"  # a user symbol that follows each sentence of the context
+SPACE_MARK: Final = "\u2581"  # stands for a space in sentencepiece, which also reads it as a space in text
+PIECE_MARK: Final = "@@"  # in subword-nmt: the word continues in the next piece

@@ -145,7 +145,8 @@ def small_model(folder: Path, name: str = "transformer", **options: object) -> P
     from nmt.checkpoint import save_model, weights_of
     from nmt.models.saved import ModelFacts, Vocabularies
     from nmt.options import make
-    from nmt.text.pipeline import Pipeline, Side, SideSettings
+    from nmt.text.pipeline import Pipeline, Side
+    from nmt.text.settings import SideSettings
     from nmt.text.vocabulary import WordVocabulary
 
     side = Side(SideSettings("en", "nfc", False, False, "none", "none"), WordVocabulary(WORDS))

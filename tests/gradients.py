@@ -16,7 +16,8 @@ from nmt.dist import World
 from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.report.losses import Stats
-from nmt.text.pipeline import Pipeline, Side, SideSettings
+from nmt.text.pipeline import Pipeline, Side
+from nmt.text.settings import SideSettings
 from nmt.text.vocabulary import WordVocabulary
 from nmt.train.parallel import Objective, part_counts
 from nmt.train.update import LossScale, Updater

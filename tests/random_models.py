@@ -11,7 +11,8 @@ from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.models.transformer import Transformer
 from nmt.options import make
 from nmt.symbols import BOS, EOS, PAD
-from nmt.text.pipeline import Pipeline, Side, SideSettings
+from nmt.text.pipeline import Pipeline, Side
+from nmt.text.settings import SideSettings
 from nmt.text.vocabulary import WordVocabulary
 
 LIKELY = 2.0  # nats

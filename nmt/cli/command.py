@@ -50,7 +50,7 @@ class CommonOptions:
     )
     plugin: tuple[str, ...] = opt((), "load a plug-in: a Python file or module", aliases=("user-dir",), metavar="FILE")
     dump_config: bool = opt(False, "print all settings as TOML with their origins, and exit")
-    quiet: bool = opt(False, "write only warnings and errors to stderr", aliases=("q",), common=True)
+    quiet: bool = opt(False, "write only warnings and errors to stderr", aliases=("q",))
     verbose: bool = opt(False, "also log details, such as the device and batch sizes")
     debug: bool = opt(False, "show the Python traceback of an error")
 
@@ -169,7 +169,7 @@ class Command:
                 KIND_HELP[kind],
                 ALIASES.get(kind, ()),
                 group=heading if (heading := KIND_HEADING.get(kind, "")) in self.headings else "",
-                common=kind in ("model", "schedule"),
+                common=kind == "model",
                 kind=kind,
             )
             for kind in self.kinds

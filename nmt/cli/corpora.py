@@ -14,9 +14,7 @@ from nmt.options import flag_of
 from nmt.storages.base import text_exists
 from nmt.text.corpus import text_name
 
-CORPUS_HELP: Final = (
-    "the two files of a corpus, named by language (`corpus.en corpus.de`), or their common prefix (`corpus`)"
-)
+CORPUS_HELP: Final = "corpus.en corpus.de, or their common prefix: corpus"
 ORIGIN: Final = "the names of the files"  # of a setting, as messages name it
 # A language in the name of a file: en, ast, pt_BR, zh-Hans. Some other endings look like languages.
 LANGUAGE_ENDING: Final = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})*")

@@ -250,6 +250,8 @@ class _Line:
         answer = next(filter(None, answers), None)
         if answer is None or (is_ours and (answer.words is None or (item.values and not answer.num_values))):
             return None
+        if answer.is_same and [*(answer.words or ())] == [item.flag, *item.values[: answer.num_values]]:
+            return None  # the same spelling in both toolkits
         given = quoted(" ".join([item.flag, *item.values[: answer.num_values]]))
         what = f"unknown flag '{item.flag}'" if option is None else f"{given} is not accepted"
         message = f"{what} ({answer.text})"
@@ -410,8 +412,8 @@ class _Line:
 
 def _is_mentioned(flag: str, kind: str) -> bool:
     """Whether a component of a kind may have a flag: whether its file says so. Importing all of them would take time."""
-    name = "[-_]".join(map(re.escape, flag.strip("-").split("-")))
-    word = re.compile(rf"\b{name}\b")
+    last = flag.rpartition(".")[2].strip("-").removeprefix("no-")
+    word = re.compile(rf"\b(no[-_])?{'[-_]'.join(map(re.escape, last.split('-')))}\b")
     files = {path for entry in registry.files(kind) for path in (entry, entry.with_name("options.py"))}
     return any(word.search(path.read_text(encoding="utf-8")) for path in files if path.exists())
 

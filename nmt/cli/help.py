@@ -1,4 +1,4 @@
-"""The texts of help: `-h` lists the flags that people use every day, `--help` all of a command's, `nmt --help` the commands."""
+"""The help of commands: `-h` lists the flags that people use every day, `--help` lists all; `nmt --help` lists the commands."""
 
 import os
 import shutil
@@ -11,10 +11,10 @@ from nmt.cli.commands import GROUPS, commands
 from nmt.cli.settings import OptionTable
 from nmt.options import REQUIRED, Option
 
-DEFAULT_COLUMNS: Final = 80  # of a line in a pipe
+DEFAULT_COLUMNS: Final = 80  # per line in a pipe
 MAX_COLUMNS: Final = 110  # longer lines are hard to read
 MIN_TEXT_COLUMNS: Final = 30
-MAX_FLAG_COLUMNS: Final = 28  # of a flag with its value; the help of a longer one stands below it
+MAX_FLAG_COLUMNS: Final = 28  # for a flag with its value; the help of a longer flag is printed below it
 INDENT: Final = "  "
 
 
@@ -51,7 +51,7 @@ def show_help(
     """Print the help of a command.
 
     sections: options by heading
-    values: of a preset and of settings files by path key, shown as defaults
+    values: values from a preset or settings files by path key, shown as defaults
     kinds: the kinds of components whose options `--help KIND` lists; None for the short help, which lists the options that
         are `common`, one line each
     """
@@ -79,8 +79,8 @@ def show_component_help(table: OptionTable, kind: str, values: Mapping[str, Any]
 def command_sections(table: OptionTable, headings: Sequence[str]) -> dict[str, list[Option]]:
     """The options of a command's help by heading.
 
-    headings: those that come first, in their order; those of the table follow
-    An option of a chosen component is listed if it names one of these first headings.
+    headings: the first headings, in order; the table's other headings follow
+    An option of a chosen component is listed only if its heading is one of these.
     """
     sections: dict[str, list[Option]] = {heading: [] for heading in headings}
     for heading, options in table.groups.items():
@@ -114,7 +114,7 @@ def _full_rows(sections: Mapping[str, Sequence[Option]], values: Mapping[str, An
 
 
 def usage(name: str, sections: Mapping[str, Sequence[Option]]) -> str:
-    """A command with its words without a flag, and the flags that it needs: `nmt train DATA --output OUTPUT [FLAGS]`."""
+    """The form of a command, with its arguments and required flags: `nmt train DATA --output RUN [FLAGS]`."""
     options = [option for options in sections.values() for option in options]
     words = [
         _short_label(option) if option.default is REQUIRED else f"[{_short_label(option)}]"
@@ -128,7 +128,7 @@ def usage(name: str, sections: Mapping[str, Sequence[Option]]) -> str:
 
 
 def _row(label: str, text: str, width: int) -> list[str]:
-    """A label with its text to the right, or below where the label is too long or the terminal too narrow."""
+    """A label with its text to the right, or below it if the label is too long or the terminal too narrow."""
     columns, beside = _columns() - len(INDENT), len(label) <= width - 2
     if columns - width < MIN_TEXT_COLUMNS:
         width, beside = 4, False
@@ -138,7 +138,7 @@ def _row(label: str, text: str, width: int) -> list[str]:
 
 
 def _short_label(option: Option) -> str:
-    """A flag with its letter and value: `-o, --output RUN`."""
+    """A flag with its one-letter form and its value: `-o, --output RUN`."""
     if option.positional:
         return option.label + ("..." if option.words is None else "")
     letters = [f"-{alias}, " for alias in option.aliases if len(alias) == 1 and not option.path]
@@ -147,7 +147,7 @@ def _short_label(option: Option) -> str:
 
 
 def _value(option: Option) -> str:
-    """The word for an option's value: its metavar; N for a whole number, X for another, `NAME` for `--valid-name`."""
+    """The word that stands for a value: the metavar, or N for a whole number, X for a number, `NAME` for `--valid-name`."""
     if option.metavar:
         return option.metavar + ("..." if option.count is None else "")
     kind = option.type_name.removesuffix("|none") if option.default is None else option.type_name
@@ -158,7 +158,7 @@ def _value(option: Option) -> str:
 
 
 def _label(option: Option) -> str:
-    """The same for `--help`, which shows every choice."""
+    """The same with every choice of the value, for `--help`."""
     choices = "" if option.positional or option.type is bool else option.type_name
     if option.metavar or not (choices.islower() and "|" in choices):
         return _short_label(option)
@@ -166,7 +166,7 @@ def _label(option: Option) -> str:
 
 
 def _full_text(option: Option, values: Mapping[str, Any]) -> str:
-    """An option's help, its default, the flag that turns it off, and what it needs and excludes."""
+    """An option's help, default, the flag that turns it off, and the options that it needs or excludes."""
     default = values.get(option.path_key, option.default)
     notes = ["required"] if default is REQUIRED else [f"default: {_shown(default)}"] if _shown(default) else []
     notes += [f"off: --no-{option.flag[2:]}"] if default is True else []
@@ -176,7 +176,7 @@ def _full_text(option: Option, values: Mapping[str, Any]) -> str:
 
 
 def _shown(default: Any) -> str:
-    """A default as text, empty for an option that is off."""
+    """A default as text; empty if the option is off."""
     if default in (None, "none", REQUIRED) or isinstance(default, bool):
         return ""
     return " ".join(map(str, default)) if isinstance(default, tuple | list) else str(default)
@@ -188,6 +188,6 @@ def _columns() -> int:
 
 
 def _bold(text: str) -> str:
-    """A text in bold on a terminal, as it is in a pipe."""
+    """A text in bold on a terminal; unchanged in a pipe."""
     is_plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
     return text if is_plain else f"\x1b[1m{text}\x1b[0m"

@@ -1,4 +1,4 @@
-"""The command `nmt`: calls a command, which is imported only then, and gives each error its exit code."""
+"""The program `nmt`: imports and calls one command, and turns each error into a message and an exit status."""
 
 import errno
 import gc
@@ -29,11 +29,11 @@ MEMORY_FLAGS: Final = {
     "evaluate": "--batch-tokens",
     "score": "--max-tokens",
     "average": "--max-tokens",
-}  # by command: what needs less memory
+}  # by command: the flag to lower if memory runs out
 
 
 class _Stdout(FileIO):
-    """Stdout, whose errors name it."""
+    """The file of stdout. Its errors name stdout as their file."""
 
     def write(self, data: Any) -> int:
         with naming("stdout"):
@@ -41,25 +41,25 @@ class _Stdout(FileIO):
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run a command and exit with its code ("Exit statuses and streams" in docs/reference/contract.md)."""
+    """Run a command and exit with its status ("Exit statuses and streams" in docs/reference/contract.md)."""
     arguments = sys.argv[1:] if argv is None else argv
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # prepare runs numpy in one process per core
-    os.umask(os.umask(0o077) | 0o002)  # no file or folder can be written by everybody
-    os.environ["PYTHONSAFEPATH"] = "1"  # worker processes import nothing from the working directory either
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent that ignores it would hide how ranks and workers end
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nmt prepare starts one process per core already
+    os.umask(os.umask(0o077) | 0o002)  # nmt makes no file that every user may write
+    os.environ["PYTHONSAFEPATH"] = "1"  # not even worker processes import from the working directory
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if the parent ignores it, nmt cannot see how ranks and workers end
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _interrupt)
     end_with_launcher()
-    gc.disable()  # until the command runs: imports leave no garbage, and collections would only take time
+    gc.disable()  # until the command runs, because imports leave no garbage to collect
     for number in (2, 1):
         try:
             os.fstat(number)
-        except OSError:  # errors or results would be lost
+        except OSError:  # closed: errors or results would be lost
             if number == 1:
-                os.write(2, b"nmt: error: stdout is closed (give it a file or /dev/null)\n")
+                os.write(2, b"nmt: error: stdout is closed (redirect it to a file or to /dev/null)\n")
             os._exit(5)
     if isinstance(sys.stdout, TextIOWrapper):
-        # Buffered even under PYTHONUNBUFFERED, which loses what a full disk does not take; the same bytes under every locale.
+        # Always buffered: under PYTHONUNBUFFERED Python loses output on a full disk. UTF-8 in every locale.
         is_terminal, file = sys.stdout.isatty(), BufferedWriter(_Stdout(1, "w", closefd=False))
         sys.stdout = TextIOWrapper(file, "utf-8", "surrogateescape", newline="\n", line_buffering=is_terminal)
     if isinstance(sys.stderr, TextIOWrapper):
@@ -69,15 +69,15 @@ def main(argv: list[str] | None = None) -> None:
     try:
         sys.stderr.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # else the interpreter would try again, and end with 120
-    # Threads of gloo may want the interpreter while it ends, which aborts the process; those of a search would end their work.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # otherwise the interpreter tries again and exits with 120
+    # Threads of gloo that call the interpreter while it shuts down would abort the process; search threads would delay its end.
     if "WORLD_SIZE" in os.environ or any(works() for works in WORKING_ON):
         os._exit(code)
     sys.exit(code)
 
 
 def _interrupt(_number: int, frame: FrameType | None) -> None:
-    """Ctrl-C where no `Signals` is open. Within an import it ends the process: torch would go on with half of numpy."""
+    """Handle Ctrl-C while no `Signals` is open. During an import it ends the process: torch would continue with half of numpy."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             os._exit(130)
@@ -103,7 +103,7 @@ def run(arguments: list[str]) -> int:
         return 130
     except BrokenPipeError:
         return 141
-    except SystemExit as error:  # typer has completed a word; or rich, which prints the help, has lost its reader
+    except SystemExit as error:  # typer has completed a word, or the reader of the help has closed the pipe
         if location := place_in_plugin(error):
             return _fail(f"plug-in {location} ended the command: SystemExit: {error}", 2, debug)
         return 141 if error.code else 0
@@ -123,14 +123,14 @@ def run(arguments: list[str]) -> int:
         if isinstance(error, ValueError) and sys.stdout.closed:
             return _fail("a plug-in has closed stdout, and results cannot be written", 2, debug)
         return _fail(f"a bug in nmt: {cause} (--debug shows where; please report it)", 1, debug)
-    except BaseException as error:  # neither an error nor an end; a plug-in's own
+    except BaseException as error:  # an exception class of a plug-in, derived from BaseException
         if location := place_in_plugin(error):
             return _fail(f"plug-in {location} failed: {type(error).__name__}: {error} (--debug shows where)", 2, debug)
         raise
 
 
 def _as_flags(arguments: list[str]) -> list[str]:
-    """The command line with flags for `nmt`, `nmt help`, `nmt help COMMAND` and `nmt version`."""
+    """The command line with `nmt`, `nmt help`, `nmt help COMMAND` and `nmt version` written as flags."""
     first, *rest = arguments or ["help"]
     if first == "help":
         return ["--help"] if rest[:1] in (["help"], ["version"]) else [*rest[:1], "--help", *rest[1:]]
@@ -150,10 +150,10 @@ def _fail(messages: str | Sequence[str], code: int, debug: bool, correction: str
 
 
 class CommandGroup(TyperGroup):
-    """The commands, each imported when it is called. The listing of `nmt --help` imports none."""
+    """All commands. A command is imported when it is called; `nmt --help` imports none."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The flags of `nmt` itself, each off by default: typer imports pydantic to convert a default of None, in 0.1 s."""
+        """The flags of `nmt` itself. Their default is False, because typer takes 0.1 s to convert None (it imports pydantic)."""
         params = super().get_params(ctx)
         for param in params:
             param.default = False
@@ -215,12 +215,12 @@ def nmt(
 
 
 def _close_stdout(code: int) -> int:
-    """Flush and close stdout; the exit code is 5 where that fails, and 141 where the reader has closed the pipe."""
+    """Flush and close stdout. Return the exit status: 5 if that fails, 141 if the reader has closed the pipe."""
     try:
         sys.stdout.flush()
         sys.stdout.close()
         return code
-    except (OSError, ValueError) as error:  # the latter of a plug-in that has closed it
+    except (OSError, ValueError) as error:  # ValueError if a plug-in has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the rest of the buffer must not fail again at exit
         if isinstance(error, BrokenPipeError):
             return 141

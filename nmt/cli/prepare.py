@@ -6,10 +6,7 @@ from typing import Any
 from nmt import opt, options_class
 from nmt.cli.command import Command, print_json
 from nmt.cli.corpora import CORPUS_HELP, named_corpus
-from nmt.cli.tables import table_lines
-from nmt.data.options import PrepareOptions
-from nmt.data.prepare import prepare
-from nmt.data.sets import set_label
+from nmt.data.options import PrepareOptions, set_label
 from nmt.log import log
 
 
@@ -21,6 +18,9 @@ class PrepareCommandOptions(PrepareOptions):
 
 def run(options: PrepareCommandOptions) -> None:
     """Make a data folder for training from parallel text, plain or compressed."""
+    from nmt.cli.tables import table_lines  # these import rich and numpy
+    from nmt.data.prepare import prepare
+
     report = prepare(options)
     for line in table_lines(_tokens_rows(report), right=range(2, 7)):
         log.info(line)

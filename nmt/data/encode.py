@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, islice, tee
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from nmt import registry
 from nmt.columns.base import ColumnItems, ColumnKind, Sentences, column_kind
 from nmt.data.held_out import pair_keys, repeats
+from nmt.data.options import BadLine
 from nmt.errors import InputError, quoted
 from nmt.rows import Rows
 from nmt.text.context import DocumentLines, context_text, encode_with_contexts
@@ -28,8 +29,6 @@ CHUNK_PAIRS: Final = 2000
 REASONS: Final = ("bad bytes", "bad column", "empty", "too short", "too long", "ratio", "equals held-out", "duplicate")
 MAX_WORD_CHARACTERS: Final = 1000  # longer words get no vocabulary entry
 KEPT: Final = -1  # used instead of an index into REASONS
-
-BadLine = Literal["error", "skip", "replace"]
 
 
 @dataclass(frozen=True)

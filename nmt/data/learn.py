@@ -24,8 +24,8 @@ from nmt.data.workers import CHECK_SECONDS, Heartbeat
 from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.log import log
 from nmt.signals import STOP_SIGNALS, signal_at_end_of_parent
-from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
-from nmt.text.vocabulary import SPACE_MARK, SentencepieceVocabulary
+from nmt.symbols import BOS, EOS, PAD, SPACE_MARK, SYMBOLS, UNK
+from nmt.text.vocabulary import SentencepieceVocabulary
 
 MAX_COUNTED_WORDS: Final = 5_000_000
 KEPT_SHARE: Final = 0.9  # share of these words to keep, at most, when the rarest are dropped

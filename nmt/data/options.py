@@ -8,17 +8,14 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from nmt import opt, options_class, registry
-from nmt.data.encode import BadLine, LengthFilter
 from nmt.errors import is_utf8, quoted
 from nmt.options import MAX_PROCESSES, REQUIRED, as_dict, choice, flag_of
 from nmt.storages.base import text_exists
-from nmt.symbols import SYMBOLS
-from nmt.text.context import SEPARATOR
+from nmt.symbols import PIECE_MARK, SEPARATOR, SPACE_MARK, SYMBOLS
 from nmt.text.forms import UnicodeForm
 from nmt.text.languages import base_language
-from nmt.text.pipeline import SideSettings
+from nmt.text.settings import SideSettings
 from nmt.text.steps import DOTTED_I
-from nmt.text.vocabulary import PIECE_MARK, SPACE_MARK
 
 NO_EFFECT_ON_RESULT: Final = {"output", "workers", "overwrite", "json"}
 SIDE_OPTIONS: Final = tuple(  # the text options that both sides have
@@ -27,6 +24,7 @@ SIDE_OPTIONS: Final = tuple(  # the text options that both sides have
     if field.name not in ("language", "right_to_left", "context", "language_case")
 )
 
+BadLine = Literal["error", "skip", "replace"]
 MAX_VOCABULARY: Final = 10_000_000
 MAX_CONTEXT: Final = 100  # sentences
 NAMED_PREFIX: Final = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)  # a value of --train, --valid or --test
@@ -175,10 +173,6 @@ class CorpusOptions(TrainingFiles):
     @property
     def names_evaluation(self) -> bool:
         return bool(self.valid or self.valid_source or self.test or self.test_source)
-
-    @property
-    def length_filter(self) -> LengthFilter:
-        return LengthFilter(self.min_length, self.max_length, self.max_ratio)
 
 
 @registry.open_options_class("preparation", "subword", "tokenizer")
@@ -387,3 +381,8 @@ def split_name(text: str, endings: Sequence[str]) -> tuple[str, str]:
     if match is None or any(text_exists(Path(f"{text}{ending}")) for ending in endings):
         return "", text
     return match[1], match[2]
+
+
+def set_label(kind: str, name: str) -> str:
+    """The name of a set in messages: its kind, followed by its name unless that says no more."""
+    return kind if kind in ("train", name) else f"{kind} {quoted(name)}"

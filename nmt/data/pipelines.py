@@ -17,7 +17,7 @@ from nmt.errors import UserError, quoted
 from nmt.log import log
 from nmt.options import flag_of
 from nmt.subwords.base import Subword
-from nmt.text.context import SEPARATOR
+from nmt.symbols import SEPARATOR
 from nmt.text.pipeline import Pipeline, Side, TextPreparer
 from nmt.text.steps import Truecaser, count_casings
 from nmt.text.vocabulary import SentencepieceVocabulary

@@ -21,10 +21,10 @@ from nmt import registry, signals
 from nmt.artefact import check_output, new_folder
 from nmt.columns.base import FLOAT, column_kind
 from nmt.data.duplicates import without_duplicates
-from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, EncodeTask, FilePair, TextTask, count_words
+from nmt.data.encode import CHUNK_PAIRS, CountTask, EncodeTask, FilePair, LengthFilter, TextTask, count_words
 from nmt.data.held_out import pair_keys
 from nmt.data.learn import sum_counts
-from nmt.data.options import PrepareOptions
+from nmt.data.options import BadLine, PrepareOptions
 from nmt.data.pipelines import learnt_pipeline, reused_pipeline
 from nmt.data.row_files import LENGTH, SIDES, ColumnWriter, SetWriter, id_type
 from nmt.data.sets import SetStatistics, TextSet, text_sets, with_counts
@@ -34,9 +34,9 @@ from nmt.errors import InputError, UserError, naming, quoted
 from nmt.files import to_json
 from nmt.log import log
 from nmt.preparations.base import PairIds, Preparation
+from nmt.symbols import PIECE_MARK
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline
-from nmt.text.vocabulary import PIECE_MARK
 
 STDIN_COPY: Final = "stdin.tsv"  # in the temporary data folder, until it is complete
 STDIN_BLOCK_BYTES: Final = 1 << 20
@@ -220,7 +220,7 @@ def _write_set(
     held_out: keys of held-out pairs, which training pairs must not repeat
     """
     training, kinds = text_set.kind == "train", text_set.columns
-    lengths = options.length_filter if training else None
+    lengths = LengthFilter(options.min_length, options.max_length, options.max_ratio) if training else None
     drawn = training or text_set.hold_out > 0  # pairs can be dropped, because no other file must stay aligned with them
     on_bad_line: BadLine = options.on_bad_line if drawn or options.on_bad_line == "error" else "replace"
     task = EncodeTask(pipeline, lengths, training and options.deduplicate, on_bad_line, tuple(kinds.values()), held_out)

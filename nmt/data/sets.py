@@ -177,11 +177,6 @@ def check_regular(files: Iterable[FilePair]) -> None:
             )
 
 
-def set_label(kind: str, name: str) -> str:
-    """The name of a set in messages: its kind, followed by its name unless that says no more."""
-    return kind if kind in ("train", name) else f"{kind} {quoted(name)}"
-
-
 def _set_name(source: str, language: str) -> str:
     """The name of a set, derived from the name of its source file."""
     return text_name(Path(source)).removesuffix(f".{language}")

@@ -1,1 +1,1 @@
-"""Previews: what `nmt train` shows instead of training."""
+"""Previews: what `nmt train` can print instead of training."""

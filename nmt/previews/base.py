@@ -1,7 +1,7 @@
-"""Previews: what `nmt train` shows instead of training, such as the time and memory that it would take.
+"""Previews: what `nmt train` can print instead of training, such as the time and memory that it would need.
 
-A preview is active when one of its options differs from its default. Its options are options of `nmt train`, but are not saved
-in the settings of a run.
+A preview is active if one of its options differs from its default. Its options are options of `nmt train`, but the settings of a
+run do not include them.
 """
 
 from abc import ABC, abstractmethod
@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 class Preview(ABC):
     """What `nmt train` prints instead of training. A registered preview is built as `cls(options, parts)`, on each rank.
 
-    options: of `nmt train`; parts: the chosen ones (nmt.cli.command.Parts)
-    order: if several previews are active, the one with the lowest order is shown
+    options: options of `nmt train`
+    parts: the chosen components (nmt.cli.command.Parts)
+    order: if several previews are active, the one with the lowest order is printed
     """
 
     order: ClassVar[int] = 0
@@ -23,7 +24,7 @@ class Preview(ABC):
 
     @abstractmethod
     def values(self) -> dict[str, Any]:
-        """What `--json` prints."""
+        """The values that `--json` prints."""
 
     @abstractmethod
     def lines(self) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""The status of training runs, and their losses as metrics.jsonl has them."""
+"""The status of training runs, and the losses that they report."""

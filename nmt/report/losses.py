@@ -1,4 +1,4 @@
-"""What updates report: sums of the parts of a loss, statistics of an update, and their sums over several updates."""
+"""What updates report: sums of the parts of a loss, statistics of an update, and totals over several updates."""
 
 from dataclasses import dataclass, field
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 class LossSums:
     """Sums of the parts of a loss.
 
-    trained: names of the parts whose means add up to the loss
-    totals, counts: by name, trained and reported parts
+    trained: names of the parts with means that add up to the loss
+    totals, counts: by name, for trained parts and for those that are only reported
     """
 
     trained: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class LossSums:
             self.counts[name] = self.counts.get(name, 0.0) + other.counts[name]
 
     def mean(self, name: str) -> float:
-        """The mean of a part; 0 where it has no count."""
+        """The mean of a part; 0 if its count is 0."""
         return self.totals[name] / self.counts[name] if self.counts[name] else 0.0
 
     @property
@@ -33,11 +33,11 @@ class LossSums:
 
     @property
     def mean_nll(self) -> float:
-        """Nats per target token: the part `nll`, or the loss where there is none."""
+        """Nats per target token: the part `nll`, or the loss if there is no such part."""
         return self.mean("nll") if "nll" in self.totals else self.loss
 
     def means(self) -> dict[str, float]:
-        """`loss`, then each part by name; a part named `loss` is `main_loss` beside other trained parts."""
+        """`loss`, then each part by name. A part named `loss` is called `main_loss` if there are other trained parts."""
         parts = {name: self.mean(name) for name in self.totals if self.trained != ("loss",) or name != "loss"}
         return {"loss": self.loss, **{"main_loss" if name == "loss" else name: mean for name, mean in parts.items()}}
 
@@ -46,11 +46,12 @@ class LossSums:
 class Stats:
     """Statistics of an update.
 
-    losses: parts of the loss, of all ranks; tokens: target tokens, of all ranks
-    real, cells: tokens of both sides of this rank's share, without and with padding
+    losses: parts of the loss, over all ranks
+    tokens: target tokens, over all ranks
+    real, cells: source and target tokens of this rank, without and with padding
     gradient_norm: 2-norm before clipping
-    applied: False if loss or gradient were not finite, and the weights are unchanged
-    max_micro_batch_tokens: tokens of a micro-batch that the device holds, padding counted
+    applied: False if loss or gradient were not finite, so that the weights did not change
+    max_micro_batch_tokens: largest micro-batch that fits on the device, in tokens, padding included
     """
 
     losses: LossSums
@@ -64,12 +65,12 @@ class Stats:
 
 @dataclass
 class LogWindow:
-    """Sums over several updates: those since the last log line.
+    """Totals over the updates since the last log line.
 
-    skipped: updates that were not applied; they count in neither losses nor target_tokens
-    real_tokens, cells: tokens of both sides, without and with padding
-    flops: floating-point operations, padding not counted
-    seconds: of training, without validation and saving
+    skipped: updates that were not applied; losses and target_tokens do not include them
+    real_tokens, cells: source and target tokens, without and with padding
+    flops: floating-point operations, without padding
+    seconds: seconds of training, without validation and saving
     """
 
     updates: int = 0
@@ -88,7 +89,7 @@ class LogWindow:
 
     @property
     def speed(self) -> float:
-        """Target tokens per second, padding not counted."""
+        """Target tokens per second, without padding."""
         return self.target_tokens / self.seconds if self.seconds else 0.0
 
     @property
@@ -98,7 +99,7 @@ class LogWindow:
 
     @property
     def padding(self) -> float:
-        """The share of the cells that hold no token."""
+        """The share of cells that are padding."""
         return 1 - self.real_tokens / self.cells if self.cells else 0.0
 
     def add(self, stats: Stats, flops: int, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The status of a run: one object for its log line, for a display, and for the status.json that `nmt status` reads."""
+"""The status of a run: one object for log lines, for displays, and for the status.json that `nmt status` reads."""
 
 import contextlib
 import math
@@ -17,9 +17,9 @@ from nmt.report.losses import LogWindow
 METRICS_FILE: Final = "metrics.jsonl"
 TRAIN_LOG: Final = "train.log"
 STATUS_FILE: Final = "status.json"
-VALIDATION_PREFIX: Final = "valid_"  # of the names in a record of a validation
-LOSS_TEXT_PARTS: Final = ("loss", "nll")  # parts of the loss that `loss_text` has
-MAX_EXPONENT: Final = 700.0  # e to the power of more than 709 is no double
+VALIDATION_PREFIX: Final = "valid_"  # of names in the record of a validation
+LOSS_TEXT_PARTS: Final = ("loss", "nll")  # parts of the loss that `loss_text` shows
+MAX_EXPONENT: Final = 700.0  # exp overflows a double above 709
 
 EndReason = Literal["finished", "patience", "signal", "diverged", "full disk", "out of memory", "error"]
 
@@ -28,15 +28,15 @@ EndReason = Literal["finished", "patience", "signal", "diverged", "full disk", "
 class RunStatus:
     """The status of a run after an update.
 
-    total: updates of the whole run, an estimate where epochs or minutes end it; None when the run has no end set
-    epoch, epochs: number of the last update's epoch, and epochs read so far
+    total: updates of the whole run, estimated if epochs or minutes end it; None if the run has no end
+    epoch, epochs: epoch of the last update, counted from 1, and epochs read so far
     window: the updates since the last log line
-    gradient_norm, learning_rate: of the last update
-    flops: of all updates
-    memory: peak of this process, in bytes: on a GPU its tensors, on a CPU its resident memory
-    seconds_left: until the run ends, at its speed so far; None when that is unknown
-    events: seconds until each, by name
-    best: the best checkpoint and its score; None before the first
+    gradient_norm, learning_rate: values of the last update
+    flops: floating-point operations of all updates
+    memory: peak memory of this process in bytes: tensors on a GPU, resident memory on a CPU
+    seconds_left: seconds until the run ends, at its speed so far; None if unknown
+    events: seconds until the next log line, validation and checkpoint, by name
+    best: the best checkpoint with its score; None before the first
     """
 
     update: int
@@ -53,7 +53,7 @@ class RunStatus:
     best: str | None
 
     def loss_text(self) -> str:
-        """The loss with its perplexity."""
+        """The training loss with its perplexity: the mean since the last log line."""
         means = self.window.means
         return loss_text(means["loss"], means.get("nll"), digits=2) if means else "no loss"
 
@@ -73,11 +73,11 @@ class RunStatus:
         )
 
     def numbers(self) -> dict[str, float]:
-        """What a log line gives to reporters that keep numbers, by name."""
+        """The numbers of a log line for reporters that store them, by name."""
         return {**self.window.means, "speed": self.window.speed, "lr": self.learning_rate}
 
     def saved(self) -> "SavedStatus":
-        """What status.json has of it."""
+        """The part of it that status.json stores."""
         return SavedStatus(
             total=self.total,
             tokens_per_second=round(self.window.speed, 1),
@@ -91,9 +91,10 @@ class RunStatus:
 
 
 def loss_text(loss: float, nll: float | None, digits: int) -> str:
-    """The loss, and the negative log-likelihood with its own perplexity where the criterion has one.
+    """The loss, and the negative log-likelihood with its perplexity if the criterion reports one.
 
-    nll: nats per target token; digits: of the perplexity
+    nll: negative log-likelihood in nats per target token
+    digits: digits of the perplexity after the point
     """
     if nll is None:
         return f"loss {loss:.4f}"
@@ -101,7 +102,7 @@ def loss_text(loss: float, nll: float | None, digits: int) -> str:
 
 
 class RunEnd(msgspec.Struct, frozen=True):
-    """Why a run ended, as the run itself said. message: one sentence"""
+    """Why a run ended, as the run recorded it. message: one sentence"""
 
     reason: EndReason
     message: str
@@ -113,11 +114,12 @@ class RunEnd(msgspec.Struct, frozen=True):
 
 
 class SavedStatus(msgspec.Struct, frozen=True):
-    """The content of status.json; what is unknown before the first log line is None.
+    """The content of status.json. Values that are unknown before the first log line are None.
 
     total: updates of the whole run
-    seconds_left: until its end; memory: peak in bytes
-    line_seconds: until the next log line, as it was estimated at the last
+    seconds_left: seconds until its end
+    memory: peak memory in bytes
+    line_seconds: seconds until the next log line, estimated at the last one
     loss_updates: first and last update of the last log line
     loss, nll: means over those updates, as the log line has them; None if all were skipped
     end: None while the run continues
@@ -135,7 +137,7 @@ class SavedStatus(msgspec.Struct, frozen=True):
 
 
 def save_status(path: Path, status: SavedStatus) -> None:
-    """Write the status atomically; on a full disk overwrite the existing file if it can hold it."""
+    """Write the status atomically. On a full disk, overwrite the existing file in place."""
     data = msgspec.json.format(msgspec.json.encode(status), indent=1) + b"\n"
     try:
         write_file(path, data)
@@ -146,7 +148,7 @@ def save_status(path: Path, status: SavedStatus) -> None:
 
 
 def read_status(path: Path) -> SavedStatus | None:
-    """The status that a run saved; None if there is none. Raises ArtefactError for anything else."""
+    """The saved status of a run; None if there is no file. Raises ArtefactError for a file with other content."""
     try:
         content = read_bytes(path)
     except FileNotFoundError:

@@ -1,1 +1,1 @@
-"""Reporters: what receives the lines and numbers of a training."""
+"""Reporters: receive the log lines and numbers of a training."""

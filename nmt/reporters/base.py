@@ -1,8 +1,8 @@
-"""Reporters: what receives the lines and numbers that a training reports. They run on the first rank alone.
+"""Reporters receive the log lines and numbers of a training. They run only on the first rank.
 
-A reporter is active when one of its options differs from its default, or when the `is_active` of its options class says
-so. Its options are options of `nmt train`. metrics.jsonl is none of them: a checkpoint holds its length,
-so that a resumed run cuts it back.
+A reporter is active if one of its options differs from its default, or if `is_active` of its options class returns True. Its
+options are options of `nmt train`. metrics.jsonl is not written by a reporter, because checkpoints store its length so that a
+resumed run can truncate it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,40 +15,42 @@ from nmt.report.run_status import RunStatus
 class Reporter:
     """Receives what a training reports. A registered reporter is built as `cls(options, folder)`.
 
-    options, folder: of `nmt train`, and of the run
-    order: the order in which reporters receive a report, from the lowest on
-    draws: whether it shows the numbers on the screen, where their log lines are left out then
+    options: options of `nmt train`
+    folder: folder of the run
+    order: reporters with a lower order receive each report first
+    draws: whether it shows the numbers on the screen, which then gets no log lines with them
     """
 
     order: ClassVar[int] = 0
     draws: ClassVar[bool] = False
 
     def __init__(self, options: Any, folder: Path) -> None:
-        """Raises UserError for a package that is not installed."""
+        """Raises UserError if a package that it needs is not installed."""
 
     def start(self) -> None:
-        """Start, when the files of the run are open."""
+        """Start. The files of the run are open by now."""
 
     def line(self, text: str, on_screen: bool) -> None:
-        """A log line, with its time. on_screen: whether no other reporter draws its numbers"""
+        """Receive a log line with its time. on_screen: whether to print it, because no reporter draws its numbers"""
 
     def record(self, values: Mapping[str, Any]) -> None:
-        """An update or a validation, as metrics.jsonl has it: numbers by name, null where they are not finite."""
+        """Receive the record of an update or a validation from metrics.jsonl: numbers by name, None if they are not finite."""
 
     def numbers(self, update: int, values: Mapping[str, float]) -> None:
-        """The numbers of a log line by name, or of a validation, where `valid/` stands before each."""
+        """Receive the numbers of a log line by name, or those of a validation, with names that start with `valid/`."""
 
     def examples(self, examples: Sequence[tuple[str, str, str]]) -> None:
-        """A few examples of a validation: (source, translation, reference)."""
+        """Receive a few examples of a validation: (source, translation, reference)."""
 
     def update(self, run: Any, data: Any) -> None:
-        """An update was made of a run (nmt.train.run.Run), which is only to be looked at.
+        """Called after each update of a run.
 
-        data: that of the update on this rank (nmt.data.loader.UpdateBatches)
+        run: the run (nmt.train.run.Run), which must not be changed
+        data: the update's data on this rank (nmt.data.loader.UpdateBatches)
         """
 
     def show(self, status: RunStatus) -> None:
-        """The state of the run, at most once a second; only for one that draws."""
+        """Receive the state of the run, at most once per second. Only reporters that draw are called."""
 
     def close(self) -> None:
-        """The training is over."""
+        """Called at the end of the training."""

@@ -27,7 +27,7 @@ class LogLines(Reporter):
 
     def line(self, text: str, on_screen: bool) -> None:
         """See Reporter."""
-        with contextlib.suppress(OSError):  # a full disk ends no training
+        with contextlib.suppress(OSError):  # a full disk must not end the training
             self._file.write(text + "\n")
             self._file.flush()
         if on_screen:

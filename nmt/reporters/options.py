@@ -1,11 +1,11 @@
-"""The options of the core's reporters: none."""
+"""The options of the core's reporters."""
 
 from nmt import options_class
 
 
 @options_class
 class LogLinesOptions:
-    """None: log lines are always written."""
+    """No options: log lines are always written."""
 
     def is_active(self) -> bool:
         """Whether it is in use without an option: always."""

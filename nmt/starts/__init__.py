@@ -1,1 +1,1 @@
-"""Starts: what changes a newly built model before it is trained."""
+"""Starts: change a newly built model before it is trained."""

@@ -1,6 +1,6 @@
-"""Starts: what changes a newly built model before the optimizer sees it, such as weights, or parameters that are not trained.
+"""Starts change a newly built model before the optimizer sees it: they load weights or freeze parameters, for example.
 
-A start is in use when one of its options has another value than its default. Its options are options of `nmt train`.
+A start is in use if one of its options differs from its default. Its options are options of `nmt train`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,13 @@ from nmt.train.weight_average import WeightAverage
 
 @dataclass
 class TrainedModel:
-    """The model of --init-from, whose weights starts make fit the run's model.
+    """The --init-from model. Starts change its weights so that they fit the run's model.
 
-    facts, pipeline: what it is, and its text pipeline
-    weights: by name
-    targets: the weights of the run's model that they are put into, by name
+    artefact: its folder
+    facts: its architecture
+    pipeline: its text pipeline
+    weights: its weights, by name
+    targets: the run's weights that receive them, by name
     """
 
     artefact: Artefact
@@ -37,15 +39,16 @@ class TrainedModel:
 
 
 class Start:
-    """A change of a newly built model. A registered start is built as `cls(options)`, with the options of `nmt train`.
+    """Changes a newly built model. A registered start is built as `cls(options)`, with the options of `nmt train`.
 
-    Its options class may tell in `fitting_data` how to prepare data whose text pipeline it makes the weights fit.
-    order: starts follow each other from the lowest order to the highest
-    gives_weights: whether the model has trained weights afterwards
-    kept: what checkpoints keep in place of all weights; None for those
-    free_options: options of the model in which that of --init-from may differ from it
-    parameter_options: its own options that decide which parameters are trained; the state of an optimizer depends on them
-    note: the end of the log line about the weights of --init-from
+    Its options class may have `fitting_data`, the words of an error that say how to prepare data that the start makes fit, and a
+    function `defaults(given, values)`, see `nmt.cli.train.start_defaults`.
+    order: starts with a lower order come first
+    gives_weights: whether it loads trained weights into the model
+    kept: what checkpoints store instead of all weights; None to store all
+    free_options: model options that may differ from those of the --init-from model
+    parameter_options: the start's options that decide which parameters are trained, on which the optimizer's state depends
+    note: the end of the log line about the --init-from weights
     """
 
     order: ClassVar[int] = 0
@@ -59,25 +62,25 @@ class Start:
         self.options = options
 
     def change(self, model: Model) -> None:
-        """Change a model that has just been built, before a criterion and an optimizer are; also that of a resumed run."""
+        """Change a newly built model, before the criterion and the optimizer are built; also in a resumed run."""
 
     def average(self, model: Model) -> WeightAverage | None:
-        """The average of its weights that is validated and saved in place of them; None if it keeps none."""
+        """The average of the weights that is validated and saved instead of them; None without an average."""
         return None
 
     def fit(self, run: Any, trained: TrainedModel) -> None:
-        """Make the weights of --init-from fit a new run (nmt.train.run.Run), before they are put into its model."""
+        """Make the --init-from weights fit a new run (nmt.train.run.Run), before its model receives them."""
 
     def begin(self, run: Any) -> None:
-        """Begin a new run (nmt.train.run.Run) of which all is built."""
+        """Start a new run (nmt.train.run.Run) that is completely built."""
 
     @classmethod
     def fits_pipeline(cls, new: Pipeline, old: Pipeline) -> bool:
-        """Whether its `fit` makes the weights for a text pipeline fit another one. Every start is asked, in use or not."""
+        """Whether its `fit` makes weights for the text pipeline `old` fit `new`. Every start is asked, in use or not."""
         return False
 
 
 def weight_shapes(facts: ModelFacts, place: Path) -> dict[str, torch.Size]:
-    """The shapes of a model's weights by name. place: of the model, for errors"""
+    """The shapes of a model's weights by name. place: the model's folder, for errors"""
     with NoRandomWeights():
         return {name: tensor.shape for name, tensor in weights_of(build_model(facts, place)).items()}

@@ -1,4 +1,4 @@
-"""The start of a run with the weights of a trained model."""
+"""Starts a run with the weights of a trained model."""
 
 import os
 from pathlib import Path
@@ -24,12 +24,14 @@ class InitFrom(Start):
     gives_weights: ClassVar[bool] = True
 
     def begin(self, run: Run) -> None:
-        """Begin a run with the weights that `--init-from` names; other starts make them fit.
+        """Start a run with the --init-from weights, after other starts have made them fit.
 
-        Raises ArtefactError for a damaged folder, and for a model of another architecture or vocabulary.
+        Raises ArtefactError for a damaged folder, or if the architecture or vocabulary differs.
         """
         chosen = find_model(Path(self.options.init_from))
-        folder = Path(os.fsdecode(run.world.gather(os.fsencode(chosen))[0]))  # the leader's choice: its run may go on
+        folder = Path(
+            os.fsdecode(run.world.gather(os.fsencode(chosen))[0])
+        )  # the leader's choice: that run may still be training
         artefact = Artefact(folder, "model", "checkpoint")
         _check_architecture(run, artefact)
         pipeline = Pipeline.load(artefact)
@@ -42,24 +44,24 @@ class InitFrom(Start):
         put_weights(trained.targets, trained.weights, weights_file(artefact))
         if run.average is not None:
             run.average.restart()
-        run.report.line(f"begins with the weights of {folder}{''.join(start.note for start in starts)}")
+        run.report.line(f"starts with the weights of {folder}{''.join(start.note for start in starts)}")
 
 
 def _check_architecture(run: Run, artefact: Artefact) -> None:
-    """Raise ArtefactError unless a model has the architecture of the run's."""
+    """Raise ArtefactError if the model's architecture differs from the run's."""
     models, free = (ModelFacts.read(artefact), run.facts), run.model.training_options
     free = free.union(*(start.free_options for start in run.starts))
     kinds = [{"model": facts.model, "weights": facts.weights} for facts in models]
     options = [{key: facts.options[key] for key in facts.options.keys() - free} for facts in models]
     if rows := changed_settings(*kinds) or changed_settings(*options):
-        same = "give the same, or leave --init-from out"
-        raise ArtefactError(f"{quoted(artefact.folder)}: is another model than this run's ({listed(rows)}; {same})")
+        same = "use the same, or drop --init-from"
+        raise ArtefactError(f"{quoted(artefact.folder)} is a different model than this run's ({listed(rows)}; {same})")
 
 
 def _fitting_starts(run: Run, artefact: Artefact, pipeline: Pipeline) -> list[Start]:
-    """The start that makes the weights for a text pipeline fit that of the run; none if they are the same.
+    """The start that makes weights for a text pipeline fit that of the run; none if both are the same.
 
-    Raises ArtefactError where no start can.
+    Raises ArtefactError if no start can.
     """
     new, data = run.data.pipeline, quoted(run.options.data)
     if pipeline.hash == new.hash:
@@ -68,8 +70,8 @@ def _fitting_starts(run: Run, artefact: Artefact, pipeline: Pipeline) -> list[St
     if not fitting:
         folder = quoted(artefact.folder)
         ways = [
-            f"nmt prepare --vocabulary {folder} makes data with its own",
+            f"prepare the data with nmt prepare --vocabulary {folder}",
             *registry.declared("start", "fitting_data"),
         ]
-        raise ArtefactError(f"{folder}: has another vocabulary or text pipeline than {data} ({', and '.join(ways)})")
+        raise ArtefactError(f"vocabulary or text pipeline of {folder} differs from that of {data} ({'; '.join(ways)})")
     return [fitting[0](run.options)]

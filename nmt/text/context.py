@@ -7,15 +7,13 @@ it reads `a <sep> b <sep> c` to translate c. A blank line ends a document.
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.symbols import SEPARATOR
 from nmt.text.corpus import is_invisible
 from nmt.text.vocabulary import EncodedTexts, Numbers
-
-SEPARATOR: Final = "<sep>"  # a user symbol that follows each sentence of the context
 
 
 class DocumentLines:

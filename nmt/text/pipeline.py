@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
@@ -18,60 +18,24 @@ from nmt import registry
 from nmt.artefact import Artefact
 from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import to_json
-from nmt.symbols import UNK
-from nmt.text.context import SEPARATOR, context_text, encode_with_contexts
+from nmt.symbols import SEPARATOR, SPACE_MARK, UNK
+from nmt.text.context import context_text, encode_with_contexts
 from nmt.text.corpus import NO_WIDTH, clean, is_invisible
-from nmt.text.forms import SIGNED_FORMS, SIGNS, UNICODE_FORMS, UnicodeForm, as_written
+from nmt.text.forms import SIGNED_FORMS, SIGNS, UNICODE_FORMS, as_written
 from nmt.text.languages import base_language
+from nmt.text.settings import SideSettings
 from nmt.text.steps import NOT_TEXT_BUT_LF, Truecaser, lowered
-from nmt.text.vocabulary import SPACE_MARK, EncodedTexts, SentencepieceVocabulary, Vocabulary
+from nmt.text.vocabulary import EncodedTexts, SentencepieceVocabulary, Vocabulary
 from nmt.tokenizers.base import Tokenizer
 
 PIPELINE_FOLDER: Final = "pipeline"  # inside a model folder, checkpoint or data folder
 PIPELINE_FILE: Final = "pipeline.json"
 CHARACTERS_PER_TOKEN: Final = 64  # far above the average of real text; texts with more are not encoded whole
-ALWAYS_SAVED: Final = {"truecase"}  # fields of SideSettings that every saved pipeline contains, and thus its hash too
 BYTE_PIECE: Final = re.compile(r"<0x([0-9A-F]{2})>")  # a token for one byte, for characters without an entry
 
 NOT_SEEN: Final = re.compile(f"[{NO_WIDTH}{''.join(SIGNS)}]")
 
 _Item = TypeVar("_Item")
-
-
-@dataclass(frozen=True)
-class SideSettings:
-    """The text settings of one side.
-
-    language: language code, such as "en"; also selects punctuation rules and the tokenizer's language
-    normalization: Unicode form, a key of UNICODE_FORMS
-    normalize_punctuation: whether Moses' rules for punctuation are applied (sacremoses)
-    lowercase: whether all text is lower-cased
-    tokenizer: name of a component of the kind `tokenizer`
-    subword: name of a component of the kind `subword`, which determines the class of the vocabulary
-    right_to_left: whether a model reads the tokens from last to first
-    user_symbols: words that are never altered or split, such as language tags
-    context: maximum number of previous sentences to read with a line (nmt.text.context); source only
-    reversible: whether the tokenizer is the lossless variant; absent in earlier pipelines
-    language_case: whether lower-casing follows the rules of the language; absent in earlier pipelines
-    """
-
-    language: str
-    normalization: UnicodeForm
-    normalize_punctuation: bool
-    lowercase: bool
-    tokenizer: str
-    subword: str
-    truecase: bool = False
-    right_to_left: bool = False
-    user_symbols: tuple[str, ...] = ()
-    context: int = 0
-    reversible: bool = False
-    language_case: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """The settings to save. Fields at their default are left out, so that new fields do not change existing hashes."""
-        defaults = {field.name: field.default for field in fields(self) if field.name not in ALWAYS_SAVED}
-        return {key: value for key, value in asdict(self).items() if key not in defaults or value != defaults[key]}
 
 
 class TextPreparer:

@@ -12,15 +12,13 @@ import sentencepiece
 from numpy.typing import DTypeLike, NDArray
 
 from nmt.errors import ArtefactError, expecting, quoted
-from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
+from nmt.symbols import BOS, EOS, PAD, SPACE_MARK, SYMBOLS, UNK
 
 MAX_CACHED_WORDS: Final = 1 << 17
 MAX_CACHED_CHARACTERS: Final = 1 << 22  # of all cached words; a "word" between two spaces can be as long as a line
 MIN_THREAD_WORDS: Final = (
     16  # for a list, sentencepiece starts a thread, which costs as much as 16 words (22 us, Zen 3)
 )
-SPACE_MARK: Final = "\u2581"  # stands for a space in sentencepiece, which also reads it as a space in text
-PIECE_MARK: Final = "@@"  # in subword-nmt: the word continues in the next piece
 
 Numbers = NDArray[np.uint32]
 

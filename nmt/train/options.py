@@ -52,7 +52,6 @@ class TrainOptions:
         None,
         "stop after this many minutes of this process",
         group="Length of the run",
-        common=True,
         above=0,
         maximum=MAX_WAIT_MINUTES,
     )

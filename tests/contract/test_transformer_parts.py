@@ -178,9 +178,9 @@ def test_it_is_listed_and_its_options_are_flags_that_only_its_file_adds(part, ca
     file, flags = PARTS[part]
     (tmp_path / "part.py").write_text(file)
     plugin, flag = f"--plugin={tmp_path / 'part.py'}", flags[-1].partition("=")[0]
-    without = call("train", "--data=d", "--output=o", "--help").out
-    shown = call("train", "--data=d", "--output=o", plugin, "--help").out
-    assert flag not in without and f"│ {flag} " in shown
+    without = call("train", "--data=d", "--output=o", "--help", "model").out
+    shown = call("train", "--data=d", "--output=o", plugin, "--help", "model").out
+    assert flag not in without and f"\n  {flag} " in shown
     assert part[1] in call("list", part[0], plugin).out
     assert_refused(call("train", "--data=d", "--output=o", plugin, f"{flag}=-1", "--dump-config"), 2, flag)
 

@@ -201,11 +201,11 @@ def leftovers(work: Path, errors: str = "") -> list[str]:
 
 
 def names_file_of(operation: Operation, errors: str, work: Path) -> bool:
-    """Whether the last line is `nmt: error: NAME: what is wrong`, with the file or artefact of the failed operation.
+    """Whether the last line starts with the file or artefact of the failed operation: `nmt: error: NAME cannot be written: ...`.
 
     An operation on the folder of all files, as syncing it, may name any of them.
     """
-    name = errors.strip().split("\n")[-1].removeprefix("nmt: error: ").partition(": ")[0]
+    name = re.split(r": | cannot be ", errors.strip().split("\n")[-1].removeprefix("nmt: error: "))[0]
     return owner(operation.path, work) in ("", owner(name, work))
 
 

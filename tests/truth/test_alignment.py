@@ -21,7 +21,8 @@ from nmt.extensions.details.wrappers.details import TranslationDetails, numbers_
 from nmt.extensions.vocabularies.subwords.subword_nmt import CodesVocabulary
 from nmt.models.base import Vocabularies
 from nmt.symbols import BOS, EOS, UNK
-from nmt.text.pipeline import Pipeline, Side, SideSettings
+from nmt.text.pipeline import Pipeline, Side
+from nmt.text.settings import SideSettings
 from nmt.text.vocabulary import WordVocabulary
 from nmt.translate.engine import EncodedLine
 from nmt.translate.forced_decoding import ForcedDecoding, force_decode

@@ -179,5 +179,5 @@ def test_settings_that_do_not_fit_are_refused(options, told):
 
 @pytest.mark.parametrize("options", [{"positions": "rotary"}, {"kv_heads": 1}, {"decoder_autoregression": "ssru"}])
 def test_cuda_graphs_are_refused_where_sizes_or_inputs_are_others(options):
-    with pytest.raises(UserError, match="--capture: needs plain self-attention"):
+    with pytest.raises(UserError, match="--capture needs plain self-attention"):
         capture_steps(build(**options))

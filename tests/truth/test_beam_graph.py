@@ -102,5 +102,5 @@ def test_a_program_reads_the_graph_and_a_page_shows_every_hypothesis():
 
 
 def test_a_search_without_a_beam_has_no_graph():
-    with pytest.raises(UserError, match="--beam-graph draws the hypotheses of a beam"):
+    with pytest.raises(UserError, match="--beam-graph needs a beam"):
         graph_of(registry.build(registry.choose("decoder", "sampling")), 0, random_sources(0, 3, V)[0])

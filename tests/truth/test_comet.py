@@ -110,7 +110,7 @@ def test_comet_takes_one_reference_and_needs_the_sources(library, model):
     comet = Comet(CometOptions(comet_model=model))
     with pytest.raises(UserError, match="only one reference, not 2"):
         comet(["1"], [["1"], ["2"]], ["1"])
-    with pytest.raises(UserError, match="needs --source"):
+    with pytest.raises(UserError, match="add --source"):
         comet(["1"], [["1"]])
 
 

@@ -7,8 +7,10 @@ import pytest
 from conftest import WORDS
 
 from nmt.data.learn import SubwordSettings, learn_subwords
-from nmt.text.context import SEPARATOR, DocumentLines, context_text, encode_with_contexts
-from nmt.text.pipeline import Side, SideSettings
+from nmt.symbols import SEPARATOR
+from nmt.text.context import DocumentLines, context_text, encode_with_contexts
+from nmt.text.pipeline import Side
+from nmt.text.settings import SideSettings
 from nmt.text.vocabulary import WordVocabulary
 
 CHANCE = random.Random(4)

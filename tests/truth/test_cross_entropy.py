@@ -187,7 +187,7 @@ def test_weights_multiply_the_loss_of_each_pair_or_token_and_leave_the_count(kin
 def test_weights_need_their_column_and_numbers():
     model, batch = case(nn.Linear(8, 11))
     criterion = CrossEntropy(CrossEntropyOptions(loss_weights="w"), CriterionContext(None, None))
-    with pytest.raises(MissingColumnError, match=r"no column 'w' \(nmt prepare --column w=FILE"):
+    with pytest.raises(MissingColumnError, match=r"no column 'w' \(`nmt prepare --column w=FILE"):
         criterion(model, batch)
     links = {"w": Column(torch.zeros(3, 1, 2, dtype=torch.long), "links")}
     with pytest.raises(UserError, match="a column of kind links cannot contain weights"):

@@ -21,7 +21,8 @@ from nmt.extensions.methods.criteria.distillation import Distillation
 from nmt.extensions.methods.criteria.options import DistillationOptions
 from nmt.nn.linear import ClippedLinear, Linear
 from nmt.symbols import PAD
-from nmt.text.pipeline import Pipeline, Side, SideSettings
+from nmt.text.pipeline import Pipeline, Side
+from nmt.text.settings import SideSettings
 from nmt.text.vocabulary import WordVocabulary
 
 N, D, V = 9, 6, 20

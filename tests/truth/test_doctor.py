@@ -15,7 +15,8 @@ from nmt.extensions.doctor.languages import foreign_script, guess_language, lang
 from nmt.extensions.doctor.lengths import MAX_COUNTED_LENGTH, LengthHistograms
 from nmt.extensions.doctor.repeats import NO_KEY, TrainingOverlap, first_row_of_key, keys_of
 from nmt.extensions.watch.pictures.figures import text_bar, text_bars
-from nmt.text.pipeline import Pipeline, Side, SideSettings
+from nmt.text.pipeline import Pipeline, Side
+from nmt.text.settings import SideSettings
 from nmt.text.vocabulary import WordVocabulary
 
 PAIRS = 60
@@ -480,7 +481,7 @@ def test_bars_are_as_long_as_their_counts():
     ("given", "message"),
     [
         ({}, "no corpus"), ({"data": "d", "train": ("a",)}, "cannot be combined"), ({"train": ("a",)}, "-lang"),
-        ({"data": "d", "vocabulary": "v"}, "--vocabulary and --data cannot"), ({"source": ("a",)}, "they are pairs"),
+        ({"data": "d", "vocabulary": "v"}, "--vocabulary and --data cannot"), ({"source": ("a",)}, "needs a target"),
         ({"data": "d", "workers": 0}, r"--workers (is )?0"), ({"data": "d", "max_ratio": 0.5}, r"--max-ratio (is )?0.5"),
     ],
 )  # fmt: skip

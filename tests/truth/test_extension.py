@@ -17,7 +17,8 @@ from nmt.extensions.vocabularies.subwords.subword_nmt import CodesVocabulary
 from nmt.models.saved import ModelFacts, Vocabularies
 from nmt.options import make
 from nmt.symbols import UNK
-from nmt.text.pipeline import Pipeline, Side, SideSettings
+from nmt.text.pipeline import Pipeline, Side
+from nmt.text.settings import SideSettings
 from nmt.text.vocabulary import WordVocabulary
 
 CODES = "#version: 0.2\nb a\nk i</w>\nba ki</w>\nd e\nl o</w>\n"

@@ -257,7 +257,7 @@ def test_a_picture_without_matplotlib_is_refused_with_what_to_install_before_any
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("a.pdf", "ends with .html, .svg, .png"), ("html", "ends with"), ("no/a.svg", "no folder")]
+    ("name", "told"), [("a.pdf", "end with .html, .svg, .png"), ("html", "end with"), ("no/a.svg", "no not found")]
 )
 def test_a_name_that_cannot_be_drawn_into_is_refused(name, told, tmp_path):
     with pytest.raises(UserError, match=told):

@@ -8,7 +8,8 @@ from nmt.extensions.texts.markup import parse, plain_passage
 from nmt.extensions.texts.passages import Passage, escaped
 from nmt.extensions.texts.placeholders import FAMILIES, placeholders
 from nmt.extensions.texts.unseen import with_unseen_signs
-from nmt.text.pipeline import Side, SideSettings
+from nmt.text.pipeline import Side
+from nmt.text.settings import SideSettings
 from nmt.text.vocabulary import WordVocabulary
 
 EXAMPLES = {

@@ -203,7 +203,7 @@ def test_phrases_are_met_where_they_are_contained_also_if_they_share_tokens():
             progress = progress.after(token)
         contained = {p for p in begin.unmet if any(tokens[i : i + len(p)] == p for i in range(len(tokens)))}
         assert progress.unmet == begin.unmet - contained
-        assert not progress.begun or tokens[-len(progress.begun) :] == progress.begun
+        assert not progress.started or tokens[-len(progress.started) :] == progress.started
         met += len(contained)
     assert met > 300
 
@@ -397,7 +397,7 @@ def test_a_model_without_attention_has_no_coverage():
             after.attention = None
             return log_probs, after
 
-    with pytest.raises(UserError, match="no attention"):
+    with pytest.raises(UserError, match="model with attention"):
         build("beam", coverage_penalty=0.2).search(Blind(1, V), sources(1))
 
 

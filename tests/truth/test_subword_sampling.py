@@ -22,7 +22,8 @@ from nmt.extensions.vocabularies.segmentations import segmentations_of
 from nmt.extensions.vocabularies.subwords.subword_nmt import CodesVocabulary
 from nmt.rows import Rows
 from nmt.symbols import EOS, PAD, UNK
-from nmt.text.pipeline import Pipeline, Side, SideSettings
+from nmt.text.pipeline import Pipeline, Side
+from nmt.text.settings import SideSettings
 from nmt.text.vocabulary import SentencepieceVocabulary, WordVocabulary
 
 NO_LIMIT = 10**6

@@ -28,7 +28,8 @@ from nmt.symbols import SYMBOLS, UNK
 from nmt.text import corpus as corpus_module
 from nmt.text.corpus import clean, decode_line, is_invisible, is_translatable, read_lines
 from nmt.text.forms import UNICODE_FORMS
-from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
+from nmt.text.pipeline import Pipeline, Side, TextPreparer
+from nmt.text.settings import SideSettings
 from nmt.text.steps import Truecaser, count_casings
 from nmt.text.vocabulary import SentencepieceVocabulary, WordVocabulary
 

@@ -19,7 +19,8 @@ from nmt.extensions.vocabularies.extension import extended
 from nmt.extensions.vocabularies.subwords.subword_nmt import CodesVocabulary
 from nmt.extensions.vocabularies.user_symbols import user_symbol_ids
 from nmt.rows import Rows
-from nmt.text.pipeline import Side, SideSettings
+from nmt.text.pipeline import Side
+from nmt.text.settings import SideSettings
 from nmt.text.vocabulary import WordVocabulary
 
 WORDS = ["garden", "house", "river", "mountain", "it's", "kitchen", "a", "42"]

@@ -6,7 +6,8 @@ import pytest
 
 from nmt import registry
 from nmt.extensions.texts.reversible import SPACE_TOKEN
-from nmt.text.pipeline import SideSettings, TextPreparer
+from nmt.text.pipeline import TextPreparer
+from nmt.text.settings import SideSettings
 
 MOSES = registry.find("tokenizer", "moses").cls
 TEXTS = {

@@ -85,13 +85,16 @@ def test_a_name_is_safe_for_a_folder_and_differs_where_values_do(sweep_of):
         ('[train]\ndata = "d"\nlr = [0.1', "not valid TOML"),
         ('[train]\ndata = "d"\nlr = []', "'lr' has no value to try"),
         ('[train]\ndata = "d"\nlr = { low = 0.1 }', "'lr': low or high is missing"),
-        ('[train]\ndata = "d"\nlr = { low = 0.2, high = 0.1 }', "'lr': low and high must be numbers, low the smaller"),
-        ('[train]\ndata = "d"\nlr = { low = 0.0, high = 0.1, log = true }', "with it low above 0"),
-        ('[train]\ndata = "d"\nlr = 1\n"lr.low" = 0.1', "'lr' has a value and a range"),
+        (
+            '[train]\ndata = "d"\nlr = { low = 0.2, high = 0.1 }',
+            "'lr': low and high must be numbers, and low the smaller one",
+        ),
+        ('[train]\ndata = "d"\nlr = { low = 0.0, high = 0.1, log = true }', "low must be positive"),
+        ('[train]\ndata = "d"\nlr = 1\n"lr.low" = 0.1', "'lr' has both a value and a range"),
         ('[train]\ndata = "d"\noutput = "o"', "'output' is set by nmt sweep"),
         ('[train]\ndata = "d"\nplugin = "p"', "'plugin' cannot be set in a file"),
-        ('[train]\ndata = "d"\n[translate]\nalpha = [0, 1]', "[translate]: 'alpha' has values to try"),
-        ('[train]\ndata = "d"\n[translate]\nmodel = "m"', "[translate]: 'model' is the trained one"),
+        ('[train]\ndata = "d"\n[translate]\nalpha = [0, 1]', "[translate]: 'alpha' cannot have values to try"),
+        ('[train]\ndata = "d"\n[translate]\nmodel = "m"', "'model' is always the trained one"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_an_error_with_its_place(text, message, sweep_of):
@@ -111,8 +114,8 @@ def test_a_file_that_cannot_be_used_is_an_error_with_its_place(text, message, sw
             "sweep.toml [train]: heads=3,seed=1: --d-model 128: must be a multiple of",
         ),
         ('model = ["transformer", "rnnsearh"]', 1, "unknown model 'rnnsearh' (did you mean 'rnnsearch'?)"),
-        ("lr = { low = 0.1, high = 0.2 }", 1, "'lr' is a range to draw from (give --trials N)"),
-        ("seed = [1, 2]", 3, "--seeds 3: needs [train], with a number as its seed"),
+        ("lr = { low = 0.1, high = 0.2 }", 1, "'lr' is a range to draw from (add --trials N)"),
+        ("seed = [1, 2]", 3, "--seeds 3 needs [train], with a number as its seed"),
         ("seed = 1.5", 1, "--seed '1.5': must be INT (set by "),
         (
             f"lr = {list(range(1, 102))}\nheads = {list(range(1, 11))}",

@@ -17,7 +17,8 @@ from nmt.extensions.vocabularies.segmentations import segmentations_of
 from nmt.extensions.vocabularies.subwords.subword_nmt import CodesVocabulary
 from nmt.rows import Rows
 from nmt.symbols import UNK
-from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
+from nmt.text.pipeline import Pipeline, Side, TextPreparer
+from nmt.text.settings import SideSettings
 from nmt.text.steps import Truecaser
 from nmt.text.vocabulary import WordVocabulary
 from nmt.translate.requests import Request

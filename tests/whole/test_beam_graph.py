@@ -26,8 +26,8 @@ def test_the_graphs_of_the_first_lines_are_written_and_lead_to_what_is_printed(t
 
 def test_what_cannot_be_drawn_is_told_before_anything_is_translated(translate, tmp_path):
     for flags, reason in [
-        ([f"--beam-graph={tmp_path / 'g.dot'}"], "a file whose name ends with .html, .json"),
-        ([f"--beam-graph={tmp_path / 'no/g.json'}"], "there is no folder"),
+        ([f"--beam-graph={tmp_path / 'g.dot'}"], "only into files that end with .html, .json"),
+        ([f"--beam-graph={tmp_path / 'no/g.json'}"], "not found"),
         ([f"--beam-graph={tmp_path / 'g.json'}", "--decoder=greedy"], "use --decoder beam"),
         ([f"--beam-graph={tmp_path / 'g.json'}", "--devices=2"], "one device"),
     ]:

@@ -125,7 +125,7 @@ def test_a_model_that_translates_nothing_is_scored_but_fails(broken, corpus, cal
     assert result.code == 5
     assert result.json[0]["value"] == 0
     assert f"{source}:1: not translated" in result.err
-    assert "15 of 15 lines not translated" in result.err.splitlines()[-1]
+    assert "15 of 15 lines could not" in result.err.splitlines()[-1]
 
 
 def test_evaluate_refuses_text_that_is_still_split_into_subwords(corpus, tmp_path, call):
@@ -348,7 +348,7 @@ def test_data_of_another_vocabulary_is_refused(data, trained, tmp_path, call):
     prepared = ["--source-lang=en", "--target-lang=de", "--train", tmp_path / "other", "--valid", tmp_path / "other"]
     assert call("prepare", *prepared, "--subword=bpe", "--vocab-size=60", "--output", tmp_path / "d").code == 0
     scored = call("average", "--run", trained, "--last=1", "--output", tmp_path / "m", "--score", tmp_path / "d")
-    assert_refused(scored, 4, "another vocabulary")
+    assert_refused(scored, 4, "vocabulary differs")
     assert not (tmp_path / "m").exists()
     assert_refused(call(*train_arguments(tmp_path / "d", trained, 50)), 4, "other data")
     own = ["--vocabulary", Checkpoints(trained).best(), "--output", tmp_path / "e"]

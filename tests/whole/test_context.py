@@ -21,7 +21,7 @@ from nmt.checkpoint import load_model
 from nmt.data.shards import Corpus, PreparedData
 from nmt.extensions.ctranslate2.engine import CTranslate2Engine, CTranslate2Model
 from nmt.extensions.texts.text_steps import TextSettings, text_steps
-from nmt.text.context import SEPARATOR
+from nmt.symbols import SEPARATOR
 from nmt.text.pipeline import Pipeline, Side
 from nmt.translate.built_in_engine import BuiltInEngine
 from nmt.translate.forced_decoding import force_decode

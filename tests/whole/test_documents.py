@@ -671,8 +671,8 @@ def test_a_missing_package_is_named_with_what_to_install(format, module, tmp_pat
         (["--format=po", "-"], "name one file"),
         (["--format=po", "a.po", "b.po"], "name one file"),
         (["--format=docx", "a.docx"], "add --output FILE.docx"),
-        (["--format=po", "a.po", "--json"], "--json: only for lines of text"),
-        (["--format=po", "a.po", "--output=a.po"], "are the same file"),
+        (["--format=po", "a.po", "--json"], "--json cannot be combined"),
+        (["--format=po", "a.po", "--output=a.po"], "name the same file"),
     ],
 )
 def test_options_that_do_not_go_with_a_document_are_refused(flags, message, call):

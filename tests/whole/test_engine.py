@@ -112,7 +112,7 @@ def test_compiled_layers_learn_the_same_and_are_compiled_once_a_kind(flags, data
     arguments = [word for word in train_arguments(data, tmp_path / "run", 20, *DRY) if word != "--quiet"]
     done = new_nmt(*arguments, *flags, "--compile", "--encoder-layers=2", env={"PYTHONWARNINGS": "default"})
     assert done.returncode == 0, done.stderr
-    assert b"torch.compile made 4 graphs" in done.stderr
+    assert b"torch.compile compiled 4 graphs" in done.stderr
     assert new_nmt(*train_arguments(data, tmp_path / "other", 20, *DRY), *flags, "--encoder-layers=2").returncode == 0
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "other"), rel=1e-3 if flags else 1e-4)
 
@@ -179,7 +179,7 @@ def test_a_rehearsal_says_what_a_run_would_be_and_keeps_nothing(data, call, tmp_
     assert told["target_tokens"] == pytest.approx(400, rel=0.2) and told["seconds"] > 0 and told["memory"] > 10**8
     assert told["hours"] == pytest.approx(told["seconds"] * 500 / 3600)
     lines = call(*asked).out.splitlines()
-    assert any(line.startswith("the run: updates 1 to 500") for line in lines) and lines[-1] == "nothing was kept"
+    assert any(line.startswith("the run: updates 1 to 500") for line in lines) and lines[-1] == "nothing was saved"
 
 
 @pytest.mark.parametrize("seconds_per_token", [1e-4, 0.05, 0.5])
@@ -232,7 +232,7 @@ def test_the_rehearsal_measures_what_the_run_then_is(trained, data, call, tmp_pa
     assert told["flops"] == pytest.approx(1e18 * flops[-1] / 40, rel=0.2)
     before = sorted(path.name for path in trained.rglob("*"))
     ended = call(*train_arguments(data, trained, 40), "--dry-run")
-    assert "nothing to do, it ended at update 40" in ended.out
+    assert "nothing to do, because it ended at update 40" in ended.out
     assert_refused(call(*train_arguments(data, trained, 60), "--dry-run", "--lr=1"), 2, "lr: 0.005 -> 1.0")
     assert sorted(path.name for path in trained.rglob("*")) == before
 
@@ -301,7 +301,7 @@ def test_a_run_says_after_its_first_minute_how_long_it_takes_and_which_presets_w
     run, batches = seen["run"], seen["batches"]
     run.options = replace(run.options, max_updates=10**9)
     first, second = estimate_lines(run, batches, 0.001)
-    assert "about 11.6 days to update 1,000,000,000, at 0.001 s an update" in first
+    assert "about 11.6 days to update 1,000,000,000, at 0.001 s per update" in first
     lengths = torch.from_numpy(batches.source_lengths), torch.from_numpy(batches.target_lengths)
     preset = registry.find_preset("transformer-tiny").values
     pipeline = PreparedData(data).pipeline
@@ -309,9 +309,9 @@ def test_a_run_says_after_its_first_minute_how_long_it_takes_and_which_presets_w
     tiny = registry.build(registry.choose("model", "transformer", preset), sizes)
     updates = preset["max_updates"] * preset["batch_tokens"] / batches.tokens
     hours = 0.001 / 3600 * updates * tiny.training_flops(*lengths) / run.model.training_flops(*lengths)
-    assert f"would here: --preset transformer-tiny (about {hours:.1f} h)" in second
+    assert f"presets would: --preset transformer-tiny (about {hours:.1f} h)" in second
     _, second = estimate_lines(run, batches, 1000.0)
-    assert "no preset would either: give fewer --max-updates" in second
+    assert "nor would any preset: use fewer --max-updates" in second
 
     def refuse(model, *lengths):  # as --min-encoder-layers does for models of fewer layers
         if model is not run.model:
@@ -320,10 +320,10 @@ def test_a_run_says_after_its_first_minute_how_long_it_takes_and_which_presets_w
 
     monkeypatch.setattr(run.criterion, "training_flops", refuse)
     _, second = estimate_lines(run, batches, 0.001)
-    assert "no preset would either" in second
+    assert "nor would any preset" in second
     run.options = replace(run.options, max_updates=None)
     [only] = estimate_lines(run, batches, 1000.0)
-    assert "no end is set" in only
+    assert "the run has no end" in only
 
 
 def test_a_run_that_ends_within_its_warm_up_says_so(data, call, tmp_path):
@@ -349,8 +349,8 @@ def test_a_run_beside_other_programs_names_the_threads_that_would_be_faster(othe
     monkeypatch.setattr("nmt.extensions.watch.reporters.estimate.processor_seconds", used)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     done = call(*train_arguments(data, tmp_path / "run", 3), "--threads=2", "--no-quiet")
-    told = "other programs use 1.4 of this machine's 2 cores, and the 2 threads of this one wait for each other. --threads 1 can"
-    assert (told in done.err) == (others > 1)
+    warning = "other programs use 1.4 of this machine's 2 cores, so the 2 threads of this run wait for each other. --threads 1"
+    assert (warning in done.err) == (others > 1)
 
 
 def test_the_processor_time_of_this_process_is_part_of_that_of_all_programs():

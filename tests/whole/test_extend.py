@@ -103,7 +103,7 @@ def test_what_cannot_be_extended_is_refused_and_says_what_to_do(trained, data, n
 
     assert call(*prepare(new_text, vocabulary, "--extend=8", output)).code == 0
     run = train_arguments(tmp_path / "data", tmp_path / "run", 10, f"--init-from={trained}")
-    assert_refused(call(*run, "--init-state=optimizer"), 2, "has new entries, without a state")
+    assert_refused(call(*run, "--init-state=optimizer"), 2, "has new entries, for which there is no state")
     assert call(*run).code == 0
     smaller = call(*train_arguments(data, tmp_path / "other", 10, f"--init-from={tmp_path / 'run'}"))
     assert_refused(smaller, 4, "--extend")

@@ -208,7 +208,7 @@ def test_damaged_and_hostile_files_are_errors(pieces, importing, tmp_path):
     write_model(file, settings, arrays | {"encoder_l2_ffn_b1": np.zeros((1, 7), np.float32)})
     attempt("'encoder.1.feed_forward.inner.bias'")
     write_model(file, settings, arrays | {"encoder_l2_ffn_b1": np.full((1, INNER), np.nan, np.float32)})
-    attempt("not finite")
+    attempt("contains NaN or infinity")
     np.savez(file, **arrays, **{"special:model.yml": np.frombuffer(b"a: [", np.int8)})
     attempt("not YAML")
 

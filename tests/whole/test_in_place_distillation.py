@@ -51,5 +51,5 @@ def test_a_calibration_is_that_of_all_layers(deep, tmp_path, call):
 
 def test_depths_that_are_not_there_are_refused_and_nothing_is_written(deep, tmp_path, call):
     refused = call("export", "--model", deep, "--format=model", "--encoder-layers=3", "--output", tmp_path / "out")
-    assert_refused(refused, 2, "has 2 (give fewer)")
+    assert_refused(refused, 2, "has only 2 layers")
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""`nmt train --init-from`: a new run begins with the weights of a trained model, and with no more state than asked for."""
+"""`nmt train --init-from`: a new run starts with the weights of a trained model, and with no more state than asked for."""
 
 import json
 import math
@@ -37,7 +37,7 @@ def test_a_run_begins_with_the_weights_of_a_run_or_checkpoint_and_all_else_is_ne
         more = ("--dropout=0.3", *STILL, f"--init-from={given}")
         begun = call(*train_arguments(data, output, 1, *more), "--no-quiet")
         assert begun.code == 0, begun.err
-        assert f"begins with the weights of {find_model(given)}" in begun.err
+        assert f"starts with the weights of {find_model(given)}" in begun.err
         assert weights(output / "checkpoints/update-1") == weights(model)
         state = json.loads((output / "checkpoints/update-1/training.json").read_text())
         assert state["progress"]["update"] == 1 and state["progress"]["position"]["epoch"] == 1
@@ -59,7 +59,7 @@ def test_a_run_goes_on_bit_for_bit_without_the_model_that_it_began_from(data, mo
 
 def test_another_architecture_is_4_and_the_differences_are_listed(data, model, tmp_path, call):
     refused = call(*train_arguments(data, tmp_path / "run", 1, f"--init-from={model}", "--d-ff=128", "--heads=4"))
-    assert_refused(refused, 4, "(d_ff: 64 -> 128; heads: 2 -> 4; give the same")
+    assert_refused(refused, 4, "(d_ff: 64 -> 128; heads: 2 -> 4; use the same")
     assert not (tmp_path / "run").exists()
     own = ("--model=language-model", "--layers=1", "--heads=2", "--d-model=32", "--d-ff=64", "--valid-metrics=none")
     paths = (f"--data={data}", f"--output={tmp_path / 'run'}", f"--init-from={model}")
@@ -189,16 +189,22 @@ def test_a_state_that_is_not_there_or_does_not_fit_is_2_and_says_what_to_do(data
     given = f"--init-from={trained}"
     for of_data, *more, message in [
         (data, f"--init-from={tmp_path / 'model'}", "--init-state=optimizer", "is a model folder, without a state"),
-        (data, given, "--init-state=optimizer", "--optimizer=sgd", "(optimizer: adam -> sgd; give the same"),
-        (data, given, "--init-state=all", "--batch-tokens=300", "(batch_tokens: 400 -> 300; give the same"),
-        (tmp_path / "other", given, "--init-state=all", "on other data than"),
+        (data, given, "--init-state=optimizer", "--optimizer=sgd", "(optimizer: adam -> sgd; use the same"),
+        (data, given, "--init-state=all", "--batch-tokens=300", "(batch_tokens: 400 -> 300; use the same"),
+        (tmp_path / "other", given, "--init-state=all", "on different data than"),
         (data, "--init-state=all", "--init-state needs --init-from"),
-        (data, given, "--init-state=schedule", "--max-updates=40", "where this run ends: --max-updates 40 is reached"),
+        (
+            data,
+            given,
+            "--init-state=schedule",
+            "--max-updates=40",
+            "where this run already ends: --max-updates 40 is reached",
+        ),
     ]:
         assert_refused(call(*train_arguments(of_data, tmp_path / "run", 50, *more)), 2, message)
     assert call(*train_arguments(data, tmp_path / "sgd", 10, "--optimizer=sgd")).code == 0
     more = "--optimizer=sgd", "--momentum=0.9", f"--init-from={tmp_path / 'sgd'}", "--init-state=optimizer"
-    assert_refused(call(*train_arguments(data, tmp_path / "run", 50, *more)), 2, "(momentum: 0.0 -> 0.9; give the same")
+    assert_refused(call(*train_arguments(data, tmp_path / "run", 50, *more)), 2, "(momentum: 0.0 -> 0.9; use the same")
     taken = call(*train_arguments(tmp_path / "other", tmp_path / "run", 45, given, "--init-state=schedule"))
     assert taken.code == 0, taken.err
 
@@ -286,7 +292,7 @@ def test_a_deepened_model_gives_the_outputs_of_the_model_to_the_bit_and_its_new_
     shallow = [SHALLOW.get(option, option) for option in DEEPER[name]]
     assert train("first", shallow, 5).code == 0
     begun = train("same", DEEPER[name], 1, *STILL, "--deepen", f"--init-from={tmp_path / 'first'}", "--no-quiet")
-    assert begun.code == 0 and "; the further layers change nothing at first" in begun.err, begun.err
+    assert begun.code == 0 and "; the added layers change nothing at first" in begun.err, begun.err
     first, same = (load_model(find_model(tmp_path / run), torch.device("cpu")).model for run in ("first", "same"))
     assert len(weights_of(same)) > len(weights_of(first))
     batch = dummy_batch(3, 7, 5)
@@ -303,9 +309,9 @@ def test_a_deepened_model_gives_the_outputs_of_the_model_to_the_bit_and_its_new_
 def test_what_cannot_be_deepened_is_refused_with_what_to_do(data, model, tmp_path, call):
     for code, *more, message in [
         (2, "--encoder-layers=2", "--deepen", "--norm-position pre"),
-        (4, "--encoder-layers=2", "encoder_layers: 1 -> 2; give the same"),
+        (4, "--encoder-layers=2", "encoder_layers: 1 -> 2; use the same"),
         (2, "--encoder-layers=2", "--deepen", "--init-state=all", "--deepen and --init-state cannot be combined"),
-        (4, "--encoder-layers=2", "--deepen", "--d-ff=128", "d_ff: 64 -> 128; give the same"),
+        (4, "--encoder-layers=2", "--deepen", "--d-ff=128", "d_ff: 64 -> 128; use the same"),
     ]:
         assert_refused(call(*train_arguments(data, tmp_path / "run", 1, f"--init-from={model}", *more)), code, message)
     pre = (*STILL, "--norm-position=pre")

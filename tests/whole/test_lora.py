@@ -207,10 +207,10 @@ def test_ranks_train_the_adapters_that_one_process_trains(engine, adapted, base,
 def test_what_adapters_cannot_do_is_refused(data, base, tmp_path, call):
     given = f"--init-from={base}"
     for more, message in [
-        (["--lora-rank=4"], "adapters need a trained model (give --init-from MODEL)"),
-        ([given, "--lora-rank=4", "--freeze=encoder.*"], "(leave --freeze out)"),
-        ([given, "--lora-rank=4", "--init-state=all"], "(leave --init-state out)"),
-        ([given, "--lora-targets=encoder.*"], "(give --lora-rank)"),
+        (["--lora-rank=4"], "adapters need a trained model (add --init-from MODEL)"),
+        ([given, "--lora-rank=4", "--freeze=encoder.*"], "(drop --freeze)"),
+        ([given, "--lora-rank=4", "--init-state=all"], "(drop --init-state)"),
+        ([given, "--lora-targets=encoder.*"], "needs --lora-rank"),
         ([given, "--lora-rank=4", "--lora-targets=encodr.*"], "unknown name for --lora-targets 'encodr.*'"),
     ]:
         assert_refused(call(*train_arguments(data, tmp_path / "run", 1, *more)), 2, message)

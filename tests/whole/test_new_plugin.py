@@ -1,6 +1,7 @@
 """`nmt new-plugin` writes plug-ins that work: the commands that it prints run, and what they give is true."""
 
 import csv
+import json
 import re
 import shlex
 from collections.abc import Callable
@@ -211,6 +212,52 @@ def check_kernel(tried: Tried) -> None:
     torch.testing.assert_close(fast, criterion.nll(logits, targets)[0])
 
 
+def check_mixer(tried: Tried) -> None:
+    """One step after another gives what all positions at once give."""
+    mixer = tried.component("mixer")(SimpleNamespace(my_mixer=0.5), SimpleNamespace(width=4))
+    states, (_, past), step, outputs = (
+        torch.randn(2, 3, 4),
+        mixer.begin(torch.zeros(2, 1, 4), None),
+        mixer.search_step(),
+        [],
+    )
+    with torch.no_grad():
+        for position in range(3):
+            output, past = step(states[:, position], past, position)
+            outputs.append(output)
+        torch.testing.assert_close(torch.stack(outputs, 1), mixer(states, causal=True))
+
+
+def check_ffn(tried: Tried) -> None:
+    """The search computes what training does."""
+    from nmt.feed_forwards.base import FeedForwardShape
+
+    network = tried.component("ffn")(None, FeedForwardShape(4, 8, 0.0)).eval()
+    states = torch.randn(3, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(network.prepared()(states), network(states))
+    assert losses(tried.run) != losses(tried.train("plain"))
+
+
+def check_positions(tried: Tried) -> None:
+    """Positions that start later are a part of all."""
+    positions = tried.component("positions")(None, 4)
+    torch.testing.assert_close(positions(2, 3), positions(0, 5)[2:])
+    assert not positions(0, 1).any() and losses(tried.run) != losses(tried.train("plain"))
+
+
+def check_viewer(tried: Tried) -> None:
+    """Each line ends with the number of its tokens, which are words here."""
+    rows = [line.split(" ||| ") for line in tried.out[0].splitlines()]
+    assert [int(row[-1]) for row in rows] == [len(row[0].split()) for row in rows] != []
+
+
+def check_preview(tried: Tried) -> None:
+    """It names the defaults, and no run is made."""
+    assert "model: transformer\n" in tried.out[0] and json.loads(tried.out[1])["schedule"] == "inverse-sqrt"
+    assert not tried.run.exists()
+
+
 def written(kind: str, place: Path, call: Callable[..., Any]) -> tuple[Path, list[str]]:
     """The plug-in of a kind, and its commands."""
     name = kind.replace("-", "_")
@@ -275,7 +322,7 @@ def test_a_component_is_named_after_its_file(file, component, cls, tmp_path, cal
         ("model", "1st.py", "my_model.py"),
         ("model", "class.py", "keyword"),
         ("decoder", "beam.py", "'beam' already exists"),
-        ("model", "no-folder/my_model.py", "make its folder"),
+        ("model", "no-folder/my_model.py", "no-folder"),
         ("model", "kept.py", "kept.py already exists"),
     ],
 )
@@ -311,7 +358,7 @@ MISTAKES = {  # kind, what a skeleton says, what an author writes: the line of t
         "@register",
         "abstract method 'forward'|abstract method forward",
     ),
-    "no step": ("model", "def step", "def steps", "super().__init__", "none of `step`"),
+    "no step": ("model", "def step", "def steps", "super().__init__", "`?step`?"),
     "no output": ("model", "self.output =", "self.logits =", "@register", "no attribute 'output'"),
     "type": ("model", "return Output(features, {})", "return features", "@register", "must return Output"),
     "shape": ("model", "Output(features,", "Output(features[0],", "@register", r"must be \(B, T, D\)"),

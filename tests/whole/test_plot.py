@@ -51,10 +51,10 @@ def test_a_terminal_gets_every_curve_of_every_run_on_common_scales(trained, copy
     assert [chart.partition(" (")[0] for chart in charts] == titles
     losses = [row["loss"] for row in updates_of(trained)]
     head, first, *rows = charts[0].splitlines()
-    assert head == "Training loss (nats a target token) by updates, to 40"
-    assert first == f"{trained}: last {losses[-1]:.4g}, least {min(losses):.4g}, greatest {max(losses):.4g}"
+    assert head == "Training loss (nats per target token) by updates, to 40"
+    assert first == f"{trained}: last {losses[-1]:.4g}, lowest {min(losses):.4g}, highest {max(losses):.4g}"
     assert rows[0].startswith(f"{max(losses):.4g} |") and rows[5].startswith(f"{min(losses):.4g} |")
-    assert rows[6] == f"{copy}: last {losses[19]:.4g}, least {min(losses[:20]):.4g}, greatest {max(losses[:20]):.4g}"
+    assert rows[6] == f"{copy}: last {losses[19]:.4g}, lowest {min(losses[:20]):.4g}, highest {max(losses[:20]):.4g}"
     whole, half = (max(len(row.partition("|")[2]) for row in part) for part in (rows[:6], rows[7:]))
     assert max(map(len, rows[:6])) == 60 and half == round(whole / 2)
 
@@ -133,6 +133,6 @@ def test_wrong_outputs_are_refused_before_anything_is_read(tmp_path, trained, da
 
 def test_a_run_without_updates_yet_and_a_damaged_record(copy, call):
     (copy / "metrics.jsonl").write_bytes(b"")
-    assert_refused(call("plot", copy), 2, "no update to draw yet")
+    assert_refused(call("plot", copy), 2, "no updates to draw yet")
     (copy / "metrics.jsonl").write_bytes(b"not json\n")
     assert_refused(call("plot", copy), 4, "metrics.jsonl:1")

@@ -348,7 +348,7 @@ def test_an_error_of_one_rank_in_a_validation_saves_first_and_the_validation_is_
     [
         *(([0, 0, 0], 0), ([0, -15, 0], 0), ([5, 2, 5], 2), ([-15, 2, -15], 2), ([5, 143, 5], 143)),
         *(([-15, -15, -15], 143), ([-15, -1, -15], 129), ([-15, 130, -15], 130)),  # before they could look for signals
-        *(([5, -9, -15], "rank 1 .* by signal 9"), ([0, 0, 9], "rank 2 .* with exit code 9")),
+        *(([5, -9, -15], "rank 1 .* by signal 9"), ([0, 0, 9], "rank 2 .* with exit status 9")),
     ],
 )
 def test_of_ranks_that_end_at_once_the_one_that_ended_all_is_told(codes, wanted):

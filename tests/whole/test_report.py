@@ -52,7 +52,7 @@ def test_the_table_has_the_published_rows_then_the_runs_with_both_costs(trained,
     assert own[3:5] == [f"{best:.2f}*", "-"]
     assert float(own[5]) == pytest.approx(9.5e12 * 60 * minutes, rel=0.05)
     assert float(own[7]) == pytest.approx(records_of(trained)[-2]["eflop"] * 1e18, rel=0.05)
-    assert "* the best BLEU of validation" in told.out
+    assert "* the best validation BLEU" in told.out
 
 
 def test_a_named_score_takes_the_place_of_validations_and_the_papers_own_bleu_that_of_others(trained, tmp_path, call):
@@ -177,7 +177,7 @@ def test_what_is_no_run_or_has_no_checkpoint_or_other_scores_is_refused(data, co
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 999}))
     assert_refused(call("report", copy), 4, "has format 999")
     shutil.rmtree(copy / "checkpoints")
-    assert_refused(call("report", copy), 4, "no whole checkpoint")
+    assert_refused(call("report", copy), 4, "no complete checkpoint")
 
 
 def test_a_run_has_the_name_of_the_preset_that_says_most_of_it():

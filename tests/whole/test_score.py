@@ -70,7 +70,7 @@ def test_a_line_that_is_too_long_is_named_and_the_others_are_scored(trained, sco
     result = score(trained, sources, targets, "--max-length=8")
     assert result.code == 5
     assert [line == "nan" for line in result.out.splitlines()] == [False, True, True, False]
-    assert [f"s:{number}: no score: 9 tokens" in result.err for number in range(1, 5)] == [False, True, True, False]
+    assert [f"s:{number}: no score: " in result.err for number in range(1, 5)] == [False, True, True, False]
     assert "2 of 4 pairs have no score" in result.err.splitlines()[-1]
     assert score(trained, sources, targets).code == 0
     assert score(trained, [], []) == (0, "", "")

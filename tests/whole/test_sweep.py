@@ -100,7 +100,7 @@ def test_a_run_that_fails_is_told_and_stops_no_other(data, tmp_path, call):
     assert_refused(failed, 5, nowhere, "commands.log")
     good, bad = failed.json["settings"]
     assert good["values"]["data"] == str(data) and "valid_loss" in good["scores"]
-    assert bad["scores"] == {} and "code 4" in bad["runs"][0]["error"]
+    assert bad["scores"] == {} and "exit status 4" in bad["runs"][0]["error"]
     nowhere.symlink_to(data)
     state = Path(good["runs"][0]["run"]) / "sweep.json"
     content = state.read_bytes()
@@ -235,7 +235,7 @@ def test_a_step_that_was_done_again_and_failed_is_not_taken_for_done(trained, tm
     command = ["sweep", file, f"--output={tmp_path / 'out'}", "--json", "--quiet"]
     first = call(*command, *texts)
     failed = call(*command, texts[0], f"--reference={tmp_path / 'bad.de'}")
-    assert first.code == 0 and failed.code == 5 and "evaluate ended with code 3" in failed.err, failed.err
+    assert first.code == 0 and failed.code == 5 and "evaluate failed with exit status 3" in failed.err, failed.err
     again = call(*command, *texts)
     assert again.code == 0 and again.json["settings"] == first.json["settings"]
 
@@ -255,7 +255,7 @@ def test_a_gpu_without_a_number_is_shared_out_and_another_is_not():
     ("line", "told"),
     [
         ("adam_betas = 0.9", "--adam-betas"),
-        ("adam_betas = { low = 0.1, high = 0.9 }", "is a list, which has no range"),
+        ("adam_betas = { low = 0.1, high = 0.9 }", "cannot have a range"),
         ("lr = [1979-05-27, 0.1]", "lr"),
     ],
 )
@@ -301,14 +301,14 @@ def test_options_that_do_not_fit_the_file_are_refused(trained, data, tmp_path, t
     refused = call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--metrics=paper-bleu", "--dry-run")
     assert_refused(refused, 2, "metric paper-bleu needs the target language")
     refused = call("sweep", file, f"--output={tmp_path / 'out'}", "--comet-model=m.ckpt")
-    assert_refused(refused, 2, "--comet-model", "--metrics")
+    assert_refused(refused, 2, "--comet-model", "--source")
     nowhere = f"--source={tmp_path / 'nowhere'}", f"--reference={tmp_path / 'nowhere'}"
     assert_refused(call("sweep", file, f"--output={tmp_path / 'out'}", *nowhere, "--dry-run"), 2, "nowhere: not a file")
     assert_refused(call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--average=2"), 2, "--average")
     assert_refused(call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--score=belu"), 2, "'belu'", "'bleu'")
     (tmp_path / "longer").write_text("a\n" * 1000)
     refused = call("sweep", file, f"--output={tmp_path / 'out'}", *texts, f"--reference={tmp_path / 'longer'}")
-    assert_refused(refused, 3, "longer has 1,000 (line i")
+    assert_refused(refused, 3, "longer has 1,000 (line N")
     refused = call("sweep", write_sweep(file, data, 1, ""), f"--output={tmp_path / 'out'}", "--score=bleu")
     assert_refused(refused, 2, "--score")
     write_corpus(tmp_path / "corpus", 20, 7)
@@ -317,7 +317,7 @@ def test_options_that_do_not_fit_the_file_are_refused(trained, data, tmp_path, t
     refused = call("sweep", write_sweep(file, tmp_path / "no-dev", 1, ""), f"--output={tmp_path / 'out'}")
     assert_refused(refused, 2, "valid_bleu")
     refused = call("sweep", write_sweep(file, data, 1, "devices = 2"), f"--output={tmp_path / 'out'}", "--jobs=2")
-    assert_refused(refused, 2, "each run has several devices")
+    assert_refused(refused, 2, "--jobs", "devices")
     kept = write_sweep(file, data, 1, "keep_last = 1")
     assert_refused(call("sweep", kept, f"--output={tmp_path / 'out'}", *texts, "--average=3"), 2, "--average")
     assert not (tmp_path / "out").exists()
@@ -331,7 +331,7 @@ def test_a_folder_with_other_files_is_refused_and_keeps_them(data, tmp_path, cal
     output.mkdir()
     (output / "best.toml").write_text("mine")
     refused = call("sweep", file, f"--output={output}", "--quiet")
-    assert_refused(refused, 2, "has files, and is not the folder of a sweep")
+    assert_refused(refused, 2, "is not the folder of a sweep")
     assert [path.name for path in output.iterdir()] == ["best.toml"] and (output / "best.toml").read_text() == "mine"
 
 

@@ -475,7 +475,7 @@ def test_what_decides_the_learning_rate_or_the_scores_must_stay(data, tmp_path, 
     linear.append("--warmup-updates=5")
     assert run_in_process([*linear, "--schedule=linear"]) == 0
     assert run_in_process([*linear, "--schedule=linear", "--no-quiet"]) == 0
-    assert "--schedule linear ends there; to train longer, start a new run" in capfd.readouterr().err
+    assert "--schedule linear ends there: to train longer, start again" in capfd.readouterr().err
     capfd.readouterr()
     assert run_in_process([*linear, "--schedule=linear", "--max-updates=30"]) == 2
     assert "max_updates: 20 -> 30" in capfd.readouterr().err
@@ -561,7 +561,7 @@ def test_a_run_of_before_goes_on_judged_as_it_was(data, undisturbed, tmp_path, c
     after = json.loads((output / "checkpoints/update-30/training.json").read_bytes())
     assert (after["progress"]["judged_by"], after["settings"]["best_by"]) == ("bleu", "bleu")
     again = call(*train_arguments(data, output, 30, "--no-valid-bleu"))
-    assert_refused(again, 2, "judged by bleu, which these settings do not compute")
+    assert_refused(again, 2, "best checkpoint by bleu, which these settings do not compute")
 
 
 def test_without_bleu_the_loss_decides(data, tmp_path, capfd):
@@ -678,7 +678,7 @@ def test_a_run_ends_below_its_last_learning_rate(data, tmp_path, capfd):
     arguments = train_arguments(data, tmp_path / "run", 40, *parts, "--valid-every=3u", "--no-valid-bleu")
     for said in ("below --stop-lr 7e-21", "--schedule plateau ends there"):
         assert run_in_process([*arguments, "--warmup-updates=0"]) == 0
-        assert said in (tmp_path / "run/train.log").read_text()
+        assert said in capfd.readouterr().err
     assert Checkpoints(tmp_path / "run").all()[-1].name == "update-6"
 
 

@@ -460,13 +460,13 @@ def test_a_model_without_finite_numbers_fails_its_sentences(loaded, trained, cap
     warnings.add_translations(found)
     assert [one.text for one in found] == [""] * len(LINES)
     assert warnings.num_failed == len(LINES)
-    assert capsys.readouterr().err.count("no finite probability") == 10  # named; the others are counted
+    assert capsys.readouterr().err.count("probabilities are not finite") == 10  # named; the others are counted
 
 
 @pytest.mark.parametrize("packed", [gzip, lzma])
 def test_packed_text_in_a_pipe_is_named_and_not_translated_as_if_it_were_text(packed, trained, nmt):
     refused = nmt("translate", "--model", trained, input=packed.compress(b"ban kis\n"))
-    assert refused.returncode == 3 and refused.stdout == b"" and b"a pipe is not unpacked" in refused.stderr
+    assert refused.returncode == 3 and refused.stdout == b"" and b"from a pipe must not be compressed" in refused.stderr
 
 
 def test_translations_begin_with_the_prefixes_of_their_lines(translate):
@@ -829,7 +829,7 @@ def test_a_dictionary_of_whole_words_is_learnt_and_replaces_unknown_words(transl
     code, output = translate(line, "--input-form=prefix", *replacing)
     assert code == 0 and output.startswith(b"QUUX") and b"<unk>" not in output
     again = call("shortlist", f"--data={data}", f"--output={tmp_path / 'other'}", *files[1:])
-    assert_refused(again, 2, "words: already there")
+    assert_refused(again, 2, "words already exists")
 
 
 def test_a_dictionary_is_of_words_and_not_of_subwords(call, tmp_path):
@@ -910,7 +910,7 @@ def test_a_line_that_cannot_be_drawn_is_translated_all_the_same(translate, tmp_p
 
     monkeypatch.setattr(nmt.extensions.watch.viewers.drawings, "attention_maps", fail)
     assert translate(content, f"--attention={tmp_path / 'look.html'}") == translate(content)
-    assert "line 2 is not drawn: MemoryError: no room" in capsys.readouterr().err
+    assert "line 2 could not be drawn: MemoryError: no room" in capsys.readouterr().err
     assert (tmp_path / "look.html").stat().st_size
 
 

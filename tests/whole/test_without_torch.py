@@ -131,7 +131,7 @@ def test_a_line_that_ctranslate2_cannot_search_costs_that_line_only(kept, withou
         (["--attention=a.html"], "--attention"),
         (["--beam-graph=b.json"], "--beam-graph"),
         (["--rerank=MODEL"], "--rerank"),
-        (["--model=MODEL"], "one model"),
+        (["--model=MODEL"], "single model"),
         (["--precision=bf16"], "--precision bf16"),
         (["--device=cuda"], "CPU"),
         ([], "nmt export --format ctranslate2"),

@@ -16,10 +16,10 @@ import numpy as np
 
 from nmt import signals
 from nmt.data.duplicates import find_repeated
-from nmt.data.encode import CHUNK_PAIRS, FilePair
-from nmt.data.options import CorpusOptions
+from nmt.data.encode import CHUNK_PAIRS, FilePair, LengthFilter
+from nmt.data.options import CorpusOptions, set_label
 from nmt.data.row_files import SIDES
-from nmt.data.sets import Kind, set_label, text_sets
+from nmt.data.sets import Kind, text_sets
 from nmt.data.shards import REPORT_FILE, PreparedData, named_pipeline
 from nmt.data.workers import in_order
 from nmt.errors import expecting, quoted
@@ -130,7 +130,8 @@ def doctor(options: DoctorOptions) -> DoctorReport:
         no_overlap = TrainingOverlap(())
         examined = [_examine(pair_set, task, no_overlap, options.workers) for pair_set in evaluation]
         overlap = TrainingOverlap(result.loose_keys for result in examined)
-        task = replace(task, length_filter=options.length_filter if options.data is None else None)
+        limits = LengthFilter(options.min_length, options.max_length, options.max_ratio)
+        task = replace(task, length_filter=limits if options.data is None else None)
         in_train = [_examine(pair_set, task, overlap, options.workers) for pair_set in train]
         results = list(zip([*train, *evaluation], [*in_train, *examined], strict=True))
         for pair_set, result in results:

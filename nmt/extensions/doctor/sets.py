@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from nmt.data.batching import Indices
 from nmt.data.encode import CHUNK_PAIRS, Chunk, FilePair, aligned_blocks, chunks
-from nmt.data.sets import Kind, evenly_spaced, set_label
+from nmt.data.options import set_label
+from nmt.data.sets import Kind, evenly_spaced
 from nmt.data.shards import Corpus
 from nmt.errors import quoted
 from nmt.extensions.doctor.findings import Example, Finding

@@ -1,1 +1,1 @@
-"""Commands that describe components, presets, models and recipes."""
+"""Commands that look up components, presets, models and recipes."""

@@ -68,7 +68,7 @@ class ServeOptions:
     )
     engine: str = opt(AUTO, "search engine (nmt list engine)", group="Speed and memory", common=True)
     precision: Literal["fp32", "bf16", "int8"] = opt(
-        "fp32", "arithmetic of the models", group="Speed and memory", common=True
+        "fp32", "number format (nmt list weight-format)", group="Speed and memory", common=True
     )
     replicas: int | None = opt(
         None,

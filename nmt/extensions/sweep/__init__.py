@@ -1,1 +1,1 @@
-"""Trainings and translations with many settings."""
+"""Sweeps: trainings and translations with many settings."""

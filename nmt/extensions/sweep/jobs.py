@@ -1,4 +1,4 @@
-"""Commands of `nmt` in processes of their own: several lists of them side by side, each list one after another."""
+"""Runs commands of `nmt` in separate processes: several jobs in parallel, and the steps of each job one after another."""
 
 import os
 import signal
@@ -26,18 +26,18 @@ LOG_FILE: Final = "commands.log"
 STATE_FILE: Final = "sweep.json"
 ERROR_START: Final = "nmt: error: "
 MAX_LOG_TAIL_BYTES: Final = 10_000
-LOCK_SECONDS: Final = 30.0  # for runs of a sweep that was killed, which save and end
+LOCK_SECONDS: Final = 30.0  # for the runs of a killed sweep to save and end
 
 
 @dataclass(frozen=True)
 class Step:
     """A command of a job.
 
-    arguments: of the command line
-    settings: TOML for its --config; empty without one
-    inputs: sha256 of the files that it reads
-    output: name of the file in the job's folder that gets stdout; None: the log
-    slot_options: the options of its slot that it takes
+    arguments: arguments of the command line
+    settings: TOML for --config; empty for none
+    inputs: sha256 of the files that the command reads
+    output: name of the file in the job's folder that stdout goes to; None for the log
+    slot_options: names of the slot's options that the command takes
     """
 
     command: str
@@ -49,14 +49,14 @@ class Step:
 
     @property
     def identity(self) -> list[str]:
-        """What decides its result: a step that was done with another identity is done again."""
+        """What determines the result. A step is done again if its identity has changed."""
         return [self.command, *self.arguments, self.settings, *self.inputs]
 
 
 class Job:
-    """Steps in a folder, one after another. Those that ended well are recorded there, and are not done again.
+    """Steps that run one after another in a folder. Steps that succeeded are recorded there, and are not repeated.
 
-    error: why the last step that was started failed; empty if none did
+    error: why the last step failed; empty if it did not
     """
 
     def __init__(self, folder: Path, steps: Sequence[Step]) -> None:
@@ -71,7 +71,7 @@ class Job:
 
     @property
     def is_held(self) -> bool:
-        """Whether another process works in the folder."""
+        """Whether another process is using the folder."""
         return holder_of(self.folder / LOCK) is not None
 
     def start(self, slot: Mapping[str, Any], plugins: Sequence[str]) -> bool:
@@ -84,7 +84,7 @@ class Job:
 
     def _start(self, slot: Mapping[str, Any], plugins: Sequence[str]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        if self._num_recorded > self.num_done:  # of steps whose output this one replaces
+        if self._num_recorded > self.num_done:  # steps with output that this one replaces
             self._record()
         step = self.steps[self.num_done]
         words = [step.command, *step.arguments, *(f"--plugin={plugin}" for plugin in plugins)]
@@ -93,7 +93,7 @@ class Job:
             write_file(file, step.settings.encode(errors="surrogateescape"))
             words.append(f"--config={file}")
         words += [f"{flag_of(name)}={value}" for name, value in slot.items() if name in step.slot_options]
-        environment = {**os.environ, LAUNCHER: str(os.getpid())}  # it ends when this process does
+        environment = {**os.environ, LAUNCHER: str(os.getpid())}  # the command ends when this process does
         with (
             (self.folder / LOG_FILE).open("ab") as log,
             (self.folder / (step.output or LOG_FILE)).open("wb" if step.output else "ab") as output,
@@ -102,15 +102,15 @@ class Job:
             log.flush()
             command: list[str] = [sys.executable, "-m", "nmt", *words]
             streams: dict[str, Any] = {"stdin": DEVNULL, "stdout": output, "stderr": log}
-            # A session of its own, or Ctrl-C would reach it twice.
+            # In a separate session, because Ctrl-C would otherwise reach it twice.
             self.process = Popen(command, env=environment, start_new_session=True, **streams)
 
     def end(self, code: int) -> None:
-        """Record that the step has ended with an exit code."""
+        """Record that the step has ended. code: its exit status, or minus the number of the signal that ended it"""
         if code:
-            how = f"by signal {-code}" if code < 0 else f"with code {code}"
+            how = f"was stopped by signal {-code}" if code < 0 else f"failed with exit status {code}"
             path = self.folder / LOG_FILE
-            self.error = f"nmt {self.steps[self.num_done].command} ended {how}{_last_error(path)} ({quoted(path)})"
+            self.error = f"nmt {self.steps[self.num_done].command} {how}{_last_error(path)} ({quoted(path)})"
             return
         self.num_done += 1
         try:
@@ -119,7 +119,7 @@ class Job:
             self.error = str(error)
 
     def _record(self) -> None:
-        """Write which steps are done."""
+        """Save which steps are done."""
         done = [step.identity for step in self.steps[: self.num_done]]
         write_file(self.folder / STATE_FILE, to_json({"done": done}))
         self._num_recorded = self.num_done
@@ -128,11 +128,11 @@ class Job:
 def run_jobs(
     jobs: Sequence[Job], slots: Sequence[Mapping[str, Any]], plugins: Sequence[str], ended: Callable[[Job], None]
 ) -> None:
-    """Do the steps of all jobs, as many jobs at a time as there are slots.
+    """Run the steps of all jobs. As many jobs run at a time as there are slots.
 
-    slots: further options of the commands in each slot, by name
-    ended: called with each job that has no step left, or a step that failed
-    Raises Interrupted after a stop signal, which is passed on; the same jobs then go on where they were.
+    slots: additional options for the commands in each slot, by name
+    ended: called with each job that has no step left, or whose step failed
+    Raises Interrupted after a stop signal, which is passed on to the commands. The same jobs can be resumed afterwards.
     """
     waiting, running, is_stopping = deque(job for job in jobs if not job.is_done), dict[int, Job](), False
     deadline = time.monotonic() + LOCK_SECONDS
@@ -175,7 +175,7 @@ class _State(msgspec.Struct):
 
 
 def _recorded(path: Path) -> list[list[str]]:
-    """The steps that are recorded; none without a file. Raises ArtefactError for another file."""
+    """The recorded steps; none if there is no file. Raises ArtefactError for a file with other content."""
     if not path.is_file():
         return []
     with expecting("the state of a sweep", path):
@@ -183,7 +183,7 @@ def _recorded(path: Path) -> list[list[str]]:
 
 
 def _last_error(log: Path) -> str:
-    """The last error in a log, after a colon; empty without one."""
+    """The last error in a log, after a colon; empty if there is none."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - MAX_LOG_TAIL_BYTES))
         lines = file.read().decode(errors="replace").split("\n")

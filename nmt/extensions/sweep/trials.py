@@ -1,4 +1,4 @@
-"""The file of a sweep: settings of `nmt train` and `nmt translate` with values to try, and the trials that these make."""
+"""The file of a sweep: settings of `nmt train` and `nmt translate` with values to try, and the trials that follow from them."""
 
 import json
 import math
@@ -21,16 +21,16 @@ COMMAND_OF_TABLE: Final[Mapping[str, Command]] = {"train": train.COMMAND, "trans
 SET_BY_SWEEP: Final = {"train": ("output", "dry_run", "json"), "translate": ("input", "output", "format", "json")}
 SEED: Final = train.TRAIN_OPTIONS["seed"]
 RANGE_KEYS: Final = ("low", "high", "log")
-MAX_TRIALS: Final = 1000  # of combinations; more are a slip of the keyboard
-DRAWS_PER_TRIAL: Final = 20  # values of a short list are soon drawn twice
-DRAWN_DIGITS: Final = 4  # of a fraction: enough to repeat it, and short enough for the name of a folder
+MAX_TRIALS: Final = 1000  # combinations; more are probably a typing error
+DRAWS_PER_TRIAL: Final = 20  # values of a short list are often drawn twice
+DRAWN_DIGITS: Final = 4  # of a fraction: enough to repeat the run, and short enough for the name of a folder
 MAX_NAME_CHARACTERS: Final = 120
 HASH_CHARACTERS: Final = 8
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers to draw from, both ends included: whole ones if both ends are. log: whether their logarithm is uniform"""
+    """A range to draw numbers from, ends included. They are whole if both ends are. log: whether their logarithm is uniform"""
 
     low: float
     high: float
@@ -39,12 +39,12 @@ class Range:
     def __post_init__(self) -> None:
         numbers = [end for end in (self.low, self.high) if type(end) in (int, float) and math.isfinite(end)]
         if len(numbers) < 2 or not self.low < self.high:
-            raise ValueError("low and high must be numbers, low the smaller")
+            raise ValueError("low and high must be numbers, and low the smaller one")
         if type(self.log) is not bool or (self.log and self.low <= 0):
-            raise ValueError("log must be true or false, and with it low above 0")
+            raise ValueError("log must be true or false; with log = true, low must be positive")
 
     def draw(self, chance: Random) -> float:
-        """A number, a fraction with DRAWN_DIGITS digits."""
+        """A number from the range. A fraction has DRAWN_DIGITS digits."""
         whole = isinstance(self.low, int) and isinstance(self.high, int)
         end = self.high + 1 if whole else self.high
         value = (
@@ -58,7 +58,8 @@ class Range:
 class Trial:
     """One run of a sweep.
 
-    tried: the values that are tried, by key; seed: of its training; None without one
+    tried: the values that are tried, by key
+    seed: the seed of its training; None without a training
     settings: all settings, by command
     """
 
@@ -68,7 +69,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """The name of its folder, the same for the same values: `lr=0.001,dropout=0.1,seed=1`."""
+        """The name of the trial's folder, which depends only on its values: `lr=0.001,dropout=0.1,seed=1`."""
         values = dict(self.tried) if self.seed is None else {**self.tried, "seed": self.seed}
         plain = _texts(values) or "run"
         name = re.sub(r"[^\w.,=+-]+", "_", plain, flags=re.ASCII)[:MAX_NAME_CHARACTERS]
@@ -80,12 +81,12 @@ class Trial:
 class Sweep:
     """What a file of a sweep says.
 
-    path: of the file
-    fixed: settings that all trials have, by command
-    command: the one whose values are tried
-    tried: lists of values, or ranges to draw them from, by key
-    parts: the tried keys that choose a component: `optimizer`
-    lacking: the keys of settings that components of these values do not have and others have, whose trials are without
+    path: path of the file
+    fixed: settings that all trials share, by command
+    command: the command with values to try
+    tried: lists of values, or ranges to draw from, by key
+    parts: the tried keys that choose a component, such as `optimizer`
+    lacking: by values of `parts`, the keys of settings that only other components have; trials with these values skip them
     """
 
     path: str
@@ -96,16 +97,16 @@ class Sweep:
     lacking: Mapping[tuple[Any, ...], frozenset[str]]
 
     def trials(self, draws: int | None, draws_seed: int, seeds: int) -> list[Trial]:
-        """The trials, `seeds` of each combination of values.
+        """The trials: `seeds` for each combination of values.
 
-        draws: combinations to draw, different ones; None takes all
-        Raises UserError for a range without draws, too many trials, seeds without a first one, and a seed that is no number.
+        draws: number of different combinations to draw; None takes all
+        Raises UserError for a range without draws, too many trials, several seeds without [train], or a bad seed.
         """
         base = None
         if "train" in self.fixed and "seed" not in self.tried:
             base = SEED.convert(self.fixed["train"].get("seed", 1), _origin(self.path, "train"))
         if seeds > 1 and base is None:
-            raise UserError(f"{quoted(self.path)}: --seeds {seeds}: needs [train], with a number as its seed or none")
+            raise UserError(f"{quoted(self.path)}: --seeds {seeds} needs [train], with a number as its seed or none")
         trials = []
         for tried in self._combinations(draws, draws_seed):
             settings = self._fitting({**self.fixed.get(self.command, {}), **tried})
@@ -117,12 +118,12 @@ class Sweep:
     def _combinations(self, draws: int | None, draws_seed: int) -> list[dict[str, Any]]:
         ranges = [key for key, values in self.tried.items() if isinstance(values, Range)]
         if draws is None and ranges:
-            raise UserError(f"{quoted(self.path)}: '{quoted(ranges[0])}' is a range to draw from (give --trials N)")
+            raise UserError(f"{quoted(self.path)}: '{quoted(ranges[0])}' is a range to draw from (add --trials N)")
         lists = [values for values in self.tried.values() if not isinstance(values, Range)]
         grid_size = math.prod(map(len, lists))
         if draws is None and grid_size > MAX_TRIALS:
             too_many = f"{grid_size:,} combinations, more than {MAX_TRIALS:,}"
-            raise UserError(f"{quoted(self.path)}: {too_many} (give --trials N to draw some of them)")
+            raise UserError(f"{quoted(self.path)}: {too_many} (use --trials N to draw some of them)")
         if draws is None or (not ranges and draws >= grid_size):
             rows = (dict(zip(self.tried, row, strict=True)) for row in product(*lists))
         else:
@@ -138,9 +139,9 @@ class Sweep:
         return list(unique_rows.values())
 
     def _fitting(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that their components have, and those that no component has, which are an error later.
+        """The settings that the trial's components have, and those that no component has, which are reported as errors later.
 
-        settings: as given, or fitting already, without the components that have no place in others
+        settings: all settings of a trial, also those of components that it does not use
         """
         chosen = {key: settings[key] for key in self.parts if key in settings}
         lacking = next(
@@ -151,7 +152,7 @@ class Sweep:
         return {key: value for key, value in settings.items() if key not in lacking}
 
     def options(self, trial: Trial) -> dict[str, Any]:
-        """The options object of each command of a trial. Raises UserError for settings that the command would refuse."""
+        """The options object of each command of a trial. Raises UserError for settings that the command would reject."""
         options = {}
         for name, settings in trial.settings.items():
             origin = _origin(self.path, name)
@@ -163,13 +164,15 @@ class Sweep:
                 options[name], parts = command.make_options(table, values)
                 if command is train.COMMAND:
                     train.refuse_default_sizes(options[name], parts)
-            except UserError as error:  # of options that do not go together, which names none of its settings
+            except (
+                UserError
+            ) as error:  # for options that cannot be combined, the message does not say where they were set
                 raise type(error)(f"{origin}: {trial.name}: {error}") from None
         return options
 
 
 def read_sweep(path: str) -> Sweep:
-    """The content of a file of a sweep. Raises UserError for one that cannot be used."""
+    """Read the file of a sweep. Raises UserError if it cannot be used."""
     tables: dict[str, dict[str, Any]] = {}
     for key, value in read_toml(Path(path)).items():
         table, _, name = key.partition(".")
@@ -177,10 +180,10 @@ def read_sweep(path: str) -> Sweep:
             raise UserError(f"{quoted(path)}: {unknown('table', table, COMMAND_OF_TABLE)}")
         tables.setdefault(table, {})[name] = value
     if not tables:
-        raise UserError(f"{quoted(path)}: has no settings (write them below [train] or [translate])")
+        raise UserError(f"{quoted(path)} has no settings (write them below [train] or [translate])")
     swept = "train" if "train" in tables else "translate"
     if swept == "train" and "model" in tables.get("translate", {}):
-        raise UserError(f"{_origin(path, 'translate')}: 'model' is the trained one beside [train] (leave it out)")
+        raise UserError(f"{_origin(path, 'translate')}: next to [train], 'model' is always the trained one (drop it)")
     fixed, tried = {}, {}
     parts, lacking = list[str](), dict[tuple[Any, ...], frozenset[str]]()
     for name, values in tables.items():
@@ -194,22 +197,24 @@ def read_sweep(path: str) -> Sweep:
             of_any = set().union(*having.values())
             lacking = {row: frozenset(of_any - keys) for row, keys in having.items()}
         elif of_table:
-            key, own = quoted(next(iter(of_table))), "in a file without [train], when the model is trained"
-            raise UserError(f"{_origin(path, name)}: '{key}' has values to try (try them {own})")
+            key, own = quoted(next(iter(of_table))), "in a second file without [train], after the training"
+            raise UserError(
+                f"{_origin(path, name)}: '{key}' cannot have values to try next to [train] (try them {own})"
+            )
     return Sweep(path, fixed, swept, tried, parts, lacking)
 
 
 def _table(origin: str, name: str, settings: Mapping[str, Any]) -> OptionTable:
-    """The options of a command with the components that these settings choose."""
+    """The options of a command, with those of the components that these settings choose."""
     return COMMAND_OF_TABLE[name].read([file_layer(origin, settings)])[0]
 
 
 def _part_tables(
     origin: str, name: str, grouped: Mapping[str, Any]
 ) -> tuple[list[str], dict[tuple[Any, ...], OptionTable]]:
-    """The keys below which components are tried, and the options of the command with each combination of their values.
+    """The keys that try components, and the options of the command for each combination of their values.
 
-    A component may be within one that is tried too.
+    A component may be part of another one that is tried too.
     """
     first = {key: value[0] if isinstance(value, list) and value else value for key, value in grouped.items()}
     keys, tables = list[str](), {(): _table(origin, name, first)}
@@ -228,37 +233,39 @@ def _part_tables(
 def _divided(
     origin: str, name: str, grouped: Mapping[str, Any], tables: Sequence[OptionTable]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of a table that are fixed, and those that have values to try.
+    """The fixed settings of a table, and those with values to try.
 
-    A list is values to try. For an option that takes a list itself, only a list of lists is.
-    tables: the options with each of the components that are tried
+    A list gives values to try. For an option that takes a list itself, a list of lists does.
+    tables: the options for each combination of components that are tried
     """
     if reserved := [key for key in SET_BY_SWEEP[name] if key in grouped]:
-        raise UserError(f"{origin}: '{reserved[0]}' is set by nmt sweep (leave it out)")
+        raise UserError(f"{origin}: '{reserved[0]}' is set by nmt sweep (drop it)")
     fixed, tried = {}, {}
     for key, value in grouped.items():
         option = next((option for table in tables if (option := table.find(key))), None)
         takes_list = option is not None and option.count != 1
         if takes_list and isinstance(value, Range):
-            raise UserError(f"{origin}: '{quoted(key)}' is a list, which has no range (write lists to try)")
+            raise UserError(
+                f"{origin}: '{quoted(key)}' takes a list, so it cannot have a range (write a list of lists)"
+            )
         is_whole = takes_list and not (isinstance(value, list) and value and isinstance(value[0], list))
         if isinstance(value, Range) or (isinstance(value, list) and not is_whole):
             tried[key] = value
         else:
             fixed[key] = value
         if value == [] and key in tried:
-            raise UserError(f"{origin}: '{quoted(key)}' has no value to try (write one, or leave it out)")
+            raise UserError(f"{origin}: '{quoted(key)}' has no value to try (write one, or drop it)")
     return fixed, tried
 
 
 def _with_ranges(origin: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings whose keys of one range, `lr.low` and `lr.high`, are put together."""
+    """Settings in which the keys of each range, such as `lr.low` and `lr.high`, are merged into one value."""
     grouped: dict[str, Any] = {}
     for path, value in values.items():
         key, _, end = path.rpartition(".")
         if key and end in RANGE_KEYS:
             if key in values:
-                raise UserError(f"{origin}: '{quoted(key)}' has a value and a range (leave one of them out)")
+                raise UserError(f"{origin}: '{quoted(key)}' has both a value and a range (drop one of them)")
             grouped.setdefault(key, {})[end] = value
         else:
             grouped[path] = value
@@ -269,7 +276,7 @@ def _with_ranges(origin: str, values: Mapping[str, Any]) -> dict[str, Any]:
             except (TypeError, ValueError) as error:
                 why = "low or high is missing" if isinstance(error, TypeError) else str(error)
                 raise UserError(
-                    f"{origin}: '{quoted(key)}': {why} (a range is {{ low = 0.1, high = 0.5, log = false }})"
+                    f"{origin}: '{quoted(key)}': {why} (write a range as {{ low = 0.1, high = 0.5, log = false }})"
                 ) from None
     return grouped
 
@@ -283,10 +290,10 @@ def _draw(values: Sequence[Any] | Range, chance: Random) -> Any:
 
 
 def _texts(values: Mapping[str, Any]) -> str:
-    """Values in the name of a folder, by which trials differ: a number and its text are one setting."""
+    """Values as the name of a folder has them. Trials differ by it: a number and its text are the same setting."""
     return ",".join(f"{key}={_text(value)}" for key, value in values.items())
 
 
 def _text(value: Any) -> str:
-    """A value in the name of a folder."""
+    """A value as the name of a folder has it."""
     return ":".join(map(_text, value)) if isinstance(value, list) else to_toml(value).strip('"')

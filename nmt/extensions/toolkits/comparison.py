@@ -15,8 +15,7 @@ from nmt.extensions.toolkits.transformer import ImportedModel, ImportedSide, Tex
 from nmt.extensions.vocabularies.sentencepiece_model import LANGUAGE_TAG, UNUSED_NAME
 from nmt.log import log
 from nmt.models.base import Model
-from nmt.symbols import SYMBOLS
-from nmt.text.vocabulary import SPACE_MARK
+from nmt.symbols import SPACE_MARK, SYMBOLS
 from nmt.translate.forced_decoding import force_decode
 
 COMPARED_PAIRS: Final = 16

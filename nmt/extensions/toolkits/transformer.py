@@ -22,9 +22,10 @@ from nmt.models.options import TransformerOptions
 from nmt.models.saved import ModelFacts
 from nmt.models.transformer import Transformer
 from nmt.positions.options import LearnedPositionOptions
-from nmt.symbols import SYMBOLS
-from nmt.text.pipeline import Pipeline, Side, SideSettings
-from nmt.text.vocabulary import PIECE_MARK, SPACE_MARK, SentencepieceVocabulary, Vocabulary, WordVocabulary
+from nmt.symbols import PIECE_MARK, SPACE_MARK, SYMBOLS
+from nmt.text.pipeline import Pipeline, Side
+from nmt.text.settings import SideSettings
+from nmt.text.vocabulary import SentencepieceVocabulary, Vocabulary, WordVocabulary
 
 LANGUAGE: Final = re.compile(r"[\w@.-]{1,40}")
 # Biases of logits: low enough for a probability near 0, but close enough to the others to be trainable, even in fp16.

@@ -28,10 +28,10 @@ from nmt.extensions.vocabularies.sentencepiece_model import (
 )
 from nmt.extensions.vocabularies.subwords.subword_nmt import WORD_END, CodesVocabulary
 from nmt.log import log
-from nmt.symbols import SYMBOLS, UNK
+from nmt.symbols import PIECE_MARK, SPACE_MARK, SYMBOLS, UNK
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline, Side
-from nmt.text.vocabulary import PIECE_MARK, SPACE_MARK, SentencepieceVocabulary, Vocabulary, WordVocabulary
+from nmt.text.vocabulary import SentencepieceVocabulary, Vocabulary, WordVocabulary
 
 MIN_COUNT: Final = 2  # of an entry in the new text, because one occurrence is too little to learn from
 

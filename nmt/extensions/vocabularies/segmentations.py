@@ -17,8 +17,8 @@ from nmt.errors import UserError, expecting
 from nmt.extensions.vocabularies.sentencepiece_file import NORMAL_PIECE, UNUSED_PIECE, Piece
 from nmt.extensions.vocabularies.sentencepiece_model import BPE_MODEL, UNIGRAM_MODEL, UNUSED_NAME, read_model
 from nmt.extensions.vocabularies.subwords.subword_nmt import WORD_END, CodesVocabulary
-from nmt.symbols import SYMBOLS
-from nmt.text.vocabulary import PIECE_MARK, SPACE_MARK, SentencepieceVocabulary, Vocabulary
+from nmt.symbols import PIECE_MARK, SPACE_MARK, SYMBOLS
+from nmt.text.vocabulary import SentencepieceVocabulary, Vocabulary
 
 WHOLE: Final = "\ufdd0"  # represents a symbol without characters; a noncharacter in Unicode, so no text contains it
 NO_TOKEN: Final = -1

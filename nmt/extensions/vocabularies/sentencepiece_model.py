@@ -22,8 +22,7 @@ from nmt.extensions.vocabularies.sentencepiece_file import (
     fields_of,
     read_pieces,
 )
-from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
-from nmt.text.vocabulary import SPACE_MARK
+from nmt.symbols import BOS, EOS, PAD, SPACE_MARK, SYMBOLS, UNK
 
 TRAINER_SPEC: Final = 2  # fields of ModelProto
 NORMALIZER_SPEC: Final = 3

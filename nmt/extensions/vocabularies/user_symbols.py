@@ -1,8 +1,9 @@
 """The user symbols of a side, such as tags, which noise leaves unchanged."""
 
 from nmt.extensions.vocabularies.sentencepiece_file import USER_DEFINED_PIECE, read_pieces
+from nmt.symbols import SPACE_MARK
 from nmt.text.pipeline import Side
-from nmt.text.vocabulary import SPACE_MARK, SentencepieceVocabulary
+from nmt.text.vocabulary import SentencepieceVocabulary
 
 
 def user_symbol_ids(side: Side) -> list[int]:

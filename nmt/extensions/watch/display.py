@@ -1,7 +1,6 @@
-"""The live display of `nmt train` on a terminal: progress, curves, speed, memory, and the next validation and save.
+"""The live display of `nmt train` on a terminal: progress, curves, speed, memory, and the next validation and checkpoint.
 
-A thread of rich draws it each second from numbers that training leaves here. Training never waits for it, nor for the
-device on its behalf.
+A thread of rich draws it every second from numbers that the training leaves here. The training never waits for it.
 """
 
 import contextlib
@@ -20,14 +19,14 @@ from nmt.log import log
 from nmt.quantities import clock, operations, size
 from nmt.report.run_status import VALIDATION_PREFIX, RunStatus
 
-MAX_CURVE_POINTS: Final = 256  # more are averaged in pairs
+MAX_CURVE_POINTS: Final = 256  # more points are averaged in pairs
 MIN_CURVE_CELLS: Final = 8
 MAX_CURVE_CELLS: Final = 48
 LABEL_CELLS: Final = 10
 
 
 class RunningCurve:
-    """The means of a number over equal stretches of a run: all of it, in bounded memory. last: the latest value"""
+    """The course of a number over a whole run, as means over equal stretches, in bounded memory. last: the latest value"""
 
     def __init__(self) -> None:
         self.points: list[float] = []
@@ -46,11 +45,11 @@ class RunningCurve:
 
 
 class TrainingDisplay:
-    """Draws the state of a run each second, with the open progress bars below. Log lines appear above it."""
+    """Draws the state of a run every second, with open progress bars below it. Log lines appear above it."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._shown: tuple[RunStatus, float] | None = None  # with the time when it was given
+        self._shown: tuple[RunStatus, float] | None = None  # and when it was given
         self._curves: dict[str, RunningCurve] = {}
         self.examples: Sequence[tuple[str, str, str]] = ()  # (source, translation, reference) of the last validation
         self._live = Live(
@@ -58,21 +57,21 @@ class TrainingDisplay:
             console=log.console,
             refresh_per_second=1,
             transient=True,
-            redirect_stdout=False,  # it may be a file of results
+            redirect_stdout=False,  # stdout may be a file of results
         )
 
     def start(self) -> None:
-        with contextlib.suppress(OSError):  # the terminal is gone, and SIGHUP is on its way
+        with contextlib.suppress(OSError):  # the terminal is gone, and SIGHUP will follow
             self._live.start()
             log.draws_bars = True
 
     def stop(self) -> None:
         with contextlib.suppress(OSError):
             self._live.stop()
-        log.draws_bars = False  # after the live display has left the screen, or a bar would start a second one
+        log.draws_bars = False  # only now: while the live display is on the screen, a bar would start a second one
 
     def add(self, values: Mapping[str, float | None]) -> None:
-        """Take in the record of an update or a validation."""
+        """Add the record of an update or a validation."""
         for name, value in values.items():
             has_curve = name == "loss" or (name.startswith(VALIDATION_PREFIX) and name != "valid_ppl")
             if value is not None and has_curve:
@@ -82,7 +81,7 @@ class TrainingDisplay:
         self._shown = status, time.monotonic()
 
     def render(self) -> RenderableType:
-        """The display now."""
+        """The current display."""
         bars = log.bars()
         spent = clock(time.monotonic() - self._began)
         if self._shown is None:

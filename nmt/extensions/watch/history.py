@@ -1,4 +1,4 @@
-"""The history of a run, read without torch: its records, its newest checkpoint, its settings, and scores of its own."""
+"""The history of a run, read without torch: its records, its newest checkpoint, its settings, and its scores."""
 
 import json
 import math
@@ -21,19 +21,19 @@ from nmt.runs import Checkpoints, weights_file
 
 _Saved = TypeVar("_Saved")
 
-SWEPT_FILE: Final = "sweep.toml"  # a copy of the settings of a sweep, by which its folder is known
-LENGTH_SETTINGS: Final = ("max_updates", "max_epochs", "batch_tokens")  # a preset may be trained shorter or longer
+SWEPT_FILE: Final = "sweep.toml"  # a copy of a sweep's settings, which marks its folder
+LENGTH_SETTINGS: Final = ("max_updates", "max_epochs", "batch_tokens")  # a run may differ from its preset in length
 PREFERRED_METRICS: Final = ("paper", "bleu")  # the paper's own BLEU, then sacreBLEU's
 
 
 @dataclass(frozen=True)
 class Record:
-    """A line of metrics.jsonl, of an update or of a validation.
+    """A line of metrics.jsonl: an update or a validation.
 
     update: number of the update
-    eflop: cost of all updates until then, in 10^18 floating-point operations; None where it was not recorded
-    values: the other numbers by name, a validation's with "valid_"; null, which stands for a number that is not finite,
-        is left out
+    eflop: cost of all updates until then, in 10^18 floating-point operations; None if it was not recorded
+    values: the other numbers by name; those of validations start with "valid_". Values that are null, because the number was
+        not finite, are skipped
     """
 
     update: int
@@ -52,8 +52,8 @@ Minutes = Annotated[float, msgspec.Meta(ge=0, le=1e12)]  # no infinity
 class CheckpointFacts(msgspec.Struct):
     """What the manifest of a checkpoint holds besides its files.
 
-    minutes: of training until then
-    ranks: devices of the training
+    minutes: minutes of training until then
+    ranks: number of devices
     cost_is_measured: whether the cost of an update was measured rather than counted by the model
     """
 
@@ -73,7 +73,7 @@ class SavedScore(msgspec.Struct):
 
 
 class TranslationStats(msgspec.Struct):
-    """What is used of the file of `nmt translate --stats`. lines_per_second: without the start and reading the model"""
+    """What is read from a file of `nmt translate --stats`. lines_per_second: without starting and loading the model"""
 
     lines_per_second: float
 
@@ -82,15 +82,16 @@ class TranslationStats(msgspec.Struct):
 class History:
     """A run so far.
 
-    folder: the run's
-    pair: languages, as "en-de"
+    folder: folder of the run
+    pair: languages, such as "en-de"
     model: name of the model
-    preset: the preset whose settings it has, its length aside; None without one
-    parameters: numbers in the weights
-    updates: a record an update
-    validations: a record a validation, with the cost of the update before it
+    preset: the preset that matches its settings, except for its length; None if there is none
+    parameters: number of weights
+    updates: one record per update
+    validations: one record per validation, with the cost of the update before it
     newest: facts of the newest checkpoint
-    score: BLEU of a test set; stats: of a translation; None where the user has named none
+    score: BLEU of a test set; None if the user has not named a file with it
+    stats: speed of a translation; None if the user has not named a file with it
     """
 
     folder: Path
@@ -106,29 +107,29 @@ class History:
 
     @property
     def eflop(self) -> float | None:
-        """The cost of all updates; None where that of the last was not recorded."""
+        """The cost of all updates; None if the last one's was not recorded."""
         return self.updates[-1].eflop if self.updates else None
 
     @property
     def tflops(self) -> float | None:
-        """10^12 floating-point operations a second, sustained until the newest checkpoint, with validations and saving."""
+        """10^12 floating-point operations per second, sustained until the newest checkpoint, including validations and saving."""
         newest = self.newest
         eflop = next((record.eflop for record in reversed(self.updates) if record.update == newest.update), None)
         return None if eflop is None or not newest.minutes else eflop * 1e6 / (60 * newest.minutes)
 
     @property
     def target_tokens(self) -> float | None:
-        """Target tokens of all updates; None where they were not recorded."""
+        """Target tokens of all updates; None if they were not recorded."""
         return self._tokens_until(self.updates[-1].update) if self.updates else None
 
     @property
     def flops_per_token(self) -> float | None:
-        """Floating-point operations of training for each target token."""
+        """Floating-point operations of training per target token."""
         return None if self.eflop is None or not self.target_tokens else self.eflop * 1e18 / self.target_tokens
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Target tokens a second, sustained until the newest checkpoint, with validations and saving."""
+        """Target tokens per second, sustained until the newest checkpoint, including validations and saving."""
         tokens = self._tokens_until(self.newest.update)
         return None if tokens is None or not self.newest.minutes else tokens / (60 * self.newest.minutes)
 
@@ -138,7 +139,7 @@ class History:
 
     @property
     def best_bleu(self) -> Record | None:
-        """The validation with the highest BLEU, the first of equals."""
+        """The validation with the highest BLEU; the first one if several are equal."""
         scored = [record for record in self.validations if "valid_bleu" in record.values]
         return max(scored, key=lambda record: record.values["valid_bleu"], default=None)
 
@@ -146,7 +147,7 @@ class History:
 def read_run(folder: Path) -> History:
     """The history of a run.
 
-    Raises UserError if the folder is no run, ArtefactError if it is damaged or has no complete checkpoint.
+    Raises UserError if the folder is not a run, ArtefactError if it is damaged or has no complete checkpoint.
     """
     updates, validations = read_records(folder)
     checkpoint = _newest(folder)
@@ -163,42 +164,44 @@ def is_run(folder: Path) -> bool:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """The runs that are folders of a folder, such as those of a sweep, by name."""
+    """The runs in a folder, such as those of a sweep, sorted by name."""
     return sorted(path.parent for path in folder.glob(f"*/{METRICS_FILE}") if is_run(path.parent))
 
 
 def named_runs(names: Iterable[str]) -> list[Path]:
-    """The runs of some names: a run, even one that has others in its folder, or the runs in a folder.
+    """The runs that names stand for: a run itself, even if its folder contains others, or all runs in a folder.
 
-    Any other name stays as it is, for the error of whoever reads it.
+    Any other name stays as it is; reading it raises the error.
     """
     folders = list(map(Path, names))
     return [run for folder in folders for run in ([] if is_run(folder) else runs_in(folder)) or [folder]]
 
 
 def runs_here(command: str) -> list[Path]:
-    """The working directory if it is a run, and the runs in it and in its folder runs. Raises UserError without any.
+    """The working directory if it is a run, and the runs in it and in its folder `runs`. Raises UserError if there are none.
 
     command: for the error
     """
     here = Path()
     found = [*([here] if is_run(here) else []), *runs_in(here), *runs_in(here / "runs")]
     if not found:
-        raise UserError(f"no run here, nor in the folder runs (write `nmt {command} RUN`)")
+        raise UserError(f"no runs in this folder or in its folder runs (write `nmt {command} RUN`)")
     return found
 
 
 def read_records(folder: Path) -> tuple[list[Record], list[Record]]:
-    """The records of the updates and of the validations of a run; a last line that is being written is left out.
+    """The records of a run's updates and validations. An incomplete last line, which is being written, is skipped.
 
-    Raises UserError if the folder is no run, ArtefactError for a line that is no record.
+    Raises UserError if the folder is not a run, ArtefactError for a line that is not a record.
     """
     path = folder / METRICS_FILE
     if (folder / SWEPT_FILE).is_file():
-        raise UserError(f"{quoted(folder)}: is a sweep (the same `nmt sweep` prints its table, with --html its charts)")
+        raise UserError(
+            f"{quoted(folder)} is a sweep (the same `nmt sweep` command prints its table, and its charts with --html)"
+        )
     if not path.is_file():
         raise UserError(
-            f"{quoted(folder)}: is not a run: it has no {METRICS_FILE} (name a folder that `nmt train --output` wrote)"
+            f"{quoted(folder)} is not a run, because it has no {METRICS_FILE} (name a folder that `nmt train --output` wrote)"
         )
     decoder = msgspec.json.Decoder(dict[str, Any])
     updates: list[Record] = []
@@ -220,7 +223,7 @@ def read_records(folder: Path) -> tuple[list[Record], list[Record]]:
 
 
 def _newest(run: Path) -> Artefact:
-    """The newest complete checkpoint; a run that goes on may delete one meanwhile.
+    """The newest complete checkpoint. A running training may delete one in the meantime.
 
     Raises OtherFormatError if another version of nmt wrote the newest.
     """
@@ -231,7 +234,7 @@ def _newest(run: Path) -> Artefact:
             raise
         except ArtefactError:
             continue
-    raise ArtefactError(f"{quoted(run)}: the run has no whole checkpoint yet (wait until it has saved one)")
+    raise ArtefactError(f"{quoted(run)}: the run has no complete checkpoint yet (wait until it has saved one)")
 
 
 def _languages(checkpoint: Artefact) -> str:
@@ -239,11 +242,11 @@ def _languages(checkpoint: Artefact) -> str:
         facts = checkpoint.json("pipeline/pipeline.json")
         return f"{facts['source']['language']}-{facts['target']['language']}"
     except (KeyError, TypeError):
-        raise ArtefactError(f"{quoted(checkpoint.folder)}: its pipeline does not name the languages") from None
+        raise ArtefactError(f"{quoted(checkpoint.folder)}: the text pipeline does not name its languages") from None
 
 
 def _parameters(checkpoint: Artefact) -> int:
-    """The number of weights, by the header of their file; of an adapter its own."""
+    """The number of weights, from the header of their file; for an adapter, only its own weights."""
     path = weights_file(checkpoint)
     try:
         with naming(path), safe_open(path, framework="numpy") as file:
@@ -254,7 +257,7 @@ def _parameters(checkpoint: Artefact) -> int:
 
 
 def _preset(settings: dict[str, Any]) -> str | None:
-    """The preset whose values the run has, except those of its length; of several that with the most values in common."""
+    """The preset that matches the run's settings, except for its length. Of several, the one with the most values."""
 
     def common(preset: Mapping[str, Any]) -> set[str]:
         return {key for key, v in preset.items() if settings.get(key) == (list(v) if isinstance(v, tuple) else v)}
@@ -266,34 +269,36 @@ def _preset(settings: dict[str, Any]) -> str | None:
 
 
 def read_stats(path: Path) -> TranslationStats:
-    """The statistics of a translation. Raises UserError if the file cannot be read, ArtefactError if it holds others."""
+    """The statistics of a translation. Raises UserError if the file cannot be read, ArtefactError for other content."""
     return _read(path, TranslationStats, "nmt translate --stats")
 
 
 def read_scores(path: Path) -> list[SavedScore]:
-    """The rows of a file of scores. Raises UserError if it cannot be read, ArtefactError if it holds something else."""
+    """The rows of a file of scores. Raises UserError if it cannot be read, ArtefactError for other content."""
     return _read(path, list[SavedScore], "nmt evaluate --json")
 
 
 def read_bleu(path: Path) -> SavedScore:
     """The BLEU in a file of scores.
 
-    Raises UserError if the file cannot be read or has no BLEU of one system, ArtefactError if it holds something else.
+    Raises UserError if the file cannot be read or does not have the BLEU of one system, ArtefactError for other content.
     """
     rows = read_scores(path)
     if len({row.system for row in rows}) > 1:
-        raise UserError(f"{quoted(path)}: has scores of several systems (name a file with those of this run alone)")
+        raise UserError(
+            f"{quoted(path)} has the scores of several systems (name a file with the scores of this run only)"
+        )
     ranked = [row for metric in PREFERRED_METRICS for row in rows if row.metric == metric]
     if not ranked:
-        raise UserError(f"{quoted(path)}: has no BLEU (nmt evaluate --json --metrics bleu, or --paper)")
+        raise UserError(f"{quoted(path)} has no BLEU (write it with nmt evaluate --json --metrics bleu, or --paper)")
     return ranked[0]
 
 
 def _read(path: Path, kind: type[_Saved], command: str) -> _Saved:
-    """JSON that a command wrote."""
+    """Read JSON that a command wrote."""
     try:
         content = read_bytes(path)
     except FileNotFoundError:
-        raise UserError(f"{quoted(path)}: no such file (name one that `{command}` wrote)") from None
+        raise UserError(f"{quoted(path)}: file not found (name a file that `{command}` wrote)") from None
     with expecting(f"the output of `{command}`", path):
-        return msgspec.convert(json.loads(os.fsdecode(content)), kind)  # a file name may have other bytes than UTF-8
+        return msgspec.convert(json.loads(os.fsdecode(content)), kind)  # file names may have bytes that are not UTF-8

@@ -16,13 +16,13 @@ EN_DE, EN_FR = "en-de", "en-fr"
 
 
 def estimate(devices: int, tflops: float, seconds: float) -> float:
-    """The paper's estimate of the floating-point operations of a training. tflops: sustained by a device, 10^12/s"""
+    """The paper's estimate of the floating-point operations of a training. tflops: 10^12 operations per second of a device"""
     return devices * tflops * 1e12 * seconds
 
 
 @dataclass(frozen=True)
 class PublishedTraining:
-    """The hardware of a training. models: members of an ensemble, each trained so"""
+    """The hardware of a training. models: number of models in an ensemble, each trained in this way"""
 
     devices: int
     device: str
@@ -36,7 +36,7 @@ class PublishedTraining:
 
 @dataclass(frozen=True)
 class PublishedResult:
-    """A system on one language pair. bleu: tokenised BLEU of newstest2014; cost: FLOPs as printed, if any"""
+    """A system's result on one language pair. bleu: tokenised BLEU on newstest2014; cost: FLOPs as printed, or None"""
 
     bleu: float
     cost: float | None = None

@@ -1,1 +1,1 @@
-"""The commands, a file each."""
+"""The commands `nmt describe` and `nmt recipes`."""

@@ -15,10 +15,13 @@ from nmt.options import REQUIRED, opt, options_class, toml_line
 @options_class
 class DescribeOptions:
     kind: str = opt(
-        REQUIRED, f"{', '.join(registry.FOLDERS)}, preset or folder; may be left out where NAME has one kind"
+        REQUIRED,
+        "kind of NAME, preset or folder; often optional",
+        group="Input and output",
+        common=True,
     )
-    name: str = opt("", "name of the component (nmt list KIND), or path of the model folder or of the run")
-    json: bool = opt(False, "print JSON")
+    name: str = opt("", "component (nmt list KIND), or path of a model or run", group="Input and output", common=True)
+    json: bool = opt(False, "print JSON", group="Input and output", common=True)
 
 
 def run(options: DescribeOptions) -> None:
@@ -47,9 +50,9 @@ def run(options: DescribeOptions) -> None:
 
 
 def _kind_of(name: str) -> str:
-    """The kind of a component, preset or folder. Raises UserError if there is none, or more than one, of this name."""
+    """The kind that has this name. Raises UserError if no kind or several kinds have it."""
     if name in (*registry.FOLDERS, "preset", "folder"):
-        names = "the path of a model or run" if name == "folder" else f"`nmt list {name}` shows the names"
+        names = "add the path of a model or run" if name == "folder" else f"`nmt list {name}` lists the names"
         raise UserError(f"NAME is missing after '{name}' ({names})")
     kinds = [kind for kind in registry.FOLDERS if name in registry.names(kind)]
     kinds += ["preset"] if name in registry.presets() else []
@@ -58,13 +61,13 @@ def _kind_of(name: str) -> str:
         return kinds[0]
     if kinds:
         choices = " or ".join(f"`nmt describe {kind} {name}`" for kind in kinds)
-        raise UserError(f"'{quoted(name)}' is the name of several things ({choices})")
+        raise UserError(f"'{quoted(name)}' is ambiguous (use {choices})")
     known = [*registry.presets(), *(part for kind in registry.FOLDERS for part in registry.names(kind))]
     raise unknown("component or preset", name, known, listed_by="nmt list")
 
 
 def _rows(kind: str, name: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The options of a component and of the components within it. values: by key, in place of the defaults"""
+    """The options of a component and its inner components. values: replace the defaults, by key"""
     rows = []
     for option in registry.options_within(kind, name, registry.choice_from(values)):
         value = values.get(option.key, None if option.default is REQUIRED else option.default)
@@ -73,9 +76,9 @@ def _rows(kind: str, name: str, values: Mapping[str, Any]) -> list[dict[str, Any
 
 
 def _folder(folder: Path) -> tuple[str, str, list[dict[str, Any]]]:
-    """One line about the model in a folder, the module of the model, and the options that it was built with.
+    """A summary of the model in a folder, the model's module, and the options that the model was built with.
 
-    A folder of `nmt export --format ctranslate2` has no such options.
+    A folder from `nmt export --format ctranslate2` has no options.
     """
     from nmt.artefact import Artefact
     from nmt.engines.base import engines, kind_of_folder

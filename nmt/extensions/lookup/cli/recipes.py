@@ -15,19 +15,26 @@ from nmt.installation import recipes_folder
 from nmt.log import log
 from nmt.options import opt, options_class
 
-RECIPE_KIND: Final = "recipe"  # of a written folder, in its manifest
+RECIPE_KIND: Final = "recipe"  # in the manifest of a written folder
 STEPS: Final = "run.sh"
-USES: Final = "Uses: "  # in the head of a script, before the names of the recipes that it runs
+USES: Final = "Uses: "  # starts a line at the top of a script that names the recipes it runs
 
 
 @options_class
 class RecipesOptions:
-    name: str | None = opt(None, "recipe to describe or to write; without it all recipes are listed")
-    output: str | None = opt(
-        None, "folder to write the recipe to, with everything that it runs", aliases=("o",), metavar="FOLDER"
+    name: str | None = opt(
+        None, "recipe to describe or write; without it, list all", group="Input and output", common=True
     )
-    overwrite: bool = opt(False, "replace a recipe that was written to this folder before")
-    json: bool = opt(False, "print JSON")
+    output: str | None = opt(
+        None,
+        "folder for a copy of the recipe and its scripts",
+        aliases=("o",),
+        metavar="FOLDER",
+        group="Input and output",
+        common=True,
+    )
+    overwrite: bool = opt(False, "replace an earlier copy in --output", group="Input and output", common=True)
+    json: bool = opt(False, "print JSON", group="Input and output", common=True)
 
     def __post_init__(self) -> None:
         if self.output is not None and self.name is None:
@@ -38,11 +45,11 @@ class RecipesOptions:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A published result that one script repeats.
+    """A script that reproduces a published result.
 
-    script: below the folder of the recipes: toy/run.sh, table2.sh
-    help: the comment at the head of the script; its first line says what the recipe does
-    uses: the names of the recipes that it runs
+    script: path relative to the folder of all recipes: toy/run.sh, table2.sh
+    help: the comment at the top of the script; its first line says what the recipe does
+    uses: the names of other recipes that it runs
     """
 
     script: Path
@@ -55,9 +62,9 @@ class Recipe:
 
 
 def run(options: RecipesOptions) -> None:
-    """List the recipes, describe one, or write one into a folder, from which bash runs it.
+    """List the recipes, describe one, or copy one to a folder, where bash can run it.
 
-    A recipe repeats a result from the data to the score. It writes its own output to the folder `runs` of the working directory.
+    A recipe reproduces a result, from the data to the score. It writes its output to the folder `runs` in the working directory.
     """
     recipes = _recipes()
     if options.name is None:
@@ -79,11 +86,11 @@ def run(options: RecipesOptions) -> None:
         print_json({"name": options.name, "help": recipe.help})
     else:
         print_lines([recipe.help])
-        log.info(f"`nmt recipes {options.name} --output FOLDER` writes the recipe to FOLDER")
+        log.info(f"`nmt recipes {options.name} --output FOLDER` copies the recipe to FOLDER")
 
 
 def _recipes() -> dict[str, Recipe]:
-    """The recipes by name: the folders with a run.sh, and the scripts at the top with a `#!` line."""
+    """The recipes by name: folders that contain a run.sh, and scripts at the top level that start with `#!`."""
     folder = recipes_folder()
     if not folder.is_dir():
         raise ResourceError(
@@ -95,7 +102,7 @@ def _recipes() -> dict[str, Recipe]:
 
 
 def _read(script: Path, folder: Path) -> Recipe:
-    """The recipe of a script, by the comment that follows its `#!` line."""
+    """Read the recipe of a script from the comment after its `#!` line."""
     head = []
     for line in script.read_text(encoding="utf-8").split("\n")[1:]:
         if not line.startswith("#"):
@@ -106,7 +113,7 @@ def _read(script: Path, folder: Path) -> Recipe:
 
 
 def _write(name: str, recipes: Mapping[str, Recipe], output: Path, overwrite: bool) -> None:
-    """Write a recipe, those that it uses, and the programs that all share, as an artefact. Raises UserError for a used folder."""
+    """Write a recipe, the recipes that it uses, and shared files. Raises UserError if the folder holds anything else."""
     check_output(output, RECIPE_KIND, overwrite)
     with signals.Signals(), new_folder(output, RECIPE_KIND, {"recipe": name}) as temporary:
         for file in _files((name, *recipes[name].uses), recipes):
@@ -116,18 +123,18 @@ def _write(name: str, recipes: Mapping[str, Recipe], output: Path, overwrite: bo
             target.write_bytes(content)
             if content.startswith(b"#!"):
                 mode = target.stat().st_mode
-                target.chmod(mode | (mode & 0o444) >> 2)  # who may read it may run it
+                target.chmod(mode | (mode & 0o444) >> 2)  # whoever can read it can run it
 
 
 def _files(names: tuple[str, ...], recipes: Mapping[str, Recipe]) -> list[Path]:
-    """The files of some recipes and those that all recipes share, below the folder of the recipes."""
+    """The files of some recipes, and the files that all recipes share, as relative paths."""
     folder = recipes_folder()
     files = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".pyc"]
     return [file for file in files if _owner(file, recipes) in (*names, None)]
 
 
 def _owner(file: Path, recipes: Mapping[str, Recipe]) -> str | None:
-    """The recipe that a file belongs to, by its folder or the start of its name; None for a file that all share."""
+    """The recipe that a file belongs to, by its folder or the start of its name; None if all recipes share it."""
     if len(file.parts) > 1:
         return file.parts[0]
     return next((name for name in recipes if file.name.startswith(name)), None)

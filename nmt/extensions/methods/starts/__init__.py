@@ -1,1 +1,1 @@
-"""Starts: a part of a model is trained, adapters are, or a deeper model."""
+"""Starts: train parts of a model, adapters, a deeper model, or with the state of another training."""

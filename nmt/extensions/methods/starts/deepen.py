@@ -1,4 +1,4 @@
-"""Training a deeper model: it starts with the weights of one with fewer layers, and gives the same outputs at first."""
+"""Trains a deeper model. It starts with the weights of a model with fewer layers, and first gives the same outputs."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -17,10 +17,10 @@ DEPTHS: Final = ("encoder_layers", "decoder_layers", "layers")  # options that c
 
 @register("start", "deepen", DeepenOptions)
 class Deepen(Start):
-    """The model has more layers than that of --init-from; the further layers change nothing at first."""
+    """The model has more layers than the --init-from model; the added layers change nothing at first."""
 
     free_options: ClassVar[Sequence[str]] = DEPTHS
-    note: str = "; the further layers change nothing at first"
+    note: str = "; the added layers change nothing at first"
 
     def fit(self, run: Run, trained: TrainedModel) -> None:
         """See Start."""
@@ -28,19 +28,19 @@ class Deepen(Start):
 
 
 def deepened_weights(run: Run, trained: TrainedModel) -> dict[str, Tensor]:
-    """The weights of a run that a model with fewer layers has too. The further layers end in zeros from then on.
+    """The weights of a run that a model with fewer layers has too. The other layers are made to end in zeros.
 
-    x + f(x) is x where f ends in zeros, so that the run's network gives the outputs of the model, to the bit.
-    Raises UserError if the model does not have fewer layers, or a layer that ends in zeros would change the outputs.
+    If f ends in zeros, x + f(x) is x, so the run's network gives the model's outputs, to the bit.
+    Raises UserError if the model does not have fewer layers, or if added layers would change the outputs.
     """
     if not run.model.residual_outputs:
         raise UserError(
-            f"--deepen: a further layer would change the outputs of this run's model, {run.facts.model} (a Transformer needs "
+            f"--deepen: added layers would change the outputs of this run's model, {run.facts.model} (a Transformer needs "
             "--norm-position pre, self-attention and layers that are not tied)"
         )
     numbers = [[facts.options[key] for key in DEPTHS if key in facts.options] for facts in (trained.facts, run.facts)]
     if numbers[0] == numbers[1] or any(before > now for before, now in zip(*numbers, strict=True)):
-        how = "give more layers, or leave it out"
+        how = "use more layers, or drop --deepen"
         raise UserError(
             f"--deepen: {quoted(trained.artefact.folder)} does not have fewer layers than this run's model ({how})"
         )

@@ -1,4 +1,4 @@
-"""Training a part of a model: parameters are frozen by patterns of their names."""
+"""Trains part of a model: freezes parameters with names that match patterns."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -12,7 +12,7 @@ from nmt.starts.base import Start
 
 @register("start", "freeze", FreezeOptions)
 class Freeze(Start):
-    """Parameters whose names match a pattern are not trained."""
+    """Parameters with names that match a pattern are not trained."""
 
     parameter_options: ClassVar[Sequence[str]] = ("freeze",)
 
@@ -22,12 +22,12 @@ class Freeze(Start):
 
 
 def freeze(model: Model, patterns: Sequence[str]) -> None:
-    """Exclude the parameters that a pattern matches from training. A table that layers share has a name in each of them.
+    """Freeze the parameters that match a pattern. A table that several layers share has a name in each of them.
 
-    Raises UserError for a pattern that matches nothing, and if no parameter is left.
+    Raises UserError for a pattern that matches nothing, or if no parameter is left to train.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     for name in matching(patterns, parameters, "--freeze"):
         parameters[name].requires_grad_(False)
     if patterns and not model.num_parameters():
-        raise UserError(f"--freeze {' '.join(patterns)}: leaves nothing to train (name fewer)")
+        raise UserError(f"--freeze {' '.join(patterns)}: leaves nothing to train (use fewer patterns)")

@@ -1,4 +1,4 @@
-"""The start of a run with more of a trained model than its weights: the state of the training that made it."""
+"""Starts a run with the state of another training, in addition to its weights."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Final
@@ -24,7 +24,10 @@ from nmt.train.checkpointing import (
 )
 from nmt.train.run import Run
 
-OF_POSITION: Final = ("batch_tokens", "seed")  # settings that give a position in the data its meaning, besides a plan's
+OF_POSITION: Final = (
+    "batch_tokens",
+    "seed",
+)  # settings that a position in the data depends on, besides those of the plan
 WHAT: Final = {
     "optimizer": "the optimizer",
     "schedule": "optimizer and schedule",
@@ -34,20 +37,22 @@ WHAT: Final = {
 
 @register("start", "init-state", InitStateOptions)
 class InitState(Start):
-    """The state of the optimizer, of the schedule, or all of the training that made the model of --init-from."""
+    """The state of the training of the --init-from model: its optimizer, also its schedule, or all of it."""
 
     order: ClassVar[int] = 1  # after the weights
 
     def fit(self, run: Run, trained: TrainedModel) -> None:
-        """Take the state into a run, and the weights that training changed where the model's are their average.
+        """Load the state into a run. If the model's weights are an average, also load the weights that were trained.
 
-        Raises UserError for a state that the folder does not have or that does not fit the run.
+        Raises UserError if the folder has no state, or if the state does not fit the run.
         """
         self.flag, self.trained = f"--init-state {self.options.init_state}", trained
         self.averaged = trained.weights
         if run.data.pipeline.sizes != trained.pipeline.sizes:
             data = quoted(run.options.data)
-            raise UserError(f"{self.flag}: the vocabulary of {data} has new entries, without a state (leave it out)")
+            raise UserError(
+                f"{self.flag}: the vocabulary of {data} has new entries, for which there is no state (drop --init-state)"
+            )
         state = self._fitting_state(run, trained.artefact)
         tensors = read_tensors(trained.artefact.path(TRAINING_TENSORS))
         trained.weights = {**trained.weights, **trained_weights(tensors)}
@@ -57,28 +62,28 @@ class InitState(Start):
         self.note = f", and the state of {WHAT[self.options.init_state]} after update {state.progress.update}"
 
     def begin(self, run: Run) -> None:
-        """See Start; the weights are in the model by now."""
+        """See Start. The model has its weights by now."""
         if run.average is not None:
             weights = {name: self.averaged[name] for name in run.average.weights}
             put_weights(run.average.weights, weights, weights_file(self.trained.artefact))
         run.model.begin_update(run.progress.update)
 
     def _put_optimizer(self, run: Run, tensors: Mapping[str, Tensor], state: SavedState) -> None:
-        """Take the optimizer's state. Raises UserError where it is that of other options, such as of another --momentum."""
+        """Load the optimizer's state. Raises UserError if it belongs to other options, such as a different --momentum."""
         folder = self.trained.artefact.folder
         try:
             put_optimizer_state(run, tensors, state, folder / TRAINING_TENSORS)
         except ArtefactError:
             if rows := _changed_options("optimizer", run, state):
-                what = f"{quoted(folder)}: its optimizer has another state than this one's ({listed(rows)}"
-                raise UserError(f"{self.flag}: {what}; give the same, or take none of it)") from None
+                what = f"{quoted(folder)}: the state of its optimizer does not fit this one ({listed(rows)}"
+                raise UserError(f"{self.flag}: {what}; use the same, or drop --init-state)") from None
             raise
 
     def _put_progress(self, run: Run, state: SavedState) -> None:
-        """Take the number of the update and the schedule's state; with `all`, also the position in the data."""
+        """Load the number of the update and the schedule's state; with `all`, also the position in the data."""
         progress, saved = run.progress, state.progress
         progress.update = run.context.update = saved.update
-        progress.save_due = False  # of this update; the run has made none yet
+        progress.save_due = False  # this run has made no update yet that could be saved
         progress.skipped, progress.rollbacks = saved.skipped, saved.rollbacks
         if progress.scale is not None and saved.scale is not None:
             progress.scale = saved.scale
@@ -86,20 +91,20 @@ class InitState(Start):
             put_schedule_state(run, state, self.trained.artefact.folder / TRAINING)
         if self.options.init_state == "all":
             progress.position, progress.epoch = saved.position, saved.epoch
-            progress.limit = saved.limit  # what was measured decides the last bits
+            progress.limit = saved.limit  # measured limits affect the last bits
         else:
             progress.position = run.loader.plan.first_position(progress.update)
         if run.end is not None:
             option, reason = run.end
-            begin = f"{self.flag} begins after update {progress.update} of {self.trained.artefact.folder}"
-            raise UserError(f"{begin}, where this run ends: {reason} (give another {flag_of(option)})")
+            begin = f"{self.flag} starts after update {progress.update} of {self.trained.artefact.folder}"
+            raise UserError(f"{begin}, where this run already ends: {reason} (raise {flag_of(option)})")
 
     def _fitting_state(self, run: Run, artefact: Artefact) -> SavedState:
-        """The state of training in a checkpoint. Raises UserError unless it has one, and it fits what is taken of it."""
+        """The state of training in a checkpoint. Raises UserError if it has none, or if it does not fit the run."""
         folder, takes_all = quoted(artefact.folder), self.options.init_state == "all"
         if TRAINING not in artefact.manifest["files"]:
             raise UserError(
-                f"{self.flag}: {folder} is a model folder, without a state (name a run or a checkpoint, or give none)"
+                f"{self.flag}: {folder} is a model folder, without a state (name a run or a checkpoint, or drop --init-state)"
             )
         state = SavedState.read(artefact)
         position = [*OF_POSITION, *registry.option_names("plan")] if takes_all else []
@@ -108,16 +113,18 @@ class InitState(Start):
         rows = changed_settings(*({key: settings.get(key) for key in same} for settings in both))
         if rows:
             raise UserError(
-                f"{self.flag}: the settings of {folder} differ ({listed(rows)}; give the same, or take less of its state)"
+                f"{self.flag}: the settings of {folder} differ ({listed(rows)}; use the same, or load less of its state)"
             )
         if takes_all and state.data != run.data.fingerprint:
             data = quoted(run.options.data)
-            raise UserError(f"{self.flag}: {folder} was trained on other data than {data} (give --init-state schedule)")
+            raise UserError(
+                f"{self.flag}: {folder} was trained on different data than {data} (use --init-state schedule)"
+            )
         return state
 
 
 def _changed_options(kind: str, run: Run, state: SavedState) -> list[str]:
-    """How the part of a kind, and its options, in the settings of a run differ from those of a state; see `changed_settings`."""
+    """How the component of a kind and its options differ between a run and a state; see `changed_settings`."""
     name = run.settings[kind]
     defaults = {kind: name, **registry.completed(kind, name, {})}
     both = [
@@ -128,5 +135,5 @@ def _changed_options(kind: str, run: Run, state: SavedState) -> list[str]:
 
 
 def _parameter_options() -> list[str]:
-    """The options of all starts that decide which parameters are trained."""
+    """The options of starts that decide which parameters are trained."""
     return [option for entry in registry.every("start") for option in entry.cls.parameter_options]  # type: ignore

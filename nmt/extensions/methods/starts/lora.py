@@ -1,4 +1,4 @@
-"""Training adapters: a model is frozen, and layers get low-rank adapters (Hu et al., 2021)."""
+"""Trains adapters: freezes a model, and adds low-rank adapters to its layers (Hu et al., 2021)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -25,7 +25,7 @@ from nmt.train.kept_weights import KeptWeights
 
 @register("start", "lora", LoraOptions)
 class Lora(Start):
-    """Low-rank adapters of linear layers are trained, and nothing else (Hu et al., 2021)."""
+    """Only low-rank adapters of linear layers are trained (Hu et al., 2021)."""
 
     parameter_options: ClassVar[Sequence[str]] = ("lora_rank",)
     kept: "Adapters | None"
@@ -41,9 +41,9 @@ class Lora(Start):
 
 
 class Adapters(KeptWeights):
-    """Adapters and buffers are kept; the rest is in the model that they are added to.
+    """Checkpoints store adapters and buffers. The other weights are in the model that the adapters are added to.
 
-    scale: of the product of an adapter's matrices, alpha / r
+    scale: factor of the product of an adapter's matrices, alpha / r
     """
 
     file = LowRankOptions.file
@@ -51,10 +51,10 @@ class Adapters(KeptWeights):
 
     def __init__(self, scale: float) -> None:
         self.scale = scale
-        self.added_to: AdapterBase | None = None  # once it is read
+        self.added_to: AdapterBase | None = None  # set when it is read
 
     def begin(self, artefact: Artefact) -> None:
-        """See KeptWeights. Raises UserError for a model that is an adapter itself."""
+        """See KeptWeights. Raises UserError if the model itself has an adapter."""
         self.added_to = AdapterBase.of(artefact, self.scale)
 
     def base(self, model: nn.Module) -> dict[str, Tensor]:
@@ -87,9 +87,9 @@ class Adapters(KeptWeights):
 
 
 def adapt(model: Model, rank: int, scale: float, patterns: Sequence[str]) -> None:
-    """Freeze a model, and give adapters to the linear layers whose weights a pattern matches; to all but the output for none.
+    """Freeze a model, and add adapters to the linear layers that match a pattern; without patterns, to all but the output layer.
 
-    Raises UserError for a pattern that matches nothing, and for a model without such layers.
+    Raises UserError for a pattern that matches nothing, or for a model without such layers.
     """
     layers = adaptable(model)
     outputs = {id(module) for module in model.output.modules()}
@@ -97,9 +97,7 @@ def adapt(model: Model, rank: int, scale: float, patterns: Sequence[str]) -> Non
     if patterns:
         targets = list(dict.fromkeys(matching(patterns, layers, "--lora-targets")))
     if not targets:
-        raise UserError(
-            f"--lora-rank: {type(model).__name__} has no linear layers that can have adapters (give --freeze)"
-        )
+        raise UserError(f"--lora-rank: {type(model).__name__} has no linear layers for adapters (use --freeze instead)")
     model.requires_grad_(False)
     for layer in [layers[name] for name in targets]:
         parametrize.register_parametrization(layer, "weight", LowRank(layer.weight, rank, scale))

@@ -1,4 +1,4 @@
-"""Training with a moving average of the weights, which is validated, saved and translated with."""
+"""Keeps a moving average of the weights, which is validated, saved and used for translation."""
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from nmt.train.weight_average import WeightAverage
 
 @register("start", "moving-average", MovingAverageOptions)
 class AveragedStart(Start):
-    """A moving average of the weights is validated and saved in place of them."""
+    """A moving average of the weights is validated and saved instead of the weights."""
 
     def average(self, model: nn.Module) -> WeightAverage:
         """See Start."""
@@ -20,10 +20,10 @@ class AveragedStart(Start):
 
 
 class MovingAverage(WeightAverage):
-    """An exponential moving average (Polyak and Juditsky, 1992); of sharded parameters each rank averages its shards.
+    """An exponential moving average (Polyak and Juditsky, 1992). Each rank averages its shards of sharded parameters.
 
     After the n-th update that changed the weights: average = d * average + (1 - d) * weights, with
-    d = min(decay, (1 + n) / (10 + n)), so that it forgets the first weights early. This is the rule of TensorFlow's
+    d = min(decay, (1 + n) / (10 + n)), so that the first weights are soon forgotten. This is the rule of TensorFlow's
     ExponentialMovingAverage, which Tensor2Tensor uses, and of Marian's --exponential-smoothing.
     """
 
@@ -34,11 +34,11 @@ class MovingAverage(WeightAverage):
             "--ema",
         )
         self.decay = decay
-        self.note = f"--ema {decay:g}: validations and checkpoints take the moving average of the weights"
+        self.note = f"--ema {decay:g}: validations and checkpoints use the moving average of the weights"
 
     @torch.no_grad()
     def update(self, number: int) -> None:
-        """Take the weights into the average. number: of the update, n; skipped ones do not count"""
+        """Update the average with the weights. number: n, the number of applied updates"""
         decay = min(self.decay, (1 + number) / (10 + number))
         torch._foreach_lerp_(_local(self.weights), _local(self.parameters), 1 - decay)
 

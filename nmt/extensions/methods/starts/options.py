@@ -1,11 +1,27 @@
-"""The options of the starts of this extension. Without torch, so that `--help` answers at once."""
+"""The options of this extension's starts, and the defaults that they give a run. Without torch, so that `--help` is fast."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from nmt import opt, options_class
+from nmt.artefact import Artefact
+from nmt.errors import ArtefactError
 from nmt.options import MAX_LAYER_SIZE
 
+MIN_BATCH_TOKENS, MAX_BATCH_TOKENS = 512, 4096  # target tokens per update
+UPDATES_PER_EPOCH: Final = 100  # an update should be about a hundredth of the data
+EPOCHS: Final = 10  # Luong and Manning (2015) fine-tune for 12
+MIN_UPDATES, MAX_UPDATES = 500, 20_000
+INTERVALS: Final = (1000, 500, 200, 100, 50)  # updates between validations: the longest that makes at least ten of them
+SHORTEST_INTERVAL: Final = 25
+FAILED_VALIDATIONS: Final = 5  # in a row end the run
+MAX_WARMUP_UPDATES: Final = 500
+LENGTHS: Final = (
+    "max_updates",
+    "max_epochs",
+    "max_minutes",
+)  # if one is given, length and patience have no such default
 LORA_LR: Final = 1e-3  # of adapters when they fine-tune a model: five times that of whole weights
 
 
@@ -13,8 +29,9 @@ LORA_LR: Final = 1e-3  # of adapters when they fine-tune a model: five times tha
 class FreezeOptions:
     freeze: tuple[str, ...] = opt(
         (),
-        "names of parameters that are not trained, as patterns: `encoder.*`, `*norm*`; a wrong one lists near names",
+        "parameters not to train, such as encoder.*",
         must_stay=True,
+        group="Fine-tuning",
         metavar="PATTERN",
     )
 
@@ -23,18 +40,25 @@ class FreezeOptions:
 class LoraOptions:
     lora_rank: int = opt(
         0,
-        "train adapters of this rank for the model of --init-from, and nothing else of it; 8 is usual, 0 is none",
+        "train only adapters of this rank; 8 is usual",
+        group="Fine-tuning",
+        common=True,
         minimum=0,
         maximum=MAX_LAYER_SIZE,
         must_stay=True,
     )
     lora_alpha: float = opt(
-        16.0, "the product of an adapter's matrices is multiplied by this, over the rank", above=0, must_stay=True
+        16.0,
+        "scale of adapters: their output is multiplied by this, divided by the rank",
+        above=0,
+        must_stay=True,
+        group="Fine-tuning",
     )
     lora_targets: tuple[str, ...] = opt(
         (),
-        "weights of linear layers that get adapters, as patterns: `*attention*`; by default all but the output layer's",
+        "layers that get adapters, such as *attention* (default: all but the output layer)",
         must_stay=True,
+        group="Fine-tuning",
         metavar="PATTERN",
     )
 
@@ -46,21 +70,22 @@ class LoraOptions:
     def __post_init__(self) -> None:
         training: Any = self  # it has all options of a training
         if self.lora_rank and training.init_from is None:
-            raise ValueError(f"--lora-rank {self.lora_rank}: adapters need a trained model (give --init-from MODEL)")
+            raise ValueError(f"--lora-rank {self.lora_rank}: adapters need a trained model (add --init-from MODEL)")
         if self.lora_rank and (training.freeze or training.init_state != "none"):
             flag = "--freeze" if training.freeze else "--init-state"
             raise ValueError(
-                f"{flag} and --lora-rank: all is frozen but the adapters, which are new (leave {flag} out)"
+                f"{flag} and --lora-rank cannot be combined, because only new adapters are trained (drop {flag})"
             )
         if self.lora_targets and not self.lora_rank:
-            raise ValueError("--lora-targets: names layers for adapters (give --lora-rank)")
+            raise ValueError("--lora-targets needs --lora-rank")
 
 
 @options_class
 class MovingAverageOptions:
     ema: float = opt(
         0.0,
-        "decay of a moving average of the weights, 0.999; it is validated, saved and translated with; 0 is none",
+        "decay of a moving average of the weights, which replaces them in checkpoints; 0.999 is usual, 0 is none",
+        group="Checkpoints",
         aliases=("ema-decay",),
         minimum=0,
         below=1,
@@ -72,8 +97,8 @@ class MovingAverageOptions:
 class DeepenOptions:
     deepen: bool = opt(
         False,
-        "the model of --init-from has fewer layers; further ones follow its own, and change nothing at first "
-        "(a Transformer with --norm-position pre, a language model with it, ByteNet)",
+        "add layers to an --init-from model that has fewer; they change nothing at first",
+        group="Fine-tuning",
         must_stay=True,
         needs=("init_from",),
         excludes=("init_state", "lora_rank"),
@@ -84,8 +109,8 @@ class DeepenOptions:
 class InitStateOptions:
     init_state: Literal["none", "optimizer", "schedule", "all"] = opt(
         "none",
-        "what to load from the run of --init-from in addition to its weights: optimizer (its state), schedule (that, and the "
-        "number of the update) or all (also the position in the same data); the rest starts from scratch",
+        "training state to load besides the weights; schedule includes optimizer",
+        group="Fine-tuning",
         must_stay=True,
         needs=("init_from",),
     )
@@ -94,3 +119,47 @@ class InitStateOptions:
     def defaults(given: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
         """A run that continues the count of updates continues a training, and gets no sizes for fine-tuning."""
         return {} if given.get("init_state") in ("schedule", "all") else values
+
+
+@options_class
+class DataSizesOptions:
+    """No options: with --init-from, the defaults of a run fit the size of its data."""
+
+    @staticmethod
+    def defaults(given: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+        """Sizes for fine-tuning on this data, instead of those of the paper's training; see `nmt.cli.train.start_defaults`.
+
+        A preset sets its own sizes, so these do not apply with one.
+        """
+        if not given.get("init_from") or given.get("preset") or not given.get("data"):
+            return values
+        try:
+            tokens, is_validated = _facts_of_data(Path(given["data"]))
+        except (ArtefactError, LookupError, TypeError):
+            return values  # the run reports what is wrong with its data
+        size = MIN_BATCH_TOKENS
+        while size < MAX_BATCH_TOKENS and size * UPDATES_PER_EPOCH < tokens:
+            size *= 2
+        per_epoch = -(-tokens // given.get("batch_tokens", size))
+        updates = min(max(EPOCHS * per_epoch, MIN_UPDATES), MAX_UPDATES)
+        length: dict[str, Any] = {"max_updates": updates, **({"patience": FAILED_VALIDATIONS} if is_validated else {})}
+        planned = given.get("max_updates") or updates
+        every = f"{next((n for n in INTERVALS if 10 * n <= planned), SHORTEST_INTERVAL)}u"
+        return {
+            **values,
+            "batch_tokens": size,
+            **({} if any(name in given for name in LENGTHS) else length),
+            "schedule": "inverse-sqrt",
+            "lr": 2e-4,
+            "warmup_updates": max(1, min(planned // 10, MAX_WARMUP_UPDATES)),
+            "valid_every": every,
+            "save_every": every,
+        }
+
+
+def _facts_of_data(folder: Path) -> tuple[int, bool]:
+    """The target tokens of the training pairs of prepared data, EOS included; and whether there is a validation set."""
+    from nmt.data.shards import DATA_KIND, REPORT_FILE  # these import numpy
+
+    sets = {each["kind"]: each for each in reversed(Artefact(folder, DATA_KIND).json(REPORT_FILE)["sets"])}
+    return sets["train"]["target"]["tokens"] + sets["train"]["kept"], "valid" in sets

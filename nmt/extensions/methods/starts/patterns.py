@@ -1,4 +1,4 @@
-"""Names of parameters that patterns match."""
+"""Matches names of parameters with patterns."""
 
 from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
@@ -8,7 +8,7 @@ from nmt.errors import unknown
 
 
 def matching(patterns: Sequence[str], names: Collection[str], flag: str) -> Iterator[str]:
-    """The names that a pattern matches; `*` matches dots too. Raises UserError for a pattern that matches none."""
+    """The names that match a pattern; `*` also matches dots. Raises UserError for a pattern without a match."""
     for pattern in patterns:
         matches = [name for name in names if fnmatchcase(name, pattern)]
         if not matches:

@@ -1,4 +1,4 @@
-"""`nmt sweep`: train, or translate, with each of many settings, and compare the scores."""
+"""`nmt sweep`: train or translate with many combinations of settings, and compare the scores."""
 
 import math
 import statistics
@@ -40,62 +40,97 @@ TRANSLATION_INPUTS: Final = ("model", "rerank", "shortlist", "glossary", "avoid"
 SCORES_FILE: Final = "scores.json"
 BEST_FILE: Final = "best.toml"
 SLOT_OPTIONS: Final = ("device", "threads")
-SHARED_DEVICES: Final = (("device", "auto"), ("device", "cuda"))  # of which each slot gets one
+SHARED_DEVICES: Final = (("device", "auto"), ("device", "cuda"))  # values that leave the choice of a GPU to the slot
 MODEL_FOLDER: Final = "model"
-MAX_LISTED_TRIALS: Final = 20  # of a dry run
+MAX_LISTED_TRIALS: Final = 20  # by --dry-run
 
 
 @registry.open_options_class(shared=["metric"])
 class SweepOptions:
-    file: str = opt(
-        REQUIRED, "TOML file with the settings of nmt train below [train], or of nmt translate below [translate]"
-    )
+    file: str = opt(REQUIRED, "TOML file with the values to try", group="Input and output", common=True)
     output: str = opt(
-        REQUIRED, "folder for the runs, a folder each; an existing sweep goes on", aliases=("o",), metavar="FOLDER"
+        REQUIRED,
+        "folder for all runs; resumes an existing sweep",
+        aliases=("o",),
+        group="Input and output",
+        common=True,
+        metavar="FOLDER",
     )
-    jobs: int = opt(1, "runs side by side, sharing the threads or the GPUs", minimum=1, maximum=MAX_PROCESSES)
+    jobs: int = opt(
+        1,
+        "runs in parallel, sharing threads or GPUs",
+        minimum=1,
+        maximum=MAX_PROCESSES,
+        group="Speed and memory",
+        common=True,
+    )
     trials: int | None = opt(
         None,
-        "combinations of values to draw at random; none takes all, which ranges do not have",
+        "combinations to draw at random (default: all)",
         minimum=1,
         maximum=MAX_TRIALS,
+        group="Trials",
+        common=True,
     )
-    trials_seed: int = opt(1, "seed of these draws")
+    trials_seed: int = opt(1, "seed of the draws of --trials", group="Trials")
     seeds: int = opt(
         1,
-        "trainings of each combination, with seeds from that of [train] on; the table has mean and deviation",
+        "trainings per combination, each with its seed",
         minimum=1,
+        group="Trials",
+        common=True,
     )
     average: int | None = opt(
-        None, "with [train]: average this many of the newest checkpoints; none takes the best", minimum=1
+        None,
+        "translate with the average of this many newest checkpoints, not with the best one",
+        minimum=1,
+        group="Scores",
     )
     source: str | None = opt(
-        None, "file to translate with each model, to be scored", aliases=("s",), needs=("reference",), metavar="FILE"
+        None,
+        "file to translate and score with each model",
+        aliases=("s",),
+        needs=("reference",),
+        group="Scores",
+        common=True,
+        metavar="FILE",
     )
     reference: tuple[str, ...] = opt(
-        (), "raw reference file of --source, or several", aliases=("r", "ref"), needs=("source",), metavar="FILE"
+        (),
+        "reference translations of --source, raw text",
+        aliases=("r", "ref"),
+        needs=("source",),
+        group="Scores",
+        common=True,
+        metavar="FILE",
     )
     metrics: tuple[str, ...] = opt(
-        ("bleu",), "metrics of these translations, `bleu,chrf` (nmt list metric)", metavar="METRIC"
+        ("bleu",), "metrics to score with, such as bleu,chrf", group="Scores", common=True, metavar="METRIC"
     )
     score: str | None = opt(
         None,
-        "score that chooses the best run: a metric of --metrics, or one of validations such as valid_ppl; default: the first "
-        f"metric with --source, else valid_bleu, or valid_loss if no BLEU is above {MIN_BLEU:g}",
+        "score that chooses the best run: one of --metrics, or a validation score such as valid_ppl",
+        group="Scores",
     )
     html: str | None = opt(
-        None, "also write the table and charts to this file: one page, no script (needs matplotlib)", metavar="FILE"
+        None,
+        "also write the table and charts to this HTML file (needs matplotlib)",
+        group="Input and output",
+        metavar="FILE",
     )
-    dry_run: bool = opt(False, "print the number of runs and their names, and run none")
+    dry_run: bool = opt(False, "only print the number of runs and their names", group="Trials", common=True)
     table: TableStyle = opt(
-        "text", "print the table as text, markdown, csv (full precision) or latex", group="Output", excludes=("json",)
+        "text",
+        "print the table as text, markdown, csv (full precision) or latex",
+        group="Input and output",
+        excludes=("json",),
     )
-    json: bool = opt(False, "print JSON", group="Output")
+    json: bool = opt(False, "print JSON", group="Input and output")
 
     def __post_init__(self) -> None:
         if self.source is None and (given := registry.shared_values("metric", self)):
             flags = ", ".join(map(flag_of, given))
-            raise ValueError(f"{flags}: belongs to --metrics of translations (give --source and --reference)")
+            raise ValueError(f"{flags} sets a metric for translations, and needs --source and --reference")
 
     @property
     def texts(self) -> list[Path]:
@@ -114,7 +149,7 @@ class SweepOptions:
 
 @dataclass
 class Row:
-    """The runs of one combination of values. scores: of each run, by name; empty for one that is not done"""
+    """The runs of one combination of values. scores: the scores of each run, by name; empty for an unfinished run"""
 
     trials: list[Trial] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
@@ -128,15 +163,15 @@ class Row:
         return statistics.fmean(values) if values else None
 
     def deviation(self, name: str) -> float | None:
-        """The standard deviation of a sample, with n - 1; None for less than two runs."""
+        """The sample standard deviation, with n - 1; None for fewer than two runs."""
         values = self.values(name)
         return statistics.stdev(values) if len(values) > 1 else None
 
 
 def run(options: SweepOptions) -> int:
-    """Train a model with each combination of values, or translate with it, and print a table, the best first.
+    """Train a model, or translate, with each combination of values, and print a table with the best first.
 
-    The same command goes on where it was ended. Code 5 if a run failed; the others go on.
+    The same command resumes the sweep. A failed run does not stop the others; the exit status is then 5.
     """
     if options.html is not None:
         check_matplotlib("--html")
@@ -161,7 +196,7 @@ def run(options: SweepOptions) -> int:
     _check_folder(folder)
     with Lock(folder), log.progress("sweeping", len(jobs), "runs") as bar:
         if options.html is not None:
-            check_output_file(Path(options.html))  # which may be in the sweep's folder, made by now
+            check_output_file(Path(options.html))  # they may be in the sweep's folder, which exists by now
         write_file(folder / SWEPT_FILE, read_bytes(Path(options.file)))
         bar.advance(sum(job.is_done for job in jobs))
 
@@ -175,17 +210,17 @@ def run(options: SweepOptions) -> int:
         run_jobs(jobs, slots_of(options, sweep), registry.loaded_plugins(), ended)
     score = chosen_score(options, [scores_of(job) for job in jobs if job.is_done])
     if score != options.score_name:
-        log.info(f"no run has a BLEU above {MIN_BLEU:g}, so {score} decides (--score)")
+        log.info(f"no run has a BLEU above {MIN_BLEU:g}, so {score} chooses the best (--score names another)")
     rows = ranked_rows(trials, jobs, score)
     best = {} if rows[0].mean(score) is None else rows[0].trials[0].settings
     if best:
         write_file(folder / BEST_FILE, _toml(best[sweep.command]).encode(errors="surrogateescape"))
     else:
-        (folder / BEST_FILE).unlink(missing_ok=True)  # of other inputs
+        (folder / BEST_FILE).unlink(missing_ok=True)  # with other inputs
     _print(options, sweep, rows, score, best.get(sweep.command, {}))
     if tied := ties(rows, score):
         names = ", ".join(row.trials[0].name for row in tied[:MAX_LISTED_TRIALS])
-        log.warn(f"{score} of {names} differs from the best by less than its deviation over seeds (give more --seeds)")
+        log.warn(f"{score} of {names} differs from the best by less than its deviation over seeds (use more --seeds)")
     num_failed = sum(not job.is_done for job in jobs)
     if num_failed:
         log.warn(f"{num_failed:,} of {len(jobs):,} runs failed (the same command tries them again)")
@@ -193,24 +228,24 @@ def run(options: SweepOptions) -> int:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise UserError for a folder that has files and is not that of a sweep."""
+    """Raise UserError for a folder that has files but is not the folder of a sweep."""
     names = [path.name for path in folder.iterdir() if path.name[0] != "."] if folder.is_dir() else []
     if names and SWEPT_FILE not in names:
-        raise UserError(f"{quoted(folder)}: has files, and is not the folder of a sweep (name another --output)")
+        raise UserError(f"{quoted(folder)} has files, but is not the folder of a sweep (name another --output)")
 
 
 def _check(options: SweepOptions, sweep: Sweep) -> None:
     """Raise UserError for options that do not fit the file."""
     trains = "train" in sweep.fixed
     if not trains and (options.source is None or options.average is not None):
-        wanted = "give --source and --reference" if options.source is None else "leave --average out"
-        raise UserError(f"{quoted(sweep.path)}: has no [train], so translations are scored ({wanted})")
+        wanted = "add --source and --reference" if options.source is None else "drop --average"
+        raise UserError(f"{quoted(sweep.path)} has no [train], so its translations are scored ({wanted})")
     if options.jobs > 1 and any(settings.get("devices", 1) != 1 for settings in sweep.fixed.values()):
-        raise UserError(f"--jobs {options.jobs}: each run has several devices (leave --jobs or `devices` out)")
+        raise UserError(f"--jobs {options.jobs} and `devices` cannot be combined (drop one of them)")
     build_metrics(options.metric_names, registry.shared_values("metric", options))
     for text in options.texts:
         if not text.is_file():
-            raise UserError(f"{quoted(text)}: not a file (each run of a sweep reads it)")
+            raise UserError(f"{quoted(text)}: not a file (a sweep reads it several times, so it cannot be a pipe)")
     counts = list(map(count_lines, options.texts))
     for text, count in zip(options.texts, counts, strict=True):
         if count != counts[0]:
@@ -222,52 +257,52 @@ def _metric(name: str) -> type[Metric]:
 
 
 def _check_score(options: SweepOptions, training: TrainOptions | None) -> None:
-    """Raise UserError for a --score that no run would have. training: the options of a run; None of a translation alone"""
+    """Raise UserError for a --score that no run would have. training: the options of a run; None without training"""
     if options.score is None and training is not None:
-        return  # there is a loss
+        return  # every training has a loss
     of_validation = [] if training is None else ["loss", "ppl", *training.metrics]
     known = options.metric_names + [f"{VALIDATION_PREFIX}{name}" for name in of_validation]
     if options.score_name not in known:
         if options.score_name in registry.names("metric"):
-            needed = f"is a score of translations, by --metrics {options.score_name} (give --source and --reference)"
-            raise UserError(f"--score {options.score_name}: {needed}")
+            needed = f"add --source, --reference and --metrics {options.score_name}"
+            raise UserError(f"--score {options.score_name} needs translations ({needed})")
         raise unknown("score", options.score_name, known)
 
 
 def _check_average(options: SweepOptions, training: TrainOptions | None) -> None:
-    """Raise UserError if a run would keep fewer checkpoints than --average takes."""
+    """Raise UserError if a run would keep fewer checkpoints than --average needs."""
     if options.average and training is not None and 0 < training.keep_last < options.average:
         raise UserError(
-            f"--average {options.average}: a run keeps {training.keep_last} checkpoints (give a larger keep_last)"
+            f"--average {options.average}: each run keeps only {training.keep_last} checkpoints (raise keep_last)"
         )
 
 
 def _check_data(folder: Path, score: str) -> None:
-    """Raise UserError for prepared data without a development set, which a score of validations needs."""
+    """Raise UserError for prepared data without the validation set that a validation score needs."""
     try:
         has_set = bool(PreparedData(folder).valid)
     except ArtefactError:
-        return  # the run says what its data lacks
+        return  # the run reports what is wrong with its data
     if not has_set:
-        which = f"has no development set for the score {score}"
-        raise UserError(f"{quoted(folder)}: {which} (nmt prepare --valid, or --source and --reference)")
+        which = f"no validation set for the score {score}"
+        raise UserError(f"{quoted(folder)}: {which} (prepare the data with --valid, or use --source and --reference)")
 
 
 def _digest(path: Path) -> str:
-    """The sha256 of a file, or of the manifest of a folder, which has those of its files; empty without, as for a pipe."""
+    """The sha256 of a file, or of the manifest in a folder, which has those of its files; empty for a pipe."""
     path = path / MANIFEST if path.is_dir() else path
     return sha256(path) if path.is_file() else ""
 
 
 def _digests_of(search: Mapping[str, Any]) -> list[str]:
-    """The digests of the models and files that settings of nmt translate name."""
+    """The digests of the models and files that settings of `nmt translate` name."""
     given = (search.get(name, ()) for name in TRANSLATION_INPUTS)
     paths = [path for value in given for path in ([value] if isinstance(value, str) else value)]
     return [_digest(find_model(Path(path))) for path in paths]
 
 
 def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[Step]:
-    """The commands of a trial: train, average, translate, evaluate. texts: sha256 of the source and of the references"""
+    """The commands of a trial: train, average, translate, evaluate. texts: sha256 of the source and the references"""
     folder = Path(options.output) / trial.name
     steps, model = [], list[str]()
     if "train" in trial.settings:
@@ -304,7 +339,7 @@ def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[
 
 
 def _metric_values(trial: Trial, options: SweepOptions) -> dict[str, Any]:
-    """The options of the metrics, with the target language of the data or of the model where a metric takes it."""
+    """The options of the metrics, with the target language of the data or the model for metrics that use it."""
     values, takers = registry.shared_values("metric", options), registry.having("metric", "target_lang")
     models = trial.settings.get("translate", {}).get("model", "")
     model = models if isinstance(models, str) else models[0]
@@ -315,7 +350,7 @@ def _metric_values(trial: Trial, options: SweepOptions) -> dict[str, Any]:
 
 @cache
 def _language_of(folder: Path) -> str:
-    """The target language of prepared data, a run or a model; empty if it cannot be read, which the command then reports."""
+    """The target language of prepared data, a run or a model; empty if it cannot be read, since the command reports that."""
     try:
         return Pipeline.load(Artefact(find_model(folder), DATA_KIND, *MODEL_KINDS)).target_lang
     except ArtefactError:
@@ -323,12 +358,12 @@ def _language_of(folder: Path) -> str:
 
 
 def _slot_options(settings: Mapping[str, Any]) -> list[str]:
-    """The options of a slot that these settings leave to it: those that they lack, and a GPU without a number."""
+    """The slot's options that these settings leave open: those that they do not set, and a GPU without a number."""
     return [key for key in SLOT_OPTIONS if key not in settings or (key, settings[key]) in SHARED_DEVICES]
 
 
 def slots_of(options: SweepOptions, sweep: Sweep) -> list[dict[str, Any]]:
-    """The further options of the commands that run in each slot: a share of the threads, or a GPU."""
+    """Additional options for the commands in each slot: a share of the threads, or a GPU."""
     settings = sweep.fixed[sweep.command]
     device = str(settings.get("device", "auto"))
     if options.jobs == 1 or device not in ("auto", "cuda", "cpu"):
@@ -343,7 +378,7 @@ def slots_of(options: SweepOptions, sweep: Sweep) -> list[dict[str, Any]]:
 
 
 def scores_of(job: Job) -> dict[str, float]:
-    """The scores of a job that is done: of its translation by metric, and the best of its validations."""
+    """The scores of a finished job: each metric of its translation, and its best validation scores."""
     scores: dict[str, float] = {}
     commands = [step.command for step in job.steps]
     if "train" in commands:
@@ -359,15 +394,15 @@ def scores_of(job: Job) -> dict[str, float]:
 
 
 def sign_of(score: str) -> int:
-    """1 if more is better of a score, as of most metrics; -1 if less is, as of losses and perplexity."""
+    """1 for scores that should be high, such as most metrics; -1 for scores that should be low, such as losses."""
     name = score.removeprefix(VALIDATION_PREFIX)
     return 1 if name in registry.names("metric") and _metric(name).higher_is_better else -1
 
 
 def ranked_rows(trials: Sequence[Trial], jobs: Sequence[Job], score: str) -> list[Row]:
-    """A row for each combination of values, by the mean of a score: the best first, those with failed runs last.
+    """One row per combination of values, ordered by the mean of a score: the best first, rows with failed runs last.
 
-    A mean without the seeds that failed is too good. Equal rows are ordered by the loss of validations: a BLEU of 0 says nothing.
+    A mean without the failed seeds would be too good. Equal rows are ordered by validation loss, as a BLEU of 0 says nothing.
     """
     rows: dict[str, Row] = {}
     for trial, job in zip(trials, jobs, strict=True):
@@ -385,9 +420,9 @@ def ranked_rows(trials: Sequence[Trial], jobs: Sequence[Job], score: str) -> lis
 
 
 def chosen_score(options: SweepOptions, scores: Sequence[Mapping[str, float]]) -> str:
-    """The score that decides: as given, else BLEU once it means something, as in `nmt train`, and the loss before.
+    """The score that chooses the best run: --score, otherwise BLEU, or the loss while BLEU is too low to mean anything.
 
-    scores: of each run that is done
+    scores: the scores of each finished run
     """
     name, loss = options.score_name, f"{VALIDATION_PREFIX}loss"
     is_bleu = options.score is None and name.removeprefix(VALIDATION_PREFIX) == "bleu"
@@ -396,7 +431,7 @@ def chosen_score(options: SweepOptions, scores: Sequence[Mapping[str, float]]) -
 
 
 def ties(rows: Sequence[Row], score: str) -> list[Row]:
-    """The rows whose mean differs from that of the first by less than the larger deviation of the two."""
+    """The rows with a mean that differs from the first row's by less than the larger of the two deviations."""
 
     def deviation(row: Row) -> float:
         return max(one.deviation(score) or 0.0 for one in (rows[0], row))
@@ -418,7 +453,7 @@ def _toml(settings: Mapping[str, Any]) -> str:
 
 
 def _print(options: SweepOptions, sweep: Sweep, rows: Sequence[Row], score: str, best: Mapping[str, Any]) -> None:
-    """Print the table and the best settings, and write the page. best: of the swept command; empty without any score"""
+    """Print the table and the best settings, and write the page. best: settings of the command; empty if no run has a score"""
     names = dict.fromkeys([score, *sorted({name for row in rows for one in row.scores for name in one})])
     header = [*sweep.tried, *names, "run" if options.seeds == 1 else "runs"]
     table = [
@@ -451,7 +486,7 @@ def _print(options: SweepOptions, sweep: Sweep, rows: Sequence[Row], score: str,
 def _exact_rows(
     options: SweepOptions, sweep: Sweep, rows: Sequence[Row], names: Sequence[str]
 ) -> Iterator[Sequence[str]]:
-    """The header and the rows of the table with all digits: deviations have columns of their own, and the unknown is empty."""
+    """The header and rows of the table with all digits. Deviations have separate columns, and unknown values are empty."""
     has_deviations = options.seeds > 1
     deviations = [f"{name} deviation" for name in names] if has_deviations else []
     yield [*sweep.tried, *names, *deviations, "runs" if has_deviations else "run"]
@@ -468,7 +503,7 @@ def _cell(row: Row, name: str) -> str:
 
 
 def _runs(row: Row) -> str:
-    """The folder of a single run, and else how many are done."""
+    """The folder of a single run, or how many of several runs are done."""
     failed = [job for job in row.jobs if not job.is_done]
     if len(row.jobs) == 1:
         return quoted(row.jobs[0].folder) + (" (failed)" if failed else "")
@@ -486,7 +521,7 @@ def _as_json(row: Row) -> dict[str, Any]:
 
 
 def _charts(sweep: Sweep, rows: Sequence[Row], score: str) -> Iterator[LineChart]:
-    """The best score of each value of each setting that is a number; rows: the best first."""
+    """Charts of the best score for each value, one per setting with numbers. rows: the best first"""
     for key in sweep.tried:
         best: dict[float, float] = {}
         for row in rows:
@@ -498,7 +533,7 @@ def _charts(sweep: Sweep, rows: Sequence[Row], score: str) -> Iterator[LineChart
 
 
 def _curves(rows: Sequence[Row]) -> list[LineChart]:
-    """The curves of the validations of all trainings that are done, the best first."""
+    """The validation curves of all finished trainings, the best first."""
     jobs = [job for row in rows for job in row.jobs if job.is_done and job.steps[0].command == "train"]
     runs = [(quoted(job.folder.name), read_records(job.folder)[1]) for job in jobs]
     return line_charts(runs, [], ["updates"])

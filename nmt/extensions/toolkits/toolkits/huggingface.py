@@ -37,8 +37,7 @@ from nmt.models.options import TransformerOptions
 from nmt.models.transformer import Transformer
 from nmt.options import NoOptions
 from nmt.positions.options import LearnedPositionOptions
-from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
-from nmt.text.vocabulary import SPACE_MARK
+from nmt.symbols import BOS, EOS, PAD, SPACE_MARK, SYMBOLS, UNK
 
 HUGGINGFACE: Final = "Hugging Face's Marian"
 GENERATION_CONFIG: Final = "generation_config.json"

@@ -9,7 +9,7 @@ from nmt.extensions.vocabularies.extension import extended, given_entries, is_ta
 from nmt.extensions.vocabularies.preparations.options import ExtensionOptions
 from nmt.log import log
 from nmt.preparations.base import CountWords, Preparation
-from nmt.text.context import SEPARATOR
+from nmt.symbols import SEPARATOR
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline, Side
 

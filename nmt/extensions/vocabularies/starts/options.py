@@ -9,4 +9,4 @@ from nmt import options_class
 class VocabularyExtensionOptions:
     """No options: the extended vocabulary of the data (nmt prepare --extend) says everything."""
 
-    fitting_data: ClassVar[str] = "--extend adds entries to it"
+    fitting_data: ClassVar[str] = "add --extend for new entries"

@@ -13,8 +13,8 @@ from nmt.errors import expecting
 from nmt.extensions.vocabularies.subwords.options import SubwordNmtOptions
 from nmt.files import read_bytes
 from nmt.subwords.base import Subword, TrainingText
-from nmt.symbols import UNK
-from nmt.text.vocabulary import PIECE_MARK, ByWord, WordVocabulary
+from nmt.symbols import PIECE_MARK, UNK
+from nmt.text.vocabulary import ByWord, WordVocabulary
 
 WORD_END: Final = "</w>"  # marks the end of a word in merges
 

@@ -1,1 +1,1 @@
-"""The commands that show runs."""
+"""Commands that show runs."""

@@ -1,4 +1,4 @@
-"""`nmt plot`: draw the curves of runs: losses, metrics, learning rate."""
+"""`nmt plot`: draw the curves of runs, such as losses, metrics and the learning rate."""
 
 import shutil
 import sys
@@ -16,14 +16,15 @@ from nmt.log import log
 from nmt.options import names_of, opt, options_class
 from nmt.report.run_status import VALIDATION_PREFIX
 
-MAX_POINTS: Final = 400  # of a curve; more are averaged
-CHARTS: Final = {  # title and unit by the name of a number in metrics.jsonl, in the order of the charts
-    "loss": ("Training loss", "nats a target token"),
-    "valid_loss": ("Validation loss", "nats a target token"),
-    "valid_ppl": ("Validation perplexity", "per target token"),
+MAX_POINTS: Final = 400  # per curve; more are averaged
+CHARTS: Final = {  # title and unit of the numbers in metrics.jsonl, in the order of the charts
+    "loss": ("Training loss", "nats per target token"),
+    "valid_loss": ("Validation loss", "nats per target token"),
+    "valid_ppl": ("Validation perplexity", "perplexity per target token"),
     "valid_bleu": ("Validation BLEU", "BLEU"),
     "lr": ("Learning rate", "learning rate"),
 }
+AXES: Final = {"updates": "updates", "EFLOP": "cost in EFLOP (10^18 operations)"}  # their labels
 ONLY_BY_NAME: Final = (
     "epoch",
     "nll",
@@ -32,7 +33,7 @@ ONLY_BY_NAME: Final = (
     "gradient_norm",
     "skipped",
     "rollbacks",
-)  # drawn when --values names them
+)  # drawn only if --values names them
 PICTURES: Final = (".svg", ".png", ".html")
 
 RunRecords = tuple[str, Sequence[Record]]  # the name of a run's folder, and its records, updates before validations
@@ -41,24 +42,25 @@ RunRecords = tuple[str, Sequence[Record]]  # the name of a run's folder, and its
 @options_class
 class PlotOptions:
     runs: tuple[str, ...] = opt(
-        (), "run folders of nmt train, or folders of runs; without one, the runs here and in the folder runs"
+        (),
+        "run folders, or folders of runs (default: those in . and in runs)",
+        group="Input and output",
     )
     output: str | None = opt(
         None,
-        "write the curves to this file: .svg, .png, or .html for one page without scripts, also by cost (needs matplotlib); "
-        "without it they are characters on stdout",
+        "write a .svg, .png or .html file, not text",
         aliases=("o",),
+        group="Input and output",
+        common=True,
         metavar="FILE",
     )
     values: tuple[str, ...] = opt(
-        (),
-        "numbers of metrics.jsonl to draw, `loss,valid_bleu`; without it losses, metrics and learning rate",
-        metavar="NUMBER",
+        (), "numbers to draw, such as loss,valid_bleu", group="Curves", common=True, metavar="NUMBER"
     )
 
 
 def run(options: PlotOptions) -> None:
-    """Draw the curves of runs over their updates: losses, metrics, learning rate."""
+    """Draw the curves of runs over their updates, such as losses, metrics and the learning rate."""
     output = None if options.output is None else Path(options.output)
     if output is not None:
         check_file_name(output, PICTURES, "curves are drawn")
@@ -73,7 +75,7 @@ def run(options: PlotOptions) -> None:
             bar.advance()
         charts = line_charts(runs, values, ("updates", "EFLOP") if _is_page(output) else ("updates",))
     if not charts:
-        raise UserError(f"{quoted(folders[0])}: has no update to draw yet (wait for the first log line)")
+        raise UserError(f"{quoted(folders[0])}: no updates to draw yet (wait for the first log line)")
     if output is None:
         width = shutil.get_terminal_size().columns
         sys.stdout.write("\n\n".join("\n".join(chart.as_text(width)) for chart in charts) + "\n")
@@ -92,7 +94,7 @@ def _is_page(output: Path | None) -> bool:
 
 
 def _points(records: Sequence[Record], axis: str, name: str) -> list[tuple[float, float]]:
-    """Up to MAX_POINTS points (updates or EFLOP, value): the last place of a group of points, at their mean height."""
+    """Up to MAX_POINTS points (updates or EFLOP, value). Each stands for a group: its last position, and its mean value."""
     points = [
         (place, record.values[name])
         for record in records
@@ -104,7 +106,7 @@ def _points(records: Sequence[Record], axis: str, name: str) -> list[tuple[float
 
 
 def line_charts(runs: Sequence[RunRecords], values: Sequence[str], axes: Sequence[str]) -> list[LineChart]:
-    """A chart of each number by each axis; a chart without points is left out. values: their names, or none for the usual"""
+    """Charts of each number over each axis, without empty ones. values: names of the numbers; empty for the usual ones"""
     recorded = dict.fromkeys(name for _, records in runs for record in records for name in record.values)
     usual = [*CHARTS, *(name for name in recorded if name not in CHARTS and name not in ONLY_BY_NAME)]
     for name in values:
@@ -116,12 +118,12 @@ def line_charts(runs: Sequence[RunRecords], values: Sequence[str], axes: Sequenc
         for axis in axes:
             curves = [Curve(run, _points(records, axis, name)) for run, records in runs]
             if any(curve.points for curve in curves):
-                charts.append(LineChart(f"{title} by {axis}" if len(axes) > 1 else title, axis, unit, curves))
+                charts.append(LineChart(f"{title} by {axis}" if len(axes) > 1 else title, AXES[axis], unit, curves))
     return charts
 
 
 def _title(name: str) -> tuple[str, str]:
-    """Title and unit of a number that a criterion or a metric named."""
+    """Title and unit of a number with a name from a criterion or a metric."""
     unit = name.removeprefix(VALIDATION_PREFIX)
     return ("Training " if unit == name else "Validation ") + unit, unit
 

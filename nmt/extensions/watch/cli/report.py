@@ -1,4 +1,4 @@
-"""`nmt report`: tabulate runs below Table 2 of the paper: BLEU and training cost."""
+"""`nmt report`: print Table 2 of the paper, BLEU and training cost, with rows for your runs."""
 
 import math
 import sys
@@ -19,14 +19,14 @@ from nmt.log import log
 from nmt.options import opt, options_class
 
 COST_LEGEND: Final = (
-    "cost and counted are floating-point operations of training. cost: devices x sustained TFLOPS x seconds, as the paper "
-    "estimates it; counted: the matrix products of the model, 3 x forward, padding not counted."
+    "cost and counted are floating-point operations of training. cost is the paper's estimate: devices x sustained TFLOPS x "
+    "seconds. counted are the matrix products of the model, 3 x those of the forward pass, without padding."
 )
 SPEED_LEGEND: Final = (
-    "MFLOP/token: counted operations of the updates for each target token. tokens/s: target tokens a second of training, "
-    "validation and saving included. sentences/s: of nmt translate, without its start."
+    "MFLOP/token: counted operations of the updates per target token. tokens/s: target tokens per second of training, "
+    "including validation and saving. sentences/s: speed of nmt translate, without its start."
 )
-VALIDATION_LEGEND: Final = "* the best BLEU of validation, on the development set: not to be compared with the others."
+VALIDATION_LEGEND: Final = "* the best validation BLEU, on the validation set: do not compare it with the others."
 
 
 SPEED_HEADER: Final = "run", "parameters (M)", "MFLOP/token", "target tokens (M)", "tokens/s", "sentences/s"
@@ -35,29 +35,29 @@ CSV_HEADER: Final = *SPEED_HEADER, "BLEU from"
 
 @options_class
 class ReportOptions:
-    runs: tuple[str, ...] = opt((), "run folders of nmt train, or folders of runs")
+    runs: tuple[str, ...] = opt((), "run folders, or folders of runs", group="Input and output")
     scores: tuple[str, ...] = opt(
-        (),
-        "RUN=FILE: BLEU of a run, as nmt evaluate --json printed it; otherwise validation's, marked as such",
-        metavar="RUN=FILE",
+        (), "RUN=FILE: BLEU from nmt evaluate --json", group="Input and output", common=True, metavar="RUN=FILE"
     )
     test_set: str | None = opt(
-        None, "name of the runs' test set, if it is not newstest2014: their results get columns of their own"
+        None, "test set of the runs, if not newstest2014; their results get separate columns", group="Input and output"
     )
     stats: tuple[str, ...] = opt(
-        (), "RUN=FILE: speed of a translation by a run, as nmt translate --stats wrote it", metavar="FILE"
+        (), "RUN=FILE: speed from nmt translate --stats", group="Input and output", common=True, metavar="FILE"
     )
     device_tflops: str | None = opt(
         None,
-        f"what a device of the runs sustains, for the paper's estimate: a number, or {', '.join(SUSTAINED_TFLOPS)}",
+        f"sustained TFLOPS per device of the runs, for the paper's cost: a number, or {', '.join(SUSTAINED_TFLOPS)}",
+        group="Input and output",
     )
-    html: str | None = opt(
-        None, "also write the table to this file: one page, no script (nmt plot has the curves)", metavar="FILE"
-    )
+    html: str | None = opt(None, "also write the table to this HTML file", group="Input and output", metavar="FILE")
     table: TableStyle = opt(
-        "text", "print the table as text, markdown, csv (full precision) or latex", group="Output", excludes=("json",)
+        "text",
+        "print the table as text, markdown, csv (full precision) or latex",
+        group="Input and output",
+        excludes=("json",),
     )
-    json: bool = opt(False, "print JSON", group="Output")
+    json: bool = opt(False, "print JSON", group="Input and output")
 
     def __post_init__(self) -> None:
         if self.device_tflops is not None:
@@ -65,7 +65,7 @@ class ReportOptions:
 
 
 def run(options: ReportOptions) -> None:
-    """Table 2 of the paper with runs of yours below it: BLEU, the cost of training, and speeds."""
+    """Print Table 2 of the paper with your runs below it: BLEU, training cost, and speed."""
     folders = named_runs(options.runs)
     names = [*options.runs, *map(str, folders)]
     with log.progress("reading runs", len(folders), "runs") as bar:
@@ -87,30 +87,28 @@ def run(options: ReportOptions) -> None:
 
 
 def _tflops(text: str) -> float:
-    """A number above 0, or that of a device of the paper's footnote; raises ValueError."""
+    """A positive number, or the TFLOPS of a device in the paper's footnote. Raises ValueError for anything else."""
     devices = {name.lower(): tflops for name, tflops in SUSTAINED_TFLOPS.items()}
     try:
         tflops = devices.get(text.lower()) or float(text)
     except ValueError:
         tflops = 0.0
     if not 0 < tflops < math.inf:
-        raise ValueError(
-            f"--device-tflops {quoted(text)}: must be a number above 0, or one of {', '.join(SUSTAINED_TFLOPS)}"
-        )
+        raise ValueError(f"--device-tflops {quoted(text)}: must be positive, or one of {', '.join(SUSTAINED_TFLOPS)}")
     return tflops
 
 
 def _files(runs: Sequence[str], flag: str, values: Sequence[str]) -> Iterator[tuple[Path, Path]]:
-    """The folder of the run and the file of each RUN=FILE."""
+    """The run folder and the file of each RUN=FILE."""
     for text in values:
         run = max((run for run in runs if text.startswith(f"{run}=")), key=len, default=None)
         if run is None:
-            raise UserError(f"{flag} {quoted(text)}: must be RUN=FILE, with a RUN written as in RUNS")
+            raise UserError(f"{flag} {quoted(text)}: must be RUN=FILE, with RUN as written in RUNS")
         yield Path(run), Path(text[len(run) + 1 :])
 
 
 def _json(runs: Sequence[History], tflops: float | None) -> str:
-    """The published systems and the runs; costs in FLOPs unless their name says EFLOP."""
+    """The published systems and the runs as JSON. Costs are in FLOPs unless their name says EFLOP."""
     published = [
         {
             "system": row.system,
@@ -150,7 +148,7 @@ def _run_json(run: History, tflops: float | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """Texts of a table. rows: those of TABLE_2 first; speeds: of the runs, below SPEED_HEADER"""
+    """The texts of a report. rows: those of TABLE_2, then those of the runs; speeds: one row per run, below SPEED_HEADER"""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -180,7 +178,7 @@ def _joined(lines: Iterable[str]) -> str:
 
 
 def estimated_cost(run: History, tflops: float | None) -> float | None:
-    """The paper's estimate for a run until its newest checkpoint, in FLOPs; None without the TFLOPS of a device."""
+    """The paper's estimate of a run's cost until its newest checkpoint, in FLOPs; None without the TFLOPS of its devices."""
     return None if tflops is None else estimate(run.newest.ranks, tflops, 60 * run.newest.minutes)
 
 
@@ -189,7 +187,7 @@ def report_table(
 ) -> ReportTable:
     """The table with its notes.
 
-    test_set: of the runs, if it is not the paper's
+    test_set: test set of the runs, if it is not the paper's
     tflops: 10^12 operations per second that a device of the runs sustains, if given
     is_exact: whether numbers have all their digits; an unknown one is then empty
     """
@@ -249,7 +247,7 @@ def _bleu(run: History, is_exact: bool) -> str:
 
 
 def _power(flops: float | None) -> str:
-    """Floating-point operations as the paper prints them: 3.3e18."""
+    """Floating-point operations as the paper prints them, such as 3.3e18."""
     return "-" if flops is None else f"{flops:.1e}".replace("e+", "e")
 
 
@@ -260,12 +258,14 @@ def _notes(runs: Sequence[History], tflops: float | None) -> list[str]:
     if runs:
         notes.append(SPEED_LEGEND)
     if runs and tflops is None:
-        notes.append("cost of the runs: give --device-tflops, what one of their devices sustains.")
+        notes.append(
+            "cost of the runs: unknown without --device-tflops, the TFLOPS that one of their devices sustains."
+        )
     return [*notes, *(f"{quoted(run.folder)}: {_note(run)}" for run in runs)]
 
 
 def _note(run: History) -> str:
-    """How long a run was trained, at what cost, and the origin of its BLEU."""
+    """How long a run was trained, at which cost, and where its BLEU is from."""
     newest = run.newest
     spent = f"{newest.minutes:,.1f} minutes on {newest.ranks} device{'s' if newest.ranks > 1 else ''}"
     parts = [f"update {newest.update:,}", spent]
@@ -273,13 +273,13 @@ def _note(run: History) -> str:
         measured = ", measured" if newest.cost_is_measured else ""
         parts.append(f"counted{measured} until update {run.updates[-1].update:,}: {run.eflop:.4g} EFLOP")
     else:
-        parts.append("its metrics.jsonl has no cost yet: older updates are counted when the run goes on")
+        parts.append("its metrics.jsonl has no cost yet: older updates are counted when the run is resumed")
     if run.tflops is not None:
-        parts.append(f"{run.tflops:.3g} TFLOP/s sustained, validation included")
+        parts.append(f"{run.tflops:.3g} TFLOP/s sustained, including validation")
     if run.score is not None:
         parts.append(f"BLEU ({run.score.metric}): {quoted(run.score.signature)}")
     elif run.best_bleu is not None:
-        parts.append(f"BLEU of validation at update {run.best_bleu.update:,}")
+        parts.append(f"validation BLEU at update {run.best_bleu.update:,}")
     return "; ".join(parts)
 
 

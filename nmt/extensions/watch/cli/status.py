@@ -1,4 +1,4 @@
-"""`nmt status`: show how runs stand, or why they ended."""
+"""`nmt status`: show how runs are doing, or why they ended."""
 
 import re
 import time
@@ -18,27 +18,29 @@ from nmt.report.run_status import METRICS_FILE, STATUS_FILE, VALIDATION_PREFIX, 
 from nmt.runs import Checkpoints, update_of
 
 DIED: Final = (
-    "the process is gone and has recorded no end: killed by `kill -9` or for want of memory, or the machine stopped"
+    "the process ended without recording why: it was killed by `kill -9` or ran out of memory, or the machine stopped"
 )
-LATE_LINES: Final = 3  # times the seconds of the last log line without another: its speed is no longer that of the run
-MIN_LATE_SECONDS: Final = 60.0  # a validation or a checkpoint takes that long
+LATE_LINES: Final = 3  # times the interval of the last log line: after that, its speed is no longer that of the run
+MIN_LATE_SECONDS: Final = 60.0  # a validation or a checkpoint can take that long
 RUNS_HEADER: Final = "run", "state", "update", "loss", "best", "ETA", "last record"
 RIGHT: Final = (2, 3, 5, 6)  # columns of numbers
-UNKNOWN: Final = f"no process holds the run, and it has no {STATUS_FILE} that says why"
+UNKNOWN: Final = f"no process holds the run, and there is no {STATUS_FILE} that says why"
 
 
 @options_class
 class StatusOptions:
     run: tuple[str, ...] = opt(
-        (), "run folders of nmt train, or folders of runs; without one, the runs here and in the folder runs"
+        (),
+        "run folders, or folders of runs (default: those in . and in runs)",
+        group="Input and output",
     )
-    json: bool = opt(False, "print JSON: an object for a run that is named alone, else a list")
+    json: bool = opt(False, "print JSON", group="Input and output", common=True)
 
 
 def run(options: StatusOptions) -> int:
-    """Print how runs stand: running or why they ended, update, loss, best checkpoint, speed, time left.
+    """Print how runs are doing, or why they ended: update, loss, best checkpoint, speed and time left.
 
-    Several runs are a table, a row each. Exit status 4 if one of them cannot be read.
+    Several runs are printed as a table with one row each. Exit status 4 if any of them cannot be read.
     """
     folders = named_runs(options.run) if options.run else runs_here("status")
     if len(options.run) == 1 and folders == [Path(options.run[0])]:
@@ -63,7 +65,7 @@ def run(options: StatusOptions) -> int:
 
 
 def _cells(values: dict[str, Any]) -> tuple[str, ...]:
-    """A row of the table of several runs."""
+    """A row in the table of several runs."""
     update, total, best = values["update"], values["total"], values["best"]
     state = values["state"] if values["reason"] is None or values["state"] == "died" else values["reason"]
     score = "" if values["best_score"] is None else f"{values['best_by']} {values['best_score']:.4f} "
@@ -79,7 +81,7 @@ def _cells(values: dict[str, Any]) -> tuple[str, ...]:
 
 
 def run_status(folder: Path) -> dict[str, Any]:
-    """The values of `nmt status --json`; unknown ones are None. Raises UserError if the folder is no run."""
+    """The values of `nmt status --json`; unknown ones are None. Raises UserError if the folder is not a run."""
     updates, validations = read_records(folder)
     saved, holder = read_status(folder / STATUS_FILE), holder_of(folder / LOCK)
     last = updates[-1] if updates else None
@@ -118,7 +120,7 @@ def run_status(folder: Path) -> dict[str, Any]:
 
 
 def _state(saved: SavedStatus | None, holder: str | None) -> dict[str, Any]:
-    """state: running, ended (the run said why), died (it did not) or unknown (an older nmt's); host and pid of a running one"""
+    """state: running, ended (the run recorded why), died (it did not) or unknown (by an older nmt); also host and pid"""
     if holder is not None:
         place = re.fullmatch(r"(.*) pid (\d+)", holder)
         host, pid = (place[1], int(place[2])) if place else (holder, None)
@@ -133,7 +135,7 @@ def _state(saved: SavedStatus | None, holder: str | None) -> dict[str, Any]:
 
 
 def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
-    """Names and texts of what is known."""
+    """Names and texts of the known values."""
     state = values["state"]
     if state == "running":
         state += f" on {quoted(values['host'])}, process {values['pid']}"

@@ -1,6 +1,6 @@
-"""Figures and charts by matplotlib as SVG or PNG: the same bytes each time, and in SVG text stays text.
+"""Figures and charts as SVG or PNG by matplotlib. The bytes are reproducible, and text in SVG stays text.
 
-Charts of bars are also characters for a terminal.
+Charts are also drawn with characters, for a terminal.
 """
 
 import io
@@ -22,26 +22,33 @@ from nmt.log import log
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-POINTS_PER_INCH: Final = 72  # a pixel of our layouts is a point of matplotlib's
+POINTS_PER_INCH: Final = 72  # a pixel in our layouts is a point in matplotlib
 PNG_PIXELS_PER_POINT: Final = 2
 MATPLOTLIB_SETTINGS: Final[dict[Any, object]] = {
-    "svg.fonttype": "none",  # text as text
-    "svg.hashsalt": "nmt",  # otherwise each run has ids of its own
-    "image.composite_image": False,  # a map, an image
+    "svg.fonttype": "none",  # keeps text as text
+    "svg.hashsalt": "nmt",  # otherwise the ids are random
+    "image.composite_image": False,  # one image per map
     "path.simplify": False,
-    "text.parse_math": False,  # tokens and names may hold dollar signs
+    "text.parse_math": False,  # tokens and names may contain dollar signs
     "font.sans-serif": ["DejaVu Sans"],
 }
 NO_METADATA: Final = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-WIDTH_PIXELS, HEIGHT_PIXELS = 560, 320  # a chart of curves
-BARS_WIDTH_PIXELS, BAR_PIXELS, TITLE_PIXELS = 620, 22, 40  # a chart of bars: its width, a bar, its title
+WIDTH_PIXELS, HEIGHT_PIXELS = 560, 320  # size of a line chart
+BARS_WIDTH_PIXELS, BAR_PIXELS, TITLE_PIXELS = 620, 22, 40  # width of a bar chart, heights of a bar and of the title
 CHART_COLUMNS: Final = 2
 TEXT_CHART_ROWS: Final = 6
-COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: for every eye
-LINE_STYLES: Final = ("-", "--", ":")  # each with all colours
-EIGHTHS: Final = " ▏▎▍▌▋▊▉"  # a cell filled by 0 to 7 eighths from the left
+COLOURS: Final = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+)  # by Okabe and Ito, distinguishable by colour-blind people
+LINE_STYLES: Final = ("-", "--", ":")  # each is combined with all colours
+EIGHTHS: Final = " ▏▎▍▌▋▊▉"  # cells filled by 0 to 7 eighths, from the left
 FULL_CELL: Final = "█"
-LEVELS: Final = " ▁▂▃▄▅▆▇█"  # a cell filled by 0 to 8 eighths from below
+LEVELS: Final = " ▁▂▃▄▅▆▇█"  # cells filled by 0 to 8 eighths, from below
 
 Bars = Sequence[tuple[str, int]]  # labels and counts
 
@@ -49,24 +56,27 @@ Bars = Sequence[tuple[str, int]]  # labels and counts
 def check_file_name(path: Path, endings: Collection[str], action: str) -> None:
     """Raise UserError unless a file to write has one of these endings, and its folder exists.
 
-    action: start of the message: "a graph is drawn"
+    action: start of the message, such as "a graph is drawn"
     """
     if path.suffix.lower() not in endings:
-        raise UserError(f"{quoted(path)}: {action} into a file whose name ends with {', '.join(endings)}")
+        raise UserError(f"{quoted(path)}: {action} only into files that end with {', '.join(endings)}")
     if not path.parent.is_dir():
-        raise UserError(f"{quoted(path)}: there is no folder {quoted(path.parent)} (make it, or name another)")
+        raise UserError(f"{quoted(path)}: folder {quoted(path.parent)} not found (create it, or name another)")
 
 
 def check_matplotlib(purpose: str) -> None:
-    """Raise UserError unless matplotlib is installed. purpose: the flag or file that needs it, for the message"""
+    """Raise UserError unless matplotlib is installed. purpose: the flag or file that needs it, for the error"""
     if find_spec("matplotlib") is None:
         raise missing_package(purpose, "plots")
 
 
 def render_figure(draw: "Callable[[Figure], None]", file_format: str) -> bytes:
-    """The file of a figure. draw: sets the size of a new figure and draws into it; file_format: svg or png
+    """Draw a figure and return the bytes of its file.
 
-    In a PNG, characters that matplotlib's fonts lack are boxes: a warning says so.
+    draw: sets the size of a new figure and draws into it
+    file_format: svg or png
+
+    Characters that matplotlib's fonts do not have become boxes in a PNG, with a warning.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -78,15 +88,17 @@ def render_figure(draw: "Callable[[Figure], None]", file_format: str) -> bytes:
         metadata = NO_METADATA if file_format == "svg" else {"Software": None}
         figure.savefig(file, format=file_format, dpi=POINTS_PER_INCH * PNG_PIXELS_PER_POINT, metadata=metadata)
     if file_format == "png" and any("missing from" in str(warning.message) for warning in caught):
-        log.warn("png: matplotlib's fonts lack characters of the tokens (svg and html use the reader's fonts)")
+        log.warn(
+            "png: matplotlib's fonts do not have all characters of the tokens (use .svg or .html, which use the reader's fonts)"
+        )
     return file.getvalue()
 
 
 def inline_svg(title: str, draw: "Callable[[Figure], None]") -> str:
     """A figure as an <svg> element for a page. title: its accessible name"""
     drawing = render_figure(draw, "svg").decode()
-    drawing = drawing[drawing.index("<svg") :]  # without XML declaration and document type
-    drawing = re.sub(r'<g id="[\w.]+">', "<g>", drawing)  # several figures of a page would share these ids
+    drawing = drawing[drawing.index("<svg") :]  # drops the XML declaration and document type
+    drawing = re.sub(r'<g id="[\w.]+">', "<g>", drawing)  # several figures on a page would share these ids
     opening, rest = drawing.split(">", 1)
     opening = re.sub(r'="([\d.]+)pt"', r'="\1"', opening).replace("<svg", '<svg role="img"')
     return f"{opening}>\n <title>{escape(title)}</title>{rest}"
@@ -108,8 +120,8 @@ class Curve:
 class LineChart:
     """Curves in one coordinate system.
 
-    Points that are not finite are left out, a single point is a dot. The number of a curve decides its colour, counting
-    curves without points too.
+    Points that are not finite are skipped, and a single point is drawn as a dot. The colour of a curve depends on its number,
+    which also counts curves without points.
     """
 
     title: str
@@ -118,13 +130,13 @@ class LineChart:
     curves: Sequence[Curve]
 
     def draw(self, axes: Any) -> None:
-        """Draw the curves into axes of matplotlib."""
+        """Draw the curves into matplotlib axes."""
         axes.set(xlabel=self.x_label, ylabel=self.y_label)
         axes.grid(alpha=0.3)
         for number, curve in enumerate(self.curves):
             if points := curve.finite_points:
                 style = LINE_STYLES[number // len(COLOURS) % len(LINE_STYLES)] if len(points) > 1 else "o"
-                # a label that begins with _ would be left out of the legend
+                # a space in front, because matplotlib hides labels that start with _
                 axes.plot(
                     *zip(*points, strict=True), style, color=COLOURS[number % len(COLOURS)], label=f" {curve.name}"
                 )
@@ -136,7 +148,7 @@ class LineChart:
         return inline_svg(self.title, lambda figure: _draw_charts(figure, [self]))
 
     def as_text(self, width: int) -> list[str]:
-        """The chart as lines of at most `width` cells: an area chart a curve, all on the same scales."""
+        """The chart as lines of at most `width` cells: one area chart per curve, all with the same scales."""
         drawn = [(curve.name, points) for curve in self.curves if (points := curve.finite_points)]
         last = max((points[-1][0] for _, points in drawn), default=0.0)
         heights = [y for _, points in drawn for _, y in points]
@@ -150,13 +162,13 @@ class LineChart:
             stretched = values if len(values) >= cells else [values[i * len(values) // cells] for i in range(cells)]
             rows = text_curve(stretched, cells, TEXT_CHART_ROWS, low, high)
             margins = [labels[0], *[""] * (TEXT_CHART_ROWS - 2), labels[1]]
-            lines.append(f"{name}: last {values[-1]:.4g}, least {min(values):.4g}, greatest {max(values):.4g}")
+            lines.append(f"{name}: last {values[-1]:.4g}, lowest {min(values):.4g}, highest {max(values):.4g}")
             lines += [f"{label:>{margin}} |{row}".rstrip() for label, row in zip(margins, rows, strict=True)]
         return lines
 
 
 def draw_charts(charts: Sequence[LineChart], file_format: str) -> bytes:
-    """The file of one figure with all charts, in two columns. file_format: svg or png"""
+    """The bytes of one figure with all charts in two columns. file_format: svg or png"""
     return render_figure(lambda figure: _draw_charts(figure, charts), file_format)
 
 
@@ -172,7 +184,7 @@ def _draw_charts(figure: "Figure", charts: Sequence[LineChart]) -> None:
 
 
 def bar_chart(title: str, bars: Bars) -> str:
-    """An <svg> element with a horizontal bar a row, each with its count and share."""
+    """An <svg> element with one horizontal bar per row, each with its count and share."""
 
     def draw(figure: "Figure") -> None:
         height = TITLE_PIXELS + BAR_PIXELS * max(len(bars), 1)
@@ -186,7 +198,7 @@ def bar_chart(title: str, bars: Bars) -> str:
         axes.bar_label(container, texts, padding=4)
         axes.set_yticks(places, [label for label, _ in bars])
         axes.invert_yaxis()
-        axes.margins(x=0.25, y=0.02)  # room for the longest bar's count
+        axes.margins(x=0.25, y=0.02)  # space for the count of the longest bar
         axes.xaxis.set_visible(False)
         axes.spines[:].set_visible(False)
 
@@ -194,7 +206,7 @@ def bar_chart(title: str, bars: Bars) -> str:
 
 
 def text_bar(count: int, largest: int, width: int) -> str:
-    """A bar of up to `width` cells for a count of at most `largest`; above 0 it is at least an eighth of a cell."""
+    """A bar of up to `width` cells for a count of at most `largest`. A positive count fills at least an eighth of a cell."""
     if count <= 0:
         return ""
     eighths = max(1, round(8 * width * count / largest))
@@ -202,9 +214,9 @@ def text_bar(count: int, largest: int, width: int) -> str:
 
 
 def text_curve(values: Sequence[float], width: int, height: int, low: float, high: float) -> list[str]:
-    """An area chart as `height` lines of up to `width` cells; neighbours are averaged where there are more values.
+    """An area chart as `height` lines of up to `width` cells. Neighbouring values are averaged if there are more.
 
-    low, high: values at the bottom, which still fills an eighth of a cell, and at the top
+    low, high: values at the bottom and at the top; the lowest fills an eighth of a cell
     """
     size, rest = divmod(len(values), max(min(width, len(values)), 1))
     ends = [number * size + min(number, rest) for number in range(min(width, len(values)) + 1)]
@@ -216,12 +228,12 @@ def text_curve(values: Sequence[float], width: int, height: int, low: float, hig
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """A curve in one line of up to `width` cells, from its least to its greatest value."""
+    """A curve in one line of up to `width` cells, scaled from its lowest to its highest value."""
     return text_curve(values, width, 1, min(values), max(values))[0] if values else ""
 
 
 def text_bars(bars: Bars, width: int = 40) -> list[str]:
-    """A horizontal bar chart as lines: label, count, share and bar. width: cells of the largest bar"""
+    """A horizontal bar chart as lines of label, count, share and bar. width: cells of the longest bar"""
     total, largest = sum(count for _, count in bars), max((count for _, count in bars), default=0)
     margin = max((len(label) for label, _ in bars), default=0)
     digits = len(f"{largest:,}")

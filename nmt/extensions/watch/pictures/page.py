@@ -1,4 +1,4 @@
-"""Web pages that hold everything themselves: no script, and nothing that a browser would have to fetch."""
+"""Self-contained web pages: no scripts, and nothing that a browser would have to load."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -7,7 +7,7 @@ from string import Template
 
 
 def read_asset(name: str) -> str:
-    """The text of a JavaScript, CSS or HTML file of this folder, as it was installed."""
+    """The text of an installed JavaScript, CSS or HTML file of this folder."""
     return files(__package__).joinpath(name).read_text("utf-8")
 
 
@@ -16,7 +16,7 @@ def html_table(header: Sequence[str], rows: Iterable[Sequence[str]], rule_above:
 
     header: texts of the column headings
     rows: cells as HTML, escaped by the caller
-    rule_above: number of the row with a rule above it, counted from 0
+    rule_above: index of the row with a rule above it
     """
     head = "".join(f"<th>{escape(heading)}</th>" for heading in header)
     body = "\n".join(

@@ -1,1 +1,1 @@
-"""Previews: what a training would take."""
+"""Previews: what a training would need."""

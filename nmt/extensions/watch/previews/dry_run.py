@@ -1,6 +1,6 @@
-"""`nmt train --dry-run`: the time, memory and cost of a run, from a few passes of which nothing is kept.
+"""`nmt train --dry-run`: the time, memory and cost of a run, measured by a few passes that leave no trace.
 
-Whole updates are measured where they take seconds. Otherwise part of a micro-batch is, and the rest is extrapolated.
+If updates take only seconds, whole updates are measured. Otherwise, part of a micro-batch is, and the rest is extrapolated.
 """
 
 import time
@@ -34,16 +34,16 @@ from nmt.train.setup import RunSetup
 from nmt.train.trainer import make_update
 from nmt.train.update_log import flops_of
 
-TIMED_UPDATES: Final = 3  # after a first one, which warms up
-MAX_SECONDS: Final = 15.0  # of all passes after the first two
-FIRST_TOKENS: Final = 32  # of the first pass, padding counted
-GROWTH: Final = 4  # from one pass to the next
-MIN_GROWTH: Final = 1.5  # less tells nothing new
-PASSES_PER_SIZE: Final = 4  # one that warms up, one that is timed, and two in one update
+TIMED_UPDATES: Final = 3  # after a warm-up update
+MAX_SECONDS: Final = 15.0  # for all passes after the first two
+FIRST_TOKENS: Final = 32  # in the first pass, padding included
+GROWTH: Final = 4  # factor from one pass to the next
+MIN_GROWTH: Final = 1.5  # a smaller step would show nothing new
+PASSES_PER_SIZE: Final = 4  # a warm-up pass, a timed one, and two in one update
 
 
 class LogOnlyReport(NoReport):
-    """The report of a dry run: log lines, and no file."""
+    """The report of a dry run: log lines, but no files."""
 
     def line(self, text: str) -> None:
         log.info(text)
@@ -51,9 +51,9 @@ class LogOnlyReport(NoReport):
 
 @dataclass(frozen=True)
 class Measurement:
-    """Seconds of an update, and peak memory in bytes of this rank's device.
+    """Seconds per update, and peak memory of this rank's device in bytes.
 
-    extrapolated_from: tokens of the pass that was timed, padding counted; None if whole updates were
+    extrapolated_from: tokens of the timed pass, padding included; None if whole updates were timed
     """
 
     seconds: float
@@ -63,13 +63,13 @@ class Measurement:
 
 @register("preview", "dry-run", DryRunOptions)
 class DryRun(Preview):
-    """The time, memory and cost of a run, measured by a few updates.
+    """The time, memory and cost of a run, measured with a few updates.
 
-    Memory is in bytes of this rank's device; seconds, tokens and FLOPs are per update, of all ranks.
+    Memory is that of this rank's device, in bytes. Seconds, tokens and FLOPs are per update, over all ranks.
     """
 
     def __init__(self, options: Any, parts: Any) -> None:
-        """Make a few passes from first weights. Raises the errors of a training."""
+        """Make a few passes with initial weights. Raises the errors of a training."""
         setup = RunSetup(options)
         memory = Memory(setup.device)
         free = memory.free()
@@ -93,9 +93,12 @@ class DryRun(Preview):
         measured: Measurement,
         free: int,
     ) -> None:
-        """Set the numbers. before: updates made and epochs read so far
+        """Set the numbers.
 
-        updates: the next ones; measured: of such an update; free: see below
+        before: updates made and epochs read so far
+        updates: the next updates
+        measured: seconds and memory of such an update
+        free: bytes of memory that were free before
         """
         options, updates_per_epoch, batches = run.options, run.loader.updates_per_epoch(), _batches(updates)
         sides = [side for batch in batches for side in (batch.source, batch.target_output)]
@@ -112,20 +115,20 @@ class DryRun(Preview):
         self.first = before[0] + 1  # update
         self.last = last  # update; None if nothing but patience ends the run
         self.micro_batches = len(batches) / len(updates)  # per update and rank
-        self.max_tokens = run.progress.limit.max_micro_batch_tokens  # of a micro-batch, padding counted
+        self.max_tokens = run.progress.limit.max_micro_batch_tokens  # per micro-batch, padding included
         self.target_tokens = sum(data.tokens for data in updates) / len(updates)
         self.padding = 1 - sum(int((side != PAD).sum()) for side in sides) / sum(side.numel() for side in sides)
         self.seconds = measured.seconds
         self.flops = sum(flops_of(run, data) for data in updates) / len(updates)
-        self.memory = measured.memory  # peak of the updates
-        # Tokens of the pass that was timed; None if seconds and memory were measured.
+        self.memory = measured.memory  # peak during the updates
+        # Tokens of the timed pass; None if whole updates were measured.
         self.extrapolated_from = measured.extrapolated_from
         self.free = free  # before them
         self.checkpoint = size_of(tensors) + size_of(run.evaluated_weights())  # bytes on disk
         if run.average is not None:
             self.checkpoint += size_of(run.average.weights)
         self.kept = options.keep_last + options.keep_best if options.keep_last else None  # checkpoints; None for all
-        # Of all updates; None if the run has no end.
+        # For all updates; None if the run has no end.
         self.hours = None if to_do is None else self.seconds * to_do / 3600
         self.eflop = None if to_do is None else self.flops * to_do / 1e18
 
@@ -140,32 +143,32 @@ class DryRun(Preview):
         seconds = f"{self.seconds:.3g}" if self.seconds < 100 else f"{self.seconds:,.0f}"
         yield (
             f"one update: {self.target_tokens:,.0f} target tokens in {self.micro_batches:.1f} micro-batches per device (at "
-            f"least one for each of its {GROUPS_PER_UPDATE} groups of pairs of similar length), up to {self.max_tokens:,} "
+            f"least one for each of {GROUPS_PER_UPDATE} groups of pairs with similar lengths), up to {self.max_tokens:,} "
             f"tokens each, {self.padding:.1%} padding; {seconds} s, {self.target_tokens / self.seconds:,.0f} "
             f"target tokens/s, {operations(self.flops / self.seconds)}/s"
         )
-        yield f"memory: {size(self.memory)} at the peak; {size(self.free)} were free before"
+        yield f"memory: {size(self.memory)} at the peak; {size(self.free)} were free at the start"
         if self.extrapolated_from is None:
-            yield f"measured: time and memory, on {TIMED_UPDATES} updates after a first one"
+            yield f"measured: time and memory, over {TIMED_UPDATES} updates after a warm-up update"
         else:
-            passes = f"passes over up to {self.extrapolated_from:,} tokens, because whole updates take too long here"
+            passes = f"passes over up to {self.extrapolated_from:,} tokens, because whole updates would take too long"
             yield f"extrapolated: time and memory, from {passes}; the rest is counted"
         kept = "all are kept" if self.kept is None else f"up to {self.kept} kept: {size(self.checkpoint * self.kept)}"
         yield f"a checkpoint: {size(self.checkpoint)} on disk; {kept}"
         if self.last is None:
-            yield f"the run: from update {self.first:,} on; no end is set"
+            yield f"the run: starts at update {self.first:,} and has no end"
         elif self.last < self.first:
-            yield f"the run: nothing to do, it ended at update {self.first - 1:,}"
+            yield f"the run: nothing to do, because it ended at update {self.first - 1:,}"
         else:
             yield (
                 f"the run: updates {self.first:,} to {self.last:,} ({self.last / self.updates_per_epoch:.1f} epochs in all), "
                 f"{duration(self.hours or 0)} and {operations(1e18 * (self.eflop or 0))}, plus validation and checkpoints"
             )
-        yield "nothing was kept"
+        yield "nothing was saved"
 
 
 def _begin(run: Run) -> int:
-    """Put a run where it would go on, though not its weights, and return how many updates it has made."""
+    """Put a run at the position where it would resume, but without its weights, and return the number of updates made."""
     if not run.checkpoints.folder.is_dir() or (checkpoint := run.checkpoints.newest_valid()) is None:
         for start in run.starts:
             start.begin(run)
@@ -181,19 +184,19 @@ def _batches(updates: Sequence[UpdateBatches]) -> list[Batch]:
 
 
 class _Meter:
-    """Measures updates of a run within MAX_SECONDS. All ranks decide alike, by the leader's clock."""
+    """Measures updates of a run within MAX_SECONDS. All ranks take the same decisions, by the leader's clock."""
 
     def __init__(self, run: Run, memory: Memory) -> None:
         self.run, self.memory, self.left = run, memory, MAX_SECONDS
 
     def measure(self, first: UpdateBatches, updates: Sequence[UpdateBatches]) -> Measurement:
-        """The cost of an update like those given, measured on them or by passes over part of their largest micro-batch."""
+        """The cost of such an update, measured on whole updates or by passes over part of the largest micro-batch."""
         memory, batch = self.memory, max(_batches([first, *updates]), key=lambda batch: batch.cells)
         memory.watch()
         before = memory.peak()
         whole, per_update = self._most(batch.cells), sum(batch.cells for batch in _batches(updates)) / len(updates)
         tokens = min(FIRST_TOKENS, whole)
-        self._seconds(_share(first, batch, tokens, 1))  # the first of all also makes the optimizer's state
+        self._seconds(_share(first, batch, tokens, 1))  # the very first pass also creates the optimizer's state
         peaks = [(0, before + self._kept_bytes())]
         while True:
             memory.watch()
@@ -218,9 +221,12 @@ class _Meter:
     def _extrapolated(
         self, data: UpdateBatches, batch: Batch, tokens: int, per_update: float, peaks: Sequence[tuple[int, int]]
     ) -> Measurement:
-        """Time grows with the tokens of an update, the optimizer's step aside, and memory with those of a micro-batch.
+        """Extrapolate. Time grows with the tokens of an update, except for the optimizer's step.
 
-        tokens: of a pass; per_update: tokens of an update, padding counted
+        Memory grows with the tokens of a micro-batch.
+
+        tokens: tokens per pass
+        per_update: tokens per update, padding included
         peaks: tokens and bytes of the passes so far, ascending
         """
         one, two = (_share(data, batch, tokens, times) for times in (1, 2))
@@ -235,28 +241,28 @@ class _Meter:
         return Measurement(seconds, int(peak + slope * max(batch.cells - more, 0)), cells)
 
     def _kept_bytes(self) -> int:
-        """Bytes of what training needs besides weights, for any number of tokens: gradients and the optimizer's state."""
+        """Bytes that training needs for any number of tokens besides the weights: gradients and the optimizer's state."""
         tensors, _ = flat_optimizer(self.run.optimizer)
         trained = [parameter for parameter in self.run.model.parameters() if parameter.requires_grad]
         return size_of(tensors) + sum(parameter.numel() * parameter.element_size() for parameter in trained)
 
     def _seconds(self, data: UpdateBatches) -> float:
-        """Make an update, and return the seconds that it takes."""
+        """Make an update, and return its seconds."""
         began = time.monotonic()
         make_update(self.run, data)
         if self.run.device.type == "cuda":
             torch.cuda.synchronize(self.run.device)
         (seconds,) = self.run.world.maximum(time.monotonic() - began)
         cells = sum(batch.cells for batch in data.batches)
-        self.run.report.line(f"{cells:,} tokens, padding counted, in {seconds:.2f} s")
+        self.run.report.line(f"{cells:,} tokens (padding included) in {seconds:.2f} s")
         return max(seconds, 1e-9)
 
     def _most(self, tokens: int) -> int:
-        """The largest number of any rank."""
+        """The largest number over all ranks."""
         return -self.run.world.minimum(-tokens)
 
 
 def _share(data: UpdateBatches, batch: Batch, tokens: int, times: int) -> UpdateBatches:
-    """An update of some pairs of a batch, of about so many tokens, padding counted; each of `times` passes has the same ones."""
+    """An update with `times` passes over the same pairs of a batch. tokens: roughly how many per pass, padding included"""
     part = batch.rows(slice(0, max(1, tokens * len(batch) // batch.cells)))
     return replace(data, batches=[part] * times, idle=0, tokens=times * int(part.num_target_tokens))

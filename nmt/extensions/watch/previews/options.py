@@ -5,4 +5,4 @@ from nmt import opt, options_class
 
 @options_class
 class DryRunOptions:
-    dry_run: bool = opt(False, "print what the run would take and cost, measured in seconds, and keep nothing")
+    dry_run: bool = opt(False, "only estimate time, memory and cost", group="Length of the run", common=True)

@@ -1,1 +1,1 @@
-"""Reporters: a display on a terminal, TensorBoard, and Weights & Biases."""
+"""Reporters: a live display, an estimate of the run, TensorBoard, and Weights & Biases."""

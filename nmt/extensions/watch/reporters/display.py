@@ -1,4 +1,4 @@
-"""The live display of a training as a reporter: it draws on a terminal."""
+"""The live display of a training on a terminal, as a reporter."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ class Display(Reporter):
     draws: ClassVar[bool] = True
 
     def __init__(self, options: Any, folder: Path) -> None:
-        from nmt.extensions.watch import display  # rich is imported on a terminal only
+        from nmt.extensions.watch import display  # imports rich, which only a terminal needs
 
         self._display = display.TrainingDisplay()
 

@@ -1,4 +1,4 @@
-"""An estimate of a run from its first minute: how long it takes, how much memory, and which presets would end sooner."""
+"""An estimate of a run after its first minute: how long it will take, how much memory it uses, and which presets are faster."""
 
 import math
 import os
@@ -23,27 +23,27 @@ from nmt.train.reporting import certain_end
 from nmt.train.run import Run
 from nmt.train.update_log import flops_of
 
-FIRST_SECONDS: Final = 60.0  # of a process, before its speed tells anything about the rest of the run
-FIRST_SHARE: Final = 0.1  # of --max-minutes, where that is shorter: a warning must come in time
+FIRST_SECONDS: Final = 60.0  # seconds until the speed of a process predicts the rest of the run
+FIRST_SHARE: Final = 0.1  # share of a short --max-minutes: the warning must come in time
 WITHIN_WARMUP: Final = (
-    "at this speed --max-minutes ends the run while the learning rate still rises (raise it, or start another run with fewer "
+    "at this speed --max-minutes ends the run while the learning rate still rises (raise it, or start a new run with fewer "
     "--warmup-updates)"
 )
 LONG_HOURS: Final = 168.0  # a week
-MAX_SHARED_CORES: Final = 0.6  # that other programs use, without a word
+MAX_SHARED_CORES: Final = 0.6  # cores that other programs may use without a message
 MAX_NAMED_PRESETS: Final = 3
-VARIATIONS: Final = "table3-"  # presets that repeat a published ablation: none is meant to be cheap
+VARIATIONS: Final = "table3-"  # presets that repeat a published ablation; they are not meant to be cheap
 
 
 class OtherPrograms:
-    """Watches, from its creation on, what other programs use of the cores that a run on a CPU has threads for."""
+    """Measures how much other programs use the CPU cores of a run, from its creation on."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self._began, self._used = time.monotonic(), processor_seconds()
 
     def lines(self) -> Iterator[str]:
-        """A line if they use so much that fewer threads would be faster."""
+        """A line if they use so many cores that fewer threads would be faster."""
         threads, cores, used = torch.get_num_threads(), os.cpu_count() or 1, processor_seconds()
         if self._used is None or used is None or self.run.device.type != "cpu" or self.run.world.size > 1:
             return
@@ -51,14 +51,14 @@ class OtherPrograms:
         others = (used[0] - self._used[0] - ours) / (time.monotonic() - self._began)
         if threads > 1 and others + threads > cores + MAX_SHARED_CORES:
             yield (
-                f"other programs use {others:.1f} of this machine's {cores} cores, and the {threads} threads of this one wait "
+                f"other programs use {others:.1f} of this machine's {cores} cores, so the {threads} threads of this run wait "
                 f"for each other. --threads {max(1, int(cores - others))} can be ten times as fast: press Ctrl-C, then resume "
                 "with the same command and this flag"
             )
 
 
 def processor_seconds() -> tuple[float, float] | None:
-    """CPU seconds so far of all programs of this machine, and of this process; None where Linux' /proc does not tell."""
+    """CPU seconds used so far by all programs on this machine, and by this process; None if /proc (Linux) does not have them."""
     try:
         user, nice, system, _, _, *others = map(int, Path("/proc/stat").read_text().partition("\n")[0].split()[1:9])
     except (OSError, ValueError, IndexError):
@@ -68,20 +68,20 @@ def processor_seconds() -> tuple[float, float] | None:
 
 @register("reporter", "estimate", EstimateOptions)
 class Estimate(Reporter):
-    """Logs once, after the first minute (or a tenth of a short --max-minutes), how long a run would take.
+    """Logs once, after the first minute (or a tenth of a short --max-minutes), how long the run will take.
 
-    Warns then if the run would end within its warm-up, and withdraws that if the run becomes faster.
+    It also warns if the run will end within its warm-up, and withdraws the warning if the run becomes faster.
     """
 
     def __init__(self, options: Any, folder: Path) -> None:
         self._first_seconds = min(FIRST_SECONDS, FIRST_SHARE * 60 * (options.max_minutes or math.inf))
         self._logged = self._warned = False
-        self._updates, self._timed_from = 0, 0.0  # by the run's clock, from the end of the first update on
+        self._updates, self._timed_from = 0, 0.0  # by the run's clock, from the end of the first update
 
     def update(self, run: Run, data: UpdateBatches) -> None:
         """See Reporter."""
         self._updates += 1
-        if self._updates == 1:  # it takes longer than others: memory is allocated, kernels are compiled
+        if self._updates == 1:  # the first update takes longer: memory is allocated and kernels are compiled
             self._timed_from, self._others = run.seconds, OtherPrograms(run)
         if self._updates == 1 or run.seconds < self._first_seconds or run.finished:
             return
@@ -93,42 +93,42 @@ class Estimate(Reporter):
                 run.report.line(line)
         elif self._warned and not _ends_within_warmup(run, seconds):
             self._warned = False
-            now = f"at {seconds:.3g} s per update the run now reaches the end of its warm-up"
-            run.report.line(f"the warning that --max-minutes ends the run too early no longer holds: {now}")
+            now = f"at {seconds:.3g} s per update, the run now reaches the end of its warm-up"
+            run.report.line(f"the warning about --max-minutes no longer applies: {now}")
 
 
 def _ends_within_warmup(run: Run, seconds: float) -> bool:
-    """Whether --max-minutes ends the run while the learning rate still grows, at a speed. seconds: of an update"""
+    """Whether --max-minutes ends the run while the learning rate still rises. seconds: seconds per update"""
     so_far = run.loader.updates_per_epoch(), run.progress.update, run.epochs
     last, by_clock = last_update(run.options, *so_far, seconds, run.seconds), run.options.max_minutes is not None
     return by_clock and last is not None and last != certain_end(run) and rises_at(run.schedule, last)
 
 
 def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[str]:
-    """Time and memory of the run, and what would end within a week if the run would not.
+    """Lines with the time and memory of the run, and with faster presets if the run would take over a week.
 
-    data: of the last update; all are assumed to be of its size
-    seconds: of an update
+    data: the last update; all others are assumed to have its size
+    seconds: seconds per update
     """
     done = run.progress.update
     last = last_update(run.options, run.loader.updates_per_epoch(), done, run.epochs, seconds, run.seconds)
     memory = f"memory {size(Memory(run.device).peak())} at the peak so far"
     if last is None:
-        yield f"estimate: {seconds:.3g} s an update, and no end is set; {memory}"
+        yield f"estimate: {seconds:.3g} s per update; the run has no end; {memory}"
         return
     hours = seconds * max(last - done, 0) / 3600
-    update = f"{seconds:.3g} s an update of {data.tokens:,} target tokens"
+    update = f"{seconds:.3g} s per update of {data.tokens:,} target tokens"
     yield f"estimate: about {duration(hours)} to update {last:,}, at {update}; {memory}"
     if hours > LONG_HOURS:
         flops_per_second = flops_of(run, data) / max(seconds, 1e-9)
         shorter = sorted(_shorter(run, data, flops_per_second).items(), key=lambda item: -item[1])[:MAX_NAMED_PRESETS]
         named = ", ".join(f"--preset {name} (about {duration(hours)})" for name, hours in shorter)
-        what = f"would here: {named}" if named else "no preset would either: give fewer --max-updates"
-        yield f"this run does not end within a week on this machine; {what}. It goes on; Ctrl-C stops it and saves"
+        what = f"these presets would: {named}" if named else "nor would any preset: use fewer --max-updates"
+        yield f"this run will not end within a week on this machine; {what}. The run continues; Ctrl-C saves and stops it"
 
 
 def _shorter(run: Run, data: UpdateBatches, flops_per_second: float) -> dict[str, float]:
-    """Hours of the presets of the run's model that would end within a week on its data and devices, by name."""
+    """Hours by name of the presets for the run's model that would end within a week on its data and devices."""
     hours = {}
     for name, preset in registry.presets().items():
         values = preset.values
@@ -141,6 +141,6 @@ def _shorter(run: Run, data: UpdateBatches, flops_per_second: float) -> dict[str
                 model: Model = registry.build(part, run.facts.vocabularies)
             if not model.cost_is_measured:
                 hours[name] = flops_of(run, data, model) * updates / flops_per_second / 3600
-        except UserError:  # not for this data's vocabularies, or not for the criterion
+        except UserError:  # the preset does not fit the data's vocabularies or the criterion
             continue
     return {name: needed for name, needed in hours.items() if needed <= LONG_HOURS}

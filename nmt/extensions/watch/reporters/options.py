@@ -6,7 +6,7 @@ from nmt.log import log
 
 @options_class
 class DisplayOptions:
-    """None: a display is there on a terminal."""
+    """No options: the display is always used on a terminal."""
 
     def is_active(self) -> bool:
         """Whether it is in use without an option: on a terminal."""
@@ -15,7 +15,7 @@ class DisplayOptions:
 
 @options_class
 class EstimateOptions:
-    """None: each run logs an estimate."""
+    """No options: every run logs an estimate."""
 
     def is_active(self) -> bool:
         """Whether it is in use without an option: always."""
@@ -24,9 +24,9 @@ class EstimateOptions:
 
 @options_class
 class TensorBoardOptions:
-    tensorboard: bool = opt(False, "write events for TensorBoard to RUN/tensorboard")
+    tensorboard: bool = opt(False, "write TensorBoard events to RUN/tensorboard", group="Logging")
 
 
 @options_class
 class WandbOptions:
-    wandb: bool = opt(False, "send the same numbers to Weights & Biases; its own variables name project and mode")
+    wandb: bool = opt(False, "send the numbers of log lines to Weights & Biases", group="Logging")

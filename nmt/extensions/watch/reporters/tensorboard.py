@@ -1,4 +1,4 @@
-"""Events of a training for TensorBoard."""
+"""Events of a training for TensorBoard, as a reporter."""
 
 from collections.abc import Mapping
 from pathlib import Path

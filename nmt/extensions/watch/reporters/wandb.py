@@ -1,4 +1,4 @@
-"""The numbers of a training for Weights & Biases."""
+"""The numbers of a training for Weights & Biases, as a reporter."""
 
 import uuid
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ WANDB_ID_FILE: Final = "wandb-id"
 class Wandb(Reporter):
     """The numbers of log lines and validations for Weights & Biases (needs the extra `wandb`).
 
-    An interrupted run that is resumed goes on with its record there, by its id.
+    If an interrupted run is resumed, its record there is resumed too, by its id.
     """
 
     def __init__(self, options: WandbOptions, folder: Path) -> None:

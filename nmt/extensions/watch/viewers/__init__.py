@@ -1,1 +1,1 @@
-"""Viewers: drawings of translations."""
+"""Viewers: pictures of translations."""

@@ -1,4 +1,4 @@
-"""Drawings of translations: attention maps (--attention) and graphs of the beam (--beam-graph)."""
+"""Pictures of translations: attention maps (--attention) and graphs of the beam search (--beam-graph)."""
 
 import sys
 from pathlib import Path
@@ -39,7 +39,7 @@ TERMINAL: Final = "terminal"
 
 @register("viewer", "drawings", DrawingOptions)
 class Drawings(Viewer):
-    """Attention maps and graphs of the beam of the first lines: on the terminal at once, or in files at the end."""
+    """Attention maps and beam graphs of the first lines, on the terminal at once or in files at the end."""
 
     def __init__(self, options: DrawingOptions) -> None:
         attention, beam_graph = options.attention, options.beam_graph
@@ -69,8 +69,8 @@ class Drawings(Viewer):
                 self._draw(self._translator, request, translation)
         except UserError:
             raise
-        except Exception as error:  # for example memory: the translation is made all the same
-            log.warn(f"line {number + 1} is not drawn: {type(error).__name__}: {quoted(error)}")
+        except Exception as error:  # such as a lack of memory: the translation itself is not affected
+            log.warn(f"line {number + 1} could not be drawn: {type(error).__name__}: {quoted(error)}")
 
     def _draw(self, translator: Translator, request: Request, translation: Translation) -> None:
         pipeline, engine, [line] = translator.pipeline, _own(translator), translator.encode([request])
@@ -99,5 +99,5 @@ class Drawings(Viewer):
 
 
 def _own(translator: Translator) -> BuiltInEngine:
-    """The engine of a translator that was opened with `--engine torch`, as drawings need it."""
+    """The engine of a translator that was opened with `--engine torch`, which pictures need."""
     return cast(BuiltInEngine, translator.engine)

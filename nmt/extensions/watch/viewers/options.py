@@ -1,4 +1,4 @@
-"""The options of drawings. Without torch, so that `--help` answers at once."""
+"""The options of pictures of translations. Without torch, so that `--help` answers at once."""
 
 from typing import ClassVar
 
@@ -11,25 +11,28 @@ class DrawingOptions:
 
     attention: str | None = opt(
         None,
-        "draw the attention: as a page (FILE.html); of the first line, as a picture (.svg, .png); or `terminal`, a map of "
-        "each line on stderr",
+        "draw attention maps to a .html, .svg or .png file, or to the terminal",
+        group="Details of the output",
         metavar="FILE",
     )
     beam_graph: str | None = opt(
         None,
-        "write the hypotheses of the beam at each step: as a page (FILE.html), or for programs (FILE.json)",
+        "write all hypotheses of the beam search to a .html or .json file",
+        group="Details of the output",
         metavar="FILE",
     )
-    attention_lines: int = opt(100, "with --attention or --beam-graph: draw at most this many lines", minimum=1)
+    attention_lines: int = opt(
+        100, "maximum number of lines that --attention and --beam-graph draw", minimum=1, group="Details of the output"
+    )
 
     def __post_init__(self) -> None:
-        """Check the other options of `nmt translate` that drawings depend on."""
+        """Check the other options of `nmt translate` that pictures depend on."""
         devices = getattr(self, "devices", 1)
         if self.attention is not None and devices > 1:
             raise ValueError(f"--attention works on one device only, but --devices is {devices} (drop one of them)")
         if self.beam_graph is not None and (devices > 1 or getattr(self, "shortlist", None) is not None):
             raise ValueError(
-                "--beam-graph: needs one device and a search without --shortlist (leave --devices and --shortlist out)"
+                "--beam-graph works on one device and without a shortlist (drop --devices and --shortlist)"
             )
         if self.is_drawn and getattr(self, "format", "text") != "text":
             raise ValueError("--attention and --beam-graph work only on lines of text (drop them, or --format)")
