@@ -36,7 +36,7 @@ def side_of(vocabulary, subword):
     return Side(SideSettings("en", "none", False, False, "none", subword), vocabulary)
 
 
-def test_words_are_divided_as_the_vocabulary_divides_them():
+def test_words_are_split_as_the_vocabulary_splits_them():
     learnt = learn_subwords(iter(["a b"]), SubwordSettings("bpe", 20, 1.0, False))
     for subword, vocabulary, words in (
         ("none", WordVocabulary([]), ["a\u2581b", "\u2581"]),
@@ -45,7 +45,7 @@ def test_words_are_divided_as_the_vocabulary_divides_them():
         assert side_of(vocabulary, subword).words("a\u2581b  \u2581") == words
 
 
-def test_an_unknown_token_within_a_source_word_moves_no_alignment():
+def test_an_unknown_token_inside_a_source_word_shifts_no_alignment():
     codes = CodesVocabulary("#version: 0.2\na b</w>\n", ["a@@", "ab", "c", "b"])
     side = side_of(codes, "subword-nmt")
     source = side.encode("a\u732bb c ab")
@@ -70,7 +70,7 @@ def test_an_unknown_token_within_a_source_word_moves_no_alignment():
         ("a b", "a b", [0, 1]),
     ],
 )
-def test_links_count_the_words_of_the_line_itself(text, prepared, owners):
+def test_links_are_numbered_by_the_words_of_the_line_itself(text, prepared, owners):
     side = Side(SideSettings("en", "folded", False, False, "none", "none"), WordVocabulary([]))
     assert list(numbers_in_line(range(len(owners)), side, text, prepared.split())) == owners
 
@@ -95,7 +95,7 @@ HALF = gold({(0, 0), (1, 1)}, {(2, 1)})
         ([[]], [gold((), ())], 1, 1, 0),
     ],
 )
-def test_agreement_is_what_is_counted_by_hand(found, true, precision, recall, error_rate):
+def test_agreement_equals_a_count_by_hand(found, true, precision, recall, error_rate):
     result = benchmark.agreement(found, true)
     assert (result.precision, result.recall, result.error_rate) == pytest.approx((precision, recall, error_rate))
 
@@ -115,7 +115,7 @@ def test_a_gold_file_says_which_pairs_are_sure(tmp_path):
         benchmark.read_gold(path)
 
 
-def test_weights_of_words_are_sums_over_the_source_and_means_over_the_target():
+def test_word_weights_are_sums_over_source_tokens_and_means_over_target_tokens():
     weights = np.array([[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.1, 0.3], [0.0, 0.6, 0.2, 0.2], [0.25, 0.25, 0.25, 0.25]])
     words = word_weights(weights, [0, 1, 1], [0, 0, 1])  # the last of each side is EOS
     assert words == pytest.approx(np.array([[0.3, 0.35], [0.0, 0.8]]))

@@ -46,13 +46,13 @@ def test_an_rms_norm_divides_by_the_root_of_the_mean_square():
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])
-def test_every_norm_of_a_model_has_the_epsilon_that_is_given(norm):
+def test_every_norm_of_a_model_uses_the_configured_epsilon(norm):
     modules = build(norm=norm, norm_position="pre", norm_epsilon=0.1).modules()
     assert {module.eps for module in modules if hasattr(module, "eps")} == {0.1}
 
 
 @pytest.mark.parametrize(("activation", "function"), [("swish", silu), ("gelu", gelu), ("relu", torch.relu)])
-def test_gated_units_are_a_product_of_two_projections_without_biases(activation, function):
+def test_a_gated_unit_is_the_product_of_two_projections_without_biases(activation, function):
     layer, states = GatedFeedForward(None, FeedForwardShape(4, 6, 0.0, activation)).double(), random(3, 4)
     gate, value = layer.inner.weight[:6], layer.inner.weight[6:]
     expected = (function(states @ gate.T) * (states @ value.T)) @ layer.outer.weight.T
@@ -82,7 +82,7 @@ def test_rotary_positions_are_the_papers_rotations_and_products_depend_on_the_di
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_self_attention_with_rotary_positions_is_attention_of_turned_queries_and_keys(causal):
+def test_self_attention_with_rotary_positions_is_attention_over_rotated_queries_and_keys(causal):
     layer, states = VariedSelfAttention(ROTARY, AttentionShape(8, 2, 4, 4)).double(), random(2, 5, 8)
     with recording() as weights:
         layer(states, causal=causal)
@@ -102,7 +102,7 @@ def repeated(weight, heads, groups, width):
 
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("fused", [False, True])
-def test_shared_heads_are_attention_with_the_keys_and_values_of_each_repeated(groups, fused):
+def test_shared_heads_equal_attention_with_repeated_keys_and_values(groups, fused):
     H, K, values = 4, 3, 5
     length = int(MAX_PLAIN_SCORES**0.5) + 1 if fused else 6
     grouped = CrossAttention(AttentionShape(8, H, K, values, kv_heads=groups)).double()
@@ -149,7 +149,7 @@ def test_a_transformer_steps_as_it_reads_and_costs_what_torch_counts(options):
     assert counted == int(model.flops(torch.tensor([4]), torch.tensor([5])))
 
 
-def test_parameters_are_those_of_the_formulas():
+def test_parameter_counts_match_the_formulas():
     D, F, H, G, K = 32, 64, 4, 2, 8
     norm_weights = lambda model: sum(p.numel() for name, p in model.named_parameters() if "norm" in name)  # noqa: E731
     assert norm_weights(build(norm="rms")) * 2 == norm_weights(build())
@@ -172,12 +172,12 @@ def test_parameters_are_those_of_the_formulas():
         ({"ffn": "moe", "tie_layers": "all"}, "--tie-layers all and --ffn moe cannot be combined"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(options, told):
+def test_incompatible_settings_are_refused(options, told):
     with pytest.raises(UserError, match=told):
         build(**options)
 
 
 @pytest.mark.parametrize("options", [{"positions": "rotary"}, {"kv_heads": 1}, {"decoder_autoregression": "ssru"}])
-def test_cuda_graphs_are_refused_where_sizes_or_inputs_are_others(options):
+def test_cuda_graphs_are_refused_if_sizes_or_inputs_differ(options):
     with pytest.raises(UserError, match="--capture needs plain self-attention"):
         capture_steps(build(**options))

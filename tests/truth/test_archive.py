@@ -77,7 +77,7 @@ ARCHIVES = {
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
-def test_a_member_of_an_archive_is_the_text_that_was_put_there(tmp_path, name):
+def test_a_member_of_an_archive_reads_as_the_text_that_was_stored(tmp_path, name):
     (tmp_path / name).write_bytes(ARCHIVES[name])
     for file, text in FILES.items():
         assert text_exists(tmp_path / name / file)
@@ -135,14 +135,14 @@ def test_members_with_long_names_and_names_of_any_script_are_found(tmp_path, for
         ["mimetype", "content.xml"],  # odt
     ],
 )
-def test_an_office_document_is_named_as_one(tmp_path, names):
+def test_an_office_document_is_recognised_as_one(tmp_path, names):
     (tmp_path / "text.office").write_bytes(zipped(dict.fromkeys(names, b"<xml/>")))
     with pytest.raises(UserError, match=r"is an office document .*plain text"):
         read_lines(tmp_path / "text.office")
     assert read_lines(tmp_path / "text.office" / names[1]) == ["<xml/>"]
 
 
-def test_two_members_are_read_side_by_side(tmp_path):
+def test_two_members_can_be_read_at_the_same_time(tmp_path):
     (tmp_path / "a.tgz").write_bytes(tar({"t.en": TEXT, "t.de": TEXT.upper()}, "w:gz"))
     found = pairs(str(tmp_path / "a.tgz/t.en"), str(tmp_path / "a.tgz/t.de"), 10_000, LineEstimate())
     assert [target for _, targets in found for target in targets] == TEXT.upper().decode().splitlines()
@@ -166,7 +166,7 @@ def test_a_missing_member_is_an_error_with_the_nearest_name(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["gzip.tgz", "plain.tar", "a.zip"])
-def test_an_archive_alone_is_no_text(tmp_path, name):
+def test_an_archive_without_a_member_name_is_not_a_text(tmp_path, name):
     (tmp_path / name).write_bytes(ARCHIVES[name])
     with pytest.raises(UserError, match=rf"is an archive \(name the text in it: .*{name}/training/other.de"):
         count_lines(tmp_path / name)
@@ -176,7 +176,7 @@ def test_an_archive_alone_is_no_text(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["plain.tar", "gzip.tgz", "bzip2.tar.bz2", "xz.tar.xz", "pax.tar", "a.zip"])
-def test_an_archive_that_is_cut_anywhere_is_an_input_error_with_its_name(tmp_path, name):
+def test_a_truncated_archive_is_an_input_error_that_names_it(tmp_path, name):
     whole = ARCHIVES[name]
     for size in [len(whole) * tenth // 10 for tenth in range(1, 10)] + [len(whole) // 512 * 256, 512, 700]:
         (tmp_path / name).write_bytes(whole[:size])
@@ -238,7 +238,7 @@ def test_a_damaged_text_in_a_sound_tar_is_noticed(tmp_path):
             read()
 
 
-def test_random_headers_give_errors_and_no_traceback(tmp_path):
+def test_random_headers_cause_errors_without_a_traceback(tmp_path):
     chance = random.Random(2)
     whole = tar({"x" * 150: b"one\n", "two": b"2\n"}, format=tarfile.PAX_FORMAT)
     for i in range(150):
@@ -263,7 +263,7 @@ def test_random_headers_give_errors_and_no_traceback(tmp_path):
         ("a.tar.xz", tar(FILES, "w:xz")), ("a.txt", TEXT),
     ],
 )  # fmt: skip
-def test_a_page_of_html_under_another_name_is_damaged(tmp_path, name, sound):
+def test_an_html_page_with_an_archives_name_is_reported_as_damaged(tmp_path, name, sound):
     (tmp_path / "temporary").write_bytes(sound)
     check_whole(tmp_path / "temporary", name)
     (tmp_path / "temporary").write_bytes(b"<html>Please sign in</html>\n" * 100)
@@ -287,7 +287,7 @@ def test_a_page_of_html_under_another_name_is_damaged(tmp_path, name, sound):
         (member("../t", tarfile.REGTYPE), "../t"),
     ],
 )
-def test_only_regular_files_that_stay_in_the_archive_are_read(tmp_path, info, wanted):
+def test_only_regular_files_inside_the_archive_are_read(tmp_path, info, wanted):
     (tmp_path / "a.tar").write_bytes(tar({"u": b"u\n"}, hostile=info))
     (tmp_path / "t").write_bytes(b"outside\n")
     with pytest.raises(ArtefactError, match=r"a.tar") as caught:
@@ -298,7 +298,7 @@ def test_only_regular_files_that_stay_in_the_archive_are_read(tmp_path, info, wa
         check_whole(tmp_path / "a.tar")
 
 
-def test_a_folder_of_an_archive_is_a_usage_error_and_not_hostile(tmp_path):
+def test_naming_a_folder_in_an_archive_is_a_usage_error_and_not_an_attack(tmp_path):
     (tmp_path / "a.tar").write_bytes(tar({"u": b"u\n"}, hostile=member("t", tarfile.DIRTYPE)))
     with pytest.raises(UserError, match=r"a.tar/t is a folder") as caught:
         count_lines(tmp_path / "a.tar/t")
@@ -306,7 +306,7 @@ def test_a_folder_of_an_archive_is_a_usage_error_and_not_hostile(tmp_path):
     check_whole(tmp_path / "a.tar")
 
 
-def test_a_link_and_a_name_that_leaves_are_refused_in_a_zip_too(tmp_path):
+def test_links_and_names_that_leave_the_archive_are_refused_in_a_zip_too(tmp_path):
     link = zipfile.ZipInfo("link")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as made:
@@ -335,7 +335,7 @@ def test_a_decompression_bomb_is_refused_and_repetitive_text_is_not(tmp_path, mo
 
 
 @pytest.mark.parametrize("size", [1 << 62, 1 << 63, 1 << 70])
-def test_a_member_that_is_larger_than_any_file_ends_too_early(tmp_path, size):
+def test_a_member_that_claims_an_impossible_size_ends_too_early(tmp_path, size):
     info = tarfile.TarInfo("first")
     info.size = size
     (tmp_path / "a.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT) + tar({"t": b"text\n"}))
@@ -390,7 +390,7 @@ def test_the_segments_of_sgm_are_lines_whatever_is_around_them(tmp_path):
         ("text that is in no segment <seg id=1>a</seg> nor this", "a"),
     ],
 )
-def test_a_segment_is_one_line_with_its_entities_undone_once(tmp_path, seg, text):
+def test_a_segment_is_one_line_and_its_entities_are_decoded_once(tmp_path, seg, text):
     (tmp_path / "t.sgm").write_bytes(sgm(seg))
     assert read_lines(tmp_path / "t.sgm") == [text]
 
@@ -419,7 +419,7 @@ def test_malformed_sgm_is_an_error_with_its_line(tmp_path, content, message):
         read_lines(tmp_path / "t.sgm")
 
 
-def test_a_reader_may_stop_early(tmp_path):
+def test_a_reader_can_stop_early(tmp_path):
     (tmp_path / "a.tgz").write_bytes(tar({"t": TEXT, "s.sgm": SGM}, "w:gz"))
     with open_text(tmp_path / "a.tgz/t") as file:
         assert file.readline() == TEXT[: TEXT.index(b"\n") + 1]

@@ -26,7 +26,7 @@ def average_attention(width, inner):
     return layer
 
 
-def test_ssru_is_the_recursion_of_its_paper():
+def test_ssru_follows_the_recursion_of_its_paper():
     torch.manual_seed(1)
     layer, states = (
         SimplerRecurrence(None, AttentionShape(6, 1, 6, 6)).double(),
@@ -43,7 +43,7 @@ def test_ssru_is_the_recursion_of_its_paper():
             torch.testing.assert_close(found[sentence, position], cell.clamp(min=0))
 
 
-def test_average_attention_is_the_gated_network_of_the_mean_of_its_paper():
+def test_average_attention_follows_the_equations_of_its_paper():
     torch.manual_seed(1)
     layer, states = average_attention(6, 9), torch.randn(3, 5, 6, dtype=torch.float64)
     inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
@@ -60,7 +60,7 @@ def test_average_attention_is_the_gated_network_of_the_mean_of_its_paper():
 @pytest.mark.parametrize(
     "layer", [SimplerRecurrence(None, AttentionShape(3, 1, 3, 3)).double(), average_attention(3, 4)]
 )
-def test_its_gradient_is_that_of_differences(layer):
+def test_its_gradient_equals_finite_differences(layer):
     torch.manual_seed(2)
     states = torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(layer, (states,))
@@ -68,7 +68,9 @@ def test_its_gradient_is_that_of_differences(layer):
 
 @BOTH
 @pytest.mark.parametrize("norm_position", ["post", "pre"])
-def test_a_decoder_of_it_steps_as_it_reads_and_keeps_one_vector_a_hypothesis(norm_position, autoregression, tmp_path):
+def test_its_decoder_gives_the_same_step_by_step_and_keeps_one_vector_per_hypothesis(
+    norm_position, autoregression, tmp_path
+):
     options = SIZES | {"norm_position": norm_position, "decoder_autoregression": autoregression}
     folder = small_model(tmp_path / "model", **options)
     model = load_model(folder, CPU).model
@@ -88,7 +90,7 @@ def test_a_decoder_of_it_steps_as_it_reads_and_keeps_one_vector_a_hypothesis(nor
 
 
 @BOTH
-def test_its_counted_flops_are_those_of_torchs_counter(autoregression, tmp_path):
+def test_its_flops_equal_those_of_torchs_counter(autoregression, tmp_path):
     folder = small_model(tmp_path / "model", **SIZES, decoder_autoregression=autoregression)
     model = load_model(folder, CPU).model
     batch = make_batch(flatten([[5, 6, 7]]), flatten([[5, 6, 5, 8, 9]]))
@@ -99,7 +101,7 @@ def test_its_counted_flops_are_those_of_torchs_counter(autoregression, tmp_path)
 
 @BOTH
 @pytest.mark.parametrize("decoder", ["beam", "greedy", "sampling"])
-def test_it_translates_alike_alone_and_in_a_batch_and_with_weights_of_8_bits(decoder, autoregression, tmp_path, call):
+def test_it_translates_the_same_alone_in_a_batch_and_with_8_bit_weights(decoder, autoregression, tmp_path, call):
     folder = small_model(tmp_path / "model", **SIZES, decoder_autoregression=autoregression)
     lines = ["a b c", "c b", "a a b b c c a"]
     flags = ["--model", folder, f"--decoder={decoder}", "--alignment=hard" if decoder == "beam" else "--quiet"]
@@ -113,7 +115,7 @@ def test_it_translates_alike_alone_and_in_a_batch_and_with_weights_of_8_bits(dec
     assert call("translate", "--model", tmp_path / "int8", "--input", tmp_path / "all").code == 0
 
 
-def test_without_the_end_symbol_of_the_source_nothing_depends_on_it(tmp_path):
+def test_without_eos_in_the_source_nothing_depends_on_it(tmp_path):
     model = load_model(
         small_model(tmp_path / "model", **SIZES, decoder_autoregression="ssru", source_eos=False), CPU
     ).model

@@ -52,7 +52,7 @@ WANTED = [
 ]
 
 
-def test_what_is_put_into_a_batch_is_in_it_padded_at_the_right():
+def test_a_batch_contains_its_pairs_padded_on_the_right():
     batch = whole()
     assert pairs(batch) == WANTED and len(batch) == 4
     assert batch.source.shape == (4, 5) and batch.target.shape == (4, 5) and batch.cells == 20
@@ -64,7 +64,7 @@ def test_what_is_put_into_a_batch_is_in_it_padded_at_the_right():
 
 @pytest.mark.parametrize("start", range(4))
 @pytest.mark.parametrize("end", range(1, 5))
-def test_rows_keep_their_columns_and_lose_padding_that_none_of_them_needs(start, end):
+def test_rows_keep_their_columns_and_lose_unneeded_padding(start, end):
     if start >= end:
         return
     part = whole().rows(slice(start, end))
@@ -90,7 +90,7 @@ def test_a_batch_moves_with_all_its_columns():
     assert pairs(whole().to(torch.device("cpu"))) == WANTED
 
 
-def test_a_column_is_asked_for_by_name_and_a_missing_one_is_told():
+def test_a_column_is_read_by_name_and_a_missing_one_is_an_error():
     batch = Batch(torch.tensor([[EOS]]), torch.tensor([[BOS, EOS]]), {"weight": Column(torch.ones(1), "pair")})
     assert "weight" in batch and "other" not in batch
     with pytest.raises(UserError, match=r"no column 'other'.*--column other=FILE"):
@@ -98,7 +98,7 @@ def test_a_column_is_asked_for_by_name_and_a_missing_one_is_told():
     assert Batch(batch.source, batch.target).columns == {}
 
 
-def test_a_dummy_batch_has_the_lengths_and_the_columns_asked_for():
+def test_a_dummy_batch_has_the_requested_lengths_and_columns():
     batch = dummy_batch(3, 4, 2, {"weight": "pair", "token-weight": "target", "alignment": "links"})
     assert batch.source.shape == (3, 4) and batch.target_output.shape == (3, 2)
     assert (batch.source[:, -1] == EOS).all() and (batch.target_output[:, -1] == EOS).all()

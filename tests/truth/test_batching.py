@@ -35,14 +35,14 @@ def test_the_plan_is_a_pure_function_of_seed_and_epoch():
     assert not np.array_equal(plan(seed=2).order, plan().order)
 
 
-def test_updates_hold_the_wanted_target_tokens():
+def test_updates_hold_the_configured_number_of_target_tokens():
     p = plan()
     tokens = [sum(int((TARGET[group] + 1).sum()) for group in p.update(i)) for i in range(len(p))]
     assert all(abs(found - 4096) <= 2 * 60 for found in sorted(tokens)[2:])  # the last group and update may be short
     assert max(tokens) <= 4096 + 4 * 60
 
 
-def test_a_group_is_of_nearly_one_length_and_an_update_of_several():
+def test_the_pairs_of_a_group_have_similar_lengths_and_those_of_an_update_do_not():
     p = plan()
     spans = [np.ptp(TARGET[group]) for i in range(len(p)) for group in p.update(i)]
     assert np.median(spans) <= 1
@@ -65,7 +65,7 @@ def test_an_empty_group_has_no_micro_batch():
     assert [rows.tolist() for rows in micro_batches([empty, group, empty], SOURCE, TARGET, 1000)] == [[0, 1, 2]]
 
 
-def test_small_groups_of_like_lengths_share_a_micro_batch():
+def test_small_groups_of_similar_length_share_a_micro_batch():
     lengths = np.array([5, 9, 5, 6, 30, 9, 6])
     groups = [np.array(group) for group in ([0, 2], [4], [3, 6], [1, 5])]
     [short, long] = micro_batches(groups, lengths, lengths, 1000)
@@ -76,7 +76,7 @@ def test_small_groups_of_like_lengths_share_a_micro_batch():
 
 
 @pytest.mark.parametrize("batch_tokens", [128, 500, 4096])
-def test_joined_groups_pad_little(batch_tokens):
+def test_joined_groups_need_little_padding(batch_tokens):
     p = plan(batch_tokens=batch_tokens)
     for number in range(0, len(p), 7):
         groups = p.update(number)
@@ -87,7 +87,7 @@ def test_joined_groups_pad_little(batch_tokens):
         assert cells[1] - cells[0] <= PADDING_TO_JOIN["cpu"] * (len(groups) - 1)
 
 
-def test_a_position_in_pairs_finds_its_update_again():
+def test_a_position_in_pairs_leads_back_to_its_update():
     p = plan()
     for number in range(len(p)):
         assert p.update_at(p.num_pairs(number)) == number
@@ -96,14 +96,14 @@ def test_a_position_in_pairs_finds_its_update_again():
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 64, 65, 1000, 4097])
-def test_a_permutation_in_bounded_memory_is_one(size):
+def test_the_permutation_in_bounded_memory_is_a_permutation(size):
     images = permuted(np.arange(size), size, KEYS)
     assert np.array_equal(np.sort(images), np.arange(size))
     some = np.arange(size // 3, size // 2)
     assert np.array_equal(permuted(some, size, KEYS), images[some])
 
 
-def test_a_permutation_looks_random():
+def test_the_permutation_looks_random():
     size, places = 100_000, np.arange(100_000)
     images = permuted(places, size, KEYS)
     assert abs(np.corrcoef(places, images)[0, 1]) < 0.02
@@ -112,7 +112,7 @@ def test_a_permutation_looks_random():
     assert not np.array_equal(images, permuted(places, size, KEYS + np.uint64(1)))
 
 
-def test_an_epoch_in_parts_reads_every_pair_once_and_goes_on_from_any_update(monkeypatch):
+def test_an_epoch_in_parts_reads_every_pair_once_and_resumes_from_any_update(monkeypatch):
     monkeypatch.setattr("nmt.data.batching.PART_PAIRS", 700)
     monkeypatch.setattr("nmt.plans.corpus.PART_PAIRS", 700)
     loader = Loader(plan_of(Numbered(), 2000, 3), 500)
@@ -146,7 +146,7 @@ def test_an_epoch_in_parts_reads_every_pair_once_and_goes_on_from_any_update(mon
         next(loader.updates(Position(1, 7000)))
 
 
-def test_items_made_ahead_are_the_same_with_their_error_and_no_more_than_wanted():
+def test_prefetching_yields_the_same_items_and_error_and_stays_within_its_limit():
     made = []
 
     def items():
@@ -183,7 +183,7 @@ def test_the_ranks_share_the_pairs_of_each_update_and_their_tokens_evenly(ranks)
         assert len({len(share.batches) for share in shares}) == 1 and min(share.idle for share in shares) == 0
 
 
-def test_a_rank_without_a_pair_has_one_that_does_not_count():
+def test_a_rank_without_a_pair_gets_one_that_is_not_counted():
     assert owners(np.array([5, 5]), 4).tolist() == [1, 3]
     loader = Loader(plan_of(Numbered(), 1, 3), 500, rank=3, ranks=64)
     share = next(loader.updates(Position()))

@@ -44,7 +44,7 @@ def next_words(seed, row, tokens):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_each_step_has_the_best_continuations_of_those_before_it_and_what_ended_among_them(seed):
+def test_each_step_has_the_best_continuations_of_the_step_before_and_those_that_ended(seed):
     searched, row = decoder("beam"), random_sources(seed, 3, V)[seed % 3]
     graph = graph_of(searched, seed, row)
     numbers = range(1, len(graph.nodes))
@@ -71,7 +71,7 @@ def test_each_step_has_the_best_continuations_of_those_before_it_and_what_ended_
 
 
 @pytest.mark.parametrize("name", ["beam", "diverse-beam", "constrained-beam"])
-def test_what_the_search_gives_ended_in_the_graph_with_its_score_and_being_watched_changes_nothing(name):
+def test_results_are_finished_nodes_of_the_graph_and_recording_it_changes_nothing(name):
     searched = decoder(name, **({"groups": 3} if name == "diverse-beam" else {}))
     for seed in range(3):
         row = random_sources(seed, 3, V)[seed]

@@ -63,7 +63,7 @@ def matched(found, expected):
     return len(found) - len(left)
 
 
-def test_counts_and_f1_are_evalbs_on_random_trees():
+def test_counts_and_f1_equal_evalbs_on_random_trees():
     random, matches = Random(4), 0
     hypotheses, references, rows = [], [], []
     for _ in range(400):
@@ -129,7 +129,7 @@ FAILED = [
 
 
 @pytest.mark.parametrize("line", FAILED)
-def test_a_line_that_is_no_tree_over_as_many_words_fails_and_the_reference_still_counts(line):
+def test_an_invalid_hypothesis_tree_fails_and_its_reference_still_counts(line):
     other = "(S (NP XX )NP )S"
     score = METRIC([line, other], [[REFERENCE, other]])
     assert score.value == pytest.approx(100 * 2 * 2 / (2 + 6))
@@ -137,7 +137,7 @@ def test_a_line_that_is_no_tree_over_as_many_words_fails_and_the_reference_still
     assert METRIC.sentence_scores([line], [[REFERENCE]]) == [0]
 
 
-def test_a_reference_that_is_no_tree_is_refused_with_its_line_but_not_among_candidates():
+def test_an_invalid_reference_tree_is_refused_with_its_line_except_among_candidates():
     with pytest.raises(InputError, match=r"line 2 of the reference is not a linearised tree: '\(S XX'"):
         METRIC([REFERENCE] * 2, [[REFERENCE, "(S XX"]])
     assert pairwise(METRIC, "", [REFERENCE, "(S XX"]).tolist() == [[100, 0], [0, 0]]

@@ -49,7 +49,7 @@ def glossary(tmp_path, text: str) -> Glossary:
     return Glossary.read(tmp_path / "terms.tsv")
 
 
-def test_terms_are_found_as_whole_words_the_longest_first(tmp_path):
+def test_terms_match_whole_words_and_the_longest_wins(tmp_path):
     terms = glossary(tmp_path, "bank\tUfer\nriver  bank\tFlussufer\nIT\tEDV\nAcme Corp.\t\n\nc++\tC++\n")
     assert terms.phrases("The Bank and the river bank, by it and IT.") == ("Ufer", "Flussufer", "EDV")
     assert terms.phrases("banker, it, embank, bank_") == ()
@@ -76,7 +76,7 @@ def test_terms_are_found_as_whole_words_the_longest_first(tmp_path):
         ("b\tc\n" + "a " * 51 + "\tb\n", "terms.tsv:2: a term of 51 words, but terms have at most 50"),
     ],
 )
-def test_a_line_that_is_no_term_is_named(tmp_path, text, message):
+def test_a_line_that_is_not_a_term_is_reported(tmp_path, text, message):
     with pytest.raises(InputError, match=message):
         glossary(tmp_path, text)
 

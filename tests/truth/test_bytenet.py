@@ -109,7 +109,7 @@ BATCH = Batch(torch.tensor([SOURCES[0], [*SOURCES[1], *[PAD] * 3]]), torch.tenso
 
 @pytest.mark.parametrize("options", [{}, {"combine": "concat"}, {"unfold_factor": 1.0, "unfold_offset": 1}])
 @torch.no_grad()
-def test_features_are_those_of_the_papers_equations_position_by_position(options):
+def test_features_follow_the_papers_equations_position_by_position(options):
     model = perturbed(**options)
     features = model(BATCH).features
     unfolding = options.get("unfold_factor", 1.2), options.get("unfold_offset", 0)
@@ -118,7 +118,7 @@ def test_features_are_those_of_the_papers_equations_position_by_position(options
 
 
 @pytest.mark.parametrize("combine", ["add", "concat"])
-def test_a_search_step_equals_the_whole_sentence_to_a_hundred_thousandth(combine):
+def test_a_search_step_equals_the_whole_sentence_within_1e_5(combine):
     assert_search_steps_equal_the_whole(perturbed(combine=combine).float(), BATCH)
 
 
@@ -142,7 +142,7 @@ def test_the_state_of_a_search_stops_growing_with_the_target():
 @pytest.mark.parametrize(
     "options", [{"max_dilation": 3}, {"hidden_size": 0}, {"unfold_factor": 0.9}, {"bucket": 0}, {"dropout": 1.0}]
 )
-def test_a_senseless_setting_is_refused_by_name(options):
+def test_an_invalid_setting_is_refused_by_name(options):
     with pytest.raises(UserError, match=f"--{next(iter(options))}".replace("_", "-")):
         build(**options)
 

@@ -26,7 +26,7 @@ def nll_at(log_probs: torch.Tensor, tokens: torch.Tensor, temperature: float) ->
     return -float(scaled.gather(1, tokens[:, None]).mean())
 
 
-def test_the_error_is_that_of_a_computation_by_hand():
+def test_the_calibration_error_equals_a_computation_by_hand():
     rows = [[0.95, 0.03, 0.02], [0.92, 0.04, 0.04], [0.5, 0.3, 0.2], [0.45, 0.35, 0.2], [0.41, 0.39, 0.2]]
     log_probs, tokens = torch.tensor(rows).log(), torch.tensor([0, 1, 0, 0, 2])
     before, _ = fit_temperature(lambda: [(log_probs, tokens)])
@@ -40,7 +40,7 @@ def test_the_error_is_that_of_a_computation_by_hand():
 
 
 @pytest.mark.parametrize("hidden", [0.4, 1.0, 2.5])
-def test_the_temperature_that_tokens_were_drawn_at_is_found_and_calibrates(hidden):
+def test_fitting_recovers_the_sampling_temperature_and_calibrates(hidden):
     log_probs, tokens = drawn(hidden)
     parts = list(zip(log_probs.split(999), tokens.split(999), strict=True))
     before, after = fit_temperature(lambda: parts)
@@ -58,7 +58,7 @@ def test_the_temperature_that_tokens_were_drawn_at_is_found_and_calibrates(hidde
 
 
 @pytest.mark.parametrize(("vocabulary", "top", "right"), [(30_000, 13.0, 0.6), (8_000, 11.5, 0.5)])
-def test_the_temperature_of_a_model_that_is_too_sure_with_a_flat_tail_is_found(vocabulary, top, right):
+def test_fitting_recovers_the_temperature_of_an_overconfident_model_with_a_flat_tail(vocabulary, top, right):
     generator = torch.Generator().manual_seed(3)
     logits = torch.zeros(200, vocabulary)
     logits[:, 0] = top + 0.5 * torch.randn(200, generator=generator)
@@ -70,7 +70,7 @@ def test_the_temperature_of_a_model_that_is_too_sure_with_a_flat_tail_is_found(v
         assert nll_at(log_probs, tokens, near * after.temperature) > nll_at(log_probs, tokens, after.temperature)
 
 
-def test_logits_of_three_times_the_size_have_three_times_the_temperature():
+def test_tripling_the_logits_triples_the_temperature():
     log_probs, tokens = drawn(1.3)
     plain, scaled = (
         fit_temperature(lambda rows=rows: [(rows, tokens)])[1] for rows in (log_probs, (3 * log_probs).log_softmax(-1))
@@ -92,7 +92,7 @@ def test_impossible_tokens_change_nothing_and_a_hopeless_model_gets_the_highest_
 
 
 @torch.inference_mode()
-def test_forced_decoding_gives_probabilities_at_a_temperature_beside_the_models_own(trained):
+def test_forced_decoding_also_reports_probabilities_at_a_temperature(trained):
     loaded = load_model(trained, torch.device("cpu"))
     source, target = loaded.pipeline.source.encode("ban des"), loaded.pipeline.target.encode("DES BAN")
     [cold] = force_decode(loaded.model, [np.array(source)], [target], 2.0)
@@ -107,7 +107,7 @@ def test_forced_decoding_gives_probabilities_at_a_temperature_beside_the_models_
     assert cold.confidence == pytest.approx(math.prod(map(math.exp, expected)) ** (1 / len(expected)), abs=1e-5)
 
 
-def test_no_pair_of_lines_is_an_error_and_blank_and_long_ones_do_not_count(trained):
+def test_having_no_pair_is_an_error_and_blank_and_overlong_pairs_are_ignored(trained):
     loaded = load_model(trained, torch.device("cpu"))
     model, pipeline = loaded.model, loaded.pipeline
     with pytest.raises(InputError, match="no pair of lines to calibrate with"):

@@ -46,14 +46,14 @@ def assert_same(found, wanted):
 
 @pytest.mark.parametrize("options", [{}, {"norm_position": "pre"}, {"attention_window": 3}, {"positions": "learned"}])
 @pytest.mark.parametrize("name", SEARCHES)
-def test_searches_over_buffers_find_what_others_find(name, options):
+def test_searches_over_buffers_find_the_same_translations(name, options):
     plain, captured = pair_of_models(1, **options)
     for seed, count in enumerate((7, 12, 1, 3)):  # of other sizes, so that buffers grow and hold what others left
         source = random_sources(seed, count, V)
         assert_same(SEARCHES[name].search(captured, source), SEARCHES[name].search(plain, source))
 
 
-def test_two_searches_at_once_and_an_ensemble_have_buffers_of_their_own():
+def test_concurrent_searches_and_ensemble_members_have_separate_buffers():
     plain, captured = pair_of_models(2)
     sources = random_sources(1, 5, V), random_sources(2, 5, V)
     with torch.inference_mode():
@@ -72,7 +72,7 @@ def test_two_searches_at_once_and_an_ensemble_have_buffers_of_their_own():
     assert_same(*(SEARCHES["beam"].search(model, sources[0]) for model in both[::-1]))
 
 
-def test_a_second_search_over_the_same_scorer_is_an_error_and_no_wrong_result():
+def test_a_second_search_over_the_same_scorer_is_an_error():
     scorer = scorer_for_search(pair_of_models(2)[1])
     sources = random_sources(1, 5, V), random_sources(2, 5, V)
     with torch.inference_mode():
@@ -81,7 +81,7 @@ def test_a_second_search_over_the_same_scorer_is_an_error_and_no_wrong_result():
             scorer.step(torch.full((5,), BOS), states[0])
 
 
-def test_what_others_left_in_the_buffers_has_no_effect():
+def test_stale_buffer_contents_have_no_effect():
     plain, captured = pair_of_models(3)
     SEARCHES["beam"].search(captured, random_sources(1, 12, V))
     [layers] = captured.new_search.keywords["steps"]._of_thread.free

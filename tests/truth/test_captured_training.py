@@ -39,7 +39,7 @@ def test_a_padded_batch_has_the_same_gradient(criterion, options):
     assert_close(found, wanted, 1e-5)
 
 
-def test_links_keep_their_places():
+def test_padding_a_batch_moves_no_link():
     links = torch.tensor([[[0, 0], [2, 1]], [[1, 1], [NO_LINK, NO_LINK]]])
     batch = sentences(2, 3)
     larger = padded(Batch(batch.source, batch.target, {"links": Column(links, "links")}))
@@ -49,7 +49,7 @@ def test_links_keep_their_places():
 
 
 @pytest.mark.parametrize("rows", [1, 8, 9, 130, 301, 4000])
-def test_the_grid_of_sizes(rows):
+def test_sizes_are_rounded_up_to_the_grid(rows):
     more = rounded_rows(rows)
     assert rows <= more <= max(rows + 7, rows * 9 / 8) and rounded_rows(more) == more
     batch = padded(sentences(3, 10))
@@ -64,7 +64,7 @@ def test_the_grid_of_sizes(rows):
         (["--compile"], "--capture and --compile cannot be combined"),
     ],
 )
-def test_what_cannot_be_captured_is_told(flags, message, data, tmp_path, call):
+def test_models_that_cannot_be_captured_are_reported(flags, message, data, tmp_path, call):
     told = call(
         "train", f"--data={data}", f"--output={tmp_path / 'run'}", "--device=cpu", "--d-model=16", "--capture", *flags
     )

@@ -32,7 +32,7 @@ def coloured(root, colour):
     return [points for points, style in paths(root) if colour in style]
 
 
-def test_a_curve_goes_through_its_points_and_one_that_is_not_finite_is_left_out():
+def test_a_curve_passes_through_its_points_and_skips_non_finite_ones():
     curves = [Curve("a", [(0, 0), (5, 50), (10, 100), (7, float("nan"))]), Curve("b", [(2, 30)])]
     root = ElementTree.fromstring(LineChart("t", "x", "y", curves).as_svg())
     (left, bottom), middle, (right, top) = coloured(root, "#0072b2")[0]
@@ -45,7 +45,7 @@ def test_a_curve_goes_through_its_points_and_one_that_is_not_finite_is_left_out(
     assert float(dot.get("y")) == pytest.approx(bottom + 0.3 * (top - bottom))
 
 
-def test_the_names_of_a_chart_are_in_it_as_text_whatever_they_hold():
+def test_a_chart_contains_its_names_as_escaped_text():
     root = ElementTree.fromstring(LineChart(NAMES, f"x {NAMES}", f"y {NAMES}", [Curve(NAMES, [(1, 1)])]).as_svg())
     assert root.find("{http://www.w3.org/2000/svg}title").text == NAMES
     found = [text.strip() for text in texts(root)]
@@ -53,14 +53,14 @@ def test_the_names_of_a_chart_are_in_it_as_text_whatever_they_hold():
 
 
 @pytest.mark.parametrize("values", [[], [3.0], [-1e-9, -1e-9], [1e-7, 3e-7], [-5.0, 1e6], [1e18, 1.0000001e18]])
-def test_a_chart_is_drawn_of_any_numbers(values):
+def test_any_numbers_can_be_charted(values):
     chart = LineChart("t", "x", "y", [Curve("a", [(v, v) for v in values])]).as_svg()
     marks = [text for text in texts(ElementTree.fromstring(chart)) if re.search(r"\d", text)]
     assert 4 <= len(marks) <= 30
     assert chart == LineChart("t", "x", "y", [Curve("a", [(v, v) for v in values])]).as_svg()
 
 
-def test_bars_are_as_long_as_their_counts_and_say_them():
+def test_bars_are_as_long_as_their_counts_and_labelled_with_them():
     root = ElementTree.fromstring(bar_chart("a < b & c", [("0", 0), ("1-5", 10), ("<&> $x$", 30)]))
     widths = [max(x for x, _ in points) - min(x for x, _ in points) for points in coloured(root, "#0072b2")]
     assert widths == pytest.approx([0, widths[2] / 3, widths[2]], abs=0.1) and widths[2] > 100
@@ -78,7 +78,7 @@ def test_a_page_of_charts_fetches_nothing_and_runs_no_script():
     assert set(re.findall(r"https?:[^\"]*", page)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 
 
-def test_what_needs_matplotlib_says_how_to_install_it(monkeypatch):
+def test_a_chart_that_needs_matplotlib_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(figures, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"^--html") as error:
         figures.check_matplotlib("--html")

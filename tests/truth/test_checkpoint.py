@@ -69,13 +69,13 @@ def test_the_weights_of_a_loaded_model_lie_in_its_file(folder):
         assert torch.equal(tensor, stored[name]) and in_files(tensor) == str(folder / WEIGHTS)
 
 
-def test_no_weight_is_drawn_for_a_transformer_that_is_loaded(tmp_path):
+def test_loading_a_transformer_draws_no_random_weights(tmp_path):
     folder, before = small_model(tmp_path / "model", **SHAPES["untied"][1]), torch.get_rng_state()
     load_model(folder, CPU)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_what_is_tied_stays_tied_and_what_writes_into_a_loaded_model_leaves_the_file_alone(folder):
+def test_tied_weights_stay_tied_and_changing_a_loaded_model_leaves_its_file_unchanged(folder):
     loaded, content = load_model(folder, CPU), (folder / WEIGHTS).read_bytes()
     built = build_model(loaded.facts, folder)
     names = [name for name, _ in built.named_parameters()]
@@ -124,7 +124,7 @@ class Odd(Model):
         return self.log_probs(states[:, 0] * self.factor), state.after({}, {"state": after.transpose(0, 1)}, None)
 
 
-def test_a_model_of_any_make_is_loaded_as_it_was_saved(tmp_path):
+def test_any_kind_of_model_is_loaded_as_it_was_saved(tmp_path):
     register("model", "odd", OddOptions)(Odd)
     folder = small_model(tmp_path / "model", "odd")
     model = load_model(folder, CPU).model
@@ -137,7 +137,7 @@ def test_a_model_of_any_make_is_loaded_as_it_was_saved(tmp_path):
     assert torch.equal(log_probs(model), log_probs(same)) and torch.equal(model.drawn, same.drawn)
 
 
-def test_a_stored_model_of_8_bits_gives_the_bits_that_are_made_at_each_start(folder, tmp_path):
+def test_a_stored_8_bit_model_equals_one_quantized_at_load_time(folder, tmp_path):
     made, output = load_model(folder, CPU), tmp_path / "int8"
     quantize(made.model)
     export_model(load_model(folder, CPU), output, "int8")
@@ -168,7 +168,7 @@ def test_a_tied_table_is_stored_once(tmp_path):
     assert names == ["source_embedding.weight", "source_embedding.scale"]
 
 
-def test_each_word_of_a_table_of_8_bits_is_half_a_step_away_at_most():
+def test_each_row_of_an_8_bit_table_is_within_half_a_step():
     torch.manual_seed(1)
     table, ids = nn.Embedding(20, 16), torch.tensor([[0, 3], [19, 3]])
     found = Int8Embedding(*rounded(table.weight.detach()))(ids)
@@ -183,7 +183,7 @@ def test_each_word_of_a_table_of_8_bits_is_half_a_step_away_at_most():
         ({"weights": "int8"}, "tensors are missing or unexpected"),
     ],
 )
-def test_weights_that_are_not_what_is_said_of_them_are_refused(change, told, tmp_path):
+def test_weights_that_contradict_their_description_are_refused(change, told, tmp_path):
     loaded = load_model(small_model(tmp_path / "model", **SHAPES["tied"][1]), CPU)
     with new_folder(tmp_path / "other", "model", {}) as temporary:
         write_model(temporary, weights_of(loaded.model), replace(loaded.facts, **change), loaded.pipeline)
@@ -191,7 +191,7 @@ def test_weights_that_are_not_what_is_said_of_them_are_refused(change, told, tmp
         load_model(tmp_path / "other", CPU)
 
 
-def test_weights_of_8_bits_are_for_cpus_and_say_so(tmp_path):
+def test_loading_8_bit_weights_on_a_gpu_says_that_they_need_a_cpu(tmp_path):
     folder = small_model(tmp_path / "model", **SHAPES["tied"][1])
     export_model(load_model(folder, CPU), tmp_path / "int8", "int8")
     assert Artefact(tmp_path / "int8", "model").manifest["made_of"] == str(folder)

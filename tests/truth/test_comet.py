@@ -54,7 +54,7 @@ def model(tmp_path):
     return str(tmp_path / "model.ckpt")
 
 
-def test_the_best_is_what_comet_expects_most_of(library, model):
+def test_the_best_translation_has_the_highest_expected_comet(library, model):
     scorer, rows = RandomScorer(12, V), random_sources(12, 5, V)
     values = {"utility": "comet", "utility.comet_model": model, "num_candidates": 16, "n_best": 16}
     values |= {f"candidates.{key}": value for key, value in SHARED.items()}
@@ -72,7 +72,7 @@ def test_the_best_is_what_comet_expects_most_of(library, model):
     assert library == [model]
 
 
-def test_comet_of_files_is_the_mean_over_the_lines(library, model, tmp_path, call):
+def test_comet_of_a_file_is_the_mean_over_its_lines(library, model, tmp_path, call):
     lines = {"src": ["1 2 3", "4 5"], "mt": ["1 2 4", "5 5 6"], "ref": ["2 4", "5 6 7"]}
     for name, of_file in lines.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in of_file))
@@ -89,7 +89,7 @@ def test_comet_of_files_is_the_mean_over_the_lines(library, model, tmp_path, cal
     assert_refused(call("evaluate", *files[:4], "--comet-model", model), 2, "--comet-model", "--metrics")
 
 
-def test_a_training_is_judged_by_comet(library, model, data, tmp_path, call):
+def test_training_can_validate_with_comet(library, model, data, tmp_path, call):
     arguments = train_arguments(data, tmp_path / "run", 40, "--best-by=comet", "--no-valid-bleu")
     trained = call(*arguments, "--comet-model", model)
     assert trained.code == 0, trained.err
@@ -114,7 +114,7 @@ def test_comet_takes_one_reference_and_needs_the_sources(library, model):
         comet(["1"], [["1"]])
 
 
-def test_a_library_or_a_model_that_is_not_there_is_told_with_what_to_do(monkeypatch, tmp_path, library):
+def test_a_missing_library_or_model_is_reported_with_what_to_do(monkeypatch, tmp_path, library):
     values = {"utility": "comet", "utility.comet_model": str(tmp_path / "none.ckpt")}
     mbr = registry.choose("decoder", "mbr", values)
     with pytest.raises(UserError, match=r"none\.ckpt: no such file"):

@@ -21,7 +21,7 @@ def contexts(lines, size):
     return map(DocumentLines(size).context_of, lines)
 
 
-def test_a_context_is_the_lines_before_in_the_same_document():
+def test_the_context_of_a_line_is_the_preceding_lines_of_its_document():
     lines = ["a", "b", "c", " \u200b", "d", "e"]
     expected = [(), ("a",), ("a", "b"), (), (), ("d",)]
     assert list(contexts(lines, 2)) == expected
@@ -39,7 +39,7 @@ def side(kind: str, size: int) -> Side:
 
 
 @pytest.mark.parametrize("kind", ["none", "bpe", "unigram", "char"])
-def test_the_tokens_of_a_line_in_context_are_those_of_the_joined_text(kind):
+def test_the_tokens_of_a_line_with_context_equal_those_of_the_joined_text(kind):
     part, size = side(kind, 2), 2
     [separator] = part.encode(SEPARATOR)
     assert part.piece(separator).removeprefix("\u2581") == SEPARATOR
@@ -53,12 +53,12 @@ def test_the_tokens_of_a_line_in_context_are_those_of_the_joined_text(kind):
         assert np.array_equal(getattr(encoded, name), getattr(whole, name)), name
 
 
-def test_only_the_last_sentences_are_read_as_many_as_the_model_reads():
+def test_only_as_many_sentences_are_read_as_the_model_uses():
     [ids] = side("none", 1).encode_in_context(["ban"], [("kit", "des")], 1000)[0].lists()
     assert ids == side("none", 1).encode(f"des {SEPARATOR} ban")
 
 
-def test_a_line_that_is_too_long_with_its_context_stands_alone_and_a_blank_one_too():
+def test_blank_lines_and_lines_too_long_with_their_context_are_translated_alone():
     part = side("none", 2)
     lines, before = ["ban ban", "ban ban", ""], [("kit des",), ("kit des kit",), ("kit",)]
     encoded, num_context = part.encode_in_context(lines, before, 5)
@@ -68,7 +68,7 @@ def test_a_line_that_is_too_long_with_its_context_stands_alone_and_a_blank_one_t
     assert encode_with_contexts(part.encode_batch, texts, lines, 6)[1].tolist() == [3, 4, 0]
 
 
-def test_the_text_of_a_line_without_its_context():
+def test_a_line_s_own_text_is_recovered_without_its_context():
     part = side("bpe", 2)
     encoded, _ = part.encode_in_context(LINES, list(contexts(LINES, 2)), 1000)
     assert list(map(part.decode_line, encoded.lists())) == LINES

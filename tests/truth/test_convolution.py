@@ -13,7 +13,7 @@ KINDS = [(1, 1), (2, 1), (3, 1), (3, 4), (5, 2)]
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("kernel", "dilation"), KINDS)
 @torch.no_grad()
-def test_it_is_torchs_convolution_padded_before_or_on_both_sides(kernel, dilation, causal):
+def test_it_equals_torchs_convolution_with_padding_on_one_or_both_sides(kernel, dilation, causal):
     torch.manual_seed(1)
     layer, states = Convolution(5, 7, kernel, dilation, causal), torch.randn(2, 9, 5)
     reach = (kernel - 1) * dilation
@@ -27,7 +27,7 @@ def test_it_is_torchs_convolution_padded_before_or_on_both_sides(kernel, dilatio
 @pytest.mark.parametrize("widths", [[1] * 14, [1, *[4] * 13], [3, 5, 5, 2, 1, 6, 6, 2, 2, 4, 1, 1, 3, 3]])
 @pytest.mark.parametrize(("kernel", "dilation"), KINDS)
 @torch.no_grad()
-def test_steps_of_hypotheses_that_change_places_and_number_equal_their_whole_past(kernel, dilation, widths):
+def test_steps_equal_the_whole_sentence_while_hypotheses_are_reordered(kernel, dilation, widths):
     """Each row takes a random ancestor of its sentence; the widest step may come at any time."""
     torch.manual_seed(2)
     B, layer = 3, Convolution(4, 6, kernel, dilation, causal=True)
@@ -46,7 +46,7 @@ def test_steps_of_hypotheses_that_change_places_and_number_equal_their_whole_pas
 
 
 @torch.no_grad()
-def test_the_history_of_a_long_search_does_not_grow():
+def test_the_history_of_a_long_search_stays_bounded():
     B, layer = 2, Convolution(4, 6, 3, dilation=2, causal=True)
     step, history, state = layer.search_step(), layer.history(torch.empty(B)), State()
     sizes = set()

@@ -58,7 +58,7 @@ def parameters_by_formula(encoder, decoder, e, out, source, target):
         ("convs2s-en-fr", (44_409, 44_666), 267.5, 267_479_540),
     ],
 )
-def test_the_papers_sizes_have_their_numbers_of_parameters(preset, vocabularies, millions, published):
+def test_models_of_the_papers_sizes_have_its_parameter_counts(preset, vocabularies, millions, published):
     options = make(registry.find("model", "convs2s").options, registry.find_preset(preset).values)
     plans = convolution_shapes(options.encoder_layers), convolution_shapes(options.decoder_layers)
     assert parameters_by_formula(*plans, options.embedding_size, options.output_size, *vocabularies) == published
@@ -137,7 +137,7 @@ def perturbed():
 
 
 @torch.no_grad()
-def test_features_are_those_of_the_papers_equations_position_by_position():
+def test_features_follow_the_papers_equations_position_by_position():
     model = perturbed()
     sources, targets, batch = pair()
     features = model(batch).features
@@ -175,7 +175,7 @@ def test_the_gradient_of_the_encoders_output_is_divided_by_twice_the_number_of_a
 
 
 @torch.no_grad()
-def test_a_layer_keeps_the_variance_of_its_input_but_for_what_the_gates_add():
+def test_a_layer_preserves_variance_apart_from_what_its_gates_add():
     """Sections 3.4 and 3.5: var(a sigmoid(b)) is 4 E[sigmoid(b)^2] for b of variance 4; the paper takes 1/4 for it."""
     torch.manual_seed(3)
     layer = ConvolutionLayer(256, convolution_shapes("256k3")[0], 0.0, causal=False)
@@ -184,7 +184,7 @@ def test_a_layer_keeps_the_variance_of_its_input_but_for_what_the_gates_add():
     assert float(states[:, 1:-1].var()) == pytest.approx(float(gated + 1) / 2, rel=0.05)
 
 
-def test_initialisation_is_that_of_section_3_5():
+def test_initialisation_follows_section_3_5():
     torch.manual_seed(2)
     options = {"encoder_layers": "100k3,120k1", "decoder_layers": "100k3,120k1", "embedding_size": 110}
     model = small(**options, output_size=90, dropout=0.2)
@@ -199,7 +199,7 @@ def test_initialisation_is_that_of_section_3_5():
         assert weights[f"{name}.bias"].count_nonzero() == 0
 
 
-def test_the_loss_of_a_weight_normed_output_is_that_of_its_logits_and_so_is_its_gradient():
+def test_the_loss_and_gradient_of_a_weight_normed_output_equal_those_of_its_logits():
     model, (_, _, batch) = perturbed().float(), pair()
     criterion = CrossEntropy(CrossEntropyOptions(), CriterionContext(None, model))
     found = criterion(model, batch).trained["loss"].total
@@ -223,6 +223,6 @@ def test_the_loss_of_a_weight_normed_output_is_that_of_its_logits_and_so_is_its_
         ({"output_size": 0}, "--output-size"),
     ],
 )
-def test_a_senseless_setting_is_refused_by_name(options, message):
+def test_an_invalid_setting_is_refused_by_name(options, message):
     with pytest.raises(UserError, match=message):
         small(**options)

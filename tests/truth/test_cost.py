@@ -70,7 +70,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_transformers_formula_is_what_the_counter_sees(variant):
+def test_the_transformers_formula_equals_the_counted_flops(variant):
     joint = "tie" not in VARIANTS[variant]
     model = Transformer(
         make(TransformerOptions, {**TINY, **VARIANTS[variant]}), Vocabularies(50 if joint else 40, 50, joint)
@@ -86,7 +86,7 @@ PAPERS = sorted(
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_every_row_of_table_3_costs_what_the_counter_sees(name):
+def test_the_cost_of_every_row_of_table_3_equals_the_counted_flops(name):
     values = dict(registry.find_preset(name).values)
     if name != "table3-c-n2":  # one layer a side is quick, and the others are like it
         values |= {"encoder_layers": 1, "decoder_layers": 1}
@@ -110,7 +110,7 @@ OTHERS = {  # models, with options and with the width of the energies, a matrix 
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_the_formulas_of_other_models_are_what_the_counter_sees_and_the_energies_that_it_does_not(name):
+def test_the_formulas_of_other_models_equal_the_counted_flops_plus_attention_energies(name):
     for options, width in OTHERS[name]:
         chosen = registry.choose("model", name, SMALL[name] | options)
         model = registry.build(chosen, Vocabularies(40, 50, False)).eval()
@@ -119,7 +119,7 @@ def test_the_formulas_of_other_models_are_what_the_counter_sees_and_the_energies
             assert flops(model, source, target) == counted(model, source, target) + energies, options
 
 
-def test_the_projection_of_the_context_costs_the_moe_a_product_a_source_position_and_a_sum_a_pair():
+def test_the_moe_s_context_projection_costs_a_product_per_source_position_and_a_sum_per_pair():
     V = Vocabularies(40, 40, True)
     plain, more = (
         registry.build(registry.choose("model", "moe", {**SMALL["moe"], "read_out_context": given}), V).eval()
@@ -133,7 +133,7 @@ def test_the_projection_of_the_context_costs_the_moe_a_product_a_source_position
 
 
 @pytest.mark.parametrize("name", registry.names("model"))
-def test_the_measured_cost_of_a_model_is_exact_at_lengths_that_were_not_measured(name):
+def test_a_measured_cost_is_exact_at_unmeasured_lengths(name):
     model = registry.build(registry.choose("model", name, SMALL.get(name, {})), Vocabularies(40, 40, True))
     for source, target in [(1, 1), (3, 50), (41, 2), (100, 100)]:
         measured = Model.flops(model, torch.tensor([source]), torch.tensor([target]))
@@ -161,7 +161,7 @@ class Lstm(Model):
         return self.log_probs(torch.zeros(len(tokens), self.width)), state
 
 
-def test_a_model_that_says_nothing_of_its_cost_is_measured_and_its_training_goes_on_as_if_it_were_not():
+def test_measuring_a_model_without_a_cost_formula_does_not_affect_its_training():
     model = Lstm(16, 30).train()
     assert model.cost_is_measured
     before = torch.get_rng_state()
@@ -170,7 +170,7 @@ def test_a_model_that_says_nothing_of_its_cost_is_measured_and_its_training_goes
     assert model.training and model.drop.training
 
 
-def test_the_papers_models_cost_what_its_equations_say():
+def test_the_cost_of_the_papers_models_follows_its_equations():
     """Section 3: projections of 4 d^2 and d_ff of 2 d d_ff weights a position, and scores and sums of n m d each."""
     for name, d, d_ff, printed in (("transformer-base", 512, 2048, 3.56e9), ("transformer-big", 1024, 4096, 1.20e10)):
         with torch.device("meta"):

@@ -20,14 +20,14 @@ def context(tmp_path_factory):
 SOURCE = torch.tensor([[4, 5, 6, EOS], [7, 8, 9, EOS]])
 
 
-def test_an_inner_search_has_no_dropout_and_leaves_the_model_in_training_mode(context):
+def test_an_inner_search_runs_without_dropout_and_leaves_the_model_in_training_mode(context):
     greedy = context.build(Part("decoder", "greedy"))
     first, second = (context.search(greedy, SOURCE) for _ in range(2))
     assert first == second
     assert context.scorer.training
 
 
-def test_samples_are_others_for_each_seed_and_update_and_the_same_within_one(context):
+def test_samples_differ_by_seed_and_update_and_are_repeatable_within_an_update(context):
     sampling = context.build(registry.choose("decoder", "sampling", {"n_best": 4}))
 
     def tokens(update, seed=1):
@@ -44,12 +44,12 @@ def test_an_inner_search_reads_its_tokens_as_text(context):
     assert mbr.target.decode([4]) == context.pipeline.target.decode([4])
 
 
-def test_an_inner_metric_that_cannot_be_used_is_refused_when_it_is_built(context):
+def test_an_unusable_inner_metric_is_refused_when_it_is_built(context):
     with pytest.raises(UserError):
         context.build(Part("metric", "comet"))
 
 
-def test_a_search_with_weights_divided_among_ranks_is_refused(context):
+def test_a_search_with_sharded_weights_is_refused(context):
     first = next(context.scorer.parameters())
     first.full_tensor = lambda: first  # as FSDP's have
     try:

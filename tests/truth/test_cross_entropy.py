@@ -51,7 +51,7 @@ def case(output: nn.Module) -> tuple[Model, Batch]:
 
 
 @pytest.mark.parametrize("over", ["others", "all"])
-def test_smoothing_spreads_what_it_takes_from_the_reference(over):
+def test_smoothing_spreads_the_mass_taken_from_the_reference(over):
     torch.manual_seed(1)
     logits, targets, eps = torch.randn(4, 9), torch.tensor([4, 5, 6, 8]), 0.1
     others = 8 if over == "others" else 9
@@ -63,7 +63,7 @@ def test_smoothing_spreads_what_it_takes_from_the_reference(over):
     assert nll.item() == pytest.approx(nn.functional.cross_entropy(logits, targets, reduction="sum").item(), rel=1e-6)
 
 
-def test_pytorchs_smoothing_is_the_form_over_all_and_the_two_meet_at_another_epsilon():
+def test_pytorchs_smoothing_covers_all_tokens_and_matches_ours_at_a_different_epsilon():
     logits, targets, size = torch.randn(4, 9), torch.tensor([4, 5, 6, 8]), 9
     torchs = nn.functional.cross_entropy(logits, targets, reduction="sum", label_smoothing=0.1)
     assert smoothed(0.1, "all").of_logits(logits, targets)[0].item() == pytest.approx(torchs.item(), rel=1e-6)
@@ -72,7 +72,7 @@ def test_pytorchs_smoothing_is_the_form_over_all_and_the_two_meet_at_another_eps
 
 
 @pytest.mark.parametrize(("over", "floor"), [("others", 1.376948), ("all", 1.376913)])
-def test_no_model_can_be_below_the_floor_of_smoothing(over, floor):
+def test_no_loss_is_below_the_floor_set_by_smoothing(over, floor):
     size, eps = 37000, 0.1
     gold = 1 - eps if over == "others" else 1 - eps + eps / size
     rest = (1 - gold) / (size - 1)
@@ -85,7 +85,7 @@ def test_no_model_can_be_below_the_floor_of_smoothing(over, floor):
 @pytest.mark.parametrize("z_loss", [0.0, 0.1])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("kind", ["linear", "other"])
-def test_chunks_give_the_plain_loss_and_gradients(kind, bias, z_loss, monkeypatch):
+def test_computing_in_chunks_gives_the_same_loss_and_gradients(kind, bias, z_loss, monkeypatch):
     monkeypatch.setattr(chunks, "chunk_rows", lambda features, size: 4)
     linear = nn.Linear(8, 11, bias=bias)
     model, batch = case(linear if kind == "linear" else nn.Sequential(linear, nn.Identity()))
@@ -110,7 +110,7 @@ def test_z_loss_is_the_squared_log_of_the_normalizer():
     assert (with_z - without).item() == pytest.approx(0.3 * squares[:3].sum().item(), rel=1e-5)
 
 
-def test_the_logits_of_a_whole_batch_never_exist_at_once(monkeypatch):
+def test_the_logits_of_a_whole_batch_are_never_held_at_once(monkeypatch):
     monkeypatch.setattr(chunks, "chunk_rows", lambda features, size: 4)
     model, batch = case(nn.Linear(8, 11, bias=False))
     rows = []
@@ -122,7 +122,7 @@ def test_the_logits_of_a_whole_batch_never_exist_at_once(monkeypatch):
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("bias", [False, True])
-def test_no_gradient_is_computed_where_none_is_recorded(context, bias, monkeypatch):
+def test_no_gradient_is_computed_without_grad_mode(context, bias, monkeypatch):
     """As in a validation: a function is told of weights that need a gradient all the same."""
     model, batch = case(nn.Linear(8, 11, bias=bias))
     wanted = sums_of(smoothed(0.1), model, batch)
@@ -151,7 +151,7 @@ def test_under_autocast_the_products_are_rounded_and_the_sums_are_not():
 
 @pytest.mark.parametrize("kind", ["pair", "target"])
 @pytest.mark.parametrize("output", ["linear", "other"])
-def test_weights_multiply_the_loss_of_each_pair_or_token_and_leave_the_count(kind, output, monkeypatch):
+def test_weights_scale_the_loss_of_each_pair_or_token_but_not_the_count(kind, output, monkeypatch):
     """By hand in float64: sum of w_i * loss_i, over all target tokens, as by Marian's --data-weighting."""
     monkeypatch.setattr(chunks, "chunk_rows", lambda features, size: 4)
     linear = nn.Linear(8, 11)
@@ -184,7 +184,7 @@ def test_weights_multiply_the_loss_of_each_pair_or_token_and_leave_the_count(kin
     assert sums_of(criterion, model, weighted)[0].item() == plain[0].item()
 
 
-def test_weights_need_their_column_and_numbers():
+def test_weights_need_a_column_of_numbers():
     model, batch = case(nn.Linear(8, 11))
     criterion = CrossEntropy(CrossEntropyOptions(loss_weights="w"), CriterionContext(None, None))
     with pytest.raises(MissingColumnError, match=r"no column 'w' \(`nmt prepare --column w=FILE"):

@@ -6,7 +6,7 @@ from nmt.extensions.watch.display import MAX_CURVE_POINTS, RunningCurve
 from nmt.extensions.watch.pictures.figures import sparkline, text_curve
 
 
-def test_a_sparkline_has_a_height_a_value_from_the_least_to_the_greatest():
+def test_a_sparkline_has_one_height_per_value_between_minimum_and_maximum():
     assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == "▁▂▃▄▅▆▇█"
     assert sparkline([7, 0, 3.4], 9) == "█▁▄"
     assert sparkline([5, 5], 4) == "▁▁" and sparkline([], 4) == ""
@@ -30,7 +30,7 @@ def test_a_curve_of_several_lines_fills_each_column_from_below_to_its_value():
         assert eighths == 1 + round(39 * value)
 
 
-def test_a_running_curve_keeps_the_whole_run_in_bounded_memory():
+def test_a_running_curve_covers_the_whole_run_in_bounded_memory():
     curve = RunningCurve()
     for number in range(5000):
         curve.add(float(number))

@@ -58,14 +58,14 @@ def test_the_length_penalty_has_the_values_of_gnmt(length, expected):
     assert BeamOptions(alpha=0.6).divisor(length) == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_average_penalty_is_a_power_of_the_length_and_none_is_one():
+def test_the_average_penalty_is_a_power_of_the_length_and_no_penalty_is_1():
     assert BeamOptions(length_penalty="average", alpha=1.0).divisor(7) == 7
     assert BeamOptions(length_penalty="none", alpha=1.0).divisor(7) == 1
 
 
 @pytest.mark.parametrize("penalty", list(PENALTIES))
 @pytest.mark.parametrize("seed", range(4))
-def test_a_beam_that_holds_everything_finds_the_very_best(penalty, seed):
+def test_a_beam_that_holds_everything_finds_the_optimum(penalty, seed):
     scorer, rows, limit = RandomScorer(seed, V), sources(seed, 4), 4
     search = beam(beam_size=3**limit, n_best=10, length_penalty=penalty, alpha=0.9, max_len_a=0, max_len_b=limit)
     for row, found in zip(rows, search.search(scorer, rows), strict=True):
@@ -79,7 +79,7 @@ def test_a_beam_that_holds_everything_finds_the_very_best(penalty, seed):
         assert [one.log_prob for one in found] == pytest.approx([total for _, total, _ in best], abs=1e-4)
 
 
-def test_a_beam_that_holds_everything_gives_every_translation_and_no_other():
+def test_a_beam_that_holds_everything_returns_exactly_all_translations():
     scorer, rows = RandomScorer(9, V), sources(9, 3)
     search = beam(beam_size=60, n_best=60, max_len_a=0, max_len_b=3)
     for found in search.search(scorer, rows):
@@ -91,7 +91,7 @@ def test_a_beam_that_holds_everything_gives_every_translation_and_no_other():
 @pytest.mark.parametrize("size", [2, 3, 5])
 @pytest.mark.parametrize("penalty", ["gnmt", "none"])
 @pytest.mark.parametrize("prune", [None, 1.5])
-def test_a_narrow_beam_is_the_beam_of_its_definition(size, penalty, prune):
+def test_a_narrow_beam_follows_the_definition_of_beam_search(size, penalty, prune):
     """Sentence by sentence and hypothesis by hypothesis, in plain Python, to the last step.
 
     Pruning drops tokens far below the best of their hypothesis, and finished hypotheses with scores far below the best.
@@ -124,7 +124,7 @@ def test_a_narrow_beam_is_the_beam_of_its_definition(size, penalty, prune):
 @pytest.mark.parametrize("penalty", list(PENALTIES))
 @pytest.mark.parametrize("n_best", [1, 3])
 @pytest.mark.parametrize("prune", [None, 2.0])
-def test_stopping_when_nothing_better_can_come_changes_nothing(monkeypatch, penalty, n_best, prune):
+def test_stopping_once_no_better_hypothesis_is_possible_changes_nothing(monkeypatch, penalty, n_best, prune):
     early_steps = late_steps = 0
     for seed in range(10):
         scorer, rows = RandomScorer(seed, V), sources(seed)
@@ -167,7 +167,7 @@ def best_path(scorer, row, limit, shortest=1):
 
 
 @pytest.mark.parametrize("shortest", [0, 1, 3])
-def test_greedy_takes_the_most_probable_word_and_so_does_a_beam_of_one(shortest):
+def test_greedy_search_and_a_beam_of_one_take_the_most_probable_token(shortest):
     for seed in range(6):
         scorer, rows = RandomScorer(seed, V), sources(seed)
         bounds = {"max_len_a": 0.5, "max_len_b": 5, "min_length": shortest}
@@ -183,7 +183,7 @@ def test_greedy_takes_the_most_probable_word_and_so_does_a_beam_of_one(shortest)
 @pytest.mark.parametrize(
     "search", [Greedy(SearchOptions(max_len_b=3)), beam(max_len_b=3), Sampling(SamplingOptions(max_len_b=3))]
 )
-def test_a_translation_that_never_ends_is_ended_at_its_length_and_its_end_is_counted(search):
+def test_a_translation_that_never_ends_is_stopped_at_the_maximum_length_and_its_eos_is_scored(search):
     scorer = RandomScorer(3, V)
     scorer.output[:, EOS] = 0.0
     scorer.output *= 0.0
@@ -205,7 +205,7 @@ def test_a_translation_that_never_ends_is_ended_at_its_length_and_its_end_is_cou
         assert found[0].log_prob == pytest.approx(-50 - length * math.log(V), abs=1e-3)
 
 
-def test_a_beam_in_which_nothing_lives_is_at_its_end_however_it_is_to_stop(monkeypatch):
+def test_a_beam_without_live_hypotheses_ends_under_every_stopping_rule(monkeypatch):
     def ends(self, log_probs, prefixes):
         if prefixes.tokens.shape[1] == 2:
             leave_only(log_probs, torch.full_like(prefixes.limits, EOS), prefixes.limits > 0)
@@ -218,7 +218,7 @@ def test_a_beam_in_which_nothing_lives_is_at_its_end_however_it_is_to_stop(monke
     assert len(steps) == 3 and all(len(one) == 9 for one in found)
 
 
-def test_the_empty_translation_is_given_only_where_it_is_allowed():
+def test_the_empty_translation_is_returned_only_if_allowed():
     class Silent(RandomScorer):
         def step(self, tokens, state):
             log_probs, state = super().step(tokens, state)
@@ -255,7 +255,7 @@ def draw(probabilities, count, **options):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
-def test_words_are_drawn_as_often_as_their_probability_says(temperature):
+def test_tokens_are_drawn_in_proportion_to_their_probability(temperature):
     probabilities = torch.tensor([0.4, 0.3, 0.2, 0.07, 0.03])
     wanted = probabilities ** (1 / temperature)
     wanted = wanted / wanted.sum()
@@ -280,7 +280,7 @@ def test_a_column_is_the_first_whose_cumulative_probability_exceeds_the_uniform_
     assert draw_columns(torch.full((1, 3), math.nan), bits[:1]).tolist() == [2]
 
 
-def test_what_is_drawn_at_one_step_says_nothing_of_the_next():
+def test_draws_of_successive_steps_are_independent():
     """Words that follow each other come together as often as the product of their probabilities says."""
     probabilities = [0.5, 0.25, 0.25]
     sentences = torch.tensor([[number, EOS] for number in range(10, 5010)])
@@ -292,23 +292,23 @@ def test_what_is_drawn_at_one_step_says_nothing_of_the_next():
         assert abs(share - wanted) < 4 * math.sqrt(wanted * (1 - wanted) / len(pairs))
 
 
-def test_top_k_draws_from_the_k_most_probable_words_and_from_all_of_them():
+def test_top_k_draws_each_of_the_k_most_probable_tokens_and_no_other():
     probabilities = [0.05, 0.3, 0.1, 0.35, 0.2]
     assert set(draw(probabilities, 2000, top_k=3).tolist()) == {1, 3, 4}
 
 
 @pytest.mark.parametrize(("p", "words"), [(0.3, {3}), (0.36, {1, 3}), (0.66, {1, 3, 4}), (1.0, {0, 1, 2, 3, 4})])
-def test_top_p_draws_from_the_fewest_words_that_reach_p_and_from_all_of_them(p, words):
+def test_top_p_draws_each_of_the_fewest_tokens_that_reach_p_and_no_other(p, words):
     probabilities = [0.05, 0.3, 0.1, 0.35, 0.2]
     assert set(draw(probabilities, 2000, top_p=p).tolist()) == words
 
 
-def test_top_p_after_top_k_counts_the_probability_of_what_is_left():
+def test_top_p_after_top_k_uses_the_remaining_probability():
     """Of 0.35, 0.3 and 0.2 the first two have 0.76 of the probability, though 0.65 of the whole."""
     assert set(draw([0.05, 0.3, 0.1, 0.35, 0.2], 2000, top_k=3, top_p=0.7).tolist()) == {1, 3}
 
 
-def test_the_most_probable_word_is_kept_by_any_top_p():
+def test_every_top_p_keeps_the_most_probable_token():
     kept = top_p(torch.tensor([[0.0, -1.0, -2.0]]), 1e-9)
     assert kept.tolist() == [[0.0, -math.inf, -math.inf]]
 
@@ -326,6 +326,6 @@ def test_the_most_probable_word_is_kept_by_any_top_p():
         {"prune": 0.0},
     ],
 )
-def test_options_that_make_no_sense_are_refused_by_name(options):
+def test_invalid_options_are_refused_by_name(options):
     with pytest.raises(ValueError, match=f"--{next(iter(options))} ".replace("_", "-")):
         BeamOptions(**options)

@@ -19,7 +19,7 @@ def build(**options):
     return registry.build(registry.choose("model", "deep-att", sizes | options), Vocabularies(20, 25, False))
 
 
-def test_the_papers_size_has_the_numbers_of_parameters_of_the_formula():
+def test_the_papers_size_has_the_parameter_counts_of_the_formula():
     entry = registry.find("model", "deep-att")
     with torch.device("meta"):
         model = entry.cls(entry.options(peepholes=False), Vocabularies(200_000, 80_000, False))
@@ -128,7 +128,7 @@ BATCH = Batch(
         ("summary", {"read_out_word": True}),
     ],
 )
-def test_features_are_those_of_the_papers_equations_step_by_step(interface, reads_out, depths):
+def test_features_follow_the_papers_equations_step_by_step(interface, reads_out, depths):
     model = random_model(interface, depths, **reads_out)
     with torch.enable_grad():
         features = model(BATCH).features
@@ -141,13 +141,13 @@ def test_features_are_those_of_the_papers_equations_step_by_step(interface, read
         torch.testing.assert_close(log_probs, expected[:, position])
 
 
-def test_deep_ed_has_no_context_of_attention_for_its_read_out():
+def test_deep_ed_reads_out_without_an_attention_context():
     with pytest.raises(UserError, match="--interface attention"):
         build(interface="summary", read_out_context=True)
 
 
 @torch.no_grad()
-def test_deep_ed_searches_many_hypotheses_with_one_context_a_sentence():
+def test_deep_ed_searches_many_hypotheses_with_one_context_per_sentence():
     model = random_model("summary", (3, 2))
     state = model.start(BATCH.source)
     _, state = model.step(torch.tensor([BOS, BOS]), state)
@@ -163,7 +163,7 @@ def test_deep_ed_searches_many_hypotheses_with_one_context_a_sentence():
 
 
 @torch.no_grad()
-def test_recurrent_weights_start_at_zero_learn_faster_and_embeddings_do_not_decay():
+def test_recurrent_weights_start_at_zero_with_a_higher_rate_and_embeddings_do_not_decay():
     torch.manual_seed(2)
     model = build(embedding_size=32, hidden_size=32, init_std=0.07)
     recurrent = {name for name, _ in model.named_parameters() if "recurrent" in name or "peepholes" in name}

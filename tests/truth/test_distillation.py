@@ -33,7 +33,7 @@ def criterion(*teachers, **options):
     return Distillation(given, CriterionContext(PIPELINE, None))
 
 
-def test_a_teacher_of_8_bits_teaches_on_a_cpu_only(tmp_path, monkeypatch):
+def test_an_8_bit_teacher_works_only_on_a_cpu(tmp_path, monkeypatch):
     teacher = tmp_path / "teacher"
     save_teacher(teacher)
     monkeypatch.setattr(distillation, "load_model", lambda *given: of_8_bits(load_model(*given)))
@@ -43,7 +43,7 @@ def test_a_teacher_of_8_bits_teaches_on_a_cpu_only(tmp_path, monkeypatch):
         Distillation(given, CriterionContext(PIPELINE, torch.nn.Linear(1, 1, device="meta")))
 
 
-def test_a_teacher_reads_the_batch_without_noise(tmp_path):
+def test_the_teacher_reads_the_batch_without_noise(tmp_path):
     save_teacher(tmp_path / "teacher")
     loss, plain = criterion(tmp_path / "teacher"), sentences(4, 6)
     noisy = word_dropout(0.5, 0.5).read(plain, np.arange(4), 1)
@@ -73,9 +73,7 @@ def by_definition(logits, targets, wanted, eps, weight, temperature):
 @pytest.mark.parametrize(("bias", "limit"), [(True, math.inf), (False, math.inf), (True, 0.8)])
 @pytest.mark.parametrize(("weight", "temperature"), [(0.0, 1.0), (0.3, 1.0), (1.0, 2.0)])
 @pytest.mark.parametrize(("rows", "z_loss"), [(2, 0.0), (100, 0.1)])
-def test_loss_and_gradient_are_those_of_the_definition(
-    bias, limit, weight, temperature, rows, z_loss, tmp_path, monkeypatch
-):
+def test_loss_and_gradient_follow_the_definition(bias, limit, weight, temperature, rows, z_loss, tmp_path, monkeypatch):
     monkeypatch.setattr("nmt.criteria.chunks.chunk_rows", lambda *_: rows)
     save_teacher(tmp_path / "teacher")
     torch.manual_seed(1)
@@ -99,7 +97,7 @@ def test_loss_and_gradient_are_those_of_the_definition(
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_weights_multiply_the_loss_of_each_pair(wrapped, tmp_path, monkeypatch):
+def test_weights_scale_the_loss_of_each_pair(wrapped, tmp_path, monkeypatch):
     monkeypatch.setattr("nmt.criteria.chunks.chunk_rows", lambda *_: 4)
     model, batch = save_teacher(tmp_path / "teacher", 3), sentences(3, 6)
     torch.nn.init.normal_(model.output.weight)  # another than the teacher
@@ -117,7 +115,7 @@ def test_weights_multiply_the_loss_of_each_pair(wrapped, tmp_path, monkeypatch):
     torch.testing.assert_close(torch.autograd.grad(total, next(model.output.parameters()))[0], gradient)
 
 
-def test_the_probabilities_of_a_teacher_are_not_kept_for_the_gradient(tmp_path, monkeypatch):
+def test_the_teacher_s_probabilities_are_not_kept_for_the_backward_pass(tmp_path, monkeypatch):
     model, batch = save_teacher(tmp_path / "teacher"), sentences(3, 6)
     loss, made = criterion(tmp_path / "teacher"), []
 
@@ -129,7 +127,7 @@ def test_the_probabilities_of_a_teacher_are_not_kept_for_the_gradient(tmp_path, 
     assert parts.trained["loss"].total.requires_grad and made and not [each for each in made if each() is not None]
 
 
-def test_several_teachers_teach_the_mean_of_their_probabilities(tmp_path):
+def test_several_teachers_are_averaged_by_probability(tmp_path):
     models = [save_teacher(tmp_path / str(seed), seed) for seed in (3, 4)]
     batch = sentences(4, 6)
     loss = criterion(tmp_path / "3", tmp_path / "4", temperature=2.0)
@@ -138,7 +136,7 @@ def test_several_teachers_teach_the_mean_of_their_probabilities(tmp_path):
     torch.testing.assert_close(loss._teacher(batch)(slice(2, 9)), wanted[2:9])
 
 
-def test_a_model_does_not_diverge_from_itself_and_validation_is_cross_entropy(tmp_path):
+def test_distilling_from_itself_has_zero_divergence_and_validation_uses_cross_entropy(tmp_path):
     model, batch = save_teacher(tmp_path / "teacher"), sentences(4, 6)
     loss = criterion(tmp_path / "teacher")
     found = loss(model.train(), batch)  # without dropout
@@ -146,7 +144,7 @@ def test_a_model_does_not_diverge_from_itself_and_validation_is_cross_entropy(tm
     assert set(loss(model.eval(), batch).reported) == {"nll"}
 
 
-def test_a_teacher_that_is_missing_or_of_another_vocabulary_is_refused(tmp_path):
+def test_a_missing_teacher_or_one_with_a_different_vocabulary_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"needs a teacher \(add --teacher MODEL\)"):
         criterion()
     side = Side(SideSettings("en", "nfc", False, False, "none", "none"), WordVocabulary([f"v{i}" for i in range(26)]))

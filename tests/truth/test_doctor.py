@@ -150,7 +150,7 @@ def as_bytes(text):
 
 
 @pytest.mark.parametrize(("check", "side", "faults", "places"), FAULTS, ids=[f"{row[0]}-{row[1]}" for row in FAULTS])
-def test_a_fault_is_found_at_its_place_and_no_other_is(check, side, faults, places, look, tmp_path):
+def test_a_planted_fault_is_the_only_one_found_and_at_its_place(check, side, faults, places, look, tmp_path):
     lines = clean()
     for number, *pair in faults:
         for texts, text in zip(lines, pair, strict=True):
@@ -180,7 +180,7 @@ def test_a_repeated_line_is_reported_with_the_line_that_it_repeats(look, tmp_pat
     ]
 
 
-def test_sentences_of_an_evaluation_set_are_found_in_training_whatever_their_case_and_punctuation(look, tmp_path):
+def test_evaluation_sentences_are_found_in_training_ignoring_case_and_punctuation(look, tmp_path):
     source, target = clean()
     dev = [b"There is no such line, is there?\n", source[4].upper().replace(b",", b"").replace(b".", b"!"), b"\n"]
     report = look(source, target, (dev, [b"Das ist es nicht, oder?\n", target[4], b"\n"]))
@@ -192,7 +192,7 @@ def test_sentences_of_an_evaluation_set_are_found_in_training_whatever_their_cas
 
 
 @pytest.mark.parametrize("longer", ["en", "de"])
-def test_files_of_different_length_are_an_error_and_are_read_as_far_as_they_go(longer, look, tmp_path):
+def test_files_of_different_length_are_an_error_and_are_read_up_to_the_shorter(longer, look, tmp_path):
     source, target = clean()
     report = look(*((source, target[:-2]) if longer == "en" else (source[:-2], target)))
     (finding,) = report.findings
@@ -206,13 +206,13 @@ def test_a_file_without_lines_is_an_error(look):
     assert [(finding.check, finding.severity) for finding in report.findings] == [("no-lines", "error")]
 
 
-def test_a_byte_order_mark_and_carriage_returns_at_line_ends_are_no_faults(look):
+def test_a_byte_order_mark_and_crlf_line_ends_are_not_reported(look):
     source, target = clean()
     source[0] = b"\xef\xbb\xbf" + source[0]
     assert look([line.replace(b"\n", b"\r\n") for line in source], target).findings == []
 
 
-def test_a_whole_corpus_the_wrong_way_round_is_an_error(look):
+def test_a_corpus_with_swapped_sides_is_an_error(look):
     source, target = clean()
     report = look(target, source)
     found = {finding.check: finding for finding in report.findings}
@@ -245,7 +245,7 @@ def vocabulary(tmp_path_factory):
     return folder / "data"
 
 
-def test_characters_out_of_vocabulary_and_pairs_that_the_filter_drops_are_reported(vocabulary, look, tmp_path):
+def test_out_of_vocabulary_characters_and_filtered_pairs_are_reported(vocabulary, look, tmp_path):
     source, target = clean()
     source[2] = b"The dog % has, and they are not @ for us @.\n"
     source[3], target[3] = b"\n", target[3]
@@ -274,7 +274,7 @@ def doctor_lengths(vocabulary, source, target):
     return np.array([[len(side.encode(line.decode().strip())) for line in lines] for side, lines in sides]).T
 
 
-def test_a_vocabulary_of_another_text_is_recognised_by_its_tokens_per_word(vocabulary, look):
+def test_a_vocabulary_learnt_on_other_text_is_detected_by_tokens_per_word(vocabulary, look):
     source = [f"Quizzical zephyrs {i} jolted vexed wizards.\n".encode() for i in range(30)]
     report = look(source, source[::-1], vocabulary=str(vocabulary))
     found = {(finding.check, finding.side): finding for finding in report.findings}
@@ -297,7 +297,7 @@ def test_characters_and_languages_without_spaces_are_not_compared_with_words():
     assert _sides_in_pieces(pipeline("de", "char")) == _sides_in_pieces(None) == []
 
 
-def test_prepared_data_is_examined_by_its_text(tmp_path):
+def test_prepared_data_is_examined_as_text(tmp_path):
     source, target = clean()
     source, target = [*source, source[6], b"\n"], [*target, target[6], b"Nichts.\n"]
     source[9], target[9] = b"Er ist da, und wir sind es nicht.\n", b"He is there, and we are not.\n"
@@ -322,7 +322,7 @@ def test_prepared_data_is_examined_by_its_text(tmp_path):
 
 
 @pytest.mark.parametrize("max_pairs", [0, 7, 100, 1999])
-def test_every_histogram_adds_up_to_the_examined_pairs(max_pairs, look, monkeypatch):
+def test_every_histogram_sums_to_the_number_of_examined_pairs(max_pairs, look, monkeypatch):
     monkeypatch.setattr(nmt.extensions.doctor.sets, "CHUNK_PAIRS", 300)
     chance = random.Random(3)
     sizes = [0, 0, 1, 2, 5, 40, 300, MAX_COUNTED_LENGTH, MAX_COUNTED_LENGTH + 1, 2000]
@@ -349,9 +349,7 @@ def test_a_sample_is_evenly_spaced_and_its_lines_keep_their_numbers(look, tmp_pa
 
 
 @pytest.mark.parametrize("max_pairs", [3, 50, 101, 200])
-def test_the_line_of_a_repeated_pair_is_named_rightly_in_a_sample_and_over_several_files(
-    max_pairs, tmp_path, monkeypatch
-):
+def test_repeated_pairs_have_correct_line_numbers_in_samples_and_across_files(max_pairs, tmp_path, monkeypatch):
     monkeypatch.setattr(nmt.extensions.doctor.sets, "CHUNK_PAIRS", 16)
     prefixes = []
     for name, size in (("a", 77), ("b", 0), ("c", 124)):
@@ -369,7 +367,7 @@ def test_the_line_of_a_repeated_pair_is_named_rightly_in_a_sample_and_over_sever
         assert example.text.startswith(f"same as {tmp_path}/{file}:")
 
 
-def test_repeated_keys_are_those_of_repeated_texts():
+def test_equal_keys_mean_equal_texts():
     chance = random.Random(5)
     texts = [chance.choice(["", "a", "b", "ä", *map(str, range(40))]) for _ in range(100)]
     keys = keys_of(texts)
@@ -388,7 +386,7 @@ def test_overlap_gives_the_first_training_line_of_each_sentence():
     assert overlap.training_rows(keys_of(["d"])) == {0: 3}
 
 
-def test_correlation_is_that_of_numpy():
+def test_correlation_equals_numpys():
     chance = np.random.default_rng(1)
     lengths = chance.integers(1, 50, size=(100, 2))
     characters = lengths * 5 + chance.integers(0, 40, size=(100, 1))
@@ -434,7 +432,7 @@ ARTICLE_1 = {
 }  # fmt: skip
 
 
-def test_every_language_of_the_table_is_recognised_by_a_sentence():
+def test_every_language_of_the_table_is_recognised_from_a_sentence():
     tables = language_tables()
     assert set(ARTICLE_1) == set(tables.function_words)
     assert {code: guess_language(text) for code, text in ARTICLE_1.items()} == {code: code for code in ARTICLE_1}
@@ -451,7 +449,7 @@ def test_every_language_of_the_table_is_recognised_by_a_sentence():
         ("ar", "مرحبا بالعالم", None), ("sr", "Zdravo svete, здраво", None), ("tlh", "Привет", None), ("en", "Δ = 3 μm", None),
     ],
 )  # fmt: skip
-def test_a_line_in_another_script_is_recognised_by_its_letters(language, text, script):
+def test_a_line_in_a_wrong_script_is_recognised_by_its_letters(language, text, script):
     assert foreign_script(text, scripts_of(language)) == script
 
 
@@ -460,7 +458,7 @@ def test_a_language_has_one_row_of_scripts():
     assert set(codes.values()) == {1}
 
 
-def test_severity_follows_the_share_and_few_lines_prove_nothing():
+def test_severity_grows_with_the_share_of_lines_and_a_few_lines_raise_none():
     assert [Finding("copy", "train", "pair", n, 1000).severity for n in (1, 9, 10, 49, 50)] == [
         "note", "note", "warning", "warning", "error",
     ]  # fmt: skip

@@ -112,14 +112,14 @@ CAPITALS = {
 
 
 @pytest.mark.parametrize("name", CAPITALS)
-def test_the_texts_of_a_document_are_in_capitals_and_all_else_is_as_it_was(name, tmp_path):
+def test_only_the_texts_of_a_document_change(name, tmp_path):
     format, content, expected = CAPITALS[name]
     assert in_capitals(format, content, tmp_path)[0] == expected
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
 @pytest.mark.parametrize("format", ["json", "csv", "vtt", "markdown blocks", "html"])
-def test_a_byte_order_mark_says_the_encoding_and_stays(format, encoding, tmp_path):
+def test_a_byte_order_mark_determines_the_encoding_and_is_kept(format, encoding, tmp_path):
     name, content, expected = CAPITALS[format]
     mark = "" if encoding == "utf-8-sig" else "\ufeff"
     path = tmp_path / "document"
@@ -132,7 +132,7 @@ def test_a_byte_order_mark_says_the_encoding_and_stays(format, encoding, tmp_pat
 
 
 @pytest.mark.parametrize("ending", [".doc", ".odt.gz", ".yml", ".strings", ".ts", ".idml", ".rst"])
-def test_a_document_that_is_not_read_is_refused_before_a_model_is_opened(ending, tmp_path, call):
+def test_an_unreadable_document_is_refused_before_a_model_is_opened(ending, tmp_path, call):
     path = tmp_path / f"text{ending}"
     path.write_text("a\n")
     code, _, errors = call("translate", "--model", tmp_path / "none", "--input", path)
@@ -148,7 +148,7 @@ def test_a_document_that_is_not_read_is_refused_before_a_model_is_opened(ending,
         ("xliff", XLIFF_WITH_CODE, 1),
     ],
 )
-def test_text_that_is_kept_is_counted(format, content, kept, tmp_path):
+def test_unchanged_text_is_counted(format, content, kept, tmp_path):
     assert f"; {kept} kept unchanged: {kept} not to be translated" in in_capitals(format, content, tmp_path)[1]
 
 
@@ -194,7 +194,7 @@ def test_a_document_without_new_texts_stays_byte_for_byte(name, tmp_path):
     "translation", ["1. a", "- a", "# a", "a *b* c", "a `b` c", "a [b](c)", "a __b__", "a | b", "<b>"]
 )
 @pytest.mark.parametrize("source", ["x\n", "> x\n", "- x\n", "| x |\n|---|\n", "# x\n"])
-def test_signs_of_a_translation_do_not_become_markup(source, translation, tmp_path):
+def test_special_characters_of_a_translation_do_not_become_markup(source, translation, tmp_path):
     from markdown_it import MarkdownIt
 
     written, report = in_capitals("markdown", source, tmp_path, change=lambda _: html.escape(translation))
@@ -223,7 +223,7 @@ def test_columns_of_a_table_are_found_by_name_or_number(tmp_path):
     [("json", b'{"a": }'), ("json", b'{"a": "\xff"}'), ("csv", b'a,b\n"c,d\n'), ("vtt", b"1\n00:01.000 --> 00:02.000\na\n"),
      ("html", b"<p>\xff</p>"), ("markdown", b"\xff"), ("csv", b"a,\xff")],
 )  # fmt: skip
-def test_a_damaged_document_is_refused_by_its_name(format, content, tmp_path):
+def test_a_damaged_document_is_refused_by_file_name(format, content, tmp_path):
     (tmp_path / "document").write_bytes(content)
     with pytest.raises(InputError, match="document"):
         registry.find("format", format).cls(SimpleNamespace(retranslate=False, columns=())).read(tmp_path / "document")

@@ -46,7 +46,7 @@ def told(scorer, tokens):
 
 
 @pytest.mark.parametrize("weights", [None, [1.0, 2.0, 5.0], [0.0, 1.0, 1.0]])
-def test_the_mean_is_that_of_probabilities_or_of_log_probabilities_normalised(weights):
+def test_an_ensemble_averages_probabilities_or_normalised_log_probabilities(weights):
     models = [model(*which) for which in MODELS]
     alone = [told(one, [5, 9]) for one in models]
     shares = [weight / sum(weights or [1, 1, 1]) for weight in weights or [1, 1, 1]]
@@ -64,7 +64,7 @@ def test_the_mean_is_that_of_probabilities_or_of_log_probabilities_normalised(we
         assert torch.allclose(cross.transpose(0, 1), looked, atol=1e-5)
 
 
-def test_a_model_with_itself_is_the_model():
+def test_an_ensemble_of_a_model_with_itself_equals_the_model():
     one, search = model("transformer", 1), Beam(BeamOptions(n_best=4, max_len_b=5))
     for mean in ("probabilities", "log-probabilities"):
         for ones, others in zip(
@@ -74,7 +74,7 @@ def test_a_model_with_itself_is_the_model():
             assert [each.score for each in ones] == pytest.approx([each.score for each in others], abs=1e-5)
 
 
-def test_an_ensemble_is_searched_with_the_same_result_alone_and_in_a_batch():
+def test_an_ensemble_translates_the_same_alone_and_in_a_batch():
     together = Ensemble([model(*which) for which in MODELS])
     search = Beam(BeamOptions(n_best=3, max_len_b=6))
     for row, ones in zip(SOURCE, search.search(together, SOURCE), strict=True):
@@ -93,6 +93,6 @@ def test_a_model_is_prepared_once_for_a_search_and_not_for_each_step(monkeypatch
 
 
 @pytest.mark.parametrize("weights", [[1.0], [0.0, 0.0, 0.0], [1.0, -1.0, 1.0], [1.0, math.nan, 1.0], [1e308] * 3])
-def test_weights_that_make_no_sense_are_refused(weights):
+def test_invalid_weights_are_refused(weights):
     with pytest.raises(ValueError, match="must be 3 numbers"):
         Ensemble([model(*which) for which in MODELS], weights)

@@ -33,7 +33,7 @@ ALONE = ["13a", "char", "intl", "none", "zh"]  # they need neither a package nor
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_a_tokenizer_that_needs_nothing_is_there_and_is_named_in_the_signature(name):
+def test_a_tokenizer_without_dependencies_works_and_is_named_in_the_signature(name):
     bleu(name).check()
     assert f"|tok:{name}|" in bleu(name)(["a b"], [["a b"]]).signature
 
@@ -66,9 +66,7 @@ def test_the_tokenizer_follows_the_language_unless_one_is_given(languages, token
 
 
 @pytest.mark.parametrize(("language", "module"), [("ja", tokenizer_ja_mecab), ("ko", tokenizer_ko_mecab)])
-def test_a_language_whose_tokenizer_is_not_installed_is_compared_by_characters_with_a_doubt(
-    language, module, monkeypatch
-):
+def test_a_missing_tokenizer_falls_back_to_characters_with_a_warning(language, module, monkeypatch):
     monkeypatch.setattr(module, "MeCab", None)
     metric, lines = in_language(bleu("auto"), language), ["私は良い米を知っています", "좋은 쌀을 안다"]
     assert "|tok:char|" in metric(lines, [lines]).signature
@@ -96,7 +94,7 @@ SPACED = {
 
 
 @pytest.mark.parametrize("language", UNSPACED)
-def test_a_script_without_spaces_and_without_its_language_is_a_doubt_of_metrics_of_words(language):
+def test_unspaced_scripts_without_a_language_cause_a_warning_for_word_metrics(language):
     lines = UNSPACED[language]
     for metric in (bleu("auto"), bleu("13a"), bleu("intl"), Gleu(GleuOptions())):
         assert doubts(metric, lines)
@@ -106,27 +104,27 @@ def test_a_script_without_spaces_and_without_its_language_is_a_doubt_of_metrics_
 
 
 @pytest.mark.parametrize("language", SPACED)
-def test_text_with_spaces_between_words_is_no_doubt(language):
+def test_text_with_spaces_between_words_causes_no_warning(language):
     lines = SPACED[language]
     for metric in (bleu("auto"), Gleu(GleuOptions()), Ter(TerOptions()), bleu("none")):
         assert not doubts(metric, lines)
 
 
-def test_lines_of_fewer_than_four_words_are_a_doubt_of_bleu():
+def test_lines_of_fewer_than_four_words_cause_a_warning_for_bleu():
     short, longer = ["Open file", "Save as", "Close"], ["Open the file now", "Save", "Close"]
     assert bleu("13a")(short, [short]).value == 0
     assert doubts(bleu("13a"), short) and not doubts(bleu("13a"), longer) and not doubts(bleu("char"), short)
 
 
 @pytest.mark.parametrize("language", ["zh", "ja", "de"])
-def test_ter_of_chinese_and_japanese_is_sacrebleus_of_characters(language):
+def test_ter_of_chinese_and_japanese_equals_sacrebleus_over_characters(language):
     lines, reference = ["我买了三本书。"], ["我买了三本新书。"]
     splits = language != "de"
     expected = TER(normalized=splits, asian_support=splits).corpus_score(lines, [reference])
     assert in_language(Ter(TerOptions()), language)(lines, [reference]).value == expected.score
 
 
-def test_an_unknown_name_is_refused_with_the_nearest_or_with_all_that_there_are():
+def test_an_unknown_name_is_refused_with_the_nearest_or_all_known_names():
     with pytest.raises(UserError, match=r"unknown BLEU tokenizer '14a' \(known: 13a, char, .*, zh\)"):
         bleu("14a").check()
     with pytest.raises(UserError, match="did you mean 'bleu'"):
@@ -167,7 +165,7 @@ def test_a_tokenizer_with_its_model_in_place_is_used_and_a_damaged_one_is_refuse
         bleu("flores200").check()
 
 
-def test_ter_is_sacrebleus_own_without_case_unless_case_is_asked_for():
+def test_ter_equals_sacrebleus_and_ignores_case_by_default():
     lines, references = ["Das haus ist GROSS ."], [["das Haus ist gross ."]]
     assert Ter(TerOptions())(lines, references).value == 0
     assert Ter(TerOptions())(lines, references).value == TER().corpus_score(lines, references).score
@@ -175,7 +173,7 @@ def test_ter_is_sacrebleus_own_without_case_unless_case_is_asked_for():
     assert with_case.value == pytest.approx(100 * 3 / 5) and "|case:mixed|" in with_case.signature
 
 
-def test_chrf_with_words_is_sacrebleus_of_word_order_two():
+def test_chrf_with_words_equals_sacrebleus_with_word_order_2():
     lines, references = ["the cat sat", "a dog"], [["the cat sat down", "a dog"], ["one cat sat", ""]]
     expected = CHRF(word_order=2).corpus_score(lines, [references[0], ["one cat sat", None]])
     assert ChrfPlus(ChrfPlusOptions())(lines, references).value == expected.score
@@ -183,7 +181,7 @@ def test_chrf_with_words_is_sacrebleus_of_word_order_two():
 
 
 @pytest.mark.parametrize("test", ["bootstrap", "randomization"])
-def test_a_blank_line_of_a_second_reference_is_no_reference_in_a_test_of_significance(test):
+def test_significance_tests_ignore_blank_lines_of_a_second_reference(test):
     blank = ["" if i % 2 else line for i, line in enumerate(REFERENCES[0])]
     metrics = [("bleu", bleu("13a")), ("ter", Ter(TerOptions()))]
     found = compare(SYSTEMS, [REFERENCES[0], blank], metrics, test, 20)
@@ -192,16 +190,16 @@ def test_a_blank_line_of_a_second_reference_is_no_reference_in_a_test_of_signifi
 
 
 @pytest.mark.parametrize("line", ["Wirt@@ schaft", "die Wirt@@", "▁die ▁Wirt schaft", "a ▁b"])
-def test_parts_of_words_are_seen(line):
+def test_subword_marks_in_text_are_detected(line):
     assert count_subword_lines(["", line, "a plain line", line]) == 2
 
 
 @pytest.mark.parametrize("line", ["", "@@", "a @@ b", "mail me@@example.org", "a_b __c", "x▁y"])
-def test_plain_text_is_not_taken_for_parts_of_words(line):
+def test_plain_text_is_not_taken_for_subwords(line):
     assert count_subword_lines([line]) == 0
 
 
-def test_subwords_in_more_than_a_tenth_of_the_lines_are_refused_and_in_fewer_are_not():
+def test_subwords_are_refused_only_in_more_than_a_tenth_of_the_lines():
     plain, split = ["a b"] * 18, ["die Wirt@@ schaft", "▁die ▁Wirt schaft"]
     refuse_subwords("out", [*plain, *split])
     with pytest.raises(InputError, match=r"out: 3 of 20 lines .* spm_decode") as refused:
@@ -210,7 +208,7 @@ def test_subwords_in_more_than_a_tenth_of_the_lines_are_refused_and_in_fewer_are
 
 
 @pytest.mark.parametrize("lines", [(2737, 3003), (3003, 2737)])
-def test_the_versions_of_newstest2014_are_named_where_they_are_mixed(lines):
+def test_mixed_versions_of_newstest2014_are_reported(lines):
     texts = [System(name, [""] * count) for name, count in zip(("out", "ref.de"), lines, strict=True)]
     with pytest.raises(InputError, match="-t wmt14/full") as refused:
         Newstest2014(None).compare_lengths(*texts)
@@ -221,7 +219,7 @@ def test_the_versions_of_newstest2014_are_named_where_they_are_mixed(lines):
 
 
 @pytest.mark.parametrize("name", ["newstest2014.de", "/data/newstest2014-deen-ref.de", "WMT14.ref", "x/wmt2014.de"])
-def test_the_filtered_newstest2014_is_known_by_its_length_and_a_name(name, capsys):
+def test_the_filtered_newstest2014_is_recognised_by_length_and_name(name, capsys):
     warn_of_newstest2014(["out", name], 3003)
     warn_of_newstest2014(["out", "newstest2013.de", "wmt13.de"], 2737)
     assert not capsys.readouterr().err
@@ -243,7 +241,7 @@ FORMS = {  # hypotheses, references, and the form in which they are equal
 
 
 @pytest.mark.parametrize("kind", FORMS)
-def test_texts_of_different_unicode_forms_are_a_warning_with_the_flag_that_compares_them_in_one(kind, capsys):
+def test_different_unicode_forms_cause_a_warning_that_names_the_flag_to_unify_them(kind, capsys):
     hypotheses, references, form = FORMS[kind]
     texts = [System("out", hypotheses)], [System("ref", references)]
     DifferingForms(UnicodeFormOptions()).examine(*texts)
@@ -256,7 +254,7 @@ def test_texts_of_different_unicode_forms_are_a_warning_with_the_flag_that_compa
 
 
 @pytest.mark.parametrize("kind", FORMS)
-def test_differences_that_no_form_removes_are_no_warning(kind, capsys):
+def test_differences_that_no_unicode_form_removes_cause_no_warning(kind, capsys):
     for lines in FORMS[kind][:2]:
         DifferingForms(UnicodeFormOptions()).examine(
             [System("out", [f"{line} x" for line in lines])], [System("ref", lines)]
@@ -267,7 +265,7 @@ def test_differences_that_no_form_removes_are_no_warning(kind, capsys):
     assert not capsys.readouterr().err
 
 
-def test_lines_without_a_reference_are_counted_and_those_that_another_file_has_are_not(capsys):
+def test_only_lines_without_any_reference_are_counted(capsys):
     hypotheses, texts = System("out", ["a b"] * 4), [["a", "", "\u200b", "b"], ["", "c", "", "d"]]
     references = [System(f"ref{i}", lines) for i, lines in enumerate(texts)]
     [alone], [both] = (list(BlankReferences(None).doubts([], given)) for given in (texts[:1], texts))
@@ -290,7 +288,7 @@ BLEU_ALONE = [("bleu", bleu("13a"))]
 
 
 @pytest.mark.parametrize(("test", "short"), [("bootstrap", "bs"), ("randomization", "ar")])
-def test_systems_are_compared_as_sacrebleu_compares_them_and_the_same_each_time(test, short):
+def test_systems_are_compared_as_in_sacrebleu_and_reproducibly(test, short):
     ours = [*BLEU_ALONE, ("chrf", Chrf(ChrfOptions()))]
     comparisons = compare(SYSTEMS, REFERENCES, ours, test, 50)
     assert comparisons == compare(SYSTEMS, REFERENCES, ours, test, 50)
@@ -307,20 +305,20 @@ def test_systems_are_compared_as_sacrebleu_compares_them_and_the_same_each_time(
     )
 
 
-def test_a_system_that_is_much_worse_differs_significantly_and_one_p_is_of_trials_plus_one():
+def test_a_much_worse_system_differs_significantly_and_p_counts_one_extra_trial():
     comparisons = compare(SYSTEMS, REFERENCES, BLEU_ALONE, "randomization", 99)
     assert comparisons[0].p_value is None
     assert comparisons[1].p_value == 1 / 100  # no shuffle of 99 differs as much
 
 
-def test_a_metric_without_sacrebleus_statistics_is_not_tested():
+def test_a_metric_without_sacrebleu_statistics_has_no_significance_test():
     paper = PaperBleu(PaperBleuOptions(target_lang="de"))
     with pytest.raises(UserError, match="does not support the metric paper-bleu"):
         compare(SYSTEMS, REFERENCES, [("paper-bleu", paper)], "bootstrap", 9)
 
 
 @pytest.mark.parametrize("test", ["bootstrap", "randomization"])
-def test_systems_that_a_metric_does_not_tell_apart_do_not_differ(test):
+def test_systems_with_equal_scores_do_not_differ(test):
     """Also of other lines: in other case, for a metric that ignores it."""
     name, lines = SYSTEMS[0]
     systems = [(name, lines), ("same", list(lines)), ("upper", [line.upper() for line in lines])]
@@ -331,7 +329,7 @@ def test_systems_that_a_metric_does_not_tell_apart_do_not_differ(test):
 
 
 @pytest.mark.parametrize("seed", ["none", "0", "-1", "", "1e3", "٣"])
-def test_a_seed_that_would_not_repeat_is_refused(seed, monkeypatch):
+def test_an_irreproducible_seed_is_refused(seed, monkeypatch):
     monkeypatch.setenv("SACREBLEU_SEED", seed)
     with pytest.raises(UserError, match="SACREBLEU_SEED"):
         check_seed()

@@ -49,7 +49,7 @@ KINDS = ("none", "subword-nmt", "bpe", "unigram", "char", "bpe bytes", "unigram 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_old_ids_and_old_texts_stay_and_new_texts_come_back(kind):
+def test_old_texts_keep_their_ids_and_new_texts_round_trip(kind):
     old = vocabulary(kind)
     new = extended(old, [], COUNTS, 60)
     assert old.size < new.size <= old.size + 60
@@ -71,7 +71,7 @@ def test_old_ids_and_old_texts_stay_and_new_texts_come_back(kind):
 
 
 @pytest.mark.parametrize("kind", ["none", "bpe", "unigram", "char bytes", "subword-nmt"])
-def test_a_given_word_is_one_entry_and_one_that_is_there_stays(kind):
+def test_an_added_word_becomes_one_entry_and_an_existing_one_is_kept(kind):
     old = vocabulary(kind)
     words = ["<2fr>", "[0]", "<2fr>", "vexoma"]
     new = extended(old, words, {}, 0)
@@ -82,7 +82,7 @@ def test_a_given_word_is_one_entry_and_one_that_is_there_stays(kind):
     assert extended(new, words, {}, 0).to_bytes() == new.to_bytes()
 
 
-def test_a_given_word_that_would_cut_another_entry_is_refused():
+def test_an_added_word_that_would_split_another_entry_is_refused():
     old = vocabulary("bpe")
     [word, *_] = [
         old.surface(token)[1:]
@@ -97,7 +97,7 @@ def test_a_given_word_that_would_cut_another_entry_is_refused():
         extended(cutting, [word], {}, 0)
 
 
-def test_a_piece_of_merges_may_be_given_as_a_word_but_no_mark_of_a_piece():
+def test_a_subword_can_be_added_as_a_word_but_not_its_marker():
     old = vocabulary("subword-nmt")
     words = sorted(set(" ".join(NEW).split()) - set(" ".join(OLD).split()))
     new = extended(old, words, {}, 0)
@@ -108,7 +108,7 @@ def test_a_piece_of_merges_may_be_given_as_a_word_but_no_mark_of_a_piece():
 
 
 @pytest.mark.parametrize("counts", [{"lo@@": 5, "x": 3}, {"x@@": 5, "xy": 4}, {"a</w>.": 5, "a": 4}, {"@@": 5}])
-def test_words_with_the_marks_of_pieces_are_not_learnt(counts):
+def test_words_with_subword_markers_are_not_learnt(counts):
     """Text that is cut already, by mistake: two pieces would have one name, or none."""
     old = vocabulary("subword-nmt")
     new = extended(old, [], counts, 1000)
@@ -141,7 +141,7 @@ def naive_entries(words, joinable, taken, limit):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_learnt_entries_are_those_of_the_definition(seed):
+def test_the_learnt_entries_follow_the_definition(seed):
     chance = random.Random(seed)
     words = [
         (chance.choices(["a", "b", "ab", "c", "ω"], k=chance.randint(1, 7)), chance.randint(1, 3)) for _ in range(12)
@@ -180,7 +180,7 @@ def pipelines(joint):
 
 @pytest.mark.parametrize("joint", [True, False])
 @pytest.mark.parametrize("name", registry.names("model"))
-def test_rows_of_every_model_are_copied_to_the_bit_and_new_ones_are_means(name, joint, tmp_path):
+def test_old_rows_of_every_model_are_copied_exactly_and_new_rows_are_means(name, joint, tmp_path):
     """A new word is unknown to the old pipeline: it begins as the unknown word does."""
     old, new = pipelines(joint)
     assert is_extension(new, old) and not is_extension(old, new)
@@ -202,7 +202,7 @@ def test_rows_of_every_model_are_copied_to_the_bit_and_new_ones_are_means(name, 
     assert changed
 
 
-def test_a_gain_and_a_direction_are_those_of_the_mean(tmp_path):
+def test_a_new_row_has_the_gain_and_direction_of_the_mean(tmp_path):
     old, new = (vocabulary("bpe"), extended(vocabulary("bpe"), [], COUNTS, 20))
     settings = SideSettings("en", "none", False, False, "none", "bpe")
     pair = [Pipeline(Side(settings, each), Side(settings, each), True) for each in (old, new)]

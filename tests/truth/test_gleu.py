@@ -33,7 +33,7 @@ def lines():
     return [[" ".join(chance.choices("abc", k=chance.randint(0, 9))) for _ in range(60)] for _ in range(2)]
 
 
-def test_a_sentence_has_the_smaller_of_precision_and_recall_of_its_pooled_ngrams(lines):
+def test_sentence_gleu_is_the_smaller_of_pooled_ngram_precision_and_recall(lines):
     assert Gleu(GIVEN).sentence_scores(["a a b"], [["a b"]]) == [pytest.approx(100 * 3 / 6)]  # a, b, a b of 6
     expected = [
         100 * matches(*pair) / most if (most := max(map(len, map(ngrams, pair)))) else 0
@@ -55,7 +55,7 @@ def corpus_gleu(hypotheses, *references):
     return 100 * common / most
 
 
-def test_a_test_set_has_the_sum_of_the_matches_over_the_sum_of_the_larger_sides(lines):
+def test_corpus_gleu_is_total_matches_over_the_total_of_the_larger_sides(lines):
     # NLTK 3.10: corpus_gleu([["a b c d".split()], ["a".split()]], ["a b".split(), "a b c".split()])
     assert Gleu(GIVEN)(["a b", "a b c"], [["a b c d", "a"]]).value == 100 * (3 + 1) / (10 + 6)
     assert Gleu(GIVEN)(lines[0], [lines[1]]).value == pytest.approx(corpus_gleu(*lines), abs=1e-12)
@@ -63,11 +63,11 @@ def test_a_test_set_has_the_sum_of_the_matches_over_the_sum_of_the_larger_sides(
     assert Gleu(GIVEN)(lines[0], [lines[1], second]).value == pytest.approx(corpus_gleu(*lines, second), abs=1e-12)
 
 
-def test_the_value_is_the_same_when_translation_and_reference_change_places(lines):
+def test_swapping_translation_and_reference_does_not_change_the_value(lines):
     assert Gleu(GIVEN).sentence_scores(*lines[:1], lines[1:]) == Gleu(GIVEN).sentence_scores(lines[1], lines[:1])
 
 
-def test_the_tokens_and_the_case_that_count_stand_in_the_signature():
+def test_the_signature_names_tokenizer_and_case():
     raw, other = ["Ja, so."], ["ja , so ."]
     assert Gleu(BleuOptions(lowercase=True))(raw, [other]).value == 100
     assert Gleu(BleuOptions())(raw, [other]).value == pytest.approx(100 * 6 / 10)  # 3 tokens match, 2 pairs, 1 of three
@@ -76,7 +76,7 @@ def test_the_tokens_and_the_case_that_count_stand_in_the_signature():
     assert "|case:mixed|tok:13a|" in Gleu(BleuOptions())(raw, [other]).signature
 
 
-def test_of_several_references_the_one_that_matches_best_counts(lines):
+def test_the_best_matching_of_several_references_is_used(lines):
     metric, (hypotheses, first) = Gleu(GIVEN), [[line or "a" for line in side] for side in lines]
     second = first[::-1]
     alone = [metric.sentence_scores(hypotheses, [references]) for references in (first, second)]

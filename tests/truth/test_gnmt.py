@@ -32,7 +32,7 @@ def parameters_by_formula(V, d, layers, biases):
 
 
 @pytest.mark.parametrize(("cell", "millions"), [("standard", 280.9), ("gnmt", 280.8)])
-def test_the_papers_size_has_the_number_of_parameters_of_the_formula(cell, millions):
+def test_the_papers_size_has_the_parameter_count_of_the_formula(cell, millions):
     entry = registry.find("model", "gnmt")
     with torch.device("meta"):
         model = entry.cls(entry.options(cell=cell), Vocabularies(32_000, 32_000, True))
@@ -102,7 +102,7 @@ def by_the_paper(model, source, target, delta, scale):
     "reads_out", [{}, {"read_out_context": True}, {"read_out_context": True, "read_out_word": True}]
 )
 @pytest.mark.parametrize(("training", "scale"), [(False, 1.0), (True, 1.0), (True, math.sqrt(D))])
-def test_features_are_those_of_the_papers_equations_step_by_step(training, scale, reads_out):
+def test_features_follow_the_papers_equations_step_by_step(training, scale, reads_out):
     torch.manual_seed(1)
     options = {"dropout": 0.0, "clip_start": 0.5, "clip_end": 0.15, "init_range": 1.5, "scale_embeddings": scale != 1.0}
     model = small(**options, **reads_out).double().train(training)
@@ -118,7 +118,7 @@ def test_features_are_those_of_the_papers_equations_step_by_step(training, scale
         torch.testing.assert_close(features[i, : len(target)], by_the_paper(model, source, target, model.clip, scale))
 
 
-def test_clipping_is_annealed_on_a_line_in_training_and_is_at_its_end_in_translation():
+def test_clipping_is_annealed_linearly_in_training_and_at_its_final_value_in_translation():
     model = small(clip_updates=7)
     found = []
     for update in range(1, 10):
@@ -130,7 +130,7 @@ def test_clipping_is_annealed_on_a_line_in_training_and_is_at_its_end_in_transla
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_loss_of_clipped_logits_and_its_gradient_are_those_of_clamp(smoothing):
+def test_the_loss_and_gradient_of_clipped_logits_equal_those_of_clamp(smoothing):
     torch.manual_seed(3)
     criterion = CrossEntropy(CrossEntropyOptions(label_smoothing=smoothing), CriterionContext(None, None))
     features, targets = torch.randn(30, D), torch.randint(1, 25, (30,))
@@ -151,7 +151,7 @@ def test_the_loss_of_clipped_logits_and_its_gradient_are_those_of_clamp(smoothin
         torch.testing.assert_close(one, other)
 
 
-def test_weights_start_uniform_in_the_papers_range():
+def test_weights_are_initialised_uniformly_in_the_papers_range():
     with torch.no_grad():
         for parameter in small(init_range=0.04, hidden_size=64).parameters():
             assert parameter.abs().amax() <= 0.04

@@ -40,7 +40,7 @@ def by_definition(attention, links):
     return total, count
 
 
-def test_loss_and_gradient_are_those_of_the_definition():
+def test_loss_and_gradient_follow_the_definition():
     model, batch = transformer(), batch_of(LINKS)
     term = criterion(model, alignment_weight=0.3)(model, batch).trained["alignment"]
     attention = watched_pass(model, batch).attention
@@ -52,14 +52,14 @@ def test_loss_and_gradient_are_those_of_the_definition():
         torch.testing.assert_close(gradient, other, rtol=1e-4, atol=1e-6)
 
 
-def test_the_translation_has_the_loss_of_cross_entropy():
+def test_guided_alignment_leaves_the_cross_entropy_unchanged():
     model, batch = transformer(), batch_of(LINKS)
     guided, plain = criterion(model)(model, batch), criterion(model)(model.eval(), replace(batch, columns={}))
     assert "alignment" not in plain.trained
     assert guided.trained["loss"].total.item() == pytest.approx(plain.trained["loss"].total.item(), rel=1e-6)
 
 
-def test_updates_move_attention_to_the_links():
+def test_training_moves_attention_to_the_links():
     model = transformer()
     batch = batch_of([[(0, 1), (3, 2)], [(2, 0), (1, 4)], [(0, 0), (1, 1)]])
     optimizer, loss = torch.optim.Adam(model.parameters(), 1e-2), criterion(model, alignment_weight=1.0)
@@ -97,7 +97,7 @@ def test_recomputed_layers_have_the_same_gradient(monkeypatch):
         torch.testing.assert_close(one, other)
 
 
-def test_weights_multiply_the_alignment_of_each_token():
+def test_weights_scale_the_alignment_loss_of_each_token():
     model, batch = transformer(), batch_of(LINKS)
     values = torch.zeros(batch.target_output.shape)
     values[0, 3] = 2.0

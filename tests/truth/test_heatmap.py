@@ -71,7 +71,7 @@ def page(attended, tmp_path) -> str:
     return (tmp_path / "a.html").read_text(encoding="utf-8")
 
 
-def test_the_weights_and_tokens_read_back_out_of_the_page_are_those_put_in(attended, page):
+def test_weights_and_tokens_read_back_from_the_page_are_unchanged(attended, page):
     first, second = json.loads(Elements(page).scripts[0])
     assert list(first["kinds"]) == list(SIZES) and list(second["kinds"]) == ["cross"]
     for kind, one in first["kinds"].items():
@@ -85,7 +85,7 @@ def test_the_weights_and_tokens_read_back_out_of_the_page_are_those_put_in(atten
     assert labels["decoder"] == (TARGET, ["<s>", *TARGET[:-1]])
 
 
-def test_no_token_gets_out_of_the_data_and_the_page_lets_only_its_own_script_run(page):
+def test_no_token_escapes_the_data_block_and_only_the_pages_script_can_run(page):
     elements = Elements(page)
     assert [tag for tag, _ in elements.tags].count("script") == 2 and elements.scripts[1:] == [SCRIPT]
     assert "</" not in SCRIPT and "<!--" not in SCRIPT
@@ -94,7 +94,7 @@ def test_no_token_gets_out_of_the_data_and_the_page_lets_only_its_own_script_run
     assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
 
 
-def test_the_page_names_nothing_that_would_be_fetched(page):
+def test_the_page_references_nothing_to_fetch(page):
     assert not {"src", "href"} & {name for _, attributes in Elements(page).tags for name in attributes}
     assert not re.search(r"https?:|url\(|@import|fetch\(|XMLHttpRequest|import\(", page)
 
@@ -114,7 +114,7 @@ def test_every_element_that_the_script_asks_for_is_in_the_page(page):
         ([], [], ""),
     ],
 )
-def test_tokens_are_put_together_to_words_by_the_markers_that_they_have(tokens, words, text):
+def test_tokens_are_joined_into_words_by_their_markers(tokens, words, text):
     assert word_numbers(tokens) == words and readable_text(tokens) == text
 
 
@@ -181,7 +181,7 @@ def drawn(attended, tmp_path) -> ElementTree.Element:
 
 
 @needs_matplotlib
-def test_each_head_is_in_the_svg_with_its_weights_a_row_a_layer_and_a_column_a_head(attended, drawn):
+def test_the_svg_has_each_head_s_weights_with_one_row_per_layer_and_one_column_per_head(attended, drawn):
     maps = svg_maps(drawn)
     names = {f"{kind}-layer-{layer + 1}-head-{head + 1}": (kind, layer, head)
              for kind, (layers, heads, *_) in SIZES.items() for layer in range(layers) for head in range(heads)}  # fmt: skip
@@ -198,7 +198,7 @@ def test_each_head_is_in_the_svg_with_its_weights_a_row_a_layer_and_a_column_a_h
 
 
 @needs_matplotlib
-def test_the_large_map_has_each_token_beside_its_cells_escaped_and_cut(attended, drawn):
+def test_the_large_map_labels_its_cells_with_escaped_and_truncated_tokens(attended, drawn):
     large = svg_maps(drawn)["cross-layer-2-mean"]
     assert np.abs(large.weights - attended.weights["cross"][1].mean(0)).max() <= 1.2 / 255
     rows, columns = {}, {}
@@ -216,7 +216,7 @@ def test_the_large_map_has_each_token_beside_its_cells_escaped_and_cut(attended,
 
 
 @needs_matplotlib
-def test_the_largest_map_of_a_model_without_cross_attention_is_of_a_kind_that_it_has(tmp_path):
+def test_the_large_map_of_a_model_without_cross_attention_shows_another_kind(tmp_path):
     write_attention(tmp_path / "a.svg", [AttentionMaps(["x", "y"], ["z"], {"encoder": rows((1, 1, 2, 2))})])
     maps = svg_maps(read_svg(tmp_path / "a.svg"))
     assert maps.keys() == {"encoder-layer-1-mean", "encoder-layer-1-head-1"}
@@ -233,7 +233,7 @@ def test_the_same_attention_gives_the_same_bytes(name, attended, tmp_path):
 
 
 @needs_matplotlib
-def test_the_png_has_the_maps_of_the_svg_at_their_places(attended, drawn, tmp_path):
+def test_the_png_has_the_same_maps_as_the_svg(attended, drawn, tmp_path):
     write_attention(tmp_path / "a.png", [attended])
     pixels = read_image(tmp_path / "a.png")[..., :3]
     width, height = numbers(drawn.get("viewBox"))[2:]
@@ -246,9 +246,7 @@ def test_the_png_has_the_maps_of_the_svg_at_their_places(attended, drawn, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.svg"])
-def test_a_picture_without_matplotlib_is_refused_with_what_to_install_before_anything_is_drawn(
-    name, monkeypatch, tmp_path
-):
+def test_without_matplotlib_a_picture_is_refused_up_front_with_what_to_install(name, monkeypatch, tmp_path):
     monkeypatch.setattr(figures, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=re.escape(name)) as refused:
         check_picture(tmp_path / name)
@@ -259,7 +257,7 @@ def test_a_picture_without_matplotlib_is_refused_with_what_to_install_before_any
 @pytest.mark.parametrize(
     ("name", "told"), [("a.pdf", "end with .html, .svg, .png"), ("html", "end with"), ("no/a.svg", "no not found")]
 )
-def test_a_name_that_cannot_be_drawn_into_is_refused(name, told, tmp_path):
+def test_an_unsupported_picture_file_name_is_refused(name, told, tmp_path):
     with pytest.raises(UserError, match=told):
         check_picture(tmp_path / name)
 
@@ -314,7 +312,7 @@ def shade(weight):
     return next((shade for shade, least in (("█", 0.75), ("▓", 0.5), ("▒", 0.25), ("░", 0.1)) if weight >= least), " ")
 
 
-def test_a_terminal_map_has_each_weight_at_its_tokens_whatever_their_width(attended):
+def test_a_terminal_map_aligns_weights_with_tokens_of_any_width(attended):
     text = terminal_map(attended)
     assert text.startswith("cross-attention, layer 2 of 3, mean of 2 heads   ░ 0.1  ▒ 0.25  ▓ 0.5  █ 0.75\n")
     [(queries, keys, shades)] = terminal_maps(text)
@@ -330,7 +328,7 @@ def test_a_terminal_map_has_each_weight_at_its_tokens_whatever_their_width(atten
     assert shades == [[shade(weight) for weight in row] for row in attended.weights["cross"][1].mean(0)]
 
 
-def test_a_terminal_map_that_is_wider_than_the_terminal_goes_on_below(attended):
+def test_a_terminal_map_wider_than_the_terminal_continues_below(attended):
     [(queries, keys, shades)] = terminal_maps(terminal_map(attended))
     narrow = terminal_map(attended, width=16)
     panels = list(terminal_maps(narrow))
@@ -340,5 +338,5 @@ def test_a_terminal_map_that_is_wider_than_the_terminal_goes_on_below(attended):
     assert [[one for panel in panels for one in panel[2][i]] for i in range(len(queries))] == shades
 
 
-def test_what_a_terminal_is_given_has_no_control_characters(attended):
+def test_terminal_output_has_no_control_characters(attended):
     assert all(line.isprintable() for line in terminal_map(attended).split("\n"))

@@ -29,7 +29,7 @@ def learnt(texts):
 
 
 @pytest.mark.parametrize(("source", "target"), [("en", "fr"), ("en", "ja"), ("ru", "fr"), ("ja", "ru")])
-def test_a_text_has_the_tokens_that_the_toolkit_reads(source, target):
+def test_a_text_has_the_same_tokens_as_in_its_toolkit(source, target):
     (segmenter, model), (other, _) = learnt(TEXTS[source]), learnt(TEXTS[target])
     pieces = [one.id_to_piece(token) for one in (segmenter, other) for token in range(one.vocab_size())]
     entries = ["</s>", "<unk>", *TAGS, *(piece for piece in dict.fromkeys(pieces) if piece[0] != "<")]

@@ -30,7 +30,7 @@ def shallow(model, encoder, decoder, options=DEEP):
 
 @pytest.mark.parametrize("depths", [(1, 1), (2, 1), (3, 1), (1, 2)])
 @pytest.mark.parametrize("more", [{}, {"tie_layers": "all"}, {"decoder_autoregression": "ssru"}])
-def test_a_sub_network_is_the_exported_model_of_its_first_layers(depths, more):
+def test_a_sub_network_equals_the_exported_model_of_its_first_layers(depths, more):
     options = replace(DEEP, **more)
     model, batch = transformer(options).eval(), sentences(4, 6)
     with sub_network(model, *depths):
@@ -42,7 +42,7 @@ def test_a_sub_network_is_the_exported_model_of_its_first_layers(depths, more):
     torch.testing.assert_close(log_probs, exported.log_probs(inside[:, 0]), rtol=1e-4, atol=1e-4)
 
 
-def test_fewer_layers_are_not_calibrated_which_is_told(capsys):
+def test_using_fewer_layers_warns_that_they_are_not_calibrated(capsys):
     facts = ModelFacts.of("transformer", DEEP, VOCABULARIES)
     loaded = LoadedModel(transformer(DEEP), PIPELINE, facts, "model", temperature=1.3)
     assert first_layers(loaded, 1, 1).temperature is None
@@ -55,7 +55,7 @@ def test_fewer_layers_than_options_allow_are_refused():
         shallow(transformer(options), 1, 2, options)
 
 
-def test_the_loss_is_that_of_r_drop_with_the_shallower_network_as_second_pass():
+def test_the_loss_equals_r_drops_with_the_shallower_network_as_second_pass():
     model, batch = transformer(DEEP), sentences(4, 6)
     loss = criterion(divergence_weight=2.0)
     depths = loss._depths(model)
@@ -70,7 +70,7 @@ def test_the_loss_is_that_of_r_drop_with_the_shallower_network_as_second_pass():
     assert found.reported["divergence"].total.item() == pytest.approx(wanted[2].item(), rel=1e-4) and wanted[2] > 0
 
 
-def test_updates_train_all_depths_and_the_same_ones_each_time():
+def test_updates_train_all_depths_in_a_reproducible_order():
     model = transformer(DEEP)
     drawn = [criterion(update)._depths(model) for update in range(1, 300)]
     assert set(drawn) == {(e, d) for e in (1, 2, 3) for d in (1, 2)} - {(3, 2)}
@@ -81,7 +81,7 @@ def test_updates_train_all_depths_and_the_same_ones_each_time():
     assert criterion(min_encoder_layers=3, min_decoder_layers=2)._depths(model) == (3, 2)
 
 
-def test_first_layers_without_experts_leave_the_loss_of_the_others():
+def test_first_layers_without_experts_keep_the_expert_loss_of_the_others():
     """Each second layer has experts here, and the pass through the first layers alone has none."""
     model, batch = transformer(replace(DEEP, ffn="moe", experts=4, expert_every=2)), sentences(4, 6)
     for update in range(20):

@@ -45,7 +45,7 @@ def test_a_wheel_names_the_same_packages(extra, wheel):
     assert named_packages(installation.missing_package("--flag", extra)) == EXTRAS[extra]
 
 
-def test_a_package_that_is_there_but_broken_is_told_with_the_reason(tmp_path, monkeypatch):
+def test_an_installed_but_broken_package_is_reported_with_the_reason(tmp_path, monkeypatch):
     (tmp_path / "brokenpackage.py").write_text("raise ImportError('libgone.so: cannot open')")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match=r"libgone\.so") as refused:
@@ -61,11 +61,11 @@ def test_the_recipes_are_at_the_top_of_a_checkout_and_in_the_package_of_a_wheel(
     assert installation.checkout() is None  # the package was copied into another project
 
 
-def test_the_version_is_told_with_that_of_torch_and_without_a_commit_in_a_wheel(wheel):
+def test_a_wheel_reports_its_version_and_torchs_but_no_commit(wheel):
     assert installation.version_text() == f"nmt {__version__} (torch {TORCH})"
 
 
-def test_the_version_is_told_where_torch_is_not_installed(wheel, monkeypatch):
+def test_the_version_is_reported_without_torch(wheel, monkeypatch):
     def version(name):
         raise importlib.metadata.PackageNotFoundError(name)
 
@@ -81,7 +81,7 @@ def test_the_commit_of_a_folder_without_git_is_unknown(tmp_path):
 
 @pytest.mark.skipif(not shutil.which("git"), reason="needs git")
 @pytest.mark.parametrize("state", ["branch", "packed", "detached", "worktree"])
-def test_the_commit_of_a_checkout_is_that_of_git(state, tmp_path):
+def test_the_commit_of_a_checkout_equals_gits(state, tmp_path):
     folder = tmp_path / "checkout"
 
     def git(*words):

@@ -12,7 +12,7 @@ from nmt.nn.dropout import DRAW_VALUES, dropout
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.3, 0.5])
-def test_dropout_makes_its_share_of_numbers_zero_and_keeps_the_mean(probability):
+def test_dropout_zeroes_its_share_of_numbers_and_keeps_the_mean(probability):
     torch.manual_seed(1)
     states = torch.full((301, 333), 3.0)  # not a multiple of the four draws of a random number
     dropped = dropout(states, probability, True)
@@ -26,7 +26,7 @@ def test_dropout_makes_its_share_of_numbers_zero_and_keeps_the_mean(probability)
         assert both == pytest.approx(chance**2, abs=4 * deviation)
 
 
-def test_dropout_is_drawn_from_torchs_seed_anew_each_time_and_its_gradient_is_what_it_multiplied_by():
+def test_dropout_draws_a_new_mask_from_torchs_generator_and_its_gradient_is_that_mask():
     states = torch.randn(40, 50, requires_grad=True)
     torch.manual_seed(3)
     first, second = dropout(states, 0.2, True), dropout(states, 0.2, True)
@@ -38,7 +38,7 @@ def test_dropout_is_drawn_from_torchs_seed_anew_each_time_and_its_gradient_is_wh
     assert dropout(states, 0.2, False) is states and dropout(states, 0.0, True) is states
 
 
-def test_dropout_of_nearly_all_divides_by_no_zero_and_of_all_is_refused():
+def test_dropout_close_to_1_never_divides_by_zero_and_1_is_refused():
     assert dropout(torch.ones(100, 1000), 1 - 1e-9, True).isfinite().all()
     for wrong in (1.0, -0.1):
         with pytest.raises(ValueError, match="at least 0 and below 1"):
@@ -55,7 +55,7 @@ def heads(rows: int, columns: int, values: int = 6) -> list[torch.Tensor]:
     ("rows", "columns", "masked", "causal"),
     [(5, 7, True, False), (6, 6, False, True), (5, 7, False, False), (1, 1, True, False)],
 )
-def test_plain_attention_and_its_gradient_are_those_of_torch(rows, columns, masked, causal):
+def test_plain_attention_and_its_gradient_equal_torchs(rows, columns, masked, causal):
     torch.manual_seed(1)
     given, upstream = heads(rows, columns), torch.randn(3, 4, rows, 6)
     lengths = torch.tensor([columns, max(columns - 2, 1), 1])
@@ -78,7 +78,7 @@ def test_plain_attention_drops_weights_and_keeps_their_mean():
     assert found.std() > 0.01 and found.mean().item() == pytest.approx(1, abs=0.02)
 
 
-def test_short_sentences_are_attended_to_plainly_while_their_gradient_is_wanted(monkeypatch):
+def test_short_sentences_use_plain_attention_when_gradients_are_needed(monkeypatch):
     calls = []
     by_torch = functional.scaled_dot_product_attention
     monkeypatch.setattr(

@@ -36,7 +36,7 @@ def torchs_order(weight):
 
 
 @pytest.mark.parametrize("projection", [None, R])
-def test_a_layer_is_torchs_lstm_with_its_gradients(projection):
+def test_a_layer_and_its_gradients_equal_torchs_lstm(projection):
     lstm = layer(LstmForm(projection=projection))
     theirs = nn.LSTM(M, H, proj_size=projection or 0).double()
     own = dict(lstm.named_parameters())
@@ -63,7 +63,7 @@ def test_a_layer_is_torchs_lstm_with_its_gradients(projection):
         torch.testing.assert_close(own["cell.projection.weight"].grad, theirs.weight_hr_l0.grad)
 
 
-def test_a_step_is_the_equations_of_the_papers():
+def test_a_step_follows_the_equations_of_the_papers():
     """Zhou et al., 2016, equation 1, with peepholes; GNMT's c is clipped and its output is not squashed (equation 11)."""
     vector, h, s = torch.randn(1, M).double(), torch.randn(1, H).double(), torch.randn(1, H).double()
     for tanh, clip in ((True, math.inf), (False, 0.3)):
@@ -90,7 +90,7 @@ def step_by_step(lstm, vectors, clip, reverse):
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("clip", [math.inf, 0.6])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_sequence_is_its_steps_and_so_is_the_gradient_of_every_weight(form, clip, reverse):
+def test_a_sequence_and_its_gradients_equal_those_of_single_steps(form, clip, reverse):
     lstm = layer(FORMS[form], bias=form != "all")
     vectors = torch.randn(T, B, M, dtype=torch.float64, requires_grad=True)
     weighting = torch.randn(T, B, lstm.cell.width).double()
@@ -106,7 +106,7 @@ def test_a_sequence_is_its_steps_and_so_is_the_gradient_of_every_weight(form, cl
         torch.testing.assert_close(lstm(vectors, clip=clip, reverse=reverse), expected)
 
 
-def test_a_layer_that_reads_backwards_begins_at_the_last_token_of_each_sentence():
+def test_a_backward_layer_starts_at_the_last_token_of_each_sentence():
     lstm, lengths = layer(LstmForm()), [7, 4, 1]
     vectors = torch.randn(T, B, M).double()
     padding = torch.arange(T)[:, None] >= torch.tensor(lengths)
@@ -120,7 +120,7 @@ def test_a_layer_that_reads_backwards_begins_at_the_last_token_of_each_sentence(
 
 
 @torch.no_grad()
-def test_an_8_bit_layer_is_the_same_in_steps():
+def test_an_8_bit_layer_gives_the_same_step_by_step():
     lstm = Lstm(32, 64, LstmForm(projection=48))
     quantize(lstm)
     vectors = torch.randn(T, B, 32)
@@ -173,7 +173,7 @@ def attend_step_by_step(layer, vectors, memory, mask, clip):
 
 @pytest.mark.parametrize("variant", FORMS_OF_ATTENTION)
 @pytest.mark.parametrize("form", FORMS)
-def test_an_attentive_layer_is_its_steps_and_so_is_the_gradient_of_every_weight(form, variant):
+def test_an_attentive_layer_and_its_gradients_equal_those_of_single_steps(form, variant):
     (layer, memory, mask), clip = attentive(FORMS[form], variant), 0.6
     vectors = torch.randn(T, B, M, dtype=torch.float64, requires_grad=True)
     weightings = torch.randn(T, B, layer.cell.width).double(), torch.randn(B, T, S).double()
@@ -195,7 +195,7 @@ def test_an_attentive_layer_is_its_steps_and_so_is_the_gradient_of_every_weight(
 
 @torch.no_grad()
 @pytest.mark.parametrize("variant", FORMS_OF_ATTENTION)
-def test_the_weights_of_additive_attention_are_those_of_its_equation(variant):
+def test_additive_attention_weights_follow_the_equation(variant):
     layer, memory, mask = attentive(LstmForm(), variant)
     attention, queries = layer.attention, torch.randn(B, H).double()
     weights = attention(queries, attention.project_memory(memory), mask)

@@ -50,7 +50,7 @@ def copied(part) -> str:
         ("html", "", []),
     ],
 )  # fmt: skip
-def test_the_text_of_passages_is_what_a_reader_reads(markup, text, wanted):
+def test_the_text_of_passages_is_the_visible_text(markup, text, wanted):
     assert texts(text, markup) == wanted
 
 
@@ -77,7 +77,7 @@ def test_a_text_that_is_its_own_translation_comes_back_as_it_was(text, markup):
     assert "".join(map(copied, parse(text, markup))) == text
 
 
-def test_an_element_over_two_sentences_begins_in_one_and_ends_in_the_other():
+def test_an_element_can_span_two_sentences():
     [passage] = parse("<i>One <b>two.</b> Three</i> four. <x/>Five<y/>", "xml")
     parts = passage.parts([(0, 8), (9, 20), (21, 25)])
     assert [part.text for part in parts] == ["One two.", "Three four.", "Five"]
@@ -97,7 +97,7 @@ def test_placeholders_can_be_hidden_from_the_model():
     )
 
 
-def test_a_hidden_placeholder_is_written_as_text_between_tags_is():
+def test_a_hidden_placeholder_is_escaped_like_text_between_tags():
     [passage] = parse("see https://x.org/?a=1&amp;b=2 or &amp;lt; now", "xml")
     assert copied(passage.without_placeholders()) == "see https://x.org/?a=1&amp;b=2 or &amp;lt; now"
 
@@ -153,7 +153,7 @@ def weights(pairs: dict[int, list[int]], shape: tuple[int, int]) -> np.ndarray:
         ("<b>a <i>b</i></b> c", "c < b a", {0: [2], 1: [2], 2: [1], 3: [0]}, "c &lt; <b><i>b</i> a</b>"),
     ],
 )  # fmt: skip
-def test_tags_follow_the_words_that_they_were_around(source, target, pairs, wanted):
+def test_tags_stay_around_their_words(source, target, pairs, wanted):
     [passage] = parse(source, "xml")
     shape = len(units(target)), len(source_units(passage))
     assert projected(passage, target, weights(pairs, shape)) == wanted
@@ -215,7 +215,7 @@ def test_all_tags_are_kept_once_and_well_formed_whatever_the_attention(source, w
         assert "".join("".join(tree.itertext()).split()) == "".join(words)
 
 
-def test_attention_of_tokens_becomes_that_of_words_and_equal_units_count():
+def test_token_attention_is_summed_to_word_attention_and_equal_units_are_matched():
     source, target = "Das Haus, 42", "the house , 42"
     attention = np.array([[1, 0, 0, 0, 0], [0, 0.5, 0.5, 0, 0], [0.2] * 5, [0.2] * 5])
     found = unit_weights(
@@ -245,7 +245,7 @@ def test_text_is_escaped():
     assert escaped("a < b & c > d") == "a &lt; b &amp; c &gt; d"
 
 
-def test_pieces_beside_a_text_of_white_space_alone_belong_to_no_unit():
+def test_pieces_next_to_a_whitespace_only_text_belong_to_no_unit():
     """Byte pieces have a surface where the text that they make has none."""
     assert _shares(" ", [], ["\ufffd"]).shape == (1, 0)
     assert _shares("", [(0, 0)], ["\ufffd"]).tolist() == [[0.0]]

@@ -56,7 +56,7 @@ needs_onednn = pytest.mark.skipif(not products.onednn_available(), reason="this 
 @needs_onednn
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("inputs", "outputs", "rows"), [(24, 40, 15), (40, 24, 15), (3, 40, 60)])
-def test_a_product_and_its_gradient_are_the_same_by_either_path(inputs, outputs, rows, bias):
+def test_a_product_and_its_gradient_are_the_same_on_either_path(inputs, outputs, rows, bias):
     torch.manual_seed(1)
     layer, states = linear.Linear(inputs, outputs, bias=bias), torch.randn(3, rows // 3, inputs, requires_grad=True)
     upstream = torch.randn(3, outputs, rows // 3).transpose(1, 2)  # not contiguous
@@ -72,7 +72,7 @@ def test_a_product_and_its_gradient_are_the_same_by_either_path(inputs, outputs,
 
 
 @needs_onednn
-def test_a_product_of_nothing_is_nothing_by_either_path():
+def test_an_empty_product_is_empty_on_either_path():
     layer = linear.Linear(4, 6)
     for path in ("torch", "onednn"):
         with using(FastProducts(path)):
@@ -104,14 +104,14 @@ def test_under_autocast_on_a_cpu_factors_are_rounded_and_results_are_float32(row
         torch.testing.assert_close(found[2], upstream[0].sum(0))
 
 
-def test_a_product_of_nothing_is_nothing_under_autocast():
+def test_an_empty_product_is_empty_under_autocast():
     layer = linear.Linear(4, 6)
     with torch.autocast("cpu", torch.bfloat16):
         layer(torch.zeros(0, 4, requires_grad=True)).sum().backward()
     assert not layer.weight.grad.any() and not layer.bias.grad.any()
 
 
-def test_products_of_16_bit_numbers_have_few_shapes(monkeypatch):
+def test_products_of_16_bit_numbers_use_few_shapes(monkeypatch):
     shapes, by_torch = set(), products.linear
     monkeypatch.setattr(products, "linear", lambda rows, *given: shapes.add(len(rows)) or by_torch(rows, *given))
     layer = linear.Linear(4, 6)
@@ -128,7 +128,7 @@ def test_autocast_leaves_float64_alone():
 
 
 @needs_onednn
-def test_a_whole_update_is_the_same_by_either_path_and_takes_the_one_asked_for(monkeypatch):
+def test_a_whole_update_is_the_same_on_either_path_and_uses_the_requested_one(monkeypatch):
     calls, product = [], products._onednn
     monkeypatch.setattr(products, "_onednn", lambda *given: calls.append(1) or product(*given))
     data = data_of(sentences(12, 9))
@@ -144,7 +144,7 @@ def test_a_whole_update_is_the_same_by_either_path_and_takes_the_one_asked_for(m
 
 
 @needs_onednn
-def test_the_faster_path_is_taken_and_never_one_of_another_precision(monkeypatch, clock):
+def test_the_faster_path_of_equal_precision_is_taken(monkeypatch, clock):
     product = products._onednn
     monkeypatch.setattr(products, "linear", clock.slow)
     path, ratio = products.measured(8, 16, 16)
@@ -158,7 +158,7 @@ def test_the_faster_path_is_taken_and_never_one_of_another_precision(monkeypatch
 
 
 @needs_onednn
-def test_gates_that_are_closed_in_place_are_trained_by_onednn():
+def test_gates_applied_in_place_can_be_trained_with_onednn():
     torch.manual_seed(1)
     layer, padding = Lstm(8, 6, LstmForm()), torch.zeros(5, 3, dtype=torch.bool)
     padding[:2, 1] = True
@@ -175,7 +175,7 @@ def test_gates_that_are_closed_in_place_are_trained_by_onednn():
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("path", ["torch", "onednn", "numpy"])
 @pytest.mark.parametrize("rows", [3, products.MIN_ROWS, 2 * products.MIN_ROWS + 1])
-def test_a_product_of_a_search_is_the_same_by_every_path_however_its_weights_lie(path, bias, rows):
+def test_search_products_are_the_same_on_every_path_for_any_weight_layout(path, bias, rows):
     if path == "onednn" and not products.onednn_available():
         pytest.skip("this torch has no oneDNN")
     layer, states = linear.Linear(24, 40, bias=bias), torch.randn(rows, 24)
@@ -191,7 +191,7 @@ def test_a_product_of_a_search_is_the_same_by_every_path_however_its_weights_lie
                 assert_close([found], [plain], 2e-6)
 
 
-def test_each_shape_is_multiplied_by_the_path_that_was_quickest_with_it(monkeypatch, clock):
+def test_each_shape_uses_the_path_measured_fastest_for_it(monkeypatch, clock):
     asked = []
     quick = {"torch": clock.slow, "numpy": lambda *given: asked.append("numpy") or functional.linear(*given)}
     monkeypatch.setattr(products, "_IMPLEMENTATIONS", quick)
@@ -227,9 +227,7 @@ def test_each_shape_is_multiplied_by_the_path_that_was_quickest_with_it(monkeypa
         ({"neon": True, "bf16": False}, None, False, False),
     ],
 )
-def test_instructions_are_used_if_the_processor_has_them_and_the_user_allows_them(
-    has, limit, bfloat16, vnni, monkeypatch
-):
+def test_processor_instructions_are_used_if_available_and_allowed(has, limit, bfloat16, vnni, monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has, raising=False)
     for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
         monkeypatch.delenv(name, raising=False)
@@ -238,7 +236,7 @@ def test_instructions_are_used_if_the_processor_has_them_and_the_user_allows_the
     assert (has_bfloat16(torch.device("cpu")), has_vnni()) == (bfloat16, vnni)
 
 
-def test_without_bfloat16_or_with_it_the_processor_says_so_in_its_own_flags():
+def test_bfloat16_support_is_read_from_the_processor_flags():
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.exists():
         pytest.skip("the flags of the processor are Linux' /proc/cpuinfo")

@@ -28,7 +28,7 @@ def build(**values):
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
-def test_chrf_between_all_texts_is_that_of_sacrebleu(lowercase):
+def test_pairwise_chrf_equals_sacrebleus(lowercase):
     chrf, texts = sacrebleu.CHRF(lowercase=lowercase), [*TEXTS, TEXTS[0]]
     expected = [[chrf.sentence_score(own, [other]).score for other in texts] for own in texts]
     scores = pairwise(Chrf(ChrfOptions(lowercase=lowercase)), "", texts)
@@ -75,7 +75,7 @@ def test_risk_over_a_beam_weighs_hypotheses_by_their_probability():
         assert hypotheses[0].score == pytest.approx(expected.max(), abs=1e-6)
 
 
-def test_a_utility_of_which_less_is_better_ranks_the_other_way_round():
+def test_a_lower_is_better_utility_reverses_the_ranking():
     scorer, rows = RandomScorer(14, V), random_sources(14, 6, V)
     bounds = {"candidates.max_len_a": 0, "candidates.max_len_b": 3, "candidates.min_length": 2}
     ranked = build(utility="ter", num_candidates=12, n_best=12, **bounds).search(scorer, rows)
@@ -98,7 +98,7 @@ def test_candidates_of_a_constrained_beam_contain_their_phrases():
 
 
 @pytest.mark.parametrize("candidates", ["sampling", "beam"])
-def test_a_row_whose_every_continuation_is_avoided_has_one_hypothesis_without_probability(candidates):
+def test_a_row_with_every_continuation_avoided_has_one_hypothesis_of_probability_0(candidates):
     scorer, rows = RandomScorer(16, V), random_sources(16, 2, V)
     nothing = Constraints(filters={"avoid": ("?", "a", "b", "ab")})
     mbr = build(candidates=candidates, num_candidates=4, n_best=4, **{"candidates.min_length": 1})
@@ -117,6 +117,6 @@ def test_a_row_whose_every_continuation_is_avoided_has_one_hypothesis_without_pr
         ({"n_best": 33}, "--n-best 33: must be at most --num-candidates, 32"),
     ],
 )
-def test_the_number_of_candidates_is_given_in_one_place(values, message):
+def test_the_number_of_candidates_is_set_in_one_place(values, message):
     with pytest.raises(UserError, match=message):
         registry.choose("decoder", "mbr", values)

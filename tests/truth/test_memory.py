@@ -31,7 +31,7 @@ def loader(batch_tokens: int) -> Loader:
 
 
 @pytest.mark.parametrize("batch_tokens", [100, 5000])
-def test_the_largest_micro_batch_is_that_of_the_plan(batch_tokens):
+def test_the_largest_micro_batch_equals_the_largest_of_the_plan(batch_tokens):
     made = loader(batch_tokens)
     lengths = made.corpus.source_lengths, made.corpus.target_lengths
     plan = made.plan.part(Position())  # of all pairs, which are one part

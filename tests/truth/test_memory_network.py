@@ -40,7 +40,7 @@ def by_the_paper(model, sentence, linear):
 
 
 @pytest.mark.parametrize(("linear_size", "linear"), [(None, 3), (0, 0), (5, 5), (7, 7)])
-def test_features_are_those_of_the_papers_equations_for_the_last_tokens_of_each_sentence(linear_size, linear):
+def test_features_follow_the_papers_equations_for_the_last_tokens_of_each_sentence(linear_size, linear):
     model = build(linear_size=linear_size).double()
     long, short = [BOS, 4, 19, 8, 8, 11], [BOS, 17]
     target = torch.tensor([[*long, EOS], [*short, EOS, *[PAD] * 4]])
@@ -57,7 +57,7 @@ def test_the_papers_size_has_4_552_500_parameters():
         assert ENTRY.cls(options, Vocabularies(10_000, 10_000, True)).num_parameters() == 4_552_500
 
 
-def test_the_presets_update_is_the_authors_whose_gradient_is_a_sum_over_128_predictions():
+def test_the_presets_update_equals_the_authors_sum_over_128_predictions():
     values = registry.find_preset("memory-network").values
     gradient = torch.tensor([30.0, 40.0, 120.0])  # a sum, of norm 130
     for scale in (1.0, 0.1):  # clipped, and not
@@ -69,7 +69,7 @@ def test_the_presets_update_is_the_authors_whose_gradient_is_a_sum_over_128_pred
     assert (values["batch_tokens"], values["plateau_factor"]) == (128, pytest.approx(1 / 1.5))
 
 
-def test_it_learns_to_repeat_the_token_of_three_positions_before_in_sentences_that_it_has_not_seen():
+def test_it_learns_to_copy_the_token_three_positions_back_in_unseen_sentences():
     """Only the time vectors tell which token of the memory that is."""
     model = build(memory_size=5, embedding_size=24, init_std=0.1)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

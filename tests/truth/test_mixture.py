@@ -60,7 +60,7 @@ def take(updates, count):
     return [pairs_of(update) for update in islice(updates, count)]
 
 
-def test_data_that_begins_late_in_a_run_begins_with_the_stage_of_the_update():
+def test_data_added_late_in_a_run_starts_at_the_stage_of_the_update():
     words = ("news=1 until=5u", "web=1 until=9u", "news=1 web=1")
     whole, part = loader(*words), mixture(*words, seed=7).first_part(6)
     late = list(islice(whole.updates(Position(part=part)), 4))
@@ -85,7 +85,7 @@ def test_after_any_number_of_pairs_each_corpus_has_had_its_share(words):
     assert start.drawn == tuple(had[-1])
 
 
-def test_shares_are_by_weight_or_by_size_to_a_power():
+def test_shares_follow_weights_or_a_power_of_the_sizes():
     np.testing.assert_allclose(mixture("news=2 web=1").shares[0], [1 / 3, 2 / 3])
     by_hand = np.array([1000**0.2, 200**0.2])
     np.testing.assert_allclose(mixture("temperature=5").shares[0], by_hand / by_hand.sum())
@@ -95,7 +95,7 @@ def test_shares_are_by_weight_or_by_size_to_a_power():
     np.testing.assert_allclose(mixture("temperature=1000000000").shares[0], [1 / 2, 1 / 2])
 
 
-def test_each_pair_of_a_corpus_comes_before_any_comes_again_and_then_has_another_number():
+def test_every_pair_is_read_before_any_repeats_and_repeats_get_new_numbers():
     mixed = mixture("news=1")
     start = mixed.part(None, 1)
     numbers = mixed.draw(start, 450).numbers
@@ -109,7 +109,7 @@ def test_each_pair_of_a_corpus_comes_before_any_comes_again_and_then_has_another
 
 
 @pytest.mark.parametrize("part_pairs", [1 << 20, 333])
-def test_a_stream_goes_on_from_any_update_as_it_went(part_pairs, monkeypatch):
+def test_a_stream_resumes_identically_from_any_update(part_pairs, monkeypatch):
     monkeypatch.setattr(plan_module, "PART_PAIRS", part_pairs)
     words = "web=1 until=9u", "news=1 web=1 until=2e", "temperature=5 until=120u", "news=1"
     updates = list(islice(loader(*words).updates(Position()), 150))
@@ -120,7 +120,7 @@ def test_a_stream_goes_on_from_any_update_as_it_went(part_pairs, monkeypatch):
         assert again == whole[done:], done
 
 
-def test_a_stage_ends_at_its_update_and_every_pair_planned_before_is_read():
+def test_a_stage_ends_at_its_update_after_all_its_planned_pairs():
     updates = list(islice(loader("web=1 until=9u", "news=1").updates(Position()), 14))
     of = [CORPUS_OF[pairs_of(update)] for update in updates]
     assert all((corpora == 0).all() for corpora in of[:9]) and all((corpora == 1).all() for corpora in of[9:])
@@ -158,7 +158,7 @@ def test_the_expected_updates_of_an_epoch_are_those_it_has():
     assert stream.largest_micro_batch() > 0
 
 
-def test_a_position_of_other_corpora_is_refused():
+def test_a_position_in_different_corpora_is_refused():
     position = next(loader("news=1").updates(Position())).after
     wrong = replace(position, part=position.part | {"drawn": (1, 2, 3), "earlier": (0, 0, 0)})
     with pytest.raises(ArtefactError, match="corpora of this data"):
@@ -170,7 +170,7 @@ def test_a_position_of_other_corpora_is_refused():
         next(loader("news=1").updates(replace(position, pairs=position.pairs + 1)))
 
 
-def test_stages_are_read_from_words_however_they_are_divided():
+def test_stages_can_be_split_over_arguments_in_any_way():
     one = parse_stages(["news=1 web=4 until=20000u", "temperature=2 until=3e", "web=1"])
     assert one == parse_stages(["news=1", "web=4", "until=20000u temperature=2", "until=3e web=1"])
     assert [stage.updates for stage in one] == [20000, None, None] and one[1].epochs == 3
@@ -197,19 +197,19 @@ def test_stages_are_read_from_words_however_they_are_divided():
         ("news=1 until=x web=1", r"until=x: must be a number of updates or epochs.*until=500u"),
     ],
 )
-def test_other_words_are_refused(words, message):
+def test_malformed_stages_are_refused(words, message):
     with pytest.raises(ValueError, match=message):
         parse_stages([words])
 
 
-def test_corpora_that_are_not_there_are_refused_with_those_that_are():
+def test_unknown_corpora_are_refused_with_the_existing_names():
     with pytest.raises(UserError, match=r"corpus of --data-weights 'neus' \(did you mean 'news'\?\)"):
         mixture("neus=1")
     with pytest.raises(UserError, match="no pairs of this corpus"):
         mixture("empty=1", corpora=[*CORPORA, ("empty", 0)])
 
 
-def test_a_pair_that_is_drawn_twice_has_other_noise_each_time():
+def test_a_pair_drawn_twice_gets_different_noise_each_time():
     from noises import word_dropout
 
     from nmt.batch import make_batch

@@ -76,7 +76,7 @@ def level(gate, group, x, noise):
 
 @pytest.mark.parametrize("training", [False, True])
 @torch.no_grad()
-def test_flat_noisy_gates_and_their_losses_are_those_of_the_paper(training):
+def test_flat_noisy_gates_and_their_losses_follow_the_paper(training):
     layer, x = build(FLAT).train(training), inputs()
     torch.manual_seed(5)
     noise = torch.randn(N, E, dtype=torch.float64).tolist() if training else [[0.0] * E] * N
@@ -98,7 +98,7 @@ def test_flat_noisy_gates_and_their_losses_are_those_of_the_paper(training):
 
 @pytest.mark.parametrize("name", ["hierarchical", "two groups of two"])
 @torch.no_grad()
-def test_hierarchical_gates_and_their_losses_are_those_of_appendix_b(name):
+def test_hierarchical_gates_and_their_losses_follow_appendix_b(name):
     layer, x = build(SHAPES[name]).eval(), inputs()
     groups, inner = layer.shape.groups, layer.shape.experts // layer.shape.groups
     output, (losses, _) = passed(layer, x)
@@ -127,7 +127,7 @@ def highest(scores, rows, quota):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", BALANCED)
 @torch.no_grad()
-def test_balanced_gates_and_their_thresholds_are_those_of_appendix_f(name, training):
+def test_balanced_gates_and_their_thresholds_follow_appendix_f(name, training):
     layer, x = build(SHAPES[name]).train(training), inputs()
     for gate in filter(None, (layer.gate, layer.group_gate)):
         gate.thresholds.data.clamp_(0.05, 0.4)
@@ -195,7 +195,7 @@ def test_positions_without_a_token_reach_no_expert_and_change_no_loss(name):
 
 @pytest.mark.parametrize("name", SHAPES)
 @torch.no_grad()
-def test_in_evaluation_a_token_is_computed_as_it_is_alone_and_as_in_a_search(name):
+def test_in_evaluation_a_token_gives_the_same_alone_in_a_batch_and_in_a_search(name):
     layer, x = build(SHAPES[name]).eval(), inputs()
     output = layer(x)
     torch.testing.assert_close(layer.search_step()(x), output)
@@ -210,14 +210,14 @@ def test_every_weight_gets_a_gradient(name):
     assert [key for key, value in layer.named_parameters() if not value.grad.abs().sum() > 0] == []
 
 
-def test_gates_are_zero_at_first_with_noise_and_random_where_zeros_would_tie():
+def test_noisy_gates_start_at_zero_and_others_random_to_avoid_ties():
     layer = MixtureOfExperts(FLAT)
     assert layer.gate.weight.count_nonzero() == layer.gate.noise.count_nonzero() == 0
     layer = MixtureOfExperts(SHAPES["balanced"])
     assert layer.gate.weight.count_nonzero() == layer.gate.weight.numel()
 
 
-def test_all_experts_active_is_the_weighted_sum_of_all():
+def test_with_all_experts_active_the_output_is_their_weighted_sum():
     layer, x = build(replace(FLAT, active=E)).eval(), inputs()
     gates = torch.softmax(x @ layer.gate.weight[0].T, -1)
     expected = torch.stack([sum(gates[n, i] * expert(layer, i, x[n]) for i in range(E)) for n in range(N)])
@@ -227,7 +227,7 @@ def test_all_experts_active_is_the_weighted_sum_of_all():
 
 
 @pytest.mark.parametrize("sizes", [[3, 0, 2, 0, 4], [0, 0, 0, 0, 9], [0, 0, 0, 0, 0]])
-def test_grouped_products_and_their_gradient_are_those_of_each_group(sizes):
+def test_grouped_products_and_gradients_equal_those_of_single_groups(sizes):
     torch.manual_seed(3)
     rows = torch.randn(sum(sizes), 8, requires_grad=True)
     weight, counts = torch.randn(5, 4, 8, requires_grad=True), torch.tensor(sizes)
@@ -257,7 +257,7 @@ def test_experts_that_no_token_reaches_are_not_multiplied(monkeypatch):
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_formula_of_its_cost_is_what_the_counter_sees(name):
+def test_its_cost_formula_equals_the_counted_flops(name):
     layer = build(SHAPES[name]).train(name in BALANCED)  # thresholds may choose more or fewer, a batch in training not
     tokens = 4 * layer.shape.experts
     with FlopCounterMode(display=False) as counter:

@@ -32,7 +32,7 @@ SIZES = {"moe-32": (32, None), "moe-512": (512, 32), "moe-2048": (2048, 32)}
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_the_papers_sizes_have_its_numbers_of_parameters_and_of_active_ones(name):
+def test_models_of_the_papers_sizes_have_its_total_and_active_parameter_counts(name):
     experts, groups = SIZES[name]
     V, d = 32_000, 512
     values = registry.find_preset(name).values
@@ -125,7 +125,7 @@ def by_the_paper(model, source, target):
 
 @pytest.mark.parametrize(("bidirectional", "read_out_context"), [(True, False), (False, False), (True, True)])
 @torch.no_grad()
-def test_features_and_attention_are_those_of_the_papers_equations_word_by_word(bidirectional, read_out_context):
+def test_features_and_attention_follow_the_papers_equations_word_by_word(bidirectional, read_out_context):
     model = small(bidirectional=bidirectional, read_out_context=read_out_context)
     sources, targets = [[7, 5, 9, 13, EOS], [4, 19, EOS]], [[BOS, 4, 24, 8], [BOS, 17, 6]]
     batch = Batch(
@@ -139,7 +139,7 @@ def test_features_and_attention_are_those_of_the_papers_equations_word_by_word(b
         torch.testing.assert_close(attention[i, : len(target), : len(source)], weights, check_dtype=False)
 
 
-def test_the_losses_of_its_experts_are_sums_over_both_mixtures_a_target_token(monkeypatch):
+def test_expert_losses_are_sums_over_both_mixtures_per_target_token(monkeypatch):
     model = small().train()
     batch = Batch(torch.tensor([[5, 6, 7, EOS], [8, EOS, PAD, PAD]]), torch.tensor([[BOS, 7, EOS], [BOS, 8, EOS]]))
     balances = []
@@ -170,6 +170,6 @@ def test_the_losses_of_its_experts_are_sums_over_both_mixtures_a_target_token(mo
         ({"gates": "soft"}, "--gates"),
     ],
 )
-def test_a_senseless_setting_is_refused_by_name(options, flag):
+def test_an_invalid_setting_is_refused_by_name(options, flag):
     with pytest.raises(UserError, match=flag):
         small(**options)

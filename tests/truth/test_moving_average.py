@@ -15,7 +15,7 @@ def changed(model: nn.Module, generator: torch.Generator) -> None:
 
 
 @pytest.mark.parametrize(("decay", "updates"), [(0.5, 30), (0.9, 200), (0.999, 500)])
-def test_the_average_is_the_recursion_with_the_decay_of_tensorflow(decay, updates):
+def test_the_average_follows_the_recursion_with_tensorflows_decay(decay, updates):
     model, generator = nn.Sequential(nn.Linear(37, 5), nn.Linear(5, 3)), torch.Generator().manual_seed(1)
     average = MovingAverage(model, decay)
     expected = {name: parameter.detach().double() for name, parameter in model.named_parameters()}
@@ -32,7 +32,7 @@ def test_the_average_is_the_recursion_with_the_decay_of_tensorflow(decay, update
         assert not torch.equal(value, model.get_parameter(name))
 
 
-def test_it_begins_at_the_weights_and_again_where_it_is_restarted_and_shares_no_memory_with_them():
+def test_the_average_starts_and_restarts_as_a_copy_of_the_weights():
     model, generator = nn.Linear(4, 4), torch.Generator().manual_seed(2)
     average = MovingAverage(model, 0.9)
     before = model.weight.detach().clone()

@@ -30,7 +30,7 @@ def perturbed(**options):
     return perturb(build(**options).double().eval(), 0.1)
 
 
-def test_the_papers_size_has_its_parameters_but_for_those_that_only_multiply_zeros():
+def test_the_papers_size_has_its_parameters_except_those_that_only_multiply_zeros():
     """facts: input, first, encoder and decoder, and three tables; the authors' `first` has kernels for a state of zeros."""
     m, tables = 512, 3 * 32768 * 512
     cgru, cgru_d = 3 * (9 * m * m + m), 3 * (2 * 9 * m * m + m)
@@ -113,7 +113,7 @@ BATCH = Batch(torch.tensor([SOURCES[0], [*SOURCES[1], *[PAD] * 3]]), torch.tenso
 
 @pytest.mark.parametrize("outputs", OUTPUTS)
 @torch.no_grad()
-def test_features_are_those_of_the_papers_equations_cell_by_cell(outputs):
+def test_features_follow_the_papers_equations_cell_by_cell(outputs):
     model = perturbed(outputs=outputs)
     features = model(BATCH).features
     for i, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
@@ -121,13 +121,13 @@ def test_features_are_those_of_the_papers_equations_cell_by_cell(outputs):
 
 
 @pytest.mark.parametrize("outputs", OUTPUTS)
-def test_a_search_step_equals_the_whole_sentence_to_a_hundred_thousandth(outputs):
+def test_a_search_step_equals_the_whole_sentence_within_1e_5(outputs):
     assert_search_steps_equal_the_whole(perturbed(outputs=outputs).float(), BATCH)
 
 
 @pytest.mark.parametrize(("outputs", "reads"), [("extended", [0, 1, 2]), ("markovian", [2]), ("baseline", [])])
 @torch.no_grad()
-def test_an_output_reads_the_tokens_that_its_name_says(outputs, reads):
+def test_the_cutoff_decides_which_tokens_an_output_reads(outputs, reads):
     """Which of the first five tokens change what is predicted after three of them."""
     model = perturbed(outputs=outputs)
     before = model(BATCH).features[:, 3]
@@ -141,7 +141,7 @@ def test_an_output_reads_the_tokens_that_its_name_says(outputs, reads):
 
 
 @pytest.mark.parametrize("outputs", OUTPUTS)
-def test_its_formula_is_what_the_counter_sees_also_of_targets_longer_than_the_memory(outputs):
+def test_its_cost_formula_equals_the_counted_flops_even_for_targets_longer_than_memory(outputs):
     model = build(outputs=outputs).eval()
     for source, target in [(1, 1), (3, 4), (2, 9)]:
         batch = Batch(torch.tensor([[5] * (source - 1) + [EOS]]), torch.tensor([[BOS] + [5] * (target - 1) + [EOS]]))
@@ -158,7 +158,7 @@ def test_a_search_step_costs_one_pass_of_the_decoders_layers_over_the_memory():
 
 @pytest.mark.parametrize("outputs", OUTPUTS)
 @torch.no_grad()
-def test_the_state_of_a_search_has_the_stated_bytes_before_and_after_it_becomes_longer_than_the_memory(outputs):
+def test_the_search_state_has_the_stated_bytes_before_and_after_it_outgrows_the_memory(outputs):
     model, state = build(outputs=outputs), None
     state = model.start(torch.tensor([SOURCES[0]]))
     for length in range(1, 10):
@@ -167,7 +167,7 @@ def test_the_state_of_a_search_has_the_stated_bytes_before_and_after_it_becomes_
         assert sum(tensor.nbytes for tensor in tensors) == model.state_bytes(len(SOURCES[0]), length)
 
 
-def test_it_learns_to_reverse_sentences_that_it_has_not_seen():
+def test_it_learns_to_reverse_unseen_sentences():
     torch.manual_seed(4)
     model = build(hidden_size=24, height=1, layers=1, memory_offset=0, dropout=0.0)
     words = torch.cartesian_prod(*[torch.arange(4, 12)] * 3)[torch.randperm(512)]

@@ -22,7 +22,7 @@ def corpus_batch(pairs=PAIRS) -> Batch:
     return make_batch((np.repeat(pairs + 10, source), source), (np.repeat(pairs + 10, target), target))
 
 
-def test_each_token_is_dropped_with_its_probability_whatever_its_neighbours_are():
+def test_tokens_are_dropped_independently_with_the_configured_probability():
     batch = word_dropout(0.1, 0.3, seed=7).read(corpus_batch(), PAIRS, epoch=1)
     for tokens, probability in ((batch.source, 0.1), (batch.target_input, 0.3)):
         words = (tokens != PAD) & (tokens != BOS) & (tokens != EOS)
@@ -46,7 +46,7 @@ def test_control_symbols_and_the_tokens_to_predict_stay():
         assert not changed[(before == PAD) | (before == BOS) | (before == EOS)].any()
 
 
-def test_tags_stay_and_a_batch_without_noise_is_the_one_before():
+def test_tags_are_kept_and_a_batch_without_noise_is_unchanged():
     plain = corpus_batch()
     batch = word_dropout(0.9, 0.9, kept=((12, 15), (13,))).read(plain, PAIRS, epoch=1)
     for before, after, kept in ((plain.source, batch.source, (2, 5)), (plain.target_input, batch.target_input, (3,))):
@@ -61,7 +61,7 @@ def test_tags_stay_and_a_batch_without_noise_is_the_one_before():
         assert torch.equal(clean.source, rows) and not torch.equal(part.source, rows)
 
 
-def test_the_same_pair_is_dropped_alike_in_any_batch_and_otherwise_in_another_epoch_or_seed():
+def test_dropout_of_a_pair_depends_on_seed_and_epoch_but_not_on_its_batch():
     dropout = word_dropout(0.2, 0.2, seed=3)
     whole = dropout.read(corpus_batch(), PAIRS, epoch=2)
     some = PAIRS[[3999, 5, 70, 5]]
@@ -108,7 +108,7 @@ def read(batches):
         for b in batches for row, source, given in zip(b.target, b.source, b.target_input, strict=True))  # fmt: skip
 
 
-def test_ranks_and_a_later_start_read_what_one_loader_reads():
+def test_ranks_and_resumed_loaders_read_the_same_as_one_loader():
     noise = word_dropout(0.1, 0.4, seed=2)
     updates = Loader(plan_of(Corpus(), 2000, 3), 500, noises=[noise]).updates(Position())
     first, second = next(updates), next(updates)

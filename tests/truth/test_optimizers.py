@@ -59,12 +59,12 @@ def adam_direction(gradients, betas=(0.9, 0.98), eps=1e-9):
     return mean / (1 - betas[0] ** count) / (math.sqrt(square / (1 - betas[1] ** count)) + eps)
 
 
-def test_adam_is_the_algorithm_with_the_papers_betas():
+def test_adam_follows_the_algorithm_with_the_papers_betas():
     expected = 2.0 - LR * adam_direction([0.5]) - LR * adam_direction([0.5, -0.1])
     assert two_steps("adam", 0.5, -0.1) == pytest.approx(expected, rel=1e-6)
 
 
-def test_adamw_takes_its_decay_from_the_weight_and_adam_from_the_gradient():
+def test_adamw_decays_the_weight_and_adam_adds_the_decay_to_the_gradient():
     apart = 2.0 * (1 - LR * 0.1) - LR * adam_direction([0.5])
     apart = apart * (1 - LR * 0.1) - LR * adam_direction([0.5, -0.1])
     assert two_steps("adamw", 0.5, -0.1, weight_decay=0.1) == pytest.approx(apart, rel=1e-6)
@@ -82,7 +82,7 @@ def test_sgd_follows_the_gradient_then_its_momentum_then_nesterovs_look_ahead():
     assert two_steps("sgd", 0.5, -0.1, momentum=0.9, nesterov=True) == pytest.approx(2.0 - LR * ahead)
 
 
-def test_adam_sgd_is_adam_and_after_its_updates_gradient_descent_at_another_rate():
+def test_adam_sgd_switches_from_adam_to_sgd_at_a_different_rate():
     options = {"adam_updates": 1, "sgd_lr_factor": 3.0, "adam_betas": (0.9, 0.98), "adam_eps": 1e-9}
     expected = 2.0 - LR * adam_direction([0.5]) - 3 * LR * -0.1
     assert two_steps("adam-sgd", 0.5, -0.1, **options) == pytest.approx(expected, rel=1e-6)
@@ -197,7 +197,7 @@ def test_muon_multiplies_in_float32_on_all_ranks_if_one_has_no_fast_bfloat16(oth
 
 @TORCH_MUON
 @pytest.mark.parametrize("limit", [1, 1000, 1 << 18])
-def test_muon_of_stacked_matrices_is_torchs_of_single_ones(monkeypatch, limit):
+def test_muon_on_stacked_matrices_equals_torchs_on_single_ones(monkeypatch, limit):
     monkeypatch.setattr("nmt.extensions.methods.optimizers.muon.MAX_CPU_STACK", limit)
     # The device has bfloat16 for torch's optimizer, whichever it is.
     monkeypatch.setattr(
@@ -218,7 +218,7 @@ def test_muon_of_stacked_matrices_is_torchs_of_single_ones(monkeypatch, limit):
         torch.testing.assert_close(parameter, other, rtol=0, atol=LR * 0.02)  # products in bfloat16
 
 
-def test_schedule_free_is_the_papers_recursion_over_three_sequences():
+def test_schedule_free_follows_the_papers_recursion_over_three_sequences():
     beta1, beta2, eps, decay = 0.8, 0.95, 1e-6, 0.1  # Defazio et al., 2024, algorithm 1
     weight = nn.Parameter(random((4, 3), 1))
     options = {"adam_betas": (beta1, beta2), "adam_eps": eps, "weight_decay": decay}
@@ -238,7 +238,7 @@ def test_schedule_free_is_the_papers_recursion_over_three_sequences():
         torch.testing.assert_close(optimizer.averaged[weight], x)
 
 
-def test_schedule_free_with_one_rate_averages_all_iterates_alike():
+def test_schedule_free_with_a_constant_rate_averages_all_iterates_equally():
     weight = nn.Parameter(random((3,), 1))
     optimizer = build("schedule-free", [weight])
     iterates = []
@@ -279,7 +279,7 @@ def test_no_weight_moves_before_a_schedule_gives_a_learning_rate(name):
         ("adam-sgd", {"adam_updates": 4}),
     ],
 )
-def test_an_optimizer_taken_up_from_its_saved_tensors_goes_on_to_the_last_bit(name, options):
+def test_an_optimizer_resumed_from_its_saved_tensors_gives_identical_results(name, options):
     shapes = [(5, 4), (4,), (2, 3)]
     whole, stopped, resumed = weights(*shapes), weights(*shapes), weights(*shapes)
     uninterrupted, first = build(name, whole, **options), build(name, stopped, **options)
@@ -321,6 +321,6 @@ def test_an_optimizer_taken_up_from_its_saved_tensors_goes_on_to_the_last_bit(na
         *((name, {"weight_decay": -0.1}) for name in ALL),
     ],
 )
-def test_a_senseless_setting_is_refused_by_name(name, options):
+def test_an_invalid_setting_is_refused_by_name(name, options):
     with pytest.raises(UserError, match=next(iter(options)).replace("_", "-")):
         build(name, weights((2, 2)), **options)

@@ -38,7 +38,7 @@ def faults(source, target, target_language="de", source_language="en"):
 
 
 @pytest.mark.parametrize("language", GOOD)
-def test_a_right_pair_has_no_fault_in_any_language_and_direction(language):
+def test_a_correct_pair_has_no_fault_in_any_language_and_direction(language):
     assert faults(SOURCE, GOOD[language], language) == set()
     assert faults(GOOD[language], SOURCE, "en", language) == set()
     assert faults(f"{SOURCE}\r\n", f"{GOOD[language]}\n", language) == set()
@@ -56,7 +56,7 @@ def test_a_right_pair_has_no_fault_in_any_language_and_direction(language):
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("language", ["de", "fr", "es", "fi", "ru", "zh", "ar", "th"])
-def test_names_numbers_addresses_and_short_texts_may_be_the_same_in_both_languages(text, language):
+def test_identical_names_numbers_addresses_and_short_texts_are_accepted(text, language):
     assert faults(text, text, language) - {"blank-both-sides", "wrong-script"} == set()
     if language in ("de", "fr", "es", "fi") and text:
         assert faults(text, text, language) == set()
@@ -82,7 +82,7 @@ def test_names_numbers_addresses_and_short_texts_may_be_the_same_in_both_languag
         ("Tom & Jerry; Tim & Struppi", "Tom & Jerry; Tim & Struppi"),
     ],
 )
-def test_a_right_pair_of_english_and_german_has_no_fault(source, target):
+def test_a_correct_english_german_pair_has_no_fault(source, target):
     assert faults(source, target) == set()
 
 
@@ -99,7 +99,7 @@ def test_a_copied_source_is_found(language):
 
 
 @pytest.mark.parametrize("language", GOOD)
-def test_a_swapped_pair_is_found_where_script_or_tables_tell_the_languages_apart(language):
+def test_a_swapped_pair_is_found_if_script_or_tables_distinguish_the_languages(language):
     found = faults(GOOD[language], SOURCE, language)
     if language in ("tr", "vi"):  # languages without a table
         assert found <= {"wrong-language"}
@@ -122,7 +122,7 @@ def test_a_target_in_another_language_is_found(wrong):
 
 @pytest.mark.parametrize("language", GOOD)
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
-def test_utf8_that_was_read_in_another_encoding_is_found(language, encoding):
+def test_utf8_decoded_with_a_wrong_encoding_is_found(language, encoding):
     text = GOOD[language] if not GOOD[language].isascii() else f"{GOOD[language]} Schöne Grüße"
     try:
         broken = text.encode().decode(encoding)

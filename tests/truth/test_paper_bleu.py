@@ -107,7 +107,7 @@ def bleu_by_counting(hypotheses: list[str], references: list[list[str]]) -> floa
     return 100 * precision * (1.0 if length >= reference_length else math.exp(1 - reference_length / length))
 
 
-def test_every_mark_of_the_script_is_replaced_and_no_other():
+def test_exactly_the_marks_of_the_script_are_replaced():
     for mark, replacement in SCRIPT:
         assert replace_punctuation(f"a{mark}b") == f"a{replacement}b"
     assert replace_punctuation(LEFT_ALONE) == LEFT_ALONE
@@ -116,7 +116,7 @@ def test_every_mark_of_the_script_is_replaced_and_no_other():
     assert replace_punctuation(others) == others
 
 
-def test_fullwidth_forms_become_what_unicode_says_they_are_but_for_one():
+def test_fullwidth_forms_follow_unicode_with_one_exception():
     fullwidth = [mark for mark, _ in SCRIPT if unicodedata.name(mark).startswith("FULLWIDTH") and mark != "１"]
     assert len(fullwidth) == 19
     for mark in fullwidth:
@@ -124,7 +124,7 @@ def test_fullwidth_forms_become_what_unicode_says_they_are_but_for_one():
     assert replace_punctuation("１") == '"'
 
 
-def test_marks_beside_each_other_are_replaced_as_one_script_line_after_the_other_would():
+def test_adjacent_marks_are_replaced_in_the_order_of_the_scripts_lines():
     chance = random.Random(1)
     marks = [mark for mark, _ in SCRIPT] + ["。", "．", " ", " ", " ", "a", "ü", "\u00a0", "-", "."] * 3
     for _ in range(2000):
@@ -145,7 +145,7 @@ def test_marks_beside_each_other_are_replaced_as_one_script_line_after_the_other
         ("fr", "Qu’est-ce que c’est… «\u202foui\u202f» ?", "Qu' est-ce que c' est ... « oui » ?"),
     ],
 )
-def test_text_becomes_the_tokens_that_moses_gives(language, text, tokens):
+def test_text_is_tokenized_as_by_moses(language, text, tokens):
     assert registry.find("tokenizer", "moses").cls(language).tokenize(replace_punctuation(text)) == tokens
 
 
@@ -155,7 +155,7 @@ def test_a_stop_that_ends_a_line_stays_with_an_abbreviation():
     assert registry.find("tokenizer", "moses").cls("de").tokenize("Sport usw. und Musik.") == "Sport usw. und Musik ."
 
 
-def test_compounds_are_split_as_a_match_after_the_other_finds_them():
+def test_compounds_are_split_match_by_match():
     assert split_compounds("a-b-c") == "a ##AT##-##AT## b-c"
     assert split_compounds("ab-bc-cd") == "ab ##AT##-##AT## bc ##AT##-##AT## cd"
     assert split_compounds("Nord-Süd-Achse - 3-4") == "Nord ##AT##-##AT## Süd ##AT##-##AT## Achse - 3 ##AT##-##AT## 4"
@@ -179,7 +179,7 @@ def random_compounds() -> list[str]:
 
 
 @pytest.mark.parametrize("num_references", [1, 3])
-def test_multi_bleu_is_what_counting_gives(num_references):
+def test_multi_bleu_equals_a_direct_count(num_references):
     chance = random.Random(3)
     for case in range(60):
         words = ["a", "b", "c", "d"][: chance.randint(1, 4)]
@@ -191,7 +191,7 @@ def test_multi_bleu_is_what_counting_gives(num_references):
         assert value == pytest.approx(bleu_by_counting(lines[0], lines[1:]), abs=1e-9), case
 
 
-def test_multi_bleu_is_zero_where_no_four_tokens_match_and_penalises_what_is_short():
+def test_multi_bleu_is_zero_without_a_matching_4_gram_and_penalises_short_output():
     assert multi_bleu(["a b c x d e f"], [["a b c d e f g"]], "").value == 0
     assert multi_bleu(["a b c"], [["a b c"]], "").value == 0  # there are no four
     assert multi_bleu(["a b c d e"], [["a b c d e f g h"]], "").value == pytest.approx(100 * math.exp(1 - 8 / 5))
@@ -199,7 +199,7 @@ def test_multi_bleu_is_zero_where_no_four_tokens_match_and_penalises_what_is_sho
     assert multi_bleu(["A b c d"], [["a b c d"]], "").value == 0  # case counts
 
 
-def test_a_table_names_its_definitions_and_says_how_each_is_made():
+def test_a_table_names_and_explains_its_definitions():
     text = ["Der EU-Haushalt ist „groß“."]
     names, german = zip(*paper_bleu("de").definitions(text, [text]), strict=True)
     assert names == ("sacreBLEU 13a", "sacreBLEU intl", "tokenised", "paper")
@@ -212,7 +212,7 @@ def test_a_table_names_its_definitions_and_says_how_each_is_made():
     assert all("version:" in score.signature for score in (*german, *french))
 
 
-def test_a_compound_that_is_split_is_partly_right():
+def test_a_split_compound_is_partly_correct():
     hypothesis, reference = ["Das ist der EU-Rat ."], ["Das ist der EU-Haushalt ."]
     scores = values("de", hypothesis, reference)
     assert scores["paper"] == paper_bleu("de")(hypothesis, [reference]).value
@@ -225,7 +225,7 @@ def test_a_compound_that_is_split_is_partly_right():
 @pytest.mark.skipif(not SCORING.is_dir(), reason="the published outputs are not beside the checkout")
 @pytest.mark.parametrize("language", ["de", "fr"])
 @pytest.mark.parametrize("system", ["google", "bergamot-base-memory"])
-def test_the_papers_bleu_of_real_outputs_is_that_of_its_definition(language, system):
+def test_the_papers_bleu_of_real_outputs_follows_its_definition(language, system):
     hypotheses, references = (
         gzip.decompress((SCORING / f"en-{language}/wmt13.{name}.{language}.gz").read_bytes())
         .decode()

@@ -43,7 +43,7 @@ def samples():
     return [PENN, *islice(grammar.treebank(1), 200), *(random_tree(random) for _ in range(300))]
 
 
-def test_linearised_as_in_grammar_as_a_foreign_language():
+def test_trees_are_linearised_as_in_grammar_as_a_foreign_language():
     for tags, expected in (
         (False, "(S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S"),
         (True, "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S"),
@@ -86,7 +86,7 @@ def test_a_line_that_is_not_one_tree_is_refused(line):
 
 
 @pytest.mark.parametrize("tokens", ["(S XX )S", "(S XX XX XX )S", "(S XX XX )NP", "(S XX XX", "", "(S XX XX )S )S"])
-def test_restoring_what_is_no_tree_over_the_words_is_refused(tokens):
+def test_restoring_a_line_that_does_not_fit_the_words_is_refused(tokens):
     with pytest.raises(ValueError, match="not a tree over 2 words"):
         trees.restore(["a", "b"], tokens.split())
 
@@ -103,7 +103,7 @@ def test_files_of_trees_become_files_of_lines_and_back(tmp_path, capsys):
     assert (tmp_path / "restored").read_text().splitlines() == [*penn[:-1], ""]
 
 
-def test_the_grammars_treebank_is_a_function_of_the_seed_and_has_no_tree_twice(tmp_path):
+def test_the_grammars_treebank_depends_only_on_the_seed_and_repeats_no_tree(tmp_path):
     for name, seed in (("one", "1"), ("same", "1"), ("other", "2")):
         counts = ["--train", "300", "--dev", "20", "--test", "30", "--seed", seed]
         grammar.main([*counts, "--output", str(tmp_path / name)])
@@ -133,7 +133,7 @@ class Writer:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_search_among_trees_finds_trees_over_the_words_and_what_a_beam_finds_if_that_is_one(seed):
+def test_the_tree_search_finds_valid_trees_and_matches_the_beam_if_its_result_is_valid(seed):
     pieces = [*SYMBOLS, *(f"{side}{label}" for label in ("S", "NP", "VP") for side in "()"), "XX", ".", ",", "-LRB-"]
 
     def decode(row):

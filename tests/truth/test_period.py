@@ -13,7 +13,7 @@ def test_a_period_is_a_number_and_a_unit(text, count, unit):
 
 
 @pytest.mark.parametrize("text", ["", "u", "0u", "-1e", "1.5u", "10s", "1e3", "ten", f"{10**20}u", f"{10**309}m"])
-def test_what_is_no_period_is_refused_by_name(text):
+def test_an_invalid_period_is_refused_by_name(text):
     with pytest.raises(ValueError, match="not a"):
         parse_period(text)
 
@@ -24,7 +24,7 @@ def test_updates_and_epochs_are_due_at_their_multiples():
     assert [e for e in ended if Timer("2e").is_due(7, e, 0)] == [2, 4]
 
 
-def test_minutes_are_due_when_they_have_passed_and_start_anew():
+def test_minutes_are_due_once_elapsed_and_then_restart():
     timer, due = Timer("10m"), []
     for minute in (*range(1, 21), 32, 33, 41, 42):  # a validation from minute 20 to 32
         if timer.is_due(minute, None, 60 * minute):
@@ -34,7 +34,7 @@ def test_minutes_are_due_when_they_have_passed_and_start_anew():
     assert timer.seconds_left(update=0, epochs=0, seconds=60 * 46, per_update=0, per_epoch=0) == 6 * 60
 
 
-def test_the_time_left_is_in_proportion_to_what_is_left():
+def test_the_remaining_time_is_proportional_to_the_remaining_updates():
     assert Timer("100u").seconds_left(update=130, epochs=0, seconds=0, per_update=2.0, per_epoch=0) == 140
     assert Timer("2e").seconds_left(update=0, epochs=2.5, seconds=0, per_update=0, per_epoch=60) == pytest.approx(90)
 
@@ -51,12 +51,12 @@ def test_of_several_periods_the_first_to_pass_is_due():
 
 
 @pytest.mark.parametrize("text", ["1u,2u", "10m,", ",", "5,5u", "1e,1e", "500u 10m"])
-def test_periods_are_at_most_one_for_each_unit(text):
+def test_each_unit_has_at_most_one_period(text):
     with pytest.raises(ValueError, match="period"):
         parse_periods(text)
 
 
-def test_minutes_beside_updates_do_not_decide_when_a_validation_counts():
+def test_minutes_combined_with_updates_do_not_decide_which_validations_count():
     assert without_minutes("1e,10m") == without_minutes("1e") == "1e"
     assert without_minutes("10m, 500u,2e") == "500u,2e" and without_minutes("10m") == "10m"
 
@@ -74,7 +74,7 @@ def test_validations_by_the_clock_take_a_small_share_of_the_time_however_slow_th
     assert asked.is_due(1, None, 600)
 
 
-def test_minutes_are_looked_at_after_an_update_so_that_a_slow_one_delays_them():
+def test_minutes_are_checked_after_an_update_so_a_slow_update_delays_them():
     timer = Timer("100u,1m")
     left = dict(update=0, epochs=0.0, seconds=50.0, per_epoch=0.0)
     assert timer.seconds_left(**left, per_update=2.0) == 10

@@ -125,7 +125,7 @@ def test_a_message_is_translated_in_its_branches(text, wanted):
         "{a,plural,b{" * 5000,
     ],
 )
-def test_a_message_that_cannot_be_written_out_is_a_problem_and_stays(text):
+def test_a_message_that_cannot_be_expanded_is_reported_and_kept(text):
     parts = [
         part
         for whole in parse(text, "xml")
@@ -148,7 +148,7 @@ def test_a_message_that_cannot_be_written_out_is_a_problem_and_stays(text):
         ("{x} und {y}", True, None),
     ],
 )
-def test_spaces_stand_around_a_placeholder_and_one_that_is_lost_or_invented_is_seen(translation, is_spaced, wanted):
+def test_placeholders_keep_their_spaces_and_lost_or_invented_ones_are_detected(translation, is_spaced, wanted):
     found = kept_in(plain_passage("sees {x} today"), translation, is_spaced)
     assert (found and found[0]) == wanted
 
@@ -165,7 +165,7 @@ def test_spaces_stand_around_a_placeholder_and_one_that_is_lost_or_invented_is_s
         ),  # punctuation, words and what the vocabulary has
     ],
 )
-def test_signs_and_numbers_that_a_vocabulary_lacks_are_kept(text, kept):
+def test_symbols_and_numbers_missing_from_the_vocabulary_are_kept(text, kept):
     settings = SideSettings("en", "none", False, False, "none", "none", user_symbols=("<2de>",))
     side = Side(settings, WordVocabulary(["<2de>", "dogs", "at", "and", "42"]))
     passage = with_unseen_signs(plain_passage(text), side, str)

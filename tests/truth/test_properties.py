@@ -52,7 +52,7 @@ VOCABULARY = 9
     sizes=st.lists(st.integers(1, 9), min_size=1),
     window=st.integers(1, 5),
 )
-def test_a_text_has_a_line_for_each_lf_however_it_is_stored_and_read(tmp_path, lines, whole, packed, sizes, window):
+def test_a_text_has_one_line_per_lf_however_it_is_stored_and_read(tmp_path, lines, whole, packed, sizes, window):
     content = b"\n".join(lines) + (b"\n" if whole and lines else b"")
     expected = content.split(b"\n")[: -1 if content.endswith(b"\n") or not content else None]
     path = tmp_path / "text"
@@ -74,7 +74,7 @@ def test_a_text_has_a_line_for_each_lf_however_it_is_stored_and_read(tmp_path, l
 
 @many
 @given(raw=BYTES, first=st.booleans())
-def test_a_decoded_line_is_one_line_and_valid_text_stays(raw, first):
+def test_a_decoded_line_is_a_single_line_and_valid_text_is_unchanged(raw, first):
     line = decode_line(raw.replace(b"\n", b"") + b"\n", first)
     assert line.text.isprintable() or not set(line.text) & set("\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\0")
     assert line.text.encode().decode() == line.text
@@ -190,14 +190,14 @@ PROGRESS = st.builds(
 
 @many
 @given(progress=PROGRESS)
-def test_the_progress_of_a_run_is_read_as_it_was_saved(progress):
+def test_the_saved_progress_of_a_run_reads_back_unchanged(progress):
     saved = json.loads(to_json(asdict(progress)))
     assert msgspec.convert(saved, Progress) == progress
 
 
 @many
 @given(source=LENGTHS, target=LENGTHS, batch=st.integers(1, 300), cells=st.integers(1, 300), seed=st.integers(0, 99))
-def test_any_plan_reads_each_pair_once_within_its_limits_and_goes_on_anywhere(source, target, batch, cells, seed):
+def test_any_plan_reads_each_pair_once_within_its_limits_and_resumes_anywhere(source, target, batch, cells, seed):
     plan = plan_part(source, target, batch, seed, 1, 0)
     updates = [plan.update(number) for number in range(len(plan))]
     assert sorted(np.concatenate([group for groups in updates for group in groups])) == list(range(len(target)))
@@ -241,7 +241,7 @@ def search(name, scorer, rows, **options):
 
 @many
 @given(seed=st.integers(0, 10_000), beam=st.integers(1, 6), alpha=st.floats(0, 2), count=st.integers(1, 5))
-def test_a_translation_depends_on_its_sentence_alone_and_its_score_is_that_of_its_words(seed, beam, alpha, count):
+def test_a_translation_depends_only_on_its_sentence_and_its_score_on_its_tokens(seed, beam, alpha, count):
     scorer, rows = RandomScorer(seed, VOCABULARY), random_sources(seed, count, VOCABULARY)
     together = search("beam", scorer, rows, beam_size=beam, alpha=alpha)
     alone = [search("beam", scorer, rows[i : i + 1], beam_size=beam, alpha=alpha)[0] for i in range(count)]

@@ -29,7 +29,7 @@ def in_bytes(monkeypatch):
 
 @pytest.mark.usefixtures("in_bytes")
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_layer_of_8_bits_computes_with_the_rounded_numbers(bias):
+def test_an_8_bit_layer_computes_with_the_rounded_numbers(bias):
     torch.manual_seed(1)
     plain = Linear(64, 48, bias=bias)
     layer = Int8Linear.of(plain)
@@ -46,7 +46,7 @@ def test_a_layer_of_8_bits_computes_with_the_rounded_numbers(bias):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_small_layer_rounds_its_weights_but_not_what_it_reads(bias):
+def test_a_small_layer_rounds_its_weights_but_not_its_inputs(bias):
     torch.manual_seed(1)
     plain = Linear(64, 48, bias=bias)
     layer, states = Int8Linear.of(plain), torch.randn(3, 5, 64)
@@ -59,7 +59,7 @@ def test_a_small_layer_rounds_its_weights_but_not_what_it_reads(bias):
 
 
 @pytest.mark.parametrize("small", [0, 2**18])
-def test_what_is_made_ready_is_not_made_again(small, monkeypatch):
+def test_prepared_weights_are_reused(small, monkeypatch):
     monkeypatch.setattr("nmt.extensions.fast.nn.quantized.MIN_INT8_WEIGHTS", small)
     layer, states = Int8Linear.of(Linear(64, 48)), torch.randn(3, 64)
     expected = layer(states)
@@ -71,7 +71,7 @@ def test_what_is_made_ready_is_not_made_again(small, monkeypatch):
 
 
 @pytest.mark.usefixtures("in_bytes")
-def test_a_row_is_computed_as_it_would_be_alone():
+def test_a_row_gives_the_same_alone_and_in_a_batch():
     torch.manual_seed(2)
     layer = Int8Linear.of(Linear(64, 48))
     states = torch.randn(9, 64) * torch.logspace(-2, 2, 9)[:, None]
@@ -80,7 +80,7 @@ def test_a_row_is_computed_as_it_would_be_alone():
     assert layer(torch.zeros(2, 64)).isfinite().all()
 
 
-def test_some_outputs_of_a_layer_are_those_outputs():
+def test_computing_some_outputs_equals_selecting_them_from_all():
     torch.manual_seed(3)
     states, rows = torch.randn(7, 64), torch.tensor([0, 5, 6, 40])
     large = Int8Linear.of(Linear(64, 2**13))  # some outputs of which are few, and must not be computed otherwise
@@ -102,7 +102,7 @@ SOURCE = torch.tensor([[5, 6, 7, 8, EOS], [9, EOS, PAD, PAD, PAD], [10, 11, 12, 
 
 
 @pytest.mark.parametrize("small", [0, 2**18])
-def test_every_linear_layer_gets_8_bits_and_the_probabilities_stay_near(small, monkeypatch):
+def test_every_linear_layer_is_quantized_and_probabilities_stay_close(small, monkeypatch):
     monkeypatch.setattr("nmt.extensions.fast.nn.quantized.MIN_INT8_WEIGHTS", small)
     plain, rounded = model(), model()
     quantize(rounded)
@@ -133,7 +133,7 @@ def shortlist(rows, frequent=()):
 @pytest.mark.usefixtures("in_bytes")
 @pytest.mark.parametrize("eight_bits", [False, True])
 @pytest.mark.parametrize("name", ["beam", "greedy"])
-def test_a_shortlist_of_all_words_changes_nothing_and_a_short_one_is_never_left(name, eight_bits):
+def test_a_full_shortlist_changes_nothing_and_output_stays_within_a_short_one(name, eight_bits):
     built, decoder = model(), registry.build(registry.choose("decoder", name, {"max_len_b": 5}))
     if eight_bits:
         quantize(built)
@@ -174,7 +174,7 @@ def test_the_shortlist_of_a_sentence_does_not_depend_on_the_others_of_its_batch(
         assert [one.score for one in ones] == pytest.approx([one.score for one in alone], abs=1e-4)
 
 
-def test_texts_to_avoid_are_avoided_beside_a_shortlist_too():
+def test_texts_to_avoid_are_also_avoided_with_a_shortlist():
     built, decoder = model(), registry.build(registry.choose("decoder", "beam", {"max_len_b": 5}))
     with_texts(decoder, [f" w{token}" for token in range(V)])
     first = decoder.search(built, SOURCE)[0][0].tokens[0]
@@ -223,7 +223,7 @@ def test_a_shortlist_finds_the_dictionary_that_a_corpus_was_made_with():
     assert measure_coverage(found, sources, [np.full(3, 38)] * 20)[0] == 0.0
 
 
-def test_a_pair_whose_cells_would_fill_the_memory_is_left_out_of_a_shortlist(monkeypatch, capsys):
+def test_a_pair_too_large_for_memory_is_skipped_by_shortlist_training(monkeypatch, capsys):
     monkeypatch.setattr("nmt.extensions.methods.word_alignment.MAX_PAIR_CELLS", 6 * 7)  # the largest of the language
     pairs = language()
     plain, more = (
@@ -235,7 +235,7 @@ def test_a_pair_whose_cells_would_fill_the_memory_is_left_out_of_a_shortlist(mon
         learn_shortlist(Corpus([([5] * 7, [39] * 7)]), (V, V), 10_000, 5, 1, 1)
 
 
-def test_its_probabilities_are_those_of_ibm_model_1(monkeypatch):
+def test_its_probabilities_follow_ibm_model_1(monkeypatch):
     """Three rounds in plain Python give the same order of the target words of each source word."""
     pairs = language(25, seed=7)
     likely = defaultdict(lambda: 1.0)
@@ -259,7 +259,7 @@ def test_its_probabilities_are_those_of_ibm_model_1(monkeypatch):
         ]
 
 
-def test_a_shortlist_is_read_as_it_was_written_and_no_other_is_taken_for_it(tmp_path):
+def test_a_shortlist_reads_back_unchanged_and_a_mismatched_one_is_refused(tmp_path):
     path, one = tmp_path / "shortlist", shortlist({5: [20, 21]}, [30])
     one.save(path, "abc")
     read = Shortlist.load(path, "abc", (V, V))

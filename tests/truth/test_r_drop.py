@@ -44,7 +44,7 @@ def by_definition(first, second, targets, eps, weight):
 @pytest.mark.parametrize(("bias", "limit"), [(True, math.inf), (False, math.inf), (True, 0.8)])
 @pytest.mark.parametrize("weight", [0.0, 5.0])
 @pytest.mark.parametrize(("rows", "z_loss"), [(2, 0.0), (100, 0.1)])
-def test_loss_and_gradient_are_those_of_the_definition(bias, limit, weight, rows, z_loss, monkeypatch):
+def test_loss_and_gradient_follow_the_definition(bias, limit, weight, rows, z_loss, monkeypatch):
     monkeypatch.setattr("nmt.criteria.chunks.chunk_rows", lambda *_: rows)
     torch.manual_seed(1)
     linear, features = Linear(D, V, bias=bias), torch.randn(2 * N, D, requires_grad=True)
@@ -63,7 +63,7 @@ def test_loss_and_gradient_are_those_of_the_definition(bias, limit, weight, rows
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
 
 
-def test_a_weight_multiplies_the_loss_and_the_divergence_of_its_token(monkeypatch):
+def test_a_weight_scales_the_loss_and_divergence_of_its_token(monkeypatch):
     monkeypatch.setattr("nmt.criteria.chunks.chunk_rows", lambda *_: 2)
     torch.manual_seed(3)
     output, features = Linear(D, V), torch.randn(2 * N, D, requires_grad=True)
@@ -110,7 +110,7 @@ def test_two_passes_are_one_batch_and_differ_in_dropout_alone():
     assert "divergence" not in criterion()(model, batch).reported and model.rows[2:] == [3]
 
 
-def test_a_model_whose_output_is_no_linear_layer_has_the_same_loss():
+def test_a_model_without_a_linear_output_layer_has_the_same_loss():
     batch, losses = sentences(5, 6), []
     for wrapped in (False, True):
         torch.manual_seed(3)

@@ -62,7 +62,7 @@ def by_pairs(attention, states, visible):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("distance", [1, 3, 6, 9])
 @pytest.mark.parametrize(("separate", "values"), [(False, True), (True, True), (True, False)])
-def test_attention_with_relative_positions_is_that_of_equations_3_and_4(distance, separate, values, causal):
+def test_attention_with_relative_positions_follows_equations_3_and_4(distance, separate, values, causal):
     attention, T = self_attention(distance, separate, values), 6
     states = torch.randn(B, T, D, dtype=torch.float64)
     mask = torch.arange(T) < torch.tensor([T, 4])[:, None]  # B T
@@ -104,7 +104,7 @@ def test_a_sentence_of_one_word_has_the_vector_of_distance_0():
         ("transformer-big-relative", {}, 8, 1, 26_112),
     ],
 )
-def test_a_preset_has_the_weights_of_its_2k_plus_1_vectors_more_than_the_papers_model(preset, changes, k, tables, more):
+def test_the_preset_has_only_2k_plus_1_more_vectors_than_the_papers_model(preset, changes, k, tables, more):
     def parameters(name, **changes):
         with torch.device("meta"):
             options = make(TransformerOptions, {**registry.find_preset(name).values, **changes})
@@ -128,7 +128,7 @@ def test_relative_positions_replace_those_that_are_added_to_embeddings():
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 5, 20])
-def test_a_window_shows_the_positions_that_section_4_says(window):
+def test_a_window_shows_the_positions_of_section_4(window):
     T = 7
     mask = torch.arange(T) < torch.tensor([T, 4])[:, None]  # B T
     encoder, decoder = (
@@ -145,7 +145,7 @@ def test_a_window_shows_the_positions_that_section_4_says(window):
 
 @pytest.mark.parametrize("causal", [False, True])
 @torch.no_grad()
-def test_attention_with_a_window_weighs_only_what_it_shows_whichever_kernel_computes_it(causal):
+def test_windowed_attention_weighs_only_visible_positions_with_every_kernel(causal):
     attention = VariedSelfAttention(TransformerOptions(attention_window=3), AttentionShape(D, H, K, V))
     states = torch.randn(B, 6, D)
     with recording() as recorded:  # plainly

@@ -96,7 +96,7 @@ def assert_gradient(objective, batch, found_loss, wanted):
 
 
 @pytest.mark.parametrize(("name", "sign"), [("gleu", 1), ("bleu", 1), ("chrf", 1), ("ter", -1)])
-def test_the_gradient_is_that_of_each_sample_weighted_by_its_reward_minus_the_mean(name, sign, batch):
+def test_each_sample_s_gradient_is_weighted_by_its_reward_minus_the_mean(name, sign, batch):
     def of_pair(log_probs, rewards, keys):
         mean = sum(rewards) / len(rewards)
         weighted = sum((r - mean) * p for p, r in zip(log_probs, rewards, strict=True)) / len(rewards)
@@ -137,7 +137,7 @@ def test_the_reported_reward_is_the_mean_of_the_samples_alone(draws_reference, b
     assert objective(batch).reported["reward"].total.item() == pytest.approx(sum(rewards))
 
 
-def test_samples_of_equal_reward_leave_the_gradient_of_the_likelihood(batch):
+def test_with_equal_rewards_only_the_likelihood_gradient_remains(batch):
     objective = objective_of()
     objective.criterion.metric.sentence_scores = lambda texts, *_: [37.0] * len(texts)
     _, wanted = brute_force(objective, batch, 0.017, lambda *_: 0.0, lambda *_: 0.0)
@@ -162,7 +162,7 @@ def test_a_reward_that_is_not_finite_skips_the_update(batch):
     assert not stats.applied and not gradients
 
 
-def test_the_mean_of_many_samples_comes_near_the_expected_reward(batch):
+def test_the_mean_of_many_samples_approaches_the_expected_reward(batch):
     """Of 400 samples of one short sentence, against the sum over all translations of at most two words."""
     few = {"decoder.n_best": 400, "decoder.max_len_a": 0.0, "decoder.max_len_b": 2}
     objective = objective_of(transformer(), CriterionContext, **few)
@@ -183,7 +183,7 @@ def test_the_mean_of_many_samples_comes_near_the_expected_reward(batch):
     assert reported == pytest.approx(expected, abs=4 * 0.5 / math.sqrt(400))
 
 
-def test_validation_draws_one_sample_a_pair(batch):
+def test_validation_draws_one_sample_per_pair(batch):
     class Counting(CriterionContext):
         drawn = ()
 
@@ -200,7 +200,7 @@ def test_validation_draws_one_sample_a_pair(batch):
             assert objective.criterion.context.drawn == [count] * len(batch)
 
 
-def test_a_model_that_is_trained_by_the_reward_alone_earns_more_of_it():
+def test_training_on_the_reward_alone_increases_it():
     """A copying task of 12 sentences, after a little training by cross entropy."""
     torch.manual_seed(5)
     pairs, model = sentences(12, 5), transformer()

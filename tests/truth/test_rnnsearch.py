@@ -81,7 +81,7 @@ def by_the_paper(model, source, target):
 
 
 @torch.no_grad()
-def test_features_are_those_of_the_papers_equations_word_by_word():
+def test_features_follow_the_papers_equations_word_by_word():
     torch.manual_seed(1)
     model = perturb(small().double().eval(), 0.3)
     sources, targets = [[7, 5, 9, 13, EOS], [4, 19, EOS]], [[BOS, 4, 24, 8], [BOS, 17, 6]]
@@ -94,7 +94,7 @@ def test_features_are_those_of_the_papers_equations_word_by_word():
         torch.testing.assert_close(features[i, : len(target)], by_the_paper(model, source, target))
 
 
-def test_initialisation_is_that_of_appendix_b():
+def test_initialisation_follows_appendix_b():
     torch.manual_seed(2)
     sizes = {"hidden_size": 150, "attention_size": 120, "embedding_size": 110, "maxout_size": 50}
     model = registry.build(registry.choose("model", "rnnsearch", sizes), Vocabularies(300, 300, False))
@@ -120,6 +120,6 @@ def test_initialisation_is_that_of_appendix_b():
 
 
 @pytest.mark.parametrize("options", [{"dropout": 1.0}, {"hidden_size": 0}, {"output_rank": 0}])
-def test_a_senseless_setting_is_refused_by_name(options):
+def test_an_invalid_setting_is_refused_by_name(options):
     with pytest.raises(UserError, match=f"--{next(iter(options))}".replace("_", "-")):
         small(**options)

@@ -50,7 +50,7 @@ def test_each_client_gets_its_own_lines_in_their_order(scheduler):
     assert scheduler.waiting_lines == 0
 
 
-def test_a_batch_takes_a_line_of_each_client_in_turn(scheduler, fake):
+def test_a_batch_takes_a_line_from_each_client_in_turn(scheduler, fake):
     async def work():
         fake.gate.clear()
         first = asyncio.ensure_future(translated(scheduler, of("first")))
@@ -67,7 +67,7 @@ def test_a_batch_takes_a_line_of_each_client_in_turn(scheduler, fake):
     assert max(len(batch) for batch in fake.batches) < 10  # 20 tokens of 3 characters
 
 
-def test_lines_wait_a_moment_for_those_of_others(fake):
+def test_lines_wait_briefly_for_those_of_other_clients(fake):
     scheduler = Scheduler(fake, 10.0, 100)  # and no longer than until the batch is full
 
     async def work():
@@ -119,7 +119,7 @@ def test_a_full_queue_refuses_and_says_when_to_ask_again(fake):
     scheduler.close()
 
 
-def test_lines_come_as_soon_as_their_batch_is_translated_and_a_closed_iterator_drops_the_rest(scheduler, fake):
+def test_lines_arrive_with_their_batch_and_closing_the_iterator_drops_the_rest(scheduler, fake):
     fake.held["line 2"] = threading.Event()
 
     async def work():
@@ -136,7 +136,7 @@ def test_lines_come_as_soon_as_their_batch_is_translated_and_a_closed_iterator_d
     assert fake.batches == [["line 0", "line 1"], ["line 2", "line 3"], ["last"]]
 
 
-def test_a_job_has_at_most_its_number_of_lines_in_a_batch_and_others_fill_it(fake):
+def test_a_job_has_limited_lines_per_batch_and_other_jobs_fill_it(fake):
     fake.engine.batch_tokens = 100
     scheduler = Scheduler(fake, 0.0, 1000)
 
@@ -160,7 +160,7 @@ def test_a_job_has_at_most_its_number_of_lines_in_a_batch_and_others_fill_it(fak
     assert fake.batches[2:] == [["stream 2", "stream 3"], ["stream 4", "stream 5"]]
 
 
-def test_an_error_is_told_to_those_whose_lines_it_met(scheduler, fake):
+def test_an_error_is_reported_to_the_affected_clients(scheduler, fake):
     async def work():
         fake.error = RuntimeError("broken")
         with pytest.raises(RuntimeError, match="broken"):
@@ -190,7 +190,7 @@ def test_closing_waits_for_all_threads_together(monkeypatch):
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_a_closed_queue_ends_those_who_wait_but_not_what_is_begun(scheduler, fake):
+def test_closing_the_queue_ends_waiting_jobs_but_not_running_batches(scheduler, fake):
     async def work():
         fake.gate.clear()
         begun = asyncio.ensure_future(translated(scheduler, of("begun")))

@@ -28,7 +28,7 @@ def build(name, width=512, max_updates=1000, **options):
         (1024, 300000, "5.705443e-05"),
     ],
 )
-def test_noam_is_the_papers_learning_rate(width, update, expected):
+def test_noam_follows_the_papers_learning_rate(width, update, expected):
     assert f"{build('noam', width, None)(update):.6e}" == expected
 
 
@@ -37,7 +37,7 @@ def test_the_factor_of_noam_multiplies_every_learning_rate():
     assert all(twice(update) == pytest.approx(2 * once(update)) for update in UPDATES)
 
 
-def test_inverse_sqrt_has_the_shape_of_noam_at_its_own_height():
+def test_inverse_sqrt_has_the_shape_of_noam_with_its_own_peak():
     noam, inverse = build("noam", warmup_updates=100), build("inverse-sqrt", lr=5e-4, warmup_updates=100)
     assert all(inverse(update) == pytest.approx(5e-4 * noam(update) / noam(100)) for update in UPDATES)
 
@@ -49,12 +49,12 @@ def test_inverse_sqrt_grows_from_its_initial_learning_rate():
     assert steps == pytest.approx([(1e-3 - 1e-4) / 10] * 10)
 
 
-def test_constant_halves_at_equal_intervals_from_an_update_on():
+def test_constant_halves_at_equal_intervals_after_a_given_update():
     schedule = build("constant", lr=0.8, halve_from=100, halve_every=20)
     assert [schedule(update) for update in (1, 99, 100, 119, 120, 140)] == pytest.approx([0.8, 0.8, 0.4, 0.4, 0.2, 0.1])
 
 
-def test_inverse_sqrt_stays_at_its_height_for_its_flat_updates():
+def test_inverse_sqrt_stays_at_its_peak_for_the_flat_updates():
     """Shazeer et al. (2017), appendix E: linear for 2000 steps, constant for 8000, then as the inverse square root."""
     schedule = build("inverse-sqrt", lr=1e-3, warmup_updates=2000, flat_updates=8000)
     assert schedule(1000) == pytest.approx(5e-4)
@@ -63,7 +63,7 @@ def test_inverse_sqrt_stays_at_its_height_for_its_flat_updates():
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_end_of_the_warmup_is_the_peak_and_joins_what_follows(name):
+def test_the_end_of_the_warmup_is_the_peak_and_continuous_with_the_decay(name):
     schedule = build(name, lr=0.1, warmup_updates=100)
     peak = max(schedule(update) for update in range(1, 1001))
     assert schedule(100) == pytest.approx(peak)
@@ -86,7 +86,7 @@ def test_a_learning_rate_is_a_plain_positive_float_until_the_run_ends(name):
 
 
 @pytest.mark.parametrize("name", ["linear", "cosine"])
-def test_a_schedule_that_ends_with_the_run_meets_its_ends_and_its_middle(name):
+def test_a_schedule_that_ends_with_the_run_has_the_right_start_middle_and_end(name):
     schedule = build(name, lr=1e-3, warmup_updates=200, final_lr_fraction=0.1)
     assert schedule(600) == pytest.approx((1e-3 + 1e-4) / 2)
     assert schedule(1000) == pytest.approx(1e-4)
@@ -104,12 +104,12 @@ def test_a_schedule_that_ends_with_the_run_must_know_a_possible_end(name, max_up
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("options", [{"lr": 0.0}, {"lr": -1.0}, {"lr": math.nan}, {"warmup_updates": -1}])
-def test_a_senseless_setting_is_refused_by_name(name, options):
+def test_an_invalid_setting_is_refused_by_name(name, options):
     with pytest.raises(UserError, match=next(iter(options)).replace("_", "-")):
         build(name, **options)
 
 
-def test_plateau_falls_only_after_that_many_validations_in_a_row_without_a_new_best():
+def test_plateau_falls_only_after_patience_validations_without_a_new_best():
     schedule = build("plateau", lr=1.0, plateau_factor=0.5, plateau_patience=2, min_lr=0.2)
     losses = [3.0, 2.0, 2.5, 1.9, 1.9, math.nan, 1.95, 1.8, 9.0, 9.0, 9.0, 9.0]
     rates = []
@@ -133,7 +133,7 @@ def test_plateau_by_ten_at_every_validation_after_the_first_ends_the_run_below_i
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_schedule_taken_up_from_its_state_goes_on_as_if_never_stopped(name):
+def test_a_resumed_schedule_continues_as_if_never_stopped(name):
     losses = [2.0, 2.1, 1.9, 2.2, 2.3, 2.4, 2.5, 1.8, 3.0, 3.0, 3.0]
     for stop in range(len(losses)):
         whole, first, second = (build(name, warmup_updates=100) for _ in range(3))

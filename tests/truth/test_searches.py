@@ -74,7 +74,7 @@ def all_found(name, scorer, rows, constraints, **options):
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_a_forced_prefix_is_how_every_translation_begins_and_its_probability_counts(name):
+def test_every_translation_starts_with_the_forced_prefix_and_its_probability_counts(name):
     scorer, rows = RandomScorer(1, V), sources(1)
     prefixes = [(), (4,), (5, 5), (6, 4, 5), (UNK,), (4, 4, 4, 4)]
     found = all_found(name, scorer, rows, [Constraints(prefix=prefix) for prefix in prefixes])
@@ -87,7 +87,7 @@ def test_a_forced_prefix_is_how_every_translation_begins_and_its_probability_cou
 
 @pytest.mark.parametrize("name", PLAIN)
 @pytest.mark.parametrize("n", [1, 2])
-def test_no_n_gram_comes_twice_where_that_is_asked_for(name, n):
+def test_no_n_gram_repeats_if_repeats_are_forbidden(name, n):
     repeated = 0
     for seed in range(3):
         scorer, rows = RandomScorer(seed, V), sources(seed)
@@ -101,14 +101,14 @@ def test_no_n_gram_comes_twice_where_that_is_asked_for(name, n):
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_the_unknown_word_is_never_said_where_that_is_asked_for(name):
+def test_the_unknown_token_is_never_produced_if_forbidden(name):
     scorer, rows = RandomScorer(2, V), sources(2)
     assert any(UNK in one.tokens for ones in all_found(name, scorer, rows, None) for one in ones)
     assert not any(UNK in one.tokens for ones in all_found(name, scorer, rows, None, no_unk=True) for one in ones)
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_texts_to_avoid_never_stand_in_a_translation_however_they_are_cut(name):
+def test_texts_to_avoid_never_occur_whatever_their_tokenization(name):
     """ " ab" is one token, and two: " a" and "b"."""
     scorer, rows = RandomScorer(3, V), sources(3)
     constraints = [
@@ -122,7 +122,7 @@ def test_texts_to_avoid_never_stand_in_a_translation_however_they_are_cut(name):
             assert not any(re.search(rf"(?<!\S){re.escape(bad)}(?!\S)", text) for bad in constraint.filters["avoid"])
 
 
-def test_what_is_to_be_avoided_is_looked_at_once_and_not_for_each_batch(monkeypatch):
+def test_texts_to_avoid_are_compiled_once_and_not_per_batch(monkeypatch):
     made, decoder = [], with_text(build("beam"))
     monkeypatch.setattr(
         "nmt.extensions.searches.filters.avoid.Automaton", lambda *given: made.append(given[0]) or Automaton(*given)
@@ -136,7 +136,7 @@ def test_what_is_to_be_avoided_is_looked_at_once_and_not_for_each_batch(monkeypa
     assert made == [("ab",), ("a", "b")]
 
 
-def test_avoiding_leaves_everything_else_its_place():
+def test_avoiding_texts_keeps_the_order_of_the_other_hypotheses():
     """A beam that holds every translation gives those none of whose tokens ends with the text, in the order they had."""
     scorer, rows = RandomScorer(3, V), sources(3, 2)
     options = {"beam_size": 400, "n_best": 400, "max_len_b": 3}
@@ -182,7 +182,7 @@ def test_a_character_that_is_spelled_in_bytes_is_avoided_too():
     assert np.flatnonzero(automaton.forbidden(state)).tolist() == [7]
 
 
-def test_texts_of_each_line_take_no_table_of_the_vocabulary_each():
+def test_texts_per_line_share_one_table_of_the_vocabulary():
     """A batch has an automaton for each line that has texts of its own."""
     spelling = Avoid(TokenTexts([f" word{number}" for number in range(5000)])).spelling
     automaton = Automaton(("word17", "another"), spelling)
@@ -193,7 +193,7 @@ def test_texts_of_each_line_take_no_table_of_the_vocabulary_each():
     assert automaton.is_forbidden(int(after[17])) and not automaton.is_forbidden(int(after[170]))
 
 
-def test_phrases_are_met_where_they_are_contained_also_if_they_share_tokens():
+def test_phrases_are_met_if_contained_even_if_they_share_tokens():
     chance, met = random.Random(5), 0
     for _ in range(500):
         phrases = [tuple(chance.choices((4, 5, 6), k=chance.randint(1, 4))) for _ in range(3)]
@@ -226,7 +226,7 @@ def test_constrained_output_always_contains_its_phrases(size):
 
 
 @pytest.mark.parametrize("size", [1, 3, 8])
-def test_a_phrase_is_met_by_whole_words_and_not_by_the_beginning_of_one(size):
+def test_a_phrase_is_met_by_whole_words_and_not_by_the_start_of_one(size):
     parts, glued = WordParts(continuing=frozenset({5}), ending=frozenset({4, 5, 6})), 0
     all_phrases = [((4,),), ((4, 5),), ((6,), (4,)), ((4, 5), (4,)), ((UNK,),), ((6, 4), (4, 4))]
     for seed in range(6):
@@ -245,7 +245,7 @@ def test_a_phrase_is_met_by_whole_words_and_not_by_the_beginning_of_one(size):
     assert glued > 3  # where words are not known
 
 
-def test_tokens_inside_words_are_known_from_what_they_spell():
+def test_tokens_inside_words_are_recognised_by_their_spelling():
     side = SimpleNamespace(
         settings=SimpleNamespace(right_to_left=False, language="de"), size=V, surface=TEXTS.__getitem__
     )
@@ -283,12 +283,12 @@ def test_without_phrases_a_constrained_beam_is_a_beam():
 
 
 @pytest.mark.parametrize("name", sorted({*PLAIN} - {"constrained-beam"}))
-def test_a_search_that_cannot_hold_to_phrases_says_which_can(name):
+def test_a_search_without_phrase_support_names_those_with_it(name):
     with pytest.raises(UserError, match="constrained-beam"):
         all_found(name, RandomScorer(0, V), sources(0), [Constraints(phrases=((4,),))] * 6)
 
 
-def test_progress_meets_phrases_that_begin_alike_and_those_that_overlap():
+def test_progress_handles_phrases_with_common_prefixes_and_overlaps():
     for tokens, left in [((4, 6, 4, 5), 0), ((4, 4, 5), 2), ((4, 5, 6), 2), ((4, 6), 2)]:
         progress = PhraseProgress.towards([(4, 5), (4, 6)])
         for token in tokens:
@@ -297,7 +297,7 @@ def test_progress_meets_phrases_that_begin_alike_and_those_that_overlap():
     assert PhraseProgress.towards([(4, 5, 6), (5, 6)]).remaining == 3  # the one is a part of the other
 
 
-def test_diverse_beams_are_those_of_their_definition():
+def test_diverse_beams_follow_their_definition():
     """Group by group, in plain Python: rank = log-probability - strength * how many of the groups before say the word."""
     strength, groups, each, limit = 0.7, 3, 2, 4
     search = DiverseBeam(
@@ -341,7 +341,7 @@ def test_groups_that_need_not_differ_are_all_the_same_beam():
         assert [one.tokens for one in ones] == [one.tokens for one in others for _ in range(2)]
 
 
-def test_the_coverage_penalty_is_that_of_gnmt():
+def test_the_coverage_penalty_equals_gnmts():
     """Of everything a beam can hold, the best by log P / lp + beta * sum of log(min(attention of a source word, 1))."""
     beta, limit = 0.4, 3
     search = Beam(BeamOptions(beam_size=300, n_best=8, coverage_penalty=beta, alpha=0.6, max_len_a=0, max_len_b=limit))
@@ -359,7 +359,7 @@ def test_the_coverage_penalty_is_that_of_gnmt():
             assert [tuple(one.tokens) for one in ones] == [tokens for _, tokens in best]
 
 
-def test_a_word_that_nothing_looked_at_costs_much_and_not_the_sentence():
+def test_an_unattended_source_word_costs_much_but_stays_finite():
     class Peaked(RandomScorer):
         def step(self, tokens, state):
             log_probs, after = super().step(tokens, state)
@@ -370,7 +370,7 @@ def test_a_word_that_nothing_looked_at_costs_much_and_not_the_sentence():
     assert all(math.isfinite(ones[0].score) for ones in found)
 
 
-def test_what_is_wished_wins_over_what_is_forbidden():
+def test_requested_phrases_win_over_forbidden_texts():
     scorer, rows = RandomScorer(1, V), sources(1, 1)
     constraint, options = (
         Constraints(prefix=(UNK, 4, 4), filters={"avoid": ("a",)}),
@@ -382,7 +382,7 @@ def test_what_is_wished_wins_over_what_is_forbidden():
         assert UNK not in one.tokens[3:] and 4 not in one.tokens[3:]
 
 
-def test_samples_are_the_same_however_many_are_drawn_at_once(monkeypatch):
+def test_samples_do_not_depend_on_how_many_are_drawn_at_once(monkeypatch):
     scorer, rows = RandomScorer(4, V), sources(4)
     together = build("sampling", n_best=40).search(scorer, rows)
     monkeypatch.setattr("nmt.extensions.searches.decoders.sampling.MAX_SAMPLES_AT_ONCE", 7)
@@ -401,7 +401,7 @@ def test_a_model_without_attention_has_no_coverage():
         build("beam", coverage_penalty=0.2).search(Blind(1, V), sources(1))
 
 
-def test_a_beam_that_stops_when_it_is_full_stops_earlier_and_has_as_many_hypotheses():
+def test_a_beam_that_stops_when_full_stops_earlier_with_as_many_hypotheses():
     steps = {"best": 0, "full": 0}
     for seed, stop in itertools.product(range(6), steps):
         inner = RandomScorer(seed, V)
@@ -433,7 +433,7 @@ def test_a_full_beam_takes_no_more_hypotheses_while_others_of_its_batch_are_sear
         assert [found[0].tokens for found in together] == [found[0].tokens for found in alone]
 
 
-def test_more_alternatives_than_there_are_words_are_as_many_as_there_are():
+def test_the_number_of_alternatives_is_limited_by_the_vocabulary():
     found = build("alternatives", n_best=50).search(RandomScorer(6, V), sources(6), [Constraints(prefix=(4,))] * 6)
     for ones in found:
         assert len({tuple(one.tokens[1:2]) for one in ones}) == len(ones) == len(WORDS) + 1  # and the end
@@ -467,7 +467,7 @@ def test_alternatives_are_the_most_probable_next_words_each_with_its_best_transl
         )
 
 
-def test_words_below_epsilon_are_never_drawn_and_the_most_probable_always_may_be():
+def test_tokens_below_epsilon_are_never_drawn_but_the_most_probable_stays():
     rows = sources(7)
     for epsilon in (0.15, 0.999):
         for seed in range(4):
@@ -482,7 +482,7 @@ def test_words_below_epsilon_are_never_drawn_and_the_most_probable_always_may_be
                         assert log_probs[word] >= math.log(epsilon) - 1e-5 or word == int(log_probs.argmax())
 
 
-def test_pruning_never_drops_the_tokens_of_a_demanded_phrase():
+def test_pruning_never_drops_the_tokens_of_a_required_phrase():
     scorer, rows = RandomScorer(3, V, sharpness=6.0), sources(3)
     constraints = [Constraints(phrases=((4, 5),))] * len(rows)
     for ones in build("constrained-beam", prune=0.1).search(scorer, rows, constraints):

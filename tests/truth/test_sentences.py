@@ -32,7 +32,7 @@ def split(text: str, language: str) -> list[str]:
         ("en", ["no capital. letter begins here.", "But here."]),
     ],
 )
-def test_sentences_end_where_a_reader_ends_them(language, wanted):
+def test_sentences_end_where_a_reader_would_end_them(language, wanted):
     assert split(" ".join(wanted), language) == wanted
     assert split("  " + "\n\n ".join(wanted) + "\n", language) == wanted
 
@@ -75,7 +75,7 @@ ABBREVIATIONS = [
 
 
 @pytest.mark.parametrize(("language", "wanted"), ABBREVIATIONS)
-def test_an_abbreviation_ends_a_sentence_only_where_the_next_word_says_so(language, wanted):
+def test_an_abbreviation_ends_a_sentence_only_if_the_next_word_starts_one(language, wanted):
     assert split(" ".join(wanted), language) == wanted
 
 
@@ -92,7 +92,7 @@ def test_an_abbreviation_ends_a_sentence_only_where_the_next_word_says_so(langua
         ("de", "3. Mai. |Das ist ein Feiertag."),
     ],
 )
-def test_the_mark_of_a_list_is_a_part_of_its_own(language, marked):
+def test_a_list_marker_is_a_separate_part(language, marked):
     assert split(marked.replace("|", ""), language) == [part.strip() for part in marked.split("|")]
 
 
@@ -112,7 +112,7 @@ def test_a_line_break_ends_a_sentence():
     assert split(" \n ", "en") == split("", "en") == []
 
 
-def test_a_long_sentence_is_divided_at_punctuation_else_at_spaces_else_anywhere():
+def test_a_long_sentence_is_split_at_punctuation_then_spaces_then_anywhere():
     for text in ("one two three, " * 500, "word " * 700):
         parts = split(text, "en")
         assert "".join("".join(parts).split()) == "".join(text.split())
@@ -122,7 +122,7 @@ def test_a_long_sentence_is_divided_at_punctuation_else_at_spaces_else_anywhere(
     assert split("x" + " " * 3500 + "y, z", "en") == ["x", "y, z"]
 
 
-def test_clauses_have_a_length_at_least():
+def test_clauses_have_a_minimum_length():
     text = "He came, saw, and then he went away again; nobody knew why, he said."
     parts = [text[start:end] for start, end in clauses(text, 0, len(text), 15)]
     assert " ".join(parts) == text and len(parts) == 2 and min(map(len, parts)) >= 15
@@ -132,12 +132,12 @@ def test_clauses_have_a_length_at_least():
     ).split("|")
 
 
-def test_openings_in_a_row_are_read_in_linear_time():
+def test_repeated_opening_brackets_are_read_in_linear_time():
     assert len(split("( " * 50000, "en")) == 100 and len(split('." ' * 50000, "en")) > 1
 
 
 @given(st.text("aB3.?!…。 \n\"')(,;“”", max_size=60), st.sampled_from(["en", "de", "zh", "xx"]))
-def test_nothing_but_white_space_is_between_sentences(text, language):
+def test_only_whitespace_lies_between_sentences(text, language):
     spans = sentences(text, language)
     edges = [0, *(place for span in spans for place in span), len(text)]
     assert edges == sorted(edges)

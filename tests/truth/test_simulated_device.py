@@ -54,9 +54,9 @@ def test_a_fault_is_an_error(outcomes, fault):
 
 
 @pytest.mark.parametrize("work", RESULTS)
-def test_other_work_has_its_result_and_its_waits(outcomes, work):
+def test_correct_work_has_its_result_and_its_expected_waits(outcomes, work):
     assert tuple(outcomes[work]) == RESULTS[work]
 
 
-def test_nothing_else_is_tried(outcomes):
+def test_the_simulation_tries_every_listed_case_and_no_other(outcomes):
     assert outcomes.keys() == {*ERRORS, *RESULTS}

@@ -68,7 +68,7 @@ MERGES = learn_merges(" ".join(TEXT).split(), 25)
 CODES = "#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in MERGES)
 
 
-def test_words_are_cut_by_the_merges_in_their_order():
+def test_words_are_split_by_the_merges_in_order():
     merges, chance = Merges(CODES), random.Random(1)
     words = [
         *" ".join(TEXT).split(),
@@ -83,7 +83,7 @@ def test_words_are_cut_by_the_merges_in_their_order():
             assert merges.cut("a" * length) == cut_in_rounds("a" * length, pairs)
 
 
-def test_words_are_cut_as_by_the_program_itself():
+def test_words_are_split_as_by_subword_nmt_itself():
     program = pytest.importorskip("subword_nmt.apply_bpe")
     chance = random.Random(2)
     early = "".join(f"{a} {b}\n" for a, b in [("a", "a"), ("aa", "</w>"), ("e", "</w>"), ("n", "d"), ("t", "h")])
@@ -94,7 +94,7 @@ def test_words_are_cut_as_by_the_program_itself():
             assert " ".join(merges.cut(word)) == reference.segment(word)
 
 
-def test_a_merge_of_an_end_of_its_own_belongs_to_the_first_version():
+def test_a_separate_end_of_word_symbol_belongs_to_version_0_1():
     assert Merges("a b\nab </w>\n").cut("ab") == ["ab"]
     assert Merges("a b\n").cut("abab") == ["ab@@", "ab"]
     assert Merges("#version: 0.2\na b\n").cut("abab") == ["ab@@", "a@@", "b"]
@@ -167,7 +167,7 @@ class CountedWord(str):
         return str.__eq__(self, other)
 
 
-def test_words_are_not_compared_with_each_user_symbol():
+def test_splitting_does_not_compare_each_word_with_every_user_symbol():
     symbols, words = [CountedWord(f"<{i}>") for i in range(200)], Counter(f"word{i}" for i in range(200))
     vocabulary = CodesVocabulary.learn(CODES, words, 0, symbols)
     vocabulary.encode_batch([" ".join(words)])
@@ -176,7 +176,7 @@ def test_words_are_not_compared_with_each_user_symbol():
     assert CountedWord.num_comparisons < 20 * 200
 
 
-def test_merges_that_do_not_fit_are_errors(tmp_path, call):
+def test_invalid_merges_are_errors(tmp_path, call):
     for language in ("en", "de"):
         (tmp_path / f"t.{language}").write_text("a b\n")
     base = [

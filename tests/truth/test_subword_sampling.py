@@ -88,7 +88,7 @@ def assert_same_distribution(counts: Counter, others: Counter) -> None:
     assert statistic < degrees + 4 * math.sqrt(2 * degrees) + 4, (statistic, degrees)
 
 
-def test_bpe_dropout_on_three_merges_is_as_computed_by_hand(codes):
+def test_bpe_dropout_on_three_merges_matches_a_computation_by_hand(codes):
     total = 20000
     found = pieces(codes, ["abc"] * total, 0.3)
     assert_fits(found, {("abc",): 0.49, ("ab@@", "c"): 0.21, ("a@@", "bc"): 0.21, ("a@@", "b@@", "c"): 0.09}, total)
@@ -109,7 +109,7 @@ def test_bpe_dropout_has_the_distribution_of_sentencepiece(word, rate, bpe):
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0])
 @pytest.mark.parametrize("word", WORDS)
-def test_unigram_sampling_is_proportional_to_the_probability_of_each_way_to_cut(word, alpha, unigram):
+def test_unigram_sampling_is_proportional_to_each_segmentations_probability(word, alpha, unigram):
     model = sentencepiece.SentencePieceProcessor(model_proto=unigram.to_bytes())
     scores = {model.id_to_piece(i): model.get_score(i) for i in range(4, unigram.size) if not model.is_byte(i)}
     marked, ways = f"\u2581{word}", {}
@@ -128,7 +128,7 @@ def test_unigram_sampling_is_proportional_to_the_probability_of_each_way_to_cut(
     assert_same_distribution(found, sampled)
 
 
-def test_words_of_a_sentence_are_cut_independently(codes):
+def test_words_of_a_sentence_are_segmented_independently(codes):
     """Also equal words."""
     rows = cut(codes, ["abc abc"] * 20000, 0.3)
     whole = codes.encode_batch(["abc"]).ids.tolist()
@@ -140,7 +140,7 @@ def test_words_of_a_sentence_are_cut_independently(codes):
 
 
 @pytest.mark.parametrize("name", ["bpe", "unigram", "codes"])
-def test_the_text_stays_and_so_do_unknown_words_and_bytes(name, request):
+def test_sampling_keeps_the_text_unknown_words_and_bytes(name, request):
     vocabulary = request.getfixturevalue(name)
     texts = ["abc abc", "xabc abcy z abc"] if name == "codes" else [*lines(30), "banané \u4e2d\u6587banana", "\u4e2d"]
     prepared = [row.tolist() for row in vocabulary.encode_batch(texts).rows()]
@@ -151,7 +151,7 @@ def test_the_text_stays_and_so_do_unknown_words_and_bytes(name, request):
         assert rows != prepared
 
 
-def test_the_greatest_draw_takes_a_piece_of_its_own_end(unigram, monkeypatch):
+def test_the_largest_random_number_still_selects_a_valid_segmentation(unigram, monkeypatch):
     """Added to a large place it rounds up to the next one."""
     monkeypatch.setattr(module._Draws, "__call__", lambda self, word, *places: np.full(len(word), 1 - 2.0**-53))
     texts = lines(200)
@@ -199,7 +199,7 @@ def test_learnt_merges_of_subword_nmt_make_the_prepared_tokens():
 
 
 @pytest.mark.parametrize("name", ["bpe", "unigram"])
-def test_a_sentence_is_cut_alike_in_any_company_and_otherwise_in_another_epoch_seed_or_side(name, request):
+def test_segmentation_depends_on_epoch_seed_and_side_but_not_on_other_sentences(name, request):
     vocabulary, texts = request.getfixturevalue(name), lines()
     encoded = vocabulary.encode_batch(texts)
     ids, lengths = encoded.rows(), encoded.lengths.astype(np.int64)
@@ -216,14 +216,14 @@ def test_a_sentence_is_cut_alike_in_any_company_and_otherwise_in_another_epoch_s
     assert other.tolist() != list(itertools.chain.from_iterable(whole))
 
 
-def test_a_sentence_that_would_be_too_long_stays_as_prepared_and_others_do_not(bpe):
+def test_only_a_sentence_that_would_be_too_long_stays_as_prepared(bpe):
     texts = ["the", "banana bandana antenna"]
     prepared = [row.tolist() for row in bpe.encode_batch(texts).rows()]
     limited = cut(bpe, texts, 1.0, longest=len("\u2581the"))
     assert len(limited[0]) == 4 and limited[1] == prepared[1]
 
 
-def test_what_is_known_of_words_is_forgotten_when_it_is_too_much(bpe, monkeypatch):
+def test_the_word_cache_is_cleared_when_it_grows_too_large(bpe, monkeypatch):
     texts = lines()
     kept = cut(bpe, texts, 0.2)
     monkeypatch.setattr(module, "MAX_CACHED_BYTES", 400)
@@ -281,7 +281,7 @@ def loader(corpus, rank=0, ranks=1, max_tokens=60, noise=None, **more) -> Loader
     return Loader(plan_of(corpus.pairs, 800, 3), max_tokens, rank, ranks, noises=noises)
 
 
-def test_an_epoch_has_each_text_once_with_the_right_lengths_and_each_epoch_cuts_it_anew(corpus):
+def test_each_epoch_has_each_text_once_with_new_segmentation_and_correct_lengths(corpus):
     epochs: dict[int, list] = {1: [], 2: []}
     for update in loader(corpus).updates(Position()):
         epoch = update.after.epoch - update.ends_epoch
@@ -302,7 +302,7 @@ def test_an_epoch_has_each_text_once_with_the_right_lengths_and_each_epoch_cuts_
     assert sum(source[:-1] != predicted[:-1] for source, _, predicted in epochs[1]) > 100  # the sides by themselves
 
 
-def test_pairs_of_an_update_are_grouped_by_the_lengths_that_they_have():
+def test_pairs_of_an_update_are_grouped_by_their_sampled_lengths():
     chance = np.random.default_rng(2)
     source, target = chance.integers(1, 60, (2, 100))
     planned = np.split(np.arange(100), [10, 60, 80])
@@ -313,7 +313,7 @@ def test_pairs_of_an_update_are_grouped_by_the_lengths_that_they_have():
     assert all(short.max() <= long.min() for short, long in itertools.pairwise(longer))
 
 
-def test_ranks_micro_batches_and_a_later_start_read_what_one_loader_reads(corpus):
+def test_ranks_micro_batches_and_resumed_loaders_read_the_same_as_one_loader(corpus):
     noise = word_dropout(0.2, 0.2, seed=5)
     updates = loader(corpus, noise=noise).updates(Position())
     first, second = next(updates), next(updates)
@@ -326,7 +326,7 @@ def test_ranks_micro_batches_and_a_later_start_read_what_one_loader_reads(corpus
     assert {share.tokens for share in shares} == {first.tokens}
 
 
-def test_a_target_that_is_read_from_right_to_left_is_cut_as_its_text(bpe, corpus):
+def test_a_right_to_left_target_is_segmented_like_its_text(bpe, corpus):
     pipeline = pipeline_of(bpe, right_to_left=True)
     pairs = Corpus(pipeline, corpus.texts)
     reversed_order = changed(subword_sampling(pairs, pipeline, 0.2, 3), pairs, range(300))
@@ -352,7 +352,7 @@ def test_columns_of_tokens_are_refused(kind, corpus):
         subword_sampling(pairs, corpus.pipeline, 0.1, 1)
 
 
-def test_vocabularies_with_one_way_to_cut_are_refused(corpus):
+def test_vocabularies_without_alternative_segmentations_are_refused(corpus):
     characters = learn_subwords(iter(lines()), SubwordSettings("char", 60, 1.0, False))
     old = CodesVocabulary("a b\nab </w>\n", ["ab", "a@@", "b"])
     for vocabulary, message in (

@@ -24,7 +24,7 @@ def table(delimiter: str, quoting: int, rows: list[list[str]]) -> bytes:
 @pytest.mark.parametrize("name", ["t.tsv", "t.csv", "t.csv.gz", "t.txt"])
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 @pytest.mark.parametrize("quoting", [csv.QUOTE_ALL, csv.QUOTE_MINIMAL])
-def test_columns_by_number_and_by_name_are_those_of_the_table(tmp_path, name, delimiter, quoting):
+def test_columns_can_be_read_by_number_and_by_name(tmp_path, name, delimiter, quoting):
     chance = random.Random(1)
     rows = [["id", "source", "target"], *([str(i), *chance.choices(CELLS, k=2)] for i in range(40))]
     is_csv = ".csv" in name
@@ -56,7 +56,7 @@ def test_a_table_without_the_column_is_an_error(tmp_path, name, content, columns
         read_lines(tmp_path / f"{name}:{columns}")
 
 
-def test_columns_of_a_table_are_a_corpus_and_other_shapes_say_how(tmp_path, call):
+def test_columns_of_a_table_form_a_corpus_and_other_uses_explain_themselves(tmp_path, call):
     (tmp_path / "t.tsv").write_text("Hello .\tHallo .\t0.9\nTwo words\tZwei Wörter\t0.8\n")
     (tmp_path / "h.tsv").write_text("source\ttarget\nHello .\tHallo .\n")
     (tmp_path / "q.tsv").write_text('"Hello ."\t"Hallo ."\n')

@@ -32,14 +32,14 @@ FLOPS = {
 
 
 @pytest.mark.parametrize("name", benchmark.KINDS)
-def test_flops_are_the_sum_of_the_terms_of_the_layers_products(name):
+def test_flops_equal_the_sum_over_the_layers_products(name):
     terms, residual = benchmark.flop_terms(benchmark.KINDS[name], [8, 20])
     assert terms == pytest.approx(FLOPS[name])
     assert residual < 1e-12
 
 
 @pytest.mark.parametrize("name", benchmark.KINDS)
-def test_the_longest_chain_grows_by_the_same_nodes_each_step_if_recurrent_and_else_not(name):
+def test_the_longest_chain_grows_per_step_only_if_recurrent(name):
     kind = benchmark.KINDS[name]
     first, second, third, far = (benchmark.sequential_operations(kind, n) for n in GRAPH_LENGTHS)
     of_a_step = second - first
@@ -64,21 +64,21 @@ def test_a_stack_connects_the_ends_once_its_layers_span_the_sentence(n):
     }
 
 
-def test_the_shortest_chain_between_states_has_one_node_a_step_in_a_gru_and_two_in_an_lstm():
+def test_the_shortest_chain_between_states_has_one_node_per_step_in_a_gru_and_two_in_an_lstm():
     """The interpolation of a GRU; the product with the forget gate and the sum of an LSTM's cell."""
     assert [benchmark.path_length(benchmark.KINDS[GRU], n) for n in (3, 4, 30)] == [2, 3, 29]
     first, second, third = (benchmark.path_length(benchmark.KINDS[LSTM], n) for n in (3, 4, 30))
     assert [second - first, third - second] == [2, 2 * 26]
 
 
-def test_chains_of_a_graph_are_the_longest_and_the_shortest():
+def test_the_longest_and_shortest_chains_of_a_graph_are_found():
     x = torch.ones(2, requires_grad=True)
     start = torch.autograd.graph.get_gradient_edge(x).node
     end = (x + x.exp().sin() * torch.ones(2, requires_grad=True)).grad_fn
     assert [benchmark.chain_length(end, start, choose) for choose in (max, min)] == [4, 1]
 
 
-def test_a_law_is_named_where_it_is_exact():
+def test_a_growth_law_is_named_only_if_exact():
     assert benchmark.law([2, 4, 8], [5, 9, 17]) == "2 n + 1"
     assert benchmark.law([2, 4, 8], [0, 1, 3]) == "1/2 n - 1"
     assert benchmark.law([2, 4, 8], [1, 2, 4]) == "1/2 n"

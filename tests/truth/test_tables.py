@@ -18,10 +18,10 @@ def test_wide_characters_take_two_cells():
 @pytest.mark.parametrize(
     "cell", ["[bold]x[/bold]", "[/x]", ":smile:", "12 'a' http://x.de", "w" * 5000, "a  b c " * 200 + "."]
 )
-def test_no_cell_is_cut_or_read_as_markup(cell):
+def test_no_cell_is_truncated_or_read_as_markup(cell):
     assert table_lines([[cell, "end"]]) == [f"{cell}  end"]
 
 
-def test_an_empty_table_and_empty_cells_have_their_lines():
+def test_empty_tables_and_empty_cells_are_printed():
     assert table_lines([]) == []
     assert table_lines([["", "a"], ["", ""]]) == ["  a", ""]

@@ -102,7 +102,7 @@ def test_a_line_ends_at_lf_and_loses_one_cr_and_the_files_bom(tmp_path, content,
 
 
 @pytest.mark.parametrize(("first", "start"), [(True, b"\xef\xbb\xbf"), (False, b"")])
-def test_a_byte_that_is_not_utf8_is_named_and_counted(first, start):
+def test_an_invalid_utf8_byte_is_reported_and_counted(first, start):
     line = decode_line(start + b"gr\xc3\xbc\xdf dich \xff\n", first)
     assert line.text == "grü\ufffd dich \ufffd"
     assert line.bad_byte == len(start) + 5
@@ -125,7 +125,7 @@ def test_a_text_without_line_ends_is_refused_before_it_fills_memory(tmp_path, mo
     assert len(read_lines(tmp_path / "text")[0]) == (1 << 20) - 1
 
 
-def test_damaged_gzip_a_missing_file_and_a_folder_have_errors_of_their_own(tmp_path):
+def test_damaged_gzip_missing_files_and_folders_have_specific_errors(tmp_path):
     packed = gzip.compress(b"some words\n" * 1000)
     (tmp_path / "cut.gz").write_bytes(packed[:-10])
     (tmp_path / "flipped.gz").write_bytes(packed[:20] + bytes([packed[20] ^ 255]) + packed[21:])
@@ -203,7 +203,7 @@ def test_a_control_symbol_in_text_is_text(subword, learnt_with):
 
 
 @pytest.mark.parametrize("subword", ["bpe", "unigram", "char"])
-def test_word_by_word_is_what_sentencepiece_gives_for_the_whole_line(subword):
+def test_encoding_word_by_word_equals_sentencepiece_on_the_whole_line(subword):
     side = pipeline_of(subword, SENTENCES).source
     reference = sentencepiece.SentencePieceProcessor(model_proto=side.vocabulary.to_bytes())
     lines = [*SENTENCES, *SYMBOLS_AS_TEXT, "", "  two  spaces ", "☃☃ ☃a☃ b", "▁x y▁▁z ▁ w▁"]
@@ -219,7 +219,7 @@ def test_word_by_word_is_what_sentencepiece_gives_for_the_whole_line(subword):
     assert side.vocabulary.encode_batch([]).rows() == side.vocabulary.encode_batch([]).lists() == []
 
 
-def test_threads_that_meet_new_words_together_get_their_ids():
+def test_threads_that_encode_new_words_at_once_get_the_right_ids():
     texts = [" ".join(f"{word}{i // 4}" for word in SENTENCES[i % 10].split()) for i in range(400)]
     whole = pipeline_of("bpe", SENTENCES).source.encode_batch(texts).lists()
     side, seconds = pipeline_of("bpe", SENTENCES).source, sys.getswitchinterval()
@@ -231,7 +231,7 @@ def test_threads_that_meet_new_words_together_get_their_ids():
         sys.setswitchinterval(seconds)
 
 
-def test_each_token_of_characters_is_one_and_a_space_stands_before_each_word():
+def test_character_tokens_are_single_characters_with_a_space_before_each_word():
     side = pipeline_of("char", SENTENCES).source
     text = "Der Hund, 3.5 kg"
     assert [side.vocabulary.piece(token) for token in side.encode(text)] == list("▁Der▁Hund,▁3.5▁kg")
@@ -249,7 +249,7 @@ def test_the_cache_of_words_is_bounded_in_characters(monkeypatch):
         assert sum(map(len, side.vocabulary._cache)) <= 1000
 
 
-def test_byte_fallback_spells_what_has_no_entry_and_its_text_is_one_line():
+def test_byte_fallback_spells_unknown_characters_and_decodes_to_one_line():
     side = pipeline_of("bpe", SENTENCES, byte_fallback=True, vocab_size=500).source
     text = "☃ 雪 <0x0A>"
     assert UNK not in side.encode(text)
@@ -259,7 +259,7 @@ def test_byte_fallback_spells_what_has_no_entry_and_its_text_is_one_line():
     assert "\n" not in side.decode([*side.encode("a"), line_feed, *side.encode("b")])
 
 
-def test_a_vocabulary_too_small_for_the_characters_is_refused_with_the_size_that_is_enough():
+def test_a_vocabulary_too_small_for_the_characters_is_refused_with_the_minimum_size():
     with pytest.raises(UserError, match="at least --vocab-size") as caught:
         pipeline_of("bpe", SENTENCES, vocab_size=20)
     enough = int(str(caught.value).split("at least --vocab-size ")[1].split(",")[0])
@@ -269,14 +269,14 @@ def test_a_vocabulary_too_small_for_the_characters_is_refused_with_the_size_that
         pipeline_of("char", SENTENCES, vocab_size=99, byte_fallback=True)
 
 
-def test_the_rarest_characters_have_no_entry_if_the_coverage_leaves_them_out():
+def test_the_rarest_characters_have_no_entry_if_coverage_excludes_them():
     texts = [*SENTENCES * 10, "ein ☃"]
     for coverage, is_known in ((1.0, True), (0.999, False)):
         side = pipeline_of("bpe", texts, character_coverage=coverage).source
         assert (UNK not in side.encode("☃")) == is_known and UNK not in side.encode(SENTENCES[0])
 
 
-def test_counts_beyond_the_limit_lose_the_rarest_words_and_room_is_left(monkeypatch):
+def test_above_the_limit_the_rarest_words_are_dropped_and_space_is_freed(monkeypatch):
     monkeypatch.setattr(learn, "MAX_COUNTED_WORDS", 100)
     singles, pairs, often = ([f"{kind}{i}" for i in range(95)] for kind in "abc")
     for parts, kept in (
@@ -305,7 +305,7 @@ def test_words_are_ordered_by_frequency_and_then_by_code_point():
 
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("form", ["nfc", "nfkc", "none"])
-def test_each_text_of_a_batch_is_cleaned_then_brought_into_its_form_and_case(form, lowercase):
+def test_each_text_of_a_batch_is_cleaned_then_normalised_then_cased(form, lowercase):
     normalize = normalizer(form, False, lowercase)
     texts = [f"a{chr(number)}\u0301 b" for number in range(0x30000) if not 0xD800 <= number < 0xE000]
     texts += ["ΑΣ", "ΑΣ ", "Σ", "", "two\nlines"]
@@ -338,7 +338,7 @@ def test_a_folded_source_keeps_its_meaning(text, expected):
     assert unicodedata.is_normalized("NFC", folded(text))
 
 
-def test_what_a_folded_source_loses_has_no_meaning_and_no_width():
+def test_folding_a_source_drops_only_characters_without_meaning_and_width():
     """Each character becomes itself, what Unicode calls compatible with it, a space, or nothing if it has no width."""
     for character in map(chr, (*range(0x80, 0xD800), *range(0xE000, 0x2FA20))):
         before, after = unicodedata.normalize("NFKD", character), UNICODE_FORMS["folded"](character)
@@ -404,7 +404,7 @@ CASED = [
 ]  # fmt: skip
 
 
-def test_truecasing_is_that_of_moses():
+def test_truecasing_equals_mosess():
     theirs = MosesTruecaser()
     theirs.train([text.split() for text in CASED])
     ours = Truecaser.learn(count_casings(CASED))
@@ -425,7 +425,7 @@ def test_truecased_text_gets_its_capitals_back_at_the_start_of_sentences():
             Truecaser.from_bytes(wrong, "here")
 
 
-def test_a_capital_is_that_of_a_title():
+def test_capitals_use_unicode_title_case():
     assert Truecaser.undo("საქართველო არის") == "საქართველო არის"
     assert Truecaser.undo("ǆungla") == "ǅungla" and Truecaser.undo("über uns") == "Über uns"
     cased = {
@@ -437,7 +437,7 @@ def test_a_capital_is_that_of_a_title():
     assert all(Truecaser.undo(text, language) == wanted for (language, text), wanted in cased.items())
 
 
-def test_lower_case_is_that_of_the_language_in_new_data_alone():
+def test_lowercasing_follows_the_language_in_new_data_only():
     for language, ours in {"tr": "ısı ikİ", "en": "isi ikİ"}.items():
         new = PrepareOptions(source_lang=language, target_lang="de", output="d", train=("t",), lowercase=True).side(0)
         wanted = ours.replace("İ", "i" if language == "tr" else "i\u0307")
@@ -445,14 +445,14 @@ def test_lower_case_is_that_of_the_language_in_new_data_alone():
         assert TextPreparer(SideSettings(language, "nfc", False, True, "none", "none"))(["ISI"]) == ["isi"]
 
 
-def test_a_text_that_begins_no_sentence_keeps_its_casing():
+def test_a_text_that_starts_no_sentence_keeps_its_casing():
     truecaser = Truecaser.learn(count_casings(["for us and us in the US", "in the Zeit die Zeit"]))
     prepare = TextPreparer(SideSettings("en", "none", False, False, "none", "none"), truecaser)
     assert prepare(["US", "Die Zeit"]) == ["us", "die Zeit"]
     assert prepare(["US", "die Zeit", "ZEIT"], starts_sentence=False) == ["US", "die Zeit", "Zeit"]
 
 
-def test_addresses_marks_of_lists_and_degrees_are_no_words():
+def test_addresses_list_markers_and_degrees_are_not_words():
     assert not any(map(is_translatable, ["12:30", "https://a.de/b me@a.de", "b)", "(iv.", "30 °C", "-5°C / 23 °F."]))
     assert all(map(is_translatable, ["see a.de", "b) no", "C", "30 km", "30 °Celsius", "30 °C today"]))
 
@@ -477,7 +477,7 @@ def test_casings_are_counted_without_tags_before_the_sentence():
 
 
 @pytest.mark.parametrize("subword", ["bpe", "none"])
-def test_a_saved_pipeline_is_the_same_and_a_damaged_one_is_refused(tmp_path, subword):
+def test_a_saved_pipeline_reads_back_unchanged_and_a_damaged_one_is_refused(tmp_path, subword):
     pipeline = pipeline_of(subword, SENTENCES)
     with new_folder(tmp_path / "m", "model", {}) as folder:
         (folder / "pipeline").mkdir()
@@ -492,18 +492,18 @@ def test_a_saved_pipeline_is_the_same_and_a_damaged_one_is_refused(tmp_path, sub
         Pipeline.load(Artefact(tmp_path / "m", "model"))
 
 
-def test_another_setting_is_another_pipeline():
+def test_a_different_setting_makes_a_different_pipeline():
     hashes = {pipeline_of("none", SENTENCES, normalization=form).hash for form in ("none", "nfc", "nfkc")}
     assert len(hashes) == 3
 
 
 @pytest.mark.parametrize("content", [b"a\na\n", b"a b\n", b"a\n\nb\n", b"\xff\n"])
-def test_a_word_list_with_doubles_gaps_or_bad_bytes_is_refused(content):
+def test_a_word_list_with_duplicates_gaps_or_bad_bytes_is_refused(content):
     with pytest.raises(ArtefactError, match="not a word list"):
         WordVocabulary.from_bytes(content, "words")
 
 
-def test_a_model_that_is_not_sentencepieces_or_has_other_control_symbols_is_refused(tmp_path):
+def test_a_file_that_is_not_sentencepiece_or_has_other_control_symbols_is_refused(tmp_path):
     with pytest.raises(ArtefactError, match="not a sentencepiece model"):
         SentencepieceVocabulary(b"nonsense")
     prefix = str(tmp_path / "other")
@@ -515,12 +515,12 @@ def test_a_model_that_is_not_sentencepieces_or_has_other_control_symbols_is_refu
 
 
 @pytest.mark.parametrize("facts", [b"[]", b"{}", b'{"joint": true}', b"\xff"])
-def test_settings_that_are_not_a_pipelines_are_refused(facts):
+def test_unknown_pipeline_settings_are_refused(facts):
     with pytest.raises(ArtefactError, match="not a text pipeline"):
         Pipeline.from_files(lambda name: facts, "here")
 
 
-def test_each_pair_is_left_out_for_the_first_reason_that_holds():
+def test_each_dropped_pair_is_counted_under_the_first_reason_that_applies():
     lengths = LengthFilter(min_length=2, max_length=10, max_ratio=3.0)
     tokens = np.array([[5, 5], [0, 5], [1, 20], [11, 2], [2, 6], [2, 7], [10, 10], [3, 3], [1, 3]])
     characters = 4 * tokens
@@ -532,7 +532,7 @@ def test_each_pair_is_left_out_for_the_first_reason_that_holds():
     assert set(any_length.reasons(long, 4 * long)) == {KEPT} and any_length.without_long(["x" * 10**6]) == ["x" * 10**6]
 
 
-def test_the_hash_of_a_pipeline_is_that_of_version_0_1():
+def test_the_hash_of_a_pipeline_equals_that_of_version_0_1():
     words = WordVocabulary(["a", "b"])
     source = Side(SideSettings("en", "nfkc", False, False, "none", "none"), words)
     target = Side(SideSettings("de", "nfc", True, True, "moses", "none"), words)
@@ -566,7 +566,7 @@ def test_a_tokenizer_that_gives_a_line_break_is_named():
         ),
     ],
 )
-def test_a_text_step_that_this_nmt_does_not_have_is_named(name, known):
+def test_an_unknown_text_step_is_named(name, known):
     words = WordVocabulary(["a", "b"])
     side = Side(SideSettings("en", "nfkc", False, False, "none", "none"), words)
     files = Pipeline(side, side, joint=True).files()

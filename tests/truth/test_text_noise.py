@@ -58,7 +58,7 @@ def noisy(side, texts, case=0.0, typos=0.0, seed=1, longest=1000):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_changed_words_are_cut_as_translation_cuts_them(kind):
+def test_changed_words_are_segmented_as_in_translation(kind):
     side = side_of(kind)
     texts, tokens = noisy(side, TEXTS, 0.5, 0.3)
     assert texts != TEXTS
@@ -66,7 +66,7 @@ def test_changed_words_are_cut_as_translation_cuts_them(kind):
         assert row.tolist() == side.encode(text)
 
 
-def test_typing_errors_are_as_often_as_asked_and_of_three_kinds():
+def test_typing_errors_have_the_requested_rate_and_three_kinds():
     texts, _ = noisy(side_of("char"), TEXTS, typos=0.25)
     pairs = [pair for old, new in zip(TEXTS, texts, strict=True) for pair in zip(old.split(), new.split(), strict=True)]
     able = [(old, new) for old, new in pairs if old not in ("a", "42")]
@@ -86,7 +86,7 @@ def test_a_typing_error_swaps_drops_or_doubles_a_letter_between_letters():
         assert {with_typo(word, number) for number in range(9)} == {word}
 
 
-def test_case_is_of_whole_sentences_half_capitals_half_titles():
+def test_case_noise_changes_whole_sentences_half_to_capitals_half_to_title_case():
     texts, _ = noisy(side_of("char"), TEXTS, case=0.4)
     titles = [" ".join(word[:1].upper() + word[1:] for word in text.split()) for text in TEXTS]
     rows = [
@@ -101,7 +101,7 @@ def test_case_is_of_whole_sentences_half_capitals_half_titles():
 
 
 @pytest.mark.parametrize("kind", KINDS[:4])
-def test_a_tag_an_unknown_word_and_a_sentence_that_gets_too_long_stay(kind):
+def test_tags_unknown_words_and_sentences_that_would_grow_too_long_are_unchanged(kind):
     side = side_of(kind)
     texts, _ = noisy(side, ["<2de> river"] * 50, 1.0, 1.0)
     assert all(text.startswith("<2de> ") for text in texts) and "<2de> river" not in texts
@@ -114,7 +114,7 @@ def test_a_tag_an_unknown_word_and_a_sentence_that_gets_too_long_stay(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS[:4])
-def test_given_entries_of_an_extension_stay_too(kind):
+def test_added_vocabulary_entries_are_unchanged_too(kind):
     old = side_of(kind)
     side = Side(old.settings, extended(old.vocabulary, ["<2fr>"], {}, 0))
     assert user_symbol_ids(side) == [*user_symbol_ids(old), old.size]
@@ -122,7 +122,7 @@ def test_given_entries_of_an_extension_stay_too(kind):
     assert all(text.startswith("<2fr> ") for text in texts) and "<2fr> river" not in texts
 
 
-def test_escapes_of_a_tokenizer_stay():
+def test_tokenizer_escapes_are_unchanged():
     texts = ["a &apos;s river", "&quot; it &quot;", "&#91; a"] * 40
     letters = [" ".join("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ&;#0123456789")] * 3
     settings = SideSettings("en", "nfc", False, False, "none", "char")
@@ -135,7 +135,7 @@ def test_escapes_of_a_tokenizer_stay():
     assert any("&apos;S" in text for text in changed) and any("&apos;s" in text for text in changed)
 
 
-def test_words_of_a_list_change_only_into_words_of_it():
+def test_listed_words_change_only_into_other_listed_words():
     texts, _ = noisy(side_of("none"), TEXTS, 1.0, 0.0)
     assert all(word in [*WORDS, *map(str.upper, WORDS)] for text in texts for word in text.split())
     assert any("RIVER" in text for text in texts) and noisy(side_of("none"), TEXTS, 0.0, 1.0)[0] == TEXTS
@@ -153,7 +153,7 @@ def corpus_of(side, texts, **columns):
     return Pairs(sources=take, targets=take, source_lengths=lengths, target_lengths=lengths, columns=columns)
 
 
-def test_noise_is_of_the_source_alone_and_a_function_of_seed_epoch_and_pair():
+def test_noise_affects_only_the_source_and_depends_on_seed_epoch_and_pair():
     side = side_of("bpe")
     corpus = corpus_of(side, TEXTS)
     sampled = lambda draws, epoch, seed=1: changed(text_noise(side, 0.2, 0.2, seed), corpus, draws, epoch)  # noqa: E731
@@ -174,7 +174,7 @@ def test_noise_is_of_the_source_alone_and_a_function_of_seed_epoch_and_pair():
         assert not np.array_equal(other[0].take(all_pairs), whole[0].take(all_pairs))
 
 
-def test_columns_of_links_and_case_that_is_undone_are_refused():
+def test_noise_is_refused_with_link_columns_and_case_noise_with_lowercased_text():
     side = side_of("bpe")
     with pytest.raises(UserError, match="--case-noise, --typo-noise and the column 'alignment'"):
         text_noise(side, 0.1, 0.1, columns=[("alignment", "links")])

@@ -40,7 +40,7 @@ def untied(tied, sides):
 
 
 @pytest.mark.parametrize("tie_layers", TIED)
-def test_a_tied_layer_computes_what_as_many_copies_of_it_compute_and_gets_the_sum_of_their_gradients(tie_layers):
+def test_a_tied_layer_equals_copies_and_gets_the_sum_of_their_gradients(tie_layers):
     tied = perturb(build(tie_layers=tie_layers), 0.2).double()
     copies = untied(tied, TIED[tie_layers]).double()
     features = [model(batch()).features for model in (tied, copies)]
@@ -70,7 +70,7 @@ def test_its_weights_are_counted_and_saved_once(tie_layers, tmp_path):
     assert arrays_of(loaded).keys() == weights_of(plain).keys()  # as other toolkits get them
 
 
-def test_each_pass_costs_what_it_costs_untied():
+def test_each_pass_costs_as_much_as_an_untied_layer():
     lengths = torch.tensor([4]), torch.tensor([5])
     tied = build(tie_layers="all")
     assert int(tied.flops(*lengths)) == int(build().flops(*lengths))

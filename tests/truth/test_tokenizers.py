@@ -30,7 +30,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("language", TEXTS)
 @pytest.mark.parametrize("truecase", [False, True])
-def test_text_of_any_kind_comes_back(language, truecase):
+def test_any_kind_of_text_round_trips(language, truecase):
     prepare = TextPreparer(SideSettings(language, "none", False, False, "moses", "none", truecase, reversible=True))
     text = TEXTS[language]
     assert prepare.undo(prepare([text])[0]) == re.sub(" +", " ", text)
@@ -38,7 +38,7 @@ def test_text_of_any_kind_comes_back(language, truecase):
 
 
 @pytest.mark.parametrize("text", ["I don't know; it's John's.", "He paid $1,234.56 for 3.5 kg (fresh).", "Yes!", ""])
-def test_text_that_comes_back_anyhow_has_the_tokens_of_moses(text):
+def test_text_that_round_trips_under_moses_has_mosess_tokens(text):
     assert MOSES("en").reversible().tokenize(text) == MOSES("en").tokenize(text)
 
 
@@ -59,7 +59,7 @@ def test_older_pipelines_and_those_of_fairseq_keep_their_tokens():
     ("de", "moses", True, 0), ("de", "moses", False, 1), ("de", "moses-aggressive", True, 1), ("th", "moses", True, 1),
     ("fa", "moses", True, 1), ("de", "none", True, 0),
 ])  # fmt: skip
-def test_lines_that_do_not_come_back_are_counted(language, tokenizer, reversible, warnings, tmp_path, call):
+def test_lines_that_do_not_round_trip_are_counted(language, tokenizer, reversible, warnings, tmp_path, call):
     for ending in ("xx", language):
         (tmp_path / f"t.{ending}").write_text("ein Hund um 12:30\n" * 3 + "ein Hund\n")
     told = call(

@@ -206,7 +206,7 @@ def translation(sentence: Any, language: str) -> str:
 
 
 @pytest.mark.parametrize(("sentence", "en", "de", "fr"), BY_HAND, ids=[row[1] for row in BY_HAND])
-def test_a_meaning_is_realised_as_a_person_would_write_it(sentence: Any, en: str, de: str, fr: str) -> None:
+def test_a_meaning_is_expressed_as_a_person_would_write_it(sentence: Any, en: str, de: str, fr: str) -> None:
     assert (translation(sentence, "en"), translation(sentence, "de"), translation(sentence, "fr")) == (en, de, fr)
 
 
@@ -296,7 +296,7 @@ def test_english_and_french_verbs_agree_with_their_subject(verb: str) -> None:
     assert i in (you, you[:-1])
 
 
-def test_separable_verbs_part_in_main_clauses_only() -> None:
+def test_separable_verbs_split_only_in_main_clauses() -> None:
     separable = [verb for verb in lexicon.VERBS if verb.de_particle]
     assert len(separable) >= 8
     for verb in separable:
@@ -331,7 +331,7 @@ def test_every_content_word_is_aligned_within_the_sentence(sample: list[Any]) ->
         }
 
 
-def test_sentences_are_written_as_sentences(sample: list[Any]) -> None:
+def test_sentences_have_capitals_and_final_punctuation(sample: list[Any]) -> None:
     for language, letters in (("en", "a-z"), ("de", "a-zäöüß"), ("fr", "a-zàâçéèêîôœ")):
         form = re.compile(rf"[{letters}A-ZÄÖÜ]['{letters}A-ZÄÖÜ]*(,? ['{letters}A-ZÄÖÜ]+)*\.")
         for sentence in sample:
@@ -348,7 +348,7 @@ def test_french_elides_and_contracts_wherever_it_must(sample: list[Any]) -> None
         assert not elided.search(text) and not contracted.search(text), text
 
 
-def test_the_grammar_is_too_large_to_be_learnt_by_heart() -> None:
+def test_the_grammar_is_too_large_to_memorise() -> None:
     def noun_phrases(kinds: set[str]) -> set[str]:
         determiners = ["the", "a", "this", *lexicon.POSSESSIVES]
         found = set()

@@ -69,7 +69,7 @@ def formula(o: TransformerOptions, vocabulary: int) -> int:
 
 
 @pytest.mark.parametrize("preset", sorted({*PRINTED, *AT_37000}))
-def test_every_row_of_table_3_has_the_parameters_its_formula_says(preset):
+def test_every_row_of_table_3_has_the_parameter_count_of_its_formula(preset):
     options = options_of(preset)
     assert count(options, 37000) == formula(options, 37000) == AT_37000.get(preset, 63_045_632)
 
@@ -79,13 +79,13 @@ def test_a_table_of_41100_rows_gives_every_printed_count(preset):
     assert round(count(options_of(preset), 41_100) / 1e6) == PRINTED[preset]
 
 
-def test_the_parser_has_three_tables_beside_the_layers_of_the_formula():
+def test_the_parser_has_three_tables_besides_the_layers_of_the_formula():
     options = options_of("transformer-parsing")
     assert (options.encoder_layers, options.d_model, options.d_ff, options.heads) == (4, 1024, 2048, 8)
     assert count(options, 16_000, 72) == formula(options, 16_000 + 2 * 72) == 100_483_072
 
 
-def test_learned_positions_add_one_table_a_side():
+def test_learned_positions_add_one_table_per_side():
     options = options_of("table3-e-learned")
     assert count(options, 37000) == 63_045_632 + 2 * options.max_positions * 512
 
@@ -94,7 +94,7 @@ def test_the_big_model_has_the_papers_213_million_with_36000_rows():
     assert int(count(options_of("transformer-big"), 36_000) / 1e6) == 213
 
 
-def test_with_biases_the_counts_are_those_of_fairseq():
+def test_with_biases_the_counts_equal_fairseqs():
     assert count(options_of("transformer-big", attention_bias=True), 32_768) == 209_911_808
     assert count(options_of("transformer-base", attention_bias=True), 32_768) == 60_915_712
     assert count(options_of("transformer-iwslt", attention_bias=True), 8_848, 6_632) == 39_469_056
@@ -150,7 +150,7 @@ def test_post_norm_leaves_each_layer_normalised_and_pre_norm_only_the_end():
     assert count(pre.options, 50) == count(post.options, 50) + 2 * 2 * 32
 
 
-def test_a_head_attends_as_equation_1_says():
+def test_a_head_follows_equation_1():
     attention = tiny().encoder[0].self_attention
     states = torch.randn(2, 5, 32)
     queries, keys, values = attention.split(attention.queries_keys_values(states), *[(4, 8)] * 3)

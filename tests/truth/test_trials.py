@@ -32,7 +32,7 @@ def test_a_grid_has_each_combination_once_and_its_fixed_settings_in_all(sweep_of
     assert [(row["lr"], row["heads"]) for row in settings] == [tuple(trial.tried.values()) for trial in trials]
 
 
-def test_a_list_of_lists_is_tried_for_an_option_that_takes_a_list(sweep_of):
+def test_an_option_that_takes_a_list_is_swept_by_a_list_of_lists(sweep_of):
     sweep = sweep_of(
         '[train]\ndata = "d"\nadam_betas = [[0.9, 0.98], [0.9, 0.999]]\nvalid_metrics = ["bleu", "chrf"]\n'
     )
@@ -42,14 +42,14 @@ def test_a_list_of_lists_is_tried_for_an_option_that_takes_a_list(sweep_of):
     ]
 
 
-def test_seeds_begin_with_that_of_the_file_and_name_the_folders(sweep_of):
+def test_seeds_start_at_the_file_s_seed_and_name_the_folders(sweep_of):
     trials = sweep_of('[train]\ndata = "d"\nlr = [0.1, 0.2]\nseed = 7\n').trials(None, 1, 2)
     assert [trial.name for trial in trials] == ["lr=0.1,seed=7", "lr=0.1,seed=8", "lr=0.2,seed=7", "lr=0.2,seed=8"]
     assert [trial.settings["train"]["seed"] for trial in trials] == [7, 8, 7, 8]
     assert trials == sweep_of('[train]\ndata = "d"\nlr = [0.1, 0.2]\nseed = "7"\n').trials(None, 1, 2)
 
 
-def test_more_draws_begin_with_the_same_and_another_option_changes_no_draw_of_others(sweep_of):
+def test_adding_draws_or_options_changes_no_existing_draw(sweep_of):
     text = CONSTANT + "lr = { low = 1e-4, high = 1e-2, log = true }\ndropout = { low = 0.0, high = 0.5 }\n"
     few, many = (sweep_of(text).trials(count, 1, 1) for count in (5, 20))
     assert many[:5] == few and len({trial.name for trial in many}) == 20
@@ -97,7 +97,7 @@ def test_a_name_is_safe_for_a_folder_and_differs_where_values_do(sweep_of):
         ('[train]\ndata = "d"\n[translate]\nmodel = "m"', "'model' is always the trained one"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_an_error_with_its_place(text, message, sweep_of):
+def test_an_invalid_file_is_an_error_with_its_position(text, message, sweep_of):
     with pytest.raises(UserError) as error:
         sweep_of(text)
     assert message in str(error.value) and "sweep.toml" in str(error.value)
@@ -133,7 +133,7 @@ def test_settings_that_the_command_refuses_are_refused_before_any_run(settings, 
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_setting_that_only_some_of_the_tried_parts_have_is_for_these_alone(order, sweep_of):
+def test_a_setting_applies_only_to_the_components_that_have_it(order, sweep_of):
     criteria, optimizers = ["cross-entropy", "r-drop"][::order], ["adam", "muon"][::order]
     text = f"criterion = {criteria}\ndivergence_weight = [1.0, 5.0]\noptimizer = {optimizers}\nmomentum = 0.9\n"
     sweep = sweep_of(
@@ -154,7 +154,7 @@ def test_a_setting_that_only_some_of_the_tried_parts_have_is_for_these_alone(ord
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_part_within_a_part_is_tried_where_it_has_a_place(order, sweep_of):
+def test_an_inner_component_is_swept_where_it_applies(order, sweep_of):
     criteria, decoders = ["reward", "cross-entropy"][::order], ["sampling", "beam"][::order]
     inner = f'"criterion.decoder" = {decoders}\n"criterion.decoder.beam_size" = [2, 3]\n'
     sweep = sweep_of(f"[train]\ndata = 'd'\n{inner}criterion = {criteria}\n")
@@ -174,7 +174,7 @@ def test_a_range_of_whole_numbers_draws_both_ends():
     assert drawn == set(range(1, 9))
 
 
-def test_the_files_of_the_documentation_make_as_many_trials_as_it_says(sweep_of):
+def test_the_files_in_the_documentation_make_the_documented_number_of_trials(sweep_of):
     blocks = code_blocks((DOCUMENTS / "how-to/sweeps.md").read_text(), "toml")
     numbers = []
     for text, draws in zip(blocks, (None, 20, None), strict=True):

@@ -38,7 +38,7 @@ def by_definition(model, batch):
 
 
 @pytest.mark.parametrize("rows", [3, 1000])
-def test_sum_and_gradient_are_those_of_the_definition(rows, monkeypatch):
+def test_sum_and_gradient_follow_the_definition(rows, monkeypatch):
     monkeypatch.setattr("nmt.criteria.chunks.chunk_rows", lambda *_: rows)
     model, batch = transformer(), batch_with_repetitions()
     wanted = by_definition(model, batch)
@@ -52,7 +52,7 @@ def test_sum_and_gradient_are_those_of_the_definition(rows, monkeypatch):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
 
 
-def test_weights_multiply_the_unlikelihood_of_each_pair():
+def test_weights_scale_the_unlikelihood_of_each_pair():
     model, batch = transformer(), batch_with_repetitions()
     values = torch.tensor([0.0, 2.0, 0.0, 0.5, 0.0])
     weighted = replace(batch, columns={"quality": Column(values, "pair")})

@@ -30,7 +30,7 @@ from nmt.train.parallel import layers_of
 from nmt.train.update import SCALE_GROWTH_UPDATES, LossScale, Updater, flattened
 
 
-def test_a_cut_keeps_the_rows_in_their_order_and_no_more_padding_than_they_need():
+def test_splitting_keeps_the_order_of_rows_and_only_the_padding_they_need():
     whole = sentences(13, 9)
     parts = whole.split(20)
     assert all(part.cells <= 20 or len(part) == 1 for part in parts)
@@ -40,7 +40,7 @@ def test_a_cut_keeps_the_rows_in_their_order_and_no_more_padding_than_they_need(
 
 
 @pytest.mark.parametrize("behind", [False, True], ids=["forward", "backward"])
-def test_where_memory_runs_out_the_update_is_made_of_smaller_batches_with_the_same_gradient(behind):
+def test_when_memory_runs_out_smaller_batches_give_the_same_gradient(behind):
     data = data_of(sentences(12, 9), sentences(4, 5))
     whole, wanted = gradient(objective_of(), data)
     small = TooSmall(objective_of(), 40, behind)
@@ -65,14 +65,14 @@ def test_the_tokens_of_both_sides_are_counted_without_and_with_padding():
 
 
 @pytest.mark.parametrize("behind", [False, True])
-def test_passes_that_are_made_again_leave_nothing_in_the_buffers(behind):
+def test_repeated_passes_leave_nothing_in_the_buffers(behind):
     data, counting = data_of(sentences(12, 9), sentences(4, 5)), Counting(objective_of(), 40, behind)
     stats, _ = gradient(counting, data)
     passes = sum(len(batch.split(stats.max_micro_batch_tokens)) for batch in data.batches)
     assert counting.passes == passes < len(counting.tried)
 
 
-def test_what_is_drawn_depends_on_the_cut_and_not_on_what_was_tried_before():
+def test_random_draws_depend_on_the_split_and_not_on_failed_attempts():
     data = data_of(sentences(12, 9))
     wet = replace(OPTIONS, dropout=0.3)
     stats, tried = gradient(TooSmall(objective_of(wet), 40, True), data)
@@ -107,7 +107,7 @@ def test_a_long_pair_that_fits_does_not_keep_smaller_batches_whole():
     assert stats.max_micro_batch_tokens == 10 and objective.tried == [41, 20, 41, 10, 5]  # the second is shorter
 
 
-def test_graphs_are_given_up_once_in_an_update():
+def test_graphs_are_abandoned_once_per_update():
     """Passes that are captured anew at each try would give memory back each time, and nothing would be cut."""
 
     class Captured:
@@ -133,13 +133,13 @@ def test_graphs_are_given_up_once_in_an_update():
     assert limit == 60 and captured.tried == [40, 120, 40, 120, 40, 60, 30]
 
 
-def test_a_pair_that_does_not_fit_alone_is_told():
+def test_a_pair_that_does_not_fit_alone_is_reported():
     with pytest.raises(ResourceError, match="single pair"):
         gradient(TooSmall(objective_of(), 4, False), data_of(sentences(3, 9)))
 
 
 @pytest.mark.parametrize("behind", [False, True], ids=["forward", "backward"])
-def test_of_several_ranks_one_may_try_again_until_others_wait_for_its_gradient(behind):
+def test_a_rank_may_retry_until_the_others_wait_for_its_gradient(behind):
     """With one pass left, its backward is where ranks meet; before that, memory that runs out is a rank's own affair."""
     objective = TooSmall(objective_of(), 40, behind)
     updater = Updater(objective, Recorder(objective), World(0, 2), "fp32", 0.0)
@@ -164,7 +164,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory():
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_noisy_gates_without_noise_make_the_same_update_of_any_cut_and_their_importance_loss_only_grows(groups):
+def test_without_noise_any_split_gives_the_same_update_and_importance_loss_only_grows(groups):
     """Evaluation mode has no noise; the importance loss is a convex function of the means of a micro-batch."""
     options = replace(OPTIONS, ffn="moe", expert_every=1, expert_groups=groups, importance_weight=0.0, load_weight=0.0)
     batch = sentences(12, 9)
@@ -186,7 +186,7 @@ def test_noisy_gates_without_noise_make_the_same_update_of_any_cut_and_their_imp
     assert 0 < whole.losses.mean("importance_loss") < cut.losses.mean("importance_loss")
 
 
-def test_layers_that_are_computed_anew_have_the_same_gradient_to_the_last_bit_and_keep_less():
+def test_recomputed_layers_have_bit_identical_gradients_and_keep_less():
     wet, data = replace(OPTIONS, dropout=0.2, attention_dropout=0.1), data_of(sentences(12, 9))
     plain, anew = objective_of(wet), objective_of(wet)
     recompute(anew.model)
@@ -208,7 +208,7 @@ def test_layers_that_are_computed_anew_have_the_same_gradient_to_the_last_bit_an
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's own compiler looks at it
 @pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")  # slower, but right
-def test_layers_that_are_computed_anew_can_be_compiled():
+def test_recomputed_layers_can_be_compiled():
     data = data_of(sentences(12, 9))
     plain, compiled = objective_of(OPTIONS), objective_of(OPTIONS)
     recompute(compiled.model)
@@ -222,7 +222,7 @@ def test_a_recurrence_is_not_compiled():
         compile_layers(objective_of(replace(OPTIONS, decoder_autoregression="ssru")).model)
 
 
-def test_a_model_without_layers_cannot_be_computed_anew():
+def test_a_model_without_layers_cannot_be_recomputed():
     options = RnnSearchOptions(embedding_size=4, hidden_size=4, attention_size=4, maxout_size=4)
     with pytest.raises(UserError, match="--activation-checkpointing"):
         recompute(RnnSearch(options, VOCABULARIES))

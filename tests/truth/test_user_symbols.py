@@ -52,7 +52,7 @@ def made(folder, subword, **more) -> Pipeline:
 
 @pytest.mark.parametrize("subword", KINDS)
 @pytest.mark.parametrize("steps", [{}, {"tokenizer": "moses", "truecase": True}, {"lowercase": True}])
-def test_a_tag_is_one_token_wherever_it_stands_and_comes_back(subword, steps, tmp_path):
+def test_a_tag_is_one_token_anywhere_and_round_trips(subword, steps, tmp_path):
     pipeline = made(tmp_path, subword, **steps)
     side = pickle.loads(pickle.dumps(pipeline.source.vocabulary)) and pipeline.source
     ids = {tag: side.encode(tag) for tag in TAGS}
@@ -90,7 +90,7 @@ def test_an_extended_vocabulary_keeps_the_tags_whole(subword, tmp_path):
 
 @pytest.mark.parametrize("subword", KINDS)
 @pytest.mark.parametrize("steps", [{}, {"tokenizer": "moses", "truecase": True}, {"lowercase": True}])
-def test_added_tags_are_tags_and_added_words_are_none(subword, steps, tmp_path):
+def test_added_tags_are_tags_and_added_words_are_not(subword, steps, tmp_path):
     old, added = made(tmp_path, subword, **steps), ["<2XX>", "__yy__", ">>zz<<"]
     (tmp_path / "added").write_text("\n".join([*added, "peter", "<2de>", "<2XX>"]))
     for language in ("en", "de"):
@@ -115,7 +115,7 @@ def test_only_sentencepiece_splits_a_tag_from_the_start_of_a_longer_word(subword
     assert ("▁tag,comma" in pieces) == (subword in ("bpe", "unigram", "char"))
 
 
-def test_merges_with_other_user_symbols_are_no_extension():
+def test_merges_with_different_user_symbols_are_not_an_extension():
     settings = SideSettings("en", "none", False, False, "none", "subword-nmt")
     old, new = (CodesVocabulary("#version: 0.2\na b\n", ["<2de>", "b"], symbols) for symbols in (["<2de>"], []))
     of_both = [Pipeline(Side(settings, each), Side(settings, each), True) for each in (old, new)]
@@ -144,7 +144,7 @@ def test_the_text_after_a_tag_is_prepared_as_without_it():
     assert tagged.undo(tagged([f"<2de> {text}"])[0]) == f"<2de> {text}"
 
 
-def test_a_tag_that_looks_like_one_and_is_none_is_found_at_the_beginning_only():
+def test_text_that_looks_like_a_tag_is_reported_only_at_the_start():
     side = Side(SideSettings("en", "nfc", False, False, "none", "none", user_symbols=TAGS), WordVocabulary(["<added>"]))
     assert side.unknown_tag("<2fr> house") == "<2fr>"
     assert side.unknown_tag("<2de> <formal> house") == "<formal>"
@@ -161,7 +161,7 @@ def test_symbols_that_have_another_meaning_are_refused(symbol):
         PrepareOptions(source_lang="en", target_lang="de", output="d", train=("c",), user_symbols=(symbol,))
 
 
-def test_a_tag_that_the_vocabulary_lacks_is_told_by_prepare_and_translate(tmp_path, call):
+def test_prepare_and_translate_report_a_tag_missing_from_the_vocabulary(tmp_path, call):
     write_corpus(tmp_path / "c", 60, 1)
     lines = (tmp_path / "c.en").read_text().splitlines()
     (tmp_path / "c.en").write_text("".join(f"<2de> {line}\n" for line in lines))
@@ -179,7 +179,7 @@ def test_a_tag_that_the_vocabulary_lacks_is_told_by_prepare_and_translate(tmp_pa
 
 
 @pytest.mark.parametrize("corpus", ["--train", "--valid"])
-def test_tags_of_a_corpus_that_the_vocabulary_lacks_are_told_with_file_and_line(corpus, tmp_path, call):
+def test_corpus_tags_missing_from_the_vocabulary_are_reported_with_file_and_line(corpus, tmp_path, call):
     write_corpus(tmp_path / "c", 60, 1)
     lines = (tmp_path / "c.en").read_text().splitlines()
     tagged = [f"<2{'es' if i in (30, 50) else 'de'}> {line}" for i, line in enumerate(lines, 1)]
@@ -217,7 +217,7 @@ def test_tags_of_a_corpus_that_the_vocabulary_lacks_are_told_with_file_and_line(
         ("I am here. You are there.", ["I am here.", "You are there."]),
     ],
 )
-def test_the_tags_of_a_text_hold_for_each_of_its_sentences(text, wanted):
+def test_the_tags_of_a_text_apply_to_each_of_its_sentences(text, wanted):
     settings = SideSettings("en", "nfc", False, False, "none", "none", user_symbols=("<2de>", "<2en>", "<formal>"))
     side = Side(settings, WordVocabulary(["<2de>", "<2en>", "<formal>", "I"]))
     steps = text_steps(Request(text), TextSettings(split=True), Pipeline(side, side, True))

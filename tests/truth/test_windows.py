@@ -51,7 +51,7 @@ class Pieces:
         return self.chunks.pop(0) if self.chunks else b""
 
 
-def test_lines_do_not_depend_on_how_their_bytes_come():
+def test_lines_do_not_depend_on_how_their_bytes_arrive():
     content = b"one\n\ntwo\r\n\xe4\xb8\xad\xe6\x96\x87\n\nthe end"
     chance = random.Random(1)
     for _ in range(200):
@@ -75,7 +75,7 @@ def test_lines_do_not_depend_on_how_their_bytes_come():
         (b"\x80" * 9, b"\x80" * 4),
     ],
 )
-def test_a_line_that_is_too_long_is_cut_between_characters(line, kept):
+def test_a_line_that_is_too_long_is_truncated_between_characters(line, kept):
     assert list(windows(Pieces(line + b"\nb\n"), repeat(9), 4)) == [[kept + b"\n", b"b\n"]]
 
 
@@ -84,7 +84,7 @@ def test_a_window_ends_when_no_line_is_waiting_and_not_earlier():
     assert list(found) == [[b"a\n", b"b\n", b"c\n"], [b"dd\n"], [b"e\n"]]
 
 
-def test_an_input_that_cannot_be_read_is_not_reported_as_an_output_that_cannot_be_written(tmp_path):
+def test_a_read_error_is_not_reported_as_a_write_error(tmp_path):
     class Broken(Pieces):
         def read(self):
             raise OSError(errno.EIO, "Input/output error")
@@ -94,7 +94,7 @@ def test_an_input_that_cannot_be_read_is_not_reported_as_an_output_that_cannot_b
     assert not list(tmp_path.iterdir())
 
 
-def test_a_line_keeps_as_many_bytes_as_it_may_and_no_half_character():
+def test_a_truncated_line_keeps_the_maximum_bytes_without_a_partial_character():
     content = "ééé\nxéé\néé\n".encode()
     assert list(windows(Pieces(content), repeat(9), 4)) == [["éé\n".encode(), "xé\n".encode(), "éé\n".encode()]]
     assert list(windows(Pieces(*[b"x" * 10] * 1000, b"\ny\n"), repeat(9), 50)) == [[b"x" * 50 + b"\n", b"y\n"]]
@@ -108,7 +108,7 @@ def test_a_signal_is_seen_while_waiting():
         list(windows(Pieces(b"a\n", None, None), repeat(9), 9, stop))
 
 
-def test_the_first_windows_are_small_and_a_large_text_has_hardly_more_of_them():
+def test_the_first_windows_are_small_and_a_large_text_has_hardly_more_windows():
     lines, most = 100_000, 2000
     sizes = [len(window) for window in windows(Pieces(*[b"a\n" * 500] * (lines // 500)), growing(most), 9)]
     assert sum(sizes) == lines
@@ -118,7 +118,7 @@ def test_the_first_windows_are_small_and_a_large_text_has_hardly_more_of_them():
     assert next(growing(5)) == 5
 
 
-def test_a_line_without_end_is_interrupted_and_a_text_of_lines_is_not_asked_at_each_piece():
+def test_an_endless_line_can_be_interrupted_without_checking_every_chunk():
     def interrupt():
         raise Interrupted(signal.SIGTERM)
 
@@ -156,7 +156,7 @@ class Counting:
         pass
 
 
-def test_lines_are_printed_before_the_next_are_searched_and_none_after_the_reader_went_away():
+def test_lines_are_printed_before_the_next_search_and_not_after_the_reader_left():
     reading, writing = os.pipe()
     counting, source = Counting(reading), Pieces(*[b"a\n" * 1000] * 50)
     with os.fdopen(writing, "wb") as output, pytest.raises(BrokenPipeError):
@@ -171,7 +171,7 @@ def test_lines_are_printed_before_the_next_are_searched_and_none_after_the_reade
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, lambda text: b"\x28\xb5\x2f\xfd" + text])
-def test_packed_text_in_a_pipe_is_refused(pack):
+def test_compressed_text_in_a_pipe_is_refused(pack):
     read, write = os.pipe()
     os.write(write, pack(b"line\n"))
     with pytest.raises(InputError, match=r"must not be compressed, but this is (gzip|bzip2|xz|zstd)"):
@@ -212,7 +212,7 @@ def test_nobody_waits_for_the_first_lines_of_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_pairs_are_the_same_from_files_and_from_stdin_and_come_as_they_are_read(tmp_path, monkeypatch, side):
+def test_pairs_are_the_same_from_files_and_stdin_and_are_streamed(tmp_path, monkeypatch, side):
     for name, text in (("source", "\ufeffa\nb\r\n\nd"), ("target", "A\n\nC\nD\n")):
         (tmp_path / name).write_text(text, newline="")
     files = [str(tmp_path / "source"), str(tmp_path / "target")]
@@ -238,7 +238,7 @@ def test_pairs_are_the_same_from_files_and_from_stdin_and_come_as_they_are_read(
         (b"a\nb\xff\nc\n", "stdin:2:2: not UTF-8"),
     ],
 )
-def test_texts_that_are_no_pair_are_refused(tmp_path, monkeypatch, live, messages):
+def test_texts_that_do_not_form_pairs_are_refused(tmp_path, monkeypatch, live, messages):
     (tmp_path / "file").write_text("A\nB\nC\n")
     (tmp_path / "other").write_bytes(live)
     with pytest.raises(InputError, match=messages.replace("stdin", ".*other")):

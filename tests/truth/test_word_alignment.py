@@ -76,7 +76,7 @@ def by_definition(pairs, rounds):
 PAIRS = [([4, 5, 6], [7, 8]), ([4, 5], [8, 7, 9]), ([6, 6, 4, 5], [9, 9, 7, 8]), ([5], [8]), ([4, 6], [7, 9])]
 
 
-def test_posteriors_are_those_of_the_definition():
+def test_posteriors_follow_the_definition():
     model = AlignmentModel(pairs_of(PAIRS), (V, V))
     [cells] = model.chunks(np.arange(len(PAIRS)), Bar("aligning"))
     wanted = by_definition(PAIRS, word_alignment.ROUNDS)
@@ -90,7 +90,7 @@ def test_posteriors_are_those_of_the_definition():
     assert aligned(PAIRS) == [{cell for cell, value in pair.items() if value > MIN_AGREEMENT} for pair in wanted]
 
 
-def test_chunks_change_no_link(monkeypatch):
+def test_chunking_does_not_change_links(monkeypatch):
     whole = aligned(PAIRS)
     monkeypatch.setattr(word_alignment, "MAX_CHUNK_CELLS", 5)
     assert aligned(PAIRS) == whole
@@ -132,7 +132,7 @@ def test_a_reversed_target_has_the_links_of_the_target_reversed():
     assert any(links)
 
 
-def test_tokens_that_the_learnt_pairs_do_not_have_are_not_aligned_by_chance(monkeypatch):
+def test_tokens_missing_from_training_are_not_aligned_by_chance(monkeypatch):
     monkeypatch.setattr(word_alignment, "MAX_LEARNT_PAIRS", 2)  # the first and the last
     found = aligned([([4, 5], [8, 9]), ([10, 4, 6], [11, 8, 9]), ([4, 5], [8, 9])])
     assert (1, 1) in found[1]
