@@ -84,7 +84,7 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_shows_bars_of_long_work_and_leaves_the_terminal_as_it_was(name, commands, tmp_path):
+def test_a_command_shows_progress_bars_for_long_work_and_restores_the_terminal(name, commands, tmp_path):
     if name not in commands:
         pytest.skip("needs ctranslate2")
     arguments, bars = commands[name]
@@ -127,7 +127,7 @@ def test_translations_and_the_bar_do_not_mix_on_one_terminal(trained, data, tmp_
     assert totals and totals[-1] == pytest.approx(len(printed), rel=0.5), "an estimate over both files"
 
 
-def test_a_text_that_is_typed_has_no_bar(trained, tmp_path):
+def test_typed_input_has_no_bar(trained, tmp_path):
     (tmp_path / "at_once.py").write_text(AT_ONCE)
     command = ["translate", f"--model={trained}", "-", f"--plugin={tmp_path / 'at_once.py'}"]
     with Terminal(*command, shared=["stdin"]) as shown:
@@ -160,7 +160,7 @@ def screen(monkeypatch):
     return log, screen
 
 
-def test_a_bar_appears_after_its_time_and_goes_with_an_error(screen):
+def test_a_bar_appears_after_a_delay_and_disappears_on_an_error(screen):
     log, screen = screen
     with pytest.raises(ZeroDivisionError), log.progress("work", 10, "steps") as bar:
         bar.advance(5)
@@ -176,7 +176,7 @@ def test_a_bar_appears_after_its_time_and_goes_with_an_error(screen):
     assert len(screen.getvalue()) == length
 
 
-def test_progress_is_told_as_far_as_it_is_known(monkeypatch):
+def test_progress_shows_only_what_is_known(monkeypatch):
     seconds = [100.0]
     monkeypatch.setattr(nmt.log.time, "monotonic", lambda: seconds[0])
     bars = Bar("work"), Bar("work", None, "steps"), Bar("work", 3000, "steps"), Bar("work", lambda: 1000, "steps")

@@ -109,7 +109,7 @@ def assert_equal(rows, others):
 
 
 @pytest.mark.parametrize("flags", SEARCHES, ids=" ".join)
-def test_ctranslate2_translates_as_our_own_engine(flags, translate, model):
+def test_ctranslate2_gives_the_translations_of_the_torch_engine(flags, translate, model):
     code, rows, told = translate(model, *flags)
     assert code == 0 and "engine ctranslate2: " in told
     code, own_rows, told = translate(model, *flags, "--engine=torch")
@@ -118,7 +118,7 @@ def test_ctranslate2_translates_as_our_own_engine(flags, translate, model):
 
 
 @pytest.mark.parametrize(("flags", "reason"), OWN_ONLY, ids=lambda value: " ".join(value))
-def test_what_ctranslate2_does_otherwise_is_done_by_our_own_engine_and_refused_on_request(
+def test_options_that_ctranslate2_lacks_use_the_torch_engine_or_are_rejected_on_request(
     flags, reason, translate, model
 ):
     code, rows, told = translate(model, *flags, content="ban des kit\n")
@@ -127,7 +127,7 @@ def test_what_ctranslate2_does_otherwise_is_done_by_our_own_engine_and_refused_o
     assert code == 2 and "--engine ctranslate2: " in told and reason in told
 
 
-def test_models_together_and_checkpoints_are_searched_by_our_own_engine(translate, model, trained):
+def test_ensembles_and_checkpoints_use_the_torch_engine(translate, model, trained):
     for flags in ([f"--model={model}"], [f"--rerank={model}"]):
         code, _, told = translate(model, *flags, content="ban\n")
         assert code == 0 and "engine torch: CTranslate2 is not used: " in told
@@ -135,7 +135,7 @@ def test_models_together_and_checkpoints_are_searched_by_our_own_engine(translat
     assert code == 0 and "engine torch: CTranslate2 is not used: checkpoints" in told
 
 
-def test_a_checkpoint_is_exported_into_the_folder_for_caches_on_request(translate, trained, tmp_path, monkeypatch):
+def test_a_checkpoint_is_exported_into_the_cache_folder_on_request(translate, trained, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     content = text(10)
     code, rows, told = translate(trained, "--engine=ctranslate2", content=content)
@@ -143,7 +143,7 @@ def test_a_checkpoint_is_exported_into_the_folder_for_caches_on_request(translat
     assert_equal(rows, translate(trained, "--engine=torch", content=content)[1])
 
 
-def test_lines_with_constraints_are_searched_by_our_own_engine(translate, model):
+def test_lines_with_constraints_use_the_torch_engine(translate, model):
     requests = [
         {"source": "ban des"},
         {"source": "ban des kit", "target_prefix": "LORA"},
@@ -158,7 +158,7 @@ def test_lines_with_constraints_are_searched_by_our_own_engine(translate, model)
     assert_equal(rows, translate(model, "--input-form=json", "--engine=torch", content=content)[1])
 
 
-def test_a_model_that_ctranslate2_cannot_run_is_run_by_our_own_engine(translate, tmp_path):
+def test_a_model_unsupported_by_ctranslate2_uses_the_torch_engine(translate, tmp_path):
     other = make_model(tmp_path / "model", "rnnsearch")
     code, _, told = translate(other, content="ban\n")
     assert code == 0 and "engine torch: CTranslate2 is not used: " in told and "'rnnsearch'" in told
@@ -166,19 +166,19 @@ def test_a_model_that_ctranslate2_cannot_run_is_run_by_our_own_engine(translate,
     assert [path.name for path in tmp_path.iterdir() if "ctranslate2" in path.name] == []
 
 
-def test_a_model_of_8_bits_is_run_by_our_own_engine(translate, call, model, tmp_path):
+def test_an_8_bit_model_uses_the_torch_engine(translate, call, model, tmp_path):
     assert call("export", "--format=int8", "--model", model, "--output", tmp_path / "int8").code == 0
     code, _, told = translate(tmp_path / "int8", content="ban\n")
     assert code == 0 and "already has 8-bit weights" in told
 
 
-def test_without_ctranslate2_our_own_engine_translates(translate, model, monkeypatch):
+def test_without_ctranslate2_the_torch_engine_translates(translate, model, monkeypatch):
     monkeypatch.setattr(nmt.extensions.ctranslate2.engine, "find_spec", lambda name: None)
     code, _, told = translate(model, content="ban\n")
     assert code == 0 and "CTranslate2 is not used: it is not installed" in told
 
 
-def test_int8_is_ctranslate2s_own(translate, model):
+def test_precision_int8_runs_in_ctranslate2(translate, model):
     code, rows, told = translate(model, "--precision=int8")
     assert code == 0 and ".ctranslate2-int8" in told
     _, own_rows, _ = translate(model, "--engine=torch")
@@ -186,7 +186,7 @@ def test_int8_is_ctranslate2s_own(translate, model):
     assert equal > 20  # of 44; weights of 8 bits are others
 
 
-def test_a_shortlist_is_a_map_of_the_vocabulary(translate, model, tmp_path):
+def test_a_shortlist_becomes_a_vocabulary_map(translate, model, tmp_path):
     pipeline = Pipeline.load(Artefact(model, "model"))
     chance, (sources, targets) = np.random.default_rng(1), pipeline.sizes
     tokens = np.concatenate([chance.choice(targets, 3, replace=False) for _ in range(sources)])
@@ -201,7 +201,7 @@ def test_a_shortlist_is_a_map_of_the_vocabulary(translate, model, tmp_path):
     assert [row["translation"] for row in rows] != [row["translation"] for row in others]
 
 
-def test_a_batch_that_fails_is_retried_in_halves(translate, model, monkeypatch):
+def test_a_failed_batch_is_retried_in_halves(translate, model, monkeypatch):
     whole = CTranslate2Model.submit
     _, expected, _ = translate(model)
 
@@ -225,7 +225,7 @@ def test_a_batch_that_fails_is_retried_in_halves(translate, model, monkeypatch):
     assert code == 5 and rows[0]["error"] == "MemoryError: no room"
 
 
-def test_evaluate_names_the_engine_beside_the_score(call, model, tmp_path):
+def test_evaluate_names_the_engine_next_to_the_score(call, model, tmp_path):
     (tmp_path / "lines").write_text("ban des\nkit lora\n")
     files = ["--model", model, "--source", tmp_path / "lines", "--reference", tmp_path / "lines", "--json"]
     [own] = {row["decoder"] for row in call("evaluate", *files, "--engine=torch").json}
@@ -258,7 +258,7 @@ def aged(folder: Path, seconds: float) -> None:
     os.utime(folder / "manifest.json", times=(0, time.time() - seconds))
 
 
-def test_the_export_is_made_once_and_again_for_another_model(translate, copied, tmp_path):
+def test_the_export_is_made_once_per_model(translate, copied, tmp_path):
     files = {path: path.stat() for path in [tmp_path, *tmp_path.rglob("*")] if path.name not in ("caches", "content")}
     code, rows, told = translate(copied)
     assert code == 0 and "exported to CTranslate2 and checked" in told
@@ -294,7 +294,7 @@ def test_a_model_elsewhere_with_the_same_content_shares_the_export(translate, co
     assert code == 0 and again == rows and "exported to CTranslate2 and checked" not in told
 
 
-def test_an_export_in_the_model_folder_is_used_while_it_is_of_this_model(translate, call, copied, tmp_path):
+def test_an_export_in_the_model_folder_is_used_only_if_it_matches_the_model(translate, call, copied, tmp_path):
     made = call("export", "--model", copied, "--output", copied / "ctranslate2")
     assert made.code == 0, made.err
     code, rows, told = translate(copied)
@@ -308,9 +308,7 @@ def test_an_export_in_the_model_folder_is_used_while_it_is_of_this_model(transla
     assert code == 0 and f"engine ctranslate2: {tmp_path}/caches/nmt/" in told
 
 
-def test_an_export_that_an_earlier_version_kept_next_to_the_model_is_used_while_it_is_of_this_model(
-    translate, copied, tmp_path
-):
+def test_an_export_next_to_the_model_from_an_earlier_version_is_used_only_if_it_matches(translate, copied, tmp_path):
     translate(copied)
     beside = cached(tmp_path).rename(tmp_path / ".copied.ctranslate2-float32")
     code, _, told = translate(copied, content="ban\n")
@@ -321,7 +319,7 @@ def test_an_export_that_an_earlier_version_kept_next_to_the_model_is_used_while_
     assert code == 0 and f"engine ctranslate2: {cached(tmp_path)}" in told
 
 
-def test_the_cache_drops_what_nobody_used_for_long_and_what_does_not_fit(translate, copied, tmp_path, monkeypatch):
+def test_the_cache_drops_exports_that_are_unused_or_exceed_its_size(translate, copied, tmp_path, monkeypatch):
     models = [copied, *(tmp_path / name for name in ("second", "third", "fourth"))]
     for number, model in enumerate(models[1:], 1):
         make_model(model, norm_position="post", tie="none", d_ff=32 * number)
@@ -344,7 +342,7 @@ def test_the_cache_drops_what_nobody_used_for_long_and_what_does_not_fit(transla
     assert len(entries(tmp_path)) == 1 and not second.exists()
 
 
-def test_a_model_folder_that_cannot_be_written_is_no_matter(nmt, model, tmp_path):
+def test_a_read_only_model_folder_does_not_prevent_the_export(nmt, model, tmp_path):
     (tmp_path / "fixed").mkdir()
     with small_disk(tmp_path / "fixed", 10_000_000):
         shutil.copytree(model, tmp_path / "fixed/model")
@@ -362,7 +360,7 @@ def test_a_model_folder_that_cannot_be_written_is_no_matter(nmt, model, tmp_path
         assert first.stdout == second.stdout == own.stdout != b""
 
 
-def test_a_full_disk_leaves_the_work_to_our_own_engine(nmt, model, tmp_path):
+def test_with_a_full_disk_the_torch_engine_translates(nmt, model, tmp_path):
     (tmp_path / "disk").mkdir()
     with small_disk(tmp_path / "disk", 40_000):
         command, caches = ["translate", "--model", model], {"XDG_CACHE_HOME": str(tmp_path / "disk")}
@@ -373,7 +371,7 @@ def test_a_full_disk_leaves_the_work_to_our_own_engine(nmt, model, tmp_path):
         assert not [path for path in (tmp_path / "disk").rglob("*") if path.is_file()]
 
 
-def test_two_processes_that_export_at_once_and_one_that_is_killed(copied, translate, tmp_path):
+def test_concurrent_and_killed_exports_leave_one_valid_export(copied, translate, tmp_path):
     command = [forked_nmt(), "translate", "--engine=ctranslate2", "--model", str(copied), "--quiet"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     killed = subprocess.Popen(command, **pipes)
@@ -404,7 +402,7 @@ def test_a_signal_ends_a_long_search(model):
 
 
 @pytest.mark.parametrize("flags", [[], ["--decoder=greedy"]], ids=lambda flags: "".join(flags) or "beam")
-def test_a_line_of_a_folder_for_ctranslate2_has_the_same_translation_beside_a_longer_one(
+def test_a_line_translated_from_a_ctranslate2_folder_does_not_depend_on_longer_lines_in_its_batch(
     flags, translate, call, tmp_path, monkeypatch
 ):
     """Sentences of this model do not end, and the longest source of a batch decides when CTranslate2 stops."""
@@ -419,7 +417,7 @@ def test_a_line_of_a_folder_for_ctranslate2_has_the_same_translation_beside_a_lo
     assert together["translation"] == alone["translation"]
 
 
-def test_a_folder_for_ctranslate2_translates_without_its_model(translate, call, model, tmp_path):
+def test_a_ctranslate2_folder_translates_without_its_model(translate, call, model, tmp_path):
     assert call("export", "--model", model, "--format=ctranslate2", "--output", tmp_path / "out").code == 0
     content = text(10)
     code, rows, _ = translate(tmp_path / "out", content=content)
@@ -433,7 +431,7 @@ def test_a_folder_for_ctranslate2_translates_without_its_model(translate, call, 
     assert code == 5 and "does not support prefixes" in row["error"]
 
 
-def test_a_refused_export_starts_no_threads_that_search_processes_would_wait_for(tmp_path):
+def test_a_rejected_export_starts_no_threads_that_would_block_search_processes(tmp_path):
     pytest.importorskip("ctranslate2")
     model = small_model(
         tmp_path / "model", "rnnsearch", embedding_size=64, hidden_size=64, maxout_size=64, alignment_size=64
@@ -444,7 +442,7 @@ def test_a_refused_export_starts_no_threads_that_search_processes_would_wait_for
     assert done.returncode == 0 and done.stdout.count(b"\n") == 128, done.stderr
 
 
-def test_without_a_folder_for_the_export_our_own_engine_translates(tmp_path):
+def test_without_a_folder_for_the_export_the_torch_engine_translates(tmp_path):
     pytest.importorskip("ctranslate2")
     model = make_model(tmp_path / "model")
     environment = {**os.environ, "XDG_CACHE_HOME": "/proc/none"}
@@ -457,7 +455,7 @@ def test_without_a_folder_for_the_export_our_own_engine_translates(tmp_path):
     assert b"XDG_CACHE_HOME" in done[2].stderr
 
 
-def test_batches_that_nobody_waits_for_do_not_hold_up_the_end(monkeypatch):
+def test_abandoned_batches_do_not_delay_the_exit(monkeypatch):
     """CTranslate2 cannot drop them, and the end of its model waits for them: the model is kept, and the process ends without."""
     engine_of = nmt.extensions.ctranslate2.engine
     monkeypatch.setattr(engine_of, "_GIVEN_UP", [])

@@ -39,7 +39,7 @@ def test_every_step_works_in_a_folder_whose_name_is_not_utf_8(latin, call, nmt):
     assert examined.returncode == 0 and b"d\xfcrr" in examined.stdout, examined.stderr  # the places of repeated pairs
 
 
-def test_models_and_sweeps_of_such_names_are_gone_on_with(latin, call, nmt):
+def test_runs_and_sweeps_with_names_that_are_not_utf_8_are_resumed(latin, call, nmt):
     assert call(*PREPARE, f"--train={latin}/train", f"--valid={latin}/dev", f"--output={latin}/data").code == 0
     assert call(*train_arguments(latin / "data", latin / "run", 10)).code == 0
     begun = call(*train_arguments(latin / "data", latin / "more", 10), f"--init-from={latin}/run")
@@ -52,7 +52,7 @@ def test_models_and_sweeps_of_such_names_are_gone_on_with(latin, call, nmt):
     assert swept[0].stdout == swept[1].stdout and b"beam_size" in swept[0].stdout
 
 
-def test_a_set_takes_no_name_that_is_not_utf_8(latin, call):
+def test_a_set_name_must_be_utf_8(latin, call):
     for side in ("en", "de"):
         shutil.copy(latin / f"dev.{side}", latin / os.fsdecode(b"d\xe9v." + side.encode()))
     refused = call(
@@ -77,7 +77,7 @@ def test_a_set_takes_no_name_that_is_not_utf_8(latin, call):
     ],
     ids=lambda arguments: " ".join(arguments)[:30],
 )
-def test_a_name_that_is_too_long_is_2_and_cut_in_the_message(arguments, call, data, trained, tmp_path):
+def test_a_name_that_is_too_long_is_status_2_and_truncated_in_the_message(arguments, call, data, trained, tmp_path):
     places = {"model": trained, "text": data.parent / "dev.en", "train": data.parent / "train", "data": data}
     refused = call(*(argument.format(new=tmp_path / "new", **places) for argument in arguments))
     assert_refused(refused, 2, "File name too long")

@@ -267,7 +267,7 @@ def written(kind: str, place: Path, call: Callable[..., Any]) -> tuple[Path, lis
 
 
 @pytest.mark.parametrize("kind", skeletons())
-def test_the_commands_of_a_skeleton_run_and_what_they_give_is_true(kind, data, trained, tmp_path, call):
+def test_the_commands_printed_for_a_skeleton_run_and_give_correct_results(kind, data, trained, tmp_path, call):
     plugin, commands = written(kind, tmp_path, call)
     write_corpus(tmp_path / "CORPUS", 60, 3)
     for name, text in {"TEXT": SOURCE, "REFERENCE": REFERENCE, "HYPOTHESIS": REFERENCE}.items():
@@ -326,7 +326,7 @@ def test_a_component_is_named_after_its_file(file, component, cls, tmp_path, cal
         ("model", "kept.py", "kept.py already exists"),
     ],
 )
-def test_a_kind_or_a_file_that_cannot_be_is_refused(kind, file, named, tmp_path, call, monkeypatch):
+def test_an_invalid_kind_or_file_is_rejected(kind, file, named, tmp_path, call, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("kept.py").write_text("kept\n")
     done = call("new-plugin", kind, file)

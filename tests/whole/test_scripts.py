@@ -23,7 +23,7 @@ def scripts():
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_tokens_of_a_reference_are_its_text_and_those_of_a_source_its_meaning(language, scripts, tmp_path):
+def test_reference_tokens_restore_the_exact_text_and_source_tokens_its_normalised_text(language, scripts, tmp_path):
     sources, targets = scripts.write_text(tmp_path, language)
     text = str(tmp_path / "text")
     options = PrepareOptions(

@@ -121,7 +121,7 @@ def ask_all(ask, text, source, target):
         (("en_US", "xx"), ("en_US.UTF-8", "XX")),
     ],
 )
-def test_codes_of_clients_name_the_languages_of_models(serve, own, asked):
+def test_language_codes_of_clients_match_the_languages_of_models(serve, own, asked):
     ask = serve({"m": own})
     for status, text, _ in ask_all(ask, "Word.", *asked):
         assert (status, text) == (200, "«Word.»")
@@ -146,7 +146,7 @@ def test_codes_of_clients_name_the_languages_of_models(serve, own, asked):
         (("en", "de"), ("en", "de.\n[b]")),
     ],
 )
-def test_other_languages_are_refused_in_each_protocol_with_those_of_the_server(serve, own, asked):
+def test_each_protocol_rejects_unsupported_languages_and_lists_the_supported_ones(serve, own, asked):
     ask = serve({"m": own})
     for path, body in (
         (LIBRE, {"q": "a", "source": asked[0], "target": asked[1]}),
@@ -160,14 +160,14 @@ def test_other_languages_are_refused_in_each_protocol_with_those_of_the_server(s
         assert not asked[1] or own[0].lower() in message or own[1].lower() in message
 
 
-def test_of_several_models_the_nearest_translates(serve):
+def test_the_model_with_the_closest_language_translates(serve):
     ask = serve({"a": ("en", "pt-BR"), "b": ("en", "pt-PT"), "c": ("en", "zh"), "d": ("en", "zh-Hant")})
     for code, name in {"PT-PT": "b", "PT": "a", "pt_br": "a", "zh-TW": "d", "ZH": "c", "zh-CN": "c"}.items():
         assert ask(OWN, {"text": "a", "target": code})[1]["model"] == name
     assert ask(OWN, {"text": "a", "model": "a", "target": "zh"})[0] == 400
 
 
-def test_a_text_whose_language_is_to_be_found_may_be_in_the_target_language(serve):
+def test_a_text_in_a_detected_language_can_be_in_the_target_language(serve):
     ask = serve({"en-de": ("en", "de"), "fr-de": ("fr", "de")})
     french = "L'homme entre dans la maison, et les enfants sont là."
     for text, language in ((ENGLISH, "en"), (french, "fr"), (GERMAN, "de"), (f"\n {GERMAN}\t\n", "de")):
@@ -196,7 +196,7 @@ def test_a_text_whose_language_is_to_be_found_may_be_in_the_target_language(serv
         ("Hotel", "en"),  # as likely in either language, and so translated
     ],
 )
-def test_the_language_of_a_text_is_that_of_its_words(serve, text, language):
+def test_the_language_of_a_text_is_detected_from_its_words(serve, text, language):
     ask = serve({"m": ("en", "de")}, marks=False)
     for tags in ("text", "html"):
         _, content = ask(LIBRE, {"q": text, "source": "auto", "target": "de", "format": tags})
@@ -214,7 +214,7 @@ def test_a_model_into_the_language_of_a_text_translates_it(serve):
 @pytest.mark.parametrize(
     "text", ["", " ", "\n", " 12345 ", "3.14 €\t\n", "→ 10⁶ %", "🙂👍🏽", "!?…", "\u200b", "10\u00a0000"]
 )
-def test_a_text_without_letters_comes_back_as_it_is(serve, text):
+def test_a_text_without_letters_is_returned_unchanged(serve, text):
     ask = serve({"m": ("en", "de")})
     for source in ("en", None):
         assert [row[:2] for row in ask_all(ask, text, source, "de")] == [(200, text)] * 2
@@ -223,7 +223,7 @@ def test_a_text_without_letters_comes_back_as_it_is(serve, text):
     assert ask(OWN, {"text": text, "split": True})[1]["translations"] == [{"translation": text}]
 
 
-def test_what_a_translation_lost_is_told_in_each_protocol_and_what_is_cut_is_an_error(serve):
+def test_each_protocol_reports_losses_of_a_translation_and_truncation_is_an_error(serve):
     ask = serve({"m": ("en", "de")})
 
     def message(text, **options):
@@ -249,7 +249,7 @@ def test_what_a_translation_lost_is_told_in_each_protocol_and_what_is_cut_is_an_
 # Requests of programs that are in use: what they send, and what they read.
 
 
-def test_libretranslates_clients_are_understood(serve):
+def test_libretranslate_clients_work(serve):
     ask = serve({"m": ("en", "de")})
     fields = {"q": "Word.", "source": "en", "target": "de"}
     weblate = {**fields, "api_key": ""}
@@ -271,7 +271,7 @@ def test_libretranslates_clients_are_understood(serve):
     ]
 
 
-def test_deepls_clients_are_understood(serve):
+def test_deepl_clients_work(serve):
     ask = serve({"m": ("en", "de")})
     own_client = {
         "text": ["One.", "Two."], "target_lang": "DE", "show_billed_characters": True, "split_sentences": "1",
@@ -305,7 +305,7 @@ def test_deepls_clients_are_understood(serve):
         ("A <n0.x>bold</n0.x> <x><b>Menu</b></x>.", "<x><b>Menu</b></x>", {"ignore_tags": ["x"]}),
     ],
 )
-def test_tags_that_deepl_is_to_ignore_keep_their_text(serve, text, kept, fields):
+def test_deepl_ignore_tags_keep_their_text(serve, text, kept, fields):
     ask = serve({"m": ("en", "de")}, marks=False)
     for tags in ("xml", "html"):
         ask.opened.clear()
@@ -316,7 +316,7 @@ def test_tags_that_deepl_is_to_ignore_keep_their_text(serve, text, kept, fields)
         assert "Menu" not in str([echo.batches for echo in ask.opened])
 
 
-def test_deepls_sentences_end_at_the_tags_that_it_names(serve):
+def test_deepl_sentences_end_at_the_splitting_tags(serve):
     ask = serve({"m": ("en", "de")}, marks=False)
     text = "<doc><par>The man <em>sleeps</em></par> <par>the dog</par></doc>"
 
@@ -332,7 +332,7 @@ def test_deepls_sentences_end_at_the_tags_that_it_names(serve):
     assert lines(outline_detection=False) == lines(non_splitting_tags=["par", "doc"]) == ["The man sleeps the dog"]
 
 
-def test_openais_clients_are_understood(serve):
+def test_openai_clients_work(serve):
     ask = serve({"m": ("en", "de")})
     asked = {"model": "m", "messages": [{"role": "user", "content": "One.\n\n  Two more. "}]}
     whole = ask(OPENAI, asked)[1]
@@ -404,7 +404,7 @@ AROUND = ("{}", "\n{}\n", "  {}\t\n\n\n{}  ", "{}\r\n\t{}", "\u3000{}\u00a0")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_texts_of_each_script_come_back_from_a_perfect_model_letter_by_letter(serve, script):
+def test_a_perfect_model_returns_texts_of_each_script_letter_by_letter(serve, script):
     target = {"chinese": "zh", "japanese": "ja"}.get(script, "de")  # into others a space divides the sentences
     ask = serve({"m": ("en", target)}, marks=False)
     texts = [form.format(SCRIPTS[script], SCRIPTS[script]) for form in AROUND]

@@ -154,7 +154,7 @@ def on_the_cpu(gpu, data_of, tmp_path_factory):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_each_model_trains_as_on_the_cpu_and_waits_once_an_update(model, gpu, on_the_cpu, data_of, tmp_path):
+def test_each_model_trains_as_on_the_cpu_and_waits_once_per_update(model, gpu, on_the_cpu, data_of, tmp_path):
     asked, run = on_the_cpu(model)
     found = assert_goes_as(run, gpu, data_of(model), tmp_path / "cuda", *asked)
     for waits in found.per_update:
@@ -182,7 +182,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("model", "more"), CASES, ids=lambda value: value if isinstance(value, str) else " ".join(value)
 )
-def test_captured_passes_train_as_others_do(model, more, gpu, on_the_cpu, data_of, tmp_path):
+def test_captured_passes_train_like_eager_ones(model, more, gpu, on_the_cpu, data_of, tmp_path):
     asked = *on_the_cpu(model)[0], *more, *(["--clip-end=none"] if model == "gnmt" else []), "--clip-norm=1"
     train(gpu, data_of(model), tmp_path / "plain", 16, "cuda", *asked, *REPEATED)
     train(gpu, data_of(model), tmp_path / "captured", 4, "cuda", *asked, *REPEATED, "--capture")
@@ -197,7 +197,7 @@ def test_captured_passes_train_as_others_do(model, more, gpu, on_the_cpu, data_o
 @pytest.mark.parametrize(
     "more", [["--model=language-model", "--ffn=moe"], ["--model=moe"], ["--criterion=unlikelihood"]]
 )
-def test_what_changes_with_the_data_is_not_captured(more, gpu, data, tmp_path):
+def test_data_dependent_operations_are_not_captured(more, gpu, data, tmp_path):
     arguments = [f"--data={data}", f"--output={tmp_path / 'run'}", "--max-updates=3", "--device=cuda", "--capture"]
     assert_refused(gpu("train", *arguments, *SETTINGS, *PERIODS, *more), 2, more[0].replace("=", " "), "--capture")
 
@@ -224,7 +224,7 @@ def test_each_optimizer_trains_as_on_the_cpu(optimizer, gpu, data, tmp_path):
     assert sum(waits.values()) == 1 or optimizer in WAITS_FOR_STEPS, waits
 
 
-def test_the_criterion_of_rewards_trains_as_on_the_cpu(gpu, data, trained, tmp_path):
+def test_the_reward_criterion_trains_as_on_the_cpu(gpu, data, trained, tmp_path):
     more = (
         f"--init-from={trained}",
         "--criterion=reward",
@@ -257,7 +257,7 @@ def test_an_overflow_of_fp16_skips_the_update_and_halves_the_scale(gpu, data, tm
     assert (after["scale"], after["skipped"]) == ({"factor": 2.0**22, "good": 0}, 2)
 
 
-def test_memory_that_runs_out_cuts_the_micro_batches(gpu, data, tmp_path):
+def test_running_out_of_memory_reduces_the_micro_batches(gpu, data, tmp_path):
     more = (*TRANSFORMER, "--dropout=0", "--batch-tokens=3000")
     train(gpu, data, tmp_path / "whole", 3, "cuda", *more)
     arguments = [f"--data={data}", f"--output={tmp_path / 'cut'}", "--max-updates=3", "--device=cuda"]
@@ -320,7 +320,7 @@ def test_each_search_translates_as_on_the_cpu(search, gpu, trained, text, tmp_pa
 
 
 @pytest.mark.parametrize("search", [[], ["--replicas=2"], ["--decoder=sampling", "--n-best=3"], ["--precision=bf16"]])
-def test_captured_steps_translate_as_others_do(search, gpu, trained, text, tmp_path):
+def test_captured_steps_translate_like_eager_ones(search, gpu, trained, text, tmp_path):
     more = tmp_path / "lines.txt"
     more.write_text(8 * text.read_text())
     found = {}
@@ -345,7 +345,7 @@ def test_captured_steps_need_a_gpu(trained, nmt):
     assert_refused(nmt("translate", f"--model={trained}", "--capture", input=b"ban\n"), 2, "--capture", "CUDA", "GPU")
 
 
-def test_scoring_on_a_gpu_is_that_of_the_cpu(gpu, data, trained, tmp_path):
+def test_scores_on_a_gpu_equal_those_on_the_cpu(gpu, data, trained, tmp_path):
     scores = {}
     for device in ("cpu", "cuda"):
         arguments = [f"--model={trained}", f"--source={data.parent / 'dev.en'}", f"--target={data.parent / 'dev.de'}"]

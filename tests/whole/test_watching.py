@@ -31,7 +31,7 @@ def lines(text: str) -> list[dict[str, float]]:
     return [{name: float(value) for name, value in found.groupdict().items()} for found in LINE.finditer(text)]
 
 
-def test_a_line_carries_update_and_total_both_losses_speed_time_left_and_memory(data, tmp_path, call):
+def test_a_log_line_shows_updates_losses_speed_remaining_time_and_memory(data, tmp_path, call):
     arguments = train_arguments(data, tmp_path / "run", 10, "--log-every=1u", "--label-smoothing=0.1", "--no-quiet")
     trained = call(*arguments)
     assert trained.code == 0, trained.err
@@ -48,7 +48,7 @@ def test_a_line_carries_update_and_total_both_losses_speed_time_left_and_memory(
     assert [shown[-1][name] for name in ("hours", "minutes", "seconds")] == [0, 0, 0]
 
 
-def test_the_total_is_the_last_update_also_of_a_resumed_run_and_of_one_that_epochs_end(data, tmp_path, call):
+def test_the_total_is_the_last_update_even_for_resumed_runs_and_limits_in_epochs(data, tmp_path, call):
     for updates in (10, 20):
         trained = call(*train_arguments(data, tmp_path / "run", updates, "--no-quiet"))
         assert [row["total"] for row in lines(trained.err)][-1] == updates
@@ -78,7 +78,7 @@ def clock_of(monkeypatch, seconds):
         (100.0, list(range(1, 34))),
     ],
 )
-def test_first_updates_have_a_line_and_then_whichever_of_updates_and_minutes_comes_first(
+def test_the_first_updates_are_logged_and_then_every_interval_of_updates_or_minutes(
     seconds, expected, data, tmp_path, call, monkeypatch
 ):
     clock_of(monkeypatch, lambda update: seconds * update)
@@ -94,7 +94,7 @@ def told(run, *options):
     return [(number, row) for number, row in rows if all(option in row for option in options)]
 
 
-def test_a_run_that_its_clock_ends_within_the_warm_up_warns_after_a_minute_and_withdraws_that(
+def test_a_run_whose_time_ends_during_warmup_warns_after_a_minute_and_can_withdraw_it(
     data, tmp_path, call, monkeypatch
 ):
     more = ("--max-minutes=2", "--warmup-updates=20", "--log-every=1u", "--no-valid-bleu")
@@ -157,7 +157,7 @@ def test_a_terminal_shows_the_run_live_at_any_width_and_is_restored_by_a_signal(
     assert re.match(r"\[[\d :-]+\] stopped by signal 15", run.lines[stopped])
 
 
-def test_an_error_stands_on_a_line_of_its_own_below_the_last_frame(data, tmp_path):
+def test_an_error_is_printed_on_a_separate_line_below_the_last_frame(data, tmp_path):
     (tmp_path / "cliff.py").write_text(CLIFF)
     with long_run(data, tmp_path / "run", f"--plugin={tmp_path / 'cliff.py'}", "--schedule=cliff") as run:
         code, _ = run.end()
@@ -166,7 +166,7 @@ def test_an_error_stands_on_a_line_of_its_own_below_the_last_frame(data, tmp_pat
     assert re.fullmatch(r"nmt: error: update \d+: loss or gradient was not finite 10 times in a row.*", error)
 
 
-def test_a_terminal_that_hangs_up_costs_nothing(data, tmp_path):
+def test_a_run_survives_the_hangup_of_its_terminal(data, tmp_path):
     never = ("--save-every=100000u", "--valid-every=100000u")
     with long_run(data, tmp_path / "run", *never, "--log-every=1u") as run:
         run.wait_for(lambda: "tokens/s" in run.text)
@@ -180,7 +180,7 @@ def test_a_terminal_that_hangs_up_costs_nothing(data, tmp_path):
     assert [update_of(path) for path in Checkpoints(tmp_path / "run").all()] == [max(records(tmp_path / "run"))]
 
 
-def test_results_go_to_stdout_alone_and_a_pipe_gets_no_display(data, tmp_path, nmt):
+def test_only_results_go_to_stdout_and_a_pipe_gets_no_live_display(data, tmp_path, nmt):
     arguments = train_arguments(data, tmp_path / "run", 20, "--no-quiet", "--json")
     with Terminal(*arguments) as shown:
         code, out = shown.end()

@@ -88,7 +88,7 @@ def nmt(environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> W
     return Wheel(environment)
 
 
-def test_the_installed_program_is_that_of_the_wheel(environment: Path, nmt: Wheel) -> None:
+def test_the_installed_program_comes_from_the_wheel(environment: Path, nmt: Wheel) -> None:
     program = str(environment / "bin" / "nmt")
     place = "import nmt, torch; print(nmt.__file__)"
     assert nmt.run([nmt.python, "-c", place]).startswith(str(environment))

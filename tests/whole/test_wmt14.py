@@ -103,7 +103,7 @@ def assert_same_results(one: Path, two: Path) -> None:
 
 
 @pytest.mark.parametrize("lang", ["de"], indirect=True)
-def test_killed_at_every_step_the_recipe_ends_in_the_very_same_result(lang, mirror, undisturbed, tmp_path):
+def test_a_recipe_killed_at_every_step_gives_the_same_result(lang, mirror, undisturbed, tmp_path):
     killer, marks, work = tmp_path / "killer.py", tmp_path / "marks", tmp_path / "two/work"
     killer.write_text(KILLER)
     marks.mkdir()
@@ -149,7 +149,7 @@ def with_link(archive: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("lang", ["de"], indirect=True)
-def test_after_each_fault_of_a_mirror_the_recipe_goes_on_to_the_very_same_result(lang, mirror, undisturbed, tmp_path):
+def test_after_each_mirror_failure_the_recipe_gives_the_same_result(lang, mirror, undisturbed, tmp_path):
     work = tmp_path / "work"
 
     def refused(code: int, *messages: str, at: str | Path = mirror) -> None:
@@ -180,9 +180,7 @@ def room(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("lang", ["de"], indirect=True)
-def test_when_the_disk_is_full_at_any_step_the_recipe_goes_on_to_the_very_same_result(
-    lang, mirror, undisturbed, tmp_path
-):
+def test_after_a_full_disk_at_any_step_the_recipe_gives_the_same_result(lang, mirror, undisturbed, tmp_path):
     (work := tmp_path / "work").mkdir()
     archives, data, run = (room(undisturbed / name) for name in ("archives", "data", "base/run"))
     sizes = {"fetch.py": archives // 2, "nmt prepare": archives + data // 2, "nmt train": archives + data + run // 2}
