@@ -1,4 +1,4 @@
-"""`nmt average`: which checkpoints, their mean, their losses, and nothing left behind by what fails."""
+"""`nmt average`: the choice of checkpoints, their mean and losses, and no files left after a failure."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def test_average_is_the_mean_of_the_last_checkpoints_and_shows_their_losses(data
 
 
 def test_an_average_worse_than_the_best_checkpoint_is_reported(data, trained, tmp_path, call):
-    """Update 10 of a run that still learns fast pulls the mean back."""
+    """Update 10 of a run that still learns fast makes the mean worse."""
     early, late = (trained / f"checkpoints/update-{update}" for update in (10, 40))
     scored = ["--output", tmp_path / "m", "--overwrite", "--score", data, "--json", "--quiet"]
     for order in ([early, late], [late, early]):
@@ -111,7 +111,7 @@ def test_average_accepts_named_or_best_checkpoints_and_rejects_missing_ones(trai
 
 
 def make_checkpoints(run_folder: Path, facts: dict[int, tuple[float | None, object]]) -> None:
-    """Checkpoints that hold nothing but what choosing them looks at: update -> (score, minutes)."""
+    """Make checkpoints with only the data that selects them: update -> (score, minutes)."""
     for update, (score, minutes) in facts.items():
         folder = Checkpoints(run_folder).path(update)
         folder.parent.mkdir(parents=True, exist_ok=True)

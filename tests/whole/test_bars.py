@@ -1,4 +1,4 @@
-"""Bars of commands on a terminal: label, count and speed of long work, and nothing of them in a pipe."""
+"""Progress bars on a terminal show label, count and speed of long work; a pipe gets none."""
 
 import gzip
 import io
@@ -13,7 +13,7 @@ from terminal import HIDE_CURSOR, SHOW_CURSOR, Terminal, plain
 import nmt.log
 from nmt.log import Bar, Log
 
-# A plug-in, since the work of tests is short.
+# A plug-in makes the bars appear at once, since the tests' work is short.
 AT_ONCE = """
 import nmt.log
 
@@ -30,7 +30,7 @@ nmt.log.Timer = AtOnce
 
 @pytest.fixture
 def commands(data, trained, tmp_path):
-    """Each command with the labels and units of its bars; without a unit it shows the time."""
+    """Each command with the labels and units of its bars; a bar without a unit shows the time."""
     corpus = data.parent
     source, target = corpus / "dev.en", corpus / "dev.de"
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={corpus / 'train'}", "--subword=none"]
@@ -138,7 +138,7 @@ def test_typed_input_has_no_bar(trained, tmp_path):
 
 
 class Due:
-    """A timer that is due when the test says so."""
+    """A timer that is due when the test sets it off."""
 
     def __init__(self, seconds, function, arguments):
         self.seconds, self.fire = seconds, lambda: function(*arguments)
@@ -172,7 +172,7 @@ def test_a_bar_appears_after_a_delay_and_disappears_on_an_error(screen):
     with log.progress("work") as bar:
         late = Due.last.fire
     length = len(screen.getvalue())
-    late()  # a timer that fires while its work ends
+    late()  # the timer fires while its work ends
     assert len(screen.getvalue()) == length
 
 

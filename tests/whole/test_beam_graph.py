@@ -1,4 +1,4 @@
-"""`nmt translate --beam-graph`: the graphs of the lines, in a file, and the translations as ever."""
+"""`nmt translate --beam-graph`: writes the search graphs of the lines to a file and leaves the translations unchanged."""
 
 import json
 

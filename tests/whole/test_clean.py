@@ -1,4 +1,4 @@
-"""`nmt clean` as a user runs it: what it keeps byte for byte, what it removes and counts, exit statuses, signals."""
+"""`nmt clean` as a user runs it: lines kept byte for byte, pairs removed and counted, exit statuses, signals."""
 
 import gzip
 import os
@@ -38,7 +38,7 @@ FAULTY = {  # by rule: a pair that breaks it first
 
 @pytest.fixture
 def corpus(tmp_path):
-    """`corpus(pairs, name="c", end=...)` writes NAME.en and NAME.de, and gives the command that cleans them into `out`."""
+    """`corpus(pairs, name="c", end=...)` writes NAME.en and NAME.de, and returns the command that cleans them into `out`."""
 
     def written(pairs, name="c", end=b"\n", compressed=False):
         for side, language in enumerate(("en", "de")):

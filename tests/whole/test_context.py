@@ -1,4 +1,4 @@
-"""`prepare --context`: a model reads the sentences before a line, and each command gives it the same."""
+"""`prepare --context`: a model reads the previous sentences, and every command gives it the same ones."""
 
 import json
 import random
@@ -38,7 +38,7 @@ FLAGS = ["--source-lang=en", "--target-lang=de", "--quiet"]
 
 
 def documents(number: int, seed: int) -> list[tuple[str, str]]:
-    """Pairs of two lines and a blank one: the pronoun of the second is that of the noun of the first."""
+    """Pairs of two lines and a blank one; the pronoun of the second line refers to the noun of the first."""
     chance, rows = random.Random(seed), []
     for _ in range(number):
         noun, verb, other = chance.choice([*NOUNS]), chance.choice([*VERBS]), chance.choice([*VERBS])
@@ -74,7 +74,7 @@ def prepare(call, corpus, output, *flags):
 
 @pytest.fixture(scope="module")
 def model(corpus, tmp_path_factory):
-    """One that has learnt the pronouns."""
+    """A model that has learnt the pronouns."""
     folder = tmp_path_factory.mktemp("model")
     commands = [
         ["prepare", *FLAGS, f"--train={corpus / 'train'}", f"--valid={corpus / 'valid'}", "--subword=none", "--vocab-size=0",
@@ -136,7 +136,7 @@ def sources(folder: Path, name: str) -> list[str]:
 
 
 def expected(lines: list[str], size: int) -> list[str]:
-    """Each line with those before it since the last blank one."""
+    """Each line with the previous lines since the last blank one."""
     texts = []
     for i, line in enumerate(lines):
         begin = max([k + 1 for k in range(i) if not lines[k]], default=0)
@@ -196,7 +196,7 @@ def test_a_pair_too_long_with_its_context_is_kept_without_it(call, corpus, tmp_p
 
 @pytest.fixture
 def read(monkeypatch):
-    """The ids of the lines that an engine gets."""
+    """The ids of the lines passed to an engine."""
     ids: list[list[int]] = []
     for engine in (BuiltInEngine, CTranslate2Engine):
         whole = engine.search
@@ -313,7 +313,7 @@ def test_each_request_of_a_server_is_a_document(model, tmp_path):
             "text": ["it falls"] * 3,
             "target_lang": "DE",
             "context": "the lamp burns " * 3000,
-        }  # which is read with each
+        }  # the context is read with each line
         status, problem, _ = server.ask("POST", "/v2/translate", fields)
         assert status == 413 and "135,024 characters" in problem["message"]
 
@@ -365,7 +365,7 @@ def test_options_meaningless_with_context_are_rejected(call, corpus, model, trai
 
 
 def rounds(text: str, context: tuple[str, ...], settings: TextSettings, pipeline: Pipeline) -> list[list[Request]]:
-    """The requests of each round of a text whose translations are all broken."""
+    """The requests in each round for a text if all translations are broken."""
     steps, found = text_steps(Request(text, context=context), settings, pipeline), []
     wanted = next(steps)
     while True:

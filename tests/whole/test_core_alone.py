@@ -9,7 +9,7 @@ from conftest import ENVIRONMENT, NMT, TINY, write_corpus
 
 import nmt
 
-PLAIN = [flag for flag in TINY if not flag.startswith("--matmul")]  # without extensions torch multiplies
+PLAIN = [flag for flag in TINY if not flag.startswith("--matmul")]  # without extensions torch computes the products
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`nmt train` with all methods for little data at once: the same bits after a kill, the same losses over ranks."""
+"""`nmt train` with all methods for little data together: bit-identical after a kill, the same losses on several ranks."""
 
 import gzip
 import json
@@ -80,7 +80,7 @@ def test_stages_end_at_updates_counted_from_the_start_of_the_initial_run(corpora
 
 
 def test_two_ranks_make_the_same_updates_as_one(corpora, tmp_path, call):
-    flags = [*ALL, "--dropout=0"]  # whose draws are of the rank and the micro-batch
+    flags = [*ALL, "--dropout=0"]  # its random draws depend on the rank and the micro-batch
     assert call(*train_arguments(corpora, tmp_path / "one", 25, *flags)).code == 0
     command = [forked_nmt(), *train_arguments(corpora, tmp_path / "two", 25, *flags), "--devices=2", "--device=cpu"]
     ended = subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=200)
@@ -159,7 +159,7 @@ def test_a_corpus_can_have_several_files_and_a_single_corpus_keeps_its_given_nam
     assert call(*run).code == 0
     assert call(*prepare, f"--train={folder / 'web'}", f"--output={tmp_path / 'one'}").code == 0
     assert PreparedData(tmp_path / "one").train.corpora == [("train", 240)]
-    assert "corpora" not in (tmp_path / "one/data.json").read_text()  # the bytes of earlier versions
+    assert "corpora" not in (tmp_path / "one/data.json").read_text()  # the same bytes as in earlier versions
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -1,4 +1,4 @@
-"""The container and the service, as far as a machine without Docker and systemd can try them."""
+"""The container and the service, as far as they can be tested without Docker and systemd."""
 
 import json
 import os
@@ -23,7 +23,7 @@ DEPLOY = ROOT / "deploy"
 
 
 def instructions(name: str) -> list[str]:
-    """The arguments of each instruction of a name in the Dockerfile, its lines joined."""
+    """The arguments of each Dockerfile instruction with this name, continued lines joined."""
     text = re.sub(r"\\\n\s*", "", (DEPLOY / "Dockerfile").read_text())
     return [line.removeprefix(f"{name} ") for line in text.split("\n") if line.startswith(f"{name} ")]
 

@@ -1,4 +1,4 @@
-"""`nmt train --criterion distillation`: a student learns from a model folder, exactly under a resume, and agrees with it."""
+"""`nmt train --criterion distillation`: a student learns from a model folder, resumes bit for bit, agrees with its teacher."""
 
 import json
 import shutil
@@ -37,7 +37,7 @@ def test_replacing_the_teacher_by_another_model_is_an_error(data, trained, tmp_p
     assert_refused(call(*train_arguments(data, tmp_path / "run", 20, *flags)), 2, "criterion.teacher_sha256")
     state = tmp_path / "run/checkpoints/update-10"
     saved = json.loads((state / "training.json").read_text())
-    del saved["settings"]["criterion.teacher_sha256"]  # as an older nmt wrote it
+    del saved["settings"]["criterion.teacher_sha256"]  # as earlier versions wrote it
     reseal(state, "training.json", json.dumps(saved).encode())
     assert call(*train_arguments(data, tmp_path / "run", 20, *flags)).code == 0
 

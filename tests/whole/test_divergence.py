@@ -1,4 +1,4 @@
-"""A training that diverges returns to the last state before, skips the data, and goes on more slowly (contract: "Training")."""
+"""A run that diverges returns to the previous state, skips the data and continues more slowly (contract: "Training")."""
 
 import json
 import math
@@ -21,7 +21,7 @@ ROLLBACK = ("--on-divergence=rollback", "--no-valid-bleu", "--keep-last=0")
 
 @pytest.fixture
 def poison(monkeypatch):
-    """`poison(first, last)` makes the gradient NaN on the data of updates first to last of an undisturbed run."""
+    """`poison(first, last)` makes the gradient NaN on the data of updates first to last of a normal run."""
 
     def poison_data(first: int, last: int) -> None:
         stream = Loader.updates

@@ -1,4 +1,4 @@
-"""`nmt doctor` as a user runs it: report, examples, JSON, the page of charts, exit codes."""
+"""`nmt doctor` as a user runs it: report, examples, JSON, the page of charts, exit statuses."""
 
 import gzip
 import os
@@ -22,7 +22,7 @@ TARGET = [f"Das Haus {i} ist hier, und wir haben es nicht gesehen." for i in ran
 
 @pytest.fixture
 def corpus(tmp_path):
-    """`corpus(source, target)` writes c.en and c.de, and gives the flags that name them."""
+    """`corpus(source, target)` writes c.en and c.de, and returns the flags that name them."""
 
     def written(source=SOURCE, target=TARGET):
         for name, lines in (("c.en", source), ("c.de", target)):
@@ -70,7 +70,7 @@ def test_a_tsv_file_gives_the_same_findings_as_two_files(corpus, call, tmp_path)
     (tmp_path / "c.tsv").write_bytes(b"".join(b"\t".join(row) + b"\n" for row in rows))
     command = ["doctor", "--source-lang=en", "--target-lang=de", "--quiet"]
     of_tsv = call(*command, f"--train-tsv={tmp_path / 'c.tsv'}")
-    columns_apart = len(SOURCE[7]) + 1  # the column of a fault in the target counts from the beginning of the line
+    columns_apart = len(SOURCE[7]) + 1  # the column of a fault in the target counts from the start of the line
     expected = of_files.out.replace("c.de:8:5:", f"c.tsv:8:{5 + columns_apart}:").replace("c.de", "c.tsv")
     assert (of_tsv.code, of_tsv.out) == (3, expected.replace("c.en", "c.tsv"))
     (tmp_path / "c.tsv").write_text("only one column\n")

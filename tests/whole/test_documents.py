@@ -1,4 +1,4 @@
-"""Documents of translators: what is untranslated gets a translation, and everything else stays as it is."""
+"""Translators' documents: untranslated texts get a translation, and everything else is unchanged."""
 
 import gzip
 import io
@@ -218,7 +218,7 @@ def in_word(name: str, content: str) -> str:
 
 
 def docx(body: str, **parts: str) -> bytes:
-    """A document of Word with a picture that must stay as it is."""
+    """A Word document with a picture that must not change."""
     output = io.BytesIO()
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("[Content_Types].xml", "<Types/>")
@@ -230,7 +230,7 @@ def docx(body: str, **parts: str) -> bytes:
 
 
 def upper(texts: list[str]) -> list[Translation]:
-    """A translation that is the text in capitals, with every marker and placeholder kept."""
+    """Translate into capitals, keeping every marker and placeholder."""
 
     def capitals(text: str) -> str:
         pieces, end = [], 0
@@ -353,7 +353,7 @@ def test_texts_get_markers_for_elements_and_keep_placeholders_as_text(tmp_path):
 
 
 def lossy(texts: list[str]) -> list[Translation]:
-    """A translation without markers and placeholders."""
+    """Translate without keeping markers and placeholders."""
     return [Translation([Candidate(KEPT.sub("", text).upper(), [], 0.0, 0.0)]) for text in texts]
 
 
@@ -860,7 +860,7 @@ def test_untranslated_units_get_a_translation(format, document, tmp_path):
 
 
 def word_field(code: str, result: str) -> str:
-    """A field of Word, in runs."""
+    """A Word field as a sequence of runs."""
     parts = [f'<w:fldChar w:fldCharType="{kind}"/>' for kind in ("begin", "separate", "end")]
     inner = (parts[0], f"<w:instrText> {code} </w:instrText>", parts[1], f"<w:t>{result}</w:t>", parts[2])
     return "".join(f"<w:r>{part}</w:r>" for part in inner)

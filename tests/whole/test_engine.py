@@ -1,4 +1,4 @@
-"""How a run is computed changes nothing of what it learns: products, precision, compiled, cut, recomputed; and rehearsed."""
+"""Ways of computing do not change the results: products, precision, compilation, splitting, recomputation; and dry runs."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def test_every_way_of_computing_gives_the_losses_of_the_plain_way(flags, toleran
         pytest.skip("this torch has no oneDNN")
     assert call(*train_arguments(data, tmp_path / "run", 20, *DRY, *flags)).code == 0
     assert losses(tmp_path / "run") == pytest.approx(plain, rel=tolerance, abs=0)
-    assert type(matmul.current()) is matmul.Products  # nothing is left behind
+    assert type(matmul.current()) is matmul.Products  # no file is left
 
 
 @pytest.mark.gpu
@@ -97,7 +97,7 @@ def test_training_on_a_gpu_gives_the_losses_of_the_cpu(flags, tolerance, plain, 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_largest_micro_batch_found_fits_the_gpu(data, call, tmp_path):
-    """What the trial finds is then trained with: nothing runs out, and the peak is above what one pair takes."""
+    """Training with the size found by the trial fits into memory, and its peak exceeds that of one pair."""
     told = call(
         *train_arguments(data, tmp_path / "run", 20), "--device=cuda", "--dry-run", "--json", "--max-tokens=auto"
     ).json
@@ -107,7 +107,7 @@ def test_the_largest_micro_batch_found_fits_the_gpu(data, call, tmp_path):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.parametrize("flags", [[], ["--precision=bf16"]], ids=lambda flags: "".join(flags) or "fp32")
 def test_compiled_layers_give_the_same_losses_and_are_compiled_once_per_kind(flags, data, new_nmt, tmp_path):
-    """20 updates of many lengths, a validation and a checkpoint: a graph for each kind of layer, one to train and one to
+    """20 updates of many lengths, a validation and a checkpoint need one graph per kind of layer to train and one to
     validate with."""
     arguments = [word for word in train_arguments(data, tmp_path / "run", 20, *DRY) if word != "--quiet"]
     done = new_nmt(*arguments, *flags, "--compile", "--encoder-layers=2", env={"PYTHONWARNINGS": "default"})
@@ -186,7 +186,7 @@ def test_a_dry_run_describes_the_run_and_leaves_no_files(data, call, tmp_path):
 def test_a_dry_run_of_slow_updates_extrapolates_from_partial_passes(
     seconds_per_token, data, call, tmp_path, monkeypatch
 ):
-    """By a clock and a memory of its own: an update takes a second, and time and bytes for each token."""
+    """With a simulated clock and memory: an update takes a second, plus time and bytes for each token."""
     passes, steps = [], []
 
     def simulated(run, update):
@@ -214,7 +214,7 @@ def test_a_dry_run_of_slow_updates_extrapolates_from_partial_passes(
     else:
         assert 0 < told["extrapolated_from"] < largest
         assert now() <= max(dry_run.MAX_SECONDS + 2 * of_first_pass, (2 + dry_run.PASSES_PER_SIZE) * of_first_pass)
-    if of_first_pass < dry_run.MAX_SECONDS:  # else memory is known for one size only
+    if of_first_pass < dry_run.MAX_SECONDS:  # otherwise memory is known for only one size
         assert told["memory"] == pytest.approx(10**9 + 1000 * largest)
     steps.clear()
     kind = "measured" if seconds_per_token < 0.01 else "extrapolated"
@@ -222,7 +222,7 @@ def test_a_dry_run_of_slow_updates_extrapolates_from_partial_passes(
 
 
 def test_the_estimates_of_a_dry_run_match_the_run(trained, data, call, tmp_path):
-    """Its checkpoint's bytes and FLOPs are those of the run; of a run that is there it says where that goes on."""
+    """The checkpoint size and FLOPs match the run; for an existing run it reports where that resumes."""
     told = call(*train_arguments(data, trained, 60), "--dry-run", "--json").json
     assert (told["first"], told["last"]) == (41, 60)
     files = trained / "checkpoints" / "update-40"
@@ -239,9 +239,9 @@ def test_the_estimates_of_a_dry_run_match_the_run(trained, data, call, tmp_path)
 
 @pytest.mark.parametrize("asked", ["100000", "auto"])
 def test_a_run_that_runs_out_of_memory_continues_with_smaller_batches(asked, tmp_path):
-    """A real limit: the process may have only so much more than torch took.
+    """A real limit: the process can use only a little more memory than torch has taken.
 
-    With one arena of malloc, what a large trial gave back serves all threads. With an arena for each, a thread that
+    With one malloc arena, memory freed by a large trial serves all threads. With one arena per thread, a thread that
     starts later finds nothing for its own data, and the C library ends the process.
     """
     script = f"""
@@ -311,7 +311,7 @@ def test_a_run_reports_its_duration_and_faster_presets_after_one_minute(data, ca
     _, second = estimate_lines(run, batches, 1000.0)
     assert "nor would any preset: use fewer --max-updates" in second
 
-    def refuse(model, *lengths):  # as --min-encoder-layers does for models of fewer layers
+    def refuse(model, *lengths):  # as --min-encoder-layers does for models with fewer layers
         if model is not run.model:
             raise UserError("the model has 2 and 2 layers")
         return 1
@@ -339,7 +339,7 @@ def test_a_run_that_ends_during_its_warmup_says_so(data, call, tmp_path):
 def test_a_run_next_to_other_programs_suggests_a_faster_number_of_threads(others, data, call, tmp_path, monkeypatch):
     clock = {"now": 0.0}
 
-    def used() -> tuple[float, float]:  # this process uses two cores since the start, the others a part of one
+    def used() -> tuple[float, float]:  # this process has used two cores since the start, the others part of one
         clock["now"] = time.monotonic()
         return (2 + others) * clock["now"], 2 * clock["now"]
 

@@ -1,4 +1,4 @@
-"""`--engine`: CTranslate2 gives what our own engine gives, or is not used; its export is made once and checked at each start."""
+"""`--engine`: CTranslate2 gives the results of the torch engine or is not used; its export is made once and always checked."""
 
 import json
 import os
@@ -28,7 +28,7 @@ from nmt.text.pipeline import Pipeline
 
 pytest.importorskip("ctranslate2")
 
-SEARCHES = [  # that CTranslate2 does as ours do
+SEARCHES = [  # that CTranslate2 treats like the torch engine
     ["--decoder=greedy"],
     [],
     ["--beam-size=1"],
@@ -42,7 +42,7 @@ SEARCHES = [  # that CTranslate2 does as ours do
     ["--max-source-length=3"],
     ["--batch-tokens=20", "--replicas=2", "--threads=2"],
 ]
-OWN_ONLY = [  # with the words of the reason
+OWN_ONLY = [  # with words from the reason
     (["--n-best=2"], "--n-best"),
     (["--coverage-penalty=0.2"], "--coverage-penalty"),
     (["--prune=3"], "--prune"),
@@ -63,7 +63,7 @@ OWN_ONLY = [  # with the words of the reason
 
 
 def text(lines: int) -> str:
-    """Lines of all kinds: of 1 to 40 words, blank, with unknown words, and with words that are invisible."""
+    """Lines of all kinds: 1 to 40 words, blank, with unknown words, and with invisible words."""
     chance = random.Random(5)
     rows = [" ".join(chance.choices(WORDS, k=chance.randint(1, 40 if i % 7 == 0 else 9))) for i in range(lines)]
     return "".join(f"{row}\n" for row in [*rows, "", "zzz", f"{WORDS[0]} zzz", "\u200b"])
@@ -71,7 +71,7 @@ def text(lines: int) -> str:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """One whose sentences end, with its export."""
+    """A model that ends its sentences, with its export."""
     folder = make_model(tmp_path_factory.mktemp("engines") / "model", norm_position="pre", tie="none")
     line = tmp_path_factory.mktemp("line") / "line"
     line.write_text("ban\n")
@@ -82,7 +82,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def translate(call, tmp_path):
-    """`translate(model, content, flags)`: the objects of `--json`, and what was told with --verbose."""
+    """`translate(model, content, flags)`: the objects of `--json`, and the messages of --verbose."""
     (tmp_path / "lines").write_text(text(40))
 
     def run(model, *flags, content=None):
@@ -97,7 +97,7 @@ def translate(call, tmp_path):
 
 
 def assert_equal(rows, others):
-    """The same translations with the same scores, to what float32 leaves."""
+    """Check that translations are equal and scores too, to the precision of float32."""
     assert [row["translation"] for row in rows] == [row["translation"] for row in others]
     for row, other in zip(rows, others, strict=True):
         assert [candidate["tokens"] for candidate in row["candidates"]] == [
@@ -183,7 +183,7 @@ def test_precision_int8_runs_in_ctranslate2(translate, model):
     assert code == 0 and ".ctranslate2-int8" in told
     _, own_rows, _ = translate(model, "--engine=torch")
     equal = sum(row["translation"] == other["translation"] for row, other in zip(rows, own_rows, strict=True))
-    assert equal > 20  # of 44; weights of 8 bits are others
+    assert equal > 20  # of 44; 8-bit weights differ
 
 
 def test_a_shortlist_becomes_a_vocabulary_map(translate, model, tmp_path):
@@ -192,7 +192,7 @@ def test_a_shortlist_becomes_a_vocabulary_map(translate, model, tmp_path):
     tokens = np.concatenate([chance.choice(targets, 3, replace=False) for _ in range(sources)])
     shortlist = Shortlist(np.arange(0, 3 * sources + 1, 3), tokens, np.array([10, 11, 12]))
     shortlist.save(tmp_path / "short", pipeline.hash)
-    # In CTranslate2 the lines of a batch share their tokens.
+    # In CTranslate2 the lines of a batch share their candidate tokens.
     flags = [f"--shortlist={tmp_path / 'short'}", "--batch-tokens=1"]
     code, rows, told = translate(model, *flags)
     assert code == 0 and ".ctranslate2-float32-shortlist-" in told
@@ -233,12 +233,12 @@ def test_evaluate_names_the_engine_next_to_the_score(call, model, tmp_path):
     assert other.startswith(own + "|engine:ctranslate2-")
 
 
-# The export that is kept
+# The cached export
 
 
 @pytest.fixture
 def copied(model, tmp_path, monkeypatch):
-    """A copy of the model, without an export: the cache is a new one."""
+    """A copy of the model without an export, with a new cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     return Path(shutil.copytree(model, tmp_path / "copied"))
 
@@ -254,7 +254,7 @@ def entries(tmp_path: Path) -> set[str]:
 
 
 def aged(folder: Path, seconds: float) -> None:
-    """Let an export look as if it had last been used so long ago."""
+    """Make an export look as if it had last been used this long ago."""
     os.utime(folder / "manifest.json", times=(0, time.time() - seconds))
 
 
@@ -336,7 +336,7 @@ def test_the_cache_drops_exports_that_are_unused_or_exceed_its_size(translate, c
     translate(models[2], content="ban\n")
     assert not first.exists() and second.exists() and not abandoned.exists()
     monkeypatch.setattr(cached_module, "MAX_CACHE_BYTES", sum(path.stat().st_size for path in second.rglob("*")))
-    translate(models[1], content="ban\n")  # now `second` was used last but for the new one
+    translate(models[1], content="ban\n")  # now `second` is the most recently used one except for the new one
     assert second.exists() and len(entries(tmp_path)) == 2
     translate(models[3], content="ban\n")
     assert len(entries(tmp_path)) == 1 and not second.exists()
@@ -398,14 +398,14 @@ def test_a_signal_ends_a_long_search(model):
     assert process.returncode == 128 + signal.SIGTERM and rest.count(b"\n") < 399
 
 
-# A folder for CTranslate2 as the model
+# A CTranslate2 folder as the model
 
 
 @pytest.mark.parametrize("flags", [[], ["--decoder=greedy"]], ids=lambda flags: "".join(flags) or "beam")
 def test_a_line_translated_from_a_ctranslate2_folder_does_not_depend_on_longer_lines_in_its_batch(
     flags, translate, call, tmp_path, monkeypatch
 ):
-    """Sentences of this model do not end, and the longest source of a batch decides when CTranslate2 stops."""
+    """This model never ends its sentences, and CTranslate2 stops according to the longest source of a batch."""
     monkeypatch.setattr(random_models, "LIKELY", -30.0)
     endless = make_model(tmp_path / "endless", norm_position="pre", tie="none")
     made = call("export", "--model", endless, "--format=ctranslate2", "--output", tmp_path / "out")
@@ -456,7 +456,7 @@ def test_without_a_folder_for_the_export_the_torch_engine_translates(tmp_path):
 
 
 def test_abandoned_batches_do_not_delay_the_exit(monkeypatch):
-    """CTranslate2 cannot drop them, and the end of its model waits for them: the model is kept, and the process ends without."""
+    """CTranslate2 cannot drop them, and deleting its model waits for them; so the process exits without deleting the model."""
     engine_of = nmt.extensions.ctranslate2.engine
     monkeypatch.setattr(engine_of, "_GIVEN_UP", [])
     engine = object.__new__(engine_of.CTranslate2Engine)

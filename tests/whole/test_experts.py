@@ -1,4 +1,4 @@
-"""Experts as a user meets them: trained, continued, recomputed and translated with."""
+"""Mixtures of experts as a user runs them: training, resuming, recomputation and translation."""
 
 import pytest
 from conftest import records_of, train_arguments, updates_of

@@ -1,4 +1,4 @@
-"""`nmt export`: CTranslate2 says with an exported model what ours says, and what it would say otherwise is refused."""
+"""`nmt export`: CTranslate2 gives the same results with an exported model as nmt; models for which it would not are rejected."""
 
 import json
 import os
@@ -33,7 +33,7 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 
 DOCUMENTS = Path(nmt.__file__).parents[1] / "docs"
 COLUMNS = ("norm_position", "tie", "positions", "attention_bias", "output_bias", "heads", "joint")
-SHAPES = [  # any two settings of two columns meet in a row
+SHAPES = [  # any two values of two columns occur together in a row
     ("post", "all", "learned", True, False, 4, True),
     ("post", "all", "sinusoidal", False, True, 4, True),
     ("pre", "all", "t2t-sinusoidal", False, False, 1, True),
@@ -62,14 +62,14 @@ class Other(Transformer):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One whose sentences end."""
+    """A model that ends its sentences."""
     shape = {"norm_position": "pre", "tie": "none", "positions": "t2t-sinusoidal"}
     return make_model(tmp_path_factory.mktemp("model") / "model", **shape)
 
 
 @pytest.fixture
 def export(call, tmp_path):
-    """`export(model, flags)` in this process; what it told, the folder named out."""
+    """`export(model, flags)` in this process returns its messages, with the folder called out."""
     return lambda model, *flags: call(
         "export", "--model", model, "--format=ctranslate2", "--output", tmp_path / "out", "--threads=1", *flags
     )
@@ -86,7 +86,7 @@ def write(path: Path, lines: list[str]) -> Path:
 
 
 def opened(folder: Path) -> tuple[ctranslate2.Translator, Pipeline]:
-    """An exported folder, as somebody opens it who has nothing else."""
+    """An exported folder, opened without anything else."""
     return ctranslate2.Translator(str(folder), intra_threads=1), Pipeline.load(Artefact(folder, "ctranslate2"))
 
 
@@ -110,7 +110,7 @@ def test_any_two_settings_of_a_transformer_are_exported_together():
     for name, found in zip(COLUMNS, settings, strict=True):
         if name not in ("heads", "joint"):
             annotation = types[name]
-            assert found == set(get_args(annotation) or (True, False)) - {"relative", "rotary"}  # refused; below
+            assert found == set(get_args(annotation) or (True, False)) - {"relative", "rotary"}  # rejected, see below
     for one, other in combinations(range(len(COLUMNS)), 2):
         never = {("all", False)} if (COLUMNS[one], COLUMNS[other]) == ("tie", "joint") else set()
         assert {(row[one], row[other]) for row in SHAPES} == set(product(settings[one], settings[other])) - never
@@ -212,11 +212,11 @@ def say_nothing_at_the_end(spec):
 
 
 def forget_a_vector(spec):
-    spec.encoder.embeddings[0].weight.tensor[-1] = torch.nan  # of a word that the first line does not have
+    spec.encoder.embeddings[0].weight.tensor[-1] = torch.nan  # of a word that is not in the first line
 
 
 def alter(monkeypatch, change):
-    """Let `change` alter each specification before it is written."""
+    """Let `change` modify each specification before it is written."""
     right = nmt.extensions.ctranslate2.export.specification
 
     def altered(loaded):
@@ -261,7 +261,7 @@ def test_ties_between_tokens_are_not_reported_as_differences(export, tmp_path, m
     loaded = load_model(make_model(tmp_path / "m"), torch.device("cpu"))
     weights = weights_of(loaded.model)
     table = weights["source_embedding.weight"]
-    table[5::2] = table[4:-1:2]  # each word and the next are of one vector
+    table[5::2] = table[4:-1:2]  # each word has the same vector as the next
     save_model(tmp_path / "twins", weights, loaded.facts, loaded.pipeline, {})
     alter(monkeypatch, prefer_odd_ids)
     done = export(tmp_path / "twins", "--json")

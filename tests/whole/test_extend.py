@@ -1,4 +1,4 @@
-"""`nmt prepare --extend` and `nmt train --init-from`: new words get entries, and what the model knew stays as it was."""
+"""`nmt prepare --extend` and `nmt train --init-from`: new words get entries, and the model's previous entries are unchanged."""
 
 import json
 
@@ -13,7 +13,7 @@ from nmt.extensions.vocabularies.extension import parts_of_new_entries
 from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline
 
-STILL = ("--optimizer=sgd", "--lr=1e-30", "--valid-metrics=none")  # an update that changes no weight
+STILL = ("--optimizer=sgd", "--lr=1e-30", "--valid-metrics=none")  # an update that does not change the weights
 NEW_WORDS = ["qua vex zo", "vexqua quazo zo", "zo quazo vex", "ban vex qua"] * 5
 
 

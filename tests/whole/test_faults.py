@@ -1,4 +1,4 @@
-"""Failing file operations of commands, by the program that `make faults` runs for all of them."""
+"""File operations of commands fail, with the program that `make faults` runs for all of them."""
 
 import re
 import shutil

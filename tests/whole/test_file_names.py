@@ -1,4 +1,4 @@
-"""Folders whose names are not UTF-8 are used like others; a name that is too long is told, and is 2."""
+"""Folder names that are not UTF-8 work like others; a name that is too long is reported with exit status 2."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ PREPARE = ["prepare", "--source-lang=en", "--target-lang=de", "--subword=none", 
 
 @pytest.fixture
 def latin(data, tmp_path):
-    """A folder whose name is not UTF-8, with the texts of prepared data."""
+    """A folder with a name that is not UTF-8, containing the texts of prepared data."""
     folder = tmp_path / os.fsdecode(b"d\xfcrr")
     folder.mkdir()
     for side in ("en", "de"):
@@ -35,8 +35,10 @@ def test_every_step_works_in_a_folder_whose_name_is_not_utf_8(latin, call, nmt):
     assert call("export", f"--model={latin}/model", "--format=int8", f"--output={latin}/small", "--quiet").code == 0
     for command in ("status", "report", "plot"):
         assert call(command, latin / "run").code == 0
-    examined = nmt("doctor", latin / "data", "--quiet")  # its stdout takes such names
-    assert examined.returncode == 0 and b"d\xfcrr" in examined.stdout, examined.stderr  # the places of repeated pairs
+    examined = nmt("doctor", latin / "data", "--quiet")  # its stdout accepts such names
+    assert examined.returncode == 0 and b"d\xfcrr" in examined.stdout, (
+        examined.stderr
+    )  # the positions of repeated pairs
 
 
 def test_runs_and_sweeps_with_names_that_are_not_utf_8_are_resumed(latin, call, nmt):

@@ -1,4 +1,4 @@
-"""Files that somebody else made, planted or keeps open, in the place of those that commands read and write."""
+"""Files made, planted or kept open by others where commands read and write theirs."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""docs/reference/formats.md names the files and keys that the commands write."""
+"""docs/reference/formats.md lists the files and keys that the commands write."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ TEXT = (DOCUMENTS / "reference/formats.md").read_text()
 
 
 def named(heading: str) -> set[str]:
-    """The first cells of the table with a heading."""
+    """The first cells of the table under a heading."""
     rows = TEXT.partition(f"\n| {heading} |")[2].partition("\n\n")[0]
     return set(re.findall(r"`([^`]+)`(?=[^|\n]*\|[^|\n]*\|$)", rows, re.M))
 
@@ -43,7 +43,7 @@ def test_the_page_lists_the_files_of_a_model_a_run_and_a_checkpoint(trained, tmp
 def test_the_page_lists_the_keys_of_the_metrics(trained):
     records = records_of(trained)
     updates = [record for record in records if "valid_loss" not in record]
-    assert set(updates[-1]) == named("key of an update") - {"rollbacks"}  # which only runs that diverged have
+    assert set(updates[-1]) == named("key of an update") - {"rollbacks"}  # only runs that diverged have these
     assert set(records[-1]) == named("key of a validation")
 
 

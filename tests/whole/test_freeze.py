@@ -1,4 +1,4 @@
-"""`nmt train --freeze`: what a pattern names keeps its bits, and the rest is trained."""
+"""`nmt train --freeze`: parameters that match a pattern keep their bits, and the rest is trained."""
 
 import shutil
 import tomllib

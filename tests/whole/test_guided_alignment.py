@@ -1,4 +1,4 @@
-"""Guided alignment from `nmt prepare --align` to the alignment of a translation, and its faults."""
+"""Guided alignment from `nmt prepare --align` to the alignment of a translation, and its errors."""
 
 import pytest
 from conftest import kill_after_update_10, records_of, train_arguments, write_corpus

@@ -1,6 +1,6 @@
-"""`nmt import`: Marian's models give the probabilities of Marian's equations, and what is no such model is refused.
+"""`nmt import`: Marian models give the probabilities of Marian's equations, and other files are rejected.
 
-The reference computes in float64 with numpy from Marian's own arrays, and shares no code with ours.
+The reference computes in float64 with numpy from Marian's own arrays, and shares no code with nmt.
 """
 
 import json
@@ -56,7 +56,7 @@ def write_model(file: Path, settings, arrays) -> None:
 
 @pytest.fixture
 def importing(call, tmp_path):
-    """`importing(file, *flags)`: the result of `nmt import` into tmp_path/out."""
+    """`importing(file, *flags)` returns the result of `nmt import` into tmp_path/out."""
     return lambda file, *flags: call(
         "import", "--model", file, "--output", tmp_path / "out", "--source-lang=en", "--target-lang=de", *flags
     )
@@ -97,7 +97,7 @@ def translate(call, tmp_path, text: str):
 
 
 def test_an_opus_folder_is_imported_with_its_vocabulary_and_two_segmenters(pieces, importing, tmp_path, call):
-    """Pieces that the list lacks are unknown words; entries that no segmenter makes can still be said."""
+    """Pieces missing from the list are unknown words; entries that no segmenter produces can still be generated."""
     known = [piece.text for piece in read_pieces(pieces.read_bytes())]
     entries = ["</s>", "<unk>", "\u2581Hund", *known[2:-2], "<pad>"]
     folder = tmp_path / "opus"

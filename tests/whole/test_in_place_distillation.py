@@ -1,4 +1,4 @@
-"""A model trained at all depths, and exported at some."""
+"""A model is trained at all depths and exported at some of them."""
 
 import json
 

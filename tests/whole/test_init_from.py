@@ -1,4 +1,4 @@
-"""`nmt train --init-from`: a new run starts with the weights of a trained model, and with no more state than asked for."""
+"""`nmt train --init-from`: a new run starts with the weights of a trained model, and only the requested state."""
 
 import json
 import math
@@ -18,7 +18,7 @@ from nmt.checkpoint import load_model, weights_of
 from nmt.runs import Checkpoints, find_model, update_of
 from nmt.train.update import UpdateGivenUp
 
-STILL = ("--optimizer=sgd", "--lr=1e-30")  # an update that changes no weight
+STILL = ("--optimizer=sgd", "--lr=1e-30")  # an update that does not change the weights
 
 
 def weights(folder):
@@ -85,7 +85,7 @@ def test_a_different_vocabulary_is_status_4_and_data_prepared_with_the_models_vo
 
 
 def metrics(run):
-    """The records of a run without its cost, which is that of its own updates."""
+    """The records of a run without its cost, which covers only its own updates."""
     rows = records_of(run)
     return [{key: value for key, value in row.items() if key != "eflop"} for row in rows]
 
@@ -138,7 +138,7 @@ def test_a_signal_in_the_first_update_saves_no_counted_checkpoint(data, tmp_path
 
 
 def test_a_full_state_includes_measured_choices(data, tmp_path, call):
-    """The path of products, and the size of micro-batches after memory ran out, decide the last bits and draws of dropout."""
+    """The way of computing products and the micro-batch size after running out of memory decide last bits and dropout."""
     whole, fork = tmp_path / "whole", tmp_path / "fork"
     assert call(*train_arguments(data, whole, 10)).code == 0
     state = json.loads((whole / "checkpoints/update-10/training.json").read_bytes())
@@ -166,7 +166,7 @@ def test_a_full_state_includes_skipped_updates_the_loss_scale_and_rollbacks(data
     assert weights(fork / "checkpoints/update-20") == weights(whole / "checkpoints/update-20")
     progress = json.loads((fork / "checkpoints/update-20/training.json").read_bytes())["progress"]
     assert {key: progress[key] for key in of_state} == of_state | {"scale": {"factor": 2.0**13, "good": 14}}
-    plain = call(*train_arguments(data, tmp_path / "plain", 11, "--ema=0.99", *given))  # which has no loss scale
+    plain = call(*train_arguments(data, tmp_path / "plain", 11, "--ema=0.99", *given))  # fp32 has no loss scale
     assert plain.code == 0, plain.err
 
 
@@ -344,7 +344,7 @@ def test_a_run_takes_the_models_options_unless_flags_or_files_override_them(data
     begun = call(*bare, "--quiet")
     assert begun.code == 0, begun.err
     shutil.rmtree(model)
-    ended = call(*bare, "--quiet")  # the options are those of its own checkpoint
+    ended = call(*bare, "--quiet")  # the options come from its own checkpoint
     assert ended.code == 0, ended.err
     shutil.rmtree(run)
     assert_refused(call(*bare, "--quiet"), 4, model)
@@ -352,7 +352,7 @@ def test_a_run_takes_the_models_options_unless_flags_or_files_override_them(data
 
 
 def dumped(call, *arguments):
-    """The settings that `--dump-config` prints, each with its origin."""
+    """The settings printed by `--dump-config`, each with its origin."""
     printed = call("train", *arguments, "--dump-config")
     assert printed.code == 0, printed.err
     rows = re.findall(r"^(\w+) = (.*)  # (.*)$", printed.out, re.M)
@@ -372,7 +372,7 @@ def test_fine_tuning_chooses_sizes_for_its_data_unless_files_flags_or_presets_ov
     own = dumped(call, *given, f"--config={tmp_path / 'own.toml'}", "--max-updates=20000", "--warmup-updates=9")
     assert own["patience"][0] == "7" and own["lr"] == ("0.001", str(tmp_path / "own.toml"))
     assert own["warmup_updates"] == ("9", "the command line") and own["valid_every"] == ("1000u", "fine-tuning")
-    for more in (["--preset=transformer-tiny"], ["--init-state=all"]):  # which have sizes, or continue a training
+    for more in (["--preset=transformer-tiny"], ["--init-state=all"]):  # these have sizes already, or resume a run
         assert "fine-tuning" not in {origin for _, origin in dumped(call, *given, *more).values()}
     assert "patience" not in {k for k, (_, o) in dumped(call, *given, "--max-epochs=3").items() if o == "fine-tuning"}
     adapted = dumped(call, *given, "--lora-rank=2")

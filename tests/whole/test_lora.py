@@ -1,4 +1,4 @@
-"""`nmt train --lora-rank`: adapters alone are trained and kept, and are added to the model that they belong to."""
+"""`nmt train --lora-rank`: only adapters are trained and saved, and they are added to their model."""
 
 import json
 import shutil
@@ -72,7 +72,7 @@ def test_new_adapters_do_not_change_outputs_by_a_bit(data, base, tmp_path, call)
 
 @pytest.mark.parametrize("name", sorted(set(registry.names("model")) - {"convs2s"}))
 def test_a_model_merged_with_its_adapters_gives_the_same_outputs(name):
-    """The layers of convs2s are gains times directions, and can have none."""
+    """The layers of convs2s are gains times directions, and cannot have adapters."""
     entry = registry.find("model", name)
     torch.manual_seed(1)
     model, plain = (

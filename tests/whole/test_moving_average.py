@@ -1,4 +1,4 @@
-"""The average of the weights, of `nmt train --ema` or of an optimizer, is what a run validates, saves and is used with."""
+"""The average of the weights, from `nmt train --ema` or an optimizer, is validated, saved and used by a run."""
 
 import gc
 import math
@@ -39,7 +39,7 @@ def assert_same_bytes(one: Path, other: Path, update: int) -> None:
 
 
 class Trail:
-    """The weights after each update of a run in float64, and the calls of `make_update` whose gradient is NaN."""
+    """The weights after each update of a run in float64, and the calls of `make_update` with a NaN gradient."""
 
     def __init__(self) -> None:
         self.weights: dict[int, dict[str, torch.Tensor]] = {}
@@ -48,7 +48,7 @@ class Trail:
         self.calls = 0
 
     def average(self, last: int, decay: float) -> dict[str, torch.Tensor]:
-        """The moving average after an update, by its definition."""
+        """The moving average after an update, computed from its definition."""
         average, count = self.weights[0], 0
         for update in range(1, last + 1):
             if self.applied[update]:

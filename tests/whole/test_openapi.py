@@ -39,14 +39,14 @@ def document(server):
 
 
 def schema_of(document: dict, path: str, method: str, status: int, media_type: str = "application/json") -> dict:
-    """The schema of an answer, whose media type is described."""
+    """The schema of an answer; its media type must be described."""
     answer = document["paths"][path][method]["responses"][str(status)]
     answer = resolve(document, answer["$ref"]) if "$ref" in answer else answer
     return answer["content"][media_type]["schema"]
 
 
 def check(document: dict, server: Server, method: str, path: str, body: object = None, **headers: str) -> int:
-    """Ask, compare the answer with its description, and return its status."""
+    """Send a request, compare the answer with its description, and return its status."""
     status, content, found = server.ask(method, path, body, **headers)
     media_type = found["content-type"].removesuffix("; charset=utf-8")
     schema = schema_of(document, path.partition("?")[0], method.lower(), status, media_type)

@@ -20,7 +20,7 @@ COLOURS = figures.COLOURS
 
 @pytest.fixture
 def copy(trained, tmp_path) -> Path:
-    """A run of 20 updates without a checkpoint: the first half of the run of 40."""
+    """A run of 20 updates without checkpoints: the first half of the run of 40 updates."""
     run = Path(shutil.copytree(trained, tmp_path / "half"))
     rows = [row for row in records_of(run) if row["update"] <= 20]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

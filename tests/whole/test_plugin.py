@@ -1,4 +1,4 @@
-"""One outside file adds a part of each kind, and the commands use them as their own."""
+"""One plug-in file adds a component of each kind, and the commands use them like built-in ones."""
 
 import re
 import shutil
@@ -276,7 +276,7 @@ def test_an_installed_plug_in_is_found_by_its_entry_point(tmp_path, nmt):
 
 
 def installed(folder: Path, name: str, text: str) -> None:
-    """Write a plug-in as pip leaves it in a folder: a module and the entry point that names it."""
+    """Write a plug-in as pip installs it into a folder: a module and an entry point that names it."""
     place = folder / f"{name}-1.0.dist-info"
     place.mkdir()
     (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
@@ -306,7 +306,7 @@ def test_only_the_broken_one_of_several_installed_plug_ins_is_skipped_and_it_is_
     )
 
 
-EXTENSION = {  # the files of a package that is laid out as an extension of nmt is
+EXTENSION = {  # the files of a package laid out like an extension of nmt
     "__init__.py": '"""Stairs."""',
     "schedules/__init__.py": "",
     "schedules/options.py": """
@@ -394,7 +394,7 @@ def test_a_pip_installed_package_laid_out_as_an_extension_is_an_extension(data, 
     (project / "pyproject.toml").write_text(PROJECT)
     pip = [sys.executable, "-m", "pip", "--isolated", "--quiet", "--disable-pip-version-check", "install", "--no-index"]
     command = [*pip, "--no-deps", "--no-build-isolation", f"--target={site}", str(project)]
-    subprocess.run(command, env={**ENVIRONMENT, "PYTHONWARNINGS": "default"}, check=True)  # pip has some
+    subprocess.run(command, env={**ENVIRONMENT, "PYTHONWARNINGS": "default"}, check=True)  # pip has its own warnings
     path = {"PYTHONPATH": str(site)}
     assert b"Say how high the stairs are" in nmt("--help", env=path).stdout
     assert nmt("climb", env=path).stdout == b"high\n"

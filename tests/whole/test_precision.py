@@ -1,4 +1,4 @@
-"""Models in 8 bits and products in 16, as a user asks for them."""
+"""8-bit models and 16-bit products as a user runs them."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ def int8(trained, tmp_path_factory):
 
 @pytest.fixture
 def translate(tmp_path, call):
-    """`translate(model, flags)`: the lines of JSON that it prints."""
+    """`translate(model, flags)` returns the printed JSON lines."""
     (tmp_path / "source").write_bytes(TEXT)
 
     def told(model, *flags):

@@ -1,4 +1,4 @@
-"""Several processes: the same updates and translations as alone, bit for bit again after a loss, no wait without end."""
+"""Several processes give the updates and translations of one, resume bit for bit after a loss, and never wait forever."""
 
 import json
 import os
@@ -43,7 +43,7 @@ from nmt.signals import Signals
 from nmt.train.update import ASK_SECONDS
 from nmt.translate.distributed import ranges
 
-DRY = ["--dropout=0"]  # its draws are of the rank and the micro-batch
+DRY = ["--dropout=0"]  # its random draws depend on the rank and the micro-batch
 
 
 @pytest.mark.parametrize("flag", [False, True])
@@ -52,21 +52,21 @@ def test_a_flag_of_one_process_does_not_affect_others(flag):
 
 
 def losses(run: Path) -> list[float]:
-    """Of each update."""
+    """The loss of each update."""
     return [record["loss"] for record in updates_of(run)]
 
 
 def start(
     arguments: list[str], devices: int = 2, program: Sequence[str] = (), **environment: str
 ) -> subprocess.Popen[str]:
-    """`nmt train` over ranks on the CPU. program: the words that start nmt; by default a fork, with forks as ranks"""
+    """`nmt train` on several CPU ranks. program: the words that start nmt; by default a fork, with forks as ranks"""
     command = [*(program or [forked_nmt()]), *arguments, f"--devices={devices}", "--device=cpu"]
     own = {**ENVIRONMENT, **environment}
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=own, start_new_session=True)
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Its exit code and what it said."""
+    """Its exit status and output."""
     try:
         _, told = process.communicate(timeout=200)
         return process.returncode, told
@@ -87,7 +87,7 @@ def alone(data, tmp_path_factory, nmt) -> Path:
 def test_any_number_of_ranks_makes_the_same_updates(devices, engine, max_tokens, alone, data, tmp_path):
     output = tmp_path / "run"
     asked = [f"--engine={engine}", f"--max-tokens={max_tokens}", *DRY]
-    program = NMT if engine == "fsdp" else ()  # not all are forks, which hash alike
+    program = NMT if engine == "fsdp" else ()  # not all are forks, which have equal hash seeds
     assert ended(start(train_arguments(data, output, 20, *asked), devices, program)) == (0, "")
     assert losses(output) == pytest.approx(losses(alone), rel=1e-5)
     assert Artefact(output / "checkpoints/update-20", "checkpoint").manifest["ranks"] == devices
@@ -166,7 +166,7 @@ def test_running_out_of_memory_on_one_rank_reduces_its_batches_or_ends_all_ranks
 
 
 def test_a_run_that_runs_out_of_memory_continues_with_sharded_weights(alone, data, tmp_path):
-    """Ranks that cut their batches alone would make different numbers of passes, and wait for each other."""
+    """If ranks split their batches independently, they would make different numbers of passes and wait for each other."""
     first, arguments = (train_arguments(data, tmp_path / "run", end, *DRY, "--timeout=0.5") for end in (10, 20))
     assert ended(start(first))[0] == 0
     checkpoint = tmp_path / "run/checkpoints/update-10"
@@ -223,7 +223,7 @@ def undisturbed(data, tmp_path_factory) -> Path:
     return folder / "run"
 
 
-FAULTS = (  # each with the update, the exit code and the message; the last two save that update
+FAULTS = (  # each with the update, the exit status and the message; the last two save that update
     ("kill", 16, 5, r"rank 1 \(process \d+\) ended by signal 9"),
     ("stop", 16, 5, "rank [02] timed out waiting for the other ranks: rank 1 does not answer"),
     ("stop the leader", 16, 5, "rank [12] timed out: rank 0, which coordinates all ranks, cannot be reached"),
@@ -246,7 +246,7 @@ def test_a_lost_rank_is_named_ends_all_and_the_run_resumes_bit_for_bit(undisturb
         launchers = {int(Path(f"/proc/{pid}/stat").read_text().split()[3]) for pid in ranks.values()}
         assert len(launchers) == 1 and not outside_loopback([*launchers, *ranks.values()])
         if fault == "stop the leader":
-            time.sleep(ASK_SECONDS)  # until the others ask the leader's store, which no longer answers
+            time.sleep(ASK_SECONDS)  # until the others query the leader's store, which no longer answers
         if fault != "raise":
             lost = ranks[0 if fault == "stop the leader" else 1]
             os.kill(lost, {"kill": signal.SIGKILL, "term": signal.SIGTERM}.get(fault, signal.SIGSTOP))
@@ -331,9 +331,9 @@ class WrongCriterion(CrossEntropy):
 def test_an_error_of_one_rank_during_validation_saves_first_and_the_validation_runs_after_resuming(
     engine, rank, part, data, tmp_path
 ):
-    """Of a metric only the leader can have an error: the others do not compute it."""
+    """Only the leader can have an error in a metric, since the others do not compute it."""
     (tmp_path / "wrong.py").write_text(WRONG)
-    small = "--max-tokens=64"  # so that each rank has a batch of the development set
+    small = "--max-tokens=64"  # so that each rank has a batch of the validation set
     flags = ["--valid-every=10u", f"--plugin={tmp_path / 'wrong.py'}", part, f"--engine={engine}", small]
     code, message = ended(start([*train_arguments(data, tmp_path / "cut", 20), *flags], PLACE=rank))
     assert (code, message.count("nmt: error: plug-in"), message.count("nmt: error")) == (2, 1, 1), message
@@ -349,7 +349,7 @@ def test_an_error_of_one_rank_during_validation_saves_first_and_the_validation_r
     ("codes", "wanted"),
     [
         *(([0, 0, 0], 0), ([0, -15, 0], 0), ([5, 2, 5], 2), ([-15, 2, -15], 2), ([5, 143, 5], 143)),
-        *(([-15, -15, -15], 143), ([-15, -1, -15], 129), ([-15, 130, -15], 130)),  # before they could look for signals
+        *(([-15, -15, -15], 143), ([-15, -1, -15], 129), ([-15, 130, -15], 130)),  # before they could check for signals
         *(([5, -9, -15], "rank 1 .* by signal 9"), ([0, 0, 9], "rank 2 .* with exit code 9")),
     ],
 )
@@ -418,7 +418,12 @@ def test_a_leader_that_ends_cleanly_does_not_hide_the_exit_status_of_a_failed_ra
         ("exit(5)", "time.sleep(60)", "lambda *_: None", [5, -signal.SIGTERM]),
         ("exit(0)", "time.sleep(0.3)", "signal.SIG_DFL", [0, 0]),
         ("exit(0)", "time.sleep(60)", "signal.SIG_DFL", [0, -signal.SIGTERM]),
-        ("time.sleep(60)", "exit(130)", "signal.SIG_DFL", [-signal.SIGTERM, 130]),  # it waits for the others to join
+        (
+            "time.sleep(60)",
+            "exit(130)",
+            "signal.SIG_DFL",
+            [-signal.SIGTERM, 130],
+        ),  # the leader waits for the others to join
     ],
 )
 def test_the_launcher_waits_for_a_saving_leader_and_ends_other_ranks(leader, other, handler, wanted, monkeypatch):
@@ -452,8 +457,8 @@ def test_ranks_that_missed_a_signal_get_another(monkeypatch):
     ],
 )
 def test_a_leader_that_ended_is_not_reported_again_but_an_unresponsive_one_is(message, wanted, monkeypatch):
-    """The message is what a lost connection raises; the leader's store is gone."""
-    world = World(rank=1, size=2)  # never joined: there is no store to ask
+    """The message is that of a lost connection; the leader's store is gone."""
+    world = World(rank=1, size=2)  # never joined, so there is no store to query
     monkeypatch.delenv(LAUNCHER, raising=False)
     assert type(world._ended(DistNetworkError(message))) is wanted
 
@@ -513,9 +518,9 @@ def test_ranks_save_and_end_after_their_launcher_is_killed_even_a_stopped_leader
     arguments = held_arguments(data, tmp_path / "run", tmp_path / "held.py")
     process = start(arguments, 3, PLACE=str(tmp_path))
     ranks = when_held(process, tmp_path)
-    os.kill(ranks[0], signal.SIGSTOP)  # it holds the lock of the run
+    os.kill(ranks[0], signal.SIGSTOP)  # the leader holds the lock of the run
     process.kill()
-    time.sleep(4 * PARENT_SECONDS)  # until the ranks have seen it: the other updates take less time
+    time.sleep(4 * PARENT_SECONDS)  # until the ranks have noticed it: the other updates take less time
     (tmp_path / "go").touch()
     process.communicate(timeout=100)  # until no rank holds its stderr
     wait_for_end(ranks.values())
@@ -526,7 +531,7 @@ def test_ranks_save_and_end_after_their_launcher_is_killed_even_a_stopped_leader
 
 def test_an_error_of_all_ranks_is_reported_once(undisturbed, data, tmp_path):
     shutil.copytree(undisturbed, tmp_path / "run")
-    ignoring = ["sh", "-c", "trap '' CHLD; exec \"$@\"", "sh"]  # a parent that does not want to know how processes end
+    ignoring = ["sh", "-c", "trap '' CHLD; exec \"$@\"", "sh"]  # a parent that ignores how its children end
     code, told = ended(start([*train_arguments(data, tmp_path / "run", 40), "--lr=0.5"], program=[*ignoring, *NMT]))
     assert (code, told.count("\n")) == (2, 1) and "lr: 0.005 -> 0.5" in told
     code, told = ended(start(train_arguments(tmp_path / "none", tmp_path / "other", 40)))
@@ -542,7 +547,7 @@ def test_an_error_during_interpreter_shutdown_does_not_fail_a_rank(data, tmp_pat
 
 
 def outside_loopback(pids: list[int]) -> list[str]:
-    """The addresses outside loopback at which processes listen."""
+    """The addresses other than loopback on which processes listen."""
     sockets = {str(fd.readlink()) for pid in pids for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()}
     rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
     listening = [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
@@ -617,7 +622,7 @@ def test_a_closed_output_and_bad_input_end_all_ranks_quietly(trained, nmt, tmp_p
     done = nmt(*translating(trained, 2, "--strict"), input=b"ban\n\xff\n")
     assert done.returncode == 3 and done.stderr.count(b"error") == 1 and done.stdout.count(b"\n") == 1
     done = nmt(*translating(tmp_path / "none", 2), input=b"ban\n")
-    # Torch may add that the other side of a connection has gone, which has the word too.
+    # Torch may add a message about the closed connection, which contains the word too.
     assert done.returncode == 4 and done.stderr.count(b"nmt: error") == 1
 
 
@@ -655,7 +660,7 @@ def test_lines_are_shared_out_completely_and_evenly(sizes, ranks):
 
 @pytest.fixture
 def two_machines() -> Iterator[tuple[list[str], list[str], list[str]]]:
-    """What runs a command on either of two machines that a cable joins, 10.77.0.1 and .2, and what cuts the cable."""
+    """Functions that run a command on either of two connected machines, 10.77.0.1 and .2, and that cut the connection."""
     names = [f"nmt{os.getpid()}{letter}" for letter in "ab"]
     if os.geteuid() != 0 or not shutil.which("ip"):
         pytest.skip("needs network namespaces")
@@ -705,7 +710,7 @@ def test_a_broken_connection_between_two_machines_ends_both_within_the_timeout(t
     assert [path.name for path in (tmp_path / "run/checkpoints").glob("update-*")] == ["update-10"]
 
 
-EXPERTS = {  # without draws: neither dropout's nor the gates'
+EXPERTS = {  # without random draws by dropout or the gates
     "transformer": ["--ffn=moe", "--expert-every=1", "--gates=balanced", *TINY],
     "moe": ["--model=moe", "--d-model=16", "--hidden-size=24", "--attention-size=16", "--expert-size=20", *TINY[6:]],
 }

@@ -1,4 +1,4 @@
-"""`nmt recipes` lists the recipes, describes one, and writes one that is complete."""
+"""`nmt recipes` lists the recipes, describes one, and writes a complete copy of one."""
 
 import json
 import os
@@ -99,7 +99,7 @@ def test_a_recipe_that_cannot_be_written_or_read_is_reported_with_its_path(call,
 
 
 def test_a_written_recipe_has_the_permissions_of_the_users_umask(call, tmp_path):
-    """The recipes of a system's installation may be read-only; a written one is there to be changed."""
+    """The recipes of a system installation can be read-only; a written copy must be editable."""
     old = os.umask(0o027)
     try:
         assert call("recipes", "toy", "--output", tmp_path / "out").code == 0

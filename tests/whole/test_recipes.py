@@ -1,4 +1,4 @@
-"""The recipes as a user runs them: data from a folder or a mirror, steps that are skipped when done, figures at the end."""
+"""The recipes as a user runs them: data from a folder or mirror, finished steps skipped, figures at the end."""
 
 import fcntl
 import gzip
@@ -49,7 +49,7 @@ def sha256(data: bytes) -> str:
 
 
 def pinned(**files: bytes) -> str:
-    """What a lock file has to say of files, given as name__ending."""
+    """The lines of a lock file for files given as name__ending."""
     rows = {name.replace("__", "."): data for name, data in files.items()}
     return "".join(f"{sha256(data)}  {len(data)}  {name}\n" for name, data in rows.items())
 
@@ -82,7 +82,7 @@ def fetch(tmp_path: Path) -> Callable[..., int]:
 
 
 def standing(folder: Path) -> list[str]:
-    """The names of all files but the lock's."""
+    """The names of all files except the lock."""
     return sorted(path.name for path in folder.glob("*") if path.name != ".lock")
 
 
@@ -225,7 +225,7 @@ def test_a_file_modified_on_disk_is_renamed_and_fetched_again(mirror, tmp_path, 
 
 
 def test_a_learned_hash_is_enforced_later_and_never_written_to_the_recipes_lock(mirror, tmp_path, fetch):
-    """As after a rehearsal: what it learned binds its own folder, and the recipe's lock wins over it."""
+    """As after a rehearsal: learned hashes apply only to their folder, and the recipe's lock overrides them."""
     (tmp_path / "lock").write_text(pinned(other=b"other"))
     assert fetch(mirror, "data/large") == 0
     learned = (tmp_path / "learned").read_text()
@@ -316,7 +316,7 @@ def test_of_two_simultaneous_fetches_the_second_is_status_6(mirror, tmp_path):
 
 def test_two_fetches_that_record_in_one_lock_file_wait_for_each_other(tmp_path):
     lock, folder = tmp_path / "lock", os.open(tmp_path, os.O_RDONLY)
-    fcntl.flock(folder, fcntl.LOCK_EX)  # as another fetch does, between reading and writing
+    fcntl.flock(folder, fcntl.LOCK_EX)  # as another fetch could do between reading and writing
     pins = program.Pins(tmp_path / "none", lock)
     ours = threading.Thread(target=pins.record, args=("ours", program.Pin("a" * 64, 1, lock)))
     ours.start()
@@ -332,7 +332,7 @@ def test_two_fetches_that_record_in_one_lock_file_wait_for_each_other(tmp_path):
 def test_a_full_disk_is_status_5_with_the_bytes_needed_and_the_download_continues_later(
     server, tmp_path, fetch, capsys, size_known, monkeypatch
 ):
-    if not size_known:  # as when another program fills the disk meanwhile
+    if not size_known:  # as if another program filled the disk meanwhile
         usage = shutil._ntuple_diskusage(1, 0, 1 << 40)  # type: ignore[attr-defined]
         monkeypatch.setattr(program.shutil, "disk_usage", lambda _: usage)
     (tmp_path / "to").mkdir()
@@ -373,7 +373,7 @@ def test_an_interrupted_fetch_continues_where_it_stopped(server, tmp_path, fetch
 
 
 def run(recipe: str, folder: Path, *flags: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    """Run a recipe with its work in FOLDER/work; flags go to nmt train."""
+    """Run a recipe with its work in FOLDER/work; flags are passed to nmt train."""
     own = {"NMT": forked_nmt(), "PYTHON": sys.executable, "WORK": str(folder / "work"), "OMP_NUM_THREADS": "1"}
     environment = {**os.environ, **own, **settings}
     script = RECIPES / (recipe if recipe.endswith(".sh") else f"{recipe}/run.sh")
@@ -381,7 +381,7 @@ def run(recipe: str, folder: Path, *flags: str, **settings: str) -> subprocess.C
 
 
 def times(folder: Path) -> dict[str, int]:
-    """When each file below a folder was written, but for the records of steps."""
+    """The modification time of each file below a folder, except for the records of steps."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".commands")
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in files}
 
@@ -415,7 +415,7 @@ def test_the_toy_recipe_does_each_step_once_and_prints_three_translations(tmp_pa
 
 
 def test_the_first_look_of_the_toy_recipe_changes_no_weight(tmp_path: Path) -> None:
-    """With a settings file of a tiny model; a second call does not look again."""
+    """With a settings file of a tiny model; a second call skips the first look."""
     shutil.copytree(RECIPES / "toy", tmp_path / "recipes" / "toy")
     shutil.copy(RECIPES / "steps.sh", tmp_path / "recipes")
     own = tmp_path / "recipes/toy/settings.toml"
@@ -443,7 +443,7 @@ def test_the_first_look_of_the_toy_recipe_changes_no_weight(tmp_path: Path) -> N
 
 
 def write_captions(dataset: Path, language: str, protocol: str) -> None:
-    """60 random lines of six words in the layout of Multi30k, for each set and side the same."""
+    """Write 60 random lines of six words in the layout of Multi30k, the same for each set and side."""
     ending, folder = ("lc.norm.tok.", "tok") if protocol == "tokenised" else ("", "raw")
     texts = dataset / "data" / "task1" / folder
     texts.mkdir(parents=True)
@@ -494,7 +494,7 @@ def test_table_2_trains_each_seed_within_the_budget_and_continues_after_an_inter
     assert table2(tmp_path, *flags, "--max-minutes", "x", SYSTEMS="transformer-small", **given).returncode != 0
     assert table2(tmp_path, *flags, SYSTEMS="transformer-small", **given | {"SEEDS": "1"}).returncode == 0
     folder = tmp_path / "runs" / "multi30k-en-de"
-    shutil.rmtree(folder / "transformer-small-1" / "model")  # as if the averaging had not been reached
+    shutil.rmtree(folder / "transformer-small-1" / "model")  # as if the run had ended before averaging
     done = table2(tmp_path, *flags, SYSTEMS="transformer-small", **given)
     assert done.returncode == 0, done.stderr
     names = [line.split()[0].strip(":") for line in done.stdout.splitlines() if "/transformer-small" in line]
@@ -523,7 +523,7 @@ while [ $# -gt 1 ]; do [ "$1" = --output ] && mkdir -p "$2"; shift; done
 def test_table_2_gives_valid_settings_for_each_of_its_systems(
     dataset: str, language: str, tmp_path: Path, call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(vars(train.COMMAND), "base", None)  # no command has made the model of --init-from
+    monkeypatch.setitem(vars(train.COMMAND), "base", None)  # no command has made the --init-from model
     for name, text in (("nmt-recorder", RECORDER), ("python", "#!/bin/sh\necho 7\n")):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
@@ -561,11 +561,11 @@ def test_a_dry_run_ends_a_recipe_after_its_first_training(recipe: str, data: Pat
         (tmp_path / name).chmod(0o755)
     (tmp_path / "words").touch()
     texts = {"TRAIN": str(data.parent / "train"), "VALID": str(data.parent / "dev"), "TEST": str(data.parent / "dev")}
-    texts = {} if recipe in ("toy", "parsing") else texts  # there they are numbers
+    texts = {} if recipe in ("toy", "parsing") else texts  # in the settings they are numbers
     programs = {"NMT": f"{tmp_path}/nmt-recorder", "PYTHON": f"{tmp_path}/python", "WORDS": f"{tmp_path}/words"}
     prepared = {} if recipe == "students" else {"DATA": "none"}
     given = {**texts, **prepared, **programs, "RUNS": str(tmp_path / "work"), "TEACHER": "none", "STUDENTS": "tiny"}
-    for _ in range(2):  # of a recipe that is done, too
+    for _ in range(2):  # also for a finished recipe
         (tmp_path / "words").write_text("")
         done = run(recipe, tmp_path, "--dry-run", **given)
         assert done.returncode == 0, done.stderr
@@ -586,7 +586,7 @@ def test_the_parsing_recipe_makes_a_treebank_and_does_each_step_once(tmp_path: P
     work = tmp_path / "work"
     before = times(work)
     (work / "small" / "test.trees").unlink()
-    (work / "trees" / "train.trees").unlink()  # as of a grammar.py that was ended: it writes them last
+    (work / "trees" / "train.trees").unlink()  # as if grammar.py had been interrupted: it writes them last
     again = run("parsing", tmp_path, *flags, **settings)
     assert again.returncode == 0, again.stderr
     after = times(work)
@@ -613,7 +613,7 @@ def test_the_parsing_recipe_takes_a_treebank_without_a_test_set(tmp_path: Path) 
 
 @pytest.fixture
 def of_students(data: Path, trained: Path, tmp_path: Path) -> dict[str, str]:
-    """The variables of the recipe of students."""
+    """The variables of the students recipe."""
     average = [*shlex.split(forked_nmt()), "average", "--run", trained, "--last", "1", "--output", tmp_path / "teacher"]
     assert subprocess.run(average).returncode == 0
     corpus = data.parent
@@ -704,7 +704,7 @@ def test_parts_of_sentences_are_joined_at_a_word_that_both_contain(monkeypatch: 
 
 
 def test_a_failed_step_is_repeated(tmp_path: Path) -> None:
-    """A translation is in place although some lines failed, and so is the folder of a run."""
+    """The translation exists although some lines failed, and so does the folder of the run."""
     script = '. "$1/steps.sh"; cd "$2"; step out bash -c "echo $3 >out; mkdir -p run; exit $4"; echo after'
     for code, text in ((5, "half"), (0, "whole")):
         words = ["bash", "-euc", script, "bash", str(RECIPES), str(tmp_path), text, str(code)]
@@ -820,7 +820,7 @@ def test_the_little_data_recipe_trains_on_translations_by_a_bidirectional_model(
     pairs = [(data.parent / f"train.{lang}").read_text().splitlines() for lang in ("en", "de")]
     pairs[1][7] = ""
     for lang, lines in zip(("en", "de"), pairs, strict=True):
-        (tmp_path / f"train.{lang}").write_text("\n".join(lines))  # without the end of the last line
+        (tmp_path / f"train.{lang}").write_text("\n".join(lines))  # without a newline at the end of the last line
     settings = {"TRAIN": f"{tmp_path / 'train'}", "VALID": f"{data.parent / 'dev'}", "TEST": f"{data.parent / 'dev'}"}
     settings |= {"LAST": "2", "TOKENIZE": "none", "VOCAB_SIZE": "70", "PREPARE": "--character-coverage 0.99"}
     flags = "--max-updates 3 --warmup-updates 1 --save-every 1u --d-model 18 --d-ff 16 --encoder-layers 1 --decoder-layers 1"

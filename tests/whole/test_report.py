@@ -1,4 +1,4 @@
-"""`nmt report` as a user runs it, and the cost of a run that it reads: exact, also when the run was interrupted or is old."""
+"""`nmt report` as a user runs it; the reported cost is exact even for interrupted and older runs."""
 
 import csv
 import json
@@ -22,7 +22,7 @@ from nmt.extensions.watch.history import _preset
 
 @pytest.fixture
 def copy(trained, tmp_path) -> Path:
-    """A copy of the run of 40 updates, to be changed."""
+    """A copy of the run of 40 updates that tests can modify."""
     return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
@@ -136,7 +136,7 @@ def test_markdown_csv_and_latex_tables_have_the_cells_of_the_text_table(copy, tm
     marked = [cells_of(line[1:-1], "|") for line in printed["markdown"].out.split("\n\n")[0].splitlines()]
     assert marked.pop(1) == ["---", *["---:"] * (len(marked[0]) - 1)]
     assert marked == [row for row in texts[:14] if len(row) > 1]
-    assert "a\\|b_c \\&" in printed["markdown"].out  # an underscore inside a word is no markup
+    assert "a\\|b_c \\&" in printed["markdown"].out  # an underscore inside a word is not markup
 
     body = [line for line in printed["latex"].out.split("\n\n")[0].splitlines() if line.endswith(r" \\")]
     assert [cells_of(line.removesuffix(r" \\"), "&") for line in body[:-1]] == marked[:-1]

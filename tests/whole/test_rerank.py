@@ -1,4 +1,4 @@
-"""Re-ranking: by models from right to left, of the other direction, and by language models."""
+"""Re-ranking by right-to-left models, models of the reverse direction, and language models."""
 
 import json
 
@@ -19,7 +19,7 @@ LANGUAGE_MODEL = ["--preset=language-model", "--layers=1", "--d-model=32", "--d-
 
 @pytest.fixture(scope="module")
 def models(data, tmp_path_factory):
-    """Runs of a few updates by name: `right-to-left` shares the vocabulary of `trained`, `channel` has subwords of its own."""
+    """Short runs by name: `right-to-left` shares the vocabulary of `trained`, `channel` has different subwords."""
     folder = tmp_path_factory.mktemp("rerank")
     write_corpus(folder / "c", 300, 1)
     write_corpus(folder / "v", 20, 2)
@@ -45,7 +45,7 @@ def models(data, tmp_path_factory):
 
 @pytest.fixture
 def translate(trained, tmp_path, call):
-    """`translate(*flags)`: what became of LINES."""
+    """`translate(*flags)` returns the result for LINES."""
     (tmp_path / "lines").write_text("".join(f"{line}\n" for line in LINES))
     return lambda *flags: call(
         "translate", f"--model={trained}", f"--input={tmp_path / 'lines'}", "--quiet", "--threads=1", *flags
@@ -75,7 +75,7 @@ def score(tmp_path, call):
 
 @torch.inference_mode()
 def word_by_word(model, source, target):
-    """Nats of each word of the target and of EOS, as a search asks for them. Both are ids."""
+    """Nats of each target word and EOS, computed step by step as in a search. Source and target are ids."""
     state = model.start(torch.tensor([[*source, EOS]]))
     found = []
     for read, said in zip([BOS, *target], [*target, EOS], strict=True):
@@ -197,7 +197,7 @@ def test_models_that_cannot_rerank_are_rejected_with_the_reason(models, translat
 def test_a_rerank_model_without_finite_probabilities_fails_only_its_lines(translate, broken):
     result = translate(f"--rerank={broken}")
     assert (result.code, result.out) == (5, "\n" * len(LINES))
-    assert translate(f"--rerank={broken}", "--rerank-weights=1,0").out == translate().out  # it does not count
+    assert translate(f"--rerank={broken}", "--rerank-weights=1,0").out == translate().out  # it is not counted
     assert result.err.count("a --rerank model computes no finite probability") == len(LINES) - 1
 
 

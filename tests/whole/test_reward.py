@@ -1,4 +1,4 @@
-"""`nmt train --criterion reward`: from a trained model, recorded by name, continued bit for bit."""
+"""`nmt train --criterion reward`: starts from a trained model, is recorded by name, resumes bit for bit."""
 
 import json
 

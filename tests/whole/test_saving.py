@@ -1,4 +1,4 @@
-"""Checkpoints are written while training goes on, and no fault of one loses another (contract: "Files", "Training")."""
+"""Checkpoints are written during training, and a failed one never loses another (contract: "Files", "Training")."""
 
 import errno
 import json
@@ -71,7 +71,7 @@ def test_without_memory_for_a_thread_the_run_waits_while_a_checkpoint_is_written
     copy = saving._copy
 
     def copy_and_ask_for_too_much(run):
-        threading.stack_size(1 << 46)  # of threads to come: more than any address space
+        threading.stack_size(1 << 46)  # of later threads: more than any address space
         return copy(run)
 
     monkeypatch.setattr(saving, "write_model", record)
@@ -233,7 +233,7 @@ def test_a_pair_that_does_not_fit_into_memory_is_named(data, tmp_path, call, mon
 
 @pytest.fixture(params=[float("nan"), float("inf")])
 def not_finite(request, trained, tmp_path) -> Path:
-    """A copy of a model one of whose weights is not finite, with the right check sums."""
+    """A copy of a model with one non-finite weight and correct checksums."""
     loaded = load_model(trained, torch.device("cpu"))
     weights = {name: tensor.clone() for name, tensor in weights_of(loaded.model).items()}
     next(iter(weights.values())).view(-1)[3] = request.param
@@ -268,7 +268,7 @@ def test_averaging_names_the_tensor_of_different_shape(trained, tmp_path, call):
 
 
 class FullDisk:
-    """A file of metrics that writes half and then fails, and cannot be cut for the first time."""
+    """A metrics file that writes half a line and then fails; its first truncation fails too."""
 
     def __init__(self, file):
         self.file, self.is_full, self.cuts = file, True, 0

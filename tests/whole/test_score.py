@@ -1,4 +1,4 @@
-"""`nmt score`: every pair of lines gets a line, whatever the lines and the model are."""
+"""`nmt score`: every pair of lines gets one line, whatever the lines and the model."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def score(tmp_path, call):
 
 @torch.inference_mode()
 def word_by_word(loaded, source, target):
-    """log p(target EOS | source EOS) in nats, as a search asks for it."""
+    """log p(target EOS | source EOS) in nats, computed step by step as in a search."""
     state = loaded.model.start(torch.tensor([[*loaded.pipeline.source.encode(source), EOS]]))
     total, before = 0.0, BOS
     for word in [*loaded.pipeline.target.encode(target), EOS]:

@@ -1,4 +1,4 @@
-"""What plug-ins add to training: auxiliary losses, groups of parameters, criteria of several parts, searches inside."""
+"""What plug-ins add to training: auxiliary losses, parameter groups, criteria with several losses, searches."""
 
 import json
 import math
@@ -101,7 +101,7 @@ def test_a_models_balance_loss_is_added_once_and_recorded_by_name(data, tmp_path
 
 
 def test_splitting_a_batch_increases_a_batch_loss_at_most_to_that_of_single_tokens(tmp_path):
-    """A convex loss of a mean is at most the mean of the losses of the parts: cut <= a token at a time, whole <= cut."""
+    """A convex loss of a mean is at most the mean of the losses: whole <= split <= one token at a time."""
     entry = plugin_part(tmp_path, "model", "balanced", BALANCED)
     torch.manual_seed(5)
     batch = sentences(12, 9)
@@ -124,7 +124,7 @@ def test_a_criterion_that_reads_the_model_twice_trains_the_mean_of_its_auxiliary
     batch = sentences(6, 5)
 
     class Twice(CrossEntropy):
-        """Cross entropy after a pass for nothing."""
+        """Cross entropy after an unused forward pass."""
 
         def __call__(self, model, batch):
             model(batch)
@@ -264,7 +264,7 @@ class Guided(CrossEntropy):
 
 
 def linked(rows: int, longest: int, links: int) -> Batch:
-    """Random pairs, the first `links` words of each linked to one another."""
+    """Random pairs with the first `links` words of source and target linked."""
     batch = sentences(rows, longest)
     pairs = torch.full((rows, max(links, 1), 2), -1)
     for row in range(rows):
@@ -329,7 +329,7 @@ def test_guided_alignment_trains_on_the_links_read_by_prepare(tmp_path, call):
     trained = call(*train_arguments(tmp_path / "data", tmp_path / "run", 80, *guided, "--link-weight=1"))
     assert trained.code == 0, trained.err
     first, *_, last = [record["valid_links"] for record in records_of(tmp_path / "run") if "valid_links" in record]
-    assert first > last and last < 0.9  # e^-0.9 = 0.4 of the attention; spread evenly it were 0.2
+    assert first > last and last < 0.9  # e^-0.9 = 0.4 of the attention; uniform attention would be 0.2
 
 
 MIN_RISK = '''
@@ -454,7 +454,9 @@ def test_the_trial_of_the_criterion_changes_neither_random_state_nor_buffers(dat
     pairs = to_batch(prepared.train, np.arange(2))
     assert try_criterion(model, criterion, pairs, Validation(dev), "fp32") == {"loss", "nll"}
     assert torch.equal(torch.get_rng_state(), before) and model.calls == 0 and model.training
-    longer = dummy_batch(2, INITIAL_POSITIONS + 1, INITIAL_POSITIONS + 1, {})  # for which the table of positions grows
+    longer = dummy_batch(
+        2, INITIAL_POSITIONS + 1, INITIAL_POSITIONS + 1, {}
+    )  # the position table grows for this length
     assert try_criterion(model, criterion, longer, None, "fp32") == {"loss", "nll"}
 
 

@@ -1,4 +1,4 @@
-"""`nmt serve` as a program that clients talk to: protocols, limits, faults, signals."""
+"""`nmt serve` as clients see it: protocols, limits, faults, signals."""
 
 import asyncio
 import base64
@@ -57,7 +57,7 @@ class Late(Greedy):
 
 
 def late_search(folder: Path, loading: float = 0, searching: float = 0) -> list[object]:
-    """Flags for a search that takes so many seconds to be made, and for a batch. It touches files when they begin."""
+    """Flags for a search that takes this many seconds to load and per batch. It touches a file at the start of each."""
     plugin = folder / "late.py"
     plugin.write_text(LATE.format(loading=loading, searching=searching))
     return ["--plugin", plugin, "--decoder=late"]
@@ -395,7 +395,7 @@ def test_a_malformed_multipart_form_is_an_error(server):
 
 @pytest.mark.parametrize(("charset", "text"), [("utf-7", b"a +2AA- b"), ("unicode_escape", rb"\ud800")])
 def test_a_form_charset_that_decodes_to_lone_surrogates_is_an_error(charset, text):
-    """It would end the batch of other clients too."""
+    """Such text would fail the batch of other clients too."""
     body = b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\n' + text + b"\r\n--x--\r\n"
     call = calls.Call(Headers({"content-type": f"multipart/form-data; boundary=x; charset={charset}"}), [], body)
     with pytest.raises(ProblemError) as problem:
@@ -477,7 +477,7 @@ def test_api_keys_and_rate_limits_are_enforced(folder, model, tmp_path):
         ways = [({}, {"authorization": "Bearer secret"}), ({}, {"x_api_key": "secret"}), ({"api_key": "secret"}, {})]
         for fields, headers in ways:
             assert server.ask("POST", "/v1/translate", body | fields, **headers)[0] == 200
-        in_utf8 = "schlüssel".encode().decode("latin-1")  # a character a byte, as http.client sends it
+        in_utf8 = "schlüssel".encode().decode("latin-1")  # one character per byte, as http.client sends it
         assert server.ask("POST", "/v1/translate", body, x_api_key=in_utf8)[0] == 200
         status, content, headers = server.ask("POST", "/v1/translate", body, x_api_key="secret")
         assert status == 429 and 1 <= int(headers["retry-after"]) <= 60 and "too many" in content["error"]["message"]
@@ -495,7 +495,7 @@ def test_api_keys_and_rate_limits_are_enforced(folder, model, tmp_path):
             with web_socket(server.port, f"/translate{path}", headers) as connection:
                 send_text(connection, b"ban")
                 assert receive_frame(connection)[0] == opcode
-        with web_socket(server.port) as connection:  # which would be kept open without a word
+        with web_socket(server.port) as connection:  # it would be kept open without a request
             assert receive_frame(connection) == (8, (1008).to_bytes(2) + b"the API key is missing or unknown")
         assert server.ask("GET", "/health")[1] == {"status": "ok"}
         assert "secret" not in server.log.read_text()
@@ -505,7 +505,7 @@ def test_a_client_over_its_rate_limit_still_gets_the_allowed_requests(monkeypatc
     now = 0.0
     monkeypatch.setattr(calls.time, "monotonic", lambda: now)
     gate, allowed = calls.Gate(ServeOptions(model=("m",), requests_per_minute=60)), 0
-    for tenth in range(600):  # ten a second, of which one may pass, after the 60 of the beginning
+    for tenth in range(600):  # ten per second, of which one is allowed, after the initial 60
         now = tenth / 10
         try:
             gate.check("", "client")
@@ -570,7 +570,7 @@ def test_the_queues_of_a_model_share_its_weights(engine, model, expected, monkey
         return [by_number[number].text for number in range(len(requests))]
 
     async def check():
-        await served.load(Details())  # which makes the export, and checks it with models of its own
+        await served.load(Details())  # this makes the export, and checks it with separate models
         await served.unload()
         loads.update(load_model=0, CTranslate2Model=0)
         for details in queues:
@@ -645,7 +645,7 @@ def test_a_signal_closes_a_web_socket_after_the_answer_to_its_message(model, tmp
             server.process.send_signal(signal.SIGTERM)
             assert receive_frame(idle) == closed
             with pytest.raises(OSError):
-                raw(server)  # it takes no new connections meanwhile
+                raw(server)  # it accepts no new connections meanwhile
             send_text(busy, b"too late")
             opcode, answer = receive_frame(busy)
             assert opcode == 1 and answer.endswith(b"\n")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(MAKE is None, reason="no make")
 
 
 def python_of(file: Path, version: str) -> Path:
-    """Write a program that is this Python, but says that it is another version."""
+    """Write a program that runs this Python but reports another version."""
     numbers = tuple(map(int, version.split(".")))
     program = f"import sys; sys.version_info = {numbers}; sys.argv.pop(0); exec(sys.argv[0])"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def python_of(file: Path, version: str) -> Path:
 
 
 def setup(environment: Path, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    """`make setup` for an environment, independent of a make that runs the tests."""
+    """`make setup` for an environment, independent of the make that runs the tests."""
     of_make = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHON", "VENV")
     kept = {name: value for name, value in os.environ.items() if name not in of_make}
     command = ["make", "setup", f"VENV={environment}", *map(str, arguments)]
@@ -43,7 +43,7 @@ def must_be_built(environment: Path, *arguments: object) -> bool:
 
 @pytest.fixture
 def environment(tmp_path):
-    """The look of an environment of Python 3.12.1 that is ready."""
+    """A folder that looks like a finished environment of Python 3.12.1."""
     python_of(tmp_path / "venv/bin/python", "3.12.1")
     (tmp_path / "venv/ready").touch()
     return tmp_path / "venv"

@@ -1,4 +1,4 @@
-"""`nmt status` says how a run stands and why it ended, whatever ended it."""
+"""`nmt status` shows the state of a run and why it ended, whatever the cause."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from nmt.train import trainer
 
 @pytest.fixture
 def long_run(data, tmp_path):
-    """A run that goes on for ever, with a checkpoint and a log line."""
+    """A run that never ends, with a checkpoint and a log line."""
     command = [*NMT, *train_arguments(data, tmp_path / "run", 100_000)]
     process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
     log = tmp_path / "run/train.log"
@@ -83,7 +83,7 @@ def test_a_finished_run_shows_its_last_update_and_best_checkpoint(data, trained,
     assert min(losses) < values["loss"] < max(losses)
     best = Checkpoints(trained).best()
     assert (values["best"], values["best_by"]) == (str(best), "loss")
-    assert values["best_score"] == -Checkpoints(trained).score(best)  # of a loss, less is better
+    assert values["best_score"] == -Checkpoints(trained).score(best)  # a lower loss is better
     shown = call("status", trained).out
     assert "mean of updates 31 to 40" in shown
     assert "40/40 (100%)" in shown and f"{best} (loss {values['best_score']:.4f})" in shown
@@ -248,7 +248,7 @@ def test_several_runs_are_shown_in_a_table_and_found_in_a_folder(trained, data, 
     monkeypatch.chdir("one")
     assert [row["run"] for row in call("status", "--json").json] == ["."]
     shutil.copytree(trained, "inner")
-    assert call("status", ".", "--json").json["run"] == "."  # a run that is named, although another is in its folder
+    assert call("status", ".", "--json").json["run"] == "."  # a named run, although another run is in its folder
     assert [row["run"] for row in call("status", "--json").json] == [".", "inner"]
 
 

@@ -1,4 +1,4 @@
-"""Streams of `nmt serve`: each line is sent as soon as it is translated, whatever the client, the model or others do."""
+"""Streams of `nmt serve`: each line is sent as soon as it is translated, whatever the client, the model or other clients do."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def server(folder, monkeypatch):
-    """A service whose models are FakeTranslators: `opened` has them, `next` opens the next one."""
+    """A service with FakeTranslators as models: `opened` lists them, `next` opens the next one."""
     made = SimpleNamespace(opened=[], next=lambda: FakeTranslator(batch_tokens=4096))
     pipeline = Pipeline.load(Artefact(folder, "model"))
 
@@ -67,7 +67,7 @@ def run(server, work):
 
 
 def hold(server, *texts, **settings):
-    """Let the batches of some texts wait in the model that is opened next."""
+    """Make the batches of some texts wait in the model that is opened next."""
     fake = FakeTranslator(batch_tokens=4096, **settings)
     fake.held = {text: threading.Event() for text in texts}
     server.next = lambda: fake
@@ -207,7 +207,7 @@ def test_an_error_event_has_the_form_of_an_error_answer(server, path, error, sta
         fake.held[LINES[STREAM_BATCH_LINES]].set()
         [(name, told)] = events_of(await stream.body())
         early, whole = ask(server, path=path, **asked), ask(server, False, path, **asked)
-        for exchange in (early, whole):  # before the first line there is a status to tell it by
+        for exchange in (early, whole):  # before the first line the HTTP status can report it
             found, headers = await exchange.head()
             assert (found, headers["content-type"]) == (status, "application/json")
             assert json.loads(await exchange.body()) == told
@@ -282,7 +282,7 @@ def test_a_model_is_reloaded_for_all_its_queues_or_for_none(error, server, capfd
         shared = model._shared
         await server.service.models.reload()
         assert next(opened, None) is None and await translators() == old
-        assert model._shared is shared  # which a queue opened later takes its weights from
+        assert model._shared is shared  # a queue opened later takes its weights from this one
         assert f"the old model stays in use: {error}" in capfd.readouterr().err
         server.next = FakeTranslator
         await server.service.models.reload()
@@ -319,7 +319,7 @@ def test_a_protocol_without_warnings_rejects_a_line_that_would_be_truncated(serv
     question = {"q": "line", "source": model.source_lang, "target": model.target_lang}
 
     async def work():
-        assert (await ask(server, False, text="line").head())[0] == 200  # our own has warnings
+        assert (await ask(server, False, text="line").head())[0] == 200  # the nmt protocol has warnings
         exchange = Exchange(server.application, "/translate", question)
         assert (await exchange.head())[0] == 413 and "truncated to 9 tokens" in (await exchange.body()).decode()
 
@@ -403,11 +403,11 @@ def test_a_connection_is_closed_if_its_client_reads_nothing():
         connection.connection_made(transport)
         connection.pause_writing()
         connection._look()
-        unread[0] = 69_000  # it reads slowly
+        unread[0] = 69_000  # the client reads slowly
         connection._look()
         connection.resume_writing()
         connection.pause_writing()
-        connection._look()  # as much as before, but of other bytes
+        connection._look()  # as many bytes as before, but different ones
         assert ends == []
         connection._look()
         assert ends == ["abort"]

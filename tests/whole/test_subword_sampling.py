@@ -1,4 +1,4 @@
-"""`nmt train --subword-sampling`: exact under a resume and ranks, only in training, and refused where words cannot be cut."""
+"""`nmt train --subword-sampling`: exact when resumed and on ranks, only in training, rejected if words cannot be split."""
 
 import pytest
 from conftest import kill_after_update_10, records_of, train_arguments, updates_of, write_corpus
@@ -36,7 +36,7 @@ def test_a_killed_run_resumes_bit_for_bit_and_sampling_changes_the_updates(subwo
 
 
 def test_validation_and_translation_are_never_sampled(subwords, tmp_path, call):
-    """With the weights of a model that no update changes, a validation gives what it gives without sampling."""
+    """If no update changes the weights, a validation gives the same result as without sampling."""
     assert call(*train_arguments(subwords, tmp_path / "model", 20)).code == 0
     still = ("--optimizer=sgd", "--lr=1e-30", f"--init-from={tmp_path / 'model'}", "--valid-every=1u")
     losses = []

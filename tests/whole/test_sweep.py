@@ -1,4 +1,4 @@
-"""`nmt sweep` as a user runs it: trainings and searches with many settings, killed, failed and gone on with."""
+"""`nmt sweep` as a user runs it: runs and searches with many settings, killed, failed and resumed."""
 
 import csv
 import json
@@ -27,7 +27,7 @@ SETTINGS = {flag.lstrip("-").replace("-", "_"): value for flag, value in (word.s
 
 
 def write_sweep(path: Path, data: Path, updates: int, tried: str) -> Path:
-    """A file of a sweep of the tiny model."""
+    """Write a sweep file for the tiny model."""
     settings = {**SETTINGS, "data": str(data), "max_updates": updates, "save_every": "10u", "valid_every": "20u"}
     settings["log_every"] = "10u"
     lines = [f"{key} = {json.dumps(value)}\n" for key, value in settings.items() if f"{key} =" not in tried]
@@ -37,7 +37,7 @@ def write_sweep(path: Path, data: Path, updates: int, tried: str) -> Path:
 
 @pytest.fixture
 def texts(tmp_path) -> list[str]:
-    """The flags of a source and its reference."""
+    """The flags for a source and its reference."""
     write_corpus(tmp_path / "test", 20, 5)
     return [f"--source={tmp_path / 'test.en'}", f"--reference={tmp_path / 'test.de'}"]
 
@@ -59,7 +59,7 @@ def test_a_killed_sweep_resumes_and_gives_the_results_of_single_runs(data, tmp_p
     process.kill()
     process.communicate()
 
-    swept = call(*arguments, "--json", "--quiet")  # at once: it waits for the trainings, which end with the sweep
+    swept = call(*arguments, "--json", "--quiet")  # at once: it waits for the runs, which end with the sweep
     assert swept.code == 0, swept.err
     single = tmp_path / "single"
     assert call(*train_arguments(data, single, 30, "--lr=0.02", "--seed=2")).code == 0
@@ -75,13 +75,13 @@ def test_a_killed_sweep_resumes_and_gives_the_results_of_single_runs(data, tmp_p
             statistics.mean(run["scores"]["bleu"] for run in row["runs"])
         )
     means = [row["scores"]["valid_ppl"]["mean"] for row in swept.json["settings"]]
-    assert means == sorted(means)  # less perplexity is better
+    assert means == sorted(means)  # a lower perplexity is better
     assert tomllib.loads((output / "best.toml").read_text())["lr"] == swept.json["settings"][0]["values"]["lr"]
 
     done = {path: path.stat().st_mtime_ns for path in output.rglob("*") if path.name in ("sweep.json", "commands.log")}
     again = call(*arguments, "--quiet", "--html", tmp_path / "page.html")
     assert again.code == 0 and again.out.splitlines()[0].split()[:2] == ["lr", "valid_ppl"]
-    assert all(path.stat().st_mtime_ns == before for path, before in done.items())  # nothing was done again
+    assert all(path.stat().st_mtime_ns == before for path, before in done.items())  # nothing was repeated
     assert "+-" in again.out.splitlines()[1] and "2 of 2" in again.out.splitlines()[1]
     exact = list(csv.DictReader(call(*arguments, "--quiet", "--table=csv").out.splitlines()))
     for row, told in zip(exact, swept.json["settings"], strict=True):
@@ -173,7 +173,7 @@ def test_search_options_are_tuned_by_bleu_and_translate_can_use_the_best(trained
         f'[translate]\nmodel = "{tmp_path / "none"}"\nengine = "torch"\nalpha = [0.0, 3.0]\nbeam_size = 4\n'
     )
     failed = call("sweep", file, f"--output={output}", *texts, "--quiet")
-    assert failed.code == 5 and not (output / "best.toml").exists()  # those of another model would mislead
+    assert failed.code == 5 and not (output / "best.toml").exists()  # scores of another model would mislead
 
 
 COMET = """
@@ -187,7 +187,7 @@ def load_from_checkpoint(path):
 
 
 def test_options_of_metrics_are_passed_to_them(trained, tmp_path, texts, call, monkeypatch):
-    """COMET's library is one that finds long translations good."""
+    """A stand-in for COMET's library prefers long translations."""
     (tmp_path / "library").mkdir()
     (tmp_path / "library/comet.py").write_text(COMET)
     (tmp_path / "model.ckpt").touch()

@@ -1,4 +1,4 @@
-"""`nmt translate` of any text: sentences, tags, a glossary, and what comes out broken."""
+"""`nmt translate` of any text: sentences, tags, a glossary, and broken translations."""
 
 import json
 import os
@@ -25,7 +25,7 @@ PARAGRAPH = "  Ban des kit.  Lora mus!\n\nBas den"
 
 @pytest.fixture
 def translate(trained, tmp_path, capfd):
-    """`translate(text, *flags)` in this process: (exit code, output, stderr)."""
+    """`translate(text, *flags)` in this process: (exit status, output, stderr)."""
 
     def call(text, *flags):
         (tmp_path / "source").write_text(text)
@@ -53,7 +53,7 @@ def test_ranks_share_out_whole_texts(translate):
 
 
 def test_tags_are_kept_around_the_same_text(translate):
-    plain = translate("ban des kit lora mus\n")[1]  # the signs are not in the vocabulary, and are put back
+    plain = translate("ban des kit lora mus\n")[1]  # the signs are not in the vocabulary, and are restored
     text = "<a>ban <b x='1'>des</b></a> &amp; kit<c/> lora &lt; <d>mus</d>\n"
     code, output, _ = translate(text, "--markup=xml")
     tree = ElementTree.fromstring(f"<root>{output}</root>")

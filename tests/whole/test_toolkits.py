@@ -1,6 +1,6 @@
 """`nmt import` and `nmt export` for Hugging Face, fairseq and CTranslate2: probabilities are those of their equations.
 
-The reference computes in float64 with numpy, and shares no code with ours.
+The reference computes in float64 with numpy, and shares no code with nmt.
 """
 
 import json
@@ -63,7 +63,7 @@ def pieces(tmp_path_factory):
 
 @pytest.fixture
 def importing(call, tmp_path):
-    """`importing(path, *flags)`: the result of `nmt import` into tmp_path/out."""
+    """`importing(path, *flags)` returns the result of `nmt import` into tmp_path/out."""
     return lambda path, *flags: call("import", "--model", path, "--output", tmp_path / "out", *flags)
 
 
@@ -84,13 +84,13 @@ def tensors_of(arrays) -> dict[str, torch.Tensor]:
 
 
 def positions_of_huggingface(count: int) -> np.ndarray:
-    """All sines before all cosines, of the paper's angles."""
+    """All sines before all cosines, with the paper's angles."""
     angles = np.arange(count)[:, None] / 10000 ** (np.arange(0, D, 2) / D)
     return np.concatenate([np.sin(angles), np.cos(angles)], 1)
 
 
 def write_huggingface(folder: Path, pieces: Path, network, **config: object):
-    """A folder of MarianMTModel with random weights. Returns its arrays by Marian's names, its settings and its entries."""
+    """Write a MarianMTModel folder with random weights. Returns its arrays by Marian's names, its settings and its entries."""
     texts = [piece.text for piece in read_pieces(pieces.read_bytes())[3:]]
     entries = ["</s>", "<unk>", *reversed(texts), ">>de<<", "<pad>"]
     settings = settings_of(**network)
@@ -246,7 +246,7 @@ def positions_of_fairseq(count: int) -> np.ndarray:
 
 
 def write_fairseq(folder: Path, network, in_config: bool = False, **more: object):
-    """A folder with a checkpoint of fairseq and its dictionaries; its arrays, settings and entries."""
+    """Write a folder with a fairseq checkpoint and dictionaries. Returns its arrays, settings and entries."""
     entries = ["<s>", "<pad>", "</s>", "<unk>", *sorted({piece for cut in CUT.values() for piece in cut} | {"m@@"})]
     settings = settings_of(**network, **{"output-omit-bias": True})
     arrays = arrays_of(settings, len(entries), len(entries))
@@ -372,7 +372,7 @@ def test_mismatched_dictionaries_are_errors(importing, tmp_path):
 def write_early_ctranslate2(
     folder: Path, flags: Mapping[str, int | np.ndarray] | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, object], list[str]]:
-    """A folder of layout 2: no settings but flags, positions computed from 1 on, no end symbol after the source."""
+    """Write a folder of layout 2: no settings except flags, positions computed from 1, no end symbol after the source."""
     entries = ["<blank>", "<s>", "</s>", *sorted({word for line in TEXT for word in line.split()}), "<unk>"]
     settings = settings_of(**PRE, **RELU)
     arrays = arrays_of(settings, len(entries), len(entries))
@@ -557,7 +557,7 @@ def test_a_damaged_ctranslate2_model_is_an_error(importing, tmp_path):
 @pytest.mark.parametrize("network", [NETWORKS[0], NETWORKS[3], NETWORKS[5]], ids=str)
 def test_a_model_exported_to_marian_has_the_arrays_that_it_was_imported_from(network, importing, tmp_path, call):
     yaml = pytest.importorskip("yaml")
-    plain = ["on", "no", "null", "01", "1", "12:30", "~", "<<"]  # which are text as Marian writes and reads them
+    plain = ["on", "no", "null", "01", "1", "12:30", "~", "<<"]  # these are text as Marian writes and reads them
     entries = ["</s>", "<unk>", *plain, *sorted({word for line in TEXT for word in line.split()})]
     numbers = {entry: i for i, entry in enumerate(entries)}
     quoted = yaml.safe_dump({entry: i for entry, i in numbers.items() if entry not in plain})

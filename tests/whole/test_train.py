@@ -1,4 +1,4 @@
-"""Training as a user runs it: an interrupted run goes on bit for bit, and nothing is lost (docs/reference/contract.md)."""
+"""Training as a user runs it: an interrupted run resumes bit for bit, and nothing is lost (docs/reference/contract.md)."""
 
 import json
 import re
@@ -74,7 +74,7 @@ def test_a_run_killed_after_ten_updates_resumes_bit_for_bit(data, undisturbed, t
     wait_for(lambda: (output / "checkpoints/update-10/manifest.json").exists(), long, 120)
     long.kill()
     long.communicate()
-    for newer in Checkpoints(output).all()[1:]:  # it may have run on past update 10 before the kill
+    for newer in Checkpoints(output).all()[1:]:  # it may have run past update 10 before the kill
         shutil.rmtree(newer)
     assert call(*train_arguments(data, output, 20)).code == 0
     assert_same_run(output, undisturbed, 20)
@@ -140,7 +140,7 @@ def test_an_abandoned_first_update_leaves_nothing_to_resume(data, tmp_path, call
     assert run.returncode == 143 and not Checkpoints(tmp_path / "cut").all()
     assert "before the first update; nothing is saved" in (tmp_path / "cut/train.log").read_text()
     (tmp_path / "go").touch()
-    (tmp_path / "cut/metrics.jsonl").write_text("{}\n")  # as of updates before a kill -9
+    (tmp_path / "cut/metrics.jsonl").write_text("{}\n")  # as if left by updates before a kill -9
     for name in ("cut", "whole"):
         done = call(*train_arguments(data, tmp_path / name, 10), *slow)
         assert (done.code, "no checkpoint was saved, so its updates are lost" in done.err) == (0, name == "cut")
@@ -155,7 +155,7 @@ def test_a_checkpoint_saved_only_for_a_signal_is_not_counted_and_is_deleted_afte
     run.communicate(timeout=60)
     stopped = Checkpoints(output)
     newest = update_of(stopped.all()[-1])
-    if newest % 10:  # else the signal came at the very update of a checkpoint
+    if newest % 10:  # otherwise the signal came exactly at the update of a checkpoint
         assert [update_of(path) for path in stopped.due()] == list(range(10, newest, 10))
     end = max(20, newest + 10 - newest % 10)
     assert call(*train_arguments(data, output, end, "--keep-last=0")).code == 0
@@ -188,7 +188,7 @@ LATER_OPTIONS = (
 
 
 def test_a_run_from_before_an_option_existed_resumes_bit_for_bit_and_translates(data, undisturbed, tmp_path, call):
-    """Options that a saved file lacks have their defaults, which keep what was before; other values are refused."""
+    """Options missing from a saved file have their defaults, which keep the old behaviour; other values are rejected."""
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     for checkpoint in Checkpoints(output).all():
@@ -208,7 +208,7 @@ def test_a_run_from_before_an_option_existed_resumes_bit_for_bit_and_translates(
 
 
 def test_each_update_draws_different_random_numbers(tmp_path, call):
-    """The only pair of the data has the same loss in each update of weights that stay, but for dropout."""
+    """With constant weights, the loss of the only pair differs between updates only by dropout."""
     write_corpus(tmp_path / "one", 1, 1)
     languages = ["--source-lang=en", "--target-lang=de", "--subword=none"]
     assert call("prepare", *languages, f"--train={tmp_path / 'one'}", f"--output={tmp_path / 'data'}").code == 0
@@ -267,7 +267,7 @@ def test_a_finished_run_says_so_in_one_line_and_changes_no_file(data, undisturbe
     assert again.code == 0 and again.err.count("\n") == 1
     assert "nothing to do: the run ended at update 20 (to train longer, raise --max-updates)" in again.err
     assert content() == before
-    status = run / "status.json"  # as a process leaves it that is killed between its last checkpoint and its end
+    status = run / "status.json"  # as left by a process killed between its last checkpoint and its end
     status.write_text(status.read_text().replace('"end"', '"of_another_version"'))
     assert call(*arguments).code == 0 and '"finished"' in status.read_text()
 
@@ -348,7 +348,7 @@ def test_a_validation_batch_has_as_many_tokens_as_allowed(data, tmp_path, call, 
     monkeypatch.setattr(Greedy, "decode", counted)
     arguments = train_arguments(data, tmp_path / "run", 1, "--valid-every=1u", "--decoder=greedy")
     assert call(*arguments, "--valid-batch-tokens=1").code == 0
-    assert rows == [1] * 20  # of the development set
+    assert rows == [1] * 20  # of the validation set
 
 
 STATE_EDITS = {
@@ -443,7 +443,7 @@ def test_a_newest_checkpoint_without_manifest_is_reported_and_kept_and_one_of_un
     assert (output / "checkpoints/damaged-update-25/model.safetensors").read_bytes() == b"precious"
     manifest = output / "checkpoints/update-30/manifest.json"
     facts = json.loads(manifest.read_text())
-    for other in ({}, {"files": []}, {"kind": "state"}):  # which another format may change
+    for other in ({}, {"files": []}, {"kind": "state"}):  # another format may change these
         manifest.write_text(json.dumps({**facts, "format": 99, **other}))
         assert_refused(call(*train_arguments(data, output, 30)), 4, "update-30 has format 99")
         assert manifest.exists()
@@ -525,7 +525,7 @@ def test_by_default_the_loss_decides_until_bleu_exceeds_the_threshold(data, tmp_
     switch = next(i for i, row in enumerate(scores) if row["valid_bleu"] > threshold)
     assert 0 < switch < len(scores) - 1
     monkeypatch.setattr("nmt.train.validating.MIN_BLEU", threshold)
-    for updates in (40, 80):  # going on keeps the state
+    for updates in (40, 80):  # resuming keeps the state
         assert run_in_process(train_arguments(data, tmp_path / "auto", updates, *arguments)) == 0
     assert (tmp_path / "auto/metrics.jsonl").read_bytes() == (tmp_path / "loss/metrics.jsonl").read_bytes()
     best = max(scores[switch:], key=lambda row: row["valid_bleu"])
@@ -534,7 +534,7 @@ def test_by_default_the_loss_decides_until_bleu_exceeds_the_threshold(data, tmp_
     lowest = min(scores[:switch], key=lambda row: row["valid_loss"])
     of_loss = [path for path in checkpoints.ranked() if checkpoints.judged_by(path) == "loss"]
     assert of_loss[0] == checkpoints.path(lowest["update"]) and len(of_loss) == switch
-    assert checkpoints.ranked()[-switch:] == of_loss  # though a score of -loss may be above one of BLEU
+    assert checkpoints.ranked()[-switch:] == of_loss  # although a score of -loss can exceed one of BLEU
     told = capfd.readouterr().err
     assert "the loss selects the best checkpoint until BLEU exceeds 5" in told
     reason = f"stopped: --max-updates 80 is reached; best bleu {best['valid_bleu']:.4f} at update {best['update']}"
@@ -545,7 +545,7 @@ def test_by_default_the_loss_decides_until_bleu_exceeds_the_threshold(data, tmp_
 
 
 def test_a_run_from_an_earlier_version_resumes_with_its_old_criterion_for_the_best(data, undisturbed, tmp_path, call):
-    """Its state names no score; its settings do."""
+    """The state of the run names no score, but its settings do."""
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     newest = output / "checkpoints/update-20"
@@ -620,7 +620,7 @@ def test_a_run_rejects_a_different_validation_set_of_the_same_name(data, undistu
 
 
 def test_the_validation_at_the_end_of_a_run_affects_neither_learning_rate_nor_patience(data, tmp_path, capfd):
-    """No weight moves by such a rate: each validation after the first is no better, and cuts it."""
+    """At this rate no weight changes: each validation after the first is no better, and lowers the rate."""
     parts = ["--schedule=plateau", "--lr=1e-20", "--plateau-patience=1", "--plateau-every", "--patience=6"]
     parts += ["--valid-every=4u", "--warmup-updates=0", "--no-valid-bleu"]
     for name, ends in (("whole", (20,)), ("cut", (10, 15, 20))):
@@ -633,7 +633,7 @@ def test_the_validation_at_the_end_of_a_run_affects_neither_learning_rate_nor_pa
 
 
 def test_a_validation_by_time_changes_only_the_log(data, tmp_path, capfd, monkeypatch):
-    """Not the weights, the records, the best checkpoint, the learning rate, or when patience ends the run."""
+    """The weights, records, best checkpoint, learning rate and the end by patience are unchanged."""
     agree = Run.agree
 
     def a_minute_for_each_update(run):
@@ -651,7 +651,7 @@ def test_a_validation_by_time_changes_only_the_log(data, tmp_path, capfd, monkey
     assert 20 <= last < 60 and plain == list(range(10, last + 1, 10))  # patience ended it
     assert clock == [
         update for update in range(1, last + 1) if update % 10 in (0, 3, 6, 9)
-    ]  # each restarts the minutes
+    ]  # each validation restarts the minutes
     assert_same_run(tmp_path / "clock", tmp_path / "plain", last)
     folders = [Checkpoints(tmp_path / name) for name in ("plain", "clock")]
     assert len({tuple(folder.name for folder in checkpoints.all()) for checkpoints in folders}) == 1
@@ -669,7 +669,7 @@ def test_every_preset_also_validates_by_time():
 
 
 def test_a_run_ends_below_its_last_learning_rate(data, tmp_path, capfd):
-    """No weight moves by such a rate: the second validation is no better than the first, and cuts it."""
+    """At this rate no weight changes: the second validation is no better than the first, and lowers the rate."""
     parts = ["--schedule=plateau", "--lr=1e-20", "--plateau-patience=1", "--plateau-every", "--stop-lr=7e-21"]
     arguments = train_arguments(data, tmp_path / "run", 40, *parts, "--valid-every=3u", "--no-valid-bleu")
     for said in ("below --stop-lr 7e-21", "--schedule plateau ends there"):
@@ -717,7 +717,7 @@ def test_bf16_trains_on_the_cpu(model, data, tmp_path, capfd):
 
 @pytest.fixture
 def wandb_runs(monkeypatch) -> list[dict]:
-    """A stand-in for the package wandb: what each run was begun with, its numbers by step, and whether it was finished."""
+    """A stand-in for the package wandb: the arguments of each run, its values by step, and whether it was finished."""
     runs: list[dict] = []
 
     def init(**given):
@@ -746,7 +746,7 @@ def test_wandb_gets_the_values_of_tensorboard_and_a_resumed_run_keeps_its_id(dat
     numbers = {**first["numbers"], **second["numbers"]}
     early = [
         first + update for first in (0, 10) for update in EARLY_UPDATES
-    ]  # of each process; others are at 10 and 20
+    ]  # of each process; the others are at 10 and 20
     assert list(numbers) == sorted({*early, 10, 20}) and numbers[1]["loss"] == losses[1]
     assert {step: values["valid/bleu"] for step, values in numbers.items() if "valid/bleu" in values} == bleu
     assert all({"loss", "nll", "speed", "lr"} <= values.keys() for values in numbers.values())
@@ -806,7 +806,7 @@ def test_a_schedule_that_needs_validations_is_rejected_without_them(tmp_path, ca
     assert told.code == 0 and "--schedule plateau depends on validations, but there are none" in told.err
 
 
-# Without a GPU, sizes are to be chosen
+# Without a GPU, sizes must be chosen
 
 SIZED = [
     name
@@ -830,7 +830,7 @@ def test_default_sizes_are_rejected_on_a_cpu_with_a_working_command(name, data, 
 
 
 def test_presets_for_a_cpu_choose_sizes():
-    """Each is smaller in some size than its model by default, and larger in none."""
+    """Each preset has some smaller and no larger size than its model's defaults."""
     for preset in filter(lambda preset: preset.on_cpu, registry.presets().values()):
         options = registry.options_of(registry.options_class_of("model", preset.values["model"]))
         numbers = {option.name: option.default for option in options if option.is_size and type(option.default) is int}
@@ -839,7 +839,7 @@ def test_presets_for_a_cpu_choose_sizes():
 
 
 def given_sizes(tmp_path, trained):
-    """Flags that choose sizes, or leave nothing to choose, by name."""
+    """Flags that choose sizes, or make a choice unnecessary, by name."""
     (tmp_path / "sizes.toml").write_text("d_model = 32\n")
     (tmp_path / "preset.toml").write_text('preset = "transformer-base"\n')
     return {

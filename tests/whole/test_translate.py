@@ -1,4 +1,4 @@
-"""Translating as a user does it: a line for a line, whatever the lines are ("Text" in docs/reference/contract.md)."""
+"""Translating as a user does it: one output line per input line, whatever the lines ("Text" in docs/reference/contract.md)."""
 
 import contextlib
 import copy
@@ -73,7 +73,7 @@ AWKWARD = [
 
 @pytest.fixture
 def translate(trained, tmp_path):
-    """`translate(bytes, *flags)` in this process: (exit code, output)."""
+    """`translate(bytes, *flags)` in this process: (exit status, output)."""
 
     def call(content, *flags):
         source, output = tmp_path / "source", tmp_path / "output"
@@ -166,7 +166,7 @@ def test_n_best_lists_have_the_moses_format(translate):
         for row, score in zip(rows[first : first + 3], scores, strict=True):
             label, log_prob = row[2].split()
             assert label == "LogProb="
-            length = len(row[1].split()) + 1  # words are the tokens of this model
+            length = len(row[1].split()) + 1  # the tokens of this model are words
             assert score == pytest.approx(float(log_prob) / ((5 + length) / 6) ** 0.6, abs=1e-5)
 
 
@@ -199,7 +199,7 @@ def test_gzip_is_read_and_damaged_gzip_is_status_3(translate):
 
 
 def test_strict_stops_at_bad_bytes_and_reports_where(translate, trained, nmt, capsys):
-    assert translate(b"ban\ndes \xff\nkit\n", "--strict") == (3, None)  # a file is there whole or not at all
+    assert translate(b"ban\ndes \xff\nkit\n", "--strict") == (3, None)  # a file exists completely or not at all
     assert "source:2:5: not UTF-8" in capsys.readouterr().err
     process = nmt("translate", f"--model={trained}", "--strict", "--quiet", input=b"ban\ndes \xff\nkit\n")
     assert process.returncode == 3
@@ -313,7 +313,7 @@ def test_empty_lines_are_released_once_printed(loaded, tmp_path):
     finally:
         tracemalloc.stop()
     assert (tmp_path / "output").stat().st_size == 60_000
-    assert held[58_000] - held[20_000] < 2 * 38_000  # bytes: not a quarter of a reference to each line
+    assert held[58_000] - held[20_000] < 2 * 38_000  # bytes: less than a quarter of a reference per line
     assert peak - held[20_000] < 2000 * 1000  # of a window
 
 
@@ -488,7 +488,7 @@ def test_translations_contain_the_phrases_of_their_lines(translate):
     assert code == 0
     assert "LORA KIT" in first and "MULI" in third and "BAN" in third
     assert second == translate(b"lora ban", "--beam-size=8")[1].decode().strip()
-    assert translate(asked.encode(), "--input-form=phrases")[0] == 2  # a plain beam cannot hold to it
+    assert translate(asked.encode(), "--input-form=phrases")[0] == 2  # a plain beam search cannot fulfil it
 
 
 def test_a_phrase_both_required_and_avoided_is_rejected_with_the_reason(translate, tmp_path, capsys):
@@ -550,7 +550,7 @@ def test_json_lines_keep_extra_fields_and_a_line_that_is_not_an_object_is_report
         "ban",
         '{"id": 3}',
         '{"text": ["kit"], "id": 4}',
-        f'{{"text": "kit", "id": 6, "deep": {"[" * 900}1{"]" * 900}}}',  # it can be read, but not be written again
+        f'{{"text": "kit", "id": 6, "deep": {"[" * 900}1{"]" * 900}}}',  # it can be read, but not written again
         f'{{"text": "kit", "deep": {"[" * 99}1{"]" * 99}}}',
         '{"text": "", "constraints": ["MULI"], "id": 8}',
         '{"text": "kit", "error": "another one\'s", "candidates": 3}',
@@ -660,7 +660,9 @@ def test_a_terminal_gets_a_prompt_with_persistent_history(key, code, trained):
     rest = b""
     with contextlib.suppress(OSError):  # it has ended
         while True:
-            os.write(terminal, key)  # again while nothing comes: Python may lose a Ctrl-C between prompt and first read
+            os.write(
+                terminal, key
+            )  # repeat while nothing happens: Python can lose a Ctrl-C between prompt and first read
             while select.select([terminal], [], [], 5)[0]:
                 rest += os.read(terminal, 4096)
     assert rest.endswith(b"\r\n"), "the shell's prompt begins a line of its own"
@@ -770,11 +772,11 @@ def test_int8_and_a_shortlist_of_all_words_give_nearly_the_same_translations(tra
     for flag, wanted in (
         (f"--shortlist={path}", 55),
         ("--precision=int8", 40),
-    ):  # a model of 40 updates is sure of little
+    ):  # a model after 40 updates is seldom certain
         code, found = translate(content, flag)
         same = sum(one == other for one, other in zip(plain.splitlines(), found.splitlines(), strict=True))
         assert code == 0 and same >= wanted
-    assert run(["shortlist", f"--data={data}", f"--output={path}", "--quiet"]) == 2  # it is there
+    assert run(["shortlist", f"--data={data}", f"--output={path}", "--quiet"]) == 2  # it exists
     assert translate(content, f"--shortlist={path}", f"--model={path}")[0] == 2
 
 
@@ -814,7 +816,7 @@ def test_a_dictionary_of_whole_words_is_learnt_and_replaces_unknown_words(transl
     corpus = tmp_path / "corpus"
     write_corpus(corpus, 300, 5)
     with corpus.with_suffix(".en").open("a") as source, corpus.with_suffix(".de").open("a") as target:
-        source.write("qux ban\n" * 3)  # words that the model does not know, and a larger vocabulary does
+        source.write("qux ban\n" * 3)  # words unknown to the model but in a larger vocabulary
         target.write("BAN QUUX\n" * 3)
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={corpus}", "--quiet"]
     assert call(*prepare, "--subword=none", f"--output={tmp_path / 'words-data'}").code == 0
@@ -886,8 +888,8 @@ def test_every_replica_gets_equally_many_batches_that_are_not_too_small():
         size = even_batch_tokens(tokens, 2048, replicas)
         batches = math.ceil(tokens / size)
         assert batches % replicas == 0 and size <= 2048
-        assert (batches - replicas) * 2048 < tokens  # one fewer for each would not do
-    assert even_batch_tokens(3_000, 2048, 1) == 2048  # nobody waits
+        assert (batches - replicas) * 2048 < tokens  # one batch fewer per replica would not be enough
+    assert even_batch_tokens(3_000, 2048, 1) == 2048  # no replica waits
     assert even_batch_tokens(600, 2048, 2) == 2048 // 4
     assert even_batch_tokens(1, 3, 2) == 1
     assert even_batch_tokens(0, 2048, 2) >= 1  # empty lines have none
@@ -928,7 +930,7 @@ def test_attention_is_computed_only_for_drawn_lines(translate, tmp_path, monkeyp
 
 @pytest.fixture
 def replicas(trained, tmp_path):
-    """A translation of very many lines by two replicas, and the numbers of their processes."""
+    """A translation of very many lines by two replicas, and their process ids."""
     if sys.platform != "linux":
         pytest.skip("replicas are threads here")
     source = tmp_path / "source"
@@ -974,7 +976,7 @@ def until(condition):
 
 
 def runs(number):
-    """Whether a process is there, and no corpse that nobody has buried."""
+    """Whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{number}/stat").read_text().rpartition(") ")[2][0] != "Z"
     except OSError:

@@ -1,4 +1,4 @@
-"""The commands of docs/tutorial.md run in their order, as a shell runs them, with a smaller sample and fewer updates."""
+"""The commands of docs/tutorial.md run in order, as in a shell, with a smaller sample and fewer updates."""
 
 import os
 import subprocess

@@ -37,7 +37,7 @@ def test_a_log_line_shows_updates_losses_speed_remaining_time_and_memory(data, t
     assert trained.code == 0, trained.err
     recorded, shown = records(tmp_path / "run"), lines(trained.err)
     assert [row["update"] for row in shown] == list(range(2, 11))
-    assert "Up. 1/10 : " in trained.err and "ETA unknown" in trained.err  # the first update tells no speed
+    assert "Up. 1/10 : " in trained.err and "ETA unknown" in trained.err  # the first update gives no speed
     for row in shown:
         record = recorded[int(row["update"])]
         assert (row["total"], row["epoch"]) == (10, record["epoch"])
@@ -60,7 +60,7 @@ def test_the_total_is_the_last_update_even_for_resumed_runs_and_limits_in_epochs
 
 
 def clock_of(monkeypatch, seconds):
-    """Let the clock of a run show `seconds(update)` after each update, however long that took."""
+    """Make the clock of a run show `seconds(update)` after each update, however long it took."""
     agree = Run.agree
 
     def agree_by_updates(run):
@@ -74,7 +74,7 @@ def clock_of(monkeypatch, seconds):
     ("seconds", "expected"),
     [
         (0.01, [1, 2, 5, 10, 15, 30, 33]),
-        (20.0, [1, 2, 3, 5, 6, 9, 10, 12, 15, 18, 21, 24, 27, 30, 33]),  # each third, and the first ones
+        (20.0, [1, 2, 3, 5, 6, 9, 10, 12, 15, 18, 21, 24, 27, 30, 33]),  # every third, and the first ones
         (100.0, list(range(1, 34))),
     ],
 )
@@ -89,7 +89,7 @@ def test_the_first_updates_are_logged_and_then_every_interval_of_updates_or_minu
 
 
 def told(run, *options):
-    """(number of the line, line) of train.log that names all of these options."""
+    """(line number, line) of the train.log line that names all of these options."""
     rows = enumerate((run / "train.log").read_text().splitlines())
     return [(number, row) for number, row in rows if all(option in row for option in options)]
 
@@ -106,19 +106,19 @@ def test_a_run_whose_time_ends_during_warmup_warns_after_a_minute_and_can_withdr
     assert "--warmup-updates" in warning
     lines_of = [number for number, row in told(tmp_path / "run", " Up. ")]
     assert lines_of[4] < warned < lines_of[6] and withdrawn > lines_of[7]
-    assert len(told(tmp_path / "run", "--max-minutes")) == 3  # the last says why the run ends
+    assert len(told(tmp_path / "run", "--max-minutes")) == 3  # the last line says why the run ended
     assert len(told(tmp_path / "run", "estimate: ")) == 1
 
     clock_of(monkeypatch, lambda update: 10.0 * update)
     assert call(*train_arguments(data, tmp_path / "slow", 1000, *more)).code == 0
-    assert len(told(tmp_path / "slow", "--max-minutes")) == 2  # it proved right
+    assert len(told(tmp_path / "slow", "--max-minutes")) == 2  # the warning was right
 
     clock_of(monkeypatch, lambda update: 2.0 * update)
     assert call(*train_arguments(data, tmp_path / "fast", 1000, *more)).code == 0
     assert len(told(tmp_path / "fast", "--max-minutes")) == 1
 
 
-FRAME = ("run", "epoch", "loss", "speed", "memory", "next", "best")  # what the lines of the live display begin with
+FRAME = ("run", "epoch", "loss", "speed", "memory", "next", "best")  # how the lines of the live display start
 
 
 def long_run(data: Path, output: Path, *more: str) -> Terminal:
@@ -171,7 +171,7 @@ def test_a_run_survives_the_hangup_of_its_terminal(data, tmp_path):
     with long_run(data, tmp_path / "run", *never, "--log-every=1u") as run:
         run.wait_for(lambda: "tokens/s" in run.text)
         run.hang_up()
-        time.sleep(1.5)  # it draws and logs into nothing
+        time.sleep(1.5)  # its display and log go nowhere
         assert run.process.poll() is None
         run.process.send_signal(signal.SIGHUP)
         code, _ = run.end()

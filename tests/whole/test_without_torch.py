@@ -1,6 +1,6 @@
-"""Translating does not need torch (deploy/runtime.txt): what works where it is not installed, and what says that it needs it.
+"""Translating does not need torch (deploy/runtime.txt): what works without torch, and what reports that it needs torch.
 
-The commands run in processes to which tests/without_torch hides torch. What they translate with was exported with torch.
+The commands run in processes from which tests/without_torch hides torch. Their models were exported with torch.
 """
 
 import os
@@ -55,18 +55,18 @@ def text(model: Path) -> Path:
 
 @pytest.fixture
 def caches(tmp_path: Path) -> dict[str, str]:
-    """The variables of processes that have a folder of their own for caches."""
+    """Environment variables for processes with a separate cache folder."""
     return {"XDG_CACHE_HOME": str(tmp_path / "caches")}
 
 
 @pytest.fixture
 def without(new_nmt, caches) -> Callable[..., "subprocess.CompletedProcess[bytes]"]:
-    """`without(arguments, input=b"")` runs a command where torch is not installed."""
+    """`without(arguments, input=b"")` runs a command without torch."""
     return lambda *arguments, **given: new_nmt(*arguments, env={**caches, **WITHOUT_TORCH}, **given)
 
 
 def filled(flags: list[str], **paths: Path) -> list[str]:
-    """Flags whose values are names, with the paths of these names."""
+    """Flags with names replaced by their paths."""
     values = [flag.partition("=") for flag in flags]
     return [f"{flag}{equals}{paths.get(value, value)}" for flag, equals, value in values]
 
@@ -93,7 +93,7 @@ def test_an_export_translates_the_same_as_with_torch(flags, export, text, nmt, w
 
 @pytest.fixture
 def kept(model, text, tmp_path, nmt, caches) -> Path:
-    """A copy of the model, whose export nmt has made and kept."""
+    """A copy of the model, with an export that nmt has made and cached."""
     folder = shutil.copytree(model, tmp_path / "kept")
     assert nmt("translate", "--engine=ctranslate2", "--model", folder, "--input", text, env=caches).returncode == 0
     return folder
@@ -163,7 +163,7 @@ def test_a_command_that_needs_torch_says_so(command, model, data, text, without,
 
 
 def test_help_lists_and_descriptions_equal_those_of_a_complete_installation(model, export):
-    """In two processes, one of which has torch: everything that they print is equal."""
+    """Two processes, only one of which has torch, print the same."""
     calls = [["--help"], ["list"], *([name, "--help"] for name in commands())]
     calls += [["describe", kind, name] for kind in registry.FOLDERS for name in registry.names(kind)]
     calls += [["describe", str(model)], ["describe", str(export)], ["describe", str(model), "--json"]]
