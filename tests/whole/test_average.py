@@ -1,4 +1,4 @@
-"""`nmt average`: which checkpoints, their mean, their losses, and nothing left behind by what fails."""
+"""`nmt average`: the choice of checkpoints, their mean and losses, and no files left after a failure."""
 
 import json
 import os
@@ -35,8 +35,8 @@ def test_average_is_the_mean_of_the_last_checkpoints_and_shows_their_losses(data
     assert alone.json["scores"][str(tmp_path / "n")] == made.json["scores"][str(tmp_path / "m")]
 
 
-def test_a_mean_that_is_worse_than_the_best_checkpoint_is_told(data, trained, tmp_path, call):
-    """Update 10 of a run that still learns fast pulls the mean back."""
+def test_an_average_worse_than_the_best_checkpoint_is_reported(data, trained, tmp_path, call):
+    """Update 10 of a run that still learns fast makes the mean worse."""
     early, late = (trained / f"checkpoints/update-{update}" for update in (10, 40))
     scored = ["--output", tmp_path / "m", "--overwrite", "--score", data, "--json", "--quiet"]
     for order in ([early, late], [late, early]):
@@ -48,7 +48,7 @@ def test_a_mean_that_is_worse_than_the_best_checkpoint_is_told(data, trained, tm
     assert call("average", "--checkpoint", late, *scored).err == ""
 
 
-def test_a_run_with_fewer_checkpoints_than_asked_for_gives_the_mean_of_those_with_the_reason(
+def test_with_fewer_checkpoints_than_asked_for_those_are_averaged_and_the_reason_reported(
     data, trained, tmp_path, call
 ):
     def average(run, *flags):
@@ -74,7 +74,7 @@ def test_a_run_with_fewer_checkpoints_than_asked_for_gives_the_mean_of_those_wit
         assert done.code == 0 and 0 < len(averaged) < 5 and "--keep-last 2" in done.err
 
 
-def test_a_run_that_was_stopped_before_its_first_checkpoint_was_due_gives_the_one_of_its_stop(trained, tmp_path, call):
+def test_a_run_stopped_before_its_first_checkpoint_uses_the_checkpoint_saved_at_the_stop(trained, tmp_path, call):
     shutil.copytree(trained, tmp_path / "run")
     *others, newest = Checkpoints(tmp_path / "run").all()
     for folder in others:
@@ -90,11 +90,11 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_was_due_gives_the_on
     assert_refused(refused, 2, str(tmp_path / "new"))
 
 
-def test_the_folder_of_something_else_is_no_run(data, tmp_path, call):
+def test_average_rejects_a_folder_that_is_not_a_run(data, tmp_path, call):
     assert_refused(call("average", "--run", data, "--last=1", "--output", tmp_path / "m"), 4, str(data))
 
 
-def test_average_takes_named_or_best_checkpoints_and_refuses_what_is_not_there(trained, tmp_path, call):
+def test_average_accepts_named_or_best_checkpoints_and_rejects_missing_ones(trained, tmp_path, call):
     best = Checkpoints(trained).ranked()[0]
     assert call("average", "--run", trained, "--best=1", "--output", tmp_path / "b").code == 0
     assert (tmp_path / "b/model.safetensors").read_bytes() == (best / "model.safetensors").read_bytes()
@@ -111,7 +111,7 @@ def test_average_takes_named_or_best_checkpoints_and_refuses_what_is_not_there(t
 
 
 def make_checkpoints(run_folder: Path, facts: dict[int, tuple[float | None, object]]) -> None:
-    """Checkpoints that hold nothing but what choosing them looks at: update -> (score, minutes)."""
+    """Make checkpoints with only the data that selects them: update -> (score, minutes)."""
     for update, (score, minutes) in facts.items():
         folder = Checkpoints(run_folder).path(update)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -124,14 +124,14 @@ def updates_chosen(run_folder: Path, **options: object) -> list[int]:
     return [int(folder.name.removeprefix("update-")) for folder in folders]
 
 
-def test_a_checkpoint_from_early_in_the_run_is_a_warning(tmp_path, capsys):
+def test_averaging_a_checkpoint_from_early_in_the_run_warns(tmp_path, capsys):
     make_checkpoints(tmp_path, {update: (None, 0.0) for update in (40, 50, 100)})
     assert updates_chosen(tmp_path, last=2) == [50, 100] and capsys.readouterr().err == ""
     assert updates_chosen(tmp_path, last=3) == [40, 50, 100]
     assert "warning" in (told := capsys.readouterr().err) and "update-40 is much older than update-100" in told
 
 
-def test_the_last_are_those_of_the_highest_update_and_the_best_those_of_the_highest_score(tmp_path):
+def test_last_selects_the_highest_updates_and_best_the_highest_scores(tmp_path):
     scores = {9: 3.0, 10: -1.0, 20: None, 100: 2.5, 90: 7.25, 110: None, 80: 3.0}
     make_checkpoints(tmp_path, {update: (score, 0.0) for update, score in scores.items()})
     scored = [update for update, score in scores.items() if score is not None]
@@ -168,11 +168,11 @@ def test_checkpoints_minutes_apart_are_counted_from_the_newest(tmp_path, call):
         ["--run=r", "--last=1", "--every-minutes=-1"],
     ],
 )
-def test_average_refuses_flags_that_make_no_sense_together(flags, tmp_path, call):
+def test_average_rejects_contradictory_flags(flags, tmp_path, call):
     assert call("average", *flags, "--output", tmp_path / "m").code == 2
 
 
-def test_average_writes_nothing_when_what_it_shall_score_on_cannot_be_used(data, trained, tmp_path, call):
+def test_average_writes_nothing_when_the_scoring_data_is_unusable(data, trained, tmp_path, call):
     write_corpus(tmp_path / "other", 50, 9)
     prepared = ["prepare", "--source-lang=en", "--target-lang=de", "--train", tmp_path / "other"]
     own = ["--vocabulary", Checkpoints(trained).best()]
@@ -187,7 +187,7 @@ def test_average_writes_nothing_when_what_it_shall_score_on_cannot_be_used(data,
     assert call(*asked, "--score", data).code == 0
 
 
-def test_a_fault_while_scoring_has_the_code_of_its_kind(data, trained, tmp_path, call, monkeypatch):
+def test_an_error_while_scoring_has_the_exit_status_of_its_kind(data, trained, tmp_path, call, monkeypatch):
     asked = ["average", "--run", trained, "--last=2", "--output", tmp_path / "m", "--score"]
     damaged = shutil.copytree(data, tmp_path / "damaged")
     [file] = damaged.glob("valid.*.target.bin")
@@ -207,7 +207,7 @@ def test_a_fault_while_scoring_has_the_code_of_its_kind(data, trained, tmp_path,
     assert not (tmp_path / "m").exists()
 
 
-def test_checkpoints_of_one_name_are_told_apart(data, trained, tmp_path, call):
+def test_checkpoints_with_the_same_name_are_distinguished(data, trained, tmp_path, call):
     folders = [tmp_path / "a/update-20", tmp_path / "b/update-20"]
     for folder, update in zip(folders, (10, 40), strict=True):
         shutil.copytree(trained / f"checkpoints/update-{update}", folder)
@@ -218,7 +218,7 @@ def test_checkpoints_of_one_name_are_told_apart(data, trained, tmp_path, call):
 
 
 @pytest.mark.parametrize("step", ["average_weights", "load_model", "validate"])
-def test_average_leaves_nothing_when_a_signal_ends_it(step, data, trained, tmp_path, call, monkeypatch):
+def test_average_leaves_no_files_when_interrupted_by_a_signal(step, data, trained, tmp_path, call, monkeypatch):
     plain = getattr(nmt.train.averaging, step)
 
     def interrupted(*arguments: object) -> object:
@@ -231,19 +231,19 @@ def test_average_leaves_nothing_when_a_signal_ends_it(step, data, trained, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_scores_that_are_not_finite_are_null(data, broken, tmp_path, call):
+def test_non_finite_scores_are_written_as_null(data, broken, tmp_path, call):
     made = call("average", "--checkpoint", broken, "--output", tmp_path / "m", "--score", data, "--json")
     assert made.code == 0, made.err
     assert made.json["scores"] == {str(folder): {"loss": None, "ppl": None} for folder in (broken, tmp_path / "m")}
 
 
-def test_a_run_that_is_not_there_is_told_once(tmp_path, call):
+def test_a_missing_run_is_reported_once(tmp_path, call):
     refused = call("average", "--run", tmp_path / "none", "--last=5", "--output", tmp_path / "model")
     assert_refused(refused, 4, "no such run folder")
     assert refused.err.count("\n") == 1
 
 
-def test_a_checkpoint_that_a_run_deletes_meanwhile_is_replaced_by_another(trained, tmp_path, call, monkeypatch):
+def test_a_checkpoint_deleted_by_its_run_during_averaging_is_replaced_by_another(trained, tmp_path, call, monkeypatch):
     shutil.copytree(trained, tmp_path / "run")
     common_model, oldest = nmt.train.averaging._common_model, Checkpoints(tmp_path / "run").all()[0]
 

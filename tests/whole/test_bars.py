@@ -1,4 +1,4 @@
-"""Bars of commands on a terminal: label, count and speed of long work, and nothing of them in a pipe."""
+"""Progress bars on a terminal show label, count and speed of long work; a pipe gets none."""
 
 import gzip
 import io
@@ -13,7 +13,7 @@ from terminal import HIDE_CURSOR, SHOW_CURSOR, Terminal, plain
 import nmt.log
 from nmt.log import Bar, Log
 
-# A plug-in, since the work of tests is short.
+# A plug-in makes the bars appear at once, since the tests' work is short.
 AT_ONCE = """
 import nmt.log
 
@@ -30,7 +30,7 @@ nmt.log.Timer = AtOnce
 
 @pytest.fixture
 def commands(data, trained, tmp_path):
-    """Each command with the labels and units of its bars; without a unit it shows the time."""
+    """Each command with the labels and units of its bars; a bar without a unit shows the time."""
     corpus = data.parent
     source, target = corpus / "dev.en", corpus / "dev.de"
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={corpus / 'train'}", "--subword=none"]
@@ -84,7 +84,7 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_shows_bars_of_long_work_and_leaves_the_terminal_as_it_was(name, commands, tmp_path):
+def test_a_command_shows_progress_bars_for_long_work_and_restores_the_terminal(name, commands, tmp_path):
     if name not in commands:
         pytest.skip("needs ctranslate2")
     arguments, bars = commands[name]
@@ -127,7 +127,7 @@ def test_translations_and_the_bar_do_not_mix_on_one_terminal(trained, data, tmp_
     assert totals and totals[-1] == pytest.approx(len(printed), rel=0.5), "an estimate over both files"
 
 
-def test_a_text_that_is_typed_has_no_bar(trained, tmp_path):
+def test_typed_input_has_no_bar(trained, tmp_path):
     (tmp_path / "at_once.py").write_text(AT_ONCE)
     command = ["translate", f"--model={trained}", "-", f"--plugin={tmp_path / 'at_once.py'}"]
     with Terminal(*command, shared=["stdin"]) as shown:
@@ -138,7 +138,7 @@ def test_a_text_that_is_typed_has_no_bar(trained, tmp_path):
 
 
 class Due:
-    """A timer that is due when the test says so."""
+    """A timer that is due when the test sets it off."""
 
     def __init__(self, seconds, function, arguments):
         self.seconds, self.fire = seconds, lambda: function(*arguments)
@@ -160,7 +160,7 @@ def screen(monkeypatch):
     return log, screen
 
 
-def test_a_bar_appears_after_its_time_and_goes_with_an_error(screen):
+def test_a_bar_appears_after_a_delay_and_disappears_on_an_error(screen):
     log, screen = screen
     with pytest.raises(ZeroDivisionError), log.progress("work", 10, "steps") as bar:
         bar.advance(5)
@@ -172,11 +172,11 @@ def test_a_bar_appears_after_its_time_and_goes_with_an_error(screen):
     with log.progress("work") as bar:
         late = Due.last.fire
     length = len(screen.getvalue())
-    late()  # a timer that fires while its work ends
+    late()  # the timer fires while its work ends
     assert len(screen.getvalue()) == length
 
 
-def test_progress_is_told_as_far_as_it_is_known(monkeypatch):
+def test_progress_shows_only_what_is_known(monkeypatch):
     seconds = [100.0]
     monkeypatch.setattr(nmt.log.time, "monotonic", lambda: seconds[0])
     bars = Bar("work"), Bar("work", None, "steps"), Bar("work", 3000, "steps"), Bar("work", lambda: 1000, "steps")

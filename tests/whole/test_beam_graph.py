@@ -1,4 +1,4 @@
-"""`nmt translate --beam-graph`: the graphs of the lines, in a file, and the translations as ever."""
+"""`nmt translate --beam-graph`: writes the search graphs of the lines to a file and leaves the translations unchanged."""
 
 import json
 
@@ -13,7 +13,7 @@ def translate(trained, tmp_path, call):
 
 
 @pytest.mark.parametrize("flags", [[], ["--decoder=diverse-beam", "--attention-lines=1"]])
-def test_the_graphs_of_the_first_lines_are_written_and_lead_to_what_is_printed(translate, tmp_path, flags):
+def test_the_beam_graphs_of_the_first_lines_contain_the_printed_translations(translate, tmp_path, flags):
     told = translate(*flags, f"--beam-graph={tmp_path / 'g.json'}")
     assert told == translate(*flags)
     graphs = json.loads((tmp_path / "g.json").read_bytes())
@@ -24,7 +24,7 @@ def test_the_graphs_of_the_first_lines_are_written_and_lead_to_what_is_printed(t
     assert (tmp_path / "g.html").read_text().count("<svg") == len(graphs)
 
 
-def test_what_cannot_be_drawn_is_told_before_anything_is_translated(translate, tmp_path):
+def test_an_impossible_beam_graph_is_rejected_before_translation(translate, tmp_path):
     for flags, reason in [
         ([f"--beam-graph={tmp_path / 'g.dot'}"], "only into files that end with .html, .json"),
         ([f"--beam-graph={tmp_path / 'no/g.json'}"], "not found"),

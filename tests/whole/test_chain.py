@@ -68,7 +68,7 @@ def test_evaluate_gives_the_same_scores_from_a_file_and_from_a_model_always_with
     assert as_text.err == ""
 
 
-def test_translations_in_a_pipe_are_scored_as_those_in_a_file(corpus, call, nmt):
+def test_piped_translations_score_the_same_as_those_in_a_file(corpus, call, nmt):
     source, reference = corpus.with_suffix(".en"), corpus.with_suffix(".de")
     from_file = call("evaluate", "--hypothesis", source, "--reference", reference, "--json")
     piped = nmt("evaluate", "--hypothesis=-", f"--reference={reference}", "--json", input=source.read_bytes())
@@ -76,7 +76,7 @@ def test_translations_in_a_pipe_are_scored_as_those_in_a_file(corpus, call, nmt)
     assert json.loads(piped.stdout) == [{**row, "system": "-"} for row in from_file.json]
 
 
-def test_stdin_is_read_from_where_it_is_on(corpus, call, tmp_path):
+def test_stdin_is_read_from_its_current_position(corpus, call, tmp_path):
     """As after `read -r header` in a shell."""
     source, reference = corpus.with_suffix(".en"), corpus.with_suffix(".de")
     from_file = call("evaluate", "--hypothesis", source, "--reference", reference, "--json")
@@ -89,13 +89,13 @@ def test_stdin_is_read_from_where_it_is_on(corpus, call, tmp_path):
     assert json.loads(done.stdout) == [{**row, "system": "-"} for row in from_file.json]
 
 
-def test_a_line_that_evaluate_cuts_names_no_flag_that_it_does_not_have(trained, tmp_path, call):
+def test_truncation_warnings_of_evaluate_name_only_flags_of_evaluate(trained, tmp_path, call):
     (tmp_path / "long").write_text("ban " * 1100 + "\n")
     made = call("evaluate", "--model", trained, "--source", tmp_path / "long", "--reference", tmp_path / "long")
     assert made.code == 0 and "truncated to 1,024 tokens\n" in made.err and "--max-source-length" not in made.err
 
 
-def test_lines_that_evaluate_counts_and_does_not_name_are_told_at_the_end(trained, tmp_path, call):
+def test_evaluate_reports_the_number_of_unnamed_lines_at_the_end(trained, tmp_path, call):
     (tmp_path / "a\nb").write_text("ban ban ban unheard\n" * 3 + "ban\n")
     made = call("evaluate", "--model", trained, "--source", tmp_path / "a\nb", "--reference", tmp_path / "a\nb")
     first, last = made.err.splitlines()
@@ -105,7 +105,7 @@ def test_lines_that_evaluate_counts_and_does_not_name_are_told_at_the_end(traine
     assert last.endswith("a\\nb: affected lines: 3 with unknown tokens")
 
 
-def test_evaluate_refuses_before_it_translates_what_could_not_be_scored(trained, corpus, tmp_path, call):
+def test_evaluate_rejects_unscorable_input_before_translating(trained, corpus, tmp_path, call):
     source, reference = corpus.with_suffix(".en"), corpus.with_suffix(".de")
     (tmp_path / "short").write_text("".join(reference.read_text().splitlines(keepends=True)[:-1]))
     (tmp_path / "empty").touch()
@@ -119,7 +119,7 @@ def test_evaluate_refuses_before_it_translates_what_could_not_be_scored(trained,
     assert_refused(wrong, 2, "'ter'")
 
 
-def test_a_model_that_translates_nothing_is_scored_but_fails(broken, corpus, call):
+def test_a_model_that_translates_no_line_is_scored_but_the_command_fails(broken, corpus, call):
     source, reference = corpus.with_suffix(".en"), corpus.with_suffix(".de")
     result = call("evaluate", "--model", broken, "--source", source, "--reference", reference, "--json", "--quiet")
     assert result.code == 5
@@ -128,7 +128,7 @@ def test_a_model_that_translates_nothing_is_scored_but_fails(broken, corpus, cal
     assert "15 of 15 lines could not" in result.err.splitlines()[-1]
 
 
-def test_evaluate_refuses_text_that_is_still_split_into_subwords(corpus, tmp_path, call):
+def test_evaluate_rejects_text_split_into_subwords(corpus, tmp_path, call):
     reference = corpus.with_suffix(".de")
     lines = reference.read_text().splitlines()
     split = [line.replace("A", "A@@ ") if i < 5 else line for i, line in enumerate(lines)]
@@ -143,7 +143,7 @@ def test_evaluate_refuses_text_that_is_still_split_into_subwords(corpus, tmp_pat
     assert call("evaluate", "--hypothesis", tmp_path / "out", "--reference", reference, "--quiet").err == ""
 
 
-def test_evaluate_tells_the_versions_of_newstest2014_apart(tmp_path, call):
+def test_evaluate_distinguishes_the_versions_of_newstest2014(tmp_path, call):
     filtered, whole = tmp_path / "newstest2014.de", tmp_path / "out"
     filtered.write_text("ein Satz mit Wörtern\n" * 2737)
     whole.write_text("ein Satz mit Wörtern\n" * 3003)
@@ -154,7 +154,7 @@ def test_evaluate_tells_the_versions_of_newstest2014_apart(tmp_path, call):
     assert call("evaluate", "--hypothesis", whole, "--reference", whole, "--metrics=bleu").err == ""
 
 
-def test_the_papers_definitions_stand_in_one_table_for_every_system(corpus, trained, tmp_path, call):
+def test_paper_bleu_of_every_system_is_in_one_table(corpus, trained, tmp_path, call):
     source, reference = corpus.with_suffix(".en"), corpus.with_suffix(".de")
     result = call("evaluate", "--paper", "--hypothesis", source, reference, "--reference", reference)
     assert result.code == 0 and result.err == ""
@@ -173,7 +173,7 @@ def test_the_papers_definitions_stand_in_one_table_for_every_system(corpus, trai
     assert of_model.json[-1]["decoder"].startswith("beam|")
 
 
-def test_the_language_of_the_files_or_of_the_model_chooses_bleus_tokenizer(tmp_path, call):
+def test_the_language_of_the_files_or_model_selects_the_bleu_tokenizer(tmp_path, call):
     lines = [f"这条河有{word}很干净" for word in ("水", "鱼", "船", "沙", "石头", "名字")] * 4
     for name, texts in (("dev.en", [str(i % 6) for i in range(24)]), ("dev.zh", lines), ("ref", lines)):
         (tmp_path / name).write_text("".join(f"{text}\n" for text in texts))
@@ -206,7 +206,7 @@ def test_the_language_of_the_files_or_of_the_model_chooses_bleus_tokenizer(tmp_p
         assert "|tok:intl|" in signature(*of_model, "--tokenize=intl")[0]
 
 
-def test_the_papers_language_is_given_or_read_from_a_name_or_asked_for(corpus, tmp_path, call):
+def test_the_language_for_paper_bleu_comes_from_a_flag_or_a_file_name_or_is_required(corpus, tmp_path, call):
     lines = corpus.with_suffix(".de").read_bytes()
     (tmp_path / "ref").write_bytes(lines)
     (tmp_path / "ref.fr").write_bytes(lines)
@@ -220,7 +220,7 @@ def test_the_papers_language_is_given_or_read_from_a_name_or_asked_for(corpus, t
         assert call(*asked, tmp_path / "ref.fr", more).code == 2
 
 
-def test_systems_are_compared_with_the_first_and_the_same_from_run_to_run(corpus, tmp_path, call):
+def test_systems_are_compared_with_the_first_and_results_are_reproducible(corpus, tmp_path, call):
     source, reference = corpus.with_suffix(".en"), corpus.with_suffix(".de")
     compared = ["evaluate", "--hypothesis", reference, source, "--reference", reference]
     plain = call(*compared, "--case-sensitive")
@@ -274,7 +274,7 @@ BY_PERL = {
 
 @pytest.mark.skipif(not SCORING.is_dir(), reason="the published outputs are not beside the checkout")
 @pytest.mark.parametrize(("pair", "system"), BY_PERL)
-def test_the_papers_bleu_is_that_of_the_perl_scripts(pair, system, call):
+def test_paper_bleu_equals_that_of_the_perl_scripts(pair, system, call):
     folder, language = SCORING / pair, pair.partition("-")[2]
     hypothesis, reference = folder / f"wmt13.{system}.{language}.gz", folder / f"wmt13.ref.{language}.gz"
     result = call("evaluate", "--paper", "--hypothesis", hypothesis, "--reference", reference, "--json")
@@ -301,7 +301,7 @@ def test_score_is_the_log_probability_that_beam_search_reports(trained, corpus, 
 
 
 @pytest.mark.parametrize("model", OTHER_MODELS)
-def test_other_models_go_through_the_same_commands(model, data, corpus, tmp_path, call):
+def test_other_models_work_with_the_same_commands(model, data, corpus, tmp_path, call):
     arguments = [argument for argument in train_arguments(data, tmp_path / "run", 20) if argument not in TINY]
     trained = call(*arguments, *OTHER_MODELS[model], "--batch-tokens=400", "--lr=0.1", "--threads=1")
     assert trained.code == 0, trained.err
@@ -312,7 +312,7 @@ def test_other_models_go_through_the_same_commands(model, data, corpus, tmp_path
     assert call("evaluate", "--model", tmp_path / "m", "--source", source, "--reference", reference).code == 0
 
 
-def test_bytenet_translates_characters_and_refuses_data_of_subwords(data, corpus, tmp_path, call):
+def test_bytenet_translates_characters_and_rejects_subword_data(data, corpus, tmp_path, call):
     write_corpus(tmp_path / "text", 80, 4)
     prepared = ["--source-lang=en", "--target-lang=de", "--train", tmp_path / "text", "--valid", corpus]
     assert call("prepare", *prepared, "--subword=char", "--output", tmp_path / "d").code == 0
@@ -335,7 +335,7 @@ def test_bytenet_translates_characters_and_refuses_data_of_subwords(data, corpus
     assert_refused(call(*arguments, *sizes), 2, "--subword bpe", "use --subword char")
 
 
-def test_new_data_takes_the_vocabulary_of_a_run_a_model_or_prepared_data(data, trained, corpus, tmp_path, call):
+def test_new_data_can_use_the_vocabulary_of_a_run_a_model_or_prepared_data(data, trained, corpus, tmp_path, call):
     for number, vocabulary in enumerate((trained, trained / "checkpoints/update-10", data)):
         output = tmp_path / str(number)
         asked = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={corpus}", f"--output={output}"]
@@ -343,7 +343,7 @@ def test_new_data_takes_the_vocabulary_of_a_run_a_model_or_prepared_data(data, t
         assert PreparedData(output).pipeline.hash == PreparedData(data).pipeline.hash
 
 
-def test_data_of_another_vocabulary_is_refused(data, trained, tmp_path, call):
+def test_data_with_a_different_vocabulary_is_rejected(data, trained, tmp_path, call):
     write_corpus(tmp_path / "other", 50, 9)
     prepared = ["--source-lang=en", "--target-lang=de", "--train", tmp_path / "other", "--valid", tmp_path / "other"]
     assert call("prepare", *prepared, "--subword=bpe", "--vocab-size=60", "--output", tmp_path / "d").code == 0
@@ -357,7 +357,7 @@ def test_data_of_another_vocabulary_is_refused(data, trained, tmp_path, call):
     assert scored.code == 0, scored.err
 
 
-def test_evaluate_takes_a_set_of_prepared_data_as_it_takes_files(data, trained, call):
+def test_evaluate_accepts_a_set_of_prepared_data_like_files(data, trained, call):
     from nmt.data.shards import PreparedData
 
     dev = next(iter(PreparedData(data).valid.values()))

@@ -1,4 +1,4 @@
-"""`nmt clean` as a user runs it: what it keeps byte for byte, what it removes and counts, exit statuses, signals."""
+"""`nmt clean` as a user runs it: lines kept byte for byte, pairs removed and counted, exit statuses, signals."""
 
 import gzip
 import os
@@ -38,7 +38,7 @@ FAULTY = {  # by rule: a pair that breaks it first
 
 @pytest.fixture
 def corpus(tmp_path):
-    """`corpus(pairs, name="c", end=...)` writes NAME.en and NAME.de, and gives the command that cleans them into `out`."""
+    """`corpus(pairs, name="c", end=...)` writes NAME.en and NAME.de, and returns the command that cleans them into `out`."""
 
     def written(pairs, name="c", end=b"\n", compressed=False):
         for side, language in enumerate(("en", "de")):
@@ -53,7 +53,7 @@ def corpus(tmp_path):
     return written
 
 
-def test_each_rule_removes_its_pair_and_the_others_stay_as_they_are(corpus, call, tmp_path):
+def test_each_rule_removes_its_pair_and_leaves_the_others_unchanged(corpus, call, tmp_path):
     assert set(FAULTY) == set(RULES)
     faulty = list(FAULTY.items())
     pairs = [
@@ -130,9 +130,7 @@ def test_lines_are_copied_byte_for_byte_from_several_corpora_plain_compressed_an
         assert gzip.decompress((tmp_path / f"out.{language}.gz").read_bytes()).decode() == "".join(lines)
 
 
-def test_a_repeated_pair_is_found_in_another_chunk_and_file_and_workers_change_nothing(
-    corpus, call, tmp_path, monkeypatch
-):
+def test_a_repeated_pair_is_found_across_chunks_files_and_workers(corpus, call, tmp_path, monkeypatch):
     monkeypatch.setattr(nmt.data.encode, "CHUNK_PAIRS", 7)
     corpus(KEPT[5:15], "b")
     arguments = [*corpus(KEPT + KEPT[:3]), tmp_path / "b", "--json"]
@@ -161,7 +159,7 @@ def test_a_repeated_pair_is_found_in_another_chunk_and_file_and_workers_change_n
         (["empty"], 3, "empty.en"),
     ],
 )
-def test_an_error_is_one_line_and_leaves_no_file(flags, code, named, corpus, call, tmp_path, monkeypatch):
+def test_an_error_prints_one_line_and_leaves_no_file(flags, code, named, corpus, call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     corpus(KEPT)
     corpus(KEPT, "longer")
@@ -179,7 +177,7 @@ def test_an_error_is_one_line_and_leaves_no_file(flags, code, named, corpus, cal
 
 
 @pytest.mark.parametrize("phase", ["judging", "copying"])
-def test_a_signal_ends_it_with_the_old_files_in_place(phase, corpus, call, tmp_path, monkeypatch):
+def test_a_signal_ends_cleaning_and_keeps_the_old_files(phase, corpus, call, tmp_path, monkeypatch):
     monkeypatch.setattr(nmt.data.encode, "CHUNK_PAIRS", 10)
     arguments = corpus(KEPT)
     for language in ("en", "de"):
@@ -203,7 +201,7 @@ def test_a_signal_ends_it_with_the_old_files_in_place(phase, corpus, call, tmp_p
     assert (tmp_path / "out.en").read_text() == (tmp_path / "out.de").read_text() == "old\n"
 
 
-def test_doctor_names_the_rule_and_finds_nothing_more_that_clean_removes(corpus, call, tmp_path):
+def test_doctor_names_the_rule_and_finds_nothing_left_to_clean(corpus, call, tmp_path):
     arguments = corpus([*KEPT, *FAULTY.values()])
     of_doctor = ["doctor", "--source-lang=en", "--target-lang=de", "--json", "--fail-on=never"]
     findings = call(*of_doctor, f"--train={tmp_path / 'c'}").json["findings"]
@@ -213,6 +211,6 @@ def test_doctor_names_the_rule_and_finds_nothing_more_that_clean_removes(corpus,
     assert call(*of_doctor, f"--train={tmp_path / 'out'}").json["findings"] == []
 
 
-def test_a_corpus_of_which_nothing_is_left_is_warned_about(corpus, call):
+def test_an_empty_cleaned_corpus_triggers_a_warning(corpus, call):
     result = call(*corpus([(target, source) for source, target in KEPT]))
     assert result.code == 0 and "warning" in result.err

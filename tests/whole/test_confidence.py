@@ -36,7 +36,7 @@ def confidences(call, model, source: Path, *flags: str) -> list[dict]:
     return [json.loads(line) for line in translated.out.splitlines()]
 
 
-def test_calibration_keeps_a_temperature_in_the_model_that_confidences_then_have(model, pairs, tmp_path, call):
+def test_calibration_stores_a_temperature_that_confidences_then_use(model, pairs, tmp_path, call):
     rows = scores(call, model, pairs)
     num_tokens = sum(len(row["tokens"]) for row in rows)
     source = tmp_path / "dev.en"
@@ -74,7 +74,7 @@ def test_calibration_keeps_a_temperature_in_the_model_that_confidences_then_have
         )
 
 
-def test_a_translation_below_the_confidence_is_an_empty_line_that_is_counted(model, pairs, tmp_path, call):
+def test_a_translation_below_the_minimum_confidence_becomes_an_empty_line_and_is_counted(model, pairs, tmp_path, call):
     source, stats = tmp_path / "dev.en", tmp_path / "stats.json"
     rows = confidences(call, model, source, "--min-confidence=0")
     sure = [row["candidates"][0]["confidence"] for row in rows]
@@ -99,7 +99,7 @@ def test_a_translation_below_the_confidence_is_an_empty_line_that_is_counted(mod
         assert_refused(call(*command, *flags), 2, message)
 
 
-def test_what_cannot_be_calibrated_is_refused(trained, model, pairs, call):
+def test_impossible_calibrations_are_rejected(trained, model, pairs, call):
     refused = call("score", "--model", trained, *pairs, "--calibrate")
     assert_refused(refused, 4, "expected a model folder (nmt average)")
     refused = call("score", "--model", model, *pairs, "--calibrate", "--per-token")
@@ -110,7 +110,7 @@ def test_what_cannot_be_calibrated_is_refused(trained, model, pairs, call):
     assert_refused(refused, 4, "must be a positive number, not -1")
 
 
-def test_a_contrastive_set_counts_the_references_that_are_scored_above_all_others(model, pairs, tmp_path, call):
+def test_a_contrastive_set_counts_references_scored_above_all_alternatives(model, pairs, tmp_path, call):
     references = (tmp_path / "dev.de").read_text().splitlines()
     wrong = {"first": [line[::-1] for line in references], "second": ["KIT " + line for line in references]}
     wrong["first"][0] = references[0]  # a tie
@@ -158,7 +158,7 @@ def test_a_contrastive_set_counts_the_references_that_are_scored_above_all_other
     assert [line.split("  ")[0] for line in table[1:]] == ["all lines", "even", "odd", *files]
 
 
-def test_a_line_that_is_its_reference_is_a_tie_in_any_batch(model, pairs, tmp_path, call):
+def test_a_line_equal_to_its_reference_is_a_tie_in_any_batch(model, pairs, tmp_path, call):
     words = [line.split() for line in (tmp_path / "dev.de").read_text().splitlines() if line.strip()]
     references = [" ".join(line[: 1 + i % 4]) for i, line in enumerate(words * 3)]
     wrong = [line if i % 2 else " ".join([line, *words[i % len(words)]] * 4) for i, line in enumerate(references)]
@@ -171,7 +171,7 @@ def test_a_line_that_is_its_reference_is_a_tie_in_any_batch(model, pairs, tmp_pa
     assert counts["equal"]["lines"] >= 20 and counts["equal"]["right"] == 0 and counts["other"]["right"] > 0
 
 
-def test_a_contrastive_set_that_does_not_fit_is_refused_and_a_missing_score_is_wrong(
+def test_a_contrastive_set_of_different_length_is_rejected_and_a_missing_score_counts_as_wrong(
     broken, model, pairs, tmp_path, call
 ):
     short = tmp_path / "short"

@@ -1,4 +1,4 @@
-"""`prepare --context`: a model reads the sentences before a line, and each command gives it the same."""
+"""`prepare --context`: a model reads the previous sentences, and every command gives it the same ones."""
 
 import json
 import random
@@ -38,7 +38,7 @@ FLAGS = ["--source-lang=en", "--target-lang=de", "--quiet"]
 
 
 def documents(number: int, seed: int) -> list[tuple[str, str]]:
-    """Pairs of two lines and a blank one: the pronoun of the second is that of the noun of the first."""
+    """Pairs of two lines and a blank one; the pronoun of the second line refers to the noun of the first."""
     chance, rows = random.Random(seed), []
     for _ in range(number):
         noun, verb, other = chance.choice([*NOUNS]), chance.choice([*VERBS]), chance.choice([*VERBS])
@@ -74,7 +74,7 @@ def prepare(call, corpus, output, *flags):
 
 @pytest.fixture(scope="module")
 def model(corpus, tmp_path_factory):
-    """One that has learnt the pronouns."""
+    """A model that has learnt the pronouns."""
     folder = tmp_path_factory.mktemp("model")
     commands = [
         ["prepare", *FLAGS, f"--train={corpus / 'train'}", f"--valid={corpus / 'valid'}", "--subword=none", "--vocab-size=0",
@@ -90,7 +90,7 @@ def model(corpus, tmp_path_factory):
 
 
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
-def test_a_pronoun_is_translated_by_the_sentence_before(call, corpus, model, engine):
+def test_a_pronoun_is_translated_using_the_previous_sentence(call, corpus, model, engine):
     if engine == "ctranslate2":
         pytest.importorskip("ctranslate2")
     for more in (
@@ -103,7 +103,7 @@ def test_a_pronoun_is_translated_by_the_sentence_before(call, corpus, model, eng
         assert done.code == 0 and done.out == (corpus / "valid.de").read_text(), more
 
 
-def test_ranks_share_out_lines_with_their_contexts(nmt, corpus, model):
+def test_lines_are_shared_among_ranks_with_their_contexts(nmt, corpus, model):
     flags = [
         "--devices=2",
         "--device=cpu",
@@ -114,7 +114,7 @@ def test_ranks_share_out_lines_with_their_contexts(nmt, corpus, model):
     assert done.returncode == 0 and done.stdout.decode() == (corpus / "valid.de").read_text(), done.stderr
 
 
-def test_a_file_begins_a_document_and_marks_of_byte_order_and_line_ends_count_for_nothing(call, model, tmp_path):
+def test_each_file_starts_a_document_whatever_its_byte_order_mark_and_line_ends(call, model, tmp_path):
     (tmp_path / "one").write_bytes(b"\xef\xbb\xbfthe lamp burns\r\nit falls\r\n")
     (tmp_path / "two").write_bytes(b"it falls\n")
     files = ["--input", tmp_path / "one", tmp_path / "two"]
@@ -136,7 +136,7 @@ def sources(folder: Path, name: str) -> list[str]:
 
 
 def expected(lines: list[str], size: int) -> list[str]:
-    """Each line with those before it since the last blank one."""
+    """Each line with the previous lines since the last blank one."""
     texts = []
     for i, line in enumerate(lines):
         begin = max([k + 1 for k in range(i) if not lines[k]], default=0)
@@ -145,7 +145,7 @@ def expected(lines: list[str], size: int) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_prepared_sources_have_the_lines_before_them(call, corpus, tmp_path, monkeypatch, size):
+def test_prepared_sources_include_the_previous_lines(call, corpus, tmp_path, monkeypatch, size):
     lines = (corpus / "train.en").read_text().split("\n")[:-1]
     whole = prepare(call, corpus, tmp_path / "whole", f"--context={size}")
     assert sources(whole, "train") == [text for text in expected(lines, size) if text]
@@ -157,7 +157,7 @@ def test_prepared_sources_have_the_lines_before_them(call, corpus, tmp_path, mon
             assert (tmp_path / other / name).read_bytes() == (whole / name).read_bytes(), (other, name)
 
 
-def test_the_length_filter_counts_a_line_alone_and_what_it_leaves_out_is_context(call, tmp_path):
+def test_the_length_filter_measures_lines_without_context_and_dropped_lines_remain_context(call, tmp_path):
     write(tmp_path / "train", [("a b", "A B"), ("c", "C C C"), ("d e f", "D E F"), ("g", "G")])
     write(tmp_path / "valid", [("a", "A")])
     folder = prepare(call, tmp_path, tmp_path / "data", "--context=1", "--max-ratio=2", "--min-length=1")
@@ -166,7 +166,7 @@ def test_the_length_filter_counts_a_line_alone_and_what_it_leaves_out_is_context
     assert sources(folder, "train") == ["a b", "c <sep> d e f"]
 
 
-def test_each_file_begins_a_document_and_its_lines_are_those_of_translate(call, tmp_path):
+def test_each_file_starts_a_document_in_prepare_as_in_translate(call, tmp_path):
     write(tmp_path / "one", [("a", "A"), ("b", "B")])
     write(tmp_path / "two", [("c", "C"), ("\x07", "X"), ("d", "D"), ("e", "E"), ("f", "F")])
     content = (tmp_path / "two.en").read_bytes().replace(b"e\n", b"\xef\xbb\xbfe\r\n")
@@ -180,7 +180,7 @@ def test_each_file_begins_a_document_and_its_lines_are_those_of_translate(call, 
     assert sources(tmp_path / "data", "train") == ["a", "a <sep> b", *[text for text in expected(lines, 1) if text]]
 
 
-def test_equal_pairs_with_other_contexts_are_no_duplicates(call, tmp_path):
+def test_equal_pairs_with_different_contexts_are_not_duplicates(call, tmp_path):
     write(tmp_path / "train", [("a", "A"), ("b", "B"), ("c", "C"), ("b", "B"), ("", ""), ("a", "A"), ("b", "B")])
     write(tmp_path / "valid", [("a", "A")])
     plain = prepare(call, tmp_path, tmp_path / "plain", "--deduplicate")
@@ -189,14 +189,14 @@ def test_equal_pairs_with_other_contexts_are_no_duplicates(call, tmp_path):
     assert sources(folder, "train") == ["a", "a <sep> b", "b <sep> c", "c <sep> b"]
 
 
-def test_a_pair_that_is_too_long_with_its_context_is_kept_without(call, corpus, tmp_path):
+def test_a_pair_too_long_with_its_context_is_kept_without_it(call, corpus, tmp_path):
     folder = prepare(call, corpus, tmp_path / "data", "--context=2", "--max-length=5")
     assert {len(text.split()) for text in sources(folder, "train")} == {2, 3}
 
 
 @pytest.fixture
 def read(monkeypatch):
-    """The ids of the lines that an engine gets."""
+    """The ids of the lines passed to an engine."""
     ids: list[list[int]] = []
     for engine in (BuiltInEngine, CTranslate2Engine):
         whole = engine.search
@@ -209,7 +209,7 @@ def read(monkeypatch):
     return ids
 
 
-def test_translate_reads_what_prepare_wrote(call, corpus, model, read, tmp_path):
+def test_translate_gives_the_engine_the_same_ids_as_prepare(call, corpus, model, read, tmp_path):
     sets = [f"--train={corpus / 'train'}", f"--valid={corpus / 'valid'}", f"--vocabulary={model}"]
     assert call("prepare", *FLAGS, *sets, f"--output={tmp_path / 'data'}").code == 0
     rows = source_ids(PreparedData(tmp_path / "data").valid["valid"].corpus)
@@ -217,7 +217,7 @@ def test_translate_reads_what_prepare_wrote(call, corpus, model, read, tmp_path)
     assert sorted(read) == sorted(row for row in rows if row) and max(map(len, read)) == 6
 
 
-def test_texts_of_several_sentences_and_documents_have_a_context_too(call, model, tmp_path):
+def test_multi_sentence_texts_and_documents_use_context_too(call, model, tmp_path):
     text = tmp_path / "text"
     text.write_text("the cat falls\nthe dog burns\nit falls\n")
     assert call("translate", "--model", model, "--input", text, "--split").out.split("\n")[2] == "er faellt"
@@ -228,7 +228,7 @@ def test_texts_of_several_sentences_and_documents_have_a_context_too(call, model
     assert done.code == 0 and "sie faellt" in done.out, done.err
 
 
-def test_a_json_object_may_name_its_context(call, model, tmp_path):
+def test_a_json_object_can_give_its_context(call, model, tmp_path):
     requests = [
         {"source": "it burns", "source_context": ["the tree falls", "the lamp burns"]},
         {"source": "it burns", "source_context": ["the tree falls"]},
@@ -247,14 +247,14 @@ def test_a_json_object_may_name_its_context(call, model, tmp_path):
     assert rows[4]["id"] == 3 and "source_context" not in rows[0]
 
 
-def test_a_model_without_a_context_refuses_one(call, trained, tmp_path):
+def test_a_model_without_context_rejects_one(call, trained, tmp_path):
     (tmp_path / "lines").write_text('{"source": "ban", "source_context": ["kit"]}\n{"source": "ban"}\n')
     done = call("translate", "--model", trained, "--input", tmp_path / "lines", "--input-form=json")
     rows = [json.loads(line) for line in done.out.splitlines()]
     assert done.code == 5 and "needs a model with context" in rows[0]["error"] and "error" not in rows[1]
 
 
-def test_alignments_are_those_of_the_line(call, model, tmp_path):
+def test_alignments_cover_the_line_without_its_context(call, model, tmp_path):
     (tmp_path / "lines").write_text("the lamp burns\nit falls\n")
     flags = ["--alignment=soft", "--json", "--engine=torch"]
     done = call("translate", "--model", model, "--input", tmp_path / "lines", *flags)
@@ -266,7 +266,7 @@ def test_alignments_are_those_of_the_line(call, model, tmp_path):
     assert np.allclose(weights, forced.weights[:2, 4:6], atol=1e-4)
 
 
-def test_scores_and_validation_are_those_of_the_context(call, corpus, model, monkeypatch, tmp_path):
+def test_scoring_and_validation_use_the_context(call, corpus, model, monkeypatch, tmp_path):
     monkeypatch.setattr(nmt.scorings.base, "WINDOW_LINES", 4)
     files = ["--source", corpus / "valid.en", "--target", corpus / "valid.de"]
     rows = call("score", "--model", model, *files, "--json").out.splitlines()
@@ -283,7 +283,7 @@ def test_scores_and_validation_are_those_of_the_context(call, corpus, model, mon
     assert [row["valid_chrf"] for row in metrics if "valid_chrf" in row] == [100]
 
 
-def test_penalties_of_exports_are_tuned_in_context(call, corpus, model, monkeypatch, tmp_path):
+def test_export_tunes_the_length_penalty_with_context(call, corpus, model, monkeypatch, tmp_path):
     pytest.importorskip("ctranslate2")
     lengths, whole = set(), CTranslate2Model.translate
 
@@ -313,13 +313,13 @@ def test_each_request_of_a_server_is_a_document(model, tmp_path):
             "text": ["it falls"] * 3,
             "target_lang": "DE",
             "context": "the lamp burns " * 3000,
-        }  # which is read with each
+        }  # the context is read with each line
         status, problem, _ = server.ask("POST", "/v2/translate", fields)
         assert status == 413 and "135,024 characters" in problem["message"]
 
 
 @pytest.mark.parametrize("kind", ["none", "bpe", "char", "subword-nmt"])
-def test_a_model_without_a_context_is_given_one(call, corpus, tmp_path, kind):
+def test_data_with_context_can_extend_a_vocabulary_without_it(call, corpus, tmp_path, kind):
     size = {"none": 0, "subword-nmt": 0, "bpe": 40, "char": 25}[kind]
     (tmp_path / "codes").write_text("#version: 0.2\nt h\nth e</w>\n")
     codes = [f"--codes={tmp_path / 'codes'}"] if kind == "subword-nmt" else []
@@ -351,7 +351,7 @@ def test_a_model_without_a_context_is_given_one(call, corpus, tmp_path, kind):
     assert done.code == 0, done.err
 
 
-def test_what_has_no_meaning_with_a_context_is_refused(call, corpus, model, trained, tmp_path):
+def test_options_meaningless_with_context_are_rejected(call, corpus, model, trained, tmp_path):
     train = [*FLAGS, f"--train={corpus / 'train'}", f"--output={tmp_path / 'data'}"]
     (tmp_path / "links").write_text("0-0\n" * 1800)
     flags = {"--align": "--align", f"--column=c:links={tmp_path / 'links'}": "links", "--hold-out=20": "--hold-out"}
@@ -365,7 +365,7 @@ def test_what_has_no_meaning_with_a_context_is_refused(call, corpus, model, trai
 
 
 def rounds(text: str, context: tuple[str, ...], settings: TextSettings, pipeline: Pipeline) -> list[list[Request]]:
-    """The requests of each round of a text whose translations are all broken."""
+    """The requests in each round for a text if all translations are broken."""
     steps, found = text_steps(Request(text, context=context), settings, pipeline), []
     wanted = next(steps)
     while True:
@@ -377,7 +377,7 @@ def rounds(text: str, context: tuple[str, ...], settings: TextSettings, pipeline
             return found
 
 
-def test_sentences_of_a_text_and_halves_that_are_repaired_have_those_before_them_with_their_tags(model):
+def test_sentences_and_repaired_halves_have_the_previous_sentences_with_their_tags_as_context(model):
     pipeline = Pipeline.load(Artefact(model, "model"))
     tagged = replace(pipeline.source.settings, user_symbols=("<2de>", SEPARATOR), context=2)
     pipeline = Pipeline(Side(tagged, pipeline.source.vocabulary), pipeline.target, False)

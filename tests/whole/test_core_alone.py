@@ -9,7 +9,7 @@ from conftest import ENVIRONMENT, NMT, TINY, write_corpus
 
 import nmt
 
-PLAIN = [flag for flag in TINY if not flag.startswith("--matmul")]  # without extensions torch multiplies
+PLAIN = [flag for flag in TINY if not flag.startswith("--matmul")]  # without extensions torch computes the products
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def core(tmp_path):
     return call
 
 
-def test_the_core_does_its_work_without_any_extension(core, tmp_path):
+def test_the_core_works_without_any_extension(core, tmp_path):
     write_corpus(tmp_path / "train", 100, 1)
     write_corpus(tmp_path / "dev", 10, 2)
     languages = ["--source-lang=en", "--target-lang=de"]

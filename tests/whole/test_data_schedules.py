@@ -1,4 +1,4 @@
-"""`nmt train` with all methods for little data at once: the same bits after a kill, the same losses over ranks."""
+"""`nmt train` with all methods for little data together: bit-identical after a kill, the same losses on several ranks."""
 
 import gzip
 import json
@@ -38,7 +38,7 @@ def files_of(run: Path) -> list[bytes]:
     return [(run / name).read_bytes() for name in names]
 
 
-def test_a_run_that_was_killed_goes_on_with_the_same_bytes_with_all_of_it_on(corpora, tmp_path, call):
+def test_a_killed_run_resumes_bit_for_bit_with_all_data_methods_on(corpora, tmp_path, call):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     kill_after_update_10(train_arguments(corpora, cut, 100_000, *ALL), cut)
     for run in (cut, whole):
@@ -52,7 +52,7 @@ def test_a_run_that_was_killed_goes_on_with_the_same_bytes_with_all_of_it_on(cor
     assert again.code == 0 and len(updates_of(whole)) == 41
 
 
-def test_two_ranks_that_were_killed_go_on_with_the_same_bytes_with_all_of_it_on(corpora, tmp_path):
+def test_two_killed_ranks_resume_bit_for_bit_with_all_data_methods_on(corpora, tmp_path):
     whole, cut, ranks = tmp_path / "whole", tmp_path / "cut", ("--devices=2", "--device=cpu")
     kill_after_update_10(train_arguments(corpora, cut, 100_000, *ALL, *ranks), cut)
     for run in (cut, whole):
@@ -62,7 +62,7 @@ def test_two_ranks_that_were_killed_go_on_with_the_same_bytes_with_all_of_it_on(
     assert files_of(cut) == files_of(whole)
 
 
-def test_stages_end_at_updates_of_the_run_that_the_state_is_of(corpora, tmp_path, call):
+def test_stages_end_at_updates_counted_from_the_start_of_the_initial_run(corpora, tmp_path, call):
     source, more = (
         tmp_path / "source",
         ("--save-every=1u", "--data-weights", "news=1 until=3u", "web=1 until=6u", "news=1"),
@@ -79,8 +79,8 @@ def test_stages_end_at_updates_of_the_run_that_the_state_is_of(corpora, tmp_path
     assert_refused(other, 2, "data_weights", "-> ['web=1']; use the same, or load less of its state)")
 
 
-def test_two_ranks_make_the_updates_of_one(corpora, tmp_path, call):
-    flags = [*ALL, "--dropout=0"]  # whose draws are of the rank and the micro-batch
+def test_two_ranks_make_the_same_updates_as_one(corpora, tmp_path, call):
+    flags = [*ALL, "--dropout=0"]  # its random draws depend on the rank and the micro-batch
     assert call(*train_arguments(corpora, tmp_path / "one", 25, *flags)).code == 0
     command = [forked_nmt(), *train_arguments(corpora, tmp_path / "two", 25, *flags), "--devices=2", "--device=cpu"]
     ended = subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=200)
@@ -90,7 +90,7 @@ def test_two_ranks_make_the_updates_of_one(corpora, tmp_path, call):
     assert [update["loss"] for update in two] == pytest.approx([update["loss"] for update in one], rel=2e-5)
 
 
-def test_the_shares_are_told_and_wrong_ones_refused_before_anything_is_made(corpora, tmp_path, call):
+def test_shares_are_reported_and_invalid_ones_rejected_before_the_run_starts(corpora, tmp_path, call):
     log = tmp_path / "log"
     assert call(*train_arguments(corpora, log, 1, *SCHEDULE)).code == 0
     text = (log / "train.log").read_text()
@@ -106,7 +106,7 @@ def test_the_shares_are_told_and_wrong_ones_refused_before_anything_is_made(corp
     assert not (tmp_path / "none").exists()
 
 
-def test_weights_of_the_loss_come_from_a_column_and_change_only_training(corpora, tmp_path, call):
+def test_loss_weights_come_from_a_column_and_affect_only_training(corpora, tmp_path, call):
     still = ("--optimizer=sgd", "--lr=1e-30", "--valid-every=1u", "--dropout=0")  # no update changes a weight
     records = []
     for name, flags in (("plain", ()), ("weighted", ("--loss-weights=weight",))):
@@ -123,7 +123,7 @@ def test_weights_of_the_loss_come_from_a_column_and_change_only_training(corpora
     assert_refused(told, 3, "bad.weight:2", "'nan'")
 
 
-def test_noise_of_the_source_is_a_setting_of_the_run_and_refused_where_it_means_nothing(corpora, tmp_path, call):
+def test_source_noise_is_a_setting_of_the_run_and_rejected_where_meaningless(corpora, tmp_path, call):
     assert call(*train_arguments(corpora, tmp_path / "plain", 5)).code == 0
     assert call(*train_arguments(corpora, tmp_path / "noisy", 5, "--typo-noise=0.5")).code == 0
     plain, noisy = updates_of(tmp_path / "plain"), updates_of(tmp_path / "noisy")
@@ -145,7 +145,7 @@ def test_noise_of_the_source_is_a_setting_of_the_run_and_refused_where_it_means_
     assert_refused(refused, 2, "--case-noise", "--lowercase")
 
 
-def test_a_corpus_may_have_several_files_and_one_corpus_has_the_name_that_was_given(corpora, tmp_path, call):
+def test_a_corpus_can_have_several_files_and_a_single_corpus_keeps_its_given_name(corpora, tmp_path, call):
     folder = corpora.parent
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", "--vocab-size=70", "--quiet"]
     names = [f"--train=a={folder / 'talks'}", f"--train=b={folder / 'web'}", f"--train=a={folder / 'dev'}"]
@@ -159,11 +159,13 @@ def test_a_corpus_may_have_several_files_and_one_corpus_has_the_name_that_was_gi
     assert call(*run).code == 0
     assert call(*prepare, f"--train={folder / 'web'}", f"--output={tmp_path / 'one'}").code == 0
     assert PreparedData(tmp_path / "one").train.corpora == [("train", 240)]
-    assert "corpora" not in (tmp_path / "one/data.json").read_text()  # the bytes of earlier versions
+    assert "corpora" not in (tmp_path / "one/data.json").read_text()  # the same bytes as in earlier versions
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_path_with_an_equals_sign_that_exists_is_not_a_name_and_a_path(packed, corpora, tmp_path, call, monkeypatch):
+def test_an_existing_path_with_an_equals_sign_is_not_split_into_name_and_path(
+    packed, corpora, tmp_path, call, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", "--subword=none", "--quiet"]
     write_corpus(Path("a=b"), 30, 1)

@@ -1,4 +1,4 @@
-"""The container and the service, as far as a machine without Docker and systemd can try them."""
+"""The container and the service, as far as they can be tested without Docker and systemd."""
 
 import json
 import os
@@ -23,7 +23,7 @@ DEPLOY = ROOT / "deploy"
 
 
 def instructions(name: str) -> list[str]:
-    """The arguments of each instruction of a name in the Dockerfile, its lines joined."""
+    """The arguments of each Dockerfile instruction with this name, continued lines joined."""
     text = re.sub(r"\\\n\s*", "", (DEPLOY / "Dockerfile").read_text())
     return [line.removeprefix(f"{name} ") for line in text.split("\n") if line.startswith(f"{name} ")]
 
@@ -35,7 +35,7 @@ def check_flags(command: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_container_starts_with_flags_that_nmt_has_and_as_an_unprivileged_user():
+def test_the_container_starts_with_valid_flags_as_an_unprivileged_user():
     [entry], [command] = (map(json.loads, instructions(name)) for name in ("ENTRYPOINT", "CMD"))
     check_flags(entry + command)
     [user] = instructions("USER")
@@ -44,7 +44,7 @@ def test_the_container_starts_with_flags_that_nmt_has_and_as_an_unprivileged_use
     )
 
 
-def test_only_the_list_of_packages_decides_what_the_container_downloads():
+def test_container_downloads_depend_only_on_the_list_of_packages():
     """The sources are copied after the last download of their stage, and the last layer installs without an index."""
     lines = re.sub(r"\\\n\s*", "", (DEPLOY / "Dockerfile").read_text()).split("\n")
     stages = re.split(r"^FROM .*$", "\n".join(lines), flags=re.M)[1:]
@@ -61,7 +61,7 @@ def test_only_the_list_of_packages_decides_what_the_container_downloads():
 
 
 @pytest.mark.skipif(find_spec("setuptools") is None, reason="needs setuptools")
-def test_the_context_of_the_container_has_all_of_the_wheel_and_little_else(tmp_path):
+def test_the_build_context_contains_all_files_of_the_wheel_and_few_others(tmp_path):
     rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] not in ("", "#")]
     assert rules[0] == "*" and rules[-1] == "**/__pycache__"
     copied = [rule.removeprefix("!") for rule in rules[1:-1]]
@@ -97,7 +97,7 @@ def test_the_context_of_the_container_has_all_of_the_wheel_and_little_else(tmp_p
     assert sum(path.stat().st_size for path in context.rglob("*") if path.is_file()) < 10 << 20
 
 
-def test_the_health_check_tells_a_server_that_answers_from_one_that_does_not(tmp_path):
+def test_the_health_check_succeeds_only_if_the_server_answers(tmp_path):
     [check] = instructions("HEALTHCHECK")
     _, *arguments = json.loads(check[check.index("[") :])
     model = small_model(tmp_path / "m", d_model=16, d_ff=32, heads=2, encoder_layers=1, decoder_layers=1)
@@ -111,7 +111,7 @@ def test_the_health_check_tells_a_server_that_answers_from_one_that_does_not(tmp
     assert run(server.port) != 0
 
 
-def test_compose_mounts_models_read_only_and_gives_no_rights():
+def test_compose_mounts_models_read_only_and_grants_no_privileges():
     yaml = pytest.importorskip("yaml")
     service = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["nmt"]
     [entry] = map(json.loads, instructions("ENTRYPOINT"))
@@ -121,7 +121,7 @@ def test_compose_mounts_models_read_only_and_gives_no_rights():
     assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
 
 
-def test_the_unit_starts_and_ends_the_server_as_it_is_written():
+def test_the_commands_of_the_systemd_unit_start_and_stop_the_server():
     lines = (DEPLOY / "nmt-serve.service").read_text().split("\n")
     settings = dict(line.split("=", 1) for line in lines if re.match(r"\w+=", line))
     program, *flags = shlex.split(settings["ExecStart"])
@@ -131,7 +131,7 @@ def test_the_unit_starts_and_ends_the_server_as_it_is_written():
     assert "--preload" in flags and int(settings["LimitNOFILE"]) > 2 * ServeOptions(model=("m",)).max_connections
 
 
-def test_systemd_understands_the_unit(tmp_path):
+def test_systemd_accepts_the_unit(tmp_path):
     if shutil.which("systemd-analyze") is None:
         pytest.skip("no systemd here")
     unit = (DEPLOY / "nmt-serve.service").read_text()
@@ -141,7 +141,7 @@ def test_systemd_understands_the_unit(tmp_path):
     assert done.returncode == 0 and "nmt-serve.service" not in done.stderr, done.stderr
 
 
-def test_a_model_that_may_only_be_read_is_served_with_a_cache_elsewhere(tmp_path):
+def test_a_read_only_model_is_served_with_a_cache_elsewhere(tmp_path):
     """As in the container: a read-only file system for the models, and a folder for the cache."""
     pytest.importorskip("ctranslate2")
     folder = tmp_path / "models"

@@ -1,4 +1,4 @@
-"""`nmt train --criterion distillation`: a student learns from a model folder, exactly under a resume, and agrees with it."""
+"""`nmt train --criterion distillation`: a student learns from a model folder, resumes bit for bit, agrees with its teacher."""
 
 import json
 import shutil
@@ -7,7 +7,9 @@ from conftest import kill_after_update_10, records_of, reseal, train_arguments
 from refusals import assert_refused
 
 
-def test_a_killed_student_goes_on_with_the_same_bytes_and_agrees_more_than_without_a_teacher(data, tmp_path, call):
+def test_a_killed_student_resumes_bit_for_bit_and_agrees_more_with_its_teacher_than_an_untaught_model(
+    data, tmp_path, call
+):
     assert call(*train_arguments(data, tmp_path / "teacher", 60)).code == 0
     flags = (
         "--criterion=distillation",
@@ -26,7 +28,7 @@ def test_a_killed_student_goes_on_with_the_same_bytes_and_agrees_more_than_witho
     assert divergences[-1] < divergences[0] / 2
 
 
-def test_another_teacher_in_the_place_of_the_first_is_an_error(data, trained, tmp_path, call):
+def test_replacing_the_teacher_by_another_model_is_an_error(data, trained, tmp_path, call):
     flags = ("--criterion=distillation", f"--teacher={tmp_path / 'teacher'}")
     shutil.copytree(trained / "checkpoints/update-10", tmp_path / "teacher")
     assert call(*train_arguments(data, tmp_path / "run", 10, *flags)).code == 0
@@ -35,12 +37,12 @@ def test_another_teacher_in_the_place_of_the_first_is_an_error(data, trained, tm
     assert_refused(call(*train_arguments(data, tmp_path / "run", 20, *flags)), 2, "criterion.teacher_sha256")
     state = tmp_path / "run/checkpoints/update-10"
     saved = json.loads((state / "training.json").read_text())
-    del saved["settings"]["criterion.teacher_sha256"]  # as an older nmt wrote it
+    del saved["settings"]["criterion.teacher_sha256"]  # as earlier versions wrote it
     reseal(state, "training.json", json.dumps(saved).encode())
     assert call(*train_arguments(data, tmp_path / "run", 20, *flags)).code == 0
 
 
-def test_no_teacher_a_run_and_prepared_data_are_refused(data, trained, tmp_path, call):
+def test_a_missing_teacher_a_run_and_prepared_data_are_rejected_as_teachers(data, trained, tmp_path, call):
     assert_refused(call(*train_arguments(data, tmp_path / "run", 10, "--criterion=distillation")), 2, "needs a teacher")
     refused = call(*train_arguments(data, tmp_path / "run", 10, "--criterion=distillation", f"--teacher={data}"))
     assert refused.code != 0 and refused.err.count("\n") == 1

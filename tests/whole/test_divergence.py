@@ -1,4 +1,4 @@
-"""A training that diverges returns to the last state before, skips the data, and goes on more slowly (contract: "Training")."""
+"""A run that diverges returns to the previous state, skips the data and continues more slowly (contract: "Training")."""
 
 import json
 import math
@@ -21,7 +21,7 @@ ROLLBACK = ("--on-divergence=rollback", "--no-valid-bleu", "--keep-last=0")
 
 @pytest.fixture
 def poison(monkeypatch):
-    """`poison(first, last)` makes the gradient NaN on the data of updates first to last of an undisturbed run."""
+    """`poison(first, last)` makes the gradient NaN on the data of updates first to last of a normal run."""
 
     def poison_data(first: int, last: int) -> None:
         stream = Loader.updates
@@ -47,7 +47,7 @@ def poison(monkeypatch):
     return poison_data
 
 
-def test_a_stretch_that_is_not_finite_is_left_behind_and_the_rate_is_halved(data, tmp_path, call, poison):
+def test_non_finite_updates_are_rolled_back_and_skipped_and_the_learning_rate_is_halved(data, tmp_path, call, poison):
     poison(14, 23)
     arguments = train_arguments(data, tmp_path / "run", 40, *ROLLBACK)
     told = call(*(argument for argument in arguments if argument != "--quiet"))
@@ -74,7 +74,7 @@ def test_a_stretch_that_is_not_finite_is_left_behind_and_the_rate_is_halved(data
     ("ends", "more"),
     [([14], ()), ([20], ("--optimizer=adam-sgd", "--adam-updates=5", "--sgd-lr-factor=1")), ([14, 20], ())],
 )
-def test_a_run_with_a_rollback_goes_on_bit_for_bit(ends, more, data, tmp_path, call, poison):
+def test_a_run_with_a_rollback_resumes_bit_for_bit(ends, more, data, tmp_path, call, poison):
     poison(14, 23)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert call(*train_arguments(data, whole, 40, *ROLLBACK, *more)).code == 0
@@ -85,14 +85,14 @@ def test_a_run_with_a_rollback_goes_on_bit_for_bit(ends, more, data, tmp_path, c
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_a_line_of_skipped_updates_alone_has_no_loss(data, tmp_path, call, poison):
+def test_a_log_line_of_only_skipped_updates_has_no_loss(data, tmp_path, call, poison):
     poison(3, 3)
     assert call(*train_arguments(data, tmp_path / "run", 4, "--log-every=1u", "--clip-norm=1")).code == 0
     lines = [line for line in (tmp_path / "run/train.log").read_text().splitlines() if " : L.r. " in line]
     assert [" : no loss : " in line for line in lines] == [False, False, True, False]
 
 
-def test_the_fourth_divergence_ends_the_run_with_7(data, tmp_path, call):
+def test_the_fourth_divergence_ends_the_run_with_status_7(data, tmp_path, call):
     plugin = tmp_path / "cliff.py"
     plugin.write_text(CLIFF)
     arguments = train_arguments(data, tmp_path / "run", 1000, f"--plugin={plugin}", "--schedule=cliff", *ROLLBACK)
@@ -103,15 +103,13 @@ def test_the_fourth_divergence_ends_the_run_with_7(data, tmp_path, call):
     assert {"update-10", "diverged-update-20", "diverged-update-20.2"} <= names
 
 
-def test_without_a_checkpoint_from_before_the_run_ends_with_7(data, tmp_path, call, poison):
+def test_a_divergence_before_the_first_checkpoint_ends_the_run_with_status_7(data, tmp_path, call, poison):
     poison(3, 12)
     diverged = call(*train_arguments(data, tmp_path / "run", 40, *ROLLBACK))
     assert_refused(diverged, 7, "no earlier checkpoint", "--save-every")
 
 
-def test_a_run_with_an_optimizers_state_goes_on_from_a_checkpoint_of_skipped_updates_alone(
-    data, trained, tmp_path, call, poison
-):
+def test_a_run_resumes_its_optimizer_from_a_checkpoint_of_only_skipped_updates(data, trained, tmp_path, call, poison):
     given = (f"--init-from={trained / 'checkpoints/update-10'}", "--init-state=optimizer", "--save-every=1u")
     poison(1, 2)
     for updates in (2, 3):
@@ -121,7 +119,7 @@ def test_a_run_with_an_optimizers_state_goes_on_from_a_checkpoint_of_skipped_upd
     assert (before["0.step"], after["0.step"]) == (10, 11)
 
 
-def test_noise_is_no_divergence_and_a_spike_is():
+def test_a_spike_counts_as_divergence_but_noise_does_not():
     chance, watch = random.Random(1), LossWatch()
     for update in range(1, 5001):
         watch.see(update, 2 + 7 * math.exp(-update / 500) + chance.gauss(0, 0.1), applied=True)
@@ -136,7 +134,7 @@ def test_noise_is_no_divergence_and_a_spike_is():
     assert watch.bad == 0
 
 
-def test_another_mixture_with_another_loss_is_no_divergence(data, tmp_path, call, monkeypatch):
+def test_a_different_loss_from_a_different_data_mixture_is_not_a_divergence(data, tmp_path, call, monkeypatch):
     monkeypatch.setattr(LossWatch, "MIN_GOOD", 5)
     see = LossWatch.see
 
@@ -149,7 +147,7 @@ def test_another_mixture_with_another_loss_is_no_divergence(data, tmp_path, call
     assert "diverged" not in (tmp_path / "run/train.log").read_text()
 
 
-def test_a_stage_is_watched_anew_after_a_return_to_the_one_before(data, tmp_path, call, monkeypatch, poison):
+def test_divergence_watching_restarts_after_a_rollback_to_the_previous_stage(data, tmp_path, call, monkeypatch, poison):
     monkeypatch.setattr(LossWatch, "MIN_GOOD", 5)
     see, updates = LossWatch.see, []
 

@@ -1,4 +1,4 @@
-"""`nmt doctor` as a user runs it: report, examples, JSON, the page of charts, exit codes."""
+"""`nmt doctor` as a user runs it: report, examples, JSON, the page of charts, exit statuses."""
 
 import gzip
 import os
@@ -22,7 +22,7 @@ TARGET = [f"Das Haus {i} ist hier, und wir haben es nicht gesehen." for i in ran
 
 @pytest.fixture
 def corpus(tmp_path):
-    """`corpus(source, target)` writes c.en and c.de, and gives the flags that name them."""
+    """`corpus(source, target)` writes c.en and c.de, and returns the flags that name them."""
 
     def written(source=SOURCE, target=TARGET):
         for name, lines in (("c.en", source), ("c.de", target)):
@@ -40,7 +40,7 @@ def test_a_clean_corpus_is_reported_on_stdout_alone(corpus, call):
     assert not re.search(r"^ +[^ ]+ +0  ", result.out, re.MULTILINE)  # a row without a count, at the end of a histogram
 
 
-def test_faults_are_named_by_file_and_line_and_an_error_is_code_3(corpus, call, tmp_path):
+def test_faults_are_reported_by_file_and_line_and_an_error_is_status_3(corpus, call, tmp_path):
     target = [
         *TARGET[:6],
         "",
@@ -61,7 +61,7 @@ def test_faults_are_named_by_file_and_line_and_an_error_is_code_3(corpus, call, 
     assert f"{tmp_path}/c.en has 40 lines, {tmp_path}/c.de has 41" in result.out
 
 
-def test_a_tsv_file_has_the_findings_of_two_files(corpus, call, tmp_path):
+def test_a_tsv_file_gives_the_same_findings_as_two_files(corpus, call, tmp_path):
     target = [*TARGET[:6], "", "Stra\xdfe", *TARGET[8:]]
     of_files = call(*corpus(target=target), "--quiet")
     rows = zip(
@@ -70,7 +70,7 @@ def test_a_tsv_file_has_the_findings_of_two_files(corpus, call, tmp_path):
     (tmp_path / "c.tsv").write_bytes(b"".join(b"\t".join(row) + b"\n" for row in rows))
     command = ["doctor", "--source-lang=en", "--target-lang=de", "--quiet"]
     of_tsv = call(*command, f"--train-tsv={tmp_path / 'c.tsv'}")
-    columns_apart = len(SOURCE[7]) + 1  # the column of a fault in the target counts from the beginning of the line
+    columns_apart = len(SOURCE[7]) + 1  # the column of a fault in the target counts from the start of the line
     expected = of_files.out.replace("c.de:8:5:", f"c.tsv:8:{5 + columns_apart}:").replace("c.de", "c.tsv")
     assert (of_tsv.code, of_tsv.out) == (3, expected.replace("c.en", "c.tsv"))
     (tmp_path / "c.tsv").write_text("only one column\n")
@@ -84,7 +84,7 @@ def test_a_tsv_file_has_the_findings_of_two_files(corpus, call, tmp_path):
     ("fail_on", "blank", "copies", "code"),
     [("error", 1, 0, 0), ("warning", 1, 0, 3), ("never", 1, 9, 0), ("error", 0, 9, 3), ("warning", 0, 0, 0)],
 )
-def test_the_exit_code_follows_the_worst_finding(fail_on, blank, copies, code, corpus, call):
+def test_the_exit_status_follows_the_worst_finding(fail_on, blank, copies, code, corpus, call):
     source, target = list(SOURCE), list(TARGET)
     target[:blank] = [""] * blank
     target[10 : 10 + copies] = source[10 : 10 + copies]
@@ -116,7 +116,7 @@ def test_the_page_has_every_chart_and_escapes_text_of_the_corpus(corpus, call, t
     assert len(drawings) == 3
 
 
-def test_prepared_data_is_named_without_a_flag(data, call):
+def test_prepared_data_can_be_given_without_a_flag(data, call):
     result = call("doctor", data, "--json", "--fail-on=never")
     assert [(row["kind"], row["name"], row["pairs"], row["unit"]) for row in result.json["sets"]] == [
         ("train", "train", 300, "tokens"), ("valid", "dev", 20, "tokens"),
@@ -125,7 +125,7 @@ def test_prepared_data_is_named_without_a_flag(data, call):
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
-def test_a_corpus_is_found_by_its_files_and_by_what_their_names_begin_with(ending, corpus, call, tmp_path, monkeypatch):
+def test_a_corpus_is_found_by_its_file_names_and_by_their_common_prefix(ending, corpus, call, tmp_path, monkeypatch):
     by_flags = call(*corpus(target=[*TARGET[:6], "", *TARGET[7:]]), "--json", "--fail-on=never")
     monkeypatch.chdir(tmp_path)
     for name in ("c.en", "c.de") if ending else ():
@@ -152,7 +152,7 @@ def test_a_corpus_is_found_by_its_files_and_by_what_their_names_begin_with(endin
     assert either.code == 0 and f"c.en{ending}" in either.err and f"c.de{ending}" in either.err
 
 
-def test_words_that_name_no_corpus_are_answered_with_the_files_that_there_are(corpus, call, tmp_path, monkeypatch):
+def test_an_unknown_corpus_name_lists_the_existing_files(corpus, call, tmp_path, monkeypatch):
     corpus()
     monkeypatch.chdir(tmp_path)
     for command in (["doctor"], ["prepare", "--output=data"]):
@@ -173,7 +173,7 @@ def test_words_that_name_no_corpus_are_answered_with_the_files_that_there_are(co
     assert all(call("clean", "--dry-run", name).code == 2 for name in (".", ""))
 
 
-def test_the_name_of_a_corpus_says_which_language_is_the_source(corpus, call, tmp_path, monkeypatch):
+def test_the_corpus_name_determines_the_source_language(corpus, call, tmp_path, monkeypatch):
     corpus()
     monkeypatch.chdir(tmp_path)
     for name in ("en", "de"):
@@ -196,7 +196,7 @@ def test_the_name_of_a_corpus_says_which_language_is_the_source(corpus, call, tm
     assert len(texts) > 2 and all(files[name] == first[name] for files in others for name in texts)
 
 
-def test_a_set_that_is_named_as_its_kind_is_reported_by_one_word(tmp_path, call):
+def test_a_set_named_after_its_kind_is_reported_by_one_word(tmp_path, call):
     for name, lines in (("train", SOURCE), ("valid", SOURCE[:1])):
         for language in ("en", "de"):
             (tmp_path / f"{name}.{language}").write_text("".join(f"{line}\n" for line in lines))
@@ -221,13 +221,13 @@ def test_an_error_is_one_line(arguments, code, message, call):
     assert message in result.err and result.err.count("\n") == 1
 
 
-def test_a_vocabulary_of_other_languages_is_refused(corpus, data, call):
+def test_a_vocabulary_for_different_languages_is_rejected(corpus, data, call):
     arguments = corpus()
     arguments[2] = "--target-lang=en"
     assert_refused(call(*arguments, f"--vocabulary={data}"), 2, "translates en-de, but the data is en-en")
 
 
-def test_a_signal_ends_it_between_two_chunks(corpus, call, monkeypatch):
+def test_a_signal_ends_doctor_between_two_chunks(corpus, call, monkeypatch):
     monkeypatch.setattr(nmt.extensions.doctor.sets, "CHUNK_PAIRS", 10)
     guessed = []
 

@@ -1,4 +1,4 @@
-"""Documents of translators: what is untranslated gets a translation, and everything else stays as it is."""
+"""Translators' documents: untranslated texts get a translation, and everything else is unchanged."""
 
 import gzip
 import io
@@ -218,7 +218,7 @@ def in_word(name: str, content: str) -> str:
 
 
 def docx(body: str, **parts: str) -> bytes:
-    """A document of Word with a picture that must stay as it is."""
+    """A Word document with a picture that must not change."""
     output = io.BytesIO()
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("[Content_Types].xml", "<Types/>")
@@ -230,7 +230,7 @@ def docx(body: str, **parts: str) -> bytes:
 
 
 def upper(texts: list[str]) -> list[Translation]:
-    """A translation that is the text in capitals, with every marker and placeholder kept."""
+    """Translate into capitals, keeping every marker and placeholder."""
 
     def capitals(text: str) -> str:
         pieces, end = [], 0
@@ -268,7 +268,7 @@ def replaced(text: str, pairs: list[tuple[str, str]]) -> str:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_only_targets_and_what_belongs_to_them_change(name, newline, tmp_path):
+def test_only_targets_and_their_metadata_change(name, newline, tmp_path):
     text, changes = DOCUMENTS[name]
     path = tmp_path / "document"
     path.write_bytes(text.replace("\n", newline).encode())
@@ -279,13 +279,13 @@ def test_only_targets_and_what_belongs_to_them_change(name, newline, tmp_path):
 @pytest.mark.parametrize(
     ("name", "attribute"), [("xliff", "target-language"), ("xliff2", "trgLang"), ("tmx", "xml:lang")]
 )
-def test_a_region_is_written_as_xml_wants_it(name, attribute, tmp_path):
+def test_a_language_region_is_written_in_xml_form(name, attribute, tmp_path):
     (tmp_path / "document").write_text(DOCUMENTS[name][0])
     content, _ = translated(tmp_path / "document", name.rstrip("2"), target="pt_BR")
     assert f'{attribute}="pt-BR"' in content.decode() and "pt_BR" not in content.decode()
 
 
-def test_a_field_that_ends_in_a_later_paragraph_leaves_the_rest_of_it_text(tmp_path):
+def test_text_after_a_multi_paragraph_field_is_still_translated(tmp_path):
     field = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'
     begin, end = field.format("begin"), field.format("end")
     link = '<w:hyperlink r:id="rId1"><w:r><w:t>our page</w:t></w:r></w:hyperlink>'
@@ -297,7 +297,7 @@ def test_a_field_that_ends_in_a_later_paragraph_leaves_the_rest_of_it_text(tmp_p
     assert "OUR PAGE" in text and "twelve" in text
 
 
-def test_a_target_stands_after_the_segmented_source_also_if_that_has_no_segment(tmp_path):
+def test_a_target_follows_the_segmented_source_even_without_segments(tmp_path):
     unit = "<trans-unit id='1'><source>One.</source><seg-source>One.</seg-source></trans-unit>"
     head = "<xliff version='1.2'><file source-language='en' target-language='de'><body>"
     (tmp_path / "document").write_text(f"{head}{unit}</body></file></xliff>")
@@ -305,7 +305,7 @@ def test_a_target_stands_after_the_segmented_source_also_if_that_has_no_segment(
     assert re.findall(r"<(source|seg-source|target)\b", content.decode()) == ["source", "seg-source", "target"]
 
 
-def test_an_approved_target_stays_whatever_its_state_is(tmp_path):
+def test_an_approved_target_is_kept_whatever_its_state(tmp_path):
     target = "<source>One.</source><target state='new'>Eins.</target>"
     units = "".join(f"<trans-unit id='{i}' approved='{i}'>{target}</trans-unit>" for i in ("yes", "no"))
     head = "<xliff version='1.2'><file source-language='en' target-language='de'><body>"
@@ -315,7 +315,7 @@ def test_an_approved_target_stays_whatever_its_state_is(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["po", "xliff", "xliff2", "tmx"])
-def test_a_translated_document_stays_byte_for_byte(name, tmp_path):
+def test_a_fully_translated_document_is_unchanged_byte_for_byte(name, tmp_path):
     path = tmp_path / "document"
     path.write_text(replaced(*DOCUMENTS[name]))
 
@@ -334,7 +334,7 @@ def test_retranslate_replaces_translations_and_no_other_text(name, tmp_path):
     assert ("WEG" in content) == (name == "po")  # of an obsolete message
 
 
-def test_texts_have_markers_for_elements_and_plain_placeholders(tmp_path):
+def test_texts_get_markers_for_elements_and_keep_placeholders_as_text(tmp_path):
     path = tmp_path / "document"
     texts: list[str] = []
 
@@ -353,7 +353,7 @@ def test_texts_have_markers_for_elements_and_plain_placeholders(tmp_path):
 
 
 def lossy(texts: list[str]) -> list[Translation]:
-    """A translation without markers and placeholders."""
+    """Translate without keeping markers and placeholders."""
     return [Translation([Candidate(KEPT.sub("", text).upper(), [], 0.0, 0.0)]) for text in texts]
 
 
@@ -371,7 +371,7 @@ def lossy(texts: list[str]) -> list[Translation]:
         ("tmx", TMX, None),
     ],
 )
-def test_a_translation_that_lost_a_tag_or_a_placeholder_is_at_most_a_suggestion(
+def test_a_translation_without_a_tag_or_placeholder_is_only_a_suggestion(
     format, document, suggestion, tmp_path, capsys
 ):
     path = tmp_path / "document"
@@ -390,7 +390,7 @@ def test_a_translation_that_lost_a_tag_or_a_placeholder_is_at_most_a_suggestion(
     assert translated(path, "po", lossy)[0] == content if format == "po" else True  # no second comment
 
 
-def test_a_failed_text_is_counted_and_leaves_its_unit_as_it_was(tmp_path, capsys):
+def test_a_failed_text_is_counted_and_its_unit_unchanged(tmp_path, capsys):
     path = tmp_path / "document"
     path.write_text(SRT)
     content, warnings = translated(path, "srt", lambda texts: [Translation([], "no finite probability") for _ in texts])
@@ -436,7 +436,7 @@ def test_a_problem_names_the_placeholder(source, translation, words):
         ("", ""),
     ],
 )
-def test_markers_around_a_line_are_not_translated_with_it(line, text):
+def test_markers_around_a_line_are_not_sent_to_the_model(line, text):
     peeled = peel(line)
     assert peeled.text == text and "".join(peeled) == line
 
@@ -477,7 +477,7 @@ def test_cues_are_wrapped_at_42_characters(text, lines):
         ("?a=1&b=2", "?a=1&b=2"),
     ],
 )
-def test_an_accelerator_key_gets_a_place_in_the_translation(text, translation, tmp_path):
+def test_an_accelerator_key_is_placed_in_the_translation(text, translation, tmp_path):
     path = tmp_path / "a.po"
     path.write_text(f'msgid "{text}"\nmsgstr ""\n')
     words = {"File": "Datei", "Exit": "Beenden"}
@@ -511,14 +511,14 @@ def test_segments_of_xliff_are_translated_one_by_one(tmp_path):
     assert f"<seg-source>{cut}</seg-source>" in content
 
 
-def test_another_language_than_the_models_is_a_warning(tmp_path, capsys):
+def test_a_language_that_differs_from_the_models_is_a_warning(tmp_path, capsys):
     path = tmp_path / "a.xlf"
     path.write_text(XLIFF.replace('"en"', '"fr-CA"'))
     translated(path, "xliff")
     assert "the source language of the document is 'fr-CA', but the model's is 'en'" in capsys.readouterr().err
 
 
-def test_word_keeps_formatting_links_fields_and_other_parts(tmp_path):
+def test_word_documents_keep_formatting_links_fields_and_other_parts(tmp_path):
     path = tmp_path / "a.docx"
     path.write_bytes(docx(BODY, header1=in_word("hdr", "<w:p><w:r><w:t>top</w:t></w:r></w:p>"), styles="<kept/>"))
     content, _ = translated(path, "docx")
@@ -540,7 +540,7 @@ def test_word_keeps_formatting_links_fields_and_other_parts(tmp_path):
     assert after.read("word/document.xml").decode() == in_word("document", f"<w:body>{expected}</w:body>")
 
 
-def test_controls_and_moved_text_of_word_are_translated_and_choices_are_not(tmp_path):
+def test_content_controls_and_moved_text_of_word_are_translated_but_choices_are_not(tmp_path):
     def control(properties: str, text: str) -> str:
         return f"<w:sdt><w:sdtPr>{properties}</w:sdtPr><w:sdtContent><w:r>{text}</w:r></w:sdtContent></w:sdt>"
 
@@ -556,7 +556,7 @@ def test_controls_and_moved_text_of_word_are_translated_and_choices_are_not(tmp_
     assert content == in_word("document", f"<w:body>{body(str.upper)}</w:body>")
 
 
-def test_a_cue_with_an_empty_line_is_translated_whole(tmp_path):
+def test_a_subtitle_with_an_empty_line_is_translated_as_a_whole(tmp_path):
     path = tmp_path / "a.srt"
     path.write_text(
         "1\n00:00:01,000 --> 00:00:02,000\nhello\n\nagain\n\n2\n00:00:03,000 --> 00:00:04,000\n\nlater\n\n3\n"
@@ -568,21 +568,21 @@ def test_a_cue_with_an_empty_line_is_translated_whole(tmp_path):
     )
 
 
-def test_a_first_cue_without_a_number_is_translated_after_a_byte_order_mark_too(tmp_path):
+def test_an_unnumbered_first_cue_is_translated_even_after_a_byte_order_mark(tmp_path):
     path = tmp_path / "a.srt"
     cues = "\ufeff00:00:01,000 --> 00:00:02,000\n{}\n\n00:00:03,000 --> 00:00:04,000\n{}\n"
     path.write_text(cues.format("first", "second"))
     assert translated(path, "srt")[0].decode() == cues.format("FIRST", "SECOND")
 
 
-def test_a_message_that_lacks_one_form_gets_that_one(tmp_path):
+def test_a_message_that_lacks_a_plural_form_gets_only_that_form(tmp_path):
     path = tmp_path / "a.po"
     path.write_text(PLURAL := 'msgid "one"\nmsgid_plural "many"\nmsgstr[0] "eins"\nmsgstr[1] ""\n')
     content = translated(path, "po")[0].decode()
     assert content.endswith(PLURAL.replace('[1] ""', '[1] "MANY"')) and "#, fuzzy" in content
 
 
-def test_a_text_box_of_word_is_translated_with_the_paragraph_around_it(tmp_path):
+def test_a_text_box_of_word_and_the_paragraph_around_it_are_translated(tmp_path):
     path = tmp_path / "a.docx"
     box = "<w:pict><w:txbxContent><w:p><w:r><w:t>inner</w:t></w:r></w:p></w:txbxContent></w:pict>"
     path.write_bytes(docx(f"<w:p><w:r><w:t>outer</w:t>{box}<w:br/><w:t>line</w:t></w:r></w:p>"))
@@ -630,7 +630,7 @@ def test_a_damaged_or_hostile_document_is_an_error_and_writes_nothing(format, co
     assert not output.exists()
 
 
-def test_a_bomb_in_a_zip_is_refused_before_it_is_unpacked(tmp_path):
+def test_a_zip_bomb_is_rejected_before_unpacking(tmp_path):
     path = tmp_path / "a.docx"
     output = io.BytesIO()
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -640,7 +640,7 @@ def test_a_bomb_in_a_zip_is_refused_before_it_is_unpacked(tmp_path):
         read_document(path, "docx")
 
 
-def test_a_document_that_is_too_large_is_refused(tmp_path):
+def test_a_document_that_is_too_large_is_rejected(tmp_path):
     path = tmp_path / "a.po"
     with path.open("wb") as file:
         file.truncate((64 << 20) + 1)
@@ -649,7 +649,7 @@ def test_a_document_that_is_too_large_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("format", "module"), [("po", "translate"), ("tmx", "lxml")])
-def test_a_missing_package_is_named_with_what_to_install(format, module, tmp_path, monkeypatch, call):
+def test_a_missing_package_is_reported_with_the_command_to_install_it(format, module, tmp_path, monkeypatch, call):
     path = tmp_path / "document"
     path.write_text("")
     of_format = [f"nmt.extensions.documents.{name}" for name in ("safe_xml", f"formats.{format}")]
@@ -675,7 +675,7 @@ def test_a_missing_package_is_named_with_what_to_install(format, module, tmp_pat
         (["--format=po", "a.po", "--output=a.po"], "name the same file"),
     ],
 )
-def test_options_that_do_not_go_with_a_document_are_refused(flags, message, call):
+def test_options_incompatible_with_documents_are_rejected(flags, message, call):
     assert_refused(call("translate", "--model=none", *flags), 2, message)
 
 
@@ -702,7 +702,7 @@ def test_a_model_translates_a_document(model, tmp_path, call):
     assert call("translate", *flags, "--format=po", source).out == output.read_text()
 
 
-def test_ranks_translate_a_document_alike(model, tmp_path, call):
+def test_several_ranks_translate_a_document_like_one(model, tmp_path, call):
     source = tmp_path / "a.po"
     words = ["Ban <b>des</b> &amp; kit. Lora {x}!", "Kit", "Ban %d"]
     source.write_text("".join(f'msgid "{i} {word}"\nmsgstr ""\n\n' for i in range(3) for word in words))
@@ -722,18 +722,18 @@ def test_ranks_translate_a_document_alike(model, tmp_path, call):
         (["--retranslate", "--format=text"], "--retranslate works only on documents"),
     ],
 )
-def test_options_that_no_document_has_are_refused(flags, message, model, tmp_path, call):
+def test_options_that_no_document_format_has_are_rejected(flags, message, model, tmp_path, call):
     (tmp_path / "a.po").write_text('msgid "ban"\nmsgstr ""\n')
     assert_refused(call("translate", "--model", model, tmp_path / "a.po", *flags), 2, message)
 
 
-def test_a_document_whose_output_cannot_be_written_is_not_translated(model, tmp_path, call):
+def test_a_document_is_not_translated_if_its_output_cannot_be_written(model, tmp_path, call):
     (tmp_path / "a.po").write_text('msgid "ban"\nmsgstr ""\n')
     result = call("translate", "--model", "none", "--format=po", tmp_path / "a.po", "--output", tmp_path / "b" / "c.po")
     assert result.code != 0 and "b" in result.err and "none" not in result.err
 
 
-def test_a_documents_name_says_its_format(model, tmp_path, call):
+def test_the_name_of_a_document_determines_its_format(model, tmp_path, call):
     cue = "1\n00:00:01,000 --> 00:00:02,000\nban kit\n"
     for name in ("a.SRT", "a.txt"):
         (tmp_path / name).write_text(cue)
@@ -763,7 +763,7 @@ BREAKS = ["<br>", "<br/><BR />", "</li><li>", "\n", "\t", "\\n", "</p>\n<p>", "<
 
 
 @pytest.mark.parametrize("between", BREAKS)
-def test_a_break_ends_a_sentence_and_stays(between, tmp_path):
+def test_a_line_break_ends_a_sentence_and_is_kept(between, tmp_path):
     markers = Markers()
     text = markers.mark_tags(f"<p>The <b>first</b>{between}The second</p>")
     texts = [peel(piece).text for piece in TEXT_BREAK.split(text)[::2]]
@@ -772,7 +772,7 @@ def test_a_break_ends_a_sentence_and_stays(between, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["C:\\new\\table", "\\textbf{a}", "<option> of it", "a <title>"])
-def test_what_only_looks_like_a_break_is_none(text):
+def test_text_that_looks_like_a_break_is_not_one(text):
     assert len(TEXT_BREAK.split(Markers().mark_tags(text))) == 1
 
 
@@ -808,7 +808,7 @@ def source_text(inline: str, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_two_single_tags_that_are_a_pair_are_translated_as_one(name, tmp_path):
+def test_paired_start_and_end_tags_are_translated_as_one_element(name, tmp_path):
     opening, closing = PAIRS[name]
     inline = f"press {opening}the <x id='9'/> button{closing} now"
     text = source_text(inline, tmp_path)
@@ -821,12 +821,12 @@ def test_two_single_tags_that_are_a_pair_are_translated_as_one(name, tmp_path):
 
 
 @pytest.mark.parametrize("tag", LINE_BREAKS)
-def test_an_element_that_stands_for_a_break_ends_a_sentence(tag, tmp_path):
+def test_an_element_representing_a_break_ends_a_sentence(tag, tmp_path):
     pieces = TEXT_BREAK.split(source_text(f"One line {tag}another", tmp_path))
     assert pieces[::2] == ["One line ", "another"]
 
 
-def test_a_half_translated_unit_gets_what_it_lacks(tmp_path):
+def test_a_partly_translated_unit_gets_its_missing_translations(tmp_path):
     cut = '<mrk mtype="seg" mid="1">One.</mrk> <g id="5"><mrk mtype="seg" mid="2">Two.</mrk></g>'
     done = cut.replace("One.", "EINS.").replace("Two.", "")
     locked = '<sdl:seg-defs xmlns:sdl="s"><sdl:seg id="1" locked="true"/><sdl:seg id="2"/></sdl:seg-defs>'
@@ -854,13 +854,13 @@ def test_a_half_translated_unit_gets_what_it_lacks(tmp_path):
         ("tmx", TMX.replace("done", "one").replace('"de-DE"><seg>ERLEDIGT', '"deu"><seg><ph>x</ph>')),
     ],
 )
-def test_what_has_no_translation_yet_gets_one(format, document, tmp_path):
+def test_untranslated_units_get_a_translation(format, document, tmp_path):
     (tmp_path / "document").write_text(document)
     assert re.search("ONE|BOLD", translated(tmp_path / "document", format)[0].decode())
 
 
 def word_field(code: str, result: str) -> str:
-    """A field of Word, in runs."""
+    """A Word field as a sequence of runs."""
     parts = [f'<w:fldChar w:fldCharType="{kind}"/>' for kind in ("begin", "separate", "end")]
     inner = (parts[0], f"<w:instrText> {code} </w:instrText>", parts[1], f"<w:t>{result}</w:t>", parts[2])
     return "".join(f"<w:r>{part}</w:r>" for part in inner)
@@ -881,7 +881,7 @@ def translated_word(path: Path, content: bytes, name: str = "word/document.xml")
         ("REF x", "dog"),
     ],
 )
-def test_text_of_a_field_is_translated_and_what_it_computes_is_kept(code, result, tmp_path):
+def test_the_text_of_a_field_is_translated_and_its_instruction_is_kept(code, result, tmp_path):
     before, after = '<w:r><w:t xml:space="preserve">see </w:t></w:r>', "<w:r><w:t> now</w:t></w:r>"
     simple = f'<w:fldSimple w:instr=" {code} "><w:r><w:t>dog</w:t></w:r></w:fldSimple>'
     for field in (word_field(code, "dog"), simple):
@@ -895,7 +895,7 @@ def test_text_of_a_field_is_translated_and_what_it_computes_is_kept(code, result
 @pytest.mark.parametrize(
     "item", ["tab", "br", 'br w:type="page"', 'br w:type="column"', "cr", 'ptab w:alignment="left"']
 )
-def test_a_tab_or_break_of_word_ends_a_sentence_and_stays(item, tmp_path):
+def test_a_tab_or_break_of_word_ends_a_sentence_and_is_kept(item, tmp_path):
     (tmp_path / "a.docx").write_bytes(
         docx(f"<w:p><w:r><w:rPr><w:b/></w:rPr><w:t>one</w:t><w:{item}/><w:t>two</w:t></w:r></w:p>")
     )
@@ -907,13 +907,13 @@ def test_a_tab_or_break_of_word_ends_a_sentence_and_stays(item, tmp_path):
     )
 
 
-def test_a_raised_number_of_word_stays_what_it_is(tmp_path):
+def test_a_superscript_number_of_word_is_kept(tmp_path):
     raised = '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t xml:space="preserve">1</w:t></w:r>'
     content = docx(f"<w:p><w:r><w:t>one</w:t></w:r>{raised}<w:r><w:t> two</w:t></w:r></w:p>")
     assert f">ONE</w:t></w:r>{raised}<w:r>" in translated_word(tmp_path / "a.docx", content)
 
 
-def test_parts_of_word_are_found_by_their_relations_and_in_strict_documents(tmp_path):
+def test_document_parts_of_word_are_found_by_relationships_even_in_strict_documents(tmp_path):
     kinds = {
         "": [("officeDocument", "/word/document2.xml")],
         "word/document2": [("footer", "foot.xml"), ("styles", "st.xml")],

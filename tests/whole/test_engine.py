@@ -1,4 +1,4 @@
-"""How a run is computed changes nothing of what it learns: products, precision, compiled, cut, recomputed; and rehearsed."""
+"""Ways of computing do not change the results: products, precision, compilation, splitting, recomputation; and dry runs."""
 
 import json
 import os
@@ -63,12 +63,12 @@ def plain(data, tmp_path_factory):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_the_losses_are_those_of_the_plain_way(flags, tolerance, plain, data, call, tmp_path):
+def test_every_way_of_computing_gives_the_losses_of_the_plain_way(flags, tolerance, plain, data, call, tmp_path):
     if flags == ["--matmul=onednn"] and not products.onednn_available():
         pytest.skip("this torch has no oneDNN")
     assert call(*train_arguments(data, tmp_path / "run", 20, *DRY, *flags)).code == 0
     assert losses(tmp_path / "run") == pytest.approx(plain, rel=tolerance, abs=0)
-    assert type(matmul.current()) is matmul.Products  # nothing is left behind
+    assert type(matmul.current()) is matmul.Products  # no file is left
 
 
 @pytest.mark.gpu
@@ -87,7 +87,7 @@ def test_the_losses_are_those_of_the_plain_way(flags, tolerance, plain, data, ca
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_gpu_learns_what_the_cpu_learns(flags, tolerance, plain, data, call, tmp_path):
+def test_training_on_a_gpu_gives_the_losses_of_the_cpu(flags, tolerance, plain, data, call, tmp_path):
     before = torch.get_float32_matmul_precision()
     assert call(*train_arguments(data, tmp_path / "run", 20, *DRY, "--device=cuda", *flags)).code == 0
     assert losses(tmp_path / "run") == pytest.approx(plain, rel=tolerance, abs=0)
@@ -96,8 +96,8 @@ def test_a_gpu_learns_what_the_cpu_learns(flags, tolerance, plain, data, call, t
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_the_largest_micro_batch_of_a_gpu_fits_it(data, call, tmp_path):
-    """What the trial finds is then trained with: nothing runs out, and the peak is above what one pair takes."""
+def test_the_largest_micro_batch_found_fits_the_gpu(data, call, tmp_path):
+    """Training with the size found by the trial fits into memory, and its peak exceeds that of one pair."""
     told = call(
         *train_arguments(data, tmp_path / "run", 20), "--device=cuda", "--dry-run", "--json", "--max-tokens=auto"
     ).json
@@ -106,8 +106,8 @@ def test_the_largest_micro_batch_of_a_gpu_fits_it(data, call, tmp_path):
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.parametrize("flags", [[], ["--precision=bf16"]], ids=lambda flags: "".join(flags) or "fp32")
-def test_compiled_layers_learn_the_same_and_are_compiled_once_a_kind(flags, data, new_nmt, tmp_path):
-    """20 updates of many lengths, a validation and a checkpoint: a graph for each kind of layer, one to train and one to
+def test_compiled_layers_give_the_same_losses_and_are_compiled_once_per_kind(flags, data, new_nmt, tmp_path):
+    """20 updates of many lengths, a validation and a checkpoint need one graph per kind of layer to train and one to
     validate with."""
     arguments = [word for word in train_arguments(data, tmp_path / "run", 20, *DRY) if word != "--quiet"]
     done = new_nmt(*arguments, *flags, "--compile", "--encoder-layers=2", env={"PYTHONWARNINGS": "default"})
@@ -120,7 +120,7 @@ def test_compiled_layers_learn_the_same_and_are_compiled_once_a_kind(flags, data
 @pytest.mark.parametrize(
     "flags", [["--max-tokens=auto", "--matmul=auto"], ["--precision=fp16"]], ids=lambda flags: flags[0]
 )
-def test_what_was_found_is_kept_so_that_a_run_goes_on_bit_for_bit(flags, data, call, tmp_path):
+def test_measured_choices_are_saved_so_that_a_run_resumes_bit_for_bit(flags, data, call, tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert call(*train_arguments(data, whole, 20, *flags)).code == 0
     for updates in (10, 20):
@@ -132,14 +132,14 @@ def test_what_was_found_is_kept_so_that_a_run_goes_on_bit_for_bit(flags, data, c
     assert (kept["scale"] == {"factor": 2.0**15, "good": 20}) if "fp16" in flags[0] else (kept["scale"] is None)
 
 
-def test_a_run_where_onednn_is_missing_multiplies_by_torch(data, call, tmp_path, monkeypatch):
+def test_a_run_without_onednn_uses_torch_products(data, call, tmp_path, monkeypatch):
     monkeypatch.setattr(products, "onednn_available", lambda: False)
     assert call(*train_arguments(data, tmp_path, 10, "--matmul=auto")).code == 0
     found = json.loads((tmp_path / "checkpoints" / "update-10" / "training.json").read_text())["progress"]["limit"]
     assert found["matmul"] == "torch"
 
 
-def test_another_max_tokens_is_obeyed_when_a_run_goes_on_and_told(data, call, tmp_path):
+def test_a_resumed_run_uses_and_reports_a_changed_max_tokens(data, call, tmp_path):
     for updates, tokens in ((10, "auto"), (20, "77")):
         assert call(*train_arguments(data, tmp_path, updates, f"--max-tokens={tokens}")).code == 0
     found = json.loads((tmp_path / "checkpoints" / "update-20" / "training.json").read_text())["progress"]["limit"]
@@ -147,7 +147,7 @@ def test_another_max_tokens_is_obeyed_when_a_run_goes_on_and_told(data, call, tm
     assert "--max-tokens: now 77 on 1 x cpu, before auto on 1 x cpu" in (tmp_path / "train.log").read_text()
 
 
-def test_a_micro_batch_below_the_longest_pair_is_told(data, call, tmp_path):
+def test_a_micro_batch_smaller_than_the_longest_pair_is_reported(data, call, tmp_path):
     lengths = PreparedData(data).train
     longest = 1 + int(max(lengths.source_lengths.max(), lengths.target_lengths.max()))
     for tokens in (longest, longest - 1):
@@ -165,12 +165,12 @@ def test_a_micro_batch_below_the_longest_pair_is_told(data, call, tmp_path):
         ("--max-tokens=many", "--max-tokens 'many': must be INT|auto"),
     ],
 )
-def test_what_cannot_be_is_told(flag, told, data, call, tmp_path):
+def test_impossible_settings_are_reported(flag, told, data, call, tmp_path):
     assert_refused(call(*train_arguments(data, tmp_path / "run", 20, flag)), 2, told)
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
-def test_a_rehearsal_says_what_a_run_would_be_and_keeps_nothing(data, call, tmp_path):
+def test_a_dry_run_describes_the_run_and_leaves_no_files(data, call, tmp_path):
     asked = [*train_arguments(data, tmp_path / "run", 500), "--dry-run"]
     done = call(*asked, "--json")
     assert done.code == 0 and not (tmp_path / "run").exists()
@@ -183,10 +183,10 @@ def test_a_rehearsal_says_what_a_run_would_be_and_keeps_nothing(data, call, tmp_
 
 
 @pytest.mark.parametrize("seconds_per_token", [1e-4, 0.05, 0.5])
-def test_a_dry_run_of_slow_updates_extrapolates_from_passes_over_a_part(
+def test_a_dry_run_of_slow_updates_extrapolates_from_partial_passes(
     seconds_per_token, data, call, tmp_path, monkeypatch
 ):
-    """By a clock and a memory of its own: an update takes a second, and time and bytes for each token."""
+    """With a simulated clock and memory: an update takes a second, plus time and bytes for each token."""
     passes, steps = [], []
 
     def simulated(run, update):
@@ -214,15 +214,15 @@ def test_a_dry_run_of_slow_updates_extrapolates_from_passes_over_a_part(
     else:
         assert 0 < told["extrapolated_from"] < largest
         assert now() <= max(dry_run.MAX_SECONDS + 2 * of_first_pass, (2 + dry_run.PASSES_PER_SIZE) * of_first_pass)
-    if of_first_pass < dry_run.MAX_SECONDS:  # else memory is known for one size only
+    if of_first_pass < dry_run.MAX_SECONDS:  # otherwise memory is known for only one size
         assert told["memory"] == pytest.approx(10**9 + 1000 * largest)
     steps.clear()
     kind = "measured" if seconds_per_token < 0.01 else "extrapolated"
     assert any(line.startswith(f"{kind}: ") for line in call(*asked).out.splitlines())
 
 
-def test_the_rehearsal_measures_what_the_run_then_is(trained, data, call, tmp_path):
-    """Its checkpoint's bytes and FLOPs are those of the run; of a run that is there it says where that goes on."""
+def test_the_estimates_of_a_dry_run_match_the_run(trained, data, call, tmp_path):
+    """The checkpoint size and FLOPs match the run; for an existing run it reports where that resumes."""
     told = call(*train_arguments(data, trained, 60), "--dry-run", "--json").json
     assert (told["first"], told["last"]) == (41, 60)
     files = trained / "checkpoints" / "update-40"
@@ -238,10 +238,10 @@ def test_the_rehearsal_measures_what_the_run_then_is(trained, data, call, tmp_pa
 
 
 @pytest.mark.parametrize("asked", ["100000", "auto"])
-def test_a_run_whose_memory_ends_goes_on_with_smaller_batches(asked, tmp_path):
-    """A real limit: the process may have only so much more than torch took.
+def test_a_run_that_runs_out_of_memory_continues_with_smaller_batches(asked, tmp_path):
+    """A real limit: the process can use only a little more memory than torch has taken.
 
-    With one arena of malloc, what a large trial gave back serves all threads. With an arena for each, a thread that
+    With one malloc arena, memory freed by a large trial serves all threads. With one arena per thread, a thread that
     starts later finds nothing for its own data, and the C library ends the process.
     """
     script = f"""
@@ -274,9 +274,7 @@ sys.exit(run(["train", f"--data={{folder / 'data'}}", f"--output={{folder / 'run
     )  # a probed limit did not run out
 
 
-def test_a_run_says_after_its_first_minute_how_long_it_takes_and_which_presets_would_end_sooner(
-    data, call, tmp_path, monkeypatch
-):
+def test_a_run_reports_its_duration_and_faster_presets_after_one_minute(data, call, tmp_path, monkeypatch):
     seen, update = {}, Estimate.update
 
     def kept(self, run, batches):
@@ -313,7 +311,7 @@ def test_a_run_says_after_its_first_minute_how_long_it_takes_and_which_presets_w
     _, second = estimate_lines(run, batches, 1000.0)
     assert "nor would any preset: use fewer --max-updates" in second
 
-    def refuse(model, *lengths):  # as --min-encoder-layers does for models of fewer layers
+    def refuse(model, *lengths):  # as --min-encoder-layers does for models with fewer layers
         if model is not run.model:
             raise UserError("the model has 2 and 2 layers")
         return 1
@@ -326,7 +324,7 @@ def test_a_run_says_after_its_first_minute_how_long_it_takes_and_which_presets_w
     assert "the run has no end" in only
 
 
-def test_a_run_that_ends_within_its_warm_up_says_so(data, call, tmp_path):
+def test_a_run_that_ends_during_its_warmup_says_so(data, call, tmp_path):
     rises = "the learning rate still rises at update 3"
     assert rises in call(*train_arguments(data, tmp_path / "short", 3), "--no-quiet").err
     epochs = call(
@@ -338,10 +336,10 @@ def test_a_run_that_ends_within_its_warm_up_says_so(data, call, tmp_path):
 
 
 @pytest.mark.parametrize("others", [0.2, 1.4])
-def test_a_run_beside_other_programs_names_the_threads_that_would_be_faster(others, data, call, tmp_path, monkeypatch):
+def test_a_run_next_to_other_programs_suggests_a_faster_number_of_threads(others, data, call, tmp_path, monkeypatch):
     clock = {"now": 0.0}
 
-    def used() -> tuple[float, float]:  # this process uses two cores since the start, the others a part of one
+    def used() -> tuple[float, float]:  # this process has used two cores since the start, the others part of one
         clock["now"] = time.monotonic()
         return (2 + others) * clock["now"], 2 * clock["now"]
 
@@ -353,7 +351,7 @@ def test_a_run_beside_other_programs_names_the_threads_that_would_be_faster(othe
     assert (warning in done.err) == (others > 1)
 
 
-def test_the_processor_time_of_this_process_is_part_of_that_of_all_programs():
+def test_the_processor_time_of_all_programs_includes_this_process():
     before, ends = processor_seconds(), time.process_time() + 0.3
     while time.process_time() < ends:
         pass

@@ -1,4 +1,4 @@
-"""`--engine`: CTranslate2 gives what our own engine gives, or is not used; its export is made once and checked at each start."""
+"""`--engine`: CTranslate2 gives the results of the torch engine or is not used; its export is made once and always checked."""
 
 import json
 import os
@@ -28,7 +28,7 @@ from nmt.text.pipeline import Pipeline
 
 pytest.importorskip("ctranslate2")
 
-SEARCHES = [  # that CTranslate2 does as ours do
+SEARCHES = [  # that CTranslate2 treats like the torch engine
     ["--decoder=greedy"],
     [],
     ["--beam-size=1"],
@@ -42,7 +42,7 @@ SEARCHES = [  # that CTranslate2 does as ours do
     ["--max-source-length=3"],
     ["--batch-tokens=20", "--replicas=2", "--threads=2"],
 ]
-OWN_ONLY = [  # with the words of the reason
+OWN_ONLY = [  # with words from the reason
     (["--n-best=2"], "--n-best"),
     (["--coverage-penalty=0.2"], "--coverage-penalty"),
     (["--prune=3"], "--prune"),
@@ -63,7 +63,7 @@ OWN_ONLY = [  # with the words of the reason
 
 
 def text(lines: int) -> str:
-    """Lines of all kinds: of 1 to 40 words, blank, with unknown words, and with words that are invisible."""
+    """Lines of all kinds: 1 to 40 words, blank, with unknown words, and with invisible words."""
     chance = random.Random(5)
     rows = [" ".join(chance.choices(WORDS, k=chance.randint(1, 40 if i % 7 == 0 else 9))) for i in range(lines)]
     return "".join(f"{row}\n" for row in [*rows, "", "zzz", f"{WORDS[0]} zzz", "\u200b"])
@@ -71,7 +71,7 @@ def text(lines: int) -> str:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """One whose sentences end, with its export."""
+    """A model that ends its sentences, with its export."""
     folder = make_model(tmp_path_factory.mktemp("engines") / "model", norm_position="pre", tie="none")
     line = tmp_path_factory.mktemp("line") / "line"
     line.write_text("ban\n")
@@ -82,7 +82,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def translate(call, tmp_path):
-    """`translate(model, content, flags)`: the objects of `--json`, and what was told with --verbose."""
+    """`translate(model, content, flags)`: the objects of `--json`, and the messages of --verbose."""
     (tmp_path / "lines").write_text(text(40))
 
     def run(model, *flags, content=None):
@@ -97,7 +97,7 @@ def translate(call, tmp_path):
 
 
 def assert_equal(rows, others):
-    """The same translations with the same scores, to what float32 leaves."""
+    """Check that translations are equal and scores too, to the precision of float32."""
     assert [row["translation"] for row in rows] == [row["translation"] for row in others]
     for row, other in zip(rows, others, strict=True):
         assert [candidate["tokens"] for candidate in row["candidates"]] == [
@@ -109,7 +109,7 @@ def assert_equal(rows, others):
 
 
 @pytest.mark.parametrize("flags", SEARCHES, ids=" ".join)
-def test_ctranslate2_translates_as_our_own_engine(flags, translate, model):
+def test_ctranslate2_gives_the_translations_of_the_torch_engine(flags, translate, model):
     code, rows, told = translate(model, *flags)
     assert code == 0 and "engine ctranslate2: " in told
     code, own_rows, told = translate(model, *flags, "--engine=torch")
@@ -118,7 +118,7 @@ def test_ctranslate2_translates_as_our_own_engine(flags, translate, model):
 
 
 @pytest.mark.parametrize(("flags", "reason"), OWN_ONLY, ids=lambda value: " ".join(value))
-def test_what_ctranslate2_does_otherwise_is_done_by_our_own_engine_and_refused_on_request(
+def test_options_that_ctranslate2_lacks_use_the_torch_engine_or_are_rejected_on_request(
     flags, reason, translate, model
 ):
     code, rows, told = translate(model, *flags, content="ban des kit\n")
@@ -127,7 +127,7 @@ def test_what_ctranslate2_does_otherwise_is_done_by_our_own_engine_and_refused_o
     assert code == 2 and "--engine ctranslate2: " in told and reason in told
 
 
-def test_models_together_and_checkpoints_are_searched_by_our_own_engine(translate, model, trained):
+def test_ensembles_and_checkpoints_use_the_torch_engine(translate, model, trained):
     for flags in ([f"--model={model}"], [f"--rerank={model}"]):
         code, _, told = translate(model, *flags, content="ban\n")
         assert code == 0 and "engine torch: CTranslate2 is not used: " in told
@@ -135,7 +135,7 @@ def test_models_together_and_checkpoints_are_searched_by_our_own_engine(translat
     assert code == 0 and "engine torch: CTranslate2 is not used: checkpoints" in told
 
 
-def test_a_checkpoint_is_exported_into_the_folder_for_caches_on_request(translate, trained, tmp_path, monkeypatch):
+def test_a_checkpoint_is_exported_into_the_cache_folder_on_request(translate, trained, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     content = text(10)
     code, rows, told = translate(trained, "--engine=ctranslate2", content=content)
@@ -143,7 +143,7 @@ def test_a_checkpoint_is_exported_into_the_folder_for_caches_on_request(translat
     assert_equal(rows, translate(trained, "--engine=torch", content=content)[1])
 
 
-def test_lines_with_constraints_are_searched_by_our_own_engine(translate, model):
+def test_lines_with_constraints_use_the_torch_engine(translate, model):
     requests = [
         {"source": "ban des"},
         {"source": "ban des kit", "target_prefix": "LORA"},
@@ -158,7 +158,7 @@ def test_lines_with_constraints_are_searched_by_our_own_engine(translate, model)
     assert_equal(rows, translate(model, "--input-form=json", "--engine=torch", content=content)[1])
 
 
-def test_a_model_that_ctranslate2_cannot_run_is_run_by_our_own_engine(translate, tmp_path):
+def test_a_model_unsupported_by_ctranslate2_uses_the_torch_engine(translate, tmp_path):
     other = make_model(tmp_path / "model", "rnnsearch")
     code, _, told = translate(other, content="ban\n")
     assert code == 0 and "engine torch: CTranslate2 is not used: " in told and "'rnnsearch'" in told
@@ -166,33 +166,33 @@ def test_a_model_that_ctranslate2_cannot_run_is_run_by_our_own_engine(translate,
     assert [path.name for path in tmp_path.iterdir() if "ctranslate2" in path.name] == []
 
 
-def test_a_model_of_8_bits_is_run_by_our_own_engine(translate, call, model, tmp_path):
+def test_an_8_bit_model_uses_the_torch_engine(translate, call, model, tmp_path):
     assert call("export", "--format=int8", "--model", model, "--output", tmp_path / "int8").code == 0
     code, _, told = translate(tmp_path / "int8", content="ban\n")
     assert code == 0 and "already has 8-bit weights" in told
 
 
-def test_without_ctranslate2_our_own_engine_translates(translate, model, monkeypatch):
+def test_without_ctranslate2_the_torch_engine_translates(translate, model, monkeypatch):
     monkeypatch.setattr(nmt.extensions.ctranslate2.engine, "find_spec", lambda name: None)
     code, _, told = translate(model, content="ban\n")
     assert code == 0 and "CTranslate2 is not used: it is not installed" in told
 
 
-def test_int8_is_ctranslate2s_own(translate, model):
+def test_precision_int8_runs_in_ctranslate2(translate, model):
     code, rows, told = translate(model, "--precision=int8")
     assert code == 0 and ".ctranslate2-int8" in told
     _, own_rows, _ = translate(model, "--engine=torch")
     equal = sum(row["translation"] == other["translation"] for row, other in zip(rows, own_rows, strict=True))
-    assert equal > 20  # of 44; weights of 8 bits are others
+    assert equal > 20  # of 44; 8-bit weights differ
 
 
-def test_a_shortlist_is_a_map_of_the_vocabulary(translate, model, tmp_path):
+def test_a_shortlist_becomes_a_vocabulary_map(translate, model, tmp_path):
     pipeline = Pipeline.load(Artefact(model, "model"))
     chance, (sources, targets) = np.random.default_rng(1), pipeline.sizes
     tokens = np.concatenate([chance.choice(targets, 3, replace=False) for _ in range(sources)])
     shortlist = Shortlist(np.arange(0, 3 * sources + 1, 3), tokens, np.array([10, 11, 12]))
     shortlist.save(tmp_path / "short", pipeline.hash)
-    # In CTranslate2 the lines of a batch share their tokens.
+    # In CTranslate2 the lines of a batch share their candidate tokens.
     flags = [f"--shortlist={tmp_path / 'short'}", "--batch-tokens=1"]
     code, rows, told = translate(model, *flags)
     assert code == 0 and ".ctranslate2-float32-shortlist-" in told
@@ -201,7 +201,7 @@ def test_a_shortlist_is_a_map_of_the_vocabulary(translate, model, tmp_path):
     assert [row["translation"] for row in rows] != [row["translation"] for row in others]
 
 
-def test_a_batch_that_fails_is_retried_in_halves(translate, model, monkeypatch):
+def test_a_failed_batch_is_retried_in_halves(translate, model, monkeypatch):
     whole = CTranslate2Model.submit
     _, expected, _ = translate(model)
 
@@ -225,7 +225,7 @@ def test_a_batch_that_fails_is_retried_in_halves(translate, model, monkeypatch):
     assert code == 5 and rows[0]["error"] == "MemoryError: no room"
 
 
-def test_evaluate_names_the_engine_beside_the_score(call, model, tmp_path):
+def test_evaluate_names_the_engine_next_to_the_score(call, model, tmp_path):
     (tmp_path / "lines").write_text("ban des\nkit lora\n")
     files = ["--model", model, "--source", tmp_path / "lines", "--reference", tmp_path / "lines", "--json"]
     [own] = {row["decoder"] for row in call("evaluate", *files, "--engine=torch").json}
@@ -233,12 +233,12 @@ def test_evaluate_names_the_engine_beside_the_score(call, model, tmp_path):
     assert other.startswith(own + "|engine:ctranslate2-")
 
 
-# The export that is kept
+# The cached export
 
 
 @pytest.fixture
 def copied(model, tmp_path, monkeypatch):
-    """A copy of the model, without an export: the cache is a new one."""
+    """A copy of the model without an export, with a new cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     return Path(shutil.copytree(model, tmp_path / "copied"))
 
@@ -254,11 +254,11 @@ def entries(tmp_path: Path) -> set[str]:
 
 
 def aged(folder: Path, seconds: float) -> None:
-    """Let an export look as if it had last been used so long ago."""
+    """Make an export look as if it had last been used this long ago."""
     os.utime(folder / "manifest.json", times=(0, time.time() - seconds))
 
 
-def test_the_export_is_made_once_and_again_for_another_model(translate, copied, tmp_path):
+def test_the_export_is_made_once_per_model(translate, copied, tmp_path):
     files = {path: path.stat() for path in [tmp_path, *tmp_path.rglob("*")] if path.name not in ("caches", "content")}
     code, rows, told = translate(copied)
     assert code == 0 and "exported to CTranslate2 and checked" in told
@@ -294,7 +294,7 @@ def test_a_model_elsewhere_with_the_same_content_shares_the_export(translate, co
     assert code == 0 and again == rows and "exported to CTranslate2 and checked" not in told
 
 
-def test_an_export_in_the_model_folder_is_used_while_it_is_of_this_model(translate, call, copied, tmp_path):
+def test_an_export_in_the_model_folder_is_used_only_if_it_matches_the_model(translate, call, copied, tmp_path):
     made = call("export", "--model", copied, "--output", copied / "ctranslate2")
     assert made.code == 0, made.err
     code, rows, told = translate(copied)
@@ -308,9 +308,7 @@ def test_an_export_in_the_model_folder_is_used_while_it_is_of_this_model(transla
     assert code == 0 and f"engine ctranslate2: {tmp_path}/caches/nmt/" in told
 
 
-def test_an_export_that_an_earlier_version_kept_next_to_the_model_is_used_while_it_is_of_this_model(
-    translate, copied, tmp_path
-):
+def test_an_export_next_to_the_model_from_an_earlier_version_is_used_only_if_it_matches(translate, copied, tmp_path):
     translate(copied)
     beside = cached(tmp_path).rename(tmp_path / ".copied.ctranslate2-float32")
     code, _, told = translate(copied, content="ban\n")
@@ -321,7 +319,7 @@ def test_an_export_that_an_earlier_version_kept_next_to_the_model_is_used_while_
     assert code == 0 and f"engine ctranslate2: {cached(tmp_path)}" in told
 
 
-def test_the_cache_drops_what_nobody_used_for_long_and_what_does_not_fit(translate, copied, tmp_path, monkeypatch):
+def test_the_cache_drops_exports_that_are_unused_or_exceed_its_size(translate, copied, tmp_path, monkeypatch):
     models = [copied, *(tmp_path / name for name in ("second", "third", "fourth"))]
     for number, model in enumerate(models[1:], 1):
         make_model(model, norm_position="post", tie="none", d_ff=32 * number)
@@ -338,13 +336,13 @@ def test_the_cache_drops_what_nobody_used_for_long_and_what_does_not_fit(transla
     translate(models[2], content="ban\n")
     assert not first.exists() and second.exists() and not abandoned.exists()
     monkeypatch.setattr(cached_module, "MAX_CACHE_BYTES", sum(path.stat().st_size for path in second.rglob("*")))
-    translate(models[1], content="ban\n")  # now `second` was used last but for the new one
+    translate(models[1], content="ban\n")  # now `second` is the most recently used one except for the new one
     assert second.exists() and len(entries(tmp_path)) == 2
     translate(models[3], content="ban\n")
     assert len(entries(tmp_path)) == 1 and not second.exists()
 
 
-def test_a_model_folder_that_cannot_be_written_is_no_matter(nmt, model, tmp_path):
+def test_a_read_only_model_folder_does_not_prevent_the_export(nmt, model, tmp_path):
     (tmp_path / "fixed").mkdir()
     with small_disk(tmp_path / "fixed", 10_000_000):
         shutil.copytree(model, tmp_path / "fixed/model")
@@ -362,7 +360,7 @@ def test_a_model_folder_that_cannot_be_written_is_no_matter(nmt, model, tmp_path
         assert first.stdout == second.stdout == own.stdout != b""
 
 
-def test_a_full_disk_leaves_the_work_to_our_own_engine(nmt, model, tmp_path):
+def test_with_a_full_disk_the_torch_engine_translates(nmt, model, tmp_path):
     (tmp_path / "disk").mkdir()
     with small_disk(tmp_path / "disk", 40_000):
         command, caches = ["translate", "--model", model], {"XDG_CACHE_HOME": str(tmp_path / "disk")}
@@ -373,7 +371,7 @@ def test_a_full_disk_leaves_the_work_to_our_own_engine(nmt, model, tmp_path):
         assert not [path for path in (tmp_path / "disk").rglob("*") if path.is_file()]
 
 
-def test_two_processes_that_export_at_once_and_one_that_is_killed(copied, translate, tmp_path):
+def test_concurrent_and_killed_exports_leave_one_valid_export(copied, translate, tmp_path):
     command = [forked_nmt(), "translate", "--engine=ctranslate2", "--model", str(copied), "--quiet"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     killed = subprocess.Popen(command, **pipes)
@@ -400,14 +398,14 @@ def test_a_signal_ends_a_long_search(model):
     assert process.returncode == 128 + signal.SIGTERM and rest.count(b"\n") < 399
 
 
-# A folder for CTranslate2 as the model
+# A CTranslate2 folder as the model
 
 
 @pytest.mark.parametrize("flags", [[], ["--decoder=greedy"]], ids=lambda flags: "".join(flags) or "beam")
-def test_a_line_of_a_folder_for_ctranslate2_has_the_same_translation_beside_a_longer_one(
+def test_a_line_translated_from_a_ctranslate2_folder_does_not_depend_on_longer_lines_in_its_batch(
     flags, translate, call, tmp_path, monkeypatch
 ):
-    """Sentences of this model do not end, and the longest source of a batch decides when CTranslate2 stops."""
+    """This model never ends its sentences, and CTranslate2 stops according to the longest source of a batch."""
     monkeypatch.setattr(random_models, "LIKELY", -30.0)
     endless = make_model(tmp_path / "endless", norm_position="pre", tie="none")
     made = call("export", "--model", endless, "--format=ctranslate2", "--output", tmp_path / "out")
@@ -419,7 +417,7 @@ def test_a_line_of_a_folder_for_ctranslate2_has_the_same_translation_beside_a_lo
     assert together["translation"] == alone["translation"]
 
 
-def test_a_folder_for_ctranslate2_translates_without_its_model(translate, call, model, tmp_path):
+def test_a_ctranslate2_folder_translates_without_its_model(translate, call, model, tmp_path):
     assert call("export", "--model", model, "--format=ctranslate2", "--output", tmp_path / "out").code == 0
     content = text(10)
     code, rows, _ = translate(tmp_path / "out", content=content)
@@ -433,7 +431,7 @@ def test_a_folder_for_ctranslate2_translates_without_its_model(translate, call, 
     assert code == 5 and "does not support prefixes" in row["error"]
 
 
-def test_a_refused_export_starts_no_threads_that_search_processes_would_wait_for(tmp_path):
+def test_a_rejected_export_starts_no_threads_that_would_block_search_processes(tmp_path):
     pytest.importorskip("ctranslate2")
     model = small_model(
         tmp_path / "model", "rnnsearch", embedding_size=64, hidden_size=64, maxout_size=64, alignment_size=64
@@ -444,7 +442,7 @@ def test_a_refused_export_starts_no_threads_that_search_processes_would_wait_for
     assert done.returncode == 0 and done.stdout.count(b"\n") == 128, done.stderr
 
 
-def test_without_a_folder_for_the_export_our_own_engine_translates(tmp_path):
+def test_without_a_folder_for_the_export_the_torch_engine_translates(tmp_path):
     pytest.importorskip("ctranslate2")
     model = make_model(tmp_path / "model")
     environment = {**os.environ, "XDG_CACHE_HOME": "/proc/none"}
@@ -457,8 +455,8 @@ def test_without_a_folder_for_the_export_our_own_engine_translates(tmp_path):
     assert b"XDG_CACHE_HOME" in done[2].stderr
 
 
-def test_batches_that_nobody_waits_for_do_not_hold_up_the_end(monkeypatch):
-    """CTranslate2 cannot drop them, and the end of its model waits for them: the model is kept, and the process ends without."""
+def test_abandoned_batches_do_not_delay_the_exit(monkeypatch):
+    """CTranslate2 cannot drop them, and deleting its model waits for them; so the process exits without deleting the model."""
     engine_of = nmt.extensions.ctranslate2.engine
     monkeypatch.setattr(engine_of, "_GIVEN_UP", [])
     engine = object.__new__(engine_of.CTranslate2Engine)

@@ -1,4 +1,4 @@
-"""Experts as a user meets them: trained, continued, recomputed and translated with."""
+"""Mixtures of experts as a user runs them: training, resuming, recomputation and translation."""
 
 import pytest
 from conftest import records_of, train_arguments, updates_of
@@ -7,9 +7,7 @@ from refusals import assert_refused
 EXPERTS = ["--ffn=moe", "--experts=4", "--expert-every=1", "--log-every=10u"]
 
 
-def test_the_losses_and_statistics_of_experts_are_recorded_by_name_and_the_run_goes_on_bit_for_bit(
-    data, tmp_path, call
-):
+def test_losses_and_statistics_of_experts_are_recorded_and_the_run_resumes_bit_for_bit(data, tmp_path, call):
     for output, ends in (("whole", [20]), ("cut", [10, 20])):
         for updates in ends:
             trained = call(*train_arguments(data, tmp_path / output, updates, *EXPERTS))
@@ -25,7 +23,7 @@ def test_the_losses_and_statistics_of_experts_are_recorded_by_name_and_the_run_g
     assert call("translate", "--model", tmp_path / "whole", "--input", tmp_path / "text").code == 0
 
 
-def test_balanced_gates_in_training_send_equally_many_tokens_to_each_expert(data, tmp_path, call):
+def test_balanced_gates_send_equally_many_training_tokens_to_each_expert(data, tmp_path, call):
     trained = call(*train_arguments(data, tmp_path / "run", 10, *EXPERTS, "--gates=balanced"))
     assert trained.code == 0, trained.err
     for row in updates_of(tmp_path / "run"):
@@ -33,7 +31,7 @@ def test_balanced_gates_in_training_send_equally_many_tokens_to_each_expert(data
         assert row["load_cv"] == 0 and row["max_load"] == 1
 
 
-def test_recomputed_layers_have_the_same_losses_to_the_last_bit(data, tmp_path, call):
+def test_recomputed_layers_give_bit_identical_losses(data, tmp_path, call):
     for name, more in (("plain", []), ("recomputed", ["--activation-checkpointing"])):
         assert call(*train_arguments(data, tmp_path / name, 10, *EXPERTS, *more)).code == 0
     plain, recomputed = ([row["loss"] for row in updates_of(tmp_path / name)] for name in ("plain", "recomputed"))

@@ -1,4 +1,4 @@
-"""`nmt export`: CTranslate2 says with an exported model what ours says, and what it would say otherwise is refused."""
+"""`nmt export`: CTranslate2 gives the same results with an exported model as nmt; models for which it would not are rejected."""
 
 import json
 import os
@@ -33,7 +33,7 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 
 DOCUMENTS = Path(nmt.__file__).parents[1] / "docs"
 COLUMNS = ("norm_position", "tie", "positions", "attention_bias", "output_bias", "heads", "joint")
-SHAPES = [  # any two settings of two columns meet in a row
+SHAPES = [  # any two values of two columns occur together in a row
     ("post", "all", "learned", True, False, 4, True),
     ("post", "all", "sinusoidal", False, True, 4, True),
     ("pre", "all", "t2t-sinusoidal", False, False, 1, True),
@@ -62,14 +62,14 @@ class Other(Transformer):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One whose sentences end."""
+    """A model that ends its sentences."""
     shape = {"norm_position": "pre", "tie": "none", "positions": "t2t-sinusoidal"}
     return make_model(tmp_path_factory.mktemp("model") / "model", **shape)
 
 
 @pytest.fixture
 def export(call, tmp_path):
-    """`export(model, flags)` in this process; what it told, the folder named out."""
+    """`export(model, flags)` in this process returns its messages, with the folder called out."""
     return lambda model, *flags: call(
         "export", "--model", model, "--format=ctranslate2", "--output", tmp_path / "out", "--threads=1", *flags
     )
@@ -86,7 +86,7 @@ def write(path: Path, lines: list[str]) -> Path:
 
 
 def opened(folder: Path) -> tuple[ctranslate2.Translator, Pipeline]:
-    """An exported folder, as somebody opens it who has nothing else."""
+    """An exported folder, opened without anything else."""
     return ctranslate2.Translator(str(folder), intra_threads=1), Pipeline.load(Artefact(folder, "ctranslate2"))
 
 
@@ -110,7 +110,7 @@ def test_any_two_settings_of_a_transformer_are_exported_together():
     for name, found in zip(COLUMNS, settings, strict=True):
         if name not in ("heads", "joint"):
             annotation = types[name]
-            assert found == set(get_args(annotation) or (True, False)) - {"relative", "rotary"}  # refused; below
+            assert found == set(get_args(annotation) or (True, False)) - {"relative", "rotary"}  # rejected, see below
     for one, other in combinations(range(len(COLUMNS)), 2):
         never = {("all", False)} if (COLUMNS[one], COLUMNS[other]) == ("tie", "joint") else set()
         assert {(row[one], row[other]) for row in SHAPES} == set(product(settings[one], settings[other])) - never
@@ -120,7 +120,7 @@ SORTS = ("equal", "tied", "different", "endless", "control")
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "-".join(map(str, shape)))
-def test_a_transformer_of_any_shape_says_the_same_with_the_same_probabilities(shape, export, tmp_path):
+def test_an_exported_transformer_of_any_shape_gives_the_same_translations_and_probabilities(shape, export, tmp_path):
     options = dict(zip(COLUMNS, shape, strict=True))
     folder = make_model(tmp_path / "m", max_positions=6, **options)
     done = export(folder, "--check-lines=30", "--json")
@@ -163,11 +163,11 @@ def test_a_transformer_of_any_shape_says_the_same_with_the_same_probabilities(sh
         },
     ],
 )
-def test_any_number_of_layers_and_heads_of_any_width_go(options, export, tmp_path):
+def test_any_number_of_layers_and_any_head_width_can_be_exported(options, export, tmp_path):
     assert export(make_model(tmp_path / "m", **options)).code == 0
 
 
-def test_the_folder_translates_as_nmt_does_and_needs_nothing_else(model, export, call, tmp_path):
+def test_the_exported_folder_alone_gives_the_translations_of_nmt(model, export, call, tmp_path):
     source = write(tmp_path / "source", [*text(15), "", "never-heard-of ban"])
     assert export(model, "--check", source).code == 0
     flags = ["--decoder=greedy", "--max-len-a=0", "--max-len-b=59", "--input", source, "--output", tmp_path / "ours"]
@@ -178,7 +178,7 @@ def test_the_folder_translates_as_nmt_does_and_needs_nothing_else(model, export,
     assert theirs == (tmp_path / "ours").read_text().split("\n")[:-1]
 
 
-def test_there_are_positions_for_long_lines_and_learned_ones_repeat_the_last(export, tmp_path):
+def test_exports_have_positions_for_long_lines_and_repeat_the_last_learned_one(export, tmp_path):
     folder = make_model(tmp_path / "m", positions="learned", max_positions=6)
     assert export(folder, "--check", write(tmp_path / "long", [" ".join(WORDS * 8)])).code == 0
     options = {"max_input_length": 0, "max_decoding_length": 2}
@@ -212,11 +212,11 @@ def say_nothing_at_the_end(spec):
 
 
 def forget_a_vector(spec):
-    spec.encoder.embeddings[0].weight.tensor[-1] = torch.nan  # of a word that the first line does not have
+    spec.encoder.embeddings[0].weight.tensor[-1] = torch.nan  # of a word that is not in the first line
 
 
 def alter(monkeypatch, change):
-    """Let `change` alter each specification before it is written."""
+    """Let `change` modify each specification before it is written."""
     right = nmt.extensions.ctranslate2.export.specification
 
     def altered(loaded):
@@ -238,7 +238,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("spoil", WRONG)
-def test_whatever_is_wrong_with_an_export_is_found_out_and_nothing_is_left(spoil, model, export, tmp_path, monkeypatch):
+def test_a_wrong_export_is_detected_and_deleted(spoil, model, export, tmp_path, monkeypatch):
     alter(monkeypatch, spoil)
     refused = export(model)
     assert_refused(refused, 4, "CTranslate2's log-probabilities differ by")
@@ -246,7 +246,7 @@ def test_whatever_is_wrong_with_an_export_is_found_out_and_nothing_is_left(spoil
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_export_of_fewer_bits_that_gives_nan_is_refused(model, export, tmp_path, monkeypatch):
+def test_a_quantized_export_that_gives_nan_is_rejected(model, export, tmp_path, monkeypatch):
     alter(monkeypatch, forget_a_vector)
     assert_refused(export(model, "--quantization=bfloat16"), 4, "differ by nan nats")
     assert list(tmp_path.iterdir()) == []
@@ -257,11 +257,11 @@ def prefer_odd_ids(spec):
         table.tensor[1::2] *= 1 + 1e-6
 
 
-def test_words_that_are_equally_good_are_no_difference(export, tmp_path, monkeypatch):
+def test_ties_between_tokens_are_not_reported_as_differences(export, tmp_path, monkeypatch):
     loaded = load_model(make_model(tmp_path / "m"), torch.device("cpu"))
     weights = weights_of(loaded.model)
     table = weights["source_embedding.weight"]
-    table[5::2] = table[4:-1:2]  # each word and the next are of one vector
+    table[5::2] = table[4:-1:2]  # each word has the same vector as the next
     save_model(tmp_path / "twins", weights, loaded.facts, loaded.pipeline, {})
     alter(monkeypatch, prefer_odd_ids)
     done = export(tmp_path / "twins", "--json")
@@ -269,7 +269,7 @@ def test_words_that_are_equally_good_are_no_difference(export, tmp_path, monkeyp
     assert all(one["tied"] > 0 == one["different"] for one in done.json["agreements"])
 
 
-def test_int8_is_smaller_and_its_differences_are_told(model, export, tmp_path):
+def test_an_int8_export_is_smaller_and_its_differences_are_reported(model, export, tmp_path):
     size = {}
     for quantization in ("float32", "int8"):
         done = export(model, f"--quantization={quantization}", "--overwrite", "--json")
@@ -282,9 +282,7 @@ def test_int8_is_smaller_and_its_differences_are_told(model, export, tmp_path):
     assert all(sum(row) == 100 and row[0] > row[2] > 0 for row in rows), rows
 
 
-def test_the_length_penalty_is_the_one_that_translates_most_like_our_search_and_all_is_written_down(
-    export, call, tmp_path
-):
+def test_the_length_penalty_that_best_matches_nmt_is_chosen_and_recorded(export, call, tmp_path):
     model, source = make_model(tmp_path / "m"), write(tmp_path / "source", text(15))
     assert export(model).code == 0
     search = json.loads((tmp_path / "out/nmt-search.json").read_text())
@@ -314,7 +312,7 @@ def test_the_length_penalty_is_the_one_that_translates_most_like_our_search_and_
     assert done.out.endswith(f"length_penalty\t{chosen}\n")
 
 
-def test_what_ctranslate2_cannot_run_is_refused_with_the_reason(export, call, tmp_path, monkeypatch):
+def test_models_unsupported_by_ctranslate2_are_rejected_with_the_reason(export, call, tmp_path, monkeypatch):
     def reason(folder: Path, *flags: object) -> str:
         refused = export(folder, *flags)
         assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
@@ -339,7 +337,7 @@ def test_what_ctranslate2_cannot_run_is_refused_with_the_reason(export, call, tm
     assert named_packages(reason(tmp_path / "narrow")) == EXTRAS["ctranslate2"]
 
 
-def test_what_is_asked_wrongly_or_is_not_there_is_told_with_its_code(model, export, tmp_path):
+def test_wrong_flags_and_missing_files_are_reported_with_their_exit_status(model, export, tmp_path):
     assert export(model, "--check-lines=0").code == 2
     assert export(model, "--quantization=int4").code == 2
     assert export(tmp_path / "nowhere").code == 4
@@ -350,12 +348,12 @@ def test_what_is_asked_wrongly_or_is_not_there_is_told_with_its_code(model, expo
     assert export(model).code == 0 and export(model).code == 2 and export(model, "--overwrite").code == 0
 
 
-def test_a_model_is_not_replaced_by_its_export(export, tmp_path):
+def test_an_export_does_not_overwrite_its_model(export, tmp_path):
     assert_refused(export(make_model(tmp_path / "out"), "--overwrite"), 2, "expected a folder of kind ctranslate2")
     assert (tmp_path / "out/model.safetensors").exists()
 
 
-def test_the_program_of_the_document_runs(model, call, tmp_path, monkeypatch, capsysbinary):
+def test_the_program_in_the_documentation_runs(model, call, tmp_path, monkeypatch, capsysbinary):
     program = re.search(r"```python\n(.*?)```", (DOCUMENTS / "how-to/export.md").read_text(), re.S)
     monkeypatch.chdir(tmp_path)
     assert program and call("export", "--model", model, "--output", "model-ct2", "--threads=1").code == 0
@@ -366,7 +364,7 @@ def test_the_program_of_the_document_runs(model, call, tmp_path, monkeypatch, ca
     assert capsysbinary.readouterr().out.decode() == translation + "\n"
 
 
-def test_a_signal_leaves_nothing(model, export, tmp_path, monkeypatch):
+def test_an_interrupted_export_leaves_no_files(model, export, tmp_path, monkeypatch):
     plain = nmt.extensions.ctranslate2.export.compare_engines
 
     def interrupted(*arguments):
@@ -378,7 +376,7 @@ def test_a_signal_leaves_nothing(model, export, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_line_prints_a_row_a_search_and_nothing_else(model, nmt, tmp_path):
+def test_the_command_prints_one_row_per_search_and_nothing_else(model, nmt, tmp_path):
     done = nmt("export", "--model", model, "--output", tmp_path / "out", "--threads=1", "--quiet", "--check-lines=20")
     assert (done.returncode, done.stderr) == (0, b"")
     rows = [row.split("\t") for row in done.stdout.decode().splitlines()]

@@ -1,4 +1,4 @@
-"""`nmt prepare --extend` and `nmt train --init-from`: new words get entries, and what the model knew stays as it was."""
+"""`nmt prepare --extend` and `nmt train --init-from`: new words get entries, and the model's previous entries are unchanged."""
 
 import json
 
@@ -13,7 +13,7 @@ from nmt.extensions.vocabularies.extension import parts_of_new_entries
 from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline
 
-STILL = ("--optimizer=sgd", "--lr=1e-30", "--valid-metrics=none")  # an update that changes no weight
+STILL = ("--optimizer=sgd", "--lr=1e-30", "--valid-metrics=none")  # an update that does not change the weights
 NEW_WORDS = ["qua vex zo", "vexqua quazo zo", "zo quazo vex", "ban vex qua"] * 5
 
 
@@ -35,7 +35,7 @@ def prepare(new_text, *more):
 
 
 @pytest.mark.parametrize("kind", ["none", "bpe", "unigram", "separate"])
-def test_a_model_with_more_entries_has_its_old_rows_and_means_of_them(kind, new_text, tmp_path, call):
+def test_an_extended_model_keeps_its_rows_and_gets_means_of_them_for_new_entries(kind, new_text, tmp_path, call):
     write_corpus(tmp_path / "old", 200, 1)
     subword = ["--subword=none", "--no-joint-vocabulary"] if kind == "separate" else [f"--subword={kind}"]
     size = [] if kind in ("none", "separate") else ["--vocab-size=60"]
@@ -86,7 +86,7 @@ def test_a_model_with_more_entries_has_its_old_rows_and_means_of_them(kind, new_
     assert resumed.code == 0, resumed.err
 
 
-def test_what_cannot_be_extended_is_refused_and_says_what_to_do(trained, data, new_text, tmp_path, call):
+def test_impossible_extensions_are_rejected_with_advice(trained, data, new_text, tmp_path, call):
     vocabulary, output = f"--vocabulary={trained}", f"--output={tmp_path / 'data'}"
     (tmp_path / "words").write_text("one word\n")
     (tmp_path / "blanks").write_text("one\n a\n")
@@ -117,7 +117,7 @@ def test_what_cannot_be_extended_is_refused_and_says_what_to_do(trained, data, n
         (("de", "en"), ("--source-lang en --target-lang de",)),
     ],
 )
-def test_other_languages_than_those_of_the_model_are_refused_with_a_way(languages, way, data, tmp_path, call):
+def test_languages_that_differ_from_the_models_are_rejected_with_advice(languages, way, data, tmp_path, call):
     write_corpus(tmp_path / "c", 20, 1)
     for language, old in zip(languages, ("en", "de"), strict=True):
         (tmp_path / f"x.{language}").write_bytes((tmp_path / f"c.{old}").read_bytes())

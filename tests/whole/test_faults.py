@@ -1,4 +1,4 @@
-"""Failing file operations of commands, by the program that `make faults` runs for all of them."""
+"""File operations of commands fail, with the program that `make faults` runs for all of them."""
 
 import re
 import shutil
@@ -12,7 +12,7 @@ RUN = Path(__file__).parents[1] / "faults/run.py"
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc to compile the injector of faults with")
-def test_a_disturbed_command_loses_nothing_and_the_next_one_has_the_result(tmp_path):
+def test_after_a_failed_file_operation_nothing_is_lost_and_the_next_call_succeeds(tmp_path):
     command = [sys.executable, str(RUN), "--phases", "prepare", "translate", "--every", "25"]
     done = subprocess.run([*command, "--page", str(tmp_path / "page.md")], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr

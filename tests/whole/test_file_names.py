@@ -1,4 +1,4 @@
-"""Folders whose names are not UTF-8 are used like others; a name that is too long is told, and is 2."""
+"""Folder names that are not UTF-8 work like others; a name that is too long is reported with exit status 2."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ PREPARE = ["prepare", "--source-lang=en", "--target-lang=de", "--subword=none", 
 
 @pytest.fixture
 def latin(data, tmp_path):
-    """A folder whose name is not UTF-8, with the texts of prepared data."""
+    """A folder with a name that is not UTF-8, containing the texts of prepared data."""
     folder = tmp_path / os.fsdecode(b"d\xfcrr")
     folder.mkdir()
     for side in ("en", "de"):
@@ -35,11 +35,13 @@ def test_every_step_works_in_a_folder_whose_name_is_not_utf_8(latin, call, nmt):
     assert call("export", f"--model={latin}/model", "--format=int8", f"--output={latin}/small", "--quiet").code == 0
     for command in ("status", "report", "plot"):
         assert call(command, latin / "run").code == 0
-    examined = nmt("doctor", latin / "data", "--quiet")  # its stdout takes such names
-    assert examined.returncode == 0 and b"d\xfcrr" in examined.stdout, examined.stderr  # the places of repeated pairs
+    examined = nmt("doctor", latin / "data", "--quiet")  # its stdout accepts such names
+    assert examined.returncode == 0 and b"d\xfcrr" in examined.stdout, (
+        examined.stderr
+    )  # the positions of repeated pairs
 
 
-def test_models_and_sweeps_of_such_names_are_gone_on_with(latin, call, nmt):
+def test_runs_and_sweeps_with_names_that_are_not_utf_8_are_resumed(latin, call, nmt):
     assert call(*PREPARE, f"--train={latin}/train", f"--valid={latin}/dev", f"--output={latin}/data").code == 0
     assert call(*train_arguments(latin / "data", latin / "run", 10)).code == 0
     begun = call(*train_arguments(latin / "data", latin / "more", 10), f"--init-from={latin}/run")
@@ -52,7 +54,7 @@ def test_models_and_sweeps_of_such_names_are_gone_on_with(latin, call, nmt):
     assert swept[0].stdout == swept[1].stdout and b"beam_size" in swept[0].stdout
 
 
-def test_a_set_takes_no_name_that_is_not_utf_8(latin, call):
+def test_a_set_name_must_be_utf_8(latin, call):
     for side in ("en", "de"):
         shutil.copy(latin / f"dev.{side}", latin / os.fsdecode(b"d\xe9v." + side.encode()))
     refused = call(
@@ -77,7 +79,7 @@ def test_a_set_takes_no_name_that_is_not_utf_8(latin, call):
     ],
     ids=lambda arguments: " ".join(arguments)[:30],
 )
-def test_a_name_that_is_too_long_is_2_and_cut_in_the_message(arguments, call, data, trained, tmp_path):
+def test_a_name_that_is_too_long_is_status_2_and_truncated_in_the_message(arguments, call, data, trained, tmp_path):
     places = {"model": trained, "text": data.parent / "dev.en", "train": data.parent / "train", "data": data}
     refused = call(*(argument.format(new=tmp_path / "new", **places) for argument in arguments))
     assert_refused(refused, 2, "File name too long")

@@ -1,4 +1,4 @@
-"""Files that somebody else made, planted or keeps open, in the place of those that commands read and write."""
+"""Files made, planted or kept open by others where commands read and write theirs."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from refusals import assert_refused
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "train.log"])
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_a_run_writes_through_no_link_and_waits_for_no_pipe(data, tmp_path, call, name, kind):
+def test_a_run_does_not_write_through_links_or_wait_for_pipes(data, tmp_path, call, name, kind):
     run, precious = tmp_path / "run", tmp_path / "precious"
     run.mkdir()
     precious.write_text("kept\n")
@@ -28,7 +28,7 @@ def test_a_run_writes_through_no_link_and_waits_for_no_pipe(data, tmp_path, call
 @pytest.mark.parametrize(
     "name", ["status.json", "checkpoints/update-40/training.json", "checkpoints/update-40/manifest.json"]
 )
-def test_a_pipe_in_a_run_is_read_by_no_command(trained, tmp_path, call, name):
+def test_no_command_reads_a_pipe_in_a_run_folder(trained, tmp_path, call, name):
     run = shutil.copytree(trained, tmp_path / "run")
     (run / name).unlink(missing_ok=True)
     os.mkfifo(run / name)
@@ -40,13 +40,13 @@ def test_a_pipe_in_a_run_is_read_by_no_command(trained, tmp_path, call, name):
         call(*command)  # ends
 
 
-def test_a_status_of_no_updates_is_shown(trained, tmp_path, call):
+def test_a_status_without_updates_is_shown(trained, tmp_path, call):
     run = shutil.copytree(trained, tmp_path / "run")
     (run / "status.json").write_text('{"total": 0}')
     assert call("status", run).code == 0
 
 
-def test_a_temporary_folder_of_somebody_else_is_not_filled(trained, tmp_path, call):
+def test_a_temporary_folder_of_another_user_is_not_used(trained, tmp_path, call):
     planted = tmp_path / ".model.partial"
     planted.mkdir()
     planted.chmod(0o777)
@@ -73,7 +73,7 @@ def test_worker_processes_import_nothing_from_the_working_directory(tmp_path):
 
 
 @pytest.mark.parametrize("redirected", [True, False])
-def test_a_text_to_which_stdout_is_appended_is_not_read_for_ever(trained, tmp_path, redirected):
+def test_an_input_file_that_is_also_stdout_is_not_read_forever(trained, tmp_path, redirected):
     text = tmp_path / "text"
     text.write_text("ban\n")
     arguments = ["translate", f"--model={trained}", *([] if redirected else [f"--input={text}"])]
@@ -84,7 +84,7 @@ def test_a_text_to_which_stdout_is_appended_is_not_read_for_ever(trained, tmp_pa
     assert done.returncode == 2 and "would be read again" in done.stderr and text.read_text() == "ban\n"
 
 
-def test_a_full_disk_is_told_with_the_name_of_the_output(trained, tmp_path, nmt):
+def test_a_full_disk_is_reported_with_the_name_of_the_output(trained, tmp_path, nmt):
     disk, text = tmp_path / "disk", tmp_path / "text"
     disk.mkdir()
     text.write_text("ban sol\n" * 3000)
@@ -95,7 +95,7 @@ def test_a_full_disk_is_told_with_the_name_of_the_output(trained, tmp_path, nmt)
     assert "bytes needed" in full.stderr.decode() or " free" in full.stderr.decode()
 
 
-def test_no_file_of_an_artefact_and_no_checkpoint_is_replaced(data, trained, tmp_path, call):
+def test_files_of_artefacts_and_checkpoints_are_never_overwritten(data, trained, tmp_path, call):
     before = (data / "manifest.json").read_bytes()
     refused = call("shortlist", "--data", data, "--output", data / "manifest.json", "--overwrite")
     assert_refused(refused, 2, "a folder that nmt wrote")
@@ -106,7 +106,7 @@ def test_no_file_of_an_artefact_and_no_checkpoint_is_replaced(data, trained, tmp
     assert not (run / "checkpoints/update-99").exists()
 
 
-def test_checkpoints_that_cannot_be_listed_do_not_end_a_run(data, tmp_path, call, monkeypatch):
+def test_an_unreadable_checkpoints_folder_does_not_end_a_run(data, tmp_path, call, monkeypatch):
     from nmt.runs import Checkpoints
 
     named = Checkpoints.named
@@ -122,14 +122,14 @@ def test_checkpoints_that_cannot_be_listed_do_not_end_a_run(data, tmp_path, call
     assert (tmp_path / "run/checkpoints/update-10/manifest.json").is_file()
 
 
-def test_settings_that_would_take_minutes_to_read_are_2(tmp_path, call):
+def test_settings_that_would_take_minutes_to_read_are_status_2(tmp_path, call):
     path = tmp_path / "settings.toml"
     path.write_text(".".join(["a"] * 100_000) + " = 1\n")
     assert_refused(call("train", f"--config={path}"), 2, path, "TOML")
     assert_refused(call("train", "--config=/dev/zero"), 2, "longer than 1 MiB")
 
 
-def test_json_of_many_gigabytes_is_4(tmp_path, call):
+def test_json_of_many_gigabytes_is_status_4(tmp_path, call):
     model = tmp_path / "model"
     model.mkdir()
     with (model / "manifest.json").open("wb") as file:
@@ -137,7 +137,7 @@ def test_json_of_many_gigabytes_is_4(tmp_path, call):
     assert_refused(call("translate", f"--model={model}"), 4, model / "manifest.json")
 
 
-def test_utf_16_without_a_mark_is_named(tmp_path, call):
+def test_utf_16_without_a_byte_order_mark_is_reported_as_such(tmp_path, call):
     for language in ("en", "de"):
         (tmp_path / f"train.{language}").write_bytes("the cat sat on the mat\n".encode("utf-16-le") * 20)
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'train'}", "--subword=none"]

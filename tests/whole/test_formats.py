@@ -1,4 +1,4 @@
-"""docs/reference/formats.md names the files and keys that the commands write."""
+"""docs/reference/formats.md lists the files and keys that the commands write."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ TEXT = (DOCUMENTS / "reference/formats.md").read_text()
 
 
 def named(heading: str) -> set[str]:
-    """The first cells of the table with a heading."""
+    """The first cells of the table under a heading."""
     rows = TEXT.partition(f"\n| {heading} |")[2].partition("\n\n")[0]
     return set(re.findall(r"`([^`]+)`(?=[^|\n]*\|[^|\n]*\|$)", rows, re.M))
 
@@ -29,7 +29,7 @@ def without_pipeline(names: set[str]) -> set[str]:
     return {name for name in names if not name.startswith("pipeline/")}
 
 
-def test_the_files_of_a_model_a_run_and_a_checkpoint_are_those_of_the_page(trained, tmp_path, call):
+def test_the_page_lists_the_files_of_a_model_a_run_and_a_checkpoint(trained, tmp_path, call):
     assert call("average", "--run", trained, "--last=2", "--output", tmp_path / "model").code == 0
     model = section("Model folder")
     assert without_pipeline(files_of(tmp_path / "model")) == without_pipeline(model)
@@ -40,14 +40,14 @@ def test_the_files_of_a_model_a_run_and_a_checkpoint_are_those_of_the_page(train
     assert added == {"training.safetensors", "training.json"} == named("further file of a checkpoint")
 
 
-def test_the_keys_of_the_metrics_are_those_of_the_page(trained):
+def test_the_page_lists_the_keys_of_the_metrics(trained):
     records = records_of(trained)
     updates = [record for record in records if "valid_loss" not in record]
-    assert set(updates[-1]) == named("key of an update") - {"rollbacks"}  # which only runs that diverged have
+    assert set(updates[-1]) == named("key of an update") - {"rollbacks"}  # only runs that diverged have these
     assert set(records[-1]) == named("key of a validation")
 
 
-def test_the_files_of_prepared_data_are_those_of_the_page(data):
+def test_the_page_lists_the_files_of_prepared_data(data):
     names = section("Prepared data")
     sets = {re.sub(r"^(train|valid\.\w+)\.", "STEM.", name) for name in without_pipeline(files_of(data))}
     assert sets == {name for name in names if "COLUMN" not in name and name != "pipeline/"}

@@ -1,4 +1,4 @@
-"""`nmt train --freeze`: what a pattern names keeps its bits, and the rest is trained."""
+"""`nmt train --freeze`: parameters that match a pattern keep their bits, and the rest is trained."""
 
 import shutil
 import tomllib
@@ -55,7 +55,7 @@ def test_frozen_parameters_keep_their_bits_in_the_weights_and_in_their_average(f
     assert len(states) == 3 * sum(not is_frozen(name) for name in before)
 
 
-def test_a_run_with_frozen_parameters_goes_on_bit_for_bit_and_keeps_its_patterns(frozen_run, data, tmp_path, call):
+def test_a_run_with_frozen_parameters_resumes_bit_for_bit_and_keeps_its_patterns(frozen_run, data, tmp_path, call):
     cut = shutil.copytree(frozen_run, tmp_path / "cut")
     shutil.rmtree(cut / "checkpoints/update-20")
     settings = tomllib.loads((cut / "settings.toml").read_text())
@@ -71,7 +71,7 @@ def test_a_run_with_frozen_parameters_goes_on_bit_for_bit_and_keeps_its_patterns
 
 
 @pytest.mark.parametrize("engine", ["ddp", "fsdp"])
-def test_ranks_keep_frozen_parameters_as_one_process_does(engine, frozen_run, data, trained, tmp_path, nmt):
+def test_several_ranks_keep_frozen_parameters_like_one_process(engine, frozen_run, data, trained, tmp_path, nmt):
     more = (*DECAYED, *FROZEN, f"--init-from={trained / 'checkpoints/update-40'}", "--devices=2", f"--engine={engine}")
     done = nmt(*train_arguments(data, tmp_path / "run", 20, *more))
     assert done.returncode == 0, done.stderr
@@ -81,7 +81,7 @@ def test_ranks_keep_frozen_parameters_as_one_process_does(engine, frozen_run, da
     assert losses[1][0] == pytest.approx(losses[0][0], rel=1e-5)
 
 
-def test_a_pattern_without_a_parameter_is_2_and_near_names_are_listed(data, tmp_path, call):
+def test_a_pattern_without_a_parameter_is_status_2_and_lists_similar_names(data, tmp_path, call):
     for pattern, message in [
         ("--freeze=encodr.*", "unknown name for --freeze 'encodr.*' (did you mean 'encoder.*'"),
         ("--freeze=qqqq", "(known: decoder.*, encoder.*, output.*, source_embedding.*, target_embedding.*)"),
@@ -91,7 +91,7 @@ def test_a_pattern_without_a_parameter_is_2_and_near_names_are_listed(data, tmp_
         assert not (tmp_path / "run/checkpoints").exists()
 
 
-def test_a_dry_run_counts_what_is_trained(data, tmp_path, call):
+def test_a_dry_run_counts_the_trained_parameters(data, tmp_path, call):
     dry = ["--dry-run", "--freeze=encoder.*"]
     numbers = call(*train_arguments(data, tmp_path / "run", 5, *dry, "--json")).json
     text = call(*train_arguments(data, tmp_path / "run", 5, *dry)).out
@@ -105,13 +105,13 @@ def tiny():
     return model.cls(make(model.options, SMALL["transformer"]), Vocabularies(20, 20, True))
 
 
-def test_a_shared_table_is_frozen_under_any_of_its_names():
+def test_a_shared_embedding_is_frozen_by_any_of_its_names():
     model = tiny()
     freeze(model, ["output.weight"])
     assert not model.source_embedding.weight.requires_grad and model.decoder[0].feed_forward.inner.weight.requires_grad
 
 
-def test_autograd_records_no_layer_below_which_nothing_is_trained():
+def test_autograd_records_no_layer_without_trained_parameters_at_or_below_it():
     model, recorded = tiny(), {}
     freeze(model, ["source_embedding.*", "encoder.*"])
     for name in ("encoder", "decoder"):
@@ -121,7 +121,7 @@ def test_autograd_records_no_layer_below_which_nothing_is_trained():
 
 
 @pytest.mark.parametrize("trained", [(True, False), (False, True)])
-def test_cross_entropy_computes_only_the_gradients_that_are_asked_for(trained):
+def test_cross_entropy_computes_only_the_requested_gradients(trained):
     torch.manual_seed(1)
     values = torch.randn(6, 4), torch.randn(9, 4)
     targets = torch.tensor([1, 2, 3, 4, 0, 5])
@@ -139,7 +139,7 @@ def test_cross_entropy_computes_only_the_gradients_that_are_asked_for(trained):
         assert torch.equal(one, both) if flag else one is None
 
 
-def test_a_search_in_a_training_leaves_frozen_layers_as_they_are():
+def test_a_search_during_training_does_not_change_frozen_layers():
     model = tiny()
     freeze(model, ["encoder.*"])
     before = {name: id(parameter) for name, parameter in model.named_parameters()}

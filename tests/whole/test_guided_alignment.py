@@ -1,4 +1,4 @@
-"""Guided alignment from `nmt prepare --align` to the alignment of a translation, and its faults."""
+"""Guided alignment from `nmt prepare --align` to the alignment of a translation, and its errors."""
 
 import pytest
 from conftest import kill_after_update_10, records_of, train_arguments, write_corpus
@@ -20,7 +20,7 @@ def aligned_data(tmp_path_factory, nmt):
     return folder / "data"
 
 
-def test_a_killed_run_goes_on_with_the_same_bytes_and_two_ranks_learn_the_same(aligned_data, tmp_path, call):
+def test_a_killed_run_resumes_bit_for_bit_and_two_ranks_give_the_same_losses(aligned_data, tmp_path, call):
     whole, cut, alone, ranks = (tmp_path / name for name in ("whole", "cut", "alone", "ranks"))
     kill_after_update_10(train_arguments(aligned_data, cut, 100_000, *GUIDED), cut)
     for run in (cut, whole):
@@ -34,7 +34,7 @@ def test_a_killed_run_goes_on_with_the_same_bytes_and_two_ranks_learn_the_same(a
     assert of_one[-1] < of_one[0]
 
 
-def test_data_without_links_and_a_second_column_of_the_name_are_refused(data, tmp_path, call):
+def test_data_without_links_and_a_duplicate_column_name_are_rejected(data, tmp_path, call):
     assert_refused(call(*train_arguments(data, tmp_path / "run", 10, *GUIDED)), 2, "'alignment'", "--align")
     write_corpus(tmp_path / "corpus", 60, 1)
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--output={tmp_path / 'data'}", "--align"]

@@ -1,6 +1,6 @@
-"""`nmt import`: Marian's models give the probabilities of Marian's equations, and what is no such model is refused.
+"""`nmt import`: Marian models give the probabilities of Marian's equations, and other files are rejected.
 
-The reference computes in float64 with numpy from Marian's own arrays, and shares no code with ours.
+The reference computes in float64 with numpy from Marian's own arrays, and shares no code with nmt.
 """
 
 import json
@@ -56,7 +56,7 @@ def write_model(file: Path, settings, arrays) -> None:
 
 @pytest.fixture
 def importing(call, tmp_path):
-    """`importing(file, *flags)`: the result of `nmt import` into tmp_path/out."""
+    """`importing(file, *flags)` returns the result of `nmt import` into tmp_path/out."""
     return lambda file, *flags: call(
         "import", "--model", file, "--output", tmp_path / "out", "--source-lang=en", "--target-lang=de", *flags
     )
@@ -96,8 +96,8 @@ def translate(call, tmp_path, text: str):
     return [json.loads(line) for line in result.out.splitlines()]
 
 
-def test_a_folder_of_opus_has_a_list_of_pieces_and_two_segmenters(pieces, importing, tmp_path, call):
-    """Pieces that the list lacks are unknown words; entries that no segmenter makes can still be said."""
+def test_an_opus_folder_is_imported_with_its_vocabulary_and_two_segmenters(pieces, importing, tmp_path, call):
+    """Pieces missing from the list are unknown words; entries that no segmenter produces can still be generated."""
     known = [piece.text for piece in read_pieces(pieces.read_bytes())]
     entries = ["</s>", "<unk>", "\u2581Hund", *known[2:-2], "<pad>"]
     folder = tmp_path / "opus"
@@ -130,7 +130,7 @@ def test_a_folder_of_opus_has_a_list_of_pieces_and_two_segmenters(pieces, import
     assert loss["loss"].total.item() < 2 * nll["nll"].total.item() < 200  # label smoothing reaches <pad> and <s> too
 
 
-def test_a_vocabulary_of_words_reads_words(importing, tmp_path, call):
+def test_a_word_vocabulary_reads_words(importing, tmp_path, call):
     entries = ["</s>", "<unk>", *sorted({word for line in TEXT for word in line.split()})]
     (tmp_path / "v.yml").write_text(yaml.safe_dump({entry: i for i, entry in enumerate(entries)}))
     settings = settings_of(**NETWORKS[0])
@@ -163,14 +163,14 @@ def test_a_vocabulary_of_words_reads_words(importing, tmp_path, call):
         ({"dim-emb": "x"}, "d-model"),
     ],
 )
-def test_a_model_of_another_kind_is_refused(changes, told, pieces, importing, tmp_path):
+def test_an_unsupported_kind_of_model_is_rejected(changes, told, pieces, importing, tmp_path):
     settings = settings_of(**NETWORKS[0])
     write_model(tmp_path / "m.npz", settings | changes, arrays_of(settings, *size_of(pieces)))
     result = importing(tmp_path / "m.npz", "--vocab", pieces)
     assert result.code in (2, 4) and told in result.err and not (tmp_path / "out").exists()
 
 
-def test_a_path_that_is_not_there_is_told(importing, tmp_path):
+def test_a_missing_path_is_reported(importing, tmp_path):
     assert_refused(importing(tmp_path / "typo"), 5, "typo: No such file or directory")
 
 
@@ -213,7 +213,7 @@ def test_damaged_and_hostile_files_are_errors(pieces, importing, tmp_path):
     attempt("not YAML")
 
 
-def test_vocabularies_that_are_missing_or_damaged_are_errors(pieces, importing, tmp_path):
+def test_missing_or_damaged_vocabularies_are_errors(pieces, importing, tmp_path):
     settings = settings_of(**NETWORKS[0])
     write_model(tmp_path / "m.npz", settings, arrays_of(settings, *size_of(pieces)))
     assert_refused(importing(tmp_path / "m.npz"), 2, "--vocab", "SOURCE", "TARGET")
@@ -228,7 +228,7 @@ def test_vocabularies_that_are_missing_or_damaged_are_errors(pieces, importing, 
     assert importing(tmp_path, "--vocab", pieces, "--vocab", pieces, "--vocab", pieces).code == 2
 
 
-def test_a_full_disk_leaves_nothing(pieces, importing, tmp_path):
+def test_a_full_disk_leaves_no_files(pieces, importing, tmp_path):
     settings = settings_of(**NETWORKS[0])
     write_model(tmp_path / "m.npz", settings, arrays_of(settings, *size_of(pieces)))
     (tmp_path / "disk").mkdir()

@@ -1,4 +1,4 @@
-"""A model trained at all depths, and exported at some."""
+"""A model is trained at all depths and exported at some of them."""
 
 import json
 
@@ -16,7 +16,7 @@ def deep(data, tmp_path_factory, nmt):
     return run
 
 
-def test_a_killed_run_goes_on_with_the_same_bytes(data, deep, tmp_path, call):
+def test_a_killed_run_resumes_bit_for_bit(data, deep, tmp_path, call):
     cut = tmp_path / "cut"
     kill_after_update_10(train_arguments(data, cut, 100_000, *FLAGS), cut)
     assert call(*train_arguments(data, cut, 20, *FLAGS)).code == 0
@@ -24,7 +24,7 @@ def test_a_killed_run_goes_on_with_the_same_bytes(data, deep, tmp_path, call):
         assert (cut / file).read_bytes() == (deep / file).read_bytes()
 
 
-def test_fewer_layers_are_a_model_that_translates(deep, tmp_path, call):
+def test_an_export_of_fewer_layers_translates(deep, tmp_path, call):
     small = tmp_path / "small"
     written = call(
         "export", "--model", deep, "--format=model", "--encoder-layers=1", "--decoder-layers=1", "--output", small
@@ -39,7 +39,7 @@ def test_fewer_layers_are_a_model_that_translates(deep, tmp_path, call):
     assert rounded.code == 0, rounded.err
 
 
-def test_a_calibration_is_that_of_all_layers(deep, tmp_path, call):
+def test_an_export_keeps_the_calibration_only_with_all_layers(deep, tmp_path, call):
     whole = tmp_path / "whole"
     assert call("export", "--model", deep, "--format=model", "--output", whole).code == 0
     manifest = json.loads((whole / "manifest.json").read_bytes())
@@ -49,7 +49,7 @@ def test_a_calibration_is_that_of_all_layers(deep, tmp_path, call):
         assert json.loads((tmp_path / name / "manifest.json").read_bytes()).get("temperature") == kept
 
 
-def test_depths_that_are_not_there_are_refused_and_nothing_is_written(deep, tmp_path, call):
+def test_missing_depths_are_rejected_and_nothing_is_written(deep, tmp_path, call):
     refused = call("export", "--model", deep, "--format=model", "--encoder-layers=3", "--output", tmp_path / "out")
     assert_refused(refused, 2, "has only 2 layers")
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""`nmt train --init-from`: a new run starts with the weights of a trained model, and with no more state than asked for."""
+"""`nmt train --init-from`: a new run starts with the weights of a trained model, and only the requested state."""
 
 import json
 import math
@@ -18,7 +18,7 @@ from nmt.checkpoint import load_model, weights_of
 from nmt.runs import Checkpoints, find_model, update_of
 from nmt.train.update import UpdateGivenUp
 
-STILL = ("--optimizer=sgd", "--lr=1e-30")  # an update that changes no weight
+STILL = ("--optimizer=sgd", "--lr=1e-30")  # an update that does not change the weights
 
 
 def weights(folder):
@@ -31,7 +31,9 @@ def model(trained, tmp_path):
     return shutil.copytree(find_model(trained), tmp_path / "model")
 
 
-def test_a_run_begins_with_the_weights_of_a_run_or_checkpoint_and_all_else_is_new(data, trained, model, tmp_path, call):
+def test_a_run_starts_from_the_weights_of_a_run_or_checkpoint_and_everything_else_is_new(
+    data, trained, model, tmp_path, call
+):
     for number, given in enumerate((trained, model)):
         output = tmp_path / f"run-{number}"
         more = ("--dropout=0.3", *STILL, f"--init-from={given}")
@@ -43,7 +45,7 @@ def test_a_run_begins_with_the_weights_of_a_run_or_checkpoint_and_all_else_is_ne
         assert state["progress"]["update"] == 1 and state["progress"]["position"]["epoch"] == 1
 
 
-def test_a_run_goes_on_bit_for_bit_without_the_model_that_it_began_from(data, model, tmp_path, call):
+def test_a_run_resumes_bit_for_bit_without_its_initial_model(data, model, tmp_path, call):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     given = (f"--init-from={model}", "--valid-every=10u")
     assert call(*train_arguments(data, whole, 20, *given)).code == 0
@@ -57,7 +59,7 @@ def test_a_run_goes_on_bit_for_bit_without_the_model_that_it_began_from(data, mo
     assert weights(cut / "checkpoints/update-20") == weights(whole / "checkpoints/update-20")
 
 
-def test_another_architecture_is_4_and_the_differences_are_listed(data, model, tmp_path, call):
+def test_a_different_architecture_is_status_4_and_the_differences_are_listed(data, model, tmp_path, call):
     refused = call(*train_arguments(data, tmp_path / "run", 1, f"--init-from={model}", "--d-ff=128", "--heads=4"))
     assert_refused(refused, 4, "(d_ff: 64 -> 128; heads: 2 -> 4; use the same")
     assert not (tmp_path / "run").exists()
@@ -68,7 +70,9 @@ def test_another_architecture_is_4_and_the_differences_are_listed(data, model, t
     assert not (tmp_path / "run/checkpoints/update-1").exists()
 
 
-def test_another_vocabulary_is_4_and_prepared_with_the_models_own_it_is_taken(data, model, tmp_path, call):
+def test_a_different_vocabulary_is_status_4_and_data_prepared_with_the_models_vocabulary_works(
+    data, model, tmp_path, call
+):
     write_corpus(tmp_path / "corpus", 50, 7)
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'corpus'}", "--quiet"]
     assert call(*prepare, "--subword=bpe", "--vocab-size=60", f"--output={tmp_path / 'other'}").code == 0
@@ -81,13 +85,13 @@ def test_another_vocabulary_is_4_and_prepared_with_the_models_own_it_is_taken(da
 
 
 def metrics(run):
-    """The records of a run without its cost, which is that of its own updates."""
+    """The records of a run without its cost, which covers only its own updates."""
     rows = records_of(run)
     return [{key: value for key, value in row.items() if key != "eflop"} for row in rows]
 
 
 @pytest.mark.parametrize("ema", [0.0, 0.9])
-def test_a_run_that_begins_with_all_of_a_state_is_the_run_that_went_on(ema, data, tmp_path, call):
+def test_a_run_initialised_with_a_full_state_equals_the_resumed_run(ema, data, tmp_path, call):
     more = ("--valid-every=10u", *([f"--ema={ema}"] if ema else []))
     assert call(*train_arguments(data, tmp_path / "whole", 20, *more)).code == 0
     given = (f"--init-from={tmp_path / 'whole/checkpoints/update-10'}", "--init-state=all")
@@ -101,7 +105,7 @@ def test_a_run_that_begins_with_all_of_a_state_is_the_run_that_went_on(ema, data
         assert all(whole[key].tobytes() == fork[key].tobytes() for key in whole)
 
 
-def test_epochs_are_counted_from_where_the_data_begins(data, tmp_path, call, monkeypatch):
+def test_epochs_are_counted_from_the_start_of_the_data(data, tmp_path, call, monkeypatch):
     monkeypatch.setattr("nmt.extensions.watch.reporters.estimate.FIRST_SECONDS", 0.0)
     assert call(*train_arguments(data, tmp_path / "first", 20)).code == 0
     given = ("--max-epochs=2", f"--init-from={tmp_path / 'first'}", "--init-state=schedule")
@@ -118,7 +122,7 @@ def test_epochs_are_counted_from_where_the_data_begins(data, tmp_path, call, mon
     assert again["first"] == last + 1 and abs(again["last"] - (last + (last - 20) / 2)) <= 2
 
 
-def test_a_signal_in_the_first_update_saves_no_checkpoint_that_counts(data, tmp_path, call, monkeypatch):
+def test_a_signal_in_the_first_update_saves_no_counted_checkpoint(data, tmp_path, call, monkeypatch):
     assert call(*train_arguments(data, tmp_path / "whole", 10)).code == 0
     given = (f"--init-from={tmp_path / 'whole/checkpoints/update-10'}", "--init-state=all")
 
@@ -133,8 +137,8 @@ def test_a_signal_in_the_first_update_saves_no_checkpoint_that_counts(data, tmp_
     assert [update_of(path) for path in Checkpoints(tmp_path / "fork").due()] == [20]
 
 
-def test_all_of_a_state_includes_what_was_measured(data, tmp_path, call):
-    """The path of products, and the size of micro-batches after memory ran out, decide the last bits and draws of dropout."""
+def test_a_full_state_includes_measured_choices(data, tmp_path, call):
+    """The way of computing products and the micro-batch size after running out of memory decide last bits and dropout."""
     whole, fork = tmp_path / "whole", tmp_path / "fork"
     assert call(*train_arguments(data, whole, 10)).code == 0
     state = json.loads((whole / "checkpoints/update-10/training.json").read_bytes())
@@ -148,7 +152,7 @@ def test_all_of_a_state_includes_what_was_measured(data, tmp_path, call):
     assert weights(fork / "checkpoints/update-20") == weights(whole / "checkpoints/update-20")
 
 
-def test_all_of_a_state_includes_skipped_updates_the_loss_scale_and_rollbacks(data, tmp_path, call):
+def test_a_full_state_includes_skipped_updates_the_loss_scale_and_rollbacks(data, tmp_path, call):
     whole, fork, more = tmp_path / "whole", tmp_path / "fork", ("--valid-every=10u", "--ema=0.99", "--precision=fp16")
     assert call(*train_arguments(data, whole, 10, *more)).code == 0
     state = json.loads((whole / "checkpoints/update-10/training.json").read_bytes())
@@ -162,12 +166,12 @@ def test_all_of_a_state_includes_skipped_updates_the_loss_scale_and_rollbacks(da
     assert weights(fork / "checkpoints/update-20") == weights(whole / "checkpoints/update-20")
     progress = json.loads((fork / "checkpoints/update-20/training.json").read_bytes())["progress"]
     assert {key: progress[key] for key in of_state} == of_state | {"scale": {"factor": 2.0**13, "good": 14}}
-    plain = call(*train_arguments(data, tmp_path / "plain", 11, "--ema=0.99", *given))  # which has no loss scale
+    plain = call(*train_arguments(data, tmp_path / "plain", 11, "--ema=0.99", *given))  # fp32 has no loss scale
     assert plain.code == 0, plain.err
 
 
 @pytest.mark.parametrize(("taken", "first"), [("none", 1), ("optimizer", 1), ("schedule", 11)])
-def test_what_is_not_taken_of_a_state_begins_anew(taken, first, data, trained, tmp_path, call):
+def test_the_parts_of_a_state_that_are_not_loaded_start_from_scratch(taken, first, data, trained, tmp_path, call):
     checkpoint = trained / "checkpoints/update-10"
     given = (f"--init-from={checkpoint}", f"--init-state={taken}", "--batch-tokens=300", "--save-every=1u")
     assert call(*train_arguments(data, tmp_path / "run", first, *given)).code == 0
@@ -181,7 +185,7 @@ def test_what_is_not_taken_of_a_state_begins_anew(taken, first, data, trained, t
     assert (position["epoch"], position["part"]) == (1, None) and 0 < position["pairs"] < 150
 
 
-def test_a_state_that_is_not_there_or_does_not_fit_is_2_and_says_what_to_do(data, trained, tmp_path, call):
+def test_a_missing_or_incompatible_state_is_status_2_with_advice(data, trained, tmp_path, call):
     assert call("average", "--run", trained, "--last=1", "--output", tmp_path / "model").code == 0
     write_corpus(tmp_path / "corpus", 50, 7)
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'corpus'}", "--quiet"]
@@ -210,7 +214,7 @@ def test_a_state_that_is_not_there_or_does_not_fit_is_2_and_says_what_to_do(data
 
 
 @pytest.mark.parametrize("fault", ["no such folder", "prepared data", "a flipped byte", "no weights"])
-def test_a_model_that_is_none_or_damaged_is_4_and_leaves_no_checkpoint(fault, data, model, tmp_path, call):
+def test_an_invalid_or_damaged_model_is_status_4_and_leaves_no_checkpoint(fault, data, model, tmp_path, call):
     given, file = model, model / "model.safetensors"
     if fault == "a flipped byte":
         content = bytearray(file.read_bytes())
@@ -227,7 +231,7 @@ def test_a_model_that_is_none_or_damaged_is_4_and_leaves_no_checkpoint(fault, da
 
 
 @pytest.mark.parametrize(("lr", "expected"), [(0.005, 0.0025), (0.004, 0.004)])
-def test_the_state_of_a_schedule_is_taken_with_the_same_options_alone(lr, expected, data, trained, tmp_path, call):
+def test_the_state_of_a_schedule_is_loaded_only_with_the_same_options(lr, expected, data, trained, tmp_path, call):
     first, plateau = tmp_path / "first", ("--schedule=plateau", "--warmup-updates=0", "--no-valid-bleu")
     assert call(*train_arguments(data, first, 10, *plateau, "--valid-every=1u")).code == 0
     state = json.loads((first / "checkpoints/update-10/training.json").read_bytes())
@@ -238,7 +242,7 @@ def test_the_state_of_a_schedule_is_taken_with_the_same_options_alone(lr, expect
     assert metrics(tmp_path / "run")[0]["lr"] == expected
 
 
-def test_a_state_that_is_none_of_the_schedule_is_4_with_its_file(data, tmp_path, call):
+def test_an_invalid_schedule_state_is_status_4_and_its_file_is_named(data, tmp_path, call):
     first, plateau = tmp_path / "first", ("--schedule=plateau", "--no-valid-bleu")
     assert call(*train_arguments(data, first, 10, *plateau)).code == 0
     checkpoint = first / "checkpoints/update-10"
@@ -276,7 +280,7 @@ SHALLOW = {
 
 
 @pytest.mark.parametrize("name", DEEPER)
-def test_a_deepened_model_gives_the_outputs_of_the_model_to_the_bit_and_its_new_layers_learn(name, tmp_path, call):
+def test_a_deepened_model_gives_identical_outputs_at_first_and_its_new_layers_learn(name, tmp_path, call):
     write_corpus(tmp_path / "corpus", 60, 7)
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'corpus'}", "--quiet"]
     prepare += [f"--valid={tmp_path / 'corpus'}", f"--output={tmp_path / 'data'}"]
@@ -306,7 +310,7 @@ def test_a_deepened_model_gives_the_outputs_of_the_model_to_the_bit_and_its_new_
     assert not unchanged
 
 
-def test_what_cannot_be_deepened_is_refused_with_what_to_do(data, model, tmp_path, call):
+def test_impossible_deepening_is_rejected_with_advice(data, model, tmp_path, call):
     for code, *more, message in [
         (2, "--encoder-layers=2", "--deepen", "--norm-position pre"),
         (4, "--encoder-layers=2", "encoder_layers: 1 -> 2; use the same"),
@@ -321,7 +325,7 @@ def test_what_cannot_be_deepened_is_refused_with_what_to_do(data, model, tmp_pat
     assert_refused(call(*train_arguments(data, tmp_path / "run", 1, *pre, "--deepen")), 2, "--deepen", "--init-from")
 
 
-def test_a_run_takes_the_options_of_the_model_and_flags_and_files_win_over_them(data, model, tmp_path, call):
+def test_a_run_takes_the_models_options_unless_flags_or_files_override_them(data, model, tmp_path, call):
     facts = json.loads((model / "options.json").read_text())
     facts["options"]["dropout"] = 0.25
     reseal(model, "options.json", json.dumps(facts).encode())
@@ -340,7 +344,7 @@ def test_a_run_takes_the_options_of_the_model_and_flags_and_files_win_over_them(
     begun = call(*bare, "--quiet")
     assert begun.code == 0, begun.err
     shutil.rmtree(model)
-    ended = call(*bare, "--quiet")  # the options are those of its own checkpoint
+    ended = call(*bare, "--quiet")  # the options come from its own checkpoint
     assert ended.code == 0, ended.err
     shutil.rmtree(run)
     assert_refused(call(*bare, "--quiet"), 4, model)
@@ -348,14 +352,16 @@ def test_a_run_takes_the_options_of_the_model_and_flags_and_files_win_over_them(
 
 
 def dumped(call, *arguments):
-    """The settings that `--dump-config` prints, each with its origin."""
+    """The settings printed by `--dump-config`, each with its origin."""
     printed = call("train", *arguments, "--dump-config")
     assert printed.code == 0, printed.err
     rows = re.findall(r"^(\w+) = (.*)  # (.*)$", printed.out, re.M)
     return {key: (value.strip('"'), origin) for key, value, origin in rows}
 
 
-def test_fine_tuning_has_sizes_for_its_data_which_files_flags_and_presets_override(data, model, tmp_path, call):
+def test_fine_tuning_chooses_sizes_for_its_data_unless_files_flags_or_presets_override_them(
+    data, model, tmp_path, call
+):
     given = [f"--data={data}", f"--output={tmp_path / 'run'}", f"--init-from={model}"]
     settings = dumped(call, *given)
     taken = {key: value for key, (value, origin) in settings.items() if origin == "fine-tuning"}
@@ -366,14 +372,14 @@ def test_fine_tuning_has_sizes_for_its_data_which_files_flags_and_presets_overri
     own = dumped(call, *given, f"--config={tmp_path / 'own.toml'}", "--max-updates=20000", "--warmup-updates=9")
     assert own["patience"][0] == "7" and own["lr"] == ("0.001", str(tmp_path / "own.toml"))
     assert own["warmup_updates"] == ("9", "the command line") and own["valid_every"] == ("1000u", "fine-tuning")
-    for more in (["--preset=transformer-tiny"], ["--init-state=all"]):  # which have sizes, or continue a training
+    for more in (["--preset=transformer-tiny"], ["--init-state=all"]):  # these have sizes already, or resume a run
         assert "fine-tuning" not in {origin for _, origin in dumped(call, *given, *more).values()}
     assert "patience" not in {k for k, (_, o) in dumped(call, *given, "--max-epochs=3").items() if o == "fine-tuning"}
     adapted = dumped(call, *given, "--lora-rank=2")
     assert adapted["lr"][1] == "fine-tuning" and float(adapted["lr"][0]) > float(settings["lr"][0])
 
 
-def test_a_fine_tuning_says_its_sizes_and_keeps_them_when_it_is_resumed(data, model, tmp_path, call):
+def test_fine_tuning_reports_its_sizes_and_keeps_them_when_resumed(data, model, tmp_path, call):
     run = tmp_path / "run"
     given = [f"--data={data}", f"--output={run}", f"--init-from={model}", "--valid-metrics=none", "--threads=1"]
     begun = call("train", *given, "--max-minutes=0.001", "--lr=1e-3")
@@ -385,14 +391,14 @@ def test_a_fine_tuning_says_its_sizes_and_keeps_them_when_it_is_resumed(data, mo
     assert resumed.code == 0 and "fine-tuning: " not in resumed.err, resumed.err
 
 
-def test_a_preset_of_another_model_leaves_the_model_as_it_is(data, model, tmp_path, call):
+def test_a_preset_for_a_different_model_does_not_change_the_model(data, model, tmp_path, call):
     given = [f"--data={data}", f"--output={tmp_path / 'run'}", f"--init-from={model}", "--preset=rnnsearch-small"]
     dumped = call("train", *given, "--dump-config", "--no-quiet")
     assert dumped.code == 0 and 'model = "transformer"' in dumped.out and "d_model = 32" in dumped.out, dumped.err
     assert "preset rnnsearch-small: ignored together with its model rnnsearch" in dumped.err
 
 
-def test_a_sweep_takes_the_options_of_the_model(data, model, tmp_path, call):
+def test_a_sweep_uses_the_options_of_the_model(data, model, tmp_path, call):
     table = ("[train]", f'data = "{data}"', f'init_from = "{model}"', "max_updates = 1", "batch_tokens = 200")
     more = ("threads = 1", 'valid_metrics = ["none"]', 'device = "cpu"', "dropout = [0.1, 0.2]")
     (tmp_path / "sweep.toml").write_text("\n".join((*table, *more)))

@@ -1,4 +1,4 @@
-"""`nmt train --lora-rank`: adapters alone are trained and kept, and are added to the model that they belong to."""
+"""`nmt train --lora-rank`: only adapters are trained and saved, and they are added to their model."""
 
 import json
 import shutil
@@ -41,7 +41,7 @@ def weights(folder):
     return weights_of(load_model(folder, torch.device("cpu")).model)
 
 
-def test_a_checkpoint_holds_adapters_alone_and_names_its_model(adapted, base):
+def test_a_checkpoint_contains_only_adapters_and_names_its_model(adapted, base):
     folder = adapted / "checkpoints/update-20"
     adapter, own = load_file(folder / "adapter.safetensors"), load_file(base / "model.safetensors")
     assert not (folder / "model.safetensors").exists()
@@ -63,7 +63,7 @@ def test_a_checkpoint_holds_adapters_alone_and_names_its_model(adapted, base):
         assert torch.equal(result[name], tensor) == (name not in layers)
 
 
-def test_new_adapters_change_no_bit(data, base, tmp_path, call):
+def test_new_adapters_do_not_change_outputs_by_a_bit(data, base, tmp_path, call):
     still = (*LORA, "--optimizer=sgd", "--lr=1e-30", f"--init-from={base}")
     assert call(*train_arguments(data, tmp_path / "run", 1, *still)).code == 0
     own, result = load_file(base / "model.safetensors"), weights(tmp_path / "run")
@@ -71,8 +71,8 @@ def test_new_adapters_change_no_bit(data, base, tmp_path, call):
 
 
 @pytest.mark.parametrize("name", sorted(set(registry.names("model")) - {"convs2s"}))
-def test_a_model_with_its_adapters_added_computes_what_they_compute(name):
-    """The layers of convs2s are gains times directions, and can have none."""
+def test_a_model_merged_with_its_adapters_gives_the_same_outputs(name):
+    """The layers of convs2s are gains times directions, and cannot have adapters."""
     entry = registry.find("model", name)
     torch.manual_seed(1)
     model, plain = (
@@ -97,14 +97,14 @@ def test_a_model_with_its_adapters_added_computes_what_they_compute(name):
     assert trained and all(key.endswith((".up", ".down")) for key in trained)
 
 
-def test_the_buffers_of_an_adapter_take_the_place_of_the_models():
+def test_the_buffers_of_an_adapter_replace_the_models():
     weights = {"inner.weight": torch.ones(3, 2), "passes": torch.zeros(())}
     adapter = {"inner.weight.up": torch.ones(3, 1), "inner.weight.down": torch.ones(1, 2), "passes": torch.tensor(7.0)}
     result = merged(weights, adapter, 0.5)
     assert result["passes"] == 7 and (result["inner.weight"] == 1.5).all()
 
 
-def test_adapters_go_on_bit_for_bit_and_need_their_model(adapted, base, data, tmp_path, call):
+def test_adapters_resume_bit_for_bit_and_need_their_model(adapted, base, data, tmp_path, call):
     cut = shutil.copytree(adapted, tmp_path / "cut")
     shutil.rmtree(cut / "checkpoints/update-20")
     given = (*LORA, "--ema=0.9", f"--init-from={base}")
@@ -115,7 +115,7 @@ def test_adapters_go_on_bit_for_bit_and_need_their_model(adapted, base, data, tm
     assert_refused(call(*train_arguments(data, cut, 30, *given, "--lora-alpha=3")), 2, "lora_alpha: 16.0 -> 3.0")
 
 
-def test_adapters_are_translated_with_averaged_and_begun_from(adapted, base, data, tmp_path, call):
+def test_adapters_can_translate_be_averaged_and_start_another_run(adapted, base, data, tmp_path, call):
     (tmp_path / "text").write_text("ban des kit\nlo mura\n")
     assert call("average", "--run", adapted, "--last=1", "--output", tmp_path / "merged").code == 0
     text = ("--input", tmp_path / "text", "--engine=torch")
@@ -139,7 +139,7 @@ def test_adapters_are_translated_with_averaged_and_begun_from(adapted, base, dat
     assert_refused(again, 2, "an adapter cannot be trained on top of another adapter (merge it first")
 
 
-def test_another_model_in_the_place_of_the_adapters_own_is_4(adapted, base, trained, tmp_path, call):
+def test_replacing_the_model_of_the_adapters_is_status_4(adapted, base, trained, tmp_path, call):
     (tmp_path / "text").write_text("ban\n")
     translate = ("translate", "--model", adapted, "--input", tmp_path / "text")
     aside = base.rename(base.with_name("aside"))
@@ -176,7 +176,7 @@ NORM = "encoder.0.feed_forward_residual.norm.weight"
         ({"x": (1,)}, "the model has no 'x'"),
     ],
 )
-def test_a_damaged_or_hostile_adapter_is_4_before_anything_is_computed(change, message, adapted, tmp_path):
+def test_a_damaged_or_hostile_adapter_is_status_4_before_any_computation(change, message, adapted, tmp_path):
     model = shutil.copytree(adapted / "checkpoints/update-20", tmp_path / "model")
     tensors = load_file(model / "adapter.safetensors")
     for name, shape in change.items():
@@ -193,7 +193,7 @@ def test_a_damaged_or_hostile_adapter_is_4_before_anything_is_computed(change, m
 
 
 @pytest.mark.parametrize("engine", ["ddp", "fsdp"])
-def test_ranks_train_the_adapters_that_one_process_trains(engine, adapted, base, data, tmp_path, nmt):
+def test_several_ranks_train_the_same_adapters_as_one_process(engine, adapted, base, data, tmp_path, nmt):
     more = (*LORA, "--ema=0.9", f"--init-from={base}", "--devices=2", f"--engine={engine}")
     done = nmt(*train_arguments(data, tmp_path / "run", 20, *more))
     assert done.returncode == 0, done.stderr
@@ -204,7 +204,7 @@ def test_ranks_train_the_adapters_that_one_process_trains(engine, adapted, base,
     assert files[0].keys() == files[1].keys()
 
 
-def test_what_adapters_cannot_do_is_refused(data, base, tmp_path, call):
+def test_options_incompatible_with_adapters_are_rejected(data, base, tmp_path, call):
     given = f"--init-from={base}"
     for more, message in [
         (["--lora-rank=4"], "adapters need a trained model (add --init-from MODEL)"),

@@ -1,4 +1,4 @@
-"""The average of the weights, of `nmt train --ema` or of an optimizer, is what a run validates, saves and is used with."""
+"""The average of the weights, from `nmt train --ema` or an optimizer, is validated, saved and used by a run."""
 
 import gc
 import math
@@ -39,7 +39,7 @@ def assert_same_bytes(one: Path, other: Path, update: int) -> None:
 
 
 class Trail:
-    """The weights after each update of a run in float64, and the calls of `make_update` whose gradient is NaN."""
+    """The weights after each update of a run in float64, and the calls of `make_update` with a NaN gradient."""
 
     def __init__(self) -> None:
         self.weights: dict[int, dict[str, torch.Tensor]] = {}
@@ -48,7 +48,7 @@ class Trail:
         self.calls = 0
 
     def average(self, last: int, decay: float) -> dict[str, torch.Tensor]:
-        """The moving average after an update, by its definition."""
+        """The moving average after an update, computed from its definition."""
         average, count = self.weights[0], 0
         for update in range(1, last + 1):
             if self.applied[update]:
@@ -90,7 +90,7 @@ def assert_averaged(trail: Trail, run: Path, update: int) -> None:
         assert torch.equal(trained_weights(run, update)[name].double(), trail.weights[update][name])
 
 
-def test_it_is_the_recursion_over_the_updates_changes_no_update_and_is_what_the_run_translates_with(
+def test_the_average_follows_its_recursion_leaves_updates_unchanged_and_is_used_to_translate(
     data, tmp_path, call, trail
 ):
     run, plain = tmp_path / "run", tmp_path / "plain"
@@ -111,7 +111,7 @@ def test_it_is_the_recursion_over_the_updates_changes_no_update_and_is_what_the_
 
 
 @EACH_AVERAGE
-def test_validation_measures_it_and_average_reads_it(average, data, tmp_path, call):
+def test_validation_and_the_average_command_use_the_averaged_weights(average, data, tmp_path, call):
     run = tmp_path / "run"
     assert call(*train_arguments(data, run, 40, average)).code == 0
     measured = {row["update"]: row["valid_loss"] for row in records_of(run) if "valid_loss" in row}
@@ -141,7 +141,7 @@ def test_no_copy_of_the_averaged_weights_stays_after_a_validation(data, tmp_path
 
 
 @pytest.mark.parametrize("flag", [EMA, SCHEDULE_FREE, "--optimizer=muon"])
-def test_a_run_that_was_killed_goes_on_with_the_same_bytes(flag, data, tmp_path, call):
+def test_a_killed_run_resumes_bit_for_bit(flag, data, tmp_path, call):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     kill_after_update_10(train_arguments(data, cut, 100_000, flag), cut)
     for run in (cut, whole):
@@ -149,9 +149,7 @@ def test_a_run_that_was_killed_goes_on_with_the_same_bytes(flag, data, tmp_path,
     assert_same_bytes(cut, whole, 20)
 
 
-def test_after_a_rollback_the_weights_of_schedule_free_lie_between_their_sequence_and_its_average(
-    data, tmp_path, call, trail
-):
+def test_after_a_rollback_schedule_free_weights_interpolate_their_sequence_and_its_average(data, tmp_path, call, trail):
     trail.bad, run = set(range(14, 24)), tmp_path / "run"
     flags = (SCHEDULE_FREE, "--on-divergence=rollback", "--no-valid-bleu")
     assert call(*train_arguments(data, run, 30, *flags)).code == 0
@@ -165,18 +163,18 @@ def test_after_a_rollback_the_weights_of_schedule_free_lie_between_their_sequenc
             assert torch.equal(y, trained_weights(run, update)[name])
 
 
-def test_one_average_of_the_weights_is_enough(data, tmp_path, call):
+def test_two_averages_of_the_weights_cannot_be_combined(data, tmp_path, call):
     assert_refused(call(*train_arguments(data, tmp_path / "run", 10, EMA, SCHEDULE_FREE)), 2, "--ema", "--optimizer")
 
 
-def test_a_skipped_update_changes_nothing_of_it(data, tmp_path, call, trail):
+def test_a_skipped_update_does_not_change_the_average(data, tmp_path, call, trail):
     trail.bad = {7, 8}
     assert call(*train_arguments(data, tmp_path / "run", 20, EMA)).code == 0
     assert [trail.applied[update] for update in (6, 7, 8, 9)] == [True, False, False, True]
     assert_averaged(trail, tmp_path / "run", 20)
 
 
-def test_a_rollback_restores_it(data, tmp_path, call, trail):
+def test_a_rollback_restores_the_average(data, tmp_path, call, trail):
     trail.bad = set(range(14, 24))
     flags = (EMA, "--on-divergence=rollback", "--no-valid-bleu")
     assert call(*train_arguments(data, tmp_path / "run", 30, *flags)).code == 0
@@ -184,7 +182,7 @@ def test_a_rollback_restores_it(data, tmp_path, call, trail):
     assert_averaged(trail, tmp_path / "run", 30)
 
 
-def test_another_decay_and_none_are_refused_and_a_run_without_one_gets_none(data, tmp_path, call):
+def test_the_decay_cannot_be_changed_dropped_or_added_when_resuming(data, tmp_path, call):
     run = tmp_path / "run"
     assert call(*train_arguments(data, run, 10, EMA)).code == 0
     for flags, change in ((("--ema=0.99",), "ema: 0.9 -> 0.99"), ((), "ema: 0.9 -> 0.0")):
@@ -196,7 +194,7 @@ def test_another_decay_and_none_are_refused_and_a_run_without_one_gets_none(data
 
 
 @pytest.mark.parametrize("edit", ["missing", "another shape", "not finite"])
-def test_hostile_trained_weights_are_4(edit, data, tmp_path, call):
+def test_hostile_trained_weights_are_status_4(edit, data, tmp_path, call):
     run = tmp_path / "run"
     assert call(*train_arguments(data, run, 10, EMA)).code == 0
     tensors = saved(run, 10, FILES[1])
@@ -211,14 +209,14 @@ def test_hostile_trained_weights_are_4(edit, data, tmp_path, call):
 
 
 @pytest.mark.parametrize("average", [("--optimizer=sgd", EMA), (SCHEDULE_FREE,)])
-def test_a_run_that_begins_with_a_model_averages_from_its_weights(average, data, trained, tmp_path, call):
+def test_a_run_started_from_a_model_averages_from_its_weights(average, data, trained, tmp_path, call):
     still = (*average, "--lr=1e-30", f"--init-from={trained}")
     assert call(*train_arguments(data, tmp_path / "run", 1, *still)).code == 0
     begun, wanted = saved(tmp_path / "run", 1), load_file(Checkpoints(trained).best() / FILES[0])
     assert all(torch.equal(value, wanted[name]) for name, value in begun.items())
 
 
-def test_a_dry_run_counts_it_on_disk(data, tmp_path, call):
+def test_a_dry_run_includes_the_average_in_the_disk_space(data, tmp_path, call):
     plain, averaged = (
         call(*train_arguments(data, tmp_path / "run", 20, "--dry-run", "--json", *flags)).json for flags in ((), (EMA,))
     )

@@ -1,4 +1,4 @@
-"""`nmt new-plugin` writes plug-ins that work: the commands that it prints run, and what they give is true."""
+"""`nmt new-plugin` writes plug-ins that work: the printed commands run, and their results are correct."""
 
 import csv
 import json
@@ -31,7 +31,7 @@ SOURCE, REFERENCE = "ban kis\nlot, mura 12.\n", "KIS BAN\nMURA LOT\n"
 
 @dataclass
 class Tried:
-    """A plug-in whose commands have run. place: the folder; run, data: its own, or those of the fixtures; out: of each command"""
+    """A plug-in after its commands ran. place: its folder; run, data: its own or the fixtures'; out: output of each command"""
 
     place: Path
     plugin: Path
@@ -44,7 +44,7 @@ class Tried:
         return self.place / name
 
     def train(self, name: str, *flags: str, tiny: list[str] = TINY) -> Path:
-        """A further run, of 6 updates, without the plug-in unless flags say so."""
+        """Train another run of 6 updates, without the plug-in unless flags name it."""
         output = self.place / name
         done = self.call("train", "--data", self.data, "--output", output, *tiny, *OF_TRAINING, *flags)
         assert done.code == 0, done.err
@@ -69,7 +69,7 @@ def losses(run: Path) -> list[float]:
 
 
 def check_model(tried: Tried) -> None:
-    """Its features of whole sentences give the predictions of the search, token by token."""
+    """Its features of whole sentences give the predictions of the search at each token."""
     from nmt.batch import Batch, pad_rows
     from nmt.checkpoint import load_model
 
@@ -136,7 +136,7 @@ def check_decoder(tried: Tried) -> None:
 
 
 def check_metric(tried: Tried) -> None:
-    """Half of four words, in another order, is half of all."""
+    """Two of four words, in another order, give a score of one half."""
     metric = tried.component("metric")(SimpleNamespace(lowercase=False))
     assert metric(["a b c d"], [["d x y a"]]).value == 50
     assert metric(["A"], [["a"]]).value == 0
@@ -145,13 +145,13 @@ def check_metric(tried: Tried) -> None:
 
 
 def check_noise(tried: Tried) -> None:
-    """It changes the losses, and nothing if its option has its default."""
+    """It changes the losses, unless its option has its default value."""
     plain = losses(tried.train("plain"))
     assert losses(tried.train("off", "--plugin", str(tried.plugin), "--my-noise=0")) == plain != losses(tried.run)
 
 
 def check_scoring(tried: Tried) -> None:
-    """The pairs that plain scores put last come first."""
+    """The pairs with the lowest plain scores come first."""
     files = ["--source", tried.file("TEXT"), "--target", tried.file("REFERENCE")]
     plain = [float(line.split()[0]) for line in tried.output("score", "--model", tried.run, *files).split("\n")[:-1]]
     rows = [line.split("\t") for line in tried.out[0].split("\n")[:-1]]
@@ -160,21 +160,21 @@ def check_scoring(tried: Tried) -> None:
 
 
 def check_filter(tried: Tried) -> None:
-    """Letters that plain translations have are gone."""
+    """Some letters of plain translations are removed."""
     letter = next(letter for letter in tried.translated() if letter.isalpha())
     changed = tried.translated("--plugin", tried.plugin, f"--my-filter={letter}")
     assert letter not in changed and changed.strip()
 
 
 def check_tokenizer(tried: Tried) -> None:
-    """What it separates it joins again."""
+    """It joins the tokens that it separates."""
     tokenizer = tried.component("tokenizer")("en")
     text = 'He said, "don\'t" (at 12.5).'
     assert tokenizer.tokenize(text) != text == tokenizer.detokenize(tokenizer.tokenize(text))
 
 
 def check_subword(tried: Tried) -> None:
-    """Words come back from their pieces."""
+    """It restores words from their pieces."""
     vocabulary = tried.component("subword").vocabulary(["ban@@", "ana", "so"])
     [ids] = vocabulary.encode_batch(["banana so"]).lists()
     assert [vocabulary.piece(token) for token in ids] == ["ban@@", "ana", "so"]
@@ -182,14 +182,14 @@ def check_subword(tried: Tried) -> None:
 
 
 def check_format(tried: Tried) -> None:
-    """Keys stay, and texts are those of a translation line by line."""
+    """Keys are kept, and texts equal those of a line-by-line translation."""
     lines = tried.file("TRANSLATED").read_text().split("\n")
     assert lines[0] == "# a comment" and [line.split(" = ")[0] for line in lines[1:3]] == ["first.key", "second"]
     assert [line.split(" = ")[1] for line in lines[1:3]] == tried.translated().split("\n")[:2]
 
 
 def check_reporter(tried: Tried) -> None:
-    """Its file has the numbers of the log."""
+    """Its file has the values of the log."""
     rows = list(csv.reader((tried.run / "my_reporter.csv").read_text().splitlines()))
     assert [(int(row[0]), float(row[1])) for row in rows] == [(r["update"], r["loss"]) for r in updates_of(tried.run)]
 
@@ -204,7 +204,7 @@ def check_start(tried: Tried) -> None:
 
 
 def check_kernel(tried: Tried) -> None:
-    """It gives what the method gives that it replaces."""
+    """It gives the result of the method that it replaces."""
     registry.load_plugin(str(tried.plugin))
     criterion = registry.find("criterion", "my-kernel-loss").cls(None, None)
     logits, targets = torch.randn(5, 7), torch.tensor([1, 4, 0, 6, 2])
@@ -213,7 +213,7 @@ def check_kernel(tried: Tried) -> None:
 
 
 def check_mixer(tried: Tried) -> None:
-    """One step after another gives what all positions at once give."""
+    """Step-by-step results equal those of all positions at once."""
     mixer = tried.component("mixer")(SimpleNamespace(my_mixer=0.5), SimpleNamespace(width=4))
     states, (_, past), step, outputs = (
         torch.randn(2, 3, 4),
@@ -229,7 +229,7 @@ def check_mixer(tried: Tried) -> None:
 
 
 def check_ffn(tried: Tried) -> None:
-    """The search computes what training does."""
+    """The search gives the same output as training."""
     from nmt.feed_forwards.base import FeedForwardShape
 
     network = tried.component("ffn")(None, FeedForwardShape(4, 8, 0.0)).eval()
@@ -240,20 +240,20 @@ def check_ffn(tried: Tried) -> None:
 
 
 def check_positions(tried: Tried) -> None:
-    """Positions that start later are a part of all."""
+    """Positions that start later are a slice of all positions."""
     positions = tried.component("positions")(None, 4)
     torch.testing.assert_close(positions(2, 3), positions(0, 5)[2:])
     assert not positions(0, 1).any() and losses(tried.run) != losses(tried.train("plain"))
 
 
 def check_viewer(tried: Tried) -> None:
-    """Each line ends with the number of its tokens, which are words here."""
+    """Each line ends with its number of tokens, which are words here."""
     rows = [line.split(" ||| ") for line in tried.out[0].splitlines()]
     assert [int(row[-1]) for row in rows] == [len(row[0].split()) for row in rows] != []
 
 
 def check_preview(tried: Tried) -> None:
-    """It names the defaults, and no run is made."""
+    """It shows the defaults and starts no run."""
     assert "model: transformer\n" in tried.out[0] and json.loads(tried.out[1])["schedule"] == "inverse-sqrt"
     assert not tried.run.exists()
 
@@ -267,7 +267,7 @@ def written(kind: str, place: Path, call: Callable[..., Any]) -> tuple[Path, lis
 
 
 @pytest.mark.parametrize("kind", skeletons())
-def test_the_commands_of_a_skeleton_run_and_what_they_give_is_true(kind, data, trained, tmp_path, call):
+def test_the_commands_printed_for_a_skeleton_run_and_give_correct_results(kind, data, trained, tmp_path, call):
     plugin, commands = written(kind, tmp_path, call)
     write_corpus(tmp_path / "CORPUS", 60, 3)
     for name, text in {"TEXT": SOURCE, "REFERENCE": REFERENCE, "HYPOTHESIS": REFERENCE}.items():
@@ -326,7 +326,7 @@ def test_a_component_is_named_after_its_file(file, component, cls, tmp_path, cal
         ("model", "kept.py", "kept.py already exists"),
     ],
 )
-def test_a_kind_or_a_file_that_cannot_be_is_refused(kind, file, named, tmp_path, call, monkeypatch):
+def test_an_invalid_kind_or_file_is_rejected(kind, file, named, tmp_path, call, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("kept.py").write_text("kept\n")
     done = call("new-plugin", kind, file)
@@ -334,7 +334,7 @@ def test_a_kind_or_a_file_that_cannot_be_is_refused(kind, file, named, tmp_path,
     assert [path.name for path in tmp_path.iterdir()] == ["kept.py"] and Path("kept.py").read_text() == "kept\n"
 
 
-MISTAKES = {  # kind, what a skeleton says, what an author writes: the line of the plug-in to look at, words of the error
+MISTAKES = {  # kind, text of the skeleton, text of an author: the line of the plug-in with the mistake, words from the error
     "syntax": ("model", "def read(self, source: Tensor)", "def read(self, source: Tensor", "def read", "SyntaxError"),
     "import": ("model", "import Model, ", "import Modle, ", "import Modle", "cannot import name 'Modle'"),
     "package": ("model", "import torch\n", "import torhc\n", "import torhc", "No module named 'torhc'"),

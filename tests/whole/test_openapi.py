@@ -39,14 +39,14 @@ def document(server):
 
 
 def schema_of(document: dict, path: str, method: str, status: int, media_type: str = "application/json") -> dict:
-    """The schema of an answer, whose media type is described."""
+    """The schema of an answer; its media type must be described."""
     answer = document["paths"][path][method]["responses"][str(status)]
     answer = resolve(document, answer["$ref"]) if "$ref" in answer else answer
     return answer["content"][media_type]["schema"]
 
 
 def check(document: dict, server: Server, method: str, path: str, body: object = None, **headers: str) -> int:
-    """Ask, compare the answer with its description, and return its status."""
+    """Send a request, compare the answer with its description, and return its status."""
     status, content, found = server.ask(method, path, body, **headers)
     media_type = found["content-type"].removesuffix("; charset=utf-8")
     schema = schema_of(document, path.partition("?")[0], method.lower(), status, media_type)
@@ -65,7 +65,7 @@ def test_every_reference_resolves_and_every_schema_is_used(document):
     assert document["openapi"].startswith("3.1.") and set(document["info"]) >= {"title", "version"}
 
 
-def test_every_route_of_our_own_protocol_is_described_with_its_methods(document, folder):
+def test_every_route_of_the_nmt_protocol_is_described_with_its_methods(document, folder):
     from nmt import registry
     from nmt.extensions.serve.metrics import Metrics
     from nmt.extensions.serve.models import Models
@@ -111,7 +111,7 @@ def test_answers_without_a_body_fit_their_schemas(document, server, path):
     assert check(document, server, "GET", path, **KEY) == 200
 
 
-def test_each_key_that_is_described_is_taken_and_none_is_needed_where_none_is_described(document, server):
+def test_described_api_keys_are_accepted_and_no_others_are_needed(document, server):
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             status, _, _ = server.ask(method.upper(), path, {"text": LINE} if "requestBody" in operation else None)
@@ -136,7 +136,7 @@ def test_each_key_that_is_described_is_taken_and_none_is_needed_where_none_is_de
         ({"text": "a" * 20_000}, 413),
     ],
 )
-def test_errors_fit_their_schema_and_bodies_that_are_refused_do_not(document, server, body, status):
+def test_errors_fit_their_schema_and_rejected_bodies_do_not(document, server, body, status):
     assert check(document, server, "POST", "/v1/translate", body, **KEY) == status
     schema = document["paths"]["/v1/translate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert status == 413 or faults(body, schema, document)

@@ -20,7 +20,7 @@ COLOURS = figures.COLOURS
 
 @pytest.fixture
 def copy(trained, tmp_path) -> Path:
-    """A run of 20 updates without a checkpoint: the first half of the run of 40."""
+    """A run of 20 updates without checkpoints: the first half of the run of 40 updates."""
     run = Path(shutil.copytree(trained, tmp_path / "half"))
     rows = [row for row in records_of(run) if row["update"] <= 20]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -40,7 +40,7 @@ def num_points(chart: ElementTree.Element, colour: str) -> list[int]:
     return [path.get("d").count("L") + 1 for path in paths]
 
 
-def test_a_terminal_gets_every_curve_of_every_run_on_common_scales(trained, copy, call, monkeypatch):
+def test_a_terminal_plot_shows_every_curve_of_every_run_on_common_scales(trained, copy, call, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     shown = call("plot", trained, copy)
     assert shown.code == 0, shown.err
@@ -59,7 +59,7 @@ def test_a_terminal_gets_every_curve_of_every_run_on_common_scales(trained, copy
     assert max(map(len, rows[:6])) == 60 and half == round(whole / 2)
 
 
-def test_values_are_chosen_by_name(trained, call, tmp_path):
+def test_plotted_values_are_chosen_by_name(trained, call, tmp_path):
     shown = call("plot", trained, "--values", "gradient_norm,lr")
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs/run").symlink_to(trained)
@@ -73,7 +73,7 @@ def test_values_are_chosen_by_name(trained, call, tmp_path):
 
 
 @needs_matplotlib
-def test_the_page_is_whole_in_itself_and_draws_every_curve_by_updates_and_by_cost(trained, copy, tmp_path, call):
+def test_the_page_is_self_contained_and_draws_every_curve_by_updates_and_by_cost(trained, copy, tmp_path, call):
     odd = copy.rename(tmp_path / "<b>&run")
     told = call("plot", trained, odd, "--output", tmp_path / "page.html")
     assert (told.code, told.out) == (0, ""), told.err
@@ -90,7 +90,7 @@ def test_the_page_is_whole_in_itself_and_draws_every_curve_by_updates_and_by_cos
 
 
 @needs_matplotlib
-def test_any_number_of_a_criterion_or_a_metric_gets_its_curve(trained, tmp_path, call):
+def test_every_value_of_a_criterion_or_metric_gets_a_curve(trained, tmp_path, call):
     copy = Path(shutil.copytree(trained, tmp_path / "run"))
     rows = records_of(copy)
     for row in rows:
@@ -105,7 +105,7 @@ def test_any_number_of_a_criterion_or_a_metric_gets_its_curve(trained, tmp_path,
 
 
 @needs_matplotlib
-def test_svg_and_png_are_one_figure_of_all_charts(trained, copy, tmp_path, call):
+def test_svg_and_png_combine_all_charts_in_one_figure(trained, copy, tmp_path, call):
     for name in ("curves.svg", "curves.PNG"):
         assert call("plot", trained, copy, "-o", tmp_path / name).code == 0
     root = ElementTree.fromstring((tmp_path / "curves.svg").read_text())
@@ -121,7 +121,7 @@ def test_svg_and_png_are_one_figure_of_all_charts(trained, copy, tmp_path, call)
     assert (columns, rows) == (2 * scale * figures.WIDTH_PIXELS, 3 * scale * figures.HEIGHT_PIXELS)
 
 
-def test_wrong_outputs_are_refused_before_anything_is_read(tmp_path, trained, data, call, monkeypatch):
+def test_invalid_outputs_are_rejected_before_anything_is_read(tmp_path, trained, data, call, monkeypatch):
     assert_refused(call("plot", tmp_path / "no-run", "--output", tmp_path / "curves.pdf"), 2, ".svg, .png, .html")
     monkeypatch.setattr(figures, "find_spec", lambda name: None)
     told = call("plot", tmp_path / "no-run", "--output", tmp_path / "page.html")
@@ -131,7 +131,7 @@ def test_wrong_outputs_are_refused_before_anything_is_read(tmp_path, trained, da
     assert call("plot", data).code == 2 and call("plot").code == 2
 
 
-def test_a_run_without_updates_yet_and_a_damaged_record(copy, call):
+def test_a_run_without_updates_and_a_damaged_record_are_reported(copy, call):
     (copy / "metrics.jsonl").write_bytes(b"")
     assert_refused(call("plot", copy), 2, "no updates to draw yet")
     (copy / "metrics.jsonl").write_bytes(b"not json\n")

@@ -1,4 +1,4 @@
-"""One outside file adds a part of each kind, and the commands use them as their own."""
+"""One plug-in file adds a component of each kind, and the commands use them like built-in ones."""
 
 import re
 import shutil
@@ -168,7 +168,7 @@ def plugin(tmp_path) -> Path:
     return path
 
 
-def test_a_model_of_outside_parts_is_trained_and_translates(plugin, data, tmp_path, nmt):
+def test_a_model_of_plug_in_components_trains_and_translates(plugin, data, tmp_path, nmt):
     run = tmp_path / "run"
     arguments = [a for a in train_arguments(data, run, 20) if a.split("=")[0] not in TINY_FLAGS]
     trained = nmt(*arguments, f"--plugin={plugin}", *PARTS, "--bag-width=8", "--shrink=0.001", "--words=2", *BY_LENGTH)
@@ -194,13 +194,13 @@ TINY_FLAGS = {
 }  # fmt: skip
 
 
-def test_outside_parts_are_listed_described_and_have_flags(plugin, nmt):
+def test_plug_in_components_are_listed_described_and_have_flags(plugin, nmt):
     assert b"brier" in nmt("list", "criterion", "--plugin", plugin).stdout
     assert b"width of the embeddings" in nmt("describe", "model", "bag", "--plugin", plugin).stdout
     assert b"--bag-width" in nmt("train", "--plugin", plugin, "--model", "bag", "--help", "model").stdout
 
 
-def test_a_part_of_a_name_that_is_taken_is_refused_with_both_places(tmp_path, nmt):
+def test_a_component_with_a_taken_name_is_rejected_with_both_places(tmp_path, nmt):
     path = tmp_path / "thief.py"
     path.write_text(PLUGIN.replace('"bag"', '"transformer"'))
     assert_refused(nmt("list", "--plugin", path), 2, "thief.py:19: ", "already registered", "nmt.models.transformer")
@@ -215,7 +215,7 @@ def page_plugin(tmp_path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["model", "decoder"])
-def test_the_model_and_the_decoder_of_the_page_are_what_new_plugin_writes(kind, tmp_path, call):
+def test_the_model_and_decoder_on_the_page_equal_the_output_of_new_plugin(kind, tmp_path, call):
     assert call("new-plugin", kind, tmp_path / f"my_{kind}.py").code == 0
     assert (tmp_path / f"my_{kind}.py").read_text() in BLOCKS
 
@@ -228,7 +228,7 @@ def test_the_page_has_a_schedule_with_a_preset(page_plugin, nmt):
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=[re.findall(r"^class (\w+)", block, re.M)[-1] for block in BLOCKS])
-def test_every_block_of_the_page_is_a_plug_in_on_its_own(block, tmp_path, call):
+def test_every_code_block_of_the_page_is_a_complete_plug_in(block, tmp_path, call):
     path = tmp_path / "block.py"
     path.write_text(block)
     [(kind, name)] = re.findall(r'@register\("(\w+)", "([\w-]+)"', block)
@@ -252,7 +252,7 @@ def weighted_data(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     "criterion", [["searching"], ["weighted"], ["minimum-risk", "--criterion.decoder.n-best=4"]], ids=lambda c: c[0]
 )
-def test_the_criteria_and_the_metric_of_the_page_train(criterion, page_plugin, weighted_data, tmp_path, call):
+def test_the_criteria_and_metric_on_the_page_work_in_training(criterion, page_plugin, weighted_data, tmp_path, call):
     arguments = train_arguments(weighted_data, tmp_path / "run", 2, "--valid-every=2u", f"--plugin={page_plugin}")
     trained = call(*arguments, "--criterion", *criterion, "--valid-metrics=exact", "--best-by=exact")
     assert trained.code == 0, trained.err
@@ -260,7 +260,7 @@ def test_the_criteria_and_the_metric_of_the_page_train(criterion, page_plugin, w
     assert last["update"] == 2 and last["valid_ppl"] > 1 and last["valid_exact"] >= 0
 
 
-def test_minimum_risk_with_one_candidate_is_refused(page_plugin, data, tmp_path, call):
+def test_minimum_risk_with_one_candidate_is_rejected(page_plugin, data, tmp_path, call):
     refused = call(*train_arguments(data, tmp_path / "run", 2), f"--plugin={page_plugin}", "--criterion=minimum-risk")
     assert_refused(refused, 2, "--criterion.decoder.n-best")
 
@@ -276,7 +276,7 @@ def test_an_installed_plug_in_is_found_by_its_entry_point(tmp_path, nmt):
 
 
 def installed(folder: Path, name: str, text: str) -> None:
-    """Write a plug-in as pip leaves it in a folder: a module and the entry point that names it."""
+    """Write a plug-in as pip installs it into a folder: a module and an entry point that names it."""
     place = folder / f"{name}-1.0.dist-info"
     place.mkdir()
     (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
@@ -284,7 +284,7 @@ def installed(folder: Path, name: str, text: str) -> None:
     (folder / f"{name}.py").write_text(text)
 
 
-def test_of_installed_plug_ins_only_the_broken_one_is_missing_and_it_is_named(tmp_path, nmt):
+def test_only_the_broken_one_of_several_installed_plug_ins_is_skipped_and_it_is_named(tmp_path, nmt):
     installed(tmp_path, "healthy", PLUGIN)
     model, _, _ = PLUGIN.replace('"bag"', '"sack"').partition("@options_class\nclass Squared")
     installed(tmp_path, "ill", f"{model}\n1 / 0\n")
@@ -306,7 +306,7 @@ def test_of_installed_plug_ins_only_the_broken_one_is_missing_and_it_is_named(tm
     )
 
 
-EXTENSION = {  # the files of a package that is laid out as an extension of nmt is
+EXTENSION = {  # the files of a package laid out like an extension of nmt
     "__init__.py": '"""Stairs."""',
     "schedules/__init__.py": "",
     "schedules/options.py": """
@@ -386,7 +386,7 @@ steps = ["*.toml"]
 
 
 @pytest.mark.skipif(find_spec("pip") is None or find_spec("setuptools") is None, reason="needs pip and setuptools")
-def test_a_package_that_is_laid_out_as_an_extension_and_installed_by_pip_is_one(data, trained, tmp_path, nmt):
+def test_a_pip_installed_package_laid_out_as_an_extension_is_an_extension(data, trained, tmp_path, nmt):
     project, site = tmp_path / "project", tmp_path / "site"
     for name, text in EXTENSION.items():
         (project / "steps" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -394,7 +394,7 @@ def test_a_package_that_is_laid_out_as_an_extension_and_installed_by_pip_is_one(
     (project / "pyproject.toml").write_text(PROJECT)
     pip = [sys.executable, "-m", "pip", "--isolated", "--quiet", "--disable-pip-version-check", "install", "--no-index"]
     command = [*pip, "--no-deps", "--no-build-isolation", f"--target={site}", str(project)]
-    subprocess.run(command, env={**ENVIRONMENT, "PYTHONWARNINGS": "default"}, check=True)  # pip has some
+    subprocess.run(command, env={**ENVIRONMENT, "PYTHONWARNINGS": "default"}, check=True)  # pip has its own warnings
     path = {"PYTHONPATH": str(site)}
     assert b"Say how high the stairs are" in nmt("--help", env=path).stdout
     assert nmt("climb", env=path).stdout == b"high\n"
@@ -413,7 +413,7 @@ def test_a_package_that_is_laid_out_as_an_extension_and_installed_by_pip_is_one(
     assert float(mean[0]) == pytest.approx(sum(map(float, each)) / 2, abs=1e-5)
 
 
-def test_files_beside_parts_and_files_of_several_parts_are_understood(tmp_path, new_nmt):
+def test_helper_files_and_files_with_several_components_are_loaded(tmp_path, new_nmt):
     package = tmp_path / "nmt"
     shutil.copytree(Path(registry.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "schedules" / "helper.py").write_text("raise RuntimeError('not a part')\n")
@@ -431,7 +431,7 @@ def test_files_beside_parts_and_files_of_several_parts_are_understood(tmp_path, 
     assert b"(nmt.schedules.pair)" in described.stdout, described.stderr
 
 
-def test_the_command_of_the_development_page_works_as_it_is_printed(trained, tmp_path, new_nmt):
+def test_the_command_on_the_development_page_works_as_printed(trained, tmp_path, new_nmt):
     text = (PAGE.parent / "development.md").read_text()
     package = tmp_path / "nmt"
     shutil.copytree(Path(registry.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -443,7 +443,7 @@ def test_the_command_of_the_development_page_works_as_it_is_printed(trained, tmp
     assert shown.stdout.split() == [b"<pad>", b"<s>", b"</s>", b"<unk>"]
 
 
-def test_the_whole_settings_files_of_the_page_are_read(page_plugin, tmp_path, call):
+def test_the_complete_settings_files_on_the_page_are_valid(page_plugin, tmp_path, call):
     text = (PAGE.parents[1] / "reference/settings.md").read_text()
     *_, translating, training = re.findall(r"```toml\n(.*?)```", text, re.S)
     for command, settings in (("translate", translating), ("train", training)):
@@ -456,12 +456,12 @@ def test_the_whole_settings_files_of_the_page_are_read(page_plugin, tmp_path, ca
 @pytest.mark.parametrize(
     "how", ["sys.exit(0)", "raise SystemExit('bye')", "raise GeneratorExit", "class E(BaseException): pass\nraise E"]
 )
-def test_a_plugin_that_exits_when_it_is_imported_is_2(how, call, tmp_path):
+def test_a_plugin_that_exits_on_import_is_status_2(how, call, tmp_path):
     (tmp_path / "leaves.py").write_text(f"import sys\n{how}\n")
     assert_refused(call("list", "model", f"--plugin={tmp_path / 'leaves.py'}"), 2, "leaves.py")
 
 
-def test_a_plugin_that_exits_in_the_middle_is_2_and_named_with_its_line(call, data, tmp_path):
+def test_a_plugin_that_exits_during_a_command_is_status_2_and_named_with_its_line(call, data, tmp_path):
     (tmp_path / "leaves.py").write_text('''
 import sys
 from nmt import register
@@ -479,7 +479,7 @@ class Leaves(CrossEntropy):
 
 
 @pytest.mark.parametrize("command", [["list", "model"], ["list", "model", "--json"]])
-def test_a_plugin_that_closes_stdout_is_2(command, nmt, tmp_path):
+def test_a_plugin_that_closes_stdout_is_status_2(command, nmt, tmp_path):
     (tmp_path / "closes.py").write_text("import sys\nsys.stdout.close()\n")
     assert_refused(nmt(*command, f"--plugin={tmp_path / 'closes.py'}"), 2, "plug-in has closed stdout")
 

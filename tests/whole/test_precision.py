@@ -1,4 +1,4 @@
-"""Models in 8 bits and products in 16, as a user asks for them."""
+"""8-bit models and 16-bit products as a user runs them."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ def int8(trained, tmp_path_factory):
 
 @pytest.fixture
 def translate(tmp_path, call):
-    """`translate(model, flags)`: the lines of JSON that it prints."""
+    """`translate(model, flags)` returns the printed JSON lines."""
     (tmp_path / "source").write_bytes(TEXT)
 
     def told(model, *flags):
@@ -31,14 +31,14 @@ def translate(tmp_path, call):
     return told
 
 
-def test_a_stored_model_of_8_bits_translates_as_precision_int8_does(trained, int8, translate):
+def test_a_stored_8_bit_model_translates_like_precision_int8(trained, int8, translate):
     wanted = translate(trained, "--precision=int8")
     assert wanted != translate(trained)
     assert translate(int8) == translate(int8, "--precision=int8") == wanted  # scores too, to the last bit
     assert translate(int8, "--decoder=greedy") == translate(trained, "--decoder=greedy", "--precision=int8")
 
 
-def test_it_scores_is_evaluated_and_described_like_any_other(int8, call, tmp_path):
+def test_an_8_bit_model_scores_and_is_evaluated_and_described_like_any_other(int8, call, tmp_path):
     (tmp_path / "en").write_bytes(TEXT)
     files = f"--source={tmp_path / 'en'}"
     scored = call("score", "--model", int8, files, f"--target={tmp_path / 'en'}")
@@ -49,7 +49,7 @@ def test_it_scores_is_evaluated_and_described_like_any_other(int8, call, tmp_pat
     assert call("describe", "folder", int8, "--json").json["options"][2]["default"] == 32
 
 
-def test_what_8_bits_cannot_do_is_refused(trained, int8, call, tmp_path):
+def test_options_incompatible_with_8_bits_are_rejected(trained, int8, call, tmp_path):
     output = f"--output={tmp_path / 'out'}"
     (tmp_path / "source").write_bytes(TEXT)
     for words, told in (
@@ -67,7 +67,7 @@ def test_what_8_bits_cannot_do_is_refused(trained, int8, call, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-def test_compiled_steps_translate_alike_however_long_and_how_many_the_lines_are(trained, new_nmt, tmp_path):
+def test_compiled_steps_give_the_same_translations_for_any_length_and_number_of_lines(trained, new_nmt, tmp_path):
     (tmp_path / "source").write_bytes(TEXT)
     asked = "translate", f"--model={trained}", f"--input={tmp_path / 'source'}", "--threads=1", "--json", "--quiet"
     plain = new_nmt(*asked)
@@ -80,7 +80,7 @@ def test_compiled_steps_translate_alike_however_long_and_how_many_the_lines_are(
         assert [each["score"] for each in one] == pytest.approx([each["score"] for each in other], abs=1e-4)
 
 
-def test_products_in_bf16_translate_nearly_alike_on_a_cpu(trained, translate):
+def test_bf16_products_give_nearly_the_same_translations_on_a_cpu(trained, translate):
     plain, found = translate(trained), translate(trained, "--precision=bf16")
     for one, other in zip(plain, found, strict=True):
         assert bool(one["translation"]) == bool(other["translation"])
@@ -89,7 +89,7 @@ def test_products_in_bf16_translate_nearly_alike_on_a_cpu(trained, translate):
 
 
 @pytest.mark.parametrize("is_fast", [True, False])
-def test_bf16_without_instructions_for_it_is_warned_of(is_fast, trained, call, tmp_path, monkeypatch):
+def test_bf16_without_hardware_support_triggers_a_warning(is_fast, trained, call, tmp_path, monkeypatch):
     monkeypatch.setattr("nmt.extensions.fast.search_speedups.matmul.has_bfloat16", lambda device: is_fast)
     (tmp_path / "source").write_bytes(TEXT)
     asked = ("translate", "--model", trained, f"--input={tmp_path / 'source'}", "--decoder=greedy", "--precision=bf16")

@@ -37,14 +37,14 @@ def test_the_examples_of_the_page_run(trained, tmp_path, monkeypatch, capsys):
     assert len(examples) == 7 and "no-such-model" in capsys.readouterr().out
 
 
-def test_translations_are_those_of_the_command(trained, commands):
+def test_translations_equal_those_of_the_command(trained, commands):
     translator = nmt.load(trained, device="cpu", decoder_options={"n_best": 2})
     translations = translator.translate(LINES)
     assert [translation.text for translation in translations] == commands("translate")
     assert [len(translation.candidates) for translation in translations] == [2, 0, 2]
 
 
-def test_scores_are_those_of_the_command_and_of_an_ensemble_of_one_model(trained, commands):
+def test_scores_equal_those_of_the_command_and_of_an_ensemble_of_one_model(trained, commands):
     scores = [nmt.load(*models).score(LINES, LINES) for models in ([trained], [trained, trained])]
     printed = [float(line) for line in commands("score")]
     for pairs in scores:
@@ -57,14 +57,14 @@ def test_a_line_that_cannot_be_scored_is_a_failure(trained):
     assert isinstance(failure, Failure) and "3 tokens" in failure.message
 
 
-def test_a_line_that_is_too_long_is_cut_with_a_warning_and_nothing_is_logged(trained, capsys):
+def test_a_line_that_is_too_long_is_truncated_with_a_warning_and_nothing_is_logged(trained, capsys):
     translator = nmt.load(trained, options=TranslatorOptions(max_source_length=2))
     whole, cut = translator.translate(["ban des", "ban des kit"])
     assert (whole.warnings, cut.warnings.keys()) == ({}, {"truncated"}) and cut.text == whole.text
     assert capsys.readouterr().err == ""
 
 
-def test_what_does_not_fit_the_model_is_refused(trained):
+def test_arguments_that_do_not_fit_the_model_are_rejected(trained):
     with pytest.raises(UserError, match="--model-weights"):
         nmt.load(trained, options=TranslatorOptions(model_weights=(1.0,)))
     with pytest.raises(UserError, match="--shortlist"):
@@ -81,13 +81,13 @@ def test_what_does_not_fit_the_model_is_refused(trained):
         ("mbr", {"candidates": "beam", "candidates.temperature": 2}, "unknown option of decoder mbr"),
     ],
 )
-def test_a_decoder_option_that_does_not_exist_is_refused(decoder, values, told, trained):
+def test_an_unknown_decoder_option_is_rejected(decoder, values, told, trained):
     with pytest.raises(UserError, match=re.escape("decoder_options: ")) as refused:
         nmt.load(trained, decoder=decoder, decoder_options=values)
     assert told in str(refused.value)
 
 
-def test_decoder_options_may_have_dashes_and_be_nested(trained):
+def test_decoder_options_can_have_dashes_and_be_nested(trained):
     translator = nmt.load(trained, decoder_options={"beam-size": 7})
     assert translator.engine.decoder.options.beam_size == 7
     with pytest.raises(UserError, match="'beam_size' is set twice"):
@@ -97,7 +97,7 @@ def test_decoder_options_may_have_dashes_and_be_nested(trained):
     assert (options.num_candidates, options.utility.name, options.candidates.options.temperature) == (3, "bleu", 2)
 
 
-def test_a_text_in_place_of_lines_is_refused(trained):
+def test_a_string_in_place_of_lines_is_rejected(trained):
     translator = nmt.load(trained)
     for text in ("ban des", b"ban des"):
         with pytest.raises(UserError, match="must be a list of lines, not one text"):
@@ -108,7 +108,7 @@ def test_a_text_in_place_of_lines_is_refused(trained):
         translator.translate(["ban", b"des"])
 
 
-def test_lines_that_can_be_read_only_once_are_refused(trained):
+def test_an_iterator_of_lines_is_rejected(trained):
     translator = nmt.load(trained)
     with pytest.raises(UserError, match="must be a list of lines, not generator"):
         translator.translate(line for line in LINES)
@@ -116,12 +116,12 @@ def test_lines_that_can_be_read_only_once_are_refused(trained):
         translator.score(LINES, map(str, LINES))
 
 
-def test_unequal_numbers_of_sources_and_targets_are_refused_with_both_counts(trained):
+def test_unequal_numbers_of_sources_and_targets_are_rejected_with_both_counts(trained):
     with pytest.raises(UserError, match="equally many lines, not 3 and 2"):
         nmt.load(trained).score(LINES, LINES[:2])
 
 
-def test_a_second_model_searches_with_as_many_threads_as_the_first(trained):
+def test_two_loaded_models_search_with_the_same_number_of_threads(trained):
     code = f"""
 import nmt, torch
 from nmt.translate.options import TranslatorOptions

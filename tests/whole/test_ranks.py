@@ -1,4 +1,4 @@
-"""Several processes: the same updates and translations as alone, bit for bit again after a loss, no wait without end."""
+"""Several processes give the updates and translations of one, resume bit for bit after a loss, and never wait forever."""
 
 import json
 import os
@@ -43,30 +43,30 @@ from nmt.signals import Signals
 from nmt.train.update import ASK_SECONDS
 from nmt.translate.distributed import ranges
 
-DRY = ["--dropout=0"]  # its draws are of the rank and the micro-batch
+DRY = ["--dropout=0"]  # its random draws depend on the rank and the micro-batch
 
 
 @pytest.mark.parametrize("flag", [False, True])
-def test_a_flag_of_one_process_is_its_own(flag):
+def test_a_flag_of_one_process_does_not_affect_others(flag):
     assert World().any(flag) is flag
 
 
 def losses(run: Path) -> list[float]:
-    """Of each update."""
+    """The loss of each update."""
     return [record["loss"] for record in updates_of(run)]
 
 
 def start(
     arguments: list[str], devices: int = 2, program: Sequence[str] = (), **environment: str
 ) -> subprocess.Popen[str]:
-    """`nmt train` over ranks on the CPU. program: the words that start nmt; by default a fork, with forks as ranks"""
+    """`nmt train` on several CPU ranks. program: the words that start nmt; by default a fork, with forks as ranks"""
     command = [*(program or [forked_nmt()]), *arguments, f"--devices={devices}", "--device=cpu"]
     own = {**ENVIRONMENT, **environment}
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=own, start_new_session=True)
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Its exit code and what it said."""
+    """Its exit status and output."""
     try:
         _, told = process.communicate(timeout=200)
         return process.returncode, told
@@ -87,7 +87,7 @@ def alone(data, tmp_path_factory, nmt) -> Path:
 def test_any_number_of_ranks_makes_the_same_updates(devices, engine, max_tokens, alone, data, tmp_path):
     output = tmp_path / "run"
     asked = [f"--engine={engine}", f"--max-tokens={max_tokens}", *DRY]
-    program = NMT if engine == "fsdp" else ()  # not all are forks, which hash alike
+    program = NMT if engine == "fsdp" else ()  # not all are forks, which have equal hash seeds
     assert ended(start(train_arguments(data, output, 20, *asked), devices, program)) == (0, "")
     assert losses(output) == pytest.approx(losses(alone), rel=1e-5)
     assert Artefact(output / "checkpoints/update-20", "checkpoint").manifest["ranks"] == devices
@@ -101,7 +101,7 @@ def test_any_number_of_ranks_makes_the_same_updates(devices, engine, max_tokens,
     ("devices", "engine", "average"),
     [(2, "ddp", "--ema=0.9"), (3, "fsdp", "--ema=0.9"), (2, "fsdp", "--optimizer=schedule-free")],
 )
-def test_ranks_average_the_weights_as_one_does_and_go_on_bit_for_bit(devices, engine, average, data, tmp_path, nmt):
+def test_several_ranks_average_weights_like_one_and_resume_bit_for_bit(devices, engine, average, data, tmp_path, nmt):
     one, whole, cut = (tmp_path / name for name in ("one", "whole", "cut"))
     flags = (average, "--valid-every=10u", *DRY)
     assert nmt(*train_arguments(data, one, 20, *flags)).returncode == 0
@@ -120,7 +120,7 @@ def test_ranks_average_the_weights_as_one_does_and_go_on_bit_for_bit(devices, en
         assert (whole / file).read_bytes() == (cut / file).read_bytes()
 
 
-def test_ranks_cut_the_words_of_their_pairs_as_one_does(tmp_path, nmt):
+def test_several_ranks_sample_the_same_subwords_as_one(tmp_path, nmt):
     write_corpus(tmp_path / "train", 300, 1)
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'train'}", "--subword=bpe"]
     assert nmt(*prepare, "--vocab-size=70", f"--output={tmp_path / 'data'}", "--quiet").returncode == 0
@@ -152,7 +152,9 @@ class Small(CrossEntropy):
 @pytest.mark.parametrize(
     ("engine", "code", "told"), [("ddp", 0, "out of memory with"), ("fsdp", 5, "while other ranks waited")]
 )
-def test_memory_that_runs_out_on_one_rank_cuts_its_batches_or_ends_all(engine, code, told, alone, data, tmp_path):
+def test_running_out_of_memory_on_one_rank_reduces_its_batches_or_ends_all_ranks(
+    engine, code, told, alone, data, tmp_path
+):
     (tmp_path / "small.py").write_text(SMALL)
     arguments = [*train_arguments(data, tmp_path / "run", 20, *DRY), f"--engine={engine}", "--no-quiet"]
     found, said = ended(start([*arguments, "--criterion=small", f"--plugin={tmp_path / 'small.py'}"]))
@@ -163,8 +165,8 @@ def test_memory_that_runs_out_on_one_rank_cuts_its_batches_or_ends_all(engine, c
         assert state["progress"]["limit"]["max_micro_batch_tokens"] <= 60
 
 
-def test_a_run_whose_memory_ran_out_goes_on_with_sharded_weights(alone, data, tmp_path):
-    """Ranks that cut their batches alone would make different numbers of passes, and wait for each other."""
+def test_a_run_that_runs_out_of_memory_continues_with_sharded_weights(alone, data, tmp_path):
+    """If ranks split their batches independently, they would make different numbers of passes and wait for each other."""
     first, arguments = (train_arguments(data, tmp_path / "run", end, *DRY, "--timeout=0.5") for end in (10, 20))
     assert ended(start(first))[0] == 0
     checkpoint = tmp_path / "run/checkpoints/update-10"
@@ -221,7 +223,7 @@ def undisturbed(data, tmp_path_factory) -> Path:
     return folder / "run"
 
 
-FAULTS = (  # each with the update, the exit code and the message; the last two save that update
+FAULTS = (  # each with the update, the exit status and the message; the last two save that update
     ("kill", 16, 5, r"rank 1 \(process \d+\) ended by signal 9"),
     ("stop", 16, 5, "rank [02] timed out waiting for the other ranks: rank 1 does not answer"),
     ("stop the leader", 16, 5, "rank [12] timed out: rank 0, which coordinates all ranks, cannot be reached"),
@@ -231,7 +233,7 @@ FAULTS = (  # each with the update, the exit code and the message; the last two 
 )
 
 
-def test_a_lost_rank_ends_all_with_its_name_and_the_run_goes_on_bit_for_bit(undisturbed, data, tmp_path):
+def test_a_lost_rank_is_named_ends_all_and_the_run_resumes_bit_for_bit(undisturbed, data, tmp_path):
     """One run loses a rank in each way."""
     arguments = held_arguments(data, tmp_path / "run", tmp_path / "held.py")
     for fault, update, code, message in FAULTS:
@@ -244,7 +246,7 @@ def test_a_lost_rank_ends_all_with_its_name_and_the_run_goes_on_bit_for_bit(undi
         launchers = {int(Path(f"/proc/{pid}/stat").read_text().split()[3]) for pid in ranks.values()}
         assert len(launchers) == 1 and not outside_loopback([*launchers, *ranks.values()])
         if fault == "stop the leader":
-            time.sleep(ASK_SECONDS)  # until the others ask the leader's store, which no longer answers
+            time.sleep(ASK_SECONDS)  # until the others query the leader's store, which no longer answers
         if fault != "raise":
             lost = ranks[0 if fault == "stop the leader" else 1]
             os.kill(lost, {"kill": signal.SIGKILL, "term": signal.SIGTERM}.get(fault, signal.SIGSTOP))
@@ -261,7 +263,7 @@ def test_a_lost_rank_ends_all_with_its_name_and_the_run_goes_on_bit_for_bit(undi
 
 
 @pytest.mark.parametrize("engine", ["ddp", "fsdp"])
-def test_a_signal_to_one_rank_in_a_long_update_gives_it_up_on_all_and_it_is_made_again(engine, data, tmp_path):
+def test_a_signal_to_one_rank_abandons_a_long_update_on_all_and_it_is_repeated(engine, data, tmp_path):
     (tmp_path / "slow.py").write_text(SLOW_UPDATE)
     slow = ["--model=slow", f"--plugin={tmp_path / 'slow.py'}", "--max-tokens=40", f"--engine={engine}"]
     process = start([*train_arguments(data, tmp_path / "cut", 20), *slow])
@@ -278,7 +280,7 @@ def test_a_signal_to_one_rank_in_a_long_update_gives_it_up_on_all_and_it_is_made
         assert (tmp_path / "cut" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
-def test_a_signal_to_one_rank_while_all_validate_ends_all_and_the_validation_is_done_later(data, tmp_path):
+def test_a_signal_to_one_rank_during_validation_ends_all_and_the_validation_runs_after_resuming(data, tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
     asked = ["--valid-every=10u", "--valid-batch-tokens=1", f"--plugin={tmp_path / 'slow.py'}", "--decoder=slow"]
     process = start([*train_arguments(data, tmp_path / "cut", 20), *asked])
@@ -326,12 +328,12 @@ class WrongCriterion(CrossEntropy):
 @pytest.mark.parametrize(
     ("engine", "rank", "part"), [("ddp", "1", "--criterion=wrong"), ("fsdp", "0", "--valid-metrics=wrong")]
 )
-def test_an_error_of_one_rank_in_a_validation_saves_first_and_the_validation_is_made_later(
+def test_an_error_of_one_rank_during_validation_saves_first_and_the_validation_runs_after_resuming(
     engine, rank, part, data, tmp_path
 ):
-    """Of a metric only the leader can have an error: the others do not compute it."""
+    """Only the leader can have an error in a metric, since the others do not compute it."""
     (tmp_path / "wrong.py").write_text(WRONG)
-    small = "--max-tokens=64"  # so that each rank has a batch of the development set
+    small = "--max-tokens=64"  # so that each rank has a batch of the validation set
     flags = ["--valid-every=10u", f"--plugin={tmp_path / 'wrong.py'}", part, f"--engine={engine}", small]
     code, message = ended(start([*train_arguments(data, tmp_path / "cut", 20), *flags], PLACE=rank))
     assert (code, message.count("nmt: error: plug-in"), message.count("nmt: error")) == (2, 1, 1), message
@@ -347,11 +349,11 @@ def test_an_error_of_one_rank_in_a_validation_saves_first_and_the_validation_is_
     ("codes", "wanted"),
     [
         *(([0, 0, 0], 0), ([0, -15, 0], 0), ([5, 2, 5], 2), ([-15, 2, -15], 2), ([5, 143, 5], 143)),
-        *(([-15, -15, -15], 143), ([-15, -1, -15], 129), ([-15, 130, -15], 130)),  # before they could look for signals
+        *(([-15, -15, -15], 143), ([-15, -1, -15], 129), ([-15, 130, -15], 130)),  # before they could check for signals
         *(([5, -9, -15], "rank 1 .* by signal 9"), ([0, 0, 9], "rank 2 .* with exit status 9")),
     ],
 )
-def test_of_ranks_that_end_at_once_the_one_that_ended_all_is_told(codes, wanted):
+def test_if_ranks_end_together_the_cause_is_reported(codes, wanted):
     if isinstance(wanted, int):
         assert launcher._exit_code(codes, [1, 2, 3], None, "go on") == wanted
     else:
@@ -371,7 +373,7 @@ def test_of_ranks_that_end_at_once_the_one_that_ended_all_is_told(codes, wanted)
         ([0, -11], None),
     ],
 )
-def test_after_a_signal_the_code_is_that_of_the_signal_unless_a_rank_failed(codes, wanted):
+def test_after_a_signal_the_exit_status_is_that_of_the_signal_unless_a_rank_failed(codes, wanted):
     if wanted is not None:
         assert launcher._exit_code(codes, [1, 2], signal.SIGTERM, "go on") == wanted
     else:
@@ -382,7 +384,7 @@ def test_after_a_signal_the_code_is_that_of_the_signal_unless_a_rank_failed(code
 SAVES = "import signal, time; signal.signal(signal.SIGTERM, {}); print(flush=True); {}"
 
 
-def test_ranks_share_the_threads_and_no_setting_says_so(data, tmp_path, nmt):
+def test_ranks_share_the_threads_without_a_setting(data, tmp_path, nmt):
     arguments = [word for word in train_arguments(data, tmp_path / "run", 1) if not word.startswith("--threads")]
     done = nmt(*arguments, "--devices=2", "--device=cpu", env={"OMP_NUM_THREADS": "4"})
     assert done.returncode == 0, done.stderr
@@ -395,7 +397,7 @@ def test_ranks_share_the_threads_and_no_setting_says_so(data, tmp_path, nmt):
 
 
 @pytest.mark.parametrize("code", [2, 4, 5])
-def test_a_leader_that_heeds_the_end_of_all_does_not_hide_the_code_of_the_rank_that_failed(code):
+def test_a_leader_that_ends_cleanly_does_not_hide_the_exit_status_of_a_failed_rank(code):
     leader = (
         "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(143))\nprint('up', flush=True)\ntime.sleep(60)"
     )
@@ -416,10 +418,15 @@ def test_a_leader_that_heeds_the_end_of_all_does_not_hide_the_code_of_the_rank_t
         ("exit(5)", "time.sleep(60)", "lambda *_: None", [5, -signal.SIGTERM]),
         ("exit(0)", "time.sleep(0.3)", "signal.SIG_DFL", [0, 0]),
         ("exit(0)", "time.sleep(60)", "signal.SIG_DFL", [0, -signal.SIGTERM]),
-        ("time.sleep(60)", "exit(130)", "signal.SIG_DFL", [-signal.SIGTERM, 130]),  # it waits for the others to join
+        (
+            "time.sleep(60)",
+            "exit(130)",
+            "signal.SIG_DFL",
+            [-signal.SIGTERM, 130],
+        ),  # the leader waits for the others to join
     ],
 )
-def test_the_launcher_waits_for_a_leader_that_saves_and_ends_other_ranks(leader, other, handler, wanted, monkeypatch):
+def test_the_launcher_waits_for_a_saving_leader_and_ends_other_ranks(leader, other, handler, wanted, monkeypatch):
     monkeypatch.setattr(launcher, "GRACE_SECONDS", 2.0)
     commands = ([sys.executable, "-c", SAVES.format(handler, work)] for work in (leader, other))
     ranks = [subprocess.Popen(command, stdout=subprocess.PIPE) for command in commands]
@@ -429,7 +436,7 @@ def test_the_launcher_waits_for_a_leader_that_saves_and_ends_other_ranks(leader,
     assert launcher._wait(ranks) == wanted
 
 
-def test_ranks_that_have_lost_the_signal_get_another(monkeypatch):
+def test_ranks_that_missed_a_signal_get_another(monkeypatch):
     monkeypatch.setattr(launcher, "RESEND_SECONDS", 0.5)
     ignores = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print(flush=True); time.sleep(60)"
     rank = subprocess.Popen([sys.executable, "-c", ignores], stdout=subprocess.PIPE)
@@ -449,9 +456,9 @@ def test_ranks_that_have_lost_the_signal_get_another(monkeypatch):
         ("wait timeout after 6000ms, keys: left/0", ResourceError),
     ],
 )
-def test_a_leader_that_ended_is_not_told_again_and_one_that_is_silent_is(message, wanted, monkeypatch):
-    """The message is what a lost connection raises; the leader's store is gone."""
-    world = World(rank=1, size=2)  # never joined: there is no store to ask
+def test_a_leader_that_ended_is_not_reported_again_but_an_unresponsive_one_is(message, wanted, monkeypatch):
+    """The message is that of a lost connection; the leader's store is gone."""
+    world = World(rank=1, size=2)  # never joined, so there is no store to query
     monkeypatch.delenv(LAUNCHER, raising=False)
     assert type(world._ended(DistNetworkError(message))) is wanted
 
@@ -466,7 +473,7 @@ time.sleep(60)
 """
 
 
-def test_a_store_that_stops_answering_ends_each_question_within_the_timeout(monkeypatch):
+def test_requests_to_an_unresponsive_store_time_out(monkeypatch):
     monkeypatch.setattr("nmt.dist.ANSWER_SECONDS", 0.5)
     with subprocess.Popen([sys.executable, "-c", STORE], stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -493,7 +500,7 @@ _within(1.5, threading.Event().wait if sys.argv[1] == "never" else lambda: time.
 """
 
 
-def test_the_time_in_which_a_process_is_stopped_does_not_count():
+def test_the_timeout_excludes_time_in_which_the_process_is_stopped():
     codes = []
     for answer in ("once", "never"):
         with subprocess.Popen(
@@ -507,13 +514,13 @@ def test_the_time_in_which_a_process_is_stopped_does_not_count():
     assert codes == [(0, False), (1, True)]
 
 
-def test_ranks_whose_launcher_was_killed_save_and_end_even_the_stopped_leader(undisturbed, data, tmp_path):
+def test_ranks_save_and_end_after_their_launcher_is_killed_even_a_stopped_leader(undisturbed, data, tmp_path):
     arguments = held_arguments(data, tmp_path / "run", tmp_path / "held.py")
     process = start(arguments, 3, PLACE=str(tmp_path))
     ranks = when_held(process, tmp_path)
-    os.kill(ranks[0], signal.SIGSTOP)  # it holds the lock of the run
+    os.kill(ranks[0], signal.SIGSTOP)  # the leader holds the lock of the run
     process.kill()
-    time.sleep(4 * PARENT_SECONDS)  # until the ranks have seen it: the other updates take less time
+    time.sleep(4 * PARENT_SECONDS)  # until the ranks have noticed it: the other updates take less time
     (tmp_path / "go").touch()
     process.communicate(timeout=100)  # until no rank holds its stderr
     wait_for_end(ranks.values())
@@ -522,16 +529,16 @@ def test_ranks_whose_launcher_was_killed_save_and_end_even_the_stopped_leader(un
     assert (tmp_path / "run/metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
 
 
-def test_what_is_wrong_for_all_ranks_is_told_once(undisturbed, data, tmp_path):
+def test_an_error_of_all_ranks_is_reported_once(undisturbed, data, tmp_path):
     shutil.copytree(undisturbed, tmp_path / "run")
-    ignoring = ["sh", "-c", "trap '' CHLD; exec \"$@\"", "sh"]  # a parent that does not want to know how processes end
+    ignoring = ["sh", "-c", "trap '' CHLD; exec \"$@\"", "sh"]  # a parent that ignores how its children end
     code, told = ended(start([*train_arguments(data, tmp_path / "run", 40), "--lr=0.5"], program=[*ignoring, *NMT]))
     assert (code, told.count("\n")) == (2, 1) and "lr: 0.005 -> 0.5" in told
     code, told = ended(start(train_arguments(tmp_path / "none", tmp_path / "other", 40)))
     assert (code, told.count("\n")) == (4, 1) and "none" in told
 
 
-def test_what_fails_while_the_interpreter_ends_does_not_fail_a_rank(data, tmp_path):
+def test_an_error_during_interpreter_shutdown_does_not_fail_a_rank(data, tmp_path):
     (tmp_path / "plug.py").write_text("import atexit, os\nif 'RANK' in os.environ:\n    atexit.register(os.abort)\n")
     arguments = [*train_arguments(data, tmp_path / "run", 10), f"--plugin={tmp_path / 'plug.py'}"]
     assert ended(start(arguments, program=NMT)) == (0, "")
@@ -540,7 +547,7 @@ def test_what_fails_while_the_interpreter_ends_does_not_fail_a_rank(data, tmp_pa
 
 
 def outside_loopback(pids: list[int]) -> list[str]:
-    """The addresses outside loopback at which processes listen."""
+    """The addresses other than loopback on which processes listen."""
     sockets = {str(fd.readlink()) for pid in pids for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()}
     rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
     listening = [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
@@ -552,14 +559,14 @@ def outside_loopback(pids: list[int]) -> list[str]:
     ]
 
 
-def test_a_checkpoint_of_several_ranks_goes_on_over_one(alone, data, tmp_path):
+def test_a_checkpoint_of_several_ranks_resumes_on_one(alone, data, tmp_path):
     output = tmp_path / "run"
     assert ended(start(train_arguments(data, output, 10, *DRY)))[0] == 0
     assert subprocess.run([forked_nmt(), *train_arguments(data, output, 20, *DRY)], env=ENVIRONMENT).returncode == 0
     assert losses(output) == pytest.approx(losses(alone), rel=1e-5)
 
 
-def test_a_locked_run_is_6_for_all_ranks_and_told_once(data, tmp_path):
+def test_a_locked_run_is_status_6_for_all_ranks_and_reported_once(data, tmp_path):
     with Lock(tmp_path / "run"):
         code, told = ended(start(train_arguments(data, tmp_path / "run", 10)))
     assert (code, told.count("\n")) == (6, 1) and "in use" in told
@@ -579,7 +586,7 @@ def translating(trained: Path, devices: int, *more: str) -> list[str]:
     return ["translate", f"--model={trained}", "--max-source-length=50", f"--devices={devices}", "--threads=1", *more]
 
 
-def test_translations_shared_out_over_ranks_are_those_of_one_in_their_order(trained, nmt):
+def test_translations_by_several_ranks_equal_those_of_one_in_the_same_order(trained, nmt):
     given = "\n".join(LINES).encode("latin-1")
     asked = ["--buffer-size=5", "--n-best=2"]
     alone, shared = (nmt(*translating(trained, devices, *asked), input=given) for devices in (1, 3))
@@ -596,7 +603,7 @@ def test_translations_shared_out_over_ranks_are_those_of_one_in_their_order(trai
         assert alone.stderr.count(told) == shared.stderr.count(told) == 1
 
 
-def test_a_line_that_is_typed_is_answered_by_ranks_too_and_a_signal_ends_all(trained):
+def test_several_ranks_answer_typed_lines_and_a_signal_ends_all(trained):
     command = [*NMT, *translating(trained, 2)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
         process.stdin.write(b"ban ki\n")
@@ -608,19 +615,19 @@ def test_a_line_that_is_typed_is_answered_by_ranks_too_and_a_signal_ends_all(tra
         wait_for_end(ranks.values())
 
 
-def test_a_reader_that_goes_away_and_bad_input_end_all_ranks_quietly(trained, nmt, tmp_path):
+def test_a_closed_output_and_bad_input_end_all_ranks_quietly(trained, nmt, tmp_path):
     shell = f"yes ban ki | {shlex.join([*NMT, *translating(trained, 2)])} | head -n 2; echo ${{PIPESTATUS[1]}}"
     done = subprocess.run(["bash", "-c", shell], capture_output=True, env=ENVIRONMENT, timeout=200)
     assert done.stdout.endswith(b"141\n") and b"rror" not in done.stderr
     done = nmt(*translating(trained, 2, "--strict"), input=b"ban\n\xff\n")
     assert done.returncode == 3 and done.stderr.count(b"error") == 1 and done.stdout.count(b"\n") == 1
     done = nmt(*translating(tmp_path / "none", 2), input=b"ban\n")
-    # Torch may add that the other side of a connection has gone, which has the word too.
+    # Torch may add a message about the closed connection, which contains the word too.
     assert done.returncode == 4 and done.stderr.count(b"nmt: error") == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_rank_that_is_lost_while_translating_is_named(number, trained):
+def test_a_rank_lost_while_translating_is_named(number, trained):
     command = [forked_nmt(), *translating(trained, 2, "--timeout=0.1", "--device=cpu")]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
@@ -643,7 +650,7 @@ def wait_for_end(pids) -> None:
 
 
 @pytest.mark.parametrize(("sizes", "ranks"), [([], 3), ([5], 2), ([1, 1, 1, 9], 2), ([3] * 10, 4), ([9, 1, 1], 3)])
-def test_lines_are_shared_out_whole_and_evenly(sizes, ranks):
+def test_lines_are_shared_out_completely_and_evenly(sizes, ranks):
     shares = ranges(sizes, ranks)
     assert [i for start, end in shares for i in range(start, end)] == list(range(len(sizes)))
     assert len(shares) == ranks
@@ -653,7 +660,7 @@ def test_lines_are_shared_out_whole_and_evenly(sizes, ranks):
 
 @pytest.fixture
 def two_machines() -> Iterator[tuple[list[str], list[str], list[str]]]:
-    """What runs a command on either of two machines that a cable joins, 10.77.0.1 and .2, and what cuts the cable."""
+    """Functions that run a command on either of two connected machines, 10.77.0.1 and .2, and that cut the connection."""
     names = [f"nmt{os.getpid()}{letter}" for letter in "ab"]
     if os.geteuid() != 0 or not shutil.which("ip"):
         pytest.skip("needs network namespaces")
@@ -677,7 +684,7 @@ def two_machines() -> Iterator[tuple[list[str], list[str], list[str]]]:
             subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
 
 
-def test_a_cut_between_two_machines_ends_both_within_the_timeout(two_machines, data, tmp_path):
+def test_a_broken_connection_between_two_machines_ends_both_within_the_timeout(two_machines, data, tmp_path):
     *machines, cut = two_machines
     arguments = [*held_arguments(data, tmp_path / "run", tmp_path / "held.py"), "--timeout=0.1"]
     processes = []
@@ -703,14 +710,14 @@ def test_a_cut_between_two_machines_ends_both_within_the_timeout(two_machines, d
     assert [path.name for path in (tmp_path / "run/checkpoints").glob("update-*")] == ["update-10"]
 
 
-EXPERTS = {  # without draws: neither dropout's nor the gates'
+EXPERTS = {  # without random draws by dropout or the gates
     "transformer": ["--ffn=moe", "--expert-every=1", "--gates=balanced", *TINY],
     "moe": ["--model=moe", "--d-model=16", "--hidden-size=24", "--attention-size=16", "--expert-size=20", *TINY[6:]],
 }
 
 
 @pytest.mark.parametrize("model", EXPERTS)
-def test_experts_sharded_over_ranks_make_the_updates_of_experts_that_are_not(model, data, tmp_path):
+def test_experts_sharded_over_ranks_make_the_same_updates_as_unsharded_ones(model, data, tmp_path):
     for engine in ("ddp", "fsdp"):
         arguments = [a for a in train_arguments(data, tmp_path / engine, 10, *DRY) if a not in TINY]
         assert ended(start([*arguments, *EXPERTS[model], *DRY, "--experts=4", f"--engine={engine}"])) == (0, "")
@@ -724,7 +731,7 @@ ARCHITECTURES = [
 
 
 @pytest.mark.parametrize("flags", ARCHITECTURES)
-def test_ranks_train_each_architecture_as_one_process_does(flags, data, tmp_path, nmt):
+def test_several_ranks_train_each_architecture_like_one_process(flags, data, tmp_path, nmt):
     arguments = train_arguments(data, tmp_path / "one", 10, *DRY, *flags)
     assert nmt(*arguments).returncode == 0
     for engine in ("ddp",) if "--optimizer=muon" in flags else ("ddp", "fsdp"):
@@ -733,12 +740,12 @@ def test_ranks_train_each_architecture_as_one_process_does(flags, data, tmp_path
         assert losses(run) == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
 
 
-def test_muon_is_refused_where_matrices_are_sharded(data, tmp_path):
+def test_muon_is_rejected_with_sharded_matrices(data, tmp_path):
     code, told = ended(start(train_arguments(data, tmp_path / "run", 10, "--optimizer=muon", "--engine=fsdp")))
     assert code == 2 and "--optimizer muon and --engine fsdp" in told
 
 
-def test_experts_that_the_ranks_cannot_share_evenly_are_refused_with_what_to_do(data, tmp_path):
+def test_experts_that_ranks_cannot_share_evenly_are_rejected_with_advice(data, tmp_path):
     arguments = train_arguments(data, tmp_path / "run", 10, "--ffn=moe", "--experts=5", "--expert-every=1")
     code, told = ended(start([*arguments, "--engine=fsdp"]))
     assert (code, told.count("\n")) == (2, 1)

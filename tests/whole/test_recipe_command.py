@@ -1,4 +1,4 @@
-"""`nmt recipes` lists the recipes, describes one, and writes one that is complete."""
+"""`nmt recipes` lists the recipes, describes one, and writes a complete copy of one."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def test_every_recipe_is_listed_with_the_first_line_of_its_script(call):
     assert [row.split(maxsplit=1) for row in rows] == [[name, listed[name]] for name in NAMES]
 
 
-def test_a_recipe_is_described_by_the_comment_of_its_script(call):
+def test_a_recipe_is_described_by_the_comment_in_its_script(call):
     told = call("recipes", "toy").out
     assert "TARGET_LANG" in told and "#" not in told and call("recipes", "toy", "--json").json["help"] + "\n" == told
 
@@ -59,7 +59,7 @@ def test_a_written_recipe_has_every_file_that_its_scripts_name(name, tmp_path, c
     assert others == {name, *(uses[1].split() if uses else ())}
 
 
-def test_a_folder_is_replaced_only_if_a_recipe_was_written_to_it_and_only_when_asked(tmp_path, call):
+def test_only_a_folder_with_a_written_recipe_is_replaced_and_only_on_request(tmp_path, call):
     output = tmp_path / "out"
     assert call("recipes", "toy", "--output", output).code == 0
     changed = output / "toy" / "settings.toml"
@@ -84,13 +84,13 @@ def test_a_folder_is_replaced_only_if_a_recipe_was_written_to_it_and_only_when_a
         (["toy", "more"], "more"),
     ],
 )
-def test_what_is_asked_wrongly_is_told(words, named, call, tmp_path, monkeypatch):
+def test_wrong_arguments_are_reported(words, named, call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     refused = call("recipes", *words)
     assert refused.code == 2 and named in refused.err and refused.out == "" and not list(tmp_path.iterdir())
 
 
-def test_a_recipe_that_cannot_be_written_or_read_is_told_with_its_place(call, tmp_path, monkeypatch):
+def test_a_recipe_that_cannot_be_written_or_read_is_reported_with_its_path(call, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     assert call("recipes", "toy", "--output", tmp_path / "file").code == 2
     assert_refused(call("recipes", "toy", "--output", tmp_path / "file" / "in"), 5, str(tmp_path / "file"))
@@ -98,8 +98,8 @@ def test_a_recipe_that_cannot_be_written_or_read_is_told_with_its_place(call, tm
     assert_refused(call("recipes"), 5, str(tmp_path / "nmt" / "recipes"))
 
 
-def test_a_written_recipe_is_as_readable_as_its_reader_wants(call, tmp_path):
-    """The recipes of a system's installation may be read-only; a written one is there to be changed."""
+def test_a_written_recipe_has_the_permissions_of_the_users_umask(call, tmp_path):
+    """The recipes of a system installation can be read-only; a written copy must be editable."""
     old = os.umask(0o027)
     try:
         assert call("recipes", "toy", "--output", tmp_path / "out").code == 0

@@ -1,4 +1,4 @@
-"""The recipes as a user runs them: data from a folder or a mirror, steps that are skipped when done, figures at the end."""
+"""The recipes as a user runs them: data from a folder or mirror, finished steps skipped, figures at the end."""
 
 import fcntl
 import gzip
@@ -49,7 +49,7 @@ def sha256(data: bytes) -> str:
 
 
 def pinned(**files: bytes) -> str:
-    """What a lock file has to say of files, given as name__ending."""
+    """The lines of a lock file for files given as name__ending."""
     rows = {name.replace("__", "."): data for name, data in files.items()}
     return "".join(f"{sha256(data)}  {len(data)}  {name}\n" for name, data in rows.items())
 
@@ -82,7 +82,7 @@ def fetch(tmp_path: Path) -> Callable[..., int]:
 
 
 def standing(folder: Path) -> list[str]:
-    """The names of all files but the lock's."""
+    """The names of all files except the lock."""
     return sorted(path.name for path in folder.glob("*") if path.name != ".lock")
 
 
@@ -99,7 +99,7 @@ def server(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 @pytest.mark.parametrize("scheme", ["", "file://", "http://"])
 @pytest.mark.parametrize("names", [("data/zipped.en.gz", "data/plain.de"), ("data/zipped.en", "data/plain.de.gz")])
-def test_text_comes_from_a_folder_or_a_mirror_in_gzip_or_not(mirror, server, tmp_path, fetch, scheme, names):
+def test_text_is_fetched_from_a_folder_or_mirror_plain_or_gzipped(mirror, server, tmp_path, fetch, scheme, names):
     source = {"": mirror, "file://": mirror.as_uri(), "http://": server.address}[scheme]
     assert fetch(source, "--plain", *names) == 0
     assert (tmp_path / "to" / "zipped.en").read_bytes() == TEXT
@@ -109,7 +109,7 @@ def test_text_comes_from_a_folder_or_a_mirror_in_gzip_or_not(mirror, server, tmp
     assert not (tmp_path / "lock").exists()
 
 
-def test_a_file_is_kept_as_it_is_and_found_at_the_top_of_a_mirror_too(mirror, tmp_path, fetch, capsys):
+def test_a_plain_file_is_kept_unchanged_and_also_found_at_the_top_of_a_mirror(mirror, tmp_path, fetch, capsys):
     packed = (mirror / "data" / "zipped.en.gz").read_bytes()
     assert fetch([tmp_path / "nowhere", mirror / "data"], "elsewhere/zipped.en.gz") == 0
     assert (tmp_path / "to" / "zipped.en.gz").read_bytes() == packed
@@ -130,21 +130,21 @@ def test_a_name_with_spaces_is_read_back_from_the_lock(mirror, tmp_path, fetch):
     assert (tmp_path / "to" / "in two  words").read_bytes() == TEXT
 
 
-def test_a_server_that_stops_in_the_middle_is_asked_for_the_rest(server, tmp_path, fetch):
+def test_after_an_interrupted_transfer_only_the_rest_is_requested(server, tmp_path, fetch):
     server.cuts = [1_000_000, 500_000]
     assert fetch(server.address, "data/large") == 0
     assert (tmp_path / "to" / "large").read_bytes() == LARGE
     assert [asked for _, asked in server.requests] == [None, "bytes=1000000-", "bytes=1500000-"]
 
 
-def test_a_server_without_ranges_starts_again(server, tmp_path, fetch):
+def test_a_download_from_a_server_without_ranges_restarts(server, tmp_path, fetch):
     server.ranges, server.cuts = False, [1_000_000]
     assert fetch(server.address, "data/large") == 0
     assert (tmp_path / "to" / "large").read_bytes() == LARGE
     assert len(server.requests) == 2
 
 
-def test_a_busy_server_is_asked_again_and_one_that_stays_so_gives_way_to_the_next(server, mirror, tmp_path, fetch):
+def test_a_busy_server_is_retried_and_then_the_next_mirror_is_used(server, mirror, tmp_path, fetch):
     server.codes = [503, 429]
     assert fetch(server.address, "data/plain.de") == 0
     server.codes = [503] * 9
@@ -153,7 +153,7 @@ def test_a_busy_server_is_asked_again_and_one_that_stays_so_gives_way_to_the_nex
     assert standing(tmp_path / "to") == ["large", "plain.de"]
 
 
-def test_a_cut_download_is_continued_by_the_next_run_unless_the_file_has_changed(server, mirror, tmp_path, fetch):
+def test_the_next_run_continues_an_interrupted_download_unless_the_file_changed(server, mirror, tmp_path, fetch):
     for changed in (False, True):
         whole = LARGE[::-1] if changed else LARGE
         shutil.rmtree(tmp_path / "to", ignore_errors=True)
@@ -168,7 +168,7 @@ def test_a_cut_download_is_continued_by_the_next_run_unless_the_file_has_changed
         assert standing(tmp_path / "to") == ["large"]
 
 
-def test_a_part_is_continued_at_another_mirror_only_with_a_known_hash(server, mirror, tmp_path, fetch):
+def test_a_partial_download_continues_at_another_mirror_only_with_a_known_hash(server, mirror, tmp_path, fetch):
     for lock, asked in ((pinned(large=LARGE), "bytes=1000000-"), ("", None)):
         shutil.rmtree(tmp_path / "to", ignore_errors=True)
         (tmp_path / "lock").write_text(lock)
@@ -182,7 +182,7 @@ def test_a_part_is_continued_at_another_mirror_only_with_a_known_hash(server, mi
         assert (tmp_path / "to" / "large").read_bytes() == LARGE
 
 
-def test_a_part_of_another_file_is_noticed_and_the_file_fetched_from_its_beginning(server, mirror, tmp_path, fetch):
+def test_a_partial_download_of_a_different_file_is_detected_and_restarted(server, mirror, tmp_path, fetch):
     (tmp_path / "lock").write_text(pinned(large=LARGE))
     (tmp_path / "to").mkdir()
     (tmp_path / "to" / ".large.part").write_bytes(b"X" * 1_000_000)
@@ -191,7 +191,7 @@ def test_a_part_of_another_file_is_noticed_and_the_file_fetched_from_its_beginni
     assert (tmp_path / "to" / "large").read_bytes() == LARGE
 
 
-def test_a_part_that_was_whole_already_is_used(server, tmp_path, fetch):
+def test_a_partial_download_that_is_already_complete_is_used(server, tmp_path, fetch):
     server.cuts = [len(LARGE)]
     (tmp_path / "to").mkdir()
     (tmp_path / "to" / ".large.part").write_bytes(LARGE)
@@ -203,7 +203,7 @@ def test_a_part_that_was_whole_already_is_used(server, tmp_path, fetch):
 
 
 @pytest.mark.parametrize("wrong", [LARGE[:-1] + b"?", LARGE[:-1]])
-def test_wrong_bytes_are_refused_and_the_next_mirror_is_tried(server, mirror, tmp_path, fetch, capsys, wrong):
+def test_wrong_bytes_are_rejected_and_the_next_mirror_is_tried(server, mirror, tmp_path, fetch, capsys, wrong):
     (tmp_path / "lock").write_text(pinned(large=LARGE))
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "large").write_bytes(wrong)
@@ -215,7 +215,7 @@ def test_wrong_bytes_are_refused_and_the_next_mirror_is_tried(server, mirror, tm
     assert (tmp_path / "to" / "large").read_bytes() == LARGE
 
 
-def test_a_file_that_was_altered_where_it_stands_loses_its_name_and_comes_again(mirror, tmp_path, fetch, capsys):
+def test_a_file_modified_on_disk_is_renamed_and_fetched_again(mirror, tmp_path, fetch, capsys):
     assert fetch(mirror, "--plain", "data/zipped.en.gz") == 0
     (tmp_path / "to" / "zipped.en").write_bytes(b"!" + TEXT[1:])
     assert fetch(tmp_path / "nowhere", "--plain", "data/zipped.en.gz") == 4
@@ -224,8 +224,8 @@ def test_a_file_that_was_altered_where_it_stands_loses_its_name_and_comes_again(
     assert (tmp_path / "to" / "zipped.en").read_bytes() == TEXT
 
 
-def test_a_learned_hash_is_required_of_later_downloads_and_never_written_to_the_recipes_lock(mirror, tmp_path, fetch):
-    """As after a rehearsal: what it learned binds its own folder, and the recipe's lock wins over it."""
+def test_a_learned_hash_is_enforced_later_and_never_written_to_the_recipes_lock(mirror, tmp_path, fetch):
+    """As after a rehearsal: learned hashes apply only to their folder, and the recipe's lock overrides them."""
     (tmp_path / "lock").write_text(pinned(other=b"other"))
     assert fetch(mirror, "data/large") == 0
     learned = (tmp_path / "learned").read_text()
@@ -239,13 +239,13 @@ def test_a_learned_hash_is_required_of_later_downloads_and_never_written_to_the_
 
 
 @pytest.mark.parametrize("lock", ["lock", "learned"])
-def test_a_malformed_line_of_either_lock_file_is_named(mirror, tmp_path, fetch, capsys, lock):
+def test_a_malformed_line_in_either_lock_file_is_reported(mirror, tmp_path, fetch, capsys, lock):
     (tmp_path / lock).write_text(f"{pinned(large=LARGE)}nonsense\n")
     assert fetch(mirror, "data/large") == 2
     assert f"{tmp_path / lock}:2" in capsys.readouterr().err and not standing(tmp_path / "to")
 
 
-def test_the_text_of_the_lock_is_demanded_however_it_is_compressed(mirror, tmp_path, fetch):
+def test_the_lock_checks_the_text_independently_of_its_compression(mirror, tmp_path, fetch):
     assert fetch(mirror, "--plain", "data/zipped.en.gz") == 0
     for level, text, code in ((1, TEXT, 0), (9, TEXT + b"and more\n", 4)):
         (mirror / "data" / "zipped.en.gz").write_bytes(gzip.compress(text, level))
@@ -254,7 +254,7 @@ def test_the_text_of_the_lock_is_demanded_however_it_is_compressed(mirror, tmp_p
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_a_damaged_archive_is_never_recorded_and_fetched_anew_the_next_time(mirror, tmp_path, fetch, plain):
+def test_a_damaged_archive_is_never_recorded_and_is_fetched_again_next_time(mirror, tmp_path, fetch, plain):
     whole = (mirror / "data" / "zipped.en.gz").read_bytes()
     arguments = ["--plain"] if plain else []
     for damaged in (whole[:-20], b"<html>Please sign in</html>\n"):
@@ -265,7 +265,7 @@ def test_a_damaged_archive_is_never_recorded_and_fetched_anew_the_next_time(mirr
     assert fetch(mirror, *arguments, "data/zipped.en.gz") == 0
 
 
-def test_a_tar_that_is_cut_at_the_mirror_is_never_recorded(mirror, tmp_path, fetch):
+def test_a_tar_truncated_at_the_mirror_is_never_recorded(mirror, tmp_path, fetch):
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as made:
         info = tarfile.TarInfo("t.en")
@@ -278,7 +278,7 @@ def test_a_tar_that_is_cut_at_the_mirror_is_never_recorded(mirror, tmp_path, fet
     assert (tmp_path / "learned").read_text() == pinned(a__tar=stream.getvalue())
 
 
-def test_a_file_that_no_mirror_has_is_5_with_every_address(server, mirror, tmp_path, fetch, capsys):
+def test_a_file_missing_from_all_mirrors_is_status_5_with_every_address(server, mirror, tmp_path, fetch, capsys):
     gone = Server(mirror)
     gone.close()
     assert fetch([mirror, server.address, gone.address], "--tries=2", "data/absent") == 5
@@ -288,14 +288,14 @@ def test_a_file_that_no_mirror_has_is_5_with_every_address(server, mirror, tmp_p
     assert "refused (2 times" in errors
 
 
-def test_a_server_that_sends_more_than_the_lock_demands_is_cut_short(server, mirror, tmp_path, fetch):
+def test_a_server_that_sends_more_bytes_than_the_lock_lists_is_stopped(server, mirror, tmp_path, fetch):
     server.lengths = False
     (tmp_path / "lock").write_text(f"{sha256(b'short')}  5  large\n")
     assert fetch(server.address, "data/large") == 4
     assert standing(tmp_path / "to") == []
 
 
-def test_a_server_that_always_says_that_nothing_is_left_is_not_asked_without_end(server, fetch):
+def test_a_server_that_always_answers_that_no_bytes_are_left_is_not_asked_forever(server, fetch):
     server.codes = [416] * 50
     assert fetch(server.address, "data/large", "--tries=2") == 5
     assert len(server.requests) < 10
@@ -308,15 +308,15 @@ def test_an_invalid_mirror_is_a_usage_error(fetch, mirrors):
     assert caught.value.code == 2
 
 
-def test_two_at_once_are_6_for_the_second(mirror, tmp_path):
+def test_of_two_simultaneous_fetches_the_second_is_status_6(mirror, tmp_path):
     command = [sys.executable, RECIPES / "fetch.py", f"--mirror={mirror}", *where(tmp_path), "data/large"]
     with Lock(tmp_path / "to"):
         assert subprocess.run(command, capture_output=True).returncode == 6
 
 
-def test_two_that_record_in_one_lock_file_wait_for_each_other(tmp_path):
+def test_two_fetches_that_record_in_one_lock_file_wait_for_each_other(tmp_path):
     lock, folder = tmp_path / "lock", os.open(tmp_path, os.O_RDONLY)
-    fcntl.flock(folder, fcntl.LOCK_EX)  # as another fetch does, between reading and writing
+    fcntl.flock(folder, fcntl.LOCK_EX)  # as another fetch could do between reading and writing
     pins = program.Pins(tmp_path / "none", lock)
     ours = threading.Thread(target=pins.record, args=("ours", program.Pin("a" * 64, 1, lock)))
     ours.start()
@@ -329,10 +329,10 @@ def test_two_that_record_in_one_lock_file_wait_for_each_other(tmp_path):
 
 
 @pytest.mark.parametrize("size_known", [True, False])
-def test_a_full_disk_is_5_with_the_bytes_needed_and_the_part_is_continued(
+def test_a_full_disk_is_status_5_with_the_bytes_needed_and_the_download_continues_later(
     server, tmp_path, fetch, capsys, size_known, monkeypatch
 ):
-    if not size_known:  # as when another program fills the disk meanwhile
+    if not size_known:  # as if another program filled the disk meanwhile
         usage = shutil._ntuple_diskusage(1, 0, 1 << 40)  # type: ignore[attr-defined]
         monkeypatch.setattr(program.shutil, "disk_usage", lambda _: usage)
     (tmp_path / "to").mkdir()
@@ -349,7 +349,7 @@ def test_a_full_disk_is_5_with_the_bytes_needed_and_the_part_is_continued(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_an_interrupted_fetch_is_continued(server, tmp_path, fetch, number):
+def test_an_interrupted_fetch_continues_where_it_stopped(server, tmp_path, fetch, number):
     server.cuts = [2_000_000]
     server.hold.set()
     command = [sys.executable, RECIPES / "fetch.py", f"--mirror={server.address}", *where(tmp_path), "--timeout=2"]
@@ -373,7 +373,7 @@ def test_an_interrupted_fetch_is_continued(server, tmp_path, fetch, number):
 
 
 def run(recipe: str, folder: Path, *flags: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    """Run a recipe with its work in FOLDER/work; flags go to nmt train."""
+    """Run a recipe with its work in FOLDER/work; flags are passed to nmt train."""
     own = {"NMT": forked_nmt(), "PYTHON": sys.executable, "WORK": str(folder / "work"), "OMP_NUM_THREADS": "1"}
     environment = {**os.environ, **own, **settings}
     script = RECIPES / (recipe if recipe.endswith(".sh") else f"{recipe}/run.sh")
@@ -381,12 +381,12 @@ def run(recipe: str, folder: Path, *flags: str, **settings: str) -> subprocess.C
 
 
 def times(folder: Path) -> dict[str, int]:
-    """When each file below a folder was written, but for the records of steps."""
+    """The modification time of each file below a folder, except for the records of steps."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".commands")
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in files}
 
 
-def test_the_toy_recipe_does_each_step_once_and_ends_with_three_translations(tmp_path: Path) -> None:
+def test_the_toy_recipe_does_each_step_once_and_prints_three_translations(tmp_path: Path) -> None:
     flags, settings = (
         [*TINY, "--max-updates", "4", "--save-every", "1u", "--no-valid-bleu", "--best-by", "loss"],
         {"TRAIN": "300", "TEST": "30", "VOCAB_SIZE": "300"},
@@ -415,7 +415,7 @@ def test_the_toy_recipe_does_each_step_once_and_ends_with_three_translations(tmp
 
 
 def test_the_first_look_of_the_toy_recipe_changes_no_weight(tmp_path: Path) -> None:
-    """With a settings file of a tiny model; a second call does not look again."""
+    """With a settings file of a tiny model; a second call skips the first look."""
     shutil.copytree(RECIPES / "toy", tmp_path / "recipes" / "toy")
     shutil.copy(RECIPES / "steps.sh", tmp_path / "recipes")
     own = tmp_path / "recipes/toy/settings.toml"
@@ -443,7 +443,7 @@ def test_the_first_look_of_the_toy_recipe_changes_no_weight(tmp_path: Path) -> N
 
 
 def write_captions(dataset: Path, language: str, protocol: str) -> None:
-    """60 random lines of six words in the layout of Multi30k, for each set and side the same."""
+    """Write 60 random lines of six words in the layout of Multi30k, the same for each set and side."""
     ending, folder = ("lc.norm.tok.", "tok") if protocol == "tokenised" else ("", "raw")
     texts = dataset / "data" / "task1" / folder
     texts.mkdir(parents=True)
@@ -462,7 +462,7 @@ def write_captions(dataset: Path, language: str, protocol: str) -> None:
     ("recipe", "language", "protocol", "published"),
     [("multi30k-en-fr", "fr", "tokenised", "61.80"), ("multi30k-en-de", "de", "raw", "none")],
 )
-def test_multi30k_comes_from_a_mirror_and_is_scored_beside_the_published_figure(
+def test_multi30k_is_fetched_from_a_mirror_and_its_score_printed_next_to_the_published_one(
     tmp_path: Path, recipe: str, language: str, protocol: str, published: str
 ) -> None:
     write_captions(tmp_path / "dataset", language, protocol)
@@ -487,14 +487,14 @@ def table2(tmp_path: Path, *flags: str, **variables: str) -> subprocess.Complete
     return run("table2.sh", tmp_path, *flags, **given)
 
 
-def test_table_2_trains_each_seed_within_the_budget_and_goes_on_after_an_interruption(tmp_path: Path) -> None:
+def test_table_2_trains_each_seed_within_the_budget_and_continues_after_an_interruption(tmp_path: Path) -> None:
     write_captions(tmp_path / "dataset", "de", "tokenised")
     flags = [*TINY, "--warmup-updates", "2", "--batch-tokens", "100"]
     given = {"DATASET": "multi30k", "DATA": f"{tmp_path}/dataset", "VOCAB_SIZE": "40", "TOKENS": "800", "SEEDS": "1 2"}
     assert table2(tmp_path, *flags, "--max-minutes", "x", SYSTEMS="transformer-small", **given).returncode != 0
     assert table2(tmp_path, *flags, SYSTEMS="transformer-small", **given | {"SEEDS": "1"}).returncode == 0
     folder = tmp_path / "runs" / "multi30k-en-de"
-    shutil.rmtree(folder / "transformer-small-1" / "model")  # as if the averaging had not been reached
+    shutil.rmtree(folder / "transformer-small-1" / "model")  # as if the run had ended before averaging
     done = table2(tmp_path, *flags, SYSTEMS="transformer-small", **given)
     assert done.returncode == 0, done.stderr
     names = [line.split()[0].strip(":") for line in done.stdout.splitlines() if "/transformer-small" in line]
@@ -523,7 +523,7 @@ while [ $# -gt 1 ]; do [ "$1" = --output ] && mkdir -p "$2"; shift; done
 def test_table_2_gives_valid_settings_for_each_of_its_systems(
     dataset: str, language: str, tmp_path: Path, call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(vars(train.COMMAND), "base", None)  # no command has made the model of --init-from
+    monkeypatch.setitem(vars(train.COMMAND), "base", None)  # no command has made the --init-from model
     for name, text in (("nmt-recorder", RECORDER), ("python", "#!/bin/sh\necho 7\n")):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
@@ -561,11 +561,11 @@ def test_a_dry_run_ends_a_recipe_after_its_first_training(recipe: str, data: Pat
         (tmp_path / name).chmod(0o755)
     (tmp_path / "words").touch()
     texts = {"TRAIN": str(data.parent / "train"), "VALID": str(data.parent / "dev"), "TEST": str(data.parent / "dev")}
-    texts = {} if recipe in ("toy", "parsing") else texts  # there they are numbers
+    texts = {} if recipe in ("toy", "parsing") else texts  # in the settings they are numbers
     programs = {"NMT": f"{tmp_path}/nmt-recorder", "PYTHON": f"{tmp_path}/python", "WORDS": f"{tmp_path}/words"}
     prepared = {} if recipe == "students" else {"DATA": "none"}
     given = {**texts, **prepared, **programs, "RUNS": str(tmp_path / "work"), "TEACHER": "none", "STUDENTS": "tiny"}
-    for _ in range(2):  # of a recipe that is done, too
+    for _ in range(2):  # also for a finished recipe
         (tmp_path / "words").write_text("")
         done = run(recipe, tmp_path, "--dry-run", **given)
         assert done.returncode == 0, done.stderr
@@ -586,7 +586,7 @@ def test_the_parsing_recipe_makes_a_treebank_and_does_each_step_once(tmp_path: P
     work = tmp_path / "work"
     before = times(work)
     (work / "small" / "test.trees").unlink()
-    (work / "trees" / "train.trees").unlink()  # as of a grammar.py that was ended: it writes them last
+    (work / "trees" / "train.trees").unlink()  # as if grammar.py had been interrupted: it writes them last
     again = run("parsing", tmp_path, *flags, **settings)
     assert again.returncode == 0, again.stderr
     after = times(work)
@@ -613,7 +613,7 @@ def test_the_parsing_recipe_takes_a_treebank_without_a_test_set(tmp_path: Path) 
 
 @pytest.fixture
 def of_students(data: Path, trained: Path, tmp_path: Path) -> dict[str, str]:
-    """The variables of the recipe of students."""
+    """The variables of the students recipe."""
     average = [*shlex.split(forked_nmt()), "average", "--run", trained, "--last", "1", "--output", tmp_path / "teacher"]
     assert subprocess.run(average).returncode == 0
     corpus = data.parent
@@ -621,7 +621,7 @@ def of_students(data: Path, trained: Path, tmp_path: Path) -> dict[str, str]:
     return {**texts, "TEACHER": str(tmp_path / "teacher"), "LAST": "2", "TOKENIZE": "none"}
 
 
-def test_students_learn_from_a_teacher_and_are_compared_with_it(
+def test_students_are_trained_from_a_teacher_and_compared_with_it(
     data: Path, of_students: dict[str, str], tmp_path: Path
 ) -> None:
     corpus = data.parent
@@ -649,7 +649,7 @@ def test_students_learn_from_a_teacher_and_are_compared_with_it(
     assert data_report["sets"][0]["corpora"] == [["taught", 300], ["further", len(taught_too)]]
 
 
-def test_a_cut_student_begins_with_the_layers_of_its_teacher_on_data_that_exists(data: Path, tmp_path: Path) -> None:
+def test_a_smaller_student_starts_with_layers_of_its_teacher_on_existing_data(data: Path, tmp_path: Path) -> None:
     arguments = train_arguments(data, tmp_path / "teacher", 2, "--decoder-layers=2")
     assert subprocess.run([*shlex.split(forked_nmt()), *arguments]).returncode == 0
     teacher = tmp_path / "teacher" / "checkpoints" / "update-2"
@@ -675,7 +675,7 @@ def test_a_cut_student_begins_with_the_layers_of_its_teacher_on_data_that_exists
     assert not list((work / "text").iterdir())
 
 
-def test_a_student_of_characters_learns_from_new_text(data: Path, of_students: dict[str, str], tmp_path: Path) -> None:
+def test_a_character_student_learns_from_new_text(data: Path, of_students: dict[str, str], tmp_path: Path) -> None:
     settings = {"VOCABULARY": "none", "PREPARE": "--subword char --max-length 500", "SPLICED": "40", "JOINED": "50"}
     flags = "--max-updates 3 --warmup-updates 1 --save-every 1u --hidden-size 8 --encoder-layers 1 --decoder-layers 1"
     done = run("students", tmp_path, *flags.split(), **of_students, **settings, STUDENTS="bytenet", ROUNDS="1")
@@ -688,7 +688,7 @@ def test_a_student_of_characters_learns_from_new_text(data: Path, of_students: d
     assert len((text / "joined.en").read_text().splitlines()) == 50
 
 
-def test_parts_of_sentences_are_joined_where_both_have_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_sentences_are_joined_at_a_word_that_both_contain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(new_text, "NUM_CUT_WORDS", 2)  # a and in
     first, second = ["a", "man", "in", "a", "red", "shirt", "."], ["two", "dogs", "run", "in", "the", "snow", "."]
     assert new_text.spliced([first, second], 9, random.Random(1)) == ["a man in the snow ."]
@@ -703,8 +703,8 @@ def test_parts_of_sentences_are_joined_where_both_have_a_word(monkeypatch: pytes
     )
 
 
-def test_a_step_that_failed_is_done_again(tmp_path: Path) -> None:
-    """A translation is in place although some lines failed, and so is the folder of a run."""
+def test_a_failed_step_is_repeated(tmp_path: Path) -> None:
+    """The translation exists although some lines failed, and so does the folder of the run."""
     script = '. "$1/steps.sh"; cd "$2"; step out bash -c "echo $3 >out; mkdir -p run; exit $4"; echo after'
     for code, text in ((5, "half"), (0, "whole")):
         words = ["bash", "-euc", script, "bash", str(RECIPES), str(tmp_path), text, str(code)]
@@ -713,7 +713,7 @@ def test_a_step_that_failed_is_done_again(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text() == "whole\n" and (tmp_path / "out.failed").read_text() == "half\n"
 
 
-def test_an_output_of_other_settings_is_refused_and_those_of_devices_may_differ(tmp_path: Path) -> None:
+def test_an_output_from_different_settings_is_rejected_but_device_settings_can_differ(tmp_path: Path) -> None:
     script = (
         '. "$1/steps.sh"; cd "$2"; step model "${nmt[@]}" "true" "${@:3}"; '
         'step model "${nmt[@]}" "mkdir -p model" "${@:3}"; echo after'
@@ -732,7 +732,7 @@ def test_an_output_of_other_settings_is_refused_and_those_of_devices_may_differ(
     assert steps("--lr", "2").returncode == 0 and steps("--lr", "1").returncode == 2
 
 
-def test_quotes_keep_a_word_of_a_variable_together_and_one_without_an_end_is_an_error() -> None:
+def test_quotes_group_words_of_a_variable_and_an_unclosed_quote_is_an_error() -> None:
     script = '. "$1/steps.sh"; printf "%s|" "${nmt[@]}" "${prepare_flags[@]}"'
     for given, code, printed in (("'/my tools/nmt' -v", 0, "/my tools/nmt|-v|--a|<2en>|*|"), ("'nmt", 2, "")):
         environment = {**os.environ, "NMT": given, "PREPARE": "--a <2en> *"}
@@ -754,7 +754,7 @@ def test_quotes_keep_a_word_of_a_variable_together_and_one_without_an_end_is_an_
         ("small-data", {"PREPARE": "--truecase"}, "--truecase depends on the language"),
     ],
 )
-def test_a_file_that_a_late_step_needs_is_missed_at_the_beginning(
+def test_a_missing_file_for_a_late_step_is_reported_at_the_start(
     data: Path, tmp_path: Path, recipe: str, settings: dict[str, str], message: str
 ) -> None:
     texts = {"TRAIN": str(data.parent / "train"), "VALID": str(data.parent / "dev"), "TEST": str(data.parent / "dev")}
@@ -787,7 +787,9 @@ def test_tatoeba_is_trained_with_either_settings(config: str, data: Path, tmp_pa
 
 
 @pytest.mark.parametrize("given", ["nothing", "mono"])
-def test_back_translation_adds_sentences_whose_sources_a_model_writes(given: str, data: Path, tmp_path: Path) -> None:
+def test_back_translation_adds_sentences_with_sources_translated_by_a_model(
+    given: str, data: Path, tmp_path: Path
+) -> None:
     corpus = data.parent
     settings = {"TRAIN": f"{corpus / 'train'}", "VALID": f"{corpus / 'dev'}", "TEST": f"{corpus / 'dev'}"}
     settings |= {"LAST": "2", "TOKENIZE": "none", "VOCAB_SIZE": "60", "PREPARE": "--character-coverage 0.99"}
@@ -814,11 +816,11 @@ def test_back_translation_adds_sentences_whose_sources_a_model_writes(given: str
     assert prepared.pipeline.source.decode(ids[:1]).strip() == tag
 
 
-def test_little_data_trains_on_the_translations_of_a_model_of_both_directions(data: Path, tmp_path: Path) -> None:
+def test_the_little_data_recipe_trains_on_translations_by_a_bidirectional_model(data: Path, tmp_path: Path) -> None:
     pairs = [(data.parent / f"train.{lang}").read_text().splitlines() for lang in ("en", "de")]
     pairs[1][7] = ""
     for lang, lines in zip(("en", "de"), pairs, strict=True):
-        (tmp_path / f"train.{lang}").write_text("\n".join(lines))  # without the end of the last line
+        (tmp_path / f"train.{lang}").write_text("\n".join(lines))  # without a newline at the end of the last line
     settings = {"TRAIN": f"{tmp_path / 'train'}", "VALID": f"{data.parent / 'dev'}", "TEST": f"{data.parent / 'dev'}"}
     settings |= {"LAST": "2", "TOKENIZE": "none", "VOCAB_SIZE": "70", "PREPARE": "--character-coverage 0.99"}
     flags = "--max-updates 3 --warmup-updates 1 --save-every 1u --d-model 18 --d-ff 16 --encoder-layers 1 --decoder-layers 1"

@@ -1,4 +1,4 @@
-"""`nmt report` as a user runs it, and the cost of a run that it reads: exact, also when the run was interrupted or is old."""
+"""`nmt report` as a user runs it; the reported cost is exact even for interrupted and older runs."""
 
 import csv
 import json
@@ -22,11 +22,11 @@ from nmt.extensions.watch.history import _preset
 
 @pytest.fixture
 def copy(trained, tmp_path) -> Path:
-    """A copy of the run of 40 updates, to be changed."""
+    """A copy of the run of 40 updates that tests can modify."""
     return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
-def test_an_epoch_costs_three_times_what_reading_each_of_its_pairs_does(data, trained):
+def test_an_epoch_costs_three_forward_passes_over_its_pairs(data, trained):
     train, model = PreparedData(data).train, load_model(trained, torch.device("cpu")).model
     pairs = [torch.tensor(side, dtype=torch.int64) + 1 for side in (train.source_lengths, train.target_lengths)]
     epoch = 3 * int(model.flops(*pairs).sum())
@@ -55,7 +55,7 @@ def test_the_table_has_the_published_rows_then_the_runs_with_both_costs(trained,
     assert "* the best validation BLEU" in told.out
 
 
-def test_a_named_score_takes_the_place_of_validations_and_the_papers_own_bleu_that_of_others(trained, tmp_path, call):
+def test_a_named_score_replaces_the_validation_score_and_paper_bleu_replaces_other_scores(trained, tmp_path, call):
     rows = [{"metric": "bleu", "value": 11.0, "signature": "s", "detail": "d", "decoder": None}]
     (tmp_path / "bleu.json").write_text(json.dumps(rows))
     told = call("report", trained, "--json", "--scores", f"{trained}={tmp_path / 'bleu.json'}").json["runs"][0]
@@ -65,14 +65,14 @@ def test_a_named_score_takes_the_place_of_validations_and_the_papers_own_bleu_th
     assert "  12.00  " in shown and "*" not in shown
 
 
-def test_the_scores_are_those_of_the_run_whose_whole_name_they_begin_with(copy, tmp_path, call):
+def test_scores_belong_to_the_run_whose_full_name_is_their_prefix(copy, tmp_path, call):
     (tmp_path / "x.json").write_text(json.dumps([{"metric": "bleu", "value": 11.0, "signature": "s", "detail": "d"}]))
     other = Path(shutil.copytree(copy, f"{copy}=0.1"))
     told = call("report", copy, other, "--json", f"--scores={other}={tmp_path / 'x.json'}")
     assert [run["bleu"] for run in told.json["runs"]] == [None, 11.0]
 
 
-def test_results_on_another_test_set_have_columns_of_their_own_and_speeds_a_table(trained, tmp_path, call):
+def test_results_on_another_test_set_have_separate_columns_and_speeds_a_separate_table(trained, tmp_path, call):
     stats = {"lines": 30, "failed": 0, "seconds": 2.5, "lines_per_second": 12.0}
     (tmp_path / "stats.json").write_text(json.dumps(stats))
     asked = ("report", trained, "--stats", f"{trained}={tmp_path / 'stats.json'}")
@@ -90,7 +90,7 @@ def test_results_on_another_test_set_have_columns_of_their_own_and_speeds_a_tabl
     assert call("report", trained, "--stats", tmp_path / "stats.json").code == 2
 
 
-def test_the_json_says_what_the_manifest_and_the_records_say(trained, call):
+def test_the_json_agrees_with_the_manifest_and_the_records(trained, call):
     told = call("report", trained, "--json", "--device-tflops=0.5").json
     assert len(told["published"]) == 10
     assert told["published"][-1]["cells"]["en-de"]["estimate"] == pytest.approx(2.3e19, rel=0.035)
@@ -105,7 +105,7 @@ def test_the_json_says_what_the_manifest_and_the_records_say(trained, call):
     assert own["estimate"] == pytest.approx(0.5e12 * 60 * minutes)
 
 
-def test_the_page_has_the_table_and_is_whole_in_itself(copy, tmp_path, call):
+def test_the_page_contains_the_table_and_is_self_contained(copy, tmp_path, call):
     odd = copy.rename(tmp_path / "<b>&run")
     told = call("report", odd, "--html", tmp_path / "page.html")
     assert told.code == 0
@@ -119,7 +119,7 @@ def cells_of(line, separator):
     return [re.sub(r"\\(.)", r"\1", cell.strip()) for cell in re.split(rf"(?<!\\){re.escape(separator)}", line)]
 
 
-def test_a_table_is_markdown_csv_or_latex_with_the_cells_of_the_text(copy, tmp_path, call):
+def test_markdown_csv_and_latex_tables_have_the_cells_of_the_text_table(copy, tmp_path, call):
     odd = copy.rename(tmp_path / 'a|b_c & "50 %", {x}')
     own, shown = call("report", odd, "--json").json["runs"][0], call("report", odd)
     texts = [re.split(" {2,}", line) for line in shown.out.splitlines()]
@@ -136,7 +136,7 @@ def test_a_table_is_markdown_csv_or_latex_with_the_cells_of_the_text(copy, tmp_p
     marked = [cells_of(line[1:-1], "|") for line in printed["markdown"].out.split("\n\n")[0].splitlines()]
     assert marked.pop(1) == ["---", *["---:"] * (len(marked[0]) - 1)]
     assert marked == [row for row in texts[:14] if len(row) > 1]
-    assert "a\\|b_c \\&" in printed["markdown"].out  # an underscore inside a word is no markup
+    assert "a\\|b_c \\&" in printed["markdown"].out  # an underscore inside a word is not markup
 
     body = [line for line in printed["latex"].out.split("\n\n")[0].splitlines() if line.endswith(r" \\")]
     assert [cells_of(line.removesuffix(r" \\"), "&") for line in body[:-1]] == marked[:-1]
@@ -144,7 +144,7 @@ def test_a_table_is_markdown_csv_or_latex_with_the_cells_of_the_text(copy, tmp_p
     assert_refused(call("report", odd, "--table=csv", "--json"), 2, "--table", "--json")
 
 
-def test_a_run_without_recorded_cost_is_told_as_such(copy, call):
+def test_a_run_without_recorded_cost_is_reported_as_such(copy, call):
     lines = [{k: v for k, v in record.items() if k != "eflop"} for record in records_of(copy)]
     (copy / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     told = call("report", copy)
@@ -152,7 +152,7 @@ def test_a_run_without_recorded_cost_is_told_as_such(copy, call):
     assert next(line for line in told.out.splitlines() if line.startswith(f"{copy}: tr")).split()[-1] == "-"
 
 
-def test_the_line_that_a_run_is_just_writing_is_left_out_and_a_damaged_one_is_4(copy, call):
+def test_an_incomplete_last_line_is_ignored_and_a_damaged_one_is_status_4(copy, call):
     whole = (copy / "metrics.jsonl").read_bytes()
     expected = call("report", copy).out
     (copy / "metrics.jsonl").write_bytes(whole + b'{"update": 41, "lo')
@@ -161,7 +161,7 @@ def test_the_line_that_a_run_is_just_writing_is_left_out_and_a_damaged_one_is_4(
     assert_refused(call("report", copy), 4, "metrics.jsonl:1")
 
 
-def test_what_is_no_run_or_has_no_checkpoint_or_other_scores_is_refused(data, copy, tmp_path, call):
+def test_non_runs_runs_without_checkpoints_and_foreign_scores_are_rejected(data, copy, tmp_path, call):
     assert call("report", data).code == 2
     assert call("report", copy, "--scores=elsewhere=x.json").code == 2
     assert call("report", copy, f"--scores={copy}=nowhere.json").code == 2
@@ -180,7 +180,7 @@ def test_what_is_no_run_or_has_no_checkpoint_or_other_scores_is_refused(data, co
     assert_refused(call("report", copy), 4, "no complete checkpoint")
 
 
-def test_a_run_has_the_name_of_the_preset_that_says_most_of_it():
+def test_a_run_is_named_after_its_best_matching_preset():
     presets = {name: preset.values for name, preset in registry.presets().items()}
     for name, values in presets.items():
         found = _preset({key: list(value) if isinstance(value, tuple) else value for key, value in values.items()})

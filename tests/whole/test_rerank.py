@@ -1,4 +1,4 @@
-"""Re-ranking: by models from right to left, of the other direction, and by language models."""
+"""Re-ranking by right-to-left models, models of the reverse direction, and language models."""
 
 import json
 
@@ -19,7 +19,7 @@ LANGUAGE_MODEL = ["--preset=language-model", "--layers=1", "--d-model=32", "--d-
 
 @pytest.fixture(scope="module")
 def models(data, tmp_path_factory):
-    """Runs of a few updates by name: `right-to-left` shares the vocabulary of `trained`, `channel` has subwords of its own."""
+    """Short runs by name: `right-to-left` shares the vocabulary of `trained`, `channel` has different subwords."""
     folder = tmp_path_factory.mktemp("rerank")
     write_corpus(folder / "c", 300, 1)
     write_corpus(folder / "v", 20, 2)
@@ -45,7 +45,7 @@ def models(data, tmp_path_factory):
 
 @pytest.fixture
 def translate(trained, tmp_path, call):
-    """`translate(*flags)`: what became of LINES."""
+    """`translate(*flags)` returns the result for LINES."""
     (tmp_path / "lines").write_text("".join(f"{line}\n" for line in LINES))
     return lambda *flags: call(
         "translate", f"--model={trained}", f"--input={tmp_path / 'lines'}", "--quiet", "--threads=1", *flags
@@ -75,7 +75,7 @@ def score(tmp_path, call):
 
 @torch.inference_mode()
 def word_by_word(model, source, target):
-    """Nats of each word of the target and of EOS, as a search asks for them. Both are ids."""
+    """Nats of each target word and EOS, computed step by step as in a search. Source and target are ids."""
     state = model.start(torch.tensor([[*source, EOS]]))
     found = []
     for read, said in zip([BOS, *target], [*target, EOS], strict=True):
@@ -84,7 +84,7 @@ def word_by_word(model, source, target):
     return found
 
 
-def test_the_score_of_a_model_from_right_to_left_is_that_of_the_reversed_words(models, trained, score):
+def test_a_right_to_left_model_scores_the_reversed_words(models, trained, score):
     loaded, usual = (load_model(folder, torch.device("cpu")) for folder in (models / "right-to-left", trained))
     words = usual.pipeline.target.encode("BAN DES KIT")
     assert loaded.pipeline.target.encode("BAN DES KIT") == words[::-1] != words
@@ -95,7 +95,7 @@ def test_the_score_of_a_model_from_right_to_left_is_that_of_the_reversed_words(m
     assert log_prob == pytest.approx(sum(backwards) + end, abs=1e-4)
 
 
-def test_the_output_of_a_model_from_right_to_left_is_in_reading_order(models, call, tmp_path):
+def test_the_output_of_a_right_to_left_model_is_in_reading_order(models, call, tmp_path):
     source = tmp_path / "source"
     source.write_text("ban des kit lora\n")
     loaded = load_model(models / "right-to-left", torch.device("cpu"))
@@ -111,7 +111,7 @@ def test_the_output_of_a_model_from_right_to_left_is_in_reading_order(models, ca
 
 
 @pytest.mark.parametrize("form", ["prefix", "json"])
-def test_a_model_from_right_to_left_takes_no_prefix_and_no_texts_to_avoid(models, call, tmp_path, form):
+def test_a_right_to_left_model_rejects_prefixes_and_texts_to_avoid(models, call, tmp_path, form):
     source = tmp_path / "source"
     source.write_text("ban ||| BAN\n" if form == "prefix" else '{"text": "ban", "avoid": ["BAN"]}\n')
     result = call("translate", f"--model={models / 'right-to-left'}", f"--input={source}", f"--input-form={form}")
@@ -127,7 +127,7 @@ JUDGES = {"right-to-left": "forward", "language-model": "forward", "channel": "b
 
 
 @pytest.mark.parametrize("weights", [None, (0.5, 2.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0)])
-def test_the_order_is_that_of_the_weighted_mean_of_scores_that_nmt_score_gives(models, translate, score, weights):
+def test_hypotheses_are_ranked_by_the_weighted_mean_of_the_scores_of_nmt_score(models, translate, score, weights):
     flags = ["--json", "--beam-size=6"]
     before = [json.loads(line)["candidates"] for line in translate(*flags, "--n-best=6").out.splitlines()]
     given = [f"--rerank={models / name}" for name in JUDGES]
@@ -153,7 +153,7 @@ def test_the_order_is_that_of_the_weighted_mean_of_scores_that_nmt_score_gives(m
     assert changed
 
 
-def test_the_best_of_all_that_the_beam_holds_is_shown_alone_or_as_a_list(models, translate):
+def test_all_hypotheses_of_the_beam_are_ranked_even_if_only_the_best_is_shown(models, translate):
     given = [f"--rerank={models / 'language-model'}", "--beam-size=5"]
     whole = [line.split(" ||| ") for line in translate(*given, "--n-best=5").out.splitlines()]
     assert [row[0] for row in whole] == ["0"] * 5 + ["1"] * 5 + ["2"] * 5 + ["3"] + ["4"] * 5
@@ -170,7 +170,7 @@ def test_the_best_of_all_that_the_beam_holds_is_shown_alone_or_as_a_list(models,
     assert translate(*given, "--batch-tokens=1", "--replicas=2").out.splitlines() == best
 
 
-def test_what_cannot_rank_is_refused_with_the_reason(models, translate, trained):
+def test_models_that_cannot_rerank_are_rejected_with_the_reason(models, translate, trained):
     for flags, reason in [
         (["--rerank-weights=1,2"], "--rerank-weights needs --rerank"),
         (
@@ -194,14 +194,14 @@ def test_what_cannot_rank_is_refused_with_the_reason(models, translate, trained)
         assert reason in result.err
 
 
-def test_a_rerank_model_without_finite_probabilities_fails_the_lines_and_not_the_run(translate, broken):
+def test_a_rerank_model_without_finite_probabilities_fails_only_its_lines(translate, broken):
     result = translate(f"--rerank={broken}")
     assert (result.code, result.out) == (5, "\n" * len(LINES))
-    assert translate(f"--rerank={broken}", "--rerank-weights=1,0").out == translate().out  # it does not count
+    assert translate(f"--rerank={broken}", "--rerank-weights=1,0").out == translate().out  # it is not counted
     assert result.err.count("a --rerank model computes no finite probability") == len(LINES) - 1
 
 
-def test_a_rerank_model_out_of_memory_scores_fewer_lines_at_once_and_a_line_that_fails_costs_itself(
+def test_a_rerank_model_out_of_memory_scores_smaller_batches_and_fails_only_single_lines(
     models, translate, monkeypatch
 ):
     given, plain, sizes = f"--rerank={models / 'language-model'}", RerankModel.log_probs, []
@@ -222,7 +222,7 @@ def test_a_rerank_model_out_of_memory_scores_fewer_lines_at_once_and_a_line_that
     assert sizes == [4] * 4
 
 
-def test_a_language_model_is_refused_as_a_translator(data, tmp_path, call):
+def test_a_language_model_is_rejected_for_translation(data, tmp_path, call):
     result = call(
         "train", f"--data={data}", f"--output={tmp_path / 'run'}", *LANGUAGE_MODEL[1:], "--model=language-model"
     )

@@ -1,4 +1,4 @@
-"""`nmt train --criterion reward`: from a trained model, recorded by name, continued bit for bit."""
+"""`nmt train --criterion reward`: starts from a trained model, is recorded by name, resumes bit for bit."""
 
 import json
 
@@ -9,7 +9,7 @@ from refusals import assert_refused
 REWARD = ("--criterion=reward", "--criterion.decoder.n-best=4", "--criterion.decoder.max-len-b=2", "--no-valid-bleu")
 
 
-def test_a_run_by_reward_begins_with_a_trained_model_or_not_at_all(data, trained, tmp_path, call):
+def test_reward_training_requires_a_trained_model(data, trained, tmp_path, call):
     for more in ([], ["--dry-run"]):
         refused = call(*train_arguments(data, tmp_path / "run", 2, *REWARD, *more))
         assert_refused(refused, 2, "--criterion", "--init-from", "MODEL")
@@ -19,7 +19,7 @@ def test_a_run_by_reward_begins_with_a_trained_model_or_not_at_all(data, trained
 
 
 @pytest.mark.parametrize("objective", ["reward", "risk"])
-def test_a_continued_run_by_reward_has_the_samples_of_an_uninterrupted_one(objective, data, trained, tmp_path, call):
+def test_a_resumed_reward_run_draws_the_samples_of_an_uninterrupted_one(objective, data, trained, tmp_path, call):
     more = (*REWARD, f"--objective={objective}", f"--init-from={trained}", "--valid-every=2u", "--lr=0.001")
     for folder, ends in (("whole", [4]), ("cut", [2, 4])):
         for end in ends:
@@ -33,7 +33,7 @@ def test_a_continued_run_by_reward_has_the_samples_of_an_uninterrupted_one(objec
     assert {"valid_loss", "valid_ppl", "valid_reward"} <= records[-1].keys()
 
 
-def test_a_reward_by_options_and_what_does_not_belong_together_is_refused(data, trained, tmp_path, call):
+def test_a_reward_is_set_by_options_and_invalid_combinations_are_rejected(data, trained, tmp_path, call):
     def run(*more):
         return call(*train_arguments(data, tmp_path / "run", 1, *REWARD, f"--init-from={trained}", *more))
 

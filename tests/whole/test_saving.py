@@ -1,4 +1,4 @@
-"""Checkpoints are written while training goes on, and no fault of one loses another (contract: "Files", "Training")."""
+"""Checkpoints are written during training, and a failed one never loses another (contract: "Files", "Training")."""
 
 import errno
 import json
@@ -31,7 +31,7 @@ def flipped(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_updates_go_on_while_a_checkpoint_is_written_and_its_content_is_that_of_its_update(
+def test_updates_continue_while_a_checkpoint_is_written_without_changing_its_content(
     data, trained, tmp_path, call, monkeypatch
 ):
     later, write, make, wrote = threading.Event(), saving.write_model, trainer.make_update, []
@@ -71,7 +71,7 @@ def test_without_memory_for_a_thread_the_run_waits_while_a_checkpoint_is_written
     copy = saving._copy
 
     def copy_and_ask_for_too_much(run):
-        threading.stack_size(1 << 46)  # of threads to come: more than any address space
+        threading.stack_size(1 << 46)  # of later threads: more than any address space
         return copy(run)
 
     monkeypatch.setattr(saving, "write_model", record)
@@ -85,7 +85,7 @@ def test_without_memory_for_a_thread_the_run_waits_while_a_checkpoint_is_written
 
 
 @pytest.mark.parametrize(("failures", "code", "kept"), [(2, 0, [30, 40]), (3, 5, [])])
-def test_two_failed_saves_in_a_row_are_warnings_and_the_third_ends_the_run(
+def test_two_consecutive_failed_saves_warn_and_the_third_ends_the_run(
     failures, code, kept, data, tmp_path, call, monkeypatch
 ):
     write, left = saving.write_model, iter(range(failures))
@@ -103,7 +103,7 @@ def test_two_failed_saves_in_a_row_are_warnings_and_the_third_ends_the_run(
     assert [update_of(path) for path in Checkpoints(tmp_path / "run").all()] == kept
 
 
-def test_a_run_that_was_moved_is_told_and_no_other_takes_its_name(data, tmp_path, call, monkeypatch):
+def test_a_moved_run_is_reported_and_no_new_folder_takes_its_name(data, tmp_path, call, monkeypatch):
     written = saving._write
 
     def write(run, path, *rest):
@@ -121,7 +121,7 @@ def test_a_run_that_was_moved_is_told_and_no_other_takes_its_name(data, tmp_path
     assert (tmp_path / "moved/metrics.jsonl").read_bytes() == (tmp_path / "whole/metrics.jsonl").read_bytes()
 
 
-def test_metrics_that_cannot_be_written_are_a_failed_save(data, tmp_path, call, monkeypatch):
+def test_unwritable_metrics_count_as_a_failed_save(data, tmp_path, call, monkeypatch):
     left, flush = iter(range(2)), Report.offset
 
     def failing(report):
@@ -135,7 +135,7 @@ def test_metrics_that_cannot_be_written_are_a_failed_save(data, tmp_path, call, 
     assert [update_of(path) for path in Checkpoints(tmp_path / "run").all()] == [30, 40]
 
 
-def test_an_error_in_training_waits_for_the_checkpoint_that_is_being_written(data, tmp_path, call, monkeypatch):
+def test_a_training_error_waits_for_the_checkpoint_being_written(data, tmp_path, call, monkeypatch):
     begun, make, write = threading.Event(), trainer.make_update, saving.write_model
 
     def slow_write(*arguments):
@@ -168,7 +168,7 @@ def test_each_file_of_a_checkpoint_is_synced_once(trained, tmp_path, monkeypatch
     assert sorted(synced) == wanted
 
 
-def test_room_for_the_whole_checkpoint_is_looked_for_before_it_is_begun(trained, tmp_path):
+def test_disk_space_for_the_whole_checkpoint_is_checked_before_writing_it(trained, tmp_path):
     (tmp_path / "disk").mkdir()
     loaded = load_model(trained, torch.device("cpu"))
     refused = pytest.raises(ResourceError, match=r"at least 1,000,000 bytes needed, \d[\d,]* free; make space")
@@ -178,7 +178,7 @@ def test_room_for_the_whole_checkpoint_is_looked_for_before_it_is_begun(trained,
         assert not list((tmp_path / "disk").iterdir())
 
 
-def test_a_disk_without_inodes_is_told_with_its_path_and_leaves_nothing(tmp_path):
+def test_a_disk_without_free_inodes_is_reported_with_its_path_and_no_file_is_left(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     with small_disk(disk, 1 << 20):
@@ -194,7 +194,7 @@ def test_a_disk_without_inodes_is_told_with_its_path_and_leaves_nothing(tmp_path
             write_file(disk / "file", b"x")
 
 
-def test_a_damaged_development_set_is_found_at_the_start(data, tmp_path, call):
+def test_a_damaged_validation_set_is_detected_at_the_start(data, tmp_path, call):
     copy = tmp_path / "data"
     shutil.copytree(data, copy)
     flipped(next(copy.glob("valid*.target.bin")))
@@ -202,7 +202,7 @@ def test_a_damaged_development_set_is_found_at_the_start(data, tmp_path, call):
     assert not (tmp_path / "run").exists()
 
 
-def test_an_error_of_a_validation_keeps_the_updates_before_it(data, tmp_path, call, monkeypatch):
+def test_an_error_during_validation_keeps_the_previous_updates(data, tmp_path, call, monkeypatch):
     def fail(*_):
         raise OSError(5, "Input/output error", "valid.source.bin")
 
@@ -216,7 +216,7 @@ def test_an_error_of_a_validation_keeps_the_updates_before_it(data, tmp_path, ca
     assert (tmp_path / "run/metrics.jsonl").read_bytes() == (tmp_path / "plain/metrics.jsonl").read_bytes()
 
 
-def test_a_pair_that_does_not_fit_is_named(data, tmp_path, call, monkeypatch):
+def test_a_pair_that_does_not_fit_into_memory_is_named(data, tmp_path, call, monkeypatch):
     objective = update.Updater._backward
 
     def without_memory(updater, counted, idle, factors):
@@ -233,7 +233,7 @@ def test_a_pair_that_does_not_fit_is_named(data, tmp_path, call, monkeypatch):
 
 @pytest.fixture(params=[float("nan"), float("inf")])
 def not_finite(request, trained, tmp_path) -> Path:
-    """A copy of a model one of whose weights is not finite, with the right check sums."""
+    """A copy of a model with one non-finite weight and correct checksums."""
     loaded = load_model(trained, torch.device("cpu"))
     weights = {name: tensor.clone() for name, tensor in weights_of(loaded.model).items()}
     next(iter(weights.values())).view(-1)[3] = request.param
@@ -242,7 +242,7 @@ def not_finite(request, trained, tmp_path) -> Path:
     return tmp_path / "broken"
 
 
-def test_weights_that_are_not_finite_are_named_with_file_and_tensor(not_finite, data, trained, tmp_path, call):
+def test_non_finite_weights_are_reported_with_file_and_tensor(not_finite, data, trained, tmp_path, call):
     name = next(iter(weights_of(load_model(trained, torch.device("cpu")).model)))
     asked = [
         ["average", "--checkpoint", not_finite, "--output", tmp_path / "mean"],
@@ -254,7 +254,7 @@ def test_weights_that_are_not_finite_are_named_with_file_and_tensor(not_finite, 
     assert not (tmp_path / "mean").exists()
 
 
-def test_averaging_names_the_tensor_whose_shape_differs(trained, tmp_path, call):
+def test_averaging_names_the_tensor_of_different_shape(trained, tmp_path, call):
     first, second = Checkpoints(trained).all()[:2]
     weights = load_file(second / "model.safetensors")
     name = sorted(weights)[0]
@@ -268,7 +268,7 @@ def test_averaging_names_the_tensor_whose_shape_differs(trained, tmp_path, call)
 
 
 class FullDisk:
-    """A file of metrics that writes half and then fails, and cannot be cut for the first time."""
+    """A metrics file that writes half a line and then fails; its first truncation fails too."""
 
     def __init__(self, file):
         self.file, self.is_full, self.cuts = file, True, 0
@@ -289,7 +289,7 @@ class FullDisk:
         self.file.close()
 
 
-def test_half_a_line_that_cannot_be_cut_off_is_cut_before_the_next(tmp_path):
+def test_an_incomplete_metrics_line_is_truncated_before_the_next_write(tmp_path):
     report = Report(tmp_path, [])
     report.record({"update": 1})
     report.offset()
@@ -306,7 +306,7 @@ def test_half_a_line_that_cannot_be_cut_off_is_cut_before_the_next(tmp_path):
     assert [row["update"] for row in rows] == [1, 2, 3]
 
 
-def test_metrics_that_another_program_has_emptied_get_no_zeros(tmp_path):
+def test_metrics_emptied_by_another_program_are_not_padded_with_zeros(tmp_path):
     report = Report(tmp_path, [])
     report.record({"update": 1})
     report.offset()

@@ -1,4 +1,4 @@
-"""`nmt score`: every pair of lines gets a line, whatever the lines and the model are."""
+"""`nmt score`: every pair of lines gets one line, whatever the lines and the model."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def score(tmp_path, call):
 
 @torch.inference_mode()
 def word_by_word(loaded, source, target):
-    """log p(target EOS | source EOS) in nats, as a search asks for it."""
+    """log p(target EOS | source EOS) in nats, computed step by step as in a search."""
     state = loaded.model.start(torch.tensor([[*loaded.pipeline.source.encode(source), EOS]]))
     total, before = 0.0, BOS
     for word in [*loaded.pipeline.target.encode(target), EOS]:
@@ -42,7 +42,7 @@ def word_by_word(loaded, source, target):
     return total
 
 
-def test_a_line_without_words_is_the_sentence_of_its_end_symbol_on_either_side(trained, score):
+def test_an_empty_line_is_scored_as_only_the_end_symbol_on_either_side(trained, score):
     sources, targets = ["ban des", "", "  ", "ban"], ["", "BAN DES", "", "BAN"]
     result = score(trained, sources, targets, "--per-token", "--json")
     assert (result.code, result.err) == (0, "")
@@ -53,7 +53,7 @@ def test_a_line_without_words_is_the_sentence_of_its_end_symbol_on_either_side(t
         assert row["log_prob"] == pytest.approx(word_by_word(loaded, source, target), abs=1e-4)
 
 
-def test_neither_the_size_of_batches_nor_that_of_chunks_changes_a_score(trained, score, tmp_path, monkeypatch):
+def test_scores_do_not_depend_on_batch_or_chunk_sizes(trained, score, tmp_path, monkeypatch):
     write_corpus(tmp_path / "c", 30, 5)
     lines = [(tmp_path / f"c.{side}").read_text().splitlines() for side in ("en", "de")]
     whole = [float(line) for line in score(trained, *lines).out.split()]
@@ -65,7 +65,7 @@ def test_neither_the_size_of_batches_nor_that_of_chunks_changes_a_score(trained,
     )
 
 
-def test_a_line_that_is_too_long_is_named_and_the_others_are_scored(trained, score, tmp_path):
+def test_a_line_that_is_too_long_is_reported_and_the_others_are_scored(trained, score, tmp_path):
     sources, targets = ["ban", "ban " * 9, "des", "ban"], ["BAN", "BAN", "BAN " * 9, "BAN " * 8]
     result = score(trained, sources, targets, "--max-length=8")
     assert result.code == 5
@@ -79,7 +79,7 @@ def test_a_line_that_is_too_long_is_named_and_the_others_are_scored(trained, sco
 
 
 @pytest.mark.parametrize("side", ["--source", "--target"])
-def test_either_side_may_be_stdin_but_not_both(trained, score, call, tmp_path, monkeypatch, side):
+def test_either_side_can_be_stdin_but_not_both(trained, score, call, tmp_path, monkeypatch, side):
     lines = ["ban des", "", "lora", "ban"], ["BAN", "DES", "", "kit " * 9]
     wanted = score(trained, *lines, "--max-length=8", "--json")
     files = {"--source": tmp_path / "s", "--target": tmp_path / "t"}
@@ -100,12 +100,12 @@ def test_a_model_without_finite_probabilities_gives_null_and_fails(broken, score
     assert score(broken, ["ban"], ["BAN"]).out == "nan\n"
 
 
-def test_certainty_is_printed_without_a_sign():
+def test_a_log_probability_of_zero_is_printed_without_a_sign():
     options = ScoreOptions(model="m", source="s", target="t", per_token=True)
     assert _line(options, PairScore(-1e-9, ["</s>"], [-0.0])) == "0.000000\t</s>:0.0000\n"
 
 
-def test_a_signal_ends_it_after_the_lines_that_are_being_written(trained, score, monkeypatch):
+def test_a_signal_ends_scoring_after_the_lines_being_written(trained, score, monkeypatch):
     plain, calls = nmt.translate.pair_scores.score, []
 
     def interrupted(*arguments):

@@ -1,4 +1,4 @@
-"""Text in many scripts through the default text steps: what a perfect model writes is its reference, character by character."""
+"""Text in many scripts in the default text pipeline: the output of a perfect model is its reference character by character."""
 
 import sys
 import tomllib
@@ -23,7 +23,7 @@ def scripts():
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_tokens_of_a_reference_are_its_text_and_those_of_a_source_its_meaning(language, scripts, tmp_path):
+def test_reference_tokens_restore_the_exact_text_and_source_tokens_its_normalised_text(language, scripts, tmp_path):
     sources, targets = scripts.write_text(tmp_path, language)
     text = str(tmp_path / "text")
     options = PrepareOptions(
@@ -36,7 +36,7 @@ def test_the_tokens_of_a_reference_are_its_text_and_those_of_a_source_its_meanin
     assert written == targets and UNK not in set().union(*ids)
     assert sources[2] == "you see the water ( 10⁶ m² )" == pipeline.source.decode(pipeline.source.encode(sources[2]))
     assert pipeline.source.encode("you se\u00ade the\u200b water\u00a0.") == pipeline.source.encode(sources[0])
-    # What stays as it is, though NFC would alter it, is counted; of the source, the 96 ellipses become dots.
+    # Lines that are kept although NFC would change them are counted; the 96 ellipses in the source become dots.
     train = report["sets"][0]
     kept = sum(not unicodedata.is_normalized("NFC", line) for line in targets)
     assert [counts["lines"] for counts in train["target"]["altered"].values()] == [kept] * (kept > 0)

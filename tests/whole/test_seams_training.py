@@ -1,4 +1,4 @@
-"""What plug-ins add to training: auxiliary losses, groups of parameters, criteria of several parts, searches inside."""
+"""What plug-ins add to training: auxiliary losses, parameter groups, criteria with several losses, searches."""
 
 import json
 import math
@@ -72,7 +72,7 @@ class Balanced(Transformer):
 '''
 
 
-def test_a_models_balance_loss_is_trained_once_and_recorded_by_name(data, tmp_path, call):
+def test_a_models_balance_loss_is_added_once_and_recorded_by_name(data, tmp_path, call):
     (tmp_path / "balanced.py").write_text(BALANCED)
     arguments = [*train_arguments(data, tmp_path / "run", 20), f"--plugin={tmp_path / 'balanced.py'}"]
     trained = call(*arguments, "--model=balanced", "--no-valid-bleu", "--best-by=balance", "--no-quiet")
@@ -100,8 +100,8 @@ def test_a_models_balance_loss_is_trained_once_and_recorded_by_name(data, tmp_pa
     assert f"(balance {validation['valid_balance']:.4f})" in trained.err  # the best checkpoint's score
 
 
-def test_a_loss_over_the_batch_grows_by_cutting_within_the_bound_of_single_tokens(tmp_path):
-    """A convex loss of a mean is at most the mean of the losses of the parts: cut <= a token at a time, whole <= cut."""
+def test_splitting_a_batch_increases_a_batch_loss_at_most_to_that_of_single_tokens(tmp_path):
+    """A convex loss of a mean is at most the mean of the losses: whole <= split <= one token at a time."""
     entry = plugin_part(tmp_path, "model", "balanced", BALANCED)
     torch.manual_seed(5)
     batch = sentences(12, 9)
@@ -124,7 +124,7 @@ def test_a_criterion_that_reads_the_model_twice_trains_the_mean_of_its_auxiliary
     batch = sentences(6, 5)
 
     class Twice(CrossEntropy):
-        """Cross entropy after a pass for nothing."""
+        """Cross entropy after an unused forward pass."""
 
         def __call__(self, model, batch):
             model(batch)
@@ -163,7 +163,7 @@ class Partly(Transformer):
 '''
 
 
-def test_a_frozen_module_keeps_its_bits_and_a_group_moves_by_its_factor(data, tmp_path, call):
+def test_a_frozen_module_keeps_its_bits_and_a_group_learns_at_its_factor(data, tmp_path, call):
     (tmp_path / "partly.py").write_text(PARTLY)
     weights = {}
     for factor in (0, 0.25, 1):
@@ -207,7 +207,7 @@ class Unused(Transformer):
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon", "schedule-free"])
-def test_a_run_with_weights_that_have_no_gradient_goes_on_bit_for_bit(optimizer, data, tmp_path, call):
+def test_a_run_with_weights_without_gradients_resumes_bit_for_bit(optimizer, data, tmp_path, call):
     (tmp_path / "unused.py").write_text(UNUSED)
     more = (f"--plugin={tmp_path / 'unused.py'}", "--model=unused", f"--optimizer={optimizer}", "--no-valid-bleu")
     more += ("--valid-every=10u",)
@@ -220,7 +220,7 @@ def test_a_run_with_weights_that_have_no_gradient_goes_on_bit_for_bit(optimizer,
     assert (tmp_path / "whole/metrics.jsonl").read_bytes() == (tmp_path / "run/metrics.jsonl").read_bytes()
 
 
-def test_a_parameter_outside_all_groups_is_an_error_with_its_name():
+def test_a_parameter_outside_all_groups_is_reported_by_name():
     class Forgetful(Transformer):
         def parameter_groups(self):
             return [ParameterGroup("decoder", list(self.decoder.parameters()))]
@@ -264,7 +264,7 @@ class Guided(CrossEntropy):
 
 
 def linked(rows: int, longest: int, links: int) -> Batch:
-    """Random pairs, the first `links` words of each linked to one another."""
+    """Random pairs with the first `links` words of source and target linked."""
     batch = sentences(rows, longest)
     pairs = torch.full((rows, max(links, 1), 2), -1)
     for row in range(rows):
@@ -278,7 +278,7 @@ def guided_objective(tmp_path: Path) -> Objective:
     return Objective(model, entry.cls(make(entry.options, {}), CriterionContext(None, model))).train()
 
 
-def test_each_part_of_a_criterion_is_divided_by_its_own_count_however_the_batch_is_cut(tmp_path):
+def test_each_loss_of_a_criterion_is_divided_by_its_own_count_however_the_batch_is_split(tmp_path):
     torch.manual_seed(5)
     batch = linked(12, 9, 3)
     whole, wanted = gradient(guided_objective(tmp_path), data_of(batch))
@@ -292,7 +292,7 @@ def test_each_part_of_a_criterion_is_divided_by_its_own_count_however_the_batch_
     assert_close([parameter.grad for parameter in objective.parameters()], wanted, 1e-5)
 
 
-def test_a_part_that_counts_nothing_in_an_update_adds_nothing(tmp_path):
+def test_a_loss_with_a_zero_count_adds_nothing_to_an_update(tmp_path):
     torch.manual_seed(5)
     batch = linked(6, 5, 0)
     stats, found = gradient(guided_objective(tmp_path), data_of(batch))
@@ -302,7 +302,7 @@ def test_a_part_that_counts_nothing_in_an_update_adds_nothing(tmp_path):
     assert_close(found, wanted, 1e-5)
 
 
-def test_parts_that_the_counts_do_not_name_are_refused():
+def test_losses_without_a_count_are_rejected():
     class Uncounted(CrossEntropy):
         """Cross entropy under another name."""
 
@@ -316,7 +316,7 @@ def test_parts_that_the_counts_do_not_name_are_refused():
         gradient(objective, data_of(sentences(3, 4)))
 
 
-def test_guided_alignment_trains_from_the_links_that_prepare_reads(tmp_path, call):
+def test_guided_alignment_trains_on_the_links_read_by_prepare(tmp_path, call):
     write_corpus(tmp_path / "train", 300, 1)
     lengths = [len(line.split()) for line in (tmp_path / "train.en").read_text().splitlines()]
     links = (" ".join(f"{i}-{length - 1 - i}" for i in range(length)) for length in lengths)  # the target is in reverse
@@ -329,7 +329,7 @@ def test_guided_alignment_trains_from_the_links_that_prepare_reads(tmp_path, cal
     trained = call(*train_arguments(tmp_path / "data", tmp_path / "run", 80, *guided, "--link-weight=1"))
     assert trained.code == 0, trained.err
     first, *_, last = [record["valid_links"] for record in records_of(tmp_path / "run") if "valid_links" in record]
-    assert first > last and last < 0.9  # e^-0.9 = 0.4 of the attention; spread evenly it were 0.2
+    assert first > last and last < 0.9  # e^-0.9 = 0.4 of the attention; uniform attention would be 0.2
 
 
 MIN_RISK = '''
@@ -373,7 +373,7 @@ class MinRisk(Criterion):
 '''
 
 
-def test_a_criterion_searches_with_a_decoder_of_its_own_options_and_knows_the_update(data, tmp_path, call):
+def test_a_criterion_can_search_with_its_own_decoder_options_and_know_the_update(data, tmp_path, call):
     (tmp_path / "min_risk.py").write_text(MIN_RISK)
     arguments = [*train_arguments(data, tmp_path / "run", 2), f"--plugin={tmp_path / 'min_risk.py'}"]
     part = ["--criterion=min-risk", "--criterion.decoder=sampling", "--criterion.decoder.n-best=3"]
@@ -392,7 +392,7 @@ def test_a_criterion_searches_with_a_decoder_of_its_own_options_and_knows_the_up
     assert plain.code == 2 and listed == 5 and re.search(r" and \d+ more\); keep them", plain.err)
 
 
-def test_metrics_of_a_validation_are_chosen_by_name_and_one_decides(data, tmp_path, call):
+def test_validation_metrics_are_chosen_by_name_and_one_selects_the_best_checkpoint(data, tmp_path, call):
     arguments = train_arguments(data, tmp_path / "run", 20, "--valid-metrics=bleu,ter", "--best-by=ter", "--no-quiet")
     trained = call(*arguments)
     assert trained.code == 0, trained.err
@@ -417,7 +417,7 @@ def test_metrics_of_a_validation_are_chosen_by_name_and_one_decides(data, tmp_pa
     assert_refused(missing, 2, "--best-by")
 
 
-def test_a_column_that_the_development_set_lacks_and_a_wrong_count_are_told_at_set_up(tmp_path, call):
+def test_a_column_missing_from_the_validation_set_and_a_wrong_count_are_reported_at_set_up(tmp_path, call):
     for name, count in (("train", 60), ("dev", 10)):
         write_corpus(tmp_path / name, count, count)
     (tmp_path / "links").write_text("0-0\n" * 60)
@@ -454,11 +454,13 @@ def test_the_trial_of_the_criterion_changes_neither_random_state_nor_buffers(dat
     pairs = to_batch(prepared.train, np.arange(2))
     assert try_criterion(model, criterion, pairs, Validation(dev), "fp32") == {"loss", "nll"}
     assert torch.equal(torch.get_rng_state(), before) and model.calls == 0 and model.training
-    longer = dummy_batch(2, INITIAL_POSITIONS + 1, INITIAL_POSITIONS + 1, {})  # for which the table of positions grows
+    longer = dummy_batch(
+        2, INITIAL_POSITIONS + 1, INITIAL_POSITIONS + 1, {}
+    )  # the position table grows for this length
     assert try_criterion(model, criterion, longer, None, "fp32") == {"loss", "nll"}
 
 
-def test_best_by_adds_its_metric_and_the_tokenizer_is_of_bleu_alone(data, tmp_path):
+def test_best_by_adds_its_metric_and_only_bleu_has_the_tokenizer(data, tmp_path):
     plugin_part(
         tmp_path,
         "metric",

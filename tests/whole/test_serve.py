@@ -1,4 +1,4 @@
-"""`nmt serve` as a program that clients talk to: protocols, limits, faults, signals."""
+"""`nmt serve` as clients see it: protocols, limits, faults, signals."""
 
 import asyncio
 import base64
@@ -57,7 +57,7 @@ class Late(Greedy):
 
 
 def late_search(folder: Path, loading: float = 0, searching: float = 0) -> list[object]:
-    """Flags for a search that takes so many seconds to be made, and for a batch. It touches files when they begin."""
+    """Flags for a search that takes this many seconds to load and per batch. It touches a file at the start of each."""
     plugin = folder / "late.py"
     plugin.write_text(LATE.format(loading=loading, searching=searching))
     return ["--plugin", plugin, "--decoder=late"]
@@ -92,13 +92,13 @@ def expected(model, folder):
     return dict(zip(LINES, done.stdout.decode().splitlines(), strict=True))
 
 
-def test_translations_are_those_of_nmt_translate(server, expected):
+def test_translations_equal_those_of_nmt_translate(server, expected):
     rows = server.translate(text=LINES)["translations"]
     assert [row["translation"] for row in rows] == list(expected.values())
     assert server.translate(text=LINES[0])["translations"] == rows[:1]
 
 
-def test_our_own_protocol_gives_all_that_a_search_knows(server, expected):
+def test_the_nmt_protocol_returns_all_details_of_a_search(server, expected):
     [row] = server.translate(text=LINES[3], n_best=3, alignment=True, word_scores=True)["translations"]
     assert len(row["candidates"]) == 3 and row["candidates"][0]["text"] == row["translation"] == expected[LINES[3]]
     best = row["candidates"][0]
@@ -149,7 +149,7 @@ def test_any_text_is_translated_in_each_protocol(server, expected):
     assert rows == {0: texts[0], 1: translated}
 
 
-def test_streams_give_the_translations_of_whole_answers(server, expected):
+def test_streamed_translations_equal_those_of_complete_answers(server, expected):
     status, content, headers = server.ask("POST", "/v1/translate", {"text": LINES, "n_best": 2, "stream": True})
     assert status == 200 and headers["content-type"].startswith("text/event-stream") and headers["x-request-id"]
     *rows, (name, end) = events_of(content)
@@ -166,7 +166,7 @@ def test_streams_give_the_translations_of_whole_answers(server, expected):
     assert lines == [f"{first}\n", "\n", f"{second}\n", "\n", third, None]
 
 
-def test_libretranslate_takes_the_url_a_form_and_json(server, expected):
+def test_libretranslate_requests_can_use_the_url_a_form_or_json(server, expected):
     line = LINES[4]
     fields = {"q": line, "source": "en", "target": "en"}
     form = urlencode(fields).encode()
@@ -192,7 +192,7 @@ def test_libretranslate_takes_the_url_a_form_and_json(server, expected):
     assert server.ask("POST", "/detect", {"q": "the man is in the house"})[1][0]["language"] == "en"
 
 
-def test_deepl_and_openai_are_answered_in_their_own_form(server, expected):
+def test_deepl_and_openai_requests_get_answers_in_their_format(server, expected):
     _, content, _ = server.ask("POST", "/v2/translate", {"text": LINES[:2], "target_lang": "EN-US"})
     assert [row["text"] for row in content["translations"]] == [expected[line] for line in LINES[:2]]
     assert content["translations"][0]["detected_source_language"] == "EN"
@@ -212,7 +212,7 @@ def test_deepl_and_openai_are_answered_in_their_own_form(server, expected):
     assert server.ask("GET", "/v1/models", content_type="application/json")[1]["data"][0]["id"] == "m"
 
 
-def test_texts_of_one_request_go_to_the_models_of_their_own_languages(folder, model, expected, tmp_path):
+def test_texts_of_one_request_go_to_the_models_for_their_languages(folder, model, expected, tmp_path):
     german = small_model(tmp_path / "german", d_model=24, d_ff=32, heads=2, encoder_layers=1, decoder_layers=1)
     side = json.loads((german / "pipeline/pipeline.json").read_bytes())
     side["source"]["language"] = "de"
@@ -273,7 +273,7 @@ def receive_frame(connection: socket.socket) -> tuple[int, bytes]:
     return first & 15, exactly(size)
 
 
-def test_marians_web_socket_answers_lines_with_lines(server, expected):
+def test_the_marian_web_socket_answers_lines_with_lines(server, expected):
     with web_socket(server.port) as connection:
         for _ in range(2):
             send_text(connection, f"{LINES[2]}\n\n{LINES[5]}\n".encode())
@@ -288,7 +288,7 @@ def test_marians_web_socket_answers_lines_with_lines(server, expected):
         assert receive_frame(connection) == (8, (1008).to_bytes(2) + b"messages must be text")
 
 
-def test_a_web_socket_stays_open_when_its_client_says_nothing(monkeypatch):
+def test_a_web_socket_with_a_silent_client_stays_open(monkeypatch):
     uvicorn = pytest.importorskip("uvicorn")
     from nmt.extensions.serve import run
 
@@ -313,7 +313,7 @@ def test_a_web_socket_stays_open_when_its_client_says_nothing(monkeypatch):
         thread.join()
 
 
-def test_the_page_is_whole_and_fetches_nothing_from_elsewhere(server):
+def test_the_page_is_complete_and_fetches_nothing_from_elsewhere(server):
     contents = {}
     for path, kind in (("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")):
         status, content, headers = server.ask("GET", path)
@@ -385,7 +385,7 @@ def test_bad_requests_get_the_error_of_their_protocol(server, method, path, body
         assert isinstance(content["error"]["message"], str)
 
 
-def test_a_form_of_parts_that_is_broken_is_an_error(server):
+def test_a_malformed_multipart_form_is_an_error(server):
     status, content, _ = server.ask(
         "POST", "/translate", b"--x\r\nnonsense", content_type="multipart/form-data; boundary=x"
     )
@@ -394,8 +394,8 @@ def test_a_form_of_parts_that_is_broken_is_an_error(server):
 
 
 @pytest.mark.parametrize(("charset", "text"), [("utf-7", b"a +2AA- b"), ("unicode_escape", rb"\ud800")])
-def test_a_form_whose_charset_makes_what_no_text_has_is_an_error(charset, text):
-    """It would end the batch of other clients too."""
+def test_a_form_charset_that_decodes_to_lone_surrogates_is_an_error(charset, text):
+    """Such text would fail the batch of other clients too."""
     body = b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\n' + text + b"\r\n--x--\r\n"
     call = calls.Call(Headers({"content-type": f"multipart/form-data; boundary=x; charset={charset}"}), [], body)
     with pytest.raises(ProblemError) as problem:
@@ -403,14 +403,14 @@ def test_a_form_whose_charset_makes_what_no_text_has_is_an_error(charset, text):
     assert problem.value.status == 400
 
 
-def test_a_part_of_a_form_may_be_as_long_as_the_body():
+def test_a_part_of_a_form_can_be_as_long_as_the_body():
     text = "word " * 300_000
     body = f'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\n{text}\r\n--x--\r\n'.encode()
     call = calls.Call(Headers({"content-type": "multipart/form-data; boundary=x"}), [], body)
     assert asyncio.run(call.fields()) == {"q": text}
 
 
-def test_bodies_without_end_and_broken_chunks_are_cut_off(server, expected):
+def test_endless_bodies_and_malformed_chunks_are_cut_off(server, expected):
     assert server.ask("POST", "/v1/translate", b"x" * 60_000)[0] == 413
     chunked = b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     with raw(server) as connection, suppress(OSError):
@@ -427,7 +427,7 @@ def test_bodies_without_end_and_broken_chunks_are_cut_off(server, expected):
     assert server.translate(text=LINES[0])["translations"][0]["translation"] == expected[LINES[0]]
 
 
-def test_many_clients_each_get_their_own_answers(server, expected):
+def test_each_of_many_clients_gets_its_own_answers(server, expected):
     failures = []
 
     def client(number: int) -> None:
@@ -445,7 +445,7 @@ def test_many_clients_each_get_their_own_answers(server, expected):
     assert not failures
 
 
-def test_slow_connections_do_not_hold_up_others(server, expected):
+def test_slow_connections_do_not_delay_others(server, expected):
     with ExitStack() as stack:
         for _ in range(100):
             connection = stack.enter_context(raw(server))
@@ -455,7 +455,7 @@ def test_slow_connections_do_not_hold_up_others(server, expected):
     wait_until(lambda: server.log.read_text().count(" 499 ") >= 100)
 
 
-def test_counts_request_numbers_and_the_log_are_kept_without_texts(server):
+def test_counters_request_numbers_and_the_log_contain_no_texts(server):
     _, _, headers = server.ask("POST", "/v1/translate", {"text": LINES[0]}, x_request_id="my-number")
     assert headers["x-request-id"] == "my-number"
     log = server.log.read_text()
@@ -468,7 +468,7 @@ def test_counts_request_numbers_and_the_log_are_kept_without_texts(server):
 # Keys, models, signals
 
 
-def test_keys_and_rates_are_kept(folder, model, tmp_path):
+def test_api_keys_and_rate_limits_are_enforced(folder, model, tmp_path):
     (tmp_path / "keys").write_text("\ufeffsecret\n# of the team\n\nother\nschlüssel\n")
     with serving(tmp_path, "--model", model, "--keys", tmp_path / "keys", "--requests-per-minute=3") as server:
         body = {"text": LINES[0]}
@@ -477,7 +477,7 @@ def test_keys_and_rates_are_kept(folder, model, tmp_path):
         ways = [({}, {"authorization": "Bearer secret"}), ({}, {"x_api_key": "secret"}), ({"api_key": "secret"}, {})]
         for fields, headers in ways:
             assert server.ask("POST", "/v1/translate", body | fields, **headers)[0] == 200
-        in_utf8 = "schlüssel".encode().decode("latin-1")  # a character a byte, as http.client sends it
+        in_utf8 = "schlüssel".encode().decode("latin-1")  # one character per byte, as http.client sends it
         assert server.ask("POST", "/v1/translate", body, x_api_key=in_utf8)[0] == 200
         status, content, headers = server.ask("POST", "/v1/translate", body, x_api_key="secret")
         assert status == 429 and 1 <= int(headers["retry-after"]) <= 60 and "too many" in content["error"]["message"]
@@ -495,17 +495,17 @@ def test_keys_and_rates_are_kept(folder, model, tmp_path):
             with web_socket(server.port, f"/translate{path}", headers) as connection:
                 send_text(connection, b"ban")
                 assert receive_frame(connection)[0] == opcode
-        with web_socket(server.port) as connection:  # which would be kept open without a word
+        with web_socket(server.port) as connection:  # it would be kept open without a request
             assert receive_frame(connection) == (8, (1008).to_bytes(2) + b"the API key is missing or unknown")
         assert server.ask("GET", "/health")[1] == {"status": "ok"}
         assert "secret" not in server.log.read_text()
 
 
-def test_a_client_that_asks_too_often_gets_all_the_same_what_it_may(monkeypatch):
+def test_a_client_over_its_rate_limit_still_gets_the_allowed_requests(monkeypatch):
     now = 0.0
     monkeypatch.setattr(calls.time, "monotonic", lambda: now)
     gate, allowed = calls.Gate(ServeOptions(model=("m",), requests_per_minute=60)), 0
-    for tenth in range(600):  # ten a second, of which one may pass, after the 60 of the beginning
+    for tenth in range(600):  # ten per second, of which one is allowed, after the initial 60
         now = tenth / 10
         try:
             gate.check("", "client")
@@ -522,7 +522,7 @@ def test_a_client_that_asks_too_often_gets_all_the_same_what_it_may(monkeypatch)
     slow.check("", "client")
 
 
-def test_a_client_that_was_silent_may_ask_no_more_than_at_first(monkeypatch):
+def test_a_silent_client_does_not_accumulate_more_than_the_initial_allowance(monkeypatch):
     now = 0.0
     monkeypatch.setattr(calls.time, "monotonic", lambda: now)
     gate = calls.Gate(ServeOptions(model=("m",), requests_per_minute=3))
@@ -535,7 +535,7 @@ def test_a_client_that_was_silent_may_ask_no_more_than_at_first(monkeypatch):
     assert problem.value.status == 429
 
 
-def test_a_model_of_a_sweep_has_an_equals_sign_in_its_name(model, tmp_path, monkeypatch):
+def test_a_model_path_from_a_sweep_can_contain_an_equals_sign(model, tmp_path, monkeypatch):
     shutil.copytree(model, tmp_path / "lr=0.1,seed=1")
     monkeypatch.chdir(tmp_path)
     for given, name in (("lr=0.1,seed=1", "lr=0.1,seed=1"), ("x=lr=0.1,seed=1", "x")):
@@ -570,7 +570,7 @@ def test_the_queues_of_a_model_share_its_weights(engine, model, expected, monkey
         return [by_number[number].text for number in range(len(requests))]
 
     async def check():
-        await served.load(Details())  # which makes the export, and checks it with models of its own
+        await served.load(Details())  # this makes the export, and checks it with separate models
         await served.unload()
         loads.update(load_model=0, CTranslate2Model=0)
         for details in queues:
@@ -587,7 +587,7 @@ def test_the_queues_of_a_model_share_its_weights(engine, model, expected, monkey
     asyncio.run(check())
 
 
-def test_models_are_loaded_on_demand_and_unloaded_for_others_and_read_again(folder, model, tmp_path):
+def test_models_are_loaded_on_demand_unloaded_for_others_and_reloaded(folder, model, tmp_path):
     other = small_model(tmp_path / "other", d_model=16, d_ff=32, heads=2, encoder_layers=1, decoder_layers=1)
     names = ["--model", model, "--model", f"second={other}"]
     with serving(tmp_path, *names, "--max-memory=0.01", "--cors", "http://page.example") as server:
@@ -623,7 +623,7 @@ def test_models_are_loaded_on_demand_and_unloaded_for_others_and_read_again(fold
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_server_after_what_it_has_begun(number, folder, model, tmp_path):
+def test_a_signal_ends_the_server_after_the_requests_in_progress(number, folder, model, tmp_path):
     with serving(tmp_path, "--model", model) as server:
         server.translate(text="a")
         answers: list[object] = []
@@ -636,7 +636,7 @@ def test_a_signal_ends_the_server_after_what_it_has_begun(number, folder, model,
         assert len(answers[0]["translations"]) == len(LINES) and "Traceback" not in server.log.read_text()
 
 
-def test_a_signal_ends_a_web_socket_after_the_answer_to_its_message(model, tmp_path):
+def test_a_signal_closes_a_web_socket_after_the_answer_to_its_message(model, tmp_path):
     closed = 8, (1012).to_bytes(2)
     with serving(tmp_path, "--model", model, *late_search(tmp_path, searching=2)) as server:
         with web_socket(server.port) as idle, web_socket(server.port) as busy:
@@ -645,7 +645,7 @@ def test_a_signal_ends_a_web_socket_after_the_answer_to_its_message(model, tmp_p
             server.process.send_signal(signal.SIGTERM)
             assert receive_frame(idle) == closed
             with pytest.raises(OSError):
-                raw(server)  # it takes no new connections meanwhile
+                raw(server)  # it accepts no new connections meanwhile
             send_text(busy, b"too late")
             opcode, answer = receive_frame(busy)
             assert opcode == 1 and answer.endswith(b"\n")
@@ -671,7 +671,7 @@ def test_a_second_signal_ends_the_server_at_once(model, tmp_path):
         assert "Traceback" not in server.log.read_text() and [status for status, *_ in answers] == [503]
 
 
-def test_a_signal_ends_a_server_that_still_loads_its_models(model, tmp_path):
+def test_a_signal_ends_a_server_that_is_still_loading_models(model, tmp_path):
     with serving(tmp_path, "--model", model, "--preload", *late_search(tmp_path, loading=60)) as server:
         wait_until((tmp_path / "loading").exists)
         server.process.send_signal(signal.SIGTERM)
@@ -684,7 +684,7 @@ def test_a_model_that_cannot_be_preloaded_ends_the_server_with_its_error(model, 
     assert refused.stderr.splitlines()[-1].startswith(b"nmt: error: --engine ctranslate2: ")
 
 
-def test_what_cannot_be_served_is_told_at_once(model, nmt, tmp_path):
+def test_models_and_settings_that_cannot_be_served_are_reported_at_once(model, nmt, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = nmt("serve", "--model", model, "--port", taken.getsockname()[1])
     assert_refused(result, 5, "cannot listen on this address: Address already in use")

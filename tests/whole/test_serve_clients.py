@@ -1,4 +1,4 @@
-"""What clients of `nmt serve` send and expect: codes of languages, empty fields, tags, and texts that come back whole."""
+"""What clients of `nmt serve` send and expect: language codes, empty fields, tags, and complete texts."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
 class Echo(FakeTranslator):
-    """Gives a text back, or puts marks around it; warns about a text with `lost`, and truncates one with `truncated`."""
+    """Return a text, or put marks around it; warn about a text with `lost`, and truncate one with `truncated`."""
 
     def translate(self, requests):
         texts = [request.text for request in requests]
@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
 
 
 class Asked:
-    """A server in this process. opened: its models as they are loaded"""
+    """A server in this process. opened: its models in the order of loading"""
 
     def __init__(self, folder, directions, marks, monkeypatch, tmp_path, **options):
         self.opened, paths = [], []
@@ -68,7 +68,7 @@ class Asked:
         self.options = ServeOptions(model=tuple(map(str, paths)), wait=0.0, **options)
 
     def __call__(self, path, body=b"", method="POST", **headers):
-        """(status, content), the content as JSON if it is."""
+        """Returns (status, content), the content parsed if it is JSON."""
 
         async def exchange():
             service = Service(
@@ -87,7 +87,7 @@ class Asked:
 
 @pytest.fixture
 def serve(folder, monkeypatch, tmp_path):
-    """Make a server of models by their directions, which mark what they translate."""
+    """Make a server with one model per direction; the models mark the texts that they translate."""
 
     def made(directions, marks=True, **options):
         return Asked(folder, directions, marks, monkeypatch, tmp_path, **options)
@@ -96,7 +96,7 @@ def serve(folder, monkeypatch, tmp_path):
 
 
 def ask_all(ask, text, source, target):
-    """(status, translation, language of the text) of each protocol that is told languages."""
+    """(status, translation, language of the text) for each protocol with language parameters."""
     status, content = ask(LIBRE, {"q": text, "source": source or "auto", "target": target})
     yield status, content.get("translatedText"), content.get("detectedLanguage", {}).get("language")
     status, content = ask(DEEPL, {"text": [text], "source_lang": source, "target_lang": target})
@@ -121,7 +121,7 @@ def ask_all(ask, text, source, target):
         (("en_US", "xx"), ("en_US.UTF-8", "XX")),
     ],
 )
-def test_codes_of_clients_name_the_languages_of_models(serve, own, asked):
+def test_language_codes_of_clients_match_the_languages_of_models(serve, own, asked):
     ask = serve({"m": own})
     for status, text, _ in ask_all(ask, "Word.", *asked):
         assert (status, text) == (200, "«Word.»")
@@ -146,7 +146,7 @@ def test_codes_of_clients_name_the_languages_of_models(serve, own, asked):
         (("en", "de"), ("en", "de.\n[b]")),
     ],
 )
-def test_other_languages_are_refused_in_each_protocol_with_those_of_the_server(serve, own, asked):
+def test_each_protocol_rejects_unsupported_languages_and_lists_the_supported_ones(serve, own, asked):
     ask = serve({"m": own})
     for path, body in (
         (LIBRE, {"q": "a", "source": asked[0], "target": asked[1]}),
@@ -160,14 +160,14 @@ def test_other_languages_are_refused_in_each_protocol_with_those_of_the_server(s
         assert not asked[1] or own[0].lower() in message or own[1].lower() in message
 
 
-def test_of_several_models_the_nearest_translates(serve):
+def test_the_model_with_the_closest_language_translates(serve):
     ask = serve({"a": ("en", "pt-BR"), "b": ("en", "pt-PT"), "c": ("en", "zh"), "d": ("en", "zh-Hant")})
     for code, name in {"PT-PT": "b", "PT": "a", "pt_br": "a", "zh-TW": "d", "ZH": "c", "zh-CN": "c"}.items():
         assert ask(OWN, {"text": "a", "target": code})[1]["model"] == name
     assert ask(OWN, {"text": "a", "model": "a", "target": "zh"})[0] == 400
 
 
-def test_a_text_whose_language_is_to_be_found_may_be_in_the_target_language(serve):
+def test_a_text_in_a_detected_language_can_be_in_the_target_language(serve):
     ask = serve({"en-de": ("en", "de"), "fr-de": ("fr", "de")})
     french = "L'homme entre dans la maison, et les enfants sont là."
     for text, language in ((ENGLISH, "en"), (french, "fr"), (GERMAN, "de"), (f"\n {GERMAN}\t\n", "de")):
@@ -178,7 +178,7 @@ def test_a_text_whose_language_is_to_be_found_may_be_in_the_target_language(serv
     _, content = ask(LIBRE, {"q": [GERMAN, ENGLISH, "", "42"], "source": "AUTO", "target": "de"})
     assert content["translatedText"] == [GERMAN, f"«{ENGLISH}»", "", "42"]
     assert [row["language"] for row in content["detectedLanguage"][:2]] == ["de", "en"]
-    for status, text, _ in ask_all(ask, ENGLISH, "de", "de-CH"):  # of a language that the server has, into the same
+    for status, text, _ in ask_all(ask, ENGLISH, "de", "de-CH"):  # from a language of the server into the same language
         assert (status, text) == (200, ENGLISH)
     [best, *_] = ask("/detect", {"q": french})[1]
     assert best["language"] == "fr" and 50 < best["confidence"] <= 100
@@ -193,10 +193,10 @@ def test_a_text_whose_language_is_to_be_found_may_be_in_the_target_language(serv
         ("Save this file under the new name", "en"),
         ("GUTEN MORGEN, WIE GEHT ES IHNEN?", "de"),
         ("Is this the right way to go?", "en"),
-        ("Hotel", "en"),  # as likely in either language, and so translated
+        ("Hotel", "en"),  # equally likely in either language, and therefore translated
     ],
 )
-def test_the_language_of_a_text_is_that_of_its_words(serve, text, language):
+def test_the_language_of_a_text_is_detected_from_its_words(serve, text, language):
     ask = serve({"m": ("en", "de")}, marks=False)
     for tags in ("text", "html"):
         _, content = ask(LIBRE, {"q": text, "source": "auto", "target": "de", "format": tags})
@@ -214,7 +214,7 @@ def test_a_model_into_the_language_of_a_text_translates_it(serve):
 @pytest.mark.parametrize(
     "text", ["", " ", "\n", " 12345 ", "3.14 €\t\n", "→ 10⁶ %", "🙂👍🏽", "!?…", "\u200b", "10\u00a0000"]
 )
-def test_a_text_without_letters_comes_back_as_it_is(serve, text):
+def test_a_text_without_letters_is_returned_unchanged(serve, text):
     ask = serve({"m": ("en", "de")})
     for source in ("en", None):
         assert [row[:2] for row in ask_all(ask, text, source, "de")] == [(200, text)] * 2
@@ -223,7 +223,7 @@ def test_a_text_without_letters_comes_back_as_it_is(serve, text):
     assert ask(OWN, {"text": text, "split": True})[1]["translations"] == [{"translation": text}]
 
 
-def test_what_a_translation_lost_is_told_in_each_protocol_and_what_is_cut_is_an_error(serve):
+def test_each_protocol_reports_losses_of_a_translation_and_truncation_is_an_error(serve):
     ask = serve({"m": ("en", "de")})
 
     def message(text, **options):
@@ -246,10 +246,10 @@ def test_what_a_translation_lost_is_told_in_each_protocol_and_what_is_cut_is_an_
         assert ask(path, body)[0] == 413
 
 
-# Requests of programs that are in use: what they send, and what they read.
+# Requests of real programs: what they send, and what they read.
 
 
-def test_libretranslates_clients_are_understood(serve):
+def test_libretranslate_clients_work(serve):
     ask = serve({"m": ("en", "de")})
     fields = {"q": "Word.", "source": "en", "target": "de"}
     weblate = {**fields, "api_key": ""}
@@ -259,7 +259,7 @@ def test_libretranslates_clients_are_understood(serve):
     for params in (
         fields,
         {**fields, "format": "text"},
-    ):  # deep-translator's in the address, libretranslatepy's in a form
+    ):  # deep-translator puts it in the address, libretranslatepy in a form
         assert ask(f"{LIBRE}?{urlencode(params)}")[1] == {"translatedText": "«Word.»"}
         assert ask(LIBRE, urlencode(params).encode(), content_type=FORM["content-type"])[1] == {
             "translatedText": "«Word.»"
@@ -271,7 +271,7 @@ def test_libretranslates_clients_are_understood(serve):
     ]
 
 
-def test_deepls_clients_are_understood(serve):
+def test_deepl_clients_work(serve):
     ask = serve({"m": ("en", "de")})
     own_client = {
         "text": ["One.", "Two."], "target_lang": "DE", "show_billed_characters": True, "split_sentences": "1",
@@ -285,7 +285,10 @@ def test_deepls_clients_are_understood(serve):
     assert ask(DEEPL, urlencode(form).encode(), content_type=FORM["content-type"])[1] == content
     assert ask(f"{DEEPL}?{urlencode(form)}", b"", "GET")[1] == content  # deep-translator
     assert ask("/v2/languages?type=target", method="GET")[1][0]["language"] == "DE"
-    assert ask("/v2/glossary-language-pairs", method="GET") == (200, {"supported_languages": []})  # Weblate asks
+    assert ask("/v2/glossary-language-pairs", method="GET") == (
+        200,
+        {"supported_languages": []},
+    )  # Weblate queries this
     for name, value in (
         ("formality", "more"),
         ("formality", "rude"),
@@ -305,18 +308,18 @@ def test_deepls_clients_are_understood(serve):
         ("A <n0.x>bold</n0.x> <x><b>Menu</b></x>.", "<x><b>Menu</b></x>", {"ignore_tags": ["x"]}),
     ],
 )
-def test_tags_that_deepl_is_to_ignore_keep_their_text(serve, text, kept, fields):
+def test_deepl_ignore_tags_keep_their_text(serve, text, kept, fields):
     ask = serve({"m": ("en", "de")}, marks=False)
     for tags in ("xml", "html"):
         ask.opened.clear()
         body = {"text": [text], "target_lang": "DE", "tag_handling": tags, **fields}
         found = ask(DEEPL, body)[1]["translations"][0]["text"]
-        # A model without attention puts tags anywhere.
+        # A model without attention places tags anywhere.
         assert kept in found and sorted(found.replace(" ", "")) == sorted(text.replace(" ", ""))
         assert "Menu" not in str([echo.batches for echo in ask.opened])
 
 
-def test_deepls_sentences_end_at_the_tags_that_it_names(serve):
+def test_deepl_sentences_end_at_the_splitting_tags(serve):
     ask = serve({"m": ("en", "de")}, marks=False)
     text = "<doc><par>The man <em>sleeps</em></par> <par>the dog</par></doc>"
 
@@ -332,7 +335,7 @@ def test_deepls_sentences_end_at_the_tags_that_it_names(serve):
     assert lines(outline_detection=False) == lines(non_splitting_tags=["par", "doc"]) == ["The man sleeps the dog"]
 
 
-def test_openais_clients_are_understood(serve):
+def test_openai_clients_work(serve):
     ask = serve({"m": ("en", "de")})
     asked = {"model": "m", "messages": [{"role": "user", "content": "One.\n\n  Two more. "}]}
     whole = ask(OPENAI, asked)[1]
@@ -370,10 +373,10 @@ def test_openais_clients_are_understood(serve):
         assert "".join(chunk.get("content", "") for chunk in chunks) == "«One.»\n==PART==\n«==OTHER==»\n==PART=="
 
 
-# Texts that a perfect model gives back: two sentences and what stands around them, in twenty scripts.
+# Texts that a perfect model returns: two sentences and the characters around them, in twenty scripts.
 SCRIPTS = {
     "latin": "Čekám „dnes“ večer – u\u00a0domu. Nesl 10\u202f000\u00a0Kč, že?",
-    "vietnamese": "Tôi đang đọc sách. Ne\u0302\u0301u trời mưa thì sao?",  # one letter of combining marks
+    "vietnamese": "Tôi đang đọc sách. Ne\u0302\u0301u trời mưa thì sao?",  # one letter with combining marks
     "turkish": "İstanbul'da ılık bir gün. Iğdır da öyle…",
     "cyrillic": "Ёлка стоит во дворе. «Привет»\u00a0— сказал он!",
     "greek": "Ο άνθρωπος μπαίνει στο σπίτι. Τι κάνεις;",
@@ -404,8 +407,10 @@ AROUND = ("{}", "\n{}\n", "  {}\t\n\n\n{}  ", "{}\r\n\t{}", "\u3000{}\u00a0")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_texts_of_each_script_come_back_from_a_perfect_model_letter_by_letter(serve, script):
-    target = {"chinese": "zh", "japanese": "ja"}.get(script, "de")  # into others a space divides the sentences
+def test_a_perfect_model_returns_texts_of_each_script_letter_by_letter(serve, script):
+    target = {"chinese": "zh", "japanese": "ja"}.get(
+        script, "de"
+    )  # in the other languages a space separates the sentences
     ask = serve({"m": ("en", target)}, marks=False)
     texts = [form.format(SCRIPTS[script], SCRIPTS[script]) for form in AROUND]
     _, content = ask(LIBRE, {"q": texts, "source": "en", "target": target})

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(MAKE is None, reason="no make")
 
 
 def python_of(file: Path, version: str) -> Path:
-    """Write a program that is this Python, but says that it is another version."""
+    """Write a program that runs this Python but reports another version."""
     numbers = tuple(map(int, version.split(".")))
     program = f"import sys; sys.version_info = {numbers}; sys.argv.pop(0); exec(sys.argv[0])"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def python_of(file: Path, version: str) -> Path:
 
 
 def setup(environment: Path, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    """`make setup` for an environment, independent of a make that runs the tests."""
+    """`make setup` for an environment, independent of the make that runs the tests."""
     of_make = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHON", "VENV")
     kept = {name: value for name, value in os.environ.items() if name not in of_make}
     command = ["make", "setup", f"VENV={environment}", *map(str, arguments)]
@@ -43,7 +43,7 @@ def must_be_built(environment: Path, *arguments: object) -> bool:
 
 @pytest.fixture
 def environment(tmp_path):
-    """The look of an environment of Python 3.12.1 that is ready."""
+    """A folder that looks like a finished environment of Python 3.12.1."""
     python_of(tmp_path / "venv/bin/python", "3.12.1")
     (tmp_path / "venv/ready").touch()
     return tmp_path / "venv"
@@ -54,25 +54,25 @@ def assert_refused(environment, done, *named):
     assert not environment.exists() or (environment / "ready").exists()
 
 
-def test_a_python_that_does_not_run_is_named(tmp_path):
+def test_a_python_that_does_not_run_is_reported(tmp_path):
     assert_refused(tmp_path / "venv", setup(tmp_path / "venv", "PYTHON=python9.9"), "python9.9")
 
 
-def test_a_python_that_is_too_old_is_named_with_its_version(tmp_path, environment):
+def test_a_python_that_is_too_old_is_reported_with_its_version(tmp_path, environment):
     old = python_of(tmp_path / "old", "3.10.13")
     assert_refused(tmp_path / "new", setup(tmp_path / "new", f"PYTHON={old}"), str(old), "3.10")
     assert_refused(environment, setup(environment, f"PYTHON={old}"), str(old), "3.10")
     assert (environment / "bin/python").exists()
 
 
-def test_a_python_without_venv_is_named_with_the_package_to_install(tmp_path):
+def test_a_python_without_venv_is_reported_with_the_package_to_install(tmp_path):
     (tmp_path / "ensurepip.py").write_text("raise ImportError\n")
     python = python_of(tmp_path / "python", "3.12.1")
     done = setup(tmp_path / "venv", f"PYTHON={python}", PYTHONPATH=str(tmp_path))
     assert_refused(tmp_path / "venv", done, str(python), "python3.12-venv")
 
 
-def test_an_environment_is_rebuilt_for_another_python_only(tmp_path, environment):
+def test_an_environment_is_rebuilt_only_for_a_different_python(tmp_path, environment):
     same, other = python_of(tmp_path / "same", "3.12.1"), python_of(tmp_path / "other", "3.13.0")
     assert not must_be_built(environment)
     assert not must_be_built(environment, f"PYTHON={same}")
@@ -80,13 +80,13 @@ def test_an_environment_is_rebuilt_for_another_python_only(tmp_path, environment
     assert must_be_built(tmp_path / "new")
 
 
-def test_an_environment_whose_python_is_gone_is_rebuilt(environment):
+def test_an_environment_with_a_deleted_python_is_rebuilt(environment):
     (environment / "bin/python").unlink()
     (environment / "bin/python").symlink_to("/nonexistent")
     assert must_be_built(environment)
 
 
-def test_an_environment_is_brought_up_to_date_after_a_change_of_what_it_must_hold(environment):
+def test_an_environment_is_updated_when_its_requirements_change(environment):
     os.utime(environment / "ready", (0, 0))
     [created, *installed] = setup(environment, "--dry-run").stdout.splitlines()
     assert "ensurepip" in created and any("pip install" in line for line in installed)

@@ -1,4 +1,4 @@
-"""Training and translation on simulated GPUs give what the CPU gives, and wait for the device only where they say."""
+"""Training and translation on simulated GPUs give the results of the CPU, and wait for the device only where expected."""
 
 import contextlib
 import functools
@@ -35,15 +35,15 @@ TRANSFORMER = (
     *(f"--{name.replace('_', '-')}={value}" for name, value in SMALL["transformer"].items()),
 )
 MODELS = registry.names("model")
-WAITS_FOR_STEPS = {"adafactor"}  # torch's own reads numbers of each weight
-RANKS_MATTER = {"moe"}  # its balanced gates share out the tokens of a rank
-BY_DDP = {"gnmt", "moe", "transformer"}  # it wraps any model alike, and each takes some seconds
-WAITS_FOR_ROUTES = {"moe"}  # the host must know how many tokens each expert gets
+WAITS_FOR_STEPS = {"adafactor"}  # torch's implementation reads numbers of each weight
+RANKS_MATTER = {"moe"}  # its balanced gates distribute the tokens of a rank
+BY_DDP = {"gnmt", "moe", "transformer"}  # it wraps all models in the same way, and each takes some seconds
+WAITS_FOR_ROUTES = {"moe"}  # the CPU must know how many tokens each expert gets
 
 
 @contextlib.contextmanager
 def simulation(ranks):
-    """A function that runs a command in processes that have simulated GPUs, one a rank, and gives rank 0's result."""
+    """A function that runs a command in processes with one simulated GPU per rank, and returns rank 0's result."""
     if shutil.which("g++") is None:
         pytest.skip("no g++ to compile the device guard with")
     torchrun = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1"}
@@ -85,21 +85,21 @@ def simulation(ranks):
 
 @pytest.fixture(scope="module")
 def gpu():
-    """`gpu(arguments)` runs a command in a process that has simulated GPUs."""
+    """`gpu(arguments)` runs a command in a process with simulated GPUs."""
     with simulation(1) as call:
         yield call
 
 
 @pytest.fixture(scope="module")
 def two_gpus():
-    """`two_gpus(arguments)` runs a command on two ranks, each on a simulated GPU of its own."""
+    """`two_gpus(arguments)` runs a command on two ranks, each with its own simulated GPU."""
     with simulation(2) as call:
         yield call
 
 
 @pytest.fixture(scope="module")
 def data_of(data, tmp_path_factory):
-    """`data_of(model)`: prepared data of words, or of characters for a model that reads them."""
+    """`data_of(model)`: prepared data with words, or characters for a model that reads them."""
     characters = tmp_path_factory.mktemp("characters") / "data"
     sets = [f"--{name}={data.parent / file}" for name, file in (("train", "train"), ("valid", "dev"))]
     settings = ["--source-lang=en", "--target-lang=de", "--subword=char", "--quiet", f"--output={characters}"]
@@ -119,13 +119,13 @@ def train(gpu, data, run, updates, device, *more):
 
 
 def assert_trained_alike(gpu, data, tmp_path, *more, rel=1e-4):
-    """Train 3 updates on the CPU and on a GPU, there in two parts, and compare all numbers; the result of the last part."""
+    """Train 3 updates on the CPU and, in two parts, on a GPU; compare all numbers. Returns the result of the last part."""
     train(gpu, data, tmp_path / "cpu", 3, "cpu", *more)
     return assert_goes_as(tmp_path / "cpu", gpu, data, tmp_path / "cuda", *more, rel=rel)
 
 
 def assert_goes_as(run, gpu, data, output, *more, rel=1e-4):
-    """Train 3 updates on GPUs, in two parts, and compare all numbers with those of a run; the result of the last part."""
+    """Train 3 updates on GPUs in two parts, and compare all numbers with a run. Returns the result of the last part."""
     train(gpu, data, output, 1, "cuda", *more)
     found = train(gpu, data, output, 3, "cuda", *more)
     ours, wanted = (updates_of(folder) for folder in (output, run))
@@ -139,12 +139,12 @@ def assert_goes_as(run, gpu, data, output, *more, rel=1e-4):
 
 @pytest.fixture(scope="module")
 def on_the_cpu(gpu, data_of, tmp_path_factory):
-    """`on_the_cpu(model)`: the flags of a model, and a run of 3 updates with them on the CPU, which is trained once."""
+    """`on_the_cpu(model)`: the flags of a model, and a run of 3 updates with them on the CPU. Each is trained once."""
 
     @functools.cache
     def run_of(model):
         no_dropout = () if model == "memory-network" else ("--dropout=0",)
-        alike = ("--max-tokens=90",) if model == "moe" else ()  # its balance depends on what shares a micro-batch
+        alike = ("--max-tokens=90",) if model == "moe" else ()  # its balance depends on the pairs in a micro-batch
         asked = (f"--model={model}", *flags(SMALL.get(model, {})), *no_dropout, *alike)
         output = tmp_path_factory.mktemp("cpu")
         train(gpu, data_of(model), output / "run", 3, "cpu", *asked)
@@ -154,7 +154,7 @@ def on_the_cpu(gpu, data_of, tmp_path_factory):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_each_model_trains_as_on_the_cpu_and_waits_once_an_update(model, gpu, on_the_cpu, data_of, tmp_path):
+def test_each_model_trains_as_on_the_cpu_and_waits_once_per_update(model, gpu, on_the_cpu, data_of, tmp_path):
     asked, run = on_the_cpu(model)
     found = assert_goes_as(run, gpu, data_of(model), tmp_path / "cuda", *asked)
     for waits in found.per_update:
@@ -162,7 +162,7 @@ def test_each_model_trains_as_on_the_cpu_and_waits_once_an_update(model, gpu, on
 
 
 CAPTURED = sorted({"bytenet", "convs2s", "deep-att", "gnmt", "language-model", "rnnsearch", "transformer"})
-REPEATED = ("--batch-tokens=60", "--log-every=1u")  # sizes come again, so that graphs are replayed
+REPEATED = ("--batch-tokens=60", "--log-every=1u")  # sizes recur, so that graphs are replayed
 
 
 VARIANTS = {  # of the transformer
@@ -182,7 +182,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("model", "more"), CASES, ids=lambda value: value if isinstance(value, str) else " ".join(value)
 )
-def test_captured_passes_train_as_others_do(model, more, gpu, on_the_cpu, data_of, tmp_path):
+def test_captured_passes_train_like_eager_ones(model, more, gpu, on_the_cpu, data_of, tmp_path):
     asked = *on_the_cpu(model)[0], *more, *(["--clip-end=none"] if model == "gnmt" else []), "--clip-norm=1"
     train(gpu, data_of(model), tmp_path / "plain", 16, "cuda", *asked, *REPEATED)
     train(gpu, data_of(model), tmp_path / "captured", 4, "cuda", *asked, *REPEATED, "--capture")
@@ -197,7 +197,7 @@ def test_captured_passes_train_as_others_do(model, more, gpu, on_the_cpu, data_o
 @pytest.mark.parametrize(
     "more", [["--model=language-model", "--ffn=moe"], ["--model=moe"], ["--criterion=unlikelihood"]]
 )
-def test_what_changes_with_the_data_is_not_captured(more, gpu, data, tmp_path):
+def test_data_dependent_operations_are_not_captured(more, gpu, data, tmp_path):
     arguments = [f"--data={data}", f"--output={tmp_path / 'run'}", "--max-updates=3", "--device=cuda", "--capture"]
     assert_refused(gpu("train", *arguments, *SETTINGS, *PERIODS, *more), 2, more[0].replace("=", " "), "--capture")
 
@@ -220,11 +220,11 @@ def test_each_optimizer_trains_as_on_the_cpu(optimizer, gpu, data, tmp_path):
     found = assert_trained_alike(
         gpu, data, tmp_path, *TRANSFORMER, "--dropout=0", f"--optimizer={optimizer}", "--clip-norm=1", rel=1e-3
     )
-    waits = found.per_update[-1]  # the first one of a process may read the state that was loaded
+    waits = found.per_update[-1]  # the first update of a process may read the loaded state
     assert sum(waits.values()) == 1 or optimizer in WAITS_FOR_STEPS, waits
 
 
-def test_the_criterion_of_rewards_trains_as_on_the_cpu(gpu, data, trained, tmp_path):
+def test_the_reward_criterion_trains_as_on_the_cpu(gpu, data, trained, tmp_path):
     more = (
         f"--init-from={trained}",
         "--criterion=reward",
@@ -257,7 +257,7 @@ def test_an_overflow_of_fp16_skips_the_update_and_halves_the_scale(gpu, data, tm
     assert (after["scale"], after["skipped"]) == ({"factor": 2.0**22, "good": 0}, 2)
 
 
-def test_memory_that_runs_out_cuts_the_micro_batches(gpu, data, tmp_path):
+def test_running_out_of_memory_reduces_the_micro_batches(gpu, data, tmp_path):
     more = (*TRANSFORMER, "--dropout=0", "--batch-tokens=3000")
     train(gpu, data, tmp_path / "whole", 3, "cuda", *more)
     arguments = [f"--data={data}", f"--output={tmp_path / 'cut'}", "--max-updates=3", "--device=cuda"]
@@ -295,7 +295,7 @@ SEARCHES = [
 
 
 def assert_same_text(ours, wanted):
-    """Numbers may differ in their last digits."""
+    """Compare texts; numbers can differ in their last digits."""
     assert NUMBER.sub("", ours) == NUMBER.sub("", wanted)
     assert list(map(float, NUMBER.findall(ours))) == pytest.approx(list(map(float, NUMBER.findall(wanted))), abs=1e-4)
 
@@ -320,7 +320,7 @@ def test_each_search_translates_as_on_the_cpu(search, gpu, trained, text, tmp_pa
 
 
 @pytest.mark.parametrize("search", [[], ["--replicas=2"], ["--decoder=sampling", "--n-best=3"], ["--precision=bf16"]])
-def test_captured_steps_translate_as_others_do(search, gpu, trained, text, tmp_path):
+def test_captured_steps_translate_like_eager_ones(search, gpu, trained, text, tmp_path):
     more = tmp_path / "lines.txt"
     more.write_text(8 * text.read_text())
     found = {}
@@ -345,7 +345,7 @@ def test_captured_steps_need_a_gpu(trained, nmt):
     assert_refused(nmt("translate", f"--model={trained}", "--capture", input=b"ban\n"), 2, "--capture", "CUDA", "GPU")
 
 
-def test_scoring_on_a_gpu_is_that_of_the_cpu(gpu, data, trained, tmp_path):
+def test_scores_on_a_gpu_equal_those_on_the_cpu(gpu, data, trained, tmp_path):
     scores = {}
     for device in ("cpu", "cuda"):
         arguments = [f"--model={trained}", f"--source={data.parent / 'dev.en'}", f"--target={data.parent / 'dev.de'}"]

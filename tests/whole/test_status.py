@@ -1,4 +1,4 @@
-"""`nmt status` says how a run stands and why it ended, whatever ended it."""
+"""`nmt status` shows the state of a run and why it ended, whatever the cause."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from nmt.train import trainer
 
 @pytest.fixture
 def long_run(data, tmp_path):
-    """A run that goes on for ever, with a checkpoint and a log line."""
+    """A run that never ends, with a checkpoint and a log line."""
     command = [*NMT, *train_arguments(data, tmp_path / "run", 100_000)]
     process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
     log = tmp_path / "run/train.log"
@@ -31,7 +31,7 @@ def long_run(data, tmp_path):
     process.wait()
 
 
-def test_a_running_run_is_told_with_its_process_and_one_that_was_killed_as_dead(long_run, tmp_path, call):
+def test_a_running_run_is_shown_with_its_process_and_a_killed_one_as_dead(long_run, tmp_path, call):
     run = tmp_path / "run"
     wait_for(lambda: (call("status", run, "--json").json["seconds_left"]) is not None, long_run, 60)
     told = call("status", run, "--json")
@@ -48,7 +48,7 @@ def test_a_running_run_is_told_with_its_process_and_one_that_was_killed_as_dead(
     assert "kill -9" in call("status", run).out
 
 
-def test_a_run_without_an_update_for_long_has_no_time_left(trained, tmp_path, call, monkeypatch):
+def test_a_run_without_a_recent_update_shows_no_remaining_time(trained, tmp_path, call, monkeypatch):
     run = shutil.copytree(trained, tmp_path / "run")
     monkeypatch.setattr("nmt.extensions.watch.cli.status.holder_of", lambda path: "node7 pid 4711")
     status = {"total": 100, "tokens_per_second": 3051.0, "seconds_left": 296.0, "line_seconds": 100.0}
@@ -63,7 +63,7 @@ def test_a_run_without_an_update_for_long_has_no_time_left(trained, tmp_path, ca
         assert re.search(rf"^training loss +{last}", shown, re.M)
 
 
-def test_a_signal_is_the_reason(long_run, tmp_path, call):
+def test_a_signal_is_given_as_the_reason(long_run, tmp_path, call):
     long_run.send_signal(signal.SIGUSR1)
     long_run.wait(timeout=60)
     values = call("status", tmp_path / "run", "--json").json
@@ -72,7 +72,7 @@ def test_a_signal_is_the_reason(long_run, tmp_path, call):
     assert values["message"] == f"stopped by SIGUSR1 after update {last}, which is saved"
 
 
-def test_a_finished_run_has_its_last_update_and_its_best_checkpoint(data, trained, call):
+def test_a_finished_run_shows_its_last_update_and_best_checkpoint(data, trained, call):
     values = call("status", trained, "--json").json
     logged = [line for line in (trained / "train.log").read_text().splitlines() if "Up. 40/40 : loss " in line]
     assert (values["state"], values["reason"]) == ("ended", "finished")
@@ -83,13 +83,13 @@ def test_a_finished_run_has_its_last_update_and_its_best_checkpoint(data, traine
     assert min(losses) < values["loss"] < max(losses)
     best = Checkpoints(trained).best()
     assert (values["best"], values["best_by"]) == (str(best), "loss")
-    assert values["best_score"] == -Checkpoints(trained).score(best)  # of a loss, less is better
+    assert values["best_score"] == -Checkpoints(trained).score(best)  # a lower loss is better
     shown = call("status", trained).out
     assert "mean of updates 31 to 40" in shown
     assert "40/40 (100%)" in shown and f"{best} (loss {values['best_score']:.4f})" in shown
 
 
-def test_epochs_and_patience_are_reasons(data, tmp_path, call):
+def test_epochs_and_patience_are_given_as_reasons(data, tmp_path, call):
     epochs = train_arguments(data, tmp_path / "epochs", 1000, "--max-epochs=1", "--no-valid-bleu", "--best-by=loss")
     assert call(*epochs).code == 0
     assert call("status", tmp_path / "epochs", "--json").json["message"] == "--max-epochs 1 is reached"
@@ -102,7 +102,7 @@ def test_epochs_and_patience_are_reasons(data, tmp_path, call):
     assert values["best_score"] == min(losses.values()) == losses[int(values["best"].rpartition("-")[2])]
 
 
-def test_divergence_and_an_error_are_reasons(data, tmp_path, call, monkeypatch):
+def test_divergence_and_an_error_are_given_as_reasons(data, tmp_path, call, monkeypatch):
     (tmp_path / "cliff.py").write_text(CLIFF)
     diverges = train_arguments(data, tmp_path / "run", 1000, f"--plugin={tmp_path / 'cliff.py'}", "--schedule=cliff")
     assert call(*diverges).code == 7
@@ -141,7 +141,7 @@ class Full(CrossEntropy):
 '''
 
 
-def test_memory_that_holds_not_one_pair_is_a_reason(data, tmp_path, call):
+def test_too_little_memory_for_one_pair_is_given_as_the_reason(data, tmp_path, call):
     (tmp_path / "full.py").write_text(FULL)
     arguments = [
         f"--plugin={tmp_path / 'full.py'}",
@@ -163,7 +163,7 @@ def test_memory_that_holds_not_one_pair_is_a_reason(data, tmp_path, call):
     assert call("status", tmp_path / "run", "--json").json["message"] == "--max-updates 10 is reached"
 
 
-def test_minutes_are_a_reason_of_each_process_and_more_of_them_go_on(data, tmp_path, call):
+def test_reaching_max_minutes_is_the_reason_and_a_higher_limit_resumes_the_run(data, tmp_path, call):
     arguments = train_arguments(data, tmp_path / "run", 100_000, "--no-quiet", "--best-by=loss")
     updates_before = 0
     for _ in range(2):
@@ -180,7 +180,7 @@ def test_minutes_are_a_reason_of_each_process_and_more_of_them_go_on(data, tmp_p
         assert Checkpoints(tmp_path / "run").path(values["update"]).exists()
 
 
-def test_a_full_disk_is_a_reason_although_nothing_more_can_be_written(data, tmp_path, call, nmt):
+def test_a_full_disk_is_given_as_the_reason_although_nothing_more_can_be_written(data, tmp_path, call, nmt):
     disk = tmp_path / "disk"
     disk.mkdir()
     with small_disk(disk, 600 << 10):
@@ -207,14 +207,14 @@ def test_a_full_disk_is_a_reason_although_nothing_more_can_be_written(data, tmp_
         assert "free; make space" in values["message"]
 
 
-def test_a_refused_call_changes_no_reason(data, trained, tmp_path, call):
+def test_a_rejected_call_does_not_change_the_reason(data, trained, tmp_path, call):
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     before = (run / "status.json").read_bytes()
     assert call(*train_arguments(data, run, 50, "--d-ff=128")).code == 2
     assert (run / "status.json").read_bytes() == before
 
 
-def test_older_runs_and_folders_that_are_no_runs(data, trained, tmp_path, call):
+def test_status_shows_older_runs_and_rejects_other_folders(data, trained, tmp_path, call):
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     (run / "status.json").unlink()
     values = call("status", run, "--json").json
@@ -225,7 +225,7 @@ def test_older_runs_and_folders_that_are_no_runs(data, trained, tmp_path, call):
     assert call("status", tmp_path / "nowhere").code == 2
 
 
-def test_several_runs_are_a_table_and_are_found_in_a_folder(trained, data, tmp_path, call, monkeypatch):
+def test_several_runs_are_shown_in_a_table_and_found_in_a_folder(trained, data, tmp_path, call, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert_refused(call("status"), 2, "RUN")
     for name in ("one", "runs/two", "runs/three"):
@@ -248,11 +248,11 @@ def test_several_runs_are_a_table_and_are_found_in_a_folder(trained, data, tmp_p
     monkeypatch.chdir("one")
     assert [row["run"] for row in call("status", "--json").json] == ["."]
     shutil.copytree(trained, "inner")
-    assert call("status", ".", "--json").json["run"] == "."  # a run that is named, although another is in its folder
+    assert call("status", ".", "--json").json["run"] == "."  # a named run, although another run is in its folder
     assert [row["run"] for row in call("status", "--json").json] == [".", "inner"]
 
 
-def test_a_look_at_a_lock_does_not_hold_it(long_run, tmp_path, call, nmt, data):
+def test_checking_a_lock_does_not_acquire_it(long_run, tmp_path, call, nmt, data):
     for _ in range(3):
         call("status", tmp_path / "run")
     assert long_run.poll() is None

@@ -1,4 +1,4 @@
-"""Streams of `nmt serve`: each line is sent as soon as it is translated, whatever the client, the model or others do."""
+"""Streams of `nmt serve`: each line is sent as soon as it is translated, whatever the client, the model or other clients do."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def server(folder, monkeypatch):
-    """A service whose models are FakeTranslators: `opened` has them, `next` opens the next one."""
+    """A service with FakeTranslators as models: `opened` lists them, `next` opens the next one."""
     made = SimpleNamespace(opened=[], next=lambda: FakeTranslator(batch_tokens=4096))
     pipeline = Pipeline.load(Artefact(folder, "model"))
 
@@ -67,7 +67,7 @@ def run(server, work):
 
 
 def hold(server, *texts, **settings):
-    """Let the batches of some texts wait in the model that is opened next."""
+    """Make the batches of some texts wait in the model that is opened next."""
     fake = FakeTranslator(batch_tokens=4096, **settings)
     fake.held = {text: threading.Event() for text in texts}
     server.next = lambda: fake
@@ -87,7 +87,7 @@ async def events(exchange, count):
     return [events_of(await exchange.part())[0] for _ in range(count)]
 
 
-def test_lines_come_before_the_whole_is_translated_and_all_are_those_of_the_whole(server):
+def test_lines_are_sent_before_the_whole_is_translated_and_equal_those_of_the_whole(server):
     fake = hold(server, LINES[STREAM_BATCH_LINES], LINES[2 * STREAM_BATCH_LINES])
 
     async def work():
@@ -117,7 +117,7 @@ def test_lines_come_before_the_whole_is_translated_and_all_are_those_of_the_whol
 
 
 @pytest.mark.parametrize("path", [OWN, OPENAI])
-def test_lines_that_are_ready_first_have_their_number_or_wait_for_their_turn(server, path):
+def test_lines_that_are_ready_early_are_numbered_or_wait_for_their_turn(server, path):
     fake = hold(server, LINES[0], replicas=2)
     late = LINES[:STREAM_BATCH_LINES]
 
@@ -146,7 +146,7 @@ def test_lines_that_are_ready_first_have_their_number_or_wait_for_their_turn(ser
     run(server, work)
 
 
-def test_a_stream_of_openai_is_the_whole_answer_with_its_blank_lines(server):
+def test_an_openai_stream_gives_the_complete_answer_with_its_blank_lines(server):
     async def work():
         for text in ("\n\n".join(LINES[:3]) + "\n", "a", "", "\n"):
             stream, whole = (ask(server, stream, OPENAI, **conversation(text)) for stream in (True, False))
@@ -161,7 +161,7 @@ def test_a_stream_of_openai_is_the_whole_answer_with_its_blank_lines(server):
 
 @pytest.mark.parametrize("reads", [True, False])
 @pytest.mark.parametrize("path", [OWN, OPENAI])
-def test_a_client_that_goes_away_drops_the_lines_that_are_not_begun(server, path, reads):
+def test_lines_not_yet_started_are_dropped_when_the_client_disconnects(server, path, reads):
     fake = hold(server, LINES[STREAM_BATCH_LINES])
 
     async def work():
@@ -195,7 +195,7 @@ def test_a_client_that_goes_away_drops_the_lines_that_are_not_begun(server, path
     ],
 )
 @pytest.mark.parametrize("path", [OWN, OPENAI])
-def test_an_error_is_an_event_of_the_shape_that_an_answer_has(server, path, error, status):
+def test_an_error_event_has_the_form_of_an_error_answer(server, path, error, status):
     fake = hold(server, LINES[STREAM_BATCH_LINES])
     asked = {"text": LINES} if path == OWN else conversation("\n".join(LINES))
 
@@ -207,7 +207,7 @@ def test_an_error_is_an_event_of_the_shape_that_an_answer_has(server, path, erro
         fake.held[LINES[STREAM_BATCH_LINES]].set()
         [(name, told)] = events_of(await stream.body())
         early, whole = ask(server, path=path, **asked), ask(server, False, path, **asked)
-        for exchange in (early, whole):  # before the first line there is a status to tell it by
+        for exchange in (early, whole):  # before the first line the HTTP status can report it
             found, headers = await exchange.head()
             assert (found, headers["content-type"]) == (status, "application/json")
             assert json.loads(await exchange.body()) == told
@@ -217,7 +217,7 @@ def test_an_error_is_an_event_of_the_shape_that_an_answer_has(server, path, erro
     assert f'status="{status}"}} 3.0' in server.service.metrics.text().decode()
 
 
-def test_a_request_that_is_refused_has_its_status_also_where_a_stream_is_asked_for(server):
+def test_a_rejected_request_for_a_stream_has_its_http_status(server):
     async def work():
         for fields, expected in (({"text": "a", "model": "none"}, 400), ({"text": ["a"] * 1001}, 413)):
             stream = ask(server, **fields)
@@ -227,7 +227,7 @@ def test_a_request_that_is_refused_has_its_status_also_where_a_stream_is_asked_f
     run(server, work)
 
 
-def test_a_client_that_reads_nothing_holds_up_neither_the_model_nor_others(server):
+def test_a_client_that_reads_nothing_delays_neither_the_model_nor_others(server):
     async def work():
         slow = ask(server, text=LINES)
         slow.writable.clear()
@@ -242,7 +242,7 @@ def test_a_client_that_reads_nothing_holds_up_neither_the_model_nor_others(serve
     run(server, work)
 
 
-def test_a_model_that_is_read_again_translates_the_lines_that_are_left(server):
+def test_a_reloaded_model_translates_the_remaining_lines(server):
     old = hold(server, LINES[STREAM_BATCH_LINES])
 
     async def work():
@@ -265,7 +265,7 @@ def test_a_model_that_is_read_again_translates_the_lines_that_are_left(server):
 @pytest.mark.parametrize(
     "error", [UserError("no such model"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
 )
-def test_a_model_that_is_read_again_changes_for_all_details_or_for_none(error, server, capfd):
+def test_a_model_is_reloaded_for_all_its_queues_or_for_none(error, server, capfd):
     model, kinds = server.service.models.find(), [models.Details(), models.Details(scores=True)]
 
     async def translators():
@@ -282,7 +282,7 @@ def test_a_model_that_is_read_again_changes_for_all_details_or_for_none(error, s
         shared = model._shared
         await server.service.models.reload()
         assert next(opened, None) is None and await translators() == old
-        assert model._shared is shared  # which a queue opened later takes its weights from
+        assert model._shared is shared  # a queue opened later takes its weights from this one
         assert f"the old model stays in use: {error}" in capfd.readouterr().err
         server.next = FakeTranslator
         await server.service.models.reload()
@@ -291,7 +291,7 @@ def test_a_model_that_is_read_again_changes_for_all_details_or_for_none(error, s
     run(server, work)
 
 
-def test_what_a_model_cannot_give_is_refused_and_what_it_has_no_memory_for_may_be_asked_again(server):
+def test_unsupported_requests_are_rejected_and_out_of_memory_ones_can_be_retried(server):
     errors = iter([UserError("is a folder for CTranslate2"), RuntimeError("CUDA out of memory")])
 
     def fail():
@@ -308,7 +308,7 @@ def test_what_a_model_cannot_give_is_refused_and_what_it_has_no_memory_for_may_b
     run(server, work)
 
 
-def test_a_protocol_without_warnings_refuses_a_line_that_would_be_cut(server):
+def test_a_protocol_without_warnings_rejects_a_line_that_would_be_truncated(server):
     fake, cut = (
         hold(server),
         Translation([Candidate("half", [], 0.0, 0.0)], warnings={TRUNCATED: "truncated to 9 tokens"}),
@@ -319,14 +319,14 @@ def test_a_protocol_without_warnings_refuses_a_line_that_would_be_cut(server):
     question = {"q": "line", "source": model.source_lang, "target": model.target_lang}
 
     async def work():
-        assert (await ask(server, False, text="line").head())[0] == 200  # our own has warnings
+        assert (await ask(server, False, text="line").head())[0] == 200  # the nmt protocol has warnings
         exchange = Exchange(server.application, "/translate", question)
         assert (await exchange.head())[0] == 413 and "truncated to 9 tokens" in (await exchange.body()).decode()
 
     run(server, work)
 
 
-def test_a_request_that_the_server_cancels_while_it_ends_is_told_so(server, capfd):
+def test_a_request_cancelled_at_shutdown_is_told_so(server, capfd):
     hold(server, "line")
 
     async def work():
@@ -341,7 +341,7 @@ def test_a_request_that_the_server_cancels_while_it_ends_is_told_so(server, capf
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_an_error_closes_a_web_socket_and_is_told_in_the_log_without_a_traceback(server, capfd):
+def test_an_error_closes_a_web_socket_and_is_logged_without_a_traceback(server, capfd):
     hold(server).error = RuntimeError("broken")
     sent = []
 
@@ -364,7 +364,7 @@ def test_an_error_closes_a_web_socket_and_is_told_in_the_log_without_a_traceback
     assert "nmt: error: WebSocket: RuntimeError: broken\n" in capfd.readouterr().err
 
 
-def test_a_model_that_is_read_again_with_another_pipeline_has_its_contexts(server):
+def test_a_model_reloaded_with_another_pipeline_uses_its_contexts(server):
     model, seen = server.service.models.find(), []
 
     async def work():
@@ -379,7 +379,7 @@ def test_a_model_that_is_read_again_with_another_pipeline_has_its_contexts(serve
     assert seen == [(), ("a",)]
 
 
-def test_a_connection_whose_client_reads_nothing_is_ended():
+def test_a_connection_is_closed_if_its_client_reads_nothing():
     uvicorn = pytest.importorskip("uvicorn")
     from uvicorn.server import ServerState
 
@@ -403,11 +403,11 @@ def test_a_connection_whose_client_reads_nothing_is_ended():
         connection.connection_made(transport)
         connection.pause_writing()
         connection._look()
-        unread[0] = 69_000  # it reads slowly
+        unread[0] = 69_000  # the client reads slowly
         connection._look()
         connection.resume_writing()
         connection.pause_writing()
-        connection._look()  # as much as before, but of other bytes
+        connection._look()  # as many bytes as before, but different ones
         assert ends == []
         connection._look()
         assert ends == ["abort"]

@@ -1,4 +1,4 @@
-"""`nmt train --subword-sampling`: exact under a resume and ranks, only in training, and refused where words cannot be cut."""
+"""`nmt train --subword-sampling`: exact when resumed and on ranks, only in training, rejected if words cannot be split."""
 
 import pytest
 from conftest import kill_after_update_10, records_of, train_arguments, updates_of, write_corpus
@@ -19,7 +19,7 @@ def subwords(request, tmp_path_factory, nmt):
     return folder / "data"
 
 
-def test_a_run_that_was_killed_goes_on_with_the_same_bytes_and_without_it_updates_are_others(subwords, tmp_path, call):
+def test_a_killed_run_resumes_bit_for_bit_and_sampling_changes_the_updates(subwords, tmp_path, call):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     kill_after_update_10(train_arguments(subwords, cut, 100_000, SAMPLING), cut)
     for run in (cut, whole):
@@ -36,7 +36,7 @@ def test_a_run_that_was_killed_goes_on_with_the_same_bytes_and_without_it_update
 
 
 def test_validation_and_translation_are_never_sampled(subwords, tmp_path, call):
-    """With the weights of a model that no update changes, a validation gives what it gives without sampling."""
+    """If no update changes the weights, a validation gives the same result as without sampling."""
     assert call(*train_arguments(subwords, tmp_path / "model", 20)).code == 0
     still = ("--optimizer=sgd", "--lr=1e-30", f"--init-from={tmp_path / 'model'}", "--valid-every=1u")
     losses = []
@@ -47,7 +47,7 @@ def test_validation_and_translation_are_never_sampled(subwords, tmp_path, call):
     assert losses[0] == losses[1] and len(losses[0]) == 1
 
 
-def test_words_and_columns_of_tokens_are_refused_before_anything_is_made(data, tmp_path, call):
+def test_words_and_token_columns_are_rejected_before_the_run_starts(data, tmp_path, call):
     refused = call(*train_arguments(data, tmp_path / "run", 10, SAMPLING))
     assert_refused(refused, 2, "--subword-sampling")
     assert refused.err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""`nmt sweep` as a user runs it: trainings and searches with many settings, killed, failed and gone on with."""
+"""`nmt sweep` as a user runs it: runs and searches with many settings, killed, failed and resumed."""
 
 import csv
 import json
@@ -27,7 +27,7 @@ SETTINGS = {flag.lstrip("-").replace("-", "_"): value for flag, value in (word.s
 
 
 def write_sweep(path: Path, data: Path, updates: int, tried: str) -> Path:
-    """A file of a sweep of the tiny model."""
+    """Write a sweep file for the tiny model."""
     settings = {**SETTINGS, "data": str(data), "max_updates": updates, "save_every": "10u", "valid_every": "20u"}
     settings["log_every"] = "10u"
     lines = [f"{key} = {json.dumps(value)}\n" for key, value in settings.items() if f"{key} =" not in tried]
@@ -37,7 +37,7 @@ def write_sweep(path: Path, data: Path, updates: int, tried: str) -> Path:
 
 @pytest.fixture
 def texts(tmp_path) -> list[str]:
-    """The flags of a source and its reference."""
+    """The flags for a source and its reference."""
     write_corpus(tmp_path / "test", 20, 5)
     return [f"--source={tmp_path / 'test.en'}", f"--reference={tmp_path / 'test.de'}"]
 
@@ -47,7 +47,7 @@ def validations(run: Path, name: str) -> list[float]:
     return [record[name] for record in records if name in record]
 
 
-def test_a_sweep_that_was_killed_goes_on_and_gives_what_single_trainings_give(data, tmp_path, texts, call):
+def test_a_killed_sweep_resumes_and_gives_the_results_of_single_runs(data, tmp_path, texts, call):
     file, output = write_sweep(tmp_path / "sweep.toml", data, 30, "lr = [0.005, 0.02]"), tmp_path / "out"
     arguments = ["sweep", str(file), f"--output={output}", "--jobs=2", "--seeds=2", "--score=valid_ppl", *texts]
     names = [f"lr={lr},seed={seed}" for lr in (0.005, 0.02) for seed in (1, 2)]
@@ -59,7 +59,7 @@ def test_a_sweep_that_was_killed_goes_on_and_gives_what_single_trainings_give(da
     process.kill()
     process.communicate()
 
-    swept = call(*arguments, "--json", "--quiet")  # at once: it waits for the trainings, which end with the sweep
+    swept = call(*arguments, "--json", "--quiet")  # at once: it waits for the runs, which end with the sweep
     assert swept.code == 0, swept.err
     single = tmp_path / "single"
     assert call(*train_arguments(data, single, 30, "--lr=0.02", "--seed=2")).code == 0
@@ -75,13 +75,13 @@ def test_a_sweep_that_was_killed_goes_on_and_gives_what_single_trainings_give(da
             statistics.mean(run["scores"]["bleu"] for run in row["runs"])
         )
     means = [row["scores"]["valid_ppl"]["mean"] for row in swept.json["settings"]]
-    assert means == sorted(means)  # less perplexity is better
+    assert means == sorted(means)  # a lower perplexity is better
     assert tomllib.loads((output / "best.toml").read_text())["lr"] == swept.json["settings"][0]["values"]["lr"]
 
     done = {path: path.stat().st_mtime_ns for path in output.rglob("*") if path.name in ("sweep.json", "commands.log")}
     again = call(*arguments, "--quiet", "--html", tmp_path / "page.html")
     assert again.code == 0 and again.out.splitlines()[0].split()[:2] == ["lr", "valid_ppl"]
-    assert all(path.stat().st_mtime_ns == before for path, before in done.items())  # nothing was done again
+    assert all(path.stat().st_mtime_ns == before for path, before in done.items())  # nothing was repeated
     assert "+-" in again.out.splitlines()[1] and "2 of 2" in again.out.splitlines()[1]
     exact = list(csv.DictReader(call(*arguments, "--quiet", "--table=csv").out.splitlines()))
     for row, told in zip(exact, swept.json["settings"], strict=True):
@@ -92,7 +92,7 @@ def test_a_sweep_that_was_killed_goes_on_and_gives_what_single_trainings_give(da
     assert (tmp_path / "page.html").read_text().count("<svg") >= 3
 
 
-def test_a_run_that_fails_is_told_and_stops_no_other(data, tmp_path, call):
+def test_a_failed_run_is_reported_and_does_not_stop_others(data, tmp_path, call):
     nowhere = tmp_path / "nowhere"
     file = write_sweep(tmp_path / "sweep.toml", data, 1, f'data = ["{nowhere}", "{data}"]\nvalid_every = "1u"')
     arguments = ["sweep", file, f"--output={tmp_path / 'out'}", "--score=valid_loss"]
@@ -111,7 +111,7 @@ def test_a_run_that_fails_is_told_and_stops_no_other(data, tmp_path, call):
     assert mended.code == 0 and "failed" not in mended.out + mended.err
 
 
-def test_a_run_whose_folder_cannot_be_made_is_told_and_stops_no_other(data, tmp_path, call):
+def test_a_run_folder_that_cannot_be_created_is_reported_and_does_not_stop_others(data, tmp_path, call):
     file = write_sweep(tmp_path / "sweep.toml", data, 1, "lr = [0.005, 0.02]")
     arguments = ["sweep", file, f"--output={tmp_path / 'out'}", "--score=valid_loss"]
     assert call(*arguments, f"--html={tmp_path / 'out/page.html'}").code == 0
@@ -126,13 +126,13 @@ def test_a_run_whose_folder_cannot_be_made_is_told_and_stops_no_other(data, tmp_
     )
 
 
-def test_a_value_that_stands_as_a_number_and_as_text_is_one_run(data, tmp_path, call):
+def test_a_value_given_as_a_number_and_as_text_is_one_run(data, tmp_path, call):
     file = write_sweep(tmp_path / "sweep.toml", data, 1, 'lr = [0.005, "0.005", 0.02]')
     planned = call("sweep", file, f"--output={tmp_path / 'out'}", "--dry-run")
     assert planned.out.splitlines() == ["2 runs", "lr=0.005,seed=1", "lr=0.02,seed=1"]
 
 
-def test_a_signal_ends_the_sweep_and_its_trainings(data, tmp_path):
+def test_a_signal_ends_the_sweep_and_its_runs(data, tmp_path):
     file = write_sweep(tmp_path / "sweep.toml", data, 100_000, "lr = [0.005, 0.02]")
     output = tmp_path / "out"
     process = subprocess.Popen(
@@ -148,7 +148,7 @@ def test_a_signal_ends_the_sweep_and_its_trainings(data, tmp_path):
     assert holder_of(output / "lr=0.005,seed=1/.lock") is None and not (output / "lr=0.02,seed=1").exists()
 
 
-def test_search_options_are_tuned_by_bleu_and_translate_takes_the_best(trained, tmp_path, texts, call):
+def test_search_options_are_tuned_by_bleu_and_translate_can_use_the_best(trained, tmp_path, texts, call):
     file, output = tmp_path / "sweep.toml", tmp_path / "out"
     file.write_text(f'[translate]\nmodel = "{trained}"\nengine = "torch"\nalpha = [0.0, 3.0]\nbeam_size = 4\n')
     swept = call("sweep", file, f"--output={output}", *texts, "--json", "--quiet")
@@ -173,7 +173,7 @@ def test_search_options_are_tuned_by_bleu_and_translate_takes_the_best(trained, 
         f'[translate]\nmodel = "{tmp_path / "none"}"\nengine = "torch"\nalpha = [0.0, 3.0]\nbeam_size = 4\n'
     )
     failed = call("sweep", file, f"--output={output}", *texts, "--quiet")
-    assert failed.code == 5 and not (output / "best.toml").exists()  # those of another model would mislead
+    assert failed.code == 5 and not (output / "best.toml").exists()  # scores of another model would mislead
 
 
 COMET = """
@@ -186,8 +186,8 @@ def load_from_checkpoint(path):
 """
 
 
-def test_options_of_the_metrics_reach_them(trained, tmp_path, texts, call, monkeypatch):
-    """COMET's library is one that finds long translations good."""
+def test_options_of_metrics_are_passed_to_them(trained, tmp_path, texts, call, monkeypatch):
+    """A stand-in for COMET's library prefers long translations."""
     (tmp_path / "library").mkdir()
     (tmp_path / "library/comet.py").write_text(COMET)
     (tmp_path / "model.ckpt").touch()
@@ -209,7 +209,7 @@ def test_options_of_the_metrics_reach_them(trained, tmp_path, texts, call, monke
     assert_refused(refused, 2, "--comet-model")
 
 
-def test_texts_that_have_grown_are_translated_and_scored_again(trained, tmp_path, texts, call):
+def test_extended_texts_are_translated_and_scored_again(trained, tmp_path, texts, call):
     file = tmp_path / "sweep.toml"
     file.write_text(f'[translate]\nmodel = "{trained}"\nengine = "torch"\nbeam_size = 1\n')
     command = ["sweep", file, f"--output={tmp_path / 'out'}", *texts, "--json", "--quiet"]
@@ -228,7 +228,7 @@ def test_texts_that_have_grown_are_translated_and_scored_again(trained, tmp_path
     assert bleu() > before and translation.read_text().count("\n") == 21
 
 
-def test_a_step_that_was_done_again_and_failed_is_not_taken_for_done(trained, tmp_path, texts, call):
+def test_a_step_that_fails_when_repeated_does_not_count_as_done(trained, tmp_path, texts, call):
     (tmp_path / "bad.de").write_bytes(b"\xff\n" * 20)
     file = tmp_path / "sweep.toml"
     file.write_text(f'[translate]\nmodel = "{trained}"\nengine = "torch"\nbeam_size = 1\n')
@@ -240,7 +240,7 @@ def test_a_step_that_was_done_again_and_failed_is_not_taken_for_done(trained, tm
     assert again.code == 0 and again.json["settings"] == first.json["settings"]
 
 
-def test_a_gpu_without_a_number_is_shared_out_and_another_is_not():
+def test_a_gpu_without_a_number_is_distributed_among_runs_and_a_numbered_one_is_not():
     for settings, taken in (
         ({}, True),
         ({"device": "auto"}, True),
@@ -259,13 +259,13 @@ def test_a_gpu_without_a_number_is_shared_out_and_another_is_not():
         ("lr = [1979-05-27, 0.1]", "lr"),
     ],
 )
-def test_a_value_of_another_kind_is_refused(line, told, data, tmp_path, call):
+def test_a_value_of_the_wrong_type_is_rejected(line, told, data, tmp_path, call):
     file = write_sweep(tmp_path / "sweep.toml", data, 1, line)
     refused = call("sweep", file, f"--output={tmp_path / 'out'}", "--trials=2", "--dry-run")
     assert refused.code == 2 and told in refused.err and "bug" not in refused.err, refused.err
 
 
-def test_a_model_that_was_replaced_is_translated_with_again(trained, tmp_path, texts, call):
+def test_a_replaced_model_translates_again(trained, tmp_path, texts, call):
     file, checkpoints = tmp_path / "sweep.toml", [f"--checkpoint={path}" for path in Checkpoints(trained).all()]
     average = ["average", f"--output={tmp_path / 'model'}", "--overwrite", "--quiet"]
     file.write_text(
@@ -284,7 +284,7 @@ def test_a_model_that_was_replaced_is_translated_with_again(trained, tmp_path, t
     assert call(*sweep, "--dry-run").out.startswith("1 runs\n")
 
 
-def test_a_run_whose_data_was_prepared_again_is_not_done(data, tmp_path, call):
+def test_a_run_is_not_done_if_its_data_was_prepared_again(data, tmp_path, call):
     shutil.copytree(data, tmp_path / "data")
     file = write_sweep(tmp_path / "sweep.toml", tmp_path / "data", 1, 'valid_every = "1u"')
     command = ["sweep", file, f"--output={tmp_path / 'out'}", "--score=valid_loss"]
@@ -294,7 +294,7 @@ def test_a_run_whose_data_was_prepared_again_is_not_done(data, tmp_path, call):
     assert call(*command, "--dry-run").out.startswith("1 runs\n")
 
 
-def test_options_that_do_not_fit_the_file_are_refused(trained, data, tmp_path, texts, call):
+def test_options_that_contradict_the_sweep_file_are_rejected(trained, data, tmp_path, texts, call):
     file = tmp_path / "sweep.toml"
     file.write_text(f'[translate]\nmodel = "{trained}"\nalpha = [0.0, 1.0]\n')
     assert_refused(call("sweep", file, f"--output={tmp_path / 'out'}"), 2, "--source")
@@ -326,7 +326,7 @@ def test_options_that_do_not_fit_the_file_are_refused(trained, data, tmp_path, t
     assert not list((tmp_path / "out").glob("*"))
 
 
-def test_a_folder_with_other_files_is_refused_and_keeps_them(data, tmp_path, call):
+def test_a_folder_with_other_files_is_rejected_and_unchanged(data, tmp_path, call):
     file, output = write_sweep(tmp_path / "sweep.toml", data, 10, "lr = [0.005]"), tmp_path / "mine"
     output.mkdir()
     (output / "best.toml").write_text("mine")
@@ -345,7 +345,7 @@ def test_equal_scores_are_ordered_by_the_loss():
     assert [row.trials[0].tried["lr"] for row in ranked] == [2, 3, 1]
 
 
-def test_the_loss_decides_until_a_bleu_means_something_as_in_a_training(data, tmp_path, call):
+def test_the_loss_decides_until_bleu_is_meaningful_as_in_training(data, tmp_path, call):
     low, high = {"valid_bleu": 4.0, "valid_loss": 2.0}, {"valid_bleu": 6.0, "valid_loss": 3.0}
     options = sweep.SweepOptions(file="f", output="o")
     given = sweep.SweepOptions(file="f", output="o", score="valid_bleu")
@@ -358,13 +358,13 @@ def test_the_loss_decides_until_a_bleu_means_something_as_in_a_training(data, tm
     assert swept.json["score"] == "valid_loss" and swept.json["best"]["lr"] == 1e-8
 
 
-def test_a_difference_below_the_deviation_is_a_tie():
+def test_a_difference_smaller_than_the_deviation_is_a_tie():
     rows = [sweep.Row(scores=[{"bleu": value} for value in values]) for values in ([30, 32], [30, 31], [20, 21], [])]
     assert sweep.ties(rows, "bleu") == [rows[1]]  # 31 and 30.5, deviations 1.41 and 0.71
     assert sweep.ties([sweep.Row(scores=[{"bleu": value}]) for value in (30, 29.99)], "bleu") == []
 
 
-def test_a_mean_of_the_seeds_that_did_not_fail_is_not_the_best():
+def test_a_setting_with_failed_seeds_is_not_the_best():
     trials = [Trial({"lr": lr}, seed, {}) for lr in (1, 2, 3) for seed in (1, 2)]
     scores = [30.0, 30.0, None, 31.0, None, None]
     jobs = [SimpleNamespace(is_done=score is not None, scores={"bleu": score}) for score in scores]
@@ -374,7 +374,7 @@ def test_a_mean_of_the_seeds_that_did_not_fail_is_not_the_best():
     assert [row.trials[0].tried["lr"] for row in ranked] == [1, 2, 3]
 
 
-def test_what_the_file_gives_wins_over_the_share_of_the_threads(data, tmp_path, texts, call):
+def test_threads_set_in_the_file_override_the_automatic_share(data, tmp_path, texts, call):
     tried, output = "threads = [1, 3]\n[translate]\nthreads = 2", tmp_path / "out"
     file = write_sweep(tmp_path / "sweep.toml", data, 2, tried)
     assert call("sweep", file, f"--output={output}", "--jobs=2", *texts, "--quiet").code == 0
@@ -385,7 +385,7 @@ def test_what_the_file_gives_wins_over_the_share_of_the_threads(data, tmp_path, 
         assert len(commands) == 3 and not any("--threads" in command for command in commands)
 
 
-def test_only_losses_and_metrics_are_scores_of_a_run():
+def test_only_losses_and_metrics_count_as_scores_of_a_run():
     record = SimpleNamespace(values={"valid_loss": 2.0, "valid_reward": 0.5, "valid_bleu": 3.0, "lr": 1.0})
     step = SimpleNamespace(command="train")
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""`nmt translate` of any text: sentences, tags, a glossary, and what comes out broken."""
+"""`nmt translate` of any text: sentences, tags, a glossary, and broken translations."""
 
 import json
 import os
@@ -25,7 +25,7 @@ PARAGRAPH = "  Ban des kit.  Lora mus!\n\nBas den"
 
 @pytest.fixture
 def translate(trained, tmp_path, capfd):
-    """`translate(text, *flags)` in this process: (exit code, output, stderr)."""
+    """`translate(text, *flags)` in this process: (exit status, output, stderr)."""
 
     def call(text, *flags):
         (tmp_path / "source").write_text(text)
@@ -37,7 +37,7 @@ def translate(trained, tmp_path, capfd):
     return call
 
 
-def test_sentences_are_translated_one_by_one_and_the_white_space_stays(translate):
+def test_sentences_are_translated_one_by_one_and_white_space_is_kept(translate):
     _, alone, _ = translate("Ban des kit.\nLora mus!\nBas den\n")
     first, second, third = alone.splitlines()
     code, output, _ = translate(f"{PARAGRAPH}\n", "--split")
@@ -47,13 +47,13 @@ def test_sentences_are_translated_one_by_one_and_the_white_space_stays(translate
     )
 
 
-def test_ranks_share_whole_texts(translate):
+def test_ranks_share_out_whole_texts(translate):
     text = "\n".join(f"{a}. {b}!" for a in ("Ban des", "Kit", "Lora mus") for b in ("Bas den", "Lot"))
     assert translate(text, "--split", "--devices=2", "--device=cpu")[1] == translate(text, "--split")[1]
 
 
-def test_tags_stay_around_the_same_text(translate):
-    plain = translate("ban des kit lora mus\n")[1]  # the signs are not in the vocabulary, and are put back
+def test_tags_are_kept_around_the_same_text(translate):
+    plain = translate("ban des kit lora mus\n")[1]  # the signs are not in the vocabulary, and are restored
     text = "<a>ban <b x='1'>des</b></a> &amp; kit<c/> lora &lt; <d>mus</d>\n"
     code, output, _ = translate(text, "--markup=xml")
     tree = ElementTree.fromstring(f"<root>{output}</root>")
@@ -64,13 +64,13 @@ def test_tags_stay_around_the_same_text(translate):
     assert sorted(re.findall(r"&\w+;", translate("a < b &amp; ban\n", "--markup=xml")[1])) == ["&amp;", "&lt;"]
 
 
-def test_blocks_of_a_page_are_translated_on_their_own_and_code_stays(translate):
+def test_blocks_of_a_page_are_translated_separately_and_code_is_kept(translate):
     first, second = translate("ban des\nkit lora\n")[1].splitlines()
     page = "<ul><li>{}</li> <li>{}<br></ul><script>if (a < b) ban</script><p> <!-- ban --> 42 {{x}}</p>\n"
     assert translate(page.format("ban des", "kit lora"), "--markup=html")[:2] == (0, page.format(first, second))
 
 
-def test_placeholders_that_the_model_cannot_say_are_kept(translate):
+def test_placeholders_that_the_model_cannot_generate_are_kept(translate):
     _, output, _ = translate("ban {name} des %d kit <b>https://x.org/?a=1</b>\n{name}\n", "--markup=xml", "--split")
     assert sorted(re.findall(r"\{name\}|%d|<b>https://x\.org/\?a=1</b>", output.splitlines()[0])) == [
         "%d", "<b>https://x.org/?a=1</b>", "{name}",
@@ -78,7 +78,7 @@ def test_placeholders_that_the_model_cannot_say_are_kept(translate):
     assert output.splitlines()[1] == "{name}"
 
 
-def test_a_glossary_decides_the_translation_of_its_terms(translate, tmp_path):
+def test_a_glossary_determines_the_translation_of_its_terms(translate, tmp_path):
     (tmp_path / "terms").write_text("ban\tMUS BAS\n")
     plain = translate("Ban des kit\nkit\n")[1].splitlines()
     code, output, _ = translate("Ban des kit\nkit\n", f"--glossary={tmp_path / 'terms'}")
@@ -97,12 +97,12 @@ def test_a_glossary_decides_the_translation_of_its_terms(translate, tmp_path):
         (["--markup=sgml"], "none|html|xml"),
     ],
 )
-def test_what_does_not_go_together_is_refused(translate, flags, message):
+def test_incompatible_options_are_rejected(translate, flags, message):
     code, _, errors = translate("ban\n", *flags)
     assert code == 2 and message in errors
 
 
-def test_a_prefix_needs_one_sentence(translate):
+def test_a_prefix_requires_a_single_sentence(translate):
     lines = [{"source": "Ban. Des.", "target_prefix": "x"}, {"source": "<p>Ban<p>Des", "target_prefix": "x"}]
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
     code, output, _ = translate(text, "--split", "--markup=html", "--input-form=json")
@@ -152,7 +152,7 @@ def work(trained):
 LONG = "the man who saw the dog went home, and the woman stayed there for a while"
 
 
-def test_a_broken_translation_is_made_again_in_parts_and_told(work):
+def test_a_broken_translation_is_repeated_in_parts_and_reported(work):
     def search(text, again):
         return text.upper() if again else "ho ho ho ho ho ho ho ho ho ho ho ho ho ho ho ho"
 
@@ -163,7 +163,7 @@ def test_a_broken_translation_is_made_again_in_parts_and_told(work):
     assert [again for again, _ in seen] == [False, True] and translation.text == ("One is here. " + LONG).upper()
 
 
-def test_what_stays_broken_is_told_and_the_first_translation_stays(work):
+def test_an_unrepaired_translation_is_reported_and_the_first_one_kept(work):
     translation, _ = work(LONG, TextSettings(repair=True), lambda text, again: "no" if again else "ja")
     assert translation.text == "ja" and "3% as long" in translation.warnings["broken"]
     translation, seen = work(LONG, TextSettings(repair=True), lambda text, again: text)
@@ -172,7 +172,7 @@ def test_what_stays_broken_is_told_and_the_first_translation_stays(work):
     assert not translation.warnings
 
 
-def test_a_placeholder_that_got_lost_is_put_back(work):
+def test_a_lost_placeholder_is_restored(work):
     settings = TextSettings(markup="xml")
     translation, seen = work("a {x} b", settings, lambda text, again: text)
     assert translation.text == "a {x} b" and len(seen) == 1
@@ -192,7 +192,7 @@ def test_a_placeholder_that_got_lost_is_put_back(work):
         (TextSettings(split=True), "{n, plural, other {# dogs}}", {"X1 dogs": "X1 Hunde"}, "{n, plural, other {# Hunde}}"),
     ],
 )  # fmt: skip
-def test_what_a_translation_lost_is_asked_for_in_other_ways(work, settings, text, answers, wanted):
+def test_lost_content_is_translated_again_in_other_ways(work, settings, text, answers, wanted):
     translation, _ = work(text, settings, lambda asked, again: answers.get(asked, "Ja."))
     assert translation.text == wanted and not translation.warnings
 
@@ -202,13 +202,13 @@ def test_what_a_translation_lost_is_asked_for_in_other_ways(work, settings, text
     [TextSettings(split=True), TextSettings(check=True), TextSettings(markup="html"), TextSettings(markup="xml")],
 )
 @pytest.mark.parametrize("answer", ["", "Ja."])
-def test_a_text_that_stays_incomplete_is_left_as_it_is_and_reported(work, settings, answer):
+def test_a_text_that_remains_incomplete_is_kept_unchanged_and_reported(work, settings, answer):
     text = "See {x} now and <a>{n, plural, other {"
     translation, _ = work(text, settings, lambda asked, again: answer)
     assert translation.text == text and list(translation.warnings) == [UNCHANGED]
 
 
-def test_texts_of_one_call_are_translated_together(trained):
+def test_texts_of_one_call_are_batched(trained):
     translator = load_texts(trained, "torch")
     batches = []
     inner = translator.engine.search
@@ -232,7 +232,7 @@ def test_the_searches_for_phrases_and_for_broken_translations_keep_the_options_o
     assert search_again(phrases, [trained]).name == "constrained-beam"
 
 
-def test_a_model_without_attention_repairs_and_refuses_at_once_what_needs_attention(tmp_path):
+def test_a_model_without_attention_repairs_and_rejects_options_that_need_attention(tmp_path):
     model = small_model(tmp_path / "m", "neural-gpu", hidden_size=8)
     line = " ".join(2 * WORDS[:12])
 
@@ -248,14 +248,14 @@ def test_a_model_without_attention_repairs_and_refuses_at_once_what_needs_attent
             translated(**needed)
 
 
-def test_a_placeholder_that_the_model_invents_stays(work):
+def test_a_placeholder_invented_by_the_model_is_kept(work):
     translation, rounds = work("Pay five dollars.", TextSettings(markup="xml"), lambda text, again: "Zahle $USD.")
     assert translation.text == "Zahle $USD." and len(rounds) == 1
     translation, rounds = work("Pay {x} dollars.", TextSettings(markup="xml"), lambda text, again: "Zahle $USD.")
     assert "{x}" in translation.text and len(rounds) == 2
 
 
-def test_a_repair_is_searched_where_the_first_search_is(trained, monkeypatch):
+def test_a_repair_runs_in_the_same_place_as_the_first_search(trained, monkeypatch):
     worlds, whole, world = [], translators.open_engine, World(rank=1, size=2, local_rank=1, local_size=2)
     monkeypatch.setattr(translators, "open_engine", lambda request: worlds.append(request.world) or whole(request))
     options = TranslatorOptions(repair=True, replicas=1, threads=1, engine="torch")
@@ -264,7 +264,7 @@ def test_a_repair_is_searched_where_the_first_search_is(trained, monkeypatch):
     assert worlds == [world, world]
 
 
-def test_texts_to_avoid_come_from_a_pipe_too_and_are_those_of_a_repair(trained):
+def test_texts_to_avoid_can_come_from_a_pipe_and_apply_to_repairs(trained):
     reader, writer = os.pipe()
     os.write(writer, b"MULI BAN\n")
     os.close(writer)
@@ -275,7 +275,7 @@ def test_texts_to_avoid_come_from_a_pipe_too_and_are_those_of_a_repair(trained):
     os.close(reader)
 
 
-def test_sentences_without_a_translation_stay_and_are_reported(trained):
+def test_untranslated_sentences_are_kept_and_reported(trained):
     rounds = text_steps(Request("Ban kit.\n\nMus lora."), TextSettings(split=True), load(trained).pipeline)
     assert len(next(rounds).requests) == 2
     with pytest.raises(StopIteration) as stop:
@@ -291,7 +291,7 @@ def test_a_constrained_text_is_repaired_as_a_whole(trained):
     assert again.is_repair and [(r.text, r.prefix, r.phrases) for r in again.requests] == [(request.text, "x", ("y",))]
 
 
-def test_a_repair_with_the_same_hole_is_none(trained):
+def test_a_repair_with_the_same_omission_is_discarded(trained):
     weights = [[1.0] + [0.0] * 30] * 6
     rounds = text_steps(Request(LONG), TextSettings(repair=True, markup="xml"), load(trained).pipeline)
     answer = [Translation([Candidate(LONG, [5] * 6, -1.0, -1.0, weights=weights)])]
@@ -303,7 +303,7 @@ def test_a_repair_with_the_same_hole_is_none(trained):
     assert list(translation.warnings) == ["broken"] and "got no attention" in translation.warnings["broken"]
 
 
-def test_a_line_that_is_too_long_is_cut_and_named_without_an_option_that_does_not_help(work, capfd):
+def test_the_truncation_warning_suggests_no_option_that_does_not_help(work, capfd):
     translation, _ = work("ban " * 300_000, TextSettings(split=True), lambda text, again: text)
     assert translation.warnings == {"truncated text": "truncated to 1,048,576 characters"}
     assert len(translation.text.split()) == (1 << 20) // 4
@@ -317,17 +317,17 @@ def test_a_line_that_is_too_long_is_cut_and_named_without_an_option_that_does_no
     )
 
 
-def test_characters_that_end_a_line_never_do(translate):
+def test_line_separator_characters_never_end_a_line_of_output(translate):
     code, output, _ = translate("<p>ban&#10;des</p>&#x2028;\n1&#13;2\n", "--markup=html")
     assert code == 0 and len(output.splitlines()) == 2 and output.splitlines()[1] == "1 2"
 
 
-def test_one_text_is_no_list_of_texts(trained):
+def test_a_string_is_not_accepted_as_a_list_of_texts(trained):
     with pytest.raises(UserError, match="requests must be a list of lines"):
         load_texts(trained, "torch").translate("Ban des.")
 
 
-def test_searches_that_have_no_repair_and_no_terms_are_refused(translate, trained, tmp_path):
+def test_searches_without_repair_and_terms_are_rejected(translate, trained, tmp_path):
     (tmp_path / "terms").write_text("ban\tMUS\n")
     code, _, errors = translate("ban\n", f"--glossary={tmp_path / 'terms'}", "--decoder=sampling")
     assert code == 2 and "--glossary needs --decoder beam" in errors

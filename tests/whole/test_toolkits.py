@@ -1,6 +1,6 @@
 """`nmt import` and `nmt export` for Hugging Face, fairseq and CTranslate2: probabilities are those of their equations.
 
-The reference computes in float64 with numpy, and shares no code with ours.
+The reference computes in float64 with numpy, and shares no code with nmt.
 """
 
 import json
@@ -63,7 +63,7 @@ def pieces(tmp_path_factory):
 
 @pytest.fixture
 def importing(call, tmp_path):
-    """`importing(path, *flags)`: the result of `nmt import` into tmp_path/out."""
+    """`importing(path, *flags)` returns the result of `nmt import` into tmp_path/out."""
     return lambda path, *flags: call("import", "--model", path, "--output", tmp_path / "out", *flags)
 
 
@@ -84,13 +84,13 @@ def tensors_of(arrays) -> dict[str, torch.Tensor]:
 
 
 def positions_of_huggingface(count: int) -> np.ndarray:
-    """All sines before all cosines, of the paper's angles."""
+    """All sines before all cosines, with the paper's angles."""
     angles = np.arange(count)[:, None] / 10000 ** (np.arange(0, D, 2) / D)
     return np.concatenate([np.sin(angles), np.cos(angles)], 1)
 
 
 def write_huggingface(folder: Path, pieces: Path, network, **config: object):
-    """A folder of MarianMTModel with random weights. Returns its arrays by Marian's names, its settings and its entries."""
+    """Write a MarianMTModel folder with random weights. Returns its arrays by Marian's names, its settings and its entries."""
     texts = [piece.text for piece in read_pieces(pieces.read_bytes())[3:]]
     entries = ["</s>", "<unk>", *reversed(texts), ">>de<<", "<pad>"]
     settings = settings_of(**network)
@@ -123,7 +123,7 @@ def write_huggingface(folder: Path, pieces: Path, network, **config: object):
 
 
 @pytest.mark.parametrize("network", [{**POST, **ALL, **SWISH}, {**POST, **SWISH}, {**POST, **TARGET, **SWISH}], ids=str)
-def test_a_folder_of_hugging_face_is_imported_and_written_again(network, pieces, importing, tmp_path, call):
+def test_a_hugging_face_folder_is_imported_and_exported_again(network, pieces, importing, tmp_path, call):
     arrays, settings, entries = write_huggingface(tmp_path / "hf", pieces, network)
     assert importing(tmp_path / "hf").code == 0
     segmenter = sentencepiece.SentencePieceProcessor(model_file=str(pieces))
@@ -159,7 +159,9 @@ def pieces_data(tmp_path_factory):
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "t2t-sinusoidal", "learned"])
-def test_a_trained_model_is_the_same_in_the_folder_of_hugging_face(positions, pieces_data, importing, tmp_path, call):
+def test_a_trained_model_exported_to_hugging_face_gives_the_same_probabilities(
+    positions, pieces_data, importing, tmp_path, call
+):
     sizes = [
         "--d-model=16",
         "--d-ff=32",
@@ -196,7 +198,7 @@ def test_a_trained_model_is_the_same_in_the_folder_of_hugging_face(positions, pi
         ({"encoder_ffn_dim": 7, "decoder_ffn_dim": 7}, "feed_forward"),
     ],
 )
-def test_a_folder_of_another_kind_is_refused(config, told, pieces, importing, tmp_path):
+def test_an_unsupported_kind_of_folder_is_rejected(config, told, pieces, importing, tmp_path):
     write_huggingface(tmp_path / "hf", pieces, {**POST, **ALL, **SWISH}, **config)
     assert_refused(importing(tmp_path / "hf"), 4, told)
     assert not (tmp_path / "out").exists()
@@ -214,7 +216,7 @@ def test_a_folder_of_another_kind_is_refused(config, told, pieces, importing, tm
     ],
 )
 @pytest.mark.parametrize("more", [4, -4])
-def test_an_array_of_hugging_face_of_another_width_is_refused(name, more, pieces, importing, tmp_path):
+def test_a_hugging_face_array_of_wrong_width_is_rejected(name, more, pieces, importing, tmp_path):
     write_huggingface(tmp_path / "hf", pieces, {**POST, **SWISH})
     file = tmp_path / "hf/pytorch_model.bin"
     tensors = torch.load(file, weights_only=True)
@@ -244,7 +246,7 @@ def positions_of_fairseq(count: int) -> np.ndarray:
 
 
 def write_fairseq(folder: Path, network, in_config: bool = False, **more: object):
-    """A folder with a checkpoint of fairseq and its dictionaries; its arrays, settings and entries."""
+    """Write a folder with a fairseq checkpoint and dictionaries. Returns its arrays, settings and entries."""
     entries = ["<s>", "<pad>", "</s>", "<unk>", *sorted({piece for cut in CUT.values() for piece in cut} | {"m@@"})]
     settings = settings_of(**network, **{"output-omit-bias": True})
     arrays = arrays_of(settings, len(entries), len(entries))
@@ -278,7 +280,7 @@ def write_fairseq(folder: Path, network, in_config: bool = False, **more: object
     [({**POST, **ALL, **RELU}, False), ({**PRE, **TARGET, **RELU}, True), ({**PRE, **RELU}, False)],
     ids=str,
 )
-def test_a_checkpoint_of_fairseq_is_imported_with_its_merges(network, in_config, importing, tmp_path):
+def test_a_fairseq_checkpoint_is_imported_with_its_merges(network, in_config, importing, tmp_path):
     arrays, settings, entries = write_fairseq(tmp_path / "fs", network, in_config)
     result = importing(tmp_path / "fs")
     assert result.code == 0, result.err
@@ -292,7 +294,7 @@ def test_a_checkpoint_of_fairseq_is_imported_with_its_merges(network, in_config,
         assert log_probs(tmp_path / "out", source, target) == pytest.approx(own.tolist(), abs=1e-4)
 
 
-def test_a_checkpoint_of_fairseq_has_positions_for_the_longer_side(importing, tmp_path):
+def test_a_fairseq_checkpoint_gets_positions_for_the_longer_side(importing, tmp_path):
     write_fairseq(tmp_path / "fs", {**POST, **ALL, **RELU}, max_source_positions=7, max_target_positions=12)
     result = importing(tmp_path / "fs")
     assert result.code == 0, result.err
@@ -342,13 +344,13 @@ def test_code_in_a_checkpoint_is_not_executed(importing, tmp_path):
         ({"max_source_positions": "x"}, "not a fairseq Transformer"),
     ],
 )
-def test_a_checkpoint_of_another_kind_is_refused(more, told, importing, tmp_path):
+def test_an_unsupported_kind_of_checkpoint_is_rejected(more, told, importing, tmp_path):
     write_fairseq(tmp_path / "fs", {**POST, **ALL, **RELU}, **more)
     result = importing(tmp_path / "fs")
     assert result.code in (2, 4) and told in result.err and not (tmp_path / "out").exists()
 
 
-def test_dictionaries_that_do_not_fit_are_errors(importing, tmp_path):
+def test_mismatched_dictionaries_are_errors(importing, tmp_path):
     write_fairseq(tmp_path / "fs", {**POST, **ALL, **RELU})
     path = tmp_path / "fs/dict.de.txt"
     entries = path.read_text()
@@ -370,7 +372,7 @@ def test_dictionaries_that_do_not_fit_are_errors(importing, tmp_path):
 def write_early_ctranslate2(
     folder: Path, flags: Mapping[str, int | np.ndarray] | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, object], list[str]]:
-    """A folder of layout 2: no settings but flags, positions computed from 1 on, no end symbol after the source."""
+    """Write a folder of layout 2: no settings except flags, positions computed from 1, no end symbol after the source."""
     entries = ["<blank>", "<s>", "</s>", *sorted({word for line in TEXT for word in line.split()}), "<unk>"]
     settings = settings_of(**PRE, **RELU)
     arrays = arrays_of(settings, len(entries), len(entries))
@@ -437,7 +439,7 @@ SIDES = (("encoder", 9), ("decoder", 12))
         ({"user_decoder_start_tokens": 1}, None),
     ],
 )
-def test_flags_of_an_early_ctranslate2_count(flags, wanted, importing, tmp_path):
+def test_flags_of_an_early_ctranslate2_are_respected(flags, wanted, importing, tmp_path):
     arrays, _, entries = write_early_ctranslate2(tmp_path / "ct2", flags)
     result = importing(tmp_path / "ct2", *LANGUAGES)
     if wanted is None:
@@ -451,7 +453,7 @@ def test_flags_of_an_early_ctranslate2_count(flags, wanted, importing, tmp_path)
     np.testing.assert_allclose(loaded.model.target_embedding.weight[BOS].detach().numpy(), first, atol=1e-6)
 
 
-def test_a_scale_of_embeddings_is_a_flag_or_a_factor_by_its_type_and_other_scales_are_refused(importing, tmp_path):
+def test_an_embedding_scale_is_a_flag_or_a_factor_and_other_scales_are_rejected(importing, tmp_path):
     root = np.array(D**0.5, np.float32)
     for number, (scale, is_ours) in enumerate(((1, True), (root, True), (0, False), (np.array(1, np.float32), False))):
         write_early_ctranslate2(tmp_path / f"ct2-{number}", {"encoder/scale_embeddings": scale})
@@ -463,7 +465,7 @@ def test_a_scale_of_embeddings_is_a_flag_or_a_factor_by_its_type_and_other_scale
     assert_refused(importing(tmp_path / "heads", *LANGUAGES, "--overwrite"), 2, "num_heads")
 
 
-def test_tables_of_positions_may_differ_in_length(importing, tmp_path):
+def test_position_tables_can_differ_in_length(importing, tmp_path):
     tables = {side: np.random.default_rng(1).normal(size=(length, D)).astype(np.float32) for side, length in SIDES}
     flags = {f"{side}/position_encodings/encodings": table for side, table in tables.items()}
     write_early_ctranslate2(tmp_path / "ct2", flags)
@@ -477,7 +479,7 @@ def test_tables_of_positions_may_differ_in_length(importing, tmp_path):
         np.testing.assert_array_equal(own[length:], np.broadcast_to(tables[side][-1], (12 - length, D)))
 
 
-def test_a_model_of_an_early_ctranslate2_is_imported(importing, tmp_path, call):
+def test_an_early_ctranslate2_model_is_imported(importing, tmp_path, call):
     arrays, settings, entries = write_early_ctranslate2(tmp_path / "ct2")
     assert importing(tmp_path / "ct2", *LANGUAGES).code == 0
 
@@ -501,9 +503,7 @@ def test_a_model_of_an_early_ctranslate2_is_imported(importing, tmp_path, call):
 
 
 @pytest.mark.parametrize("kind", ["float32", "int8", "int16", "float16", "bfloat16"])
-def test_an_export_for_ctranslate2_is_imported_again_with_each_kind_of_numbers(
-    kind, trained, importing, tmp_path, call
-):
+def test_a_ctranslate2_export_is_imported_again_in_each_numeric_type(kind, trained, importing, tmp_path, call):
     pytest.importorskip("ctranslate2")
     checkpoint = trained / "checkpoints/update-40"
     flags = ["--model", checkpoint, "--output", tmp_path / "ct2", f"--quantization={kind}", "--threads=1"]
@@ -516,7 +516,7 @@ def test_an_export_for_ctranslate2_is_imported_again_with_each_kind_of_numbers(
     assert log_probs(tmp_path / "out", *texts) == pytest.approx(log_probs(checkpoint, *texts), abs=tolerance)
 
 
-def test_heads_of_another_width_are_imported(importing, tmp_path, call):
+def test_heads_of_nonstandard_width_are_imported(importing, tmp_path, call):
     pytest.importorskip("ctranslate2")
     model = make_model(tmp_path / "model", heads=3, d_model=32, d_k=24, d_v=24, attention_bias=True)
     assert call("export", "--model", model, "--output", tmp_path / "ct2", "--threads=1").code == 0
@@ -526,7 +526,7 @@ def test_heads_of_another_width_are_imported(importing, tmp_path, call):
     assert log_probs(tmp_path / "out", *texts) == pytest.approx(log_probs(model, *texts), abs=1e-5)
 
 
-def test_a_damaged_model_of_ctranslate2_is_an_error(importing, tmp_path):
+def test_a_damaged_ctranslate2_model_is_an_error(importing, tmp_path):
     write_early_ctranslate2(tmp_path / "ct2")
     file = tmp_path / "ct2/model.bin"
     whole = file.read_bytes()
@@ -555,9 +555,9 @@ def test_a_damaged_model_of_ctranslate2_is_an_error(importing, tmp_path):
 
 
 @pytest.mark.parametrize("network", [NETWORKS[0], NETWORKS[3], NETWORKS[5]], ids=str)
-def test_a_model_for_marian_has_the_arrays_that_it_was_imported_from(network, importing, tmp_path, call):
+def test_a_model_exported_to_marian_has_the_arrays_that_it_was_imported_from(network, importing, tmp_path, call):
     yaml = pytest.importorskip("yaml")
-    plain = ["on", "no", "null", "01", "1", "12:30", "~", "<<"]  # which are text as Marian writes and reads them
+    plain = ["on", "no", "null", "01", "1", "12:30", "~", "<<"]  # these are text as Marian writes and reads them
     entries = ["</s>", "<unk>", *plain, *sorted({word for line in TEXT for word in line.split()})]
     numbers = {entry: i for i, entry in enumerate(entries)}
     quoted = yaml.safe_dump({entry: i for entry, i in numbers.items() if entry not in plain})
@@ -582,7 +582,7 @@ def test_a_model_for_marian_has_the_arrays_that_it_was_imported_from(network, im
     assert words == {entry: i for i, entry in enumerate(entries)}
 
 
-def test_what_another_toolkit_does_not_compute_is_refused(data, tmp_path, call):
+def test_models_that_the_other_toolkit_cannot_compute_are_rejected(data, tmp_path, call):
     sizes = ["--d-model=16", "--d-ff=32", "--heads=2", "--encoder-layers=1", "--decoder-layers=1", "--max-updates=1"]
     wrong = {
         "pre": (["--norm-position=pre"], "huggingface", "--norm-position pre"),
@@ -636,7 +636,7 @@ def write_marian(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("toolkit", ["huggingface", "fairseq", "ctranslate2", "marian"])
-def test_a_flipped_or_a_missing_part_of_any_file_is_an_error_or_harmless(toolkit, pieces, importing, tmp_path):
+def test_a_flipped_or_missing_part_of_any_file_is_an_error_or_harmless(toolkit, pieces, importing, tmp_path):
     folder, chance = tmp_path / "x", random.Random(3)
     if toolkit == "huggingface":
         write_huggingface(folder, pieces, {**POST, **SWISH})
@@ -661,7 +661,7 @@ def test_a_flipped_or_a_missing_part_of_any_file_is_an_error_or_harmless(toolkit
     assert codes[4] > 10
 
 
-def test_tensors_that_are_no_plain_numbers_are_errors(importing, tmp_path):
+def test_tensors_that_are_not_plain_numbers_are_errors(importing, tmp_path):
     write_fairseq(tmp_path / "fs", {**POST, **ALL, **RELU})
     file = tmp_path / "fs/checkpoint_best.pt"
     content = torch.load(file, weights_only=False)
@@ -684,7 +684,7 @@ def test_tensors_that_are_no_plain_numbers_are_errors(importing, tmp_path):
     assert importing(tmp_path / "fs").code == 0
 
 
-def test_settings_that_stand_for_gigabytes_are_errors(importing, tmp_path):
+def test_settings_that_imply_gigabytes_are_errors(importing, tmp_path):
     write_marian(tmp_path / "m")
     lists = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9) if i else 'x'}]\n" for i in range(9))
     (tmp_path / "m/decoder.yml").write_text(lists)

@@ -1,4 +1,4 @@
-"""Training as a user runs it: an interrupted run goes on bit for bit, and nothing is lost (docs/reference/contract.md)."""
+"""Training as a user runs it: an interrupted run resumes bit for bit, and nothing is lost (docs/reference/contract.md)."""
 
 import json
 import re
@@ -68,19 +68,19 @@ def undisturbed(data, tmp_path_factory, nmt) -> Path:
     return output
 
 
-def test_ten_updates_a_kill_and_ten_more_are_twenty_bit_for_bit(data, undisturbed, tmp_path, call):
+def test_a_run_killed_after_ten_updates_resumes_bit_for_bit(data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     long = start(train_arguments(data, output, 100_000))
     wait_for(lambda: (output / "checkpoints/update-10/manifest.json").exists(), long, 120)
     long.kill()
     long.communicate()
-    for newer in Checkpoints(output).all()[1:]:  # it may have run on past update 10 before the kill
+    for newer in Checkpoints(output).all()[1:]:  # it may have run past update 10 before the kill
         shutil.rmtree(newer)
     assert call(*train_arguments(data, output, 20)).code == 0
     assert_same_run(output, undisturbed, 20)
 
 
-def test_a_kill_in_the_middle_of_a_save_costs_nothing_that_was_saved(data, undisturbed, tmp_path, call):
+def test_a_kill_during_a_save_loses_nothing_that_was_saved(data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     saved = output / "checkpoints/update-10"
     partial = saved.with_name(".update-10.partial")
@@ -97,7 +97,7 @@ def test_a_kill_in_the_middle_of_a_save_costs_nothing_that_was_saved(data, undis
     assert not partial.exists()
 
 
-def test_a_signal_finishes_the_update_saves_and_says_which(data, undisturbed, tmp_path, nmt):
+def test_after_a_signal_the_run_finishes_its_update_saves_and_names_the_signal(data, undisturbed, tmp_path, nmt):
     output = tmp_path / "run"
     run = start([*train_arguments(data, output, 100_000), "--save-every=100000u"])
     wait_for(lambda: (output / "metrics.jsonl").exists() and (output / "checkpoints").exists(), run, 120)
@@ -112,7 +112,7 @@ def test_a_signal_finishes_the_update_saves_and_says_which(data, undisturbed, tm
     assert f"update-{lines[-1]['update']}" == saved[0].name
 
 
-def test_an_update_that_would_take_too_long_after_a_signal_is_given_up_and_made_again_bit_for_bit(data, tmp_path, call):
+def test_an_update_too_long_to_finish_after_a_signal_is_abandoned_and_repeated_bit_for_bit(data, tmp_path, call):
     (tmp_path / "slow.py").write_text(SLOW_UPDATE)
     slow = ["--model=slow", f"--plugin={tmp_path / 'slow.py'}", "--max-tokens=20"]
     run = start([*train_arguments(data, tmp_path / "cut", 20), *slow])
@@ -130,7 +130,7 @@ def test_an_update_that_would_take_too_long_after_a_signal_is_given_up_and_made_
     assert_same_run(tmp_path / "cut", tmp_path / "whole", 20)
 
 
-def test_a_first_update_that_is_given_up_leaves_nothing_to_go_on_from(data, tmp_path, call):
+def test_an_abandoned_first_update_leaves_nothing_to_resume(data, tmp_path, call):
     (tmp_path / "slow.py").write_text(SLOW_UPDATE.replace("self.number == 13", "self.number == 1"))
     slow = ["--model=slow", f"--plugin={tmp_path / 'slow.py'}", "--max-tokens=20"]
     run = start([*train_arguments(data, tmp_path / "cut", 10), *slow])
@@ -140,14 +140,14 @@ def test_a_first_update_that_is_given_up_leaves_nothing_to_go_on_from(data, tmp_
     assert run.returncode == 143 and not Checkpoints(tmp_path / "cut").all()
     assert "before the first update; nothing is saved" in (tmp_path / "cut/train.log").read_text()
     (tmp_path / "go").touch()
-    (tmp_path / "cut/metrics.jsonl").write_text("{}\n")  # as of updates before a kill -9
+    (tmp_path / "cut/metrics.jsonl").write_text("{}\n")  # as if left by updates before a kill -9
     for name in ("cut", "whole"):
         done = call(*train_arguments(data, tmp_path / name, 10), *slow)
         assert (done.code, "no checkpoint was saved, so its updates are lost" in done.err) == (0, name == "cut")
     assert_same_run(tmp_path / "cut", tmp_path / "whole", 10)
 
 
-def test_a_checkpoint_that_only_a_signal_asked_for_counts_among_no_last_and_leaves_with_the_next(data, tmp_path, call):
+def test_a_checkpoint_saved_only_for_a_signal_is_not_counted_and_is_deleted_after_the_next(data, tmp_path, call):
     output = tmp_path / "run"
     run = start(train_arguments(data, output, 100_000, "--keep-last=0"))
     wait_for(lambda: (output / "checkpoints/update-10/manifest.json").exists(), run, 120)
@@ -155,14 +155,14 @@ def test_a_checkpoint_that_only_a_signal_asked_for_counts_among_no_last_and_leav
     run.communicate(timeout=60)
     stopped = Checkpoints(output)
     newest = update_of(stopped.all()[-1])
-    if newest % 10:  # else the signal came at the very update of a checkpoint
+    if newest % 10:  # otherwise the signal came exactly at the update of a checkpoint
         assert [update_of(path) for path in stopped.due()] == list(range(10, newest, 10))
     end = max(20, newest + 10 - newest % 10)
     assert call(*train_arguments(data, output, end, "--keep-last=0")).code == 0
     assert [update_of(path) for path in stopped.all()] == list(range(10, end + 1, 10))
 
 
-def test_a_flipped_byte_in_the_newest_checkpoint_falls_back_to_the_one_before(data, undisturbed, tmp_path, call):
+def test_a_flipped_byte_in_the_newest_checkpoint_falls_back_to_the_previous_one(data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     damaged = output / "checkpoints/update-20/model.safetensors"
@@ -187,8 +187,8 @@ LATER_OPTIONS = (
 )
 
 
-def test_a_run_of_before_an_option_goes_on_bit_for_bit_and_is_translated_with(data, undisturbed, tmp_path, call):
-    """Options that a saved file lacks have their defaults, which keep what was before; other values are refused."""
+def test_a_run_from_before_an_option_existed_resumes_bit_for_bit_and_translates(data, undisturbed, tmp_path, call):
+    """Options missing from a saved file have their defaults, which keep the old behaviour; other values are rejected."""
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     for checkpoint in Checkpoints(output).all():
@@ -207,8 +207,8 @@ def test_a_run_of_before_an_option_goes_on_bit_for_bit_and_is_translated_with(da
     assert changed.code == 2 and "attention_window: none -> 3" in changed.err.replace("None", "none")
 
 
-def test_each_update_has_draws_of_its_own(tmp_path, call):
-    """The only pair of the data has the same loss in each update of weights that stay, but for dropout."""
+def test_each_update_draws_different_random_numbers(tmp_path, call):
+    """With constant weights, the loss of the only pair differs between updates only by dropout."""
     write_corpus(tmp_path / "one", 1, 1)
     languages = ["--source-lang=en", "--target-lang=de", "--subword=none"]
     assert call("prepare", *languages, f"--train={tmp_path / 'one'}", f"--output={tmp_path / 'data'}").code == 0
@@ -218,7 +218,7 @@ def test_each_update_has_draws_of_its_own(tmp_path, call):
         assert len({record["loss"] for record in records_of(output)}) == different
 
 
-def test_the_minutes_of_a_run_are_those_of_all_its_processes(data, undisturbed, tmp_path, call):
+def test_the_minutes_of_a_run_are_summed_over_its_resumed_processes(data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     newest = output / "checkpoints/update-20"
@@ -228,7 +228,7 @@ def test_the_minutes_of_a_run_are_those_of_all_its_processes(data, undisturbed, 
     assert json.loads((output / "checkpoints/update-30/manifest.json").read_bytes())["minutes"] >= 50
 
 
-def test_checkpoints_that_are_all_damaged_are_never_a_start_from_zero(data, undisturbed, tmp_path, call):
+def test_if_all_checkpoints_are_damaged_the_run_never_restarts_from_scratch(data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     for checkpoint in Checkpoints(output).all():
@@ -236,7 +236,7 @@ def test_checkpoints_that_are_all_damaged_are_never_a_start_from_zero(data, undi
     assert_refused(call(*train_arguments(data, output, 30)), 4, "checkpoints are damaged")
 
 
-def test_a_second_run_in_the_folder_is_refused(data, tmp_path, call):
+def test_a_second_run_in_the_same_folder_is_rejected(data, tmp_path, call):
     output = tmp_path / "run"
     first = subprocess.Popen([*NMT, *train_arguments(data, output, 100_000)], env=ENVIRONMENT)
     try:
@@ -247,7 +247,7 @@ def test_a_second_run_in_the_folder_is_refused(data, tmp_path, call):
         first.communicate()
 
 
-def test_other_mathematics_are_refused_with_old_and_new(data, undisturbed, tmp_path, call):
+def test_settings_that_change_results_are_rejected_with_the_old_and_new_value(data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     other = call(*train_arguments(data, output, 30), "--lr=0.001", "--d-ff=128")
@@ -267,14 +267,12 @@ def test_a_finished_run_says_so_in_one_line_and_changes_no_file(data, undisturbe
     assert again.code == 0 and again.err.count("\n") == 1
     assert "nothing to do: the run ended at update 20 (to train longer, raise --max-updates)" in again.err
     assert content() == before
-    status = run / "status.json"  # as a process leaves it that is killed between its last checkpoint and its end
+    status = run / "status.json"  # as left by a process killed between its last checkpoint and its end
     status.write_text(status.read_text().replace('"end"', '"of_another_version"'))
     assert call(*arguments).code == 0 and '"finished"' in status.read_text()
 
 
-def test_numbers_that_are_no_longer_finite_end_the_run_with_7_and_keep_the_checkpoints(
-    data, undisturbed, tmp_path, call
-):
+def test_non_finite_numbers_end_the_run_with_status_7_and_keep_the_checkpoints(data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     plugin = tmp_path / "cliff.py"
     plugin.write_text(CLIFF)
@@ -285,7 +283,7 @@ def test_numbers_that_are_no_longer_finite_end_the_run_with_7_and_keep_the_check
     assert lines[-1]["skipped"] == 10 and lines[-1]["loss"] is None
 
 
-def test_a_full_disk_keeps_the_older_checkpoint_and_ends_with_5_when_the_last_save_fails(data, tmp_path, nmt):
+def test_a_full_disk_keeps_the_older_checkpoint_and_is_status_5_if_the_last_save_fails(data, tmp_path, nmt):
     disk = tmp_path / "disk"
     disk.mkdir()
     with small_disk(disk, 600 << 10):
@@ -294,7 +292,7 @@ def test_a_full_disk_keeps_the_older_checkpoint_and_ends_with_5_when_the_last_sa
         assert kept is not None and kept.folder.name == "update-10"
 
 
-def test_micro_batches_and_their_size_change_no_result(data, tmp_path, call):
+def test_micro_batches_and_their_size_do_not_change_the_result(data, tmp_path, call):
     losses = []
     for name, size in (("whole", 100_000), ("cut", 60)):
         arguments = train_arguments(data, tmp_path / name, 10, f"--max-tokens={size}")
@@ -319,7 +317,7 @@ def test_the_best_and_the_last_checkpoints_are_kept(data, tmp_path, call):
     assert Checkpoints(output).best() == output / "checkpoints" / best
 
 
-def test_a_signal_during_validation_ends_at_once_and_the_validation_is_done_on_going_on(data, tmp_path, call):
+def test_a_signal_during_validation_ends_the_run_at_once_and_resuming_validates(data, tmp_path, call):
     arguments = train_arguments(data, tmp_path / "cut", 20, "--valid-every=10u", "--valid-batch-tokens=1")
     plugin = tmp_path / "slow.py"
     plugin.write_text(SLOW)
@@ -340,7 +338,7 @@ def test_a_signal_during_validation_ends_at_once_and_the_validation_is_done_on_g
     assert scores[0] == scores[1] is not None
 
 
-def test_a_validation_translates_as_many_tokens_at_once_as_it_may(data, tmp_path, call, monkeypatch):
+def test_a_validation_batch_has_as_many_tokens_as_allowed(data, tmp_path, call, monkeypatch):
     rows, decode = [], Greedy.decode
 
     def counted(self, scorer, source, constraints):
@@ -350,7 +348,7 @@ def test_a_validation_translates_as_many_tokens_at_once_as_it_may(data, tmp_path
     monkeypatch.setattr(Greedy, "decode", counted)
     arguments = train_arguments(data, tmp_path / "run", 1, "--valid-every=1u", "--decoder=greedy")
     assert call(*arguments, "--valid-batch-tokens=1").code == 0
-    assert rows == [1] * 20  # of the development set
+    assert rows == [1] * 20  # of the validation set
 
 
 STATE_EDITS = {
@@ -377,7 +375,7 @@ STATE_EDITS = {
 
 
 @pytest.mark.parametrize("edit", STATE_EDITS)
-def test_a_hostile_training_state_is_4(edit, data, undisturbed, tmp_path, call):
+def test_a_hostile_training_state_is_status_4(edit, data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     newest = output / "checkpoints/update-20"
@@ -388,7 +386,7 @@ def test_a_hostile_training_state_is_4(edit, data, undisturbed, tmp_path, call):
 
 
 @pytest.mark.parametrize("edit", ["another shape", "nothing of the optimizer", "a strange name"])
-def test_hostile_training_tensors_are_4(edit, data, undisturbed, tmp_path, call):
+def test_hostile_training_tensors_are_status_4(edit, data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     newest = output / "checkpoints/update-20"
@@ -408,7 +406,7 @@ def test_hostile_training_tensors_are_4(edit, data, undisturbed, tmp_path, call)
 @pytest.mark.parametrize(
     "change", [{"d_ff": 10**13}, {"d_k": -3}, {"rotary": True}, {"encoder_layers": 10**6}, {"tie": "half"}]
 )
-def test_a_hostile_or_foreign_model_is_4(change, undisturbed, tmp_path, capfd):
+def test_a_hostile_or_foreign_model_is_status_4(change, undisturbed, tmp_path, capfd):
     model = tmp_path / "model"
     shutil.copytree(undisturbed / "checkpoints/update-20", model)
     options = json.loads((model / "options.json").read_bytes())
@@ -420,7 +418,7 @@ def test_a_hostile_or_foreign_model_is_4(change, undisturbed, tmp_path, capfd):
     assert "bug" not in capfd.readouterr().err
 
 
-def test_a_replacement_stopped_between_its_two_renames_loses_nothing(data, undisturbed, tmp_path, call):
+def test_a_replacement_interrupted_between_its_two_renames_loses_nothing(data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     shutil.rmtree(output / "checkpoints/update-10")
@@ -432,7 +430,7 @@ def test_a_replacement_stopped_between_its_two_renames_loses_nothing(data, undis
     assert [line["update"] for line in lines if "loss" in line] == list(range(1, 31))
 
 
-def test_a_newest_checkpoint_without_manifest_is_told_and_kept_and_one_of_another_format_is_4(
+def test_a_newest_checkpoint_without_manifest_is_reported_and_kept_and_one_of_unknown_format_is_status_4(
     data, undisturbed, tmp_path, call
 ):
     output = tmp_path / "run"
@@ -445,13 +443,13 @@ def test_a_newest_checkpoint_without_manifest_is_told_and_kept_and_one_of_anothe
     assert (output / "checkpoints/damaged-update-25/model.safetensors").read_bytes() == b"precious"
     manifest = output / "checkpoints/update-30/manifest.json"
     facts = json.loads(manifest.read_text())
-    for other in ({}, {"files": []}, {"kind": "state"}):  # which another format may change
+    for other in ({}, {"files": []}, {"kind": "state"}):  # another format may change these
         manifest.write_text(json.dumps({**facts, "format": 99, **other}))
         assert_refused(call(*train_arguments(data, output, 30)), 4, "update-30 has format 99")
         assert manifest.exists()
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_the_first_update(data, tmp_path, capfd):
+def test_a_read_only_folder_is_reported_before_the_first_update(data, tmp_path, capfd):
     checkpoints = tmp_path / "run/checkpoints"
     checkpoints.mkdir(parents=True)
     with small_disk(checkpoints, 1 << 20):
@@ -462,7 +460,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_first_update(data, t
     assert not (tmp_path / "run/metrics.jsonl").read_bytes()
 
 
-def test_checkpoints_without_a_manifest_are_never_a_start_from_zero(data, tmp_path, call):
+def test_with_checkpoints_without_a_manifest_the_run_never_restarts_from_scratch(data, tmp_path, call):
     (tmp_path / "run/checkpoints/update-20").mkdir(parents=True)
     (tmp_path / "run/metrics.jsonl").write_text("precious\n")
     again = call(*train_arguments(data, tmp_path / "run", 30))
@@ -470,7 +468,7 @@ def test_checkpoints_without_a_manifest_are_never_a_start_from_zero(data, tmp_pa
     assert (tmp_path / "run/metrics.jsonl").read_text() == "precious\n"
 
 
-def test_what_decides_the_learning_rate_or_the_scores_must_stay(data, tmp_path, capfd):
+def test_settings_that_affect_the_learning_rate_or_scores_cannot_change(data, tmp_path, capfd):
     linear = [argument for argument in train_arguments(data, tmp_path / "run", 20) if "inverse-sqrt" not in argument]
     linear.append("--warmup-updates=5")
     assert run_in_process([*linear, "--schedule=linear"]) == 0
@@ -488,14 +486,14 @@ def test_what_decides_the_learning_rate_or_the_scores_must_stay(data, tmp_path, 
      "--device=mps", "--device=cuda:99", "--bleu-tokenize=intll", "--valid-set=nope", "--best-by=luck", "--lr=inf", "--d-k=0",
      "--output="],
 )  # fmt: skip
-def test_wrong_values_are_told_before_anything_is_done(wrong, data, tmp_path, capfd):
+def test_invalid_values_are_reported_before_any_work(wrong, data, tmp_path, capfd):
     capfd.readouterr()
     assert run_in_process(train_arguments(data, tmp_path / "run", 20, wrong)) == 2
     assert capfd.readouterr().err.count("\n") == 1
     assert not (tmp_path / "run/checkpoints").exists()
 
 
-def test_patience_ends_a_run_and_needs_something_to_look_at(data, tmp_path, capfd):
+def test_patience_ends_a_run_and_requires_validations(data, tmp_path, capfd):
     frozen = ["--schedule=constant", "--lr=1e-30", "--warmup-updates=0", "--valid-every=5u", "--patience=2"]
     assert run_in_process(train_arguments(data, tmp_path / "run", 1000, *frozen, "--no-quiet")) == 0
     assert "stopped: 2 validations without a new best loss; best loss " in capfd.readouterr().err
@@ -519,9 +517,7 @@ def validations(run: Path) -> list[dict]:
     return [line for line in lines if "valid_loss" in line]
 
 
-def test_by_default_the_loss_decides_until_bleu_is_above_the_threshold_and_then_bleu(
-    data, tmp_path, monkeypatch, capfd
-):
+def test_by_default_the_loss_decides_until_bleu_exceeds_the_threshold(data, tmp_path, monkeypatch, capfd):
     arguments = ["--valid-every=10u", "--keep-last=0", "--lr=0.02", "--dropout=0.3", "--no-quiet"]
     assert run_in_process(train_arguments(data, tmp_path / "loss", 80, *arguments, "--best-by=loss")) == 0
     scores = validations(tmp_path / "loss")
@@ -529,7 +525,7 @@ def test_by_default_the_loss_decides_until_bleu_is_above_the_threshold_and_then_
     switch = next(i for i, row in enumerate(scores) if row["valid_bleu"] > threshold)
     assert 0 < switch < len(scores) - 1
     monkeypatch.setattr("nmt.train.validating.MIN_BLEU", threshold)
-    for updates in (40, 80):  # going on keeps the state
+    for updates in (40, 80):  # resuming keeps the state
         assert run_in_process(train_arguments(data, tmp_path / "auto", updates, *arguments)) == 0
     assert (tmp_path / "auto/metrics.jsonl").read_bytes() == (tmp_path / "loss/metrics.jsonl").read_bytes()
     best = max(scores[switch:], key=lambda row: row["valid_bleu"])
@@ -538,7 +534,7 @@ def test_by_default_the_loss_decides_until_bleu_is_above_the_threshold_and_then_
     lowest = min(scores[:switch], key=lambda row: row["valid_loss"])
     of_loss = [path for path in checkpoints.ranked() if checkpoints.judged_by(path) == "loss"]
     assert of_loss[0] == checkpoints.path(lowest["update"]) and len(of_loss) == switch
-    assert checkpoints.ranked()[-switch:] == of_loss  # though a score of -loss may be above one of BLEU
+    assert checkpoints.ranked()[-switch:] == of_loss  # although a score of -loss can exceed one of BLEU
     told = capfd.readouterr().err
     assert "the loss selects the best checkpoint until BLEU exceeds 5" in told
     reason = f"stopped: --max-updates 80 is reached; best bleu {best['valid_bleu']:.4f} at update {best['update']}"
@@ -548,8 +544,8 @@ def test_by_default_the_loss_decides_until_bleu_is_above_the_threshold_and_then_
     assert state["stalled"] == (80 - best["update"]) // 10
 
 
-def test_a_run_of_before_goes_on_judged_as_it_was(data, undisturbed, tmp_path, call):
-    """Its state names no score; its settings do."""
+def test_a_run_from_an_earlier_version_resumes_with_its_old_criterion_for_the_best(data, undisturbed, tmp_path, call):
+    """The state of the run names no score, but its settings do."""
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     newest = output / "checkpoints/update-20"
@@ -574,7 +570,7 @@ def test_without_bleu_the_loss_decides(data, tmp_path, capfd):
     )
 
 
-def test_a_run_that_cannot_begin_leaves_no_folder_and_one_without_development_set_says_so(data, tmp_path, capfd):
+def test_a_run_that_cannot_start_leaves_no_folder_and_one_without_validation_set_says_so(data, tmp_path, capfd):
     write_corpus(tmp_path / "train", 100, 1)
     prepared = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'train'}", "--quiet"]
     assert run_in_process([*prepared, "--subword=none", f"--output={tmp_path / 'data'}", "--no-joint-vocabulary"]) == 0
@@ -588,7 +584,7 @@ def test_a_run_that_cannot_begin_leaves_no_folder_and_one_without_development_se
     assert "no validation set" not in (tmp_path / "other/train.log").read_text()
 
 
-def test_a_run_goes_on_with_its_own_settings_file(data, undisturbed, tmp_path, capfd):
+def test_a_run_resumes_with_its_settings_file(data, undisturbed, tmp_path, capfd):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     settings = f"--config={undisturbed / 'settings.toml'}"
@@ -596,7 +592,7 @@ def test_a_run_goes_on_with_its_own_settings_file(data, undisturbed, tmp_path, c
     assert Checkpoints(output).all()[-1].name == "update-22"
 
 
-def test_adafactor_and_plateau_go_on_bit_for_bit(data, tmp_path, capfd):
+def test_adafactor_and_plateau_resume_bit_for_bit(data, tmp_path, capfd):
     parts = [
         "--optimizer=adafactor",
         "--schedule=plateau",
@@ -610,7 +606,7 @@ def test_adafactor_and_plateau_go_on_bit_for_bit(data, tmp_path, capfd):
     assert_same_run(tmp_path / "cut", tmp_path / "whole", 20)
 
 
-def test_a_run_refuses_another_development_set_of_the_same_name(data, undisturbed, tmp_path, capfd):
+def test_a_run_rejects_a_different_validation_set_of_the_same_name(data, undisturbed, tmp_path, capfd):
     (tmp_path / "other").mkdir()
     write_corpus(tmp_path / "other/dev", 20, 3)
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={data.parent / 'train'}", "--subword=none"]
@@ -623,8 +619,8 @@ def test_a_run_refuses_another_development_set_of_the_same_name(data, undisturbe
     assert run_in_process(train_arguments(tmp_path / "more", tmp_path / "run", 22)) == 0
 
 
-def test_the_validation_at_the_end_of_a_run_cuts_no_rate_and_uses_no_patience(data, tmp_path, capfd):
-    """No weight moves by such a rate: each validation after the first is no better, and cuts it."""
+def test_the_validation_at_the_end_of_a_run_affects_neither_learning_rate_nor_patience(data, tmp_path, capfd):
+    """At this rate no weight changes: each validation after the first is no better, and lowers the rate."""
     parts = ["--schedule=plateau", "--lr=1e-20", "--plateau-patience=1", "--plateau-every", "--patience=6"]
     parts += ["--valid-every=4u", "--warmup-updates=0", "--no-valid-bleu"]
     for name, ends in (("whole", (20,)), ("cut", (10, 15, 20))):
@@ -636,8 +632,8 @@ def test_the_validation_at_the_end_of_a_run_cuts_no_rate_and_uses_no_patience(da
     assert len({row["lr"] for row in updates}) == 4
 
 
-def test_a_validation_by_the_clock_changes_nothing_but_the_log(data, tmp_path, capfd, monkeypatch):
-    """Not the weights, the records, the best checkpoint, the learning rate, or when patience ends the run."""
+def test_a_validation_by_time_changes_only_the_log(data, tmp_path, capfd, monkeypatch):
+    """The weights, records, best checkpoint, learning rate and the end by patience are unchanged."""
     agree = Run.agree
 
     def a_minute_for_each_update(run):
@@ -655,7 +651,7 @@ def test_a_validation_by_the_clock_changes_nothing_but_the_log(data, tmp_path, c
     assert 20 <= last < 60 and plain == list(range(10, last + 1, 10))  # patience ended it
     assert clock == [
         update for update in range(1, last + 1) if update % 10 in (0, 3, 6, 9)
-    ]  # each restarts the minutes
+    ]  # each validation restarts the minutes
     assert_same_run(tmp_path / "clock", tmp_path / "plain", last)
     folders = [Checkpoints(tmp_path / name) for name in ("plain", "clock")]
     assert len({tuple(folder.name for folder in checkpoints.all()) for checkpoints in folders}) == 1
@@ -665,7 +661,7 @@ def test_a_validation_by_the_clock_changes_nothing_but_the_log(data, tmp_path, c
     assert run_in_process(train_arguments(data, tmp_path / "clock", 60, *parts, "--valid-every=9u,3m")) == 2
 
 
-def test_every_preset_validates_by_time_too():
+def test_every_preset_also_validates_by_time():
     for name, preset in registry.presets().items():
         every = preset.values.get("valid_every", TRAIN_OPTIONS["valid_every"].default)
         units = {unit for _, unit in parse_periods(every)}
@@ -673,11 +669,11 @@ def test_every_preset_validates_by_time_too():
 
 
 def test_a_run_ends_below_its_last_learning_rate(data, tmp_path, capfd):
-    """No weight moves by such a rate: the second validation is no better than the first, and cuts it."""
+    """At this rate no weight changes: the second validation is no better than the first, and lowers the rate."""
     parts = ["--schedule=plateau", "--lr=1e-20", "--plateau-patience=1", "--plateau-every", "--stop-lr=7e-21"]
     arguments = train_arguments(data, tmp_path / "run", 40, *parts, "--valid-every=3u", "--no-valid-bleu")
     for said in ("below --stop-lr 7e-21", "--schedule plateau ends there"):
-        assert run_in_process([*arguments, "--warmup-updates=0"]) == 0
+        assert run_in_process([*arguments, "--warmup-updates=0", "--no-quiet"]) == 0
         assert said in capfd.readouterr().err
     assert Checkpoints(tmp_path / "run").all()[-1].name == "update-6"
 
@@ -692,7 +688,7 @@ LSTMS = {
 
 
 @pytest.mark.parametrize("model", LSTMS)
-def test_an_lstm_goes_on_bit_for_bit_while_its_clipping_and_its_optimizer_change(model, data, tmp_path, capfd):
+def test_an_lstm_resumes_bit_for_bit_with_changed_clipping_and_optimizer(model, data, tmp_path, capfd):
     parts = [f"--model={model}", *LSTMS[model], "--optimizer=adam-sgd", "--adam-updates=7", "--sgd-lr-factor=10"]
 
     def arguments(output, updates):
@@ -721,7 +717,7 @@ def test_bf16_trains_on_the_cpu(model, data, tmp_path, capfd):
 
 @pytest.fixture
 def wandb_runs(monkeypatch) -> list[dict]:
-    """A stand-in for the package wandb: what each run was begun with, its numbers by step, and whether it was finished."""
+    """A stand-in for the package wandb: the arguments of each run, its values by step, and whether it was finished."""
     runs: list[dict] = []
 
     def init(**given):
@@ -736,7 +732,7 @@ def wandb_runs(monkeypatch) -> list[dict]:
     return runs
 
 
-def test_wandb_gets_the_numbers_of_tensorboard_and_a_continued_run_its_id(data, tmp_path, wandb_runs):
+def test_wandb_gets_the_values_of_tensorboard_and_a_resumed_run_keeps_its_id(data, tmp_path, wandb_runs):
     output = tmp_path / "run"
     for updates in (10, 20):
         assert run_in_process(train_arguments(data, output, updates, "--wandb")) == 0
@@ -750,7 +746,7 @@ def test_wandb_gets_the_numbers_of_tensorboard_and_a_continued_run_its_id(data, 
     numbers = {**first["numbers"], **second["numbers"]}
     early = [
         first + update for first in (0, 10) for update in EARLY_UPDATES
-    ]  # of each process; others are at 10 and 20
+    ]  # of each process; the others are at 10 and 20
     assert list(numbers) == sorted({*early, 10, 20}) and numbers[1]["loss"] == losses[1]
     assert {step: values["valid/bleu"] for step, values in numbers.items() if "valid/bleu" in values} == bleu
     assert all({"loss", "nll", "speed", "lr"} <= values.keys() for values in numbers.values())
@@ -793,7 +789,7 @@ def test_tensorboard_gets_the_losses_and_the_validation(data, tmp_path, capfd):
         (["--schedule=plateau"], None),
     ],
 )
-def test_settings_that_do_not_fit_are_told(flags, doubt, data, call, tmp_path):
+def test_incompatible_settings_are_reported(flags, doubt, data, call, tmp_path):
     arguments = [word for word in train_arguments(data, tmp_path / "run", 2) if word != "--quiet"]
     told = call(*arguments, "--warmup-updates=1", *flags)
     assert told.code == 0, told.err
@@ -802,7 +798,7 @@ def test_settings_that_do_not_fit_are_told(flags, doubt, data, call, tmp_path):
     assert len(doubts) == (doubt is not None) and (doubt or "") in told.err
 
 
-def test_a_schedule_that_looks_at_validations_is_told_that_there_are_none(tmp_path, call):
+def test_a_schedule_that_needs_validations_is_rejected_without_them(tmp_path, call):
     write_corpus(tmp_path / "train", 60, 1)
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", "--subword=none", f"--train={tmp_path / 'train'}"]
     assert call(*prepare, f"--output={tmp_path / 'data'}", "--quiet").code == 0
@@ -810,7 +806,7 @@ def test_a_schedule_that_looks_at_validations_is_told_that_there_are_none(tmp_pa
     assert told.code == 0 and "--schedule plateau depends on validations, but there are none" in told.err
 
 
-# Without a GPU, sizes are to be chosen
+# Without a GPU, sizes must be chosen
 
 SIZED = [
     name
@@ -820,7 +816,7 @@ SIZED = [
 
 
 @pytest.mark.parametrize("name", SIZED)
-def test_default_sizes_are_refused_on_a_cpu_with_a_command_that_works(name, data, call, tmp_path):
+def test_default_sizes_are_rejected_on_a_cpu_with_a_working_command(name, data, call, tmp_path):
     asked = ["train", f"--data={data}", f"--output={tmp_path / 'run'}", f"--model={name}", "--device=cpu"]
     refused = call(*asked)
     assert refused.code == 2 and refused.err.count("\n") == 1 and not (tmp_path / "run").exists()
@@ -834,7 +830,7 @@ def test_default_sizes_are_refused_on_a_cpu_with_a_command_that_works(name, data
 
 
 def test_presets_for_a_cpu_choose_sizes():
-    """Each is smaller in some size than its model by default, and larger in none."""
+    """Each preset has some smaller and no larger size than its model's defaults."""
     for preset in filter(lambda preset: preset.on_cpu, registry.presets().values()):
         options = registry.options_of(registry.options_class_of("model", preset.values["model"]))
         numbers = {option.name: option.default for option in options if option.is_size and type(option.default) is int}
@@ -843,7 +839,7 @@ def test_presets_for_a_cpu_choose_sizes():
 
 
 def given_sizes(tmp_path, trained):
-    """Flags that choose sizes, or leave nothing to choose, by name."""
+    """Flags that choose sizes, or make a choice unnecessary, by name."""
     (tmp_path / "sizes.toml").write_text("d_model = 32\n")
     (tmp_path / "preset.toml").write_text('preset = "transformer-base"\n')
     return {
@@ -861,7 +857,7 @@ def given_sizes(tmp_path, trained):
 @pytest.mark.parametrize(
     "kind", ["preset", "size", "path of a size", "file", "file with a preset", "init_from", "run", "dry run"]
 )
-def test_a_choice_of_sizes_is_not_refused(kind, trained, call, tmp_path, monkeypatch):
+def test_explicitly_chosen_sizes_are_accepted(kind, trained, call, tmp_path, monkeypatch):
     ran = []
     monkeypatch.setattr("nmt.train.trainer.train", lambda *_: ran.append("train") or pytest.fail("reached"))
     preview = "nmt.extensions.watch.previews.dry_run.DryRun.__init__"
@@ -887,7 +883,7 @@ def test_a_gpu_trains_default_sizes(call, tmp_path, monkeypatch):
         call("train", "--data=d", f"--output={tmp_path / 'run'}")
 
 
-def test_default_sizes_in_a_sweep_are_refused_before_any_run(data, call, tmp_path):
+def test_default_sizes_in_a_sweep_are_rejected_before_any_run(data, call, tmp_path):
     (tmp_path / "sweep.toml").write_text(f'[train]\ndata = "{data}"\ndevice = "cpu"\ndropout = [0.1, 0.2]\n')
     sweep = ["sweep", tmp_path / "sweep.toml", f"--output={tmp_path / 'out'}", "--dry-run"]
     assert_refused(call(*sweep), 2, "--preset", str(tmp_path / "sweep.toml"))

@@ -1,4 +1,4 @@
-"""Translating as a user does it: a line for a line, whatever the lines are ("Text" in docs/reference/contract.md)."""
+"""Translating as a user does it: one output line per input line, whatever the lines ("Text" in docs/reference/contract.md)."""
 
 import contextlib
 import copy
@@ -73,7 +73,7 @@ AWKWARD = [
 
 @pytest.fixture
 def translate(trained, tmp_path):
-    """`translate(bytes, *flags)` in this process: (exit code, output)."""
+    """`translate(bytes, *flags)` in this process: (exit status, output)."""
 
     def call(content, *flags):
         source, output = tmp_path / "source", tmp_path / "output"
@@ -97,7 +97,7 @@ def corpus(lines, seed=3):
     return "".join(" ".join(chance.choices(WORDS, k=chance.randint(0, 9))) + "\n" for _ in range(lines)).encode()
 
 
-def test_awkward_lines_give_a_line_each_and_spoil_no_other(translate, capsys):
+def test_awkward_lines_give_one_line_each_and_do_not_affect_others(translate, capsys):
     code, output = translate(b"\n".join(AWKWARD) + b"\n")
     lines = output.split(b"\n")
     assert code == 0
@@ -113,28 +113,28 @@ def test_awkward_lines_give_a_line_each_and_spoil_no_other(translate, capsys):
         assert translate(b"\n" + line + b"\n") == (0, b"\n" + translation + b"\n")
 
 
-def test_separators_and_control_characters_are_spaces_and_a_carriage_return_before_lf_is_nothing(translate):
+def test_separators_and_control_characters_are_spaces_and_crlf_is_one_line_end(translate):
     same = [b"ban des", b"ban\xe2\x80\xa8des", b"ban\xc2\x85des", b"ban\rdes", b"ban\x00des", b"ban des\r"]
     _, output = translate(b"\n".join(same) + b"\n")
     assert len(set(output.splitlines())) == 1
 
 
-def test_a_line_that_shows_nothing_is_empty_and_utf_16_is_refused_by_name(translate, capsys):
+def test_an_invisible_line_is_empty_and_utf_16_is_rejected_by_name(translate, capsys):
     assert translate("\u200b\n\u2060 \u3164\n\u00ad\ufe0f\n".encode()) == (0, b"\n\n\n")
     for encoding in ("utf-16-le", "utf-16-be"):
         assert translate("\ufeffban des\n".encode(encoding))[0] == 3
         assert "source:1:1: UTF-16, not UTF-8 (convert" in capsys.readouterr().err
 
 
-def test_a_bom_at_the_start_is_nothing_and_a_last_line_needs_no_lf(translate):
+def test_a_bom_at_the_start_is_ignored_and_the_last_line_needs_no_lf(translate):
     assert translate(b"\xef\xbb\xbfban des\nlora") == translate(b"ban des\nlora\n")
 
 
-def test_no_input_is_no_output(translate):
+def test_empty_input_gives_empty_output(translate):
     assert translate(b"") == (0, b"")
 
 
-def test_neither_batches_nor_windows_nor_the_locale_change_a_result(translate, trained, new_nmt):
+def test_batches_windows_and_the_locale_do_not_change_results(translate, trained, new_nmt):
     content = corpus(40)
     _, output = translate(content)
     assert output.count(b"\n") == 40
@@ -145,14 +145,14 @@ def test_neither_batches_nor_windows_nor_the_locale_change_a_result(translate, t
 
 
 @pytest.mark.parametrize("decoder", ["greedy", "beam", "sampling"])
-def test_every_decoder_gives_each_line_what_it_gives_it_alone(translate, decoder):
+def test_every_decoder_translates_a_line_in_a_batch_as_it_does_alone(translate, decoder):
     content = corpus(12)
     _, output = translate(content, f"--decoder={decoder}")
     alone = [translate(line, f"--decoder={decoder}", "--batch-tokens=1")[1] for line in content.splitlines(True)]
     assert b"".join(alone) == output
 
 
-def test_n_best_lists_have_the_form_of_moses(translate):
+def test_n_best_lists_have_the_moses_format(translate):
     code, output = translate(b"ban des\n\nlora\n", "--n-best=3")
     assert code == 0
     rows = [line.split(" ||| ") for line in output.decode().splitlines()]
@@ -166,7 +166,7 @@ def test_n_best_lists_have_the_form_of_moses(translate):
         for row, score in zip(rows[first : first + 3], scores, strict=True):
             label, log_prob = row[2].split()
             assert label == "LogProb="
-            length = len(row[1].split()) + 1  # words are the tokens of this model
+            length = len(row[1].split()) + 1  # the tokens of this model are words
             assert score == pytest.approx(float(log_prob) / ((5 + length) / 6) ** 0.6, abs=1e-5)
 
 
@@ -192,14 +192,14 @@ def test_statistics_count_all_lines_and_appear_only_with_the_translations(transl
     assert translate(b"ban\n", f"--stats={tmp_path / 'no folder' / 'x'}") == (5, None)
 
 
-def test_gzip_is_read_and_damaged_gzip_is_3(translate):
+def test_gzip_is_read_and_damaged_gzip_is_status_3(translate):
     content = corpus(50)
     assert translate(gzip.compress(content)) == translate(content)
     assert translate(gzip.compress(content)[:-20])[0] == 3
 
 
-def test_strict_ends_at_bad_bytes_and_says_where(translate, trained, nmt, capsys):
-    assert translate(b"ban\ndes \xff\nkit\n", "--strict") == (3, None)  # a file is there whole or not at all
+def test_strict_stops_at_bad_bytes_and_reports_where(translate, trained, nmt, capsys):
+    assert translate(b"ban\ndes \xff\nkit\n", "--strict") == (3, None)  # a file exists completely or not at all
     assert "source:2:5: not UTF-8" in capsys.readouterr().err
     process = nmt("translate", f"--model={trained}", "--strict", "--quiet", input=b"ban\ndes \xff\nkit\n")
     assert process.returncode == 3
@@ -207,7 +207,7 @@ def test_strict_ends_at_bad_bytes_and_says_where(translate, trained, nmt, capsys
     assert process.stderr.startswith(b"nmt: error: stdin:2:5: not UTF-8")
 
 
-def test_an_output_file_that_was_there_stays_when_the_run_fails(trained, tmp_path):
+def test_an_existing_output_file_is_kept_when_the_command_fails(trained, tmp_path):
     source, output = tmp_path / "source", tmp_path / "output"
     source.write_bytes(b"\xff\n")
     output.write_bytes(b"precious\n")
@@ -216,12 +216,12 @@ def test_an_output_file_that_was_there_stays_when_the_run_fails(trained, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["output", "source"]
 
 
-def test_an_output_cannot_be_written_by_everybody_whatever_the_umask(trained, new_nmt, tmp_path):
+def test_an_output_is_never_world_writable_whatever_the_umask(trained, new_nmt, tmp_path):
     done = new_nmt("translate", f"--model={trained}", f"--output={tmp_path / 'output'}", input=b"ban\n", umask=0)
     assert done.returncode == 0 and (tmp_path / "output").stat().st_mode & 0o777 == 0o664
 
 
-def test_what_is_not_there_is_2_or_4(translate, trained, tmp_path, capsys):
+def test_missing_files_are_status_2_or_4(translate, trained, tmp_path, capsys):
     assert run(["translate", f"--model={trained}", f"--input={tmp_path / '[b]no'}"]) == 2
     assert "[b]no: no such file" in capsys.readouterr().err
     assert run(["translate", f"--model={tmp_path / 'no'}", f"--input={os.devnull}"]) == 4
@@ -231,7 +231,7 @@ def test_what_is_not_there_is_2_or_4(translate, trained, tmp_path, capsys):
     assert translate(b"ban\n", "--n-best=5")[0] == 2  # more than the beam holds
 
 
-def test_a_typed_line_is_answered_before_the_end_and_a_signal_ends_the_wait(trained, translate):
+def test_a_typed_line_is_answered_immediately_and_a_signal_ends_the_wait(trained, translate):
     process = start(trained)
     for line in (b"ban des\n", b"lora\n"):
         process.stdin.write(line)
@@ -244,7 +244,7 @@ def test_a_typed_line_is_answered_before_the_end_and_a_signal_ends_the_wait(trai
     assert (process.returncode, rest, messages) == (143, b"", b"")
 
 
-def test_a_reader_that_goes_away_is_a_quiet_141(trained):
+def test_a_closed_output_is_a_silent_status_141(trained):
     reading, writing = os.pipe()
     process = start(trained, "--buffer-size=1", "--decoder=greedy", stdout=writing)
     os.close(writing)
@@ -256,7 +256,7 @@ def test_a_reader_that_goes_away_is_a_quiet_141(trained):
     assert (process.returncode, messages) == (141, b"")
 
 
-def test_long_lines_among_short_ones_are_named_and_change_no_other(translate, capsys):
+def test_long_lines_among_short_ones_are_reported_and_do_not_affect_others(translate, capsys):
     short = corpus(100).splitlines(True)
     long = [b"x" * 1_000_000, b"ban " * 250_000, b"\xff\xfe" * 500_000, b"\0" * 1_000_000, b"ban\0\xff " * 200_000]
     flags = ["--decoder=greedy", "--max-source-length=40", "--max-len-b=5"]
@@ -276,7 +276,7 @@ def test_long_lines_among_short_ones_are_named_and_change_no_other(translate, ca
     assert f"source:{places[4] + 1}:5: not UTF-8" in messages
 
 
-def test_empty_lines_are_forgotten_once_they_are_printed(loaded, tmp_path):
+def test_empty_lines_are_released_once_printed(loaded, tmp_path):
     class EmptyLines:
         chunks = 60
 
@@ -313,11 +313,11 @@ def test_empty_lines_are_forgotten_once_they_are_printed(loaded, tmp_path):
     finally:
         tracemalloc.stop()
     assert (tmp_path / "output").stat().st_size == 60_000
-    assert held[58_000] - held[20_000] < 2 * 38_000  # bytes: not a quarter of a reference to each line
+    assert held[58_000] - held[20_000] < 2 * 38_000  # bytes: less than a quarter of a reference per line
     assert peak - held[20_000] < 2000 * 1000  # of a window
 
 
-def test_a_full_device_is_5(trained):
+def test_a_full_device_is_status_5(trained):
     with Path("/dev/full").open("wb") as full:
         process = start(trained, stdout=full)
         _, messages = process.communicate(b"ban\n", timeout=60)
@@ -325,7 +325,7 @@ def test_a_full_device_is_5(trained):
     assert messages == b"nmt: error: stdout: No space left on device\n"
 
 
-def test_a_closed_stdin_is_2(trained):
+def test_a_closed_stdin_is_status_2(trained):
     command = [*NMT, "translate", f"--model={trained}", "--quiet"]
     process = subprocess.run(
         command, env=ENVIRONMENT, capture_output=True, preexec_fn=lambda: os.close(0), stdin=None, timeout=60
@@ -376,7 +376,7 @@ def test_a_batch_out_of_memory_is_retried_in_halves_down_to_one_sentence(loaded,
     assert capsys.readouterr().err == ""  # its caller logs
 
 
-def test_a_sentence_that_fails_gives_an_empty_line_and_a_message_and_the_others_go_on(loaded, capsys):
+def test_a_failed_sentence_gives_an_empty_line_and_a_message_and_the_others_continue(loaded, capsys):
     token = loaded.pipeline.source.encode(LINES[6])[0]
     bad = [i for i, line in enumerate(LINES) if token in loaded.pipeline.source.encode(line)]
     broken = translator(loaded, Touchy(lambda source: RuntimeError("no [/b]") if (source == token).any() else None))
@@ -389,7 +389,7 @@ def test_a_sentence_that_fails_gives_an_empty_line_and_a_message_and_the_others_
     assert all(f"nmt: error: book:{101 + i}: not translated: RuntimeError: no [/b]" in messages for i in bad)
 
 
-def test_a_hypothesis_that_cannot_be_converted_to_text_costs_its_own_line(loaded, monkeypatch):
+def test_a_hypothesis_that_cannot_be_converted_to_text_fails_only_its_line(loaded, monkeypatch):
     whole = translator(loaded, Greedy(SearchOptions())).translate(REQUESTS)
     bad, candidate = whole[1].text, Candidate.of
 
@@ -404,7 +404,7 @@ def test_a_hypothesis_that_cannot_be_converted_to_text_costs_its_own_line(loaded
     assert found[1].error == "IndexError: no such word"
 
 
-def test_an_error_in_a_rank_is_not_taken_for_the_end_of_its_leader():
+def test_an_error_in_a_rank_is_not_mistaken_for_the_end_of_its_leader():
     class Leader:
         rank = 1
 
@@ -419,18 +419,18 @@ def test_an_error_in_a_rank_is_not_taken_for_the_end_of_its_leader():
         serve(Failing(), Leader())
 
 
-def test_two_translators_with_the_same_search_have_their_own_languages(loaded):
+def test_two_translators_with_the_same_search_keep_their_own_languages(loaded):
     search = Greedy(SearchOptions())
     one = translator(loaded, search)
     assert search.target is None and one.engine.decoder.target is not None
 
 
-def test_a_mistake_of_the_user_is_not_taken_for_a_bad_sentence(loaded):
+def test_a_user_error_is_not_mistaken_for_a_bad_sentence(loaded):
     with pytest.raises(UserError, match="no such setting"):
         translator(loaded, Touchy(lambda source: UserError("no such setting"))).translate(REQUESTS)
 
 
-def test_a_failed_sentence_is_5_at_the_end(trained, tmp_path, capsys):
+def test_a_failed_sentence_is_status_5_at_the_end(trained, tmp_path, capsys):
     plugin, source, output = tmp_path / "touchy.py", tmp_path / "source", tmp_path / "output"
     plugin.write_text(
         "from nmt import register\n"
@@ -464,12 +464,12 @@ def test_a_model_without_finite_numbers_fails_its_sentences(loaded, trained, cap
 
 
 @pytest.mark.parametrize("packed", [gzip, lzma])
-def test_packed_text_in_a_pipe_is_named_and_not_translated_as_if_it_were_text(packed, trained, nmt):
+def test_compressed_text_in_a_pipe_is_reported_and_not_translated(packed, trained, nmt):
     refused = nmt("translate", "--model", trained, input=packed.compress(b"ban kis\n"))
     assert refused.returncode == 3 and refused.stdout == b"" and b"from a pipe must not be compressed" in refused.stderr
 
 
-def test_translations_begin_with_the_prefixes_of_their_lines(translate):
+def test_translations_start_with_the_prefixes_of_their_lines(translate):
     lines = ["ban des kit", "lora ban", "", "kit ||| ", "des ban"]
     plain = translate("\n".join(line.split(" |||")[0] for line in lines).encode())[1].decode().split("\n")
     prefixes = ["MULI", "", "", "", "KIT LORA"]
@@ -488,10 +488,10 @@ def test_translations_contain_the_phrases_of_their_lines(translate):
     assert code == 0
     assert "LORA KIT" in first and "MULI" in third and "BAN" in third
     assert second == translate(b"lora ban", "--beam-size=8")[1].decode().strip()
-    assert translate(asked.encode(), "--input-form=phrases")[0] == 2  # a plain beam cannot hold to it
+    assert translate(asked.encode(), "--input-form=phrases")[0] == 2  # a plain beam search cannot fulfil it
 
 
-def test_a_phrase_that_is_to_be_avoided_too_is_refused_with_the_reason(translate, tmp_path, capsys):
+def test_a_phrase_both_required_and_avoided_is_rejected_with_the_reason(translate, tmp_path, capsys):
     (tmp_path / "avoid").write_text("MULI\n")
     flags = "--input-form=phrases", "--decoder=constrained-beam", f"--avoid={tmp_path / 'avoid'}"
     assert translate(b"ban ||| MULI BAN\nban ||| BAN\n", *flags)[0] == 5
@@ -508,7 +508,7 @@ def test_the_input_is_not_overwritten_by_its_translation(trained, tmp_path, call
     assert (tmp_path / "text").read_text() == "ban\n"
 
 
-def test_the_file_that_stdin_is_read_from_is_no_output_and_another_name_of_the_input_keeps_it(trained, tmp_path, nmt):
+def test_the_file_behind_stdin_or_another_name_of_the_input_is_not_overwritten(trained, tmp_path, nmt):
     text = tmp_path / "text"
     text.write_text("kit ban\n")
     with text.open("rb") as stdin:
@@ -542,7 +542,7 @@ def test_no_translation_contains_words_to_avoid(translate, tmp_path):
     assert len(output.splitlines()) == 40
 
 
-def test_json_lines_keep_their_further_fields_and_a_line_that_is_no_object_is_named(translate, capsys):
+def test_json_lines_keep_extra_fields_and_a_line_that_is_not_an_object_is_reported(translate, capsys):
     lines = [
         '{"source": "ban des", "id": 7, "meta": {"a": [1]}}',
         '{"text": "kit", "target_prefix": "MULI", "avoid": ["KIT"]}',
@@ -550,7 +550,7 @@ def test_json_lines_keep_their_further_fields_and_a_line_that_is_no_object_is_na
         "ban",
         '{"id": 3}',
         '{"text": ["kit"], "id": 4}',
-        f'{{"text": "kit", "id": 6, "deep": {"[" * 900}1{"]" * 900}}}',  # it can be read, but not be written again
+        f'{{"text": "kit", "id": 6, "deep": {"[" * 900}1{"]" * 900}}}',  # it can be read, but not written again
         f'{{"text": "kit", "deep": {"[" * 99}1{"]" * 99}}}',
         '{"text": "", "constraints": ["MULI"], "id": 8}',
         '{"text": "kit", "error": "another one\'s", "candidates": 3}',
@@ -600,7 +600,7 @@ WORDLESS = [
 @pytest.mark.parametrize(
     "flags", [[], ["--split"], ["--markup=html"], ["--repair"], ["--raw-tokens"], ["--decoder=greedy"]]
 )
-def test_lines_without_words_come_back_as_they_are(call, trained, tmp_path, flags):
+def test_lines_without_words_are_returned_unchanged(call, trained, tmp_path, flags):
     (tmp_path / "text").write_text("\n".join([*WORDLESS, "ban"]) + "\n")
     lines = call("translate", "--model", trained, tmp_path / "text", *flags).out.splitlines()
     assert lines[:-1] == WORDLESS and lines[-1] != "ban"
@@ -608,7 +608,7 @@ def test_lines_without_words_come_back_as_they_are(call, trained, tmp_path, flag
     assert len(translated) == len(lines) and translated != lines
 
 
-def test_several_files_are_translated_as_one_after_another(call, trained, tmp_path):
+def test_several_files_are_translated_like_their_concatenation(call, trained, tmp_path):
     first, second = tmp_path / "first.en", tmp_path / "second.en.gz"
     first.write_bytes(b"ban des\nkit")  # without an LF at its end
     second.write_bytes(gzip.compress(b"muli\n\xff\n"))
@@ -621,11 +621,11 @@ def test_several_files_are_translated_as_one_after_another(call, trained, tmp_pa
     assert call("translate", "--model", trained, first, tmp_path / "none").code == 2
 
 
-def test_a_second_model_that_stands_without_its_flag_is_not_read_as_text(call, trained, tmp_path):
+def test_a_second_model_without_its_flag_is_not_read_as_text(call, trained, tmp_path):
     assert_refused(call("translate", "--model", trained, trained, tmp_path / "text"), 2, trained, "--model")
 
 
-def test_the_search_is_told_with_verbose_only(call, trained, tmp_path):
+def test_the_search_is_reported_only_with_verbose(call, trained, tmp_path):
     (tmp_path / "text").write_text("ban\n")
     assert call("translate", "--model", trained, tmp_path / "text").err == ""
     assert "beam_size:4" in call("translate", "--model", trained, tmp_path / "text", "--verbose").err
@@ -640,7 +640,7 @@ def test_lines_with_unknown_words_are_counted_and_the_first_is_named(call, train
 
 
 @pytest.mark.parametrize(("key", "code"), [(b"\x04", 0), (b"\x03", 130)])
-def test_a_terminal_gets_a_prompt_whose_history_is_kept(key, code, trained):
+def test_a_terminal_gets_a_prompt_with_persistent_history(key, code, trained):
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ |= ENVIRONMENT | {"TERM": "dumb"}
@@ -660,7 +660,9 @@ def test_a_terminal_gets_a_prompt_whose_history_is_kept(key, code, trained):
     rest = b""
     with contextlib.suppress(OSError):  # it has ended
         while True:
-            os.write(terminal, key)  # again while nothing comes: Python may lose a Ctrl-C between prompt and first read
+            os.write(
+                terminal, key
+            )  # repeat while nothing happens: Python can lose a Ctrl-C between prompt and first read
             while select.select([terminal], [], [], 5)[0]:
                 rest += os.read(terminal, 4096)
     assert rest.endswith(b"\r\n"), "the shell's prompt begins a line of its own"
@@ -684,7 +686,7 @@ def test_word_scores_sum_to_the_log_probability_and_words_are_aligned_within_the
             assert all(0 <= source < len(line.split()) for source, _ in pairs)
 
 
-def test_alignments_and_scores_follow_the_text_also_in_the_n_best_list(translate):
+def test_alignments_and_scores_follow_the_text_even_in_n_best_lists(translate):
     content = b"ban des kit\n\nlora\n"
     plain = translate(content)[1].decode().splitlines()
     rows = [
@@ -706,7 +708,7 @@ def test_alignments_and_scores_follow_the_text_also_in_the_n_best_list(translate
         assert len(pairs.split()) == len(said.split())
 
 
-def test_a_model_with_itself_translates_as_it_does_alone_and_one_of_another_vocabulary_is_refused(
+def test_an_ensemble_of_one_model_twice_translates_like_it_and_a_different_vocabulary_is_rejected(
     translate, trained, data, tmp_path, nmt
 ):
     content = corpus(30)
@@ -740,7 +742,7 @@ def test_a_model_with_itself_translates_as_it_does_alone_and_one_of_another_voca
         ["--attention=x.html", "--output=x.html"],
     ],
 )
-def test_settings_of_the_output_that_make_no_sense_are_2(translate, flags):
+def test_contradictory_output_settings_are_status_2(translate, flags):
     assert translate(b"ban\n", *flags)[0] == 2
 
 
@@ -752,17 +754,17 @@ def test_settings_of_the_output_that_make_no_sense_are_2(translate, flags):
         (["--stats=-"], "--stats -: must be a file"),
     ],
 )
-def test_what_would_draw_another_search_or_use_a_stream_twice_is_refused(trained, capfd, flags, told):
+def test_drawing_another_search_and_using_a_stream_twice_are_rejected(trained, capfd, flags, told):
     assert run(["translate", f"--model={trained}", *flags]) == 2 and told in capfd.readouterr().err
 
 
-def test_an_object_stands_on_one_line_for_every_reader(translate):
+def test_a_json_object_is_one_line_for_every_reader(translate):
     code, output = translate(b'{"text": "ban", "id": "a\\u2028b\\u0085c\\u009bd"}\n', "--input-form=json")
     [line] = output.decode().splitlines()
     assert code == 0 and json.loads(line)["id"] == "a\u2028b\u0085c\u009bd"
 
 
-def test_int8_and_a_shortlist_of_all_words_translate_nearly_alike(translate, data, tmp_path):
+def test_int8_and_a_shortlist_of_all_words_give_nearly_the_same_translations(translate, data, tmp_path):
     content = corpus(60)
     _, plain = translate(content)
     path = tmp_path / "words.shortlist"
@@ -770,15 +772,15 @@ def test_int8_and_a_shortlist_of_all_words_translate_nearly_alike(translate, dat
     for flag, wanted in (
         (f"--shortlist={path}", 55),
         ("--precision=int8", 40),
-    ):  # a model of 40 updates is sure of little
+    ):  # a model after 40 updates is seldom certain
         code, found = translate(content, flag)
         same = sum(one == other for one, other in zip(plain.splitlines(), found.splitlines(), strict=True))
         assert code == 0 and same >= wanted
-    assert run(["shortlist", f"--data={data}", f"--output={path}", "--quiet"]) == 2  # it is there
+    assert run(["shortlist", f"--data={data}", f"--output={path}", "--quiet"]) == 2  # it exists
     assert translate(content, f"--shortlist={path}", f"--model={path}")[0] == 2
 
 
-def test_constraints_that_cannot_be_met_cost_their_own_line_only(translate, capsys):
+def test_unsatisfiable_constraints_fail_only_their_line(translate, capsys):
     nested = '{"text": "ban", "n": ' + "[" * 100_000 + "]" * 100_000 + "}"
     long = json.dumps({"text": "ban", "target_prefix": "BAN " * 50})
     phrases = '{"text": "ban", "constraints": ["BAN"]}'
@@ -794,7 +796,7 @@ def test_constraints_that_cannot_be_met_cost_their_own_line_only(translate, caps
     assert "prefix and phrases have" in messages and "constrained-beam" in messages
 
 
-def test_unknown_words_are_replaced_and_words_are_counted_as_blanks_divide_them(translate, tmp_path):
+def test_unknown_words_are_replaced_and_words_are_split_at_blanks(translate, tmp_path):
     (tmp_path / "words").write_text("qux QUUX\nqux LATER\n")  # the first counts
     lines = ["ban qux des", "a\u20acb ban", "\u20ac", "kit\u2581des \u3000 lora"]
     content = "\n".join(lines).encode()
@@ -814,7 +816,7 @@ def test_a_dictionary_of_whole_words_is_learnt_and_replaces_unknown_words(transl
     corpus = tmp_path / "corpus"
     write_corpus(corpus, 300, 5)
     with corpus.with_suffix(".en").open("a") as source, corpus.with_suffix(".de").open("a") as target:
-        source.write("qux ban\n" * 3)  # words that the model does not know, and a larger vocabulary does
+        source.write("qux ban\n" * 3)  # words unknown to the model but in a larger vocabulary
         target.write("BAN QUUX\n" * 3)
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={corpus}", "--quiet"]
     assert call(*prepare, "--subword=none", f"--output={tmp_path / 'words-data'}").code == 0
@@ -832,7 +834,7 @@ def test_a_dictionary_of_whole_words_is_learnt_and_replaces_unknown_words(transl
     assert_refused(again, 2, "words already exists")
 
 
-def test_a_dictionary_is_of_words_and_not_of_subwords(call, tmp_path):
+def test_a_dictionary_contains_words_not_subwords(call, tmp_path):
     write_corpus(tmp_path / "corpus", 50, 5)
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'corpus'}", "--quiet"]
     assert call(*prepare, "--subword=bpe", "--vocab-size=60", f"--output={tmp_path / 'data'}").code == 0
@@ -841,7 +843,7 @@ def test_a_dictionary_is_of_words_and_not_of_subwords(call, tmp_path):
     assert not (tmp_path / "d").exists() and not (tmp_path / "l").exists()
 
 
-def test_a_file_that_cannot_be_written_is_told_before_the_data_are_read(call, tmp_path):
+def test_an_unwritable_file_is_reported_before_the_data_is_read(call, tmp_path):
     for flags in (["--output=missing/l"], ["--output=l", f"--dictionary={tmp_path}", "--overwrite"]):
         assert_refused(call("shortlist", "--data=nowhere", *flags), 5, "cannot be written")
 
@@ -853,7 +855,7 @@ class Free:
         self.on_gpu, self.free = on_gpu, lambda: free
 
 
-def test_batches_are_as_large_as_speed_and_memory_allow(loaded):
+def test_batch_sizes_adapt_to_speed_and_memory(loaded):
     model = copy.copy(loaded.model)
     for model.width, on_gpu, free, paths, replicas in itertools.product(
         (64, 512, 1000), (False, True), (2**25, 2**34), (1, 64), (1, 3)
@@ -881,13 +883,13 @@ def test_weights_are_prepared_once_before_the_second_batch():
     ]
 
 
-def test_a_text_gives_every_replica_the_same_number_of_batches_that_are_not_too_small():
+def test_every_replica_gets_equally_many_batches_that_are_not_too_small():
     for tokens, replicas in ((26_000, 8), (5_000, 2), (100_000, 3)):
         size = even_batch_tokens(tokens, 2048, replicas)
         batches = math.ceil(tokens / size)
         assert batches % replicas == 0 and size <= 2048
-        assert (batches - replicas) * 2048 < tokens  # one fewer for each would not do
-    assert even_batch_tokens(3_000, 2048, 1) == 2048  # nobody waits
+        assert (batches - replicas) * 2048 < tokens  # one batch fewer per replica would not be enough
+    assert even_batch_tokens(3_000, 2048, 1) == 2048  # no replica waits
     assert even_batch_tokens(600, 2048, 2) == 2048 // 4
     assert even_batch_tokens(1, 3, 2) == 1
     assert even_batch_tokens(0, 2048, 2) >= 1  # empty lines have none
@@ -895,12 +897,12 @@ def test_a_text_gives_every_replica_the_same_number_of_batches_that_are_not_too_
 
 @pytest.mark.parametrize("content", [corpus(200), b"\n" * 200])
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_batches_side_by_side_give_the_same_lines(translate, content, precision):
+def test_concurrent_batches_give_the_same_lines(translate, content, precision):
     flags = f"--precision={precision}", "--batch-tokens=100"
     assert translate(content, *flags, "--replicas=3")[1] == translate(content, *flags)[1]
 
 
-def test_a_line_that_cannot_be_drawn_is_translated_all_the_same(translate, tmp_path, monkeypatch, capsys):
+def test_a_line_that_cannot_be_drawn_is_still_translated(translate, tmp_path, monkeypatch, capsys):
     content = corpus(3)
 
     def fail(model, pipeline, source, target):
@@ -915,7 +917,7 @@ def test_a_line_that_cannot_be_drawn_is_translated_all_the_same(translate, tmp_p
 
 
 @pytest.mark.parametrize(("name", "lines"), [("look.svg", 1), ("look.html", 3)])
-def test_attention_is_computed_only_for_lines_that_are_drawn(translate, tmp_path, monkeypatch, name, lines):
+def test_attention_is_computed_only_for_drawn_lines(translate, tmp_path, monkeypatch, name, lines):
     read = []
     monkeypatch.setattr(
         nmt.extensions.watch.viewers.drawings,
@@ -928,7 +930,7 @@ def test_attention_is_computed_only_for_lines_that_are_drawn(translate, tmp_path
 
 @pytest.fixture
 def replicas(trained, tmp_path):
-    """A translation of very many lines by two replicas, and the numbers of their processes."""
+    """A translation of very many lines by two replicas, and their process ids."""
     if sys.platform != "linux":
         pytest.skip("replicas are threads here")
     source = tmp_path / "source"
@@ -943,7 +945,7 @@ def replicas(trained, tmp_path):
         process.communicate()
 
 
-def test_a_replica_that_is_killed_is_named_and_the_other_ends(replicas):
+def test_a_killed_replica_is_named_and_the_other_ends(replicas):
     process, (victim, other) = replicas
     os.kill(victim, signal.SIGKILL)
     messages = process.communicate(timeout=60)[1].decode()
@@ -957,7 +959,7 @@ def test_replicas_end_when_their_parent_is_killed(replicas):
     until(lambda: not any(map(runs, numbers)))
 
 
-def test_a_signal_ends_replicas_even_one_that_does_not_answer(replicas):
+def test_a_signal_ends_even_an_unresponsive_replica(replicas):
     process, (victim, other) = replicas
     os.kill(victim, signal.SIGSTOP)
     process.send_signal(signal.SIGTERM)
@@ -974,14 +976,14 @@ def until(condition):
 
 
 def runs(number):
-    """Whether a process is there, and no corpse that nobody has buried."""
+    """Whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{number}/stat").read_text().rpartition(") ")[2][0] != "Z"
     except OSError:
         return False
 
 
-def test_attention_is_drawn_into_a_page_and_on_the_terminal(trained, translate, tmp_path, capsys):
+def test_attention_is_drawn_in_a_page_and_on_the_terminal(trained, translate, tmp_path, capsys):
     page = tmp_path / "look.html"
     content = corpus(5)
     code, output = translate(content, f"--attention={page}", "--attention-lines=2")
@@ -996,9 +998,7 @@ def test_attention_is_drawn_into_a_page_and_on_the_terminal(trained, translate, 
         assert translate(content, f"--attention={tmp_path / wrong}")[0] == 2
 
 
-def test_a_checkpoint_that_its_run_removes_meanwhile_is_replaced_by_the_best_one_now(
-    trained, tmp_path, call, monkeypatch
-):
+def test_a_checkpoint_removed_by_its_run_is_replaced_by_the_current_best(trained, tmp_path, call, monkeypatch):
     (tmp_path / "line").write_text(f"{WORDS[0]}\n")
     command = ["translate", "--model", trained, "--input", tmp_path / "line"]
     wanted, found = call(*command), []

@@ -1,4 +1,4 @@
-"""The commands of docs/tutorial.md run in their order, as a shell runs them, with a smaller sample and fewer updates."""
+"""The commands of docs/tutorial.md run in order, as in a shell, with a smaller sample and fewer updates."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ set -euo pipefail
 """
 
 
-def test_the_commands_of_the_tutorial_run_in_their_order(tmp_path):
+def test_the_commands_of_the_tutorial_run_in_order(tmp_path):
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     commands = "".join(code_blocks(TEXT))
     paths = os.pathsep.join([str(ROOT), *sys.path])

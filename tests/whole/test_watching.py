@@ -31,13 +31,13 @@ def lines(text: str) -> list[dict[str, float]]:
     return [{name: float(value) for name, value in found.groupdict().items()} for found in LINE.finditer(text)]
 
 
-def test_a_line_carries_update_and_total_both_losses_speed_time_left_and_memory(data, tmp_path, call):
+def test_a_log_line_shows_updates_losses_speed_remaining_time_and_memory(data, tmp_path, call):
     arguments = train_arguments(data, tmp_path / "run", 10, "--log-every=1u", "--label-smoothing=0.1", "--no-quiet")
     trained = call(*arguments)
     assert trained.code == 0, trained.err
     recorded, shown = records(tmp_path / "run"), lines(trained.err)
     assert [row["update"] for row in shown] == list(range(2, 11))
-    assert "Up. 1/10 : " in trained.err and "ETA unknown" in trained.err  # the first update tells no speed
+    assert "Up. 1/10 : " in trained.err and "ETA unknown" in trained.err  # the first update gives no speed
     for row in shown:
         record = recorded[int(row["update"])]
         assert (row["total"], row["epoch"]) == (10, record["epoch"])
@@ -48,7 +48,7 @@ def test_a_line_carries_update_and_total_both_losses_speed_time_left_and_memory(
     assert [shown[-1][name] for name in ("hours", "minutes", "seconds")] == [0, 0, 0]
 
 
-def test_the_total_is_the_last_update_also_of_a_resumed_run_and_of_one_that_epochs_end(data, tmp_path, call):
+def test_the_total_is_the_last_update_even_for_resumed_runs_and_limits_in_epochs(data, tmp_path, call):
     for updates in (10, 20):
         trained = call(*train_arguments(data, tmp_path / "run", updates, "--no-quiet"))
         assert [row["total"] for row in lines(trained.err)][-1] == updates
@@ -60,7 +60,7 @@ def test_the_total_is_the_last_update_also_of_a_resumed_run_and_of_one_that_epoc
 
 
 def clock_of(monkeypatch, seconds):
-    """Let the clock of a run show `seconds(update)` after each update, however long that took."""
+    """Make the clock of a run show `seconds(update)` after each update, however long it took."""
     agree = Run.agree
 
     def agree_by_updates(run):
@@ -74,11 +74,11 @@ def clock_of(monkeypatch, seconds):
     ("seconds", "expected"),
     [
         (0.01, [1, 2, 5, 10, 15, 30, 33]),
-        (20.0, [1, 2, 3, 5, 6, 9, 10, 12, 15, 18, 21, 24, 27, 30, 33]),  # each third, and the first ones
+        (20.0, [1, 2, 3, 5, 6, 9, 10, 12, 15, 18, 21, 24, 27, 30, 33]),  # every third, and the first ones
         (100.0, list(range(1, 34))),
     ],
 )
-def test_first_updates_have_a_line_and_then_whichever_of_updates_and_minutes_comes_first(
+def test_the_first_updates_are_logged_and_then_every_interval_of_updates_or_minutes(
     seconds, expected, data, tmp_path, call, monkeypatch
 ):
     clock_of(monkeypatch, lambda update: seconds * update)
@@ -89,12 +89,12 @@ def test_first_updates_have_a_line_and_then_whichever_of_updates_and_minutes_com
 
 
 def told(run, *options):
-    """(number of the line, line) of train.log that names all of these options."""
+    """(line number, line) of the train.log line that names all of these options."""
     rows = enumerate((run / "train.log").read_text().splitlines())
     return [(number, row) for number, row in rows if all(option in row for option in options)]
 
 
-def test_a_run_that_its_clock_ends_within_the_warm_up_warns_after_a_minute_and_withdraws_that(
+def test_a_run_whose_time_ends_during_warmup_warns_after_a_minute_and_can_withdraw_it(
     data, tmp_path, call, monkeypatch
 ):
     more = ("--max-minutes=2", "--warmup-updates=20", "--log-every=1u", "--no-valid-bleu")
@@ -106,19 +106,19 @@ def test_a_run_that_its_clock_ends_within_the_warm_up_warns_after_a_minute_and_w
     assert "--warmup-updates" in warning
     lines_of = [number for number, row in told(tmp_path / "run", " Up. ")]
     assert lines_of[4] < warned < lines_of[6] and withdrawn > lines_of[7]
-    assert len(told(tmp_path / "run", "--max-minutes")) == 3  # the last says why the run ends
+    assert len(told(tmp_path / "run", "--max-minutes")) == 3  # the last line says why the run ended
     assert len(told(tmp_path / "run", "estimate: ")) == 1
 
     clock_of(monkeypatch, lambda update: 10.0 * update)
     assert call(*train_arguments(data, tmp_path / "slow", 1000, *more)).code == 0
-    assert len(told(tmp_path / "slow", "--max-minutes")) == 2  # it proved right
+    assert len(told(tmp_path / "slow", "--max-minutes")) == 2  # the warning was right
 
     clock_of(monkeypatch, lambda update: 2.0 * update)
     assert call(*train_arguments(data, tmp_path / "fast", 1000, *more)).code == 0
     assert len(told(tmp_path / "fast", "--max-minutes")) == 1
 
 
-FRAME = ("run", "epoch", "loss", "speed", "memory", "next", "best")  # what the lines of the live display begin with
+FRAME = ("run", "epoch", "loss", "speed", "memory", "next", "best")  # how the lines of the live display start
 
 
 def long_run(data: Path, output: Path, *more: str) -> Terminal:
@@ -157,7 +157,7 @@ def test_a_terminal_shows_the_run_live_at_any_width_and_is_restored_by_a_signal(
     assert re.match(r"\[[\d :-]+\] stopped by signal 15", run.lines[stopped])
 
 
-def test_an_error_stands_on_a_line_of_its_own_below_the_last_frame(data, tmp_path):
+def test_an_error_is_printed_on_a_separate_line_below_the_last_frame(data, tmp_path):
     (tmp_path / "cliff.py").write_text(CLIFF)
     with long_run(data, tmp_path / "run", f"--plugin={tmp_path / 'cliff.py'}", "--schedule=cliff") as run:
         code, _ = run.end()
@@ -166,12 +166,12 @@ def test_an_error_stands_on_a_line_of_its_own_below_the_last_frame(data, tmp_pat
     assert re.fullmatch(r"nmt: error: update \d+: loss or gradient was not finite 10 times in a row.*", error)
 
 
-def test_a_terminal_that_hangs_up_costs_nothing(data, tmp_path):
+def test_a_run_survives_the_hangup_of_its_terminal(data, tmp_path):
     never = ("--save-every=100000u", "--valid-every=100000u")
     with long_run(data, tmp_path / "run", *never, "--log-every=1u") as run:
         run.wait_for(lambda: "tokens/s" in run.text)
         run.hang_up()
-        time.sleep(1.5)  # it draws and logs into nothing
+        time.sleep(1.5)  # its display and log go nowhere
         assert run.process.poll() is None
         run.process.send_signal(signal.SIGHUP)
         code, _ = run.end()
@@ -180,7 +180,7 @@ def test_a_terminal_that_hangs_up_costs_nothing(data, tmp_path):
     assert [update_of(path) for path in Checkpoints(tmp_path / "run").all()] == [max(records(tmp_path / "run"))]
 
 
-def test_results_go_to_stdout_alone_and_a_pipe_gets_no_display(data, tmp_path, nmt):
+def test_only_results_go_to_stdout_and_a_pipe_gets_no_live_display(data, tmp_path, nmt):
     arguments = train_arguments(data, tmp_path / "run", 20, "--no-quiet", "--json")
     with Terminal(*arguments) as shown:
         code, out = shown.end()

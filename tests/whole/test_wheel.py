@@ -1,4 +1,4 @@
-"""A wheel works on its own: every command, preset, page and table, in an empty folder, without the checkout."""
+"""A wheel works without the checkout: every command, preset, page and table, in an empty folder."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from servers import serving
 from nmt.cli.commands import commands
 from nmt.version import __version__
 
-SOURCES = ("nmt", "recipes", "pyproject.toml", "setup.py", "README.md")  # what a wheel is built of
+SOURCES = ("nmt", "recipes", "pyproject.toml", "setup.py", "README.md")  # what a wheel is built from
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))}
 TINY = {
     "encoder-layers": 1,
@@ -62,14 +62,14 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Wheel:
-    """The commands of the wheel. python, program: their paths; commands: the names of those that ran"""
+    """The commands of the wheel. python, program: paths; commands: the names of those that ran"""
 
     def __init__(self, environment: Path) -> None:
         self.python = str(environment / "bin" / "python")
         self.program, self.commands = forked_nmt(self.python), set[str]()
 
     def __call__(self, *words: object) -> str:
-        """Run a command, and give its stdout."""
+        """Run a command and return its stdout."""
         self.commands.add(str(words[0]))
         return self.run([self.program, *map(str, words)])
 
@@ -88,7 +88,7 @@ def nmt(environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> W
     return Wheel(environment)
 
 
-def test_the_installed_program_is_that_of_the_wheel(environment: Path, nmt: Wheel) -> None:
+def test_the_installed_program_comes_from_the_wheel(environment: Path, nmt: Wheel) -> None:
     program = str(environment / "bin" / "nmt")
     place = "import nmt, torch; print(nmt.__file__)"
     assert nmt.run([nmt.python, "-c", place]).startswith(str(environment))

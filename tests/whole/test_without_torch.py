@@ -1,6 +1,6 @@
-"""Translating does not need torch (deploy/runtime.txt): what works where it is not installed, and what says that it needs it.
+"""Translating does not need torch (deploy/runtime.txt): what works without torch, and what reports that it needs torch.
 
-The commands run in processes to which tests/without_torch hides torch. What they translate with was exported with torch.
+The commands run in processes from which tests/without_torch hides torch. Their models were exported with torch.
 """
 
 import os
@@ -55,18 +55,18 @@ def text(model: Path) -> Path:
 
 @pytest.fixture
 def caches(tmp_path: Path) -> dict[str, str]:
-    """The variables of processes that have a folder of their own for caches."""
+    """Environment variables for processes with a separate cache folder."""
     return {"XDG_CACHE_HOME": str(tmp_path / "caches")}
 
 
 @pytest.fixture
 def without(new_nmt, caches) -> Callable[..., "subprocess.CompletedProcess[bytes]"]:
-    """`without(arguments, input=b"")` runs a command where torch is not installed."""
+    """`without(arguments, input=b"")` runs a command without torch."""
     return lambda *arguments, **given: new_nmt(*arguments, env={**caches, **WITHOUT_TORCH}, **given)
 
 
 def filled(flags: list[str], **paths: Path) -> list[str]:
-    """Flags whose values are names, with the paths of these names."""
+    """Flags with names replaced by their paths."""
     values = [flag.partition("=") for flag in flags]
     return [f"{flag}{equals}{paths.get(value, value)}" for flag, equals, value in values]
 
@@ -85,7 +85,7 @@ def test_torch_is_hidden_from_these_processes(without):
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"], ["--decoder=greedy"], ["--precision=int8"], ["--split"]])
-def test_an_export_is_translated_as_it_is_with_torch(flags, export, text, nmt, without):
+def test_an_export_translates_the_same_as_with_torch(flags, export, text, nmt, without):
     expected, found = (run("translate", "--model", export, *flags, input=TEXT.encode()) for run in (nmt, without))
     assert found.returncode == expected.returncode == 0
     assert found.stdout == expected.stdout and found.stdout.count(b"\n") == TEXT.count("\n")
@@ -93,24 +93,24 @@ def test_an_export_is_translated_as_it_is_with_torch(flags, export, text, nmt, w
 
 @pytest.fixture
 def kept(model, text, tmp_path, nmt, caches) -> Path:
-    """A copy of the model, whose export nmt has made and kept."""
+    """A copy of the model, with an export that nmt has made and cached."""
     folder = shutil.copytree(model, tmp_path / "kept")
     assert nmt("translate", "--engine=ctranslate2", "--model", folder, "--input", text, env=caches).returncode == 0
     return folder
 
 
-def test_a_model_is_translated_as_the_export_that_was_kept_of_it(kept, export, text, without):
+def test_a_model_translates_with_its_cached_export(kept, export, text, without):
     expected, found = (without("translate", "--json", "--model", name, "--input", text) for name in (export, kept))
     assert found.returncode == expected.returncode == 0 and found.stdout == expected.stdout
 
 
-def test_an_export_is_scored_as_it_is_with_torch(export, text, nmt, without):
+def test_an_export_gives_the_same_scores_as_with_torch(export, text, nmt, without):
     scored = ["evaluate", "--model", export, "--source", text, "--reference", text]
     expected, found = (run(*scored) for run in (nmt, without))
     assert found.returncode == expected.returncode == 0 and found.stdout == expected.stdout
 
 
-def test_a_line_that_ctranslate2_cannot_search_costs_that_line_only(kept, without):
+def test_a_line_that_ctranslate2_cannot_search_fails_alone(kept, without):
     lines = f"{WORDS[0]} ||| {WORDS[1]}\n{WORDS[2]}\n".encode()
     done = without("translate", "--model", kept, "--input-form=prefix", input=lines)
     first, second, _ = done.stdout.split(b"\n")
@@ -139,13 +139,13 @@ def test_a_line_that_ctranslate2_cannot_search_costs_that_line_only(kept, withou
         (["--plugin=PLUGIN"], "plugin.py"),
     ],
 )
-def test_what_needs_torch_is_named_in_one_line(flags, named, model, text, without, tmp_path):
+def test_options_that_need_torch_are_reported_in_one_line(flags, named, model, text, without, tmp_path):
     (tmp_path / "plugin.py").write_text("import torch.nn\n")
     flags = filled(flags, MODEL=model, PLUGIN=tmp_path / "plugin.py")
     assert refused(without("translate", "--model", model, "--input", text, *flags, cwd=tmp_path), named)
 
 
-def test_a_gpu_that_only_torch_could_use_is_no_reason_to_refuse(export, monkeypatch, text):
+def test_a_gpu_that_only_torch_could_use_does_not_prevent_translation(export, monkeypatch, text):
     code = (
         "import sys\nfrom pathlib import Path\nexists = Path.exists\n"
         "Path.exists = lambda path: str(path) == '/dev/nvidiactl' or exists(path)\n"
@@ -162,8 +162,8 @@ def test_a_command_that_needs_torch_says_so(command, model, data, text, without,
     assert refused(without(command, *flags), f"nmt {command}") and not (tmp_path / "new").exists()
 
 
-def test_help_lists_and_descriptions_are_those_of_a_complete_installation(model, export):
-    """In two processes, one of which has torch: everything that they print is equal."""
+def test_help_lists_and_descriptions_equal_those_of_a_complete_installation(model, export):
+    """Two processes, only one of which has torch, print the same."""
     calls = [["--help"], ["list"], *([name, "--help"] for name in commands())]
     calls += [["describe", kind, name] for kind in registry.FOLDERS for name in registry.names(kind)]
     calls += [["describe", str(model)], ["describe", str(export)], ["describe", str(model), "--json"]]
@@ -176,7 +176,7 @@ def test_help_lists_and_descriptions_are_those_of_a_complete_installation(model,
     assert found.stdout == expected.stdout
 
 
-def test_a_description_that_is_read_from_the_file_is_that_of_the_class(monkeypatch):
+def test_a_description_read_from_the_file_equals_that_of_the_class(monkeypatch):
     loaded = {(kind, name): registry.find(kind, name) for kind in registry.FOLDERS for name in registry.names(kind)}
     of_classes = {key: registry.documentation(*key) for key in loaded}
     monkeypatch.setattr(registry, "_shelf", registry._Shelf(entry_points_loaded=True))
@@ -189,7 +189,9 @@ def test_python_loads_an_export(export):
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
 
 
-def test_a_server_answers_what_translate_prints_and_refuses_what_needs_torch(model, export, nmt, tmp_path, caches):
+def test_a_server_gives_the_output_of_translate_and_rejects_options_that_need_torch(
+    model, export, nmt, tmp_path, caches
+):
     pytest.importorskip("uvicorn")
     line = " ".join(WORDS[:4])
     expected = nmt("translate", "--model", export, input=f"{line}\n".encode()).stdout.decode().strip()
@@ -217,7 +219,7 @@ def test_a_server_answers_what_translate_prints_and_refuses_what_needs_torch(mod
         ("contract/test_prepare.py", "not signal and not kill and not disk"),
     ],
 )
-def test_the_tests_of_what_works_pass_in_a_process_without_torch(file, chosen, tmp_path):
+def test_the_tests_that_need_no_torch_pass_without_it(file, chosen, tmp_path):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(TESTS / file)]
     command += ["-k", chosen, f"--basetemp={tmp_path / 'tests'}"]
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

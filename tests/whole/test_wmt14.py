@@ -1,4 +1,4 @@
-"""The whole WMT14 recipes on archives of their names and layouts: killed at every step, and after every fault."""
+"""The complete WMT14 recipes on archives with the same names and layouts: killed at every step, and after every fault."""
 
 import io
 import json
@@ -24,7 +24,7 @@ SHORT = ["--max-updates=20", "--save-every=10u", "--valid-every=20u", "--threads
 
 pytestmark = pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
 
-# Runs a program the first time that a step is asked for, and kills it when what the step makes is half there; later another one.
+# Runs a program at the first call of a step and kills it when its output is half written; later calls run another one.
 KILLER = """
 import glob, os, subprocess, sys, time
 marks, program, later_program, arguments = sys.argv[1], sys.argv[2].split("|"), sys.argv[3], sys.argv[4:]
@@ -67,7 +67,7 @@ def recipe(lang: str, mirror: Path, work: Path, **environment: str) -> subproces
     given = {
         **ENVIRONMENT, "MIRROR": str(mirror), "WORK": str(work), "WORKERS": "1",
         "NMT": forked_nmt(), "PYTHON": sys.executable, "VOCAB_SIZE": "200", "LAST": "2", "APART": "0",
-        "FETCH": "--tries 1", "https_proxy": "http://127.0.0.1:9", "no_proxy": "127.0.0.1",  # no mirror but the one given
+        "FETCH": "--tries 1", "https_proxy": "http://127.0.0.1:9", "no_proxy": "127.0.0.1",  # no mirror except the given one
         **environment,
     }  # fmt: skip
     command = ["bash", RECIPES / f"wmt14-en-{lang}/run.sh", *TINY, *SHORT]
@@ -81,7 +81,7 @@ def results(work: Path) -> dict[str, str]:
         f"{folder.name}/{name}": facts["sha256"]
         for folder in folders
         for name, facts in json.loads((folder / "manifest.json").read_bytes())["files"].items()
-        if name not in ("training.json", "report.json")  # which hold minutes, and paths
+        if name not in ("training.json", "report.json")  # these contain minutes and paths
     }
     found = next((work / "base").glob("newstest2014.*"))
     return {**files, "translations": found.read_text(), "scores": (work / "base/scores.json").read_text()}
@@ -103,7 +103,7 @@ def assert_same_results(one: Path, two: Path) -> None:
 
 
 @pytest.mark.parametrize("lang", ["de"], indirect=True)
-def test_killed_at_every_step_the_recipe_ends_in_the_very_same_result(lang, mirror, undisturbed, tmp_path):
+def test_a_recipe_killed_at_every_step_gives_the_same_result(lang, mirror, undisturbed, tmp_path):
     killer, marks, work = tmp_path / "killer.py", tmp_path / "marks", tmp_path / "two/work"
     killer.write_text(KILLER)
     marks.mkdir()
@@ -138,7 +138,7 @@ def replaced(path: Path, content: bytes) -> Iterator[None]:
 
 
 def with_link(archive: bytes) -> bytes:
-    """A tgz in which the first text is a link out of it."""
+    """A tgz in which the first text is a link to a file outside."""
     made = io.BytesIO()
     with tarfile.open(fileobj=io.BytesIO(archive)) as old, tarfile.open(fileobj=made, mode="w:gz") as new:
         for number, info in enumerate(old.getmembers()):
@@ -149,7 +149,7 @@ def with_link(archive: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("lang", ["de"], indirect=True)
-def test_after_each_fault_of_a_mirror_the_recipe_goes_on_to_the_very_same_result(lang, mirror, undisturbed, tmp_path):
+def test_after_each_mirror_failure_the_recipe_gives_the_same_result(lang, mirror, undisturbed, tmp_path):
     work = tmp_path / "work"
 
     def refused(code: int, *messages: str, at: str | Path = mirror) -> None:
@@ -180,9 +180,7 @@ def room(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("lang", ["de"], indirect=True)
-def test_when_the_disk_is_full_at_any_step_the_recipe_goes_on_to_the_very_same_result(
-    lang, mirror, undisturbed, tmp_path
-):
+def test_after_a_full_disk_at_any_step_the_recipe_gives_the_same_result(lang, mirror, undisturbed, tmp_path):
     (work := tmp_path / "work").mkdir()
     archives, data, run = (room(undisturbed / name) for name in ("archives", "data", "base/run"))
     sizes = {"fetch.py": archives // 2, "nmt prepare": archives + data // 2, "nmt train": archives + data + run // 2}
