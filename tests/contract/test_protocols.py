@@ -30,7 +30,7 @@ class Whisper(ClientProtocol):
 '''
 
 
-def test_a_protocol_of_one_file_is_answered_beside_the_others(tmp_path):
+def test_a_protocol_from_one_file_is_served_together_with_the_others(tmp_path):
     (tmp_path / "whisper.py").write_text(WHISPER)
     model = small_model(tmp_path / "m", d_model=16, d_ff=32, heads=2, encoder_layers=1, decoder_layers=1)
     flags = [f"--plugin={tmp_path / 'whisper.py'}", "--whisper-end=!", "--max-characters=100"]
