@@ -760,7 +760,7 @@ def test_a_hexadecimal_number_of_thousands_of_digits_exits_with_2_and_names_the_
     assert refused.code == 2 and "--warmup-updates 0xffff" in refused.err and len(refused.err) < 600
 
 
-# Prints the exit code of a command and the most memory it held, in KiB. A child begins with the peak of its parent, so the
+# Prints the exit status of a command and the most memory it held, in KiB. A child starts with the peak of its parent, so the
 # parent is to be small.
 MEASURED = """
 import resource, subprocess, sys

@@ -74,7 +74,7 @@ def importance_of(source: str, target: str) -> list[float]:
 
 
 def links_of(source: str, target: str) -> list[tuple[int, int]]:
-    """Words that begin with the same letter."""
+    """Words that start with the same letter."""
     return [
         (s, t) for s, one in enumerate(source.split()) for t, other in enumerate(target.split()) if one[0] == other[0]
     ]

@@ -1,4 +1,4 @@
-"""Engines: one comes by one file, `--engine` names it, and `auto` asks it in its order."""
+"""Engines: one comes in one file, `--engine` names it, and `auto` asks it in its order."""
 
 import pytest
 

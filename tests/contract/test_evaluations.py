@@ -1,4 +1,4 @@
-"""Evaluations: each comes by one file, and takes the place of a score for each metric."""
+"""Evaluations: each comes in one file, and takes the place of a score for each metric."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Formats of documents: each comes by one file, and `nmt translate` reads and writes it."""
+"""Formats of documents: each comes in one file, and `nmt translate` reads and writes it."""
 
 from nmt import registry
 from nmt.cli.main import run

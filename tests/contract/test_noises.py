@@ -1,4 +1,4 @@
-"""Noises as a training uses them: one in a single plug-in file, and each of nmt, other in each epoch."""
+"""Noises as a training uses them: one in a single plug-in file, and every built-in one; they differ in each epoch."""
 
 import json
 from itertools import chain

@@ -1,4 +1,4 @@
-"""What no command wrote is refused with a code of the contract, whatever it is. `make fuzz` looks for more of it."""
+"""Files that no command wrote are refused with an exit status of the contract. `make fuzz` looks for more of it."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ MARK: Final = '"<here>"'
 
 
 def in_its_place(value: Any) -> Iterator[Any]:
-    """The value as often as it has values and keys within it, with a mark instead of one of them."""
+    """Copies of a JSON value, each with a mark in place of one of its values or keys."""
     yield MARK[1:-1]
     for key in value if isinstance(value, dict) else ():
         yield {MARK[1:-1] if other == key else other: inner for other, inner in value.items()}

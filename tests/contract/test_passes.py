@@ -1,4 +1,4 @@
-"""Passes: each comes by one file, is active by its own options, and several lie around the search like shells."""
+"""Passes: each comes in one file, is active by its own options, and several lie around the search like shells."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Protocols of `nmt serve`: each comes by one file, and the server answers its clients besides those of the others."""
+"""Protocols of `nmt serve`: each comes in one file, and the server answers its clients as well as those of others."""
 
 from conftest import WORDS, small_model
 from servers import serving

@@ -1,4 +1,4 @@
-"""Forked searches: what a fork has of its parent."""
+"""Forked searches: what a fork inherits from its parent."""
 
 import gc
 import os
@@ -14,7 +14,7 @@ from nmt.translate.replicas import Replicas, are_processes
 
 
 class Dropped:
-    """An object in a cycle, whose end is told in a file by the process that collects it."""
+    """An object in a reference cycle. The process that collects it reports that in a file."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.itself = path, self

@@ -1,4 +1,4 @@
-"""Scorings: each comes by one file, and takes the place of the scores that `nmt score` prints."""
+"""Scorings: each comes in one file, and takes the place of the scores that `nmt score` prints."""
 
 from nmt import registry
 from nmt.cli.main import run

@@ -1,4 +1,4 @@
-"""Filters, wrappers of the built-in search, and viewers: each comes by one file, and is active by its own options."""
+"""Filters, wrappers of the built-in search, and viewers: each comes in one file, and is active by its own options."""
 
 import json
 

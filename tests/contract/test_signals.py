@@ -38,7 +38,7 @@ def test_work_that_checks_for_signals_ends_by_itself():
 
 
 def test_a_first_update_that_takes_too_long_after_a_signal_is_killed():
-    """No rate is known yet, so that the update goes on; the process is still watched."""
+    """No rate is known yet, so the update continues; the process is still watched."""
     update = """from nmt.dist import World
 from nmt.train.update import SignalWatch
 with Signals() as signals:
@@ -60,7 +60,7 @@ def test_a_signal_after_the_first_is_quiet():
 
 
 def test_a_signal_that_is_ignored_stays_ignored():
-    """As nohup has SIGHUP, so that a training goes on when its terminal is closed."""
+    """As nohup has SIGHUP, so that a training continues when its terminal is closed."""
     send = "os.kill(os.getpid(), signal.SIGHUP)"
     work = f"signal.signal(signal.SIGHUP, signal.SIG_IGN)\nwith Signals() as signals:\n    {send}\n    signals.check()"
     done = ended(f"{work}\n{send}\nprint('done')")

@@ -1,4 +1,4 @@
-"""Storages of texts: each comes by one file, and every command reads the texts within it."""
+"""Storages of texts: each comes in one file, and every command reads the texts within it."""
 
 import sqlite3
 

@@ -1,4 +1,4 @@
-"""Subwords: each way to divide text comes by one file, which learns a vocabulary and reads it back."""
+"""Subwords: each way to divide text comes in one file, which learns a vocabulary and reads it back."""
 
 from pathlib import Path
 

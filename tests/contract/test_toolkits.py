@@ -1,4 +1,4 @@
-"""Toolkits: each comes by one file, which `nmt import` and `nmt export` find by its name or by the names of its files."""
+"""Toolkits: each comes in one file, which `nmt import` and `nmt export` find by its name or by the names of its files."""
 
 import numpy as np
 import pytest

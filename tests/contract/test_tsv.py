@@ -15,7 +15,7 @@ LANGUAGES = ["prepare", "--source-lang=en", "--target-lang=de", "--subword=none"
 
 @pytest.fixture
 def tsv(tmp_path):
-    """A TSV file of 60 pairs, beside both of its sides."""
+    """A TSV file of 60 pairs, next to files of both sides."""
     write_corpus(tmp_path / "c", 60, 1)
     sides = [(tmp_path / f"c.{language}").read_text().splitlines() for language in ("en", "de")]
     path = tmp_path / "c.tsv"

@@ -1,4 +1,4 @@
-"""Workers give their results in the order of the work, whatever their number, and end at once when the work shall stop."""
+"""Workers give their results in the order of the work, whatever their number, and end at once when the work is to stop."""
 
 import multiprocessing
 import multiprocessing.connection
@@ -121,7 +121,7 @@ def test_a_stopped_learning_process_is_reported_and_ended(monkeypatch, tmp_path)
     monkeypatch.setattr(workers, "MAX_IDLE_SECONDS", 1.0)
     before = set(children_of(os.getpid()))
 
-    def learning() -> list[int]:  # once it runs: a parent waits for a child that has not begun its program
+    def learning() -> list[int]:  # once it runs: a parent waits for a child that has not started its program
         children = set(children_of(os.getpid())) - before
         return [child for child in children if b"_learn_from" in Path(f"/proc/{child}/cmdline").read_bytes()]
 

@@ -1,4 +1,4 @@
-"""The documents name what there is, are easy to read, and are current."""
+"""The documents name what exists, are easy to read, and are current."""
 
 import importlib.util
 import re

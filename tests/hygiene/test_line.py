@@ -1,4 +1,4 @@
-"""The line between the core and the extensions: nothing outside `nmt/extensions/` imports from it or names what it has."""
+"""The line between the core and the extensions: nothing outside `nmt/extensions/` imports from it or names its components."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""A public name means one thing in the whole package, and a docstring begins with one short sentence."""
+"""A public name means one thing in the whole package, and a docstring starts with one short sentence."""
 
 import ast
 from collections import defaultdict
