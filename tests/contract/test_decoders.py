@@ -22,7 +22,7 @@ V = 30
 
 @pytest.fixture(scope="module")
 def models():
-    """A small model of each kind, with weights so large that it has opinions."""
+    """A small model of each kind, with weights large enough for confident predictions."""
     built = {}
     for name in MODELS:
         torch.manual_seed(4)

@@ -1,4 +1,4 @@
-"""What an installed package holds: the files that are not Python are named in pyproject.toml, and are read where they lie."""
+"""The content of an installed package: pyproject.toml names the files that are not Python, and they can be read."""
 
 import re
 import subprocess
