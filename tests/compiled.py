@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def compiled(source: Path, compiler: Sequence[str], more: Sequence[str] = (), version: str = "") -> Path:
-    """The library made from a source. more: flags after the source; version: of what else it depends on"""
+    """The library made from a source. more: flags after the source; version: that of its other dependencies"""
     flags = "\0".join([*compiler, *more, version])
     key = hashlib.sha256(source.read_bytes() + flags.encode()).hexdigest()[:16]
     folder = Path.home() / ".cache/nmt-tests"

@@ -246,7 +246,7 @@ def updates_of(run: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """torch computes with one thread."""
+    """Make torch compute with one thread."""
     import torch
 
     threads = torch.get_num_threads()
@@ -291,7 +291,7 @@ def new_nmt() -> Callable[..., subprocess.CompletedProcess[bytes]]:
 
 
 class CommandResult(NamedTuple):
-    """The exit code and the output of a command."""
+    """The exit status and the output of a command."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""A translator for tests of what stands around one: it waits where a test lets it wait."""
+"""A stand-in translator for tests of the code around one: it waits when a test asks it to."""
 
 import asyncio
 import threading
@@ -11,9 +11,9 @@ from nmt.translate.results import Candidate, Translation
 
 
 class FakeTranslator:
-    """Translates by capitals.
+    """Translates by capitalising.
 
-    batches: the texts of each batch that has begun
+    batches: the texts of each batch that has started
     gate: each batch waits until it is open
     held: by a text; its batch waits until this event is set
     error: what a batch raises that is not held; None without one

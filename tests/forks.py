@@ -3,7 +3,7 @@
 python forks.py FOLDER    starts a fork for each `ask_fork.py FOLDER/socket WORDS...`, until its stdin is closed
 FOLDER/nmt WORDS...       asks for one
 
-Streams, folder, environment and exit code are those of `nmt WORDS...`, and so are TERM, INT, HUP, USR1 and KILL. The ranks
+Streams, folder, environment and exit status are those of `nmt WORDS...`, and so are TERM, INT, HUP, USR1 and KILL. The ranks
 that a command starts are forks of it. What Python and torch read when they start is that of the process that forks.
 """
 
@@ -58,7 +58,7 @@ def forked_nmt(python: str = sys.executable) -> str:
 
 
 class Fork:
-    """A process that runs a function and ends with the code that it returns; with the methods of Popen that nmt calls."""
+    """A process that runs a function and ends with the status that it returns; with the methods of Popen that nmt calls."""
 
     def __init__(self, work: Callable[[], int]) -> None:
         self.returncode: int | None = None

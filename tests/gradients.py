@@ -79,7 +79,7 @@ def objective_of(options: TransformerOptions = OPTIONS) -> Objective:
 
 
 class TooSmall(nn.Module):
-    """A device that holds so many tokens: memory runs out before or behind the work, as it does in real ones."""
+    """A device that holds so many tokens: memory runs out before or after the work, as on real ones."""
 
     def __init__(self, inner: Objective, tokens: int, behind: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""An HTTP server of files for tests, which can be made to fail as servers do."""
+"""An HTTP file server for tests that can be made to fail as real servers do."""
 
 import hashlib
 import threading

@@ -1,4 +1,4 @@
-"""The modules of nmt as files, and what each imports, for the tests of the structure."""
+"""The modules of nmt as files, and what each imports, for tests of the structure."""
 
 import ast
 from functools import cache

@@ -1,4 +1,4 @@
-"""Untrained models whose weights are so large that whatever goes wrong in an export shows."""
+"""Untrained models with weights so large that any error in an export shows."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def make_model(
     right_to_left: bool = False,
     **options: object,
 ) -> Path:
-    """A small model with weights so large that whatever goes wrong shows. joint: one vocabulary; None: if all is tied"""
+    """A small model with weights so large that any error shows. joint: one vocabulary; None: if all is tied"""
     torch.manual_seed(3)
     entry = registry.find("model", name)
     made = make(entry.options, {**SMALL.get(name, SMALL["transformer"]), **options})

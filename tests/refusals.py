@@ -1,4 +1,4 @@
-"""What a command that refuses promises: its exit status, and the name of the option, file or value. The wording is no promise."""
+"""What a refusal promises: its exit status, and the name of the option, file or value. Its wording may change."""
 
 from typing import Any
 

@@ -37,7 +37,7 @@ def references(content: object) -> Iterator[str]:
 
 
 def faults(value: object, schema: Mapping, document: Mapping, place: str = "$") -> list[str]:
-    """The ways in which a value breaks a schema; none for a valid one. A keyword that is not known is an error."""
+    """The ways in which a value breaks a schema; none for a valid one. An unknown keyword is an error."""
     found: list[str] = []
     for keyword, wanted in schema.items():
         if keyword in ANNOTATIONS:

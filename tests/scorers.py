@@ -1,4 +1,4 @@
-"""Small random scorers for tests of searches: all that a search may ask, and nothing to train."""
+"""Small random scorers for tests of searches: the whole interface, without training."""
 
 import math
 

@@ -74,7 +74,7 @@ class Terminal:
             time.sleep(0.02)
 
     def end(self) -> tuple[int, bytes]:
-        """Wait for the end of the command: its exit code and its stdout."""
+        """Wait for the end of the command; returns its exit status and its stdout."""
         out, _ = self.process.communicate(timeout=120)
         self._reader.join(30)
         return self.process.returncode, out or b""
@@ -86,5 +86,5 @@ class Terminal:
 
 
 def plain(text: str) -> str:
-    """A text without control sequences; carriage returns begin lines."""
+    """A text without control sequences; carriage returns start lines."""
     return re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", text).replace("\r\n", "\n").replace("\r", "\n")

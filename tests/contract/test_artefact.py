@@ -34,7 +34,7 @@ def test_an_artefact_holds_what_was_written_and_nothing_else(tmp_path):
     assert sorted(os.listdir(tmp_path / "m")) == ["manifest.json", "sub"]
 
 
-def test_a_flipped_byte_of_the_same_size_is_found(tmp_path):
+def test_a_flipped_byte_is_found_even_with_unchanged_size(tmp_path):
     artefact = make(tmp_path / "m")
     (tmp_path / "m/sub/a.txt").write_text("wordz")
     with pytest.raises(ArtefactError, match="damaged"):
@@ -61,14 +61,14 @@ def test_a_file_of_another_size_or_a_missing_one_is_found_on_opening(tmp_path):
         Artefact(tmp_path / "m", "model")
 
 
-def test_a_folder_without_a_manifest_is_not_there(tmp_path):
+def test_a_folder_without_a_manifest_is_treated_as_missing(tmp_path):
     (tmp_path / "m").mkdir()
     with pytest.raises(ArtefactError, match=r"no manifest\.json found; expected a model folder"):
         Artefact(tmp_path / "m", "model")
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a" * 300])
-def test_a_manifest_that_names_files_outside_its_folder_or_none_that_can_be_is_refused(tmp_path, name):
+def test_a_manifest_that_names_outside_or_impossible_files_is_refused(tmp_path, name):
     make(tmp_path / "m")
     manifest = json.loads((tmp_path / "m/manifest.json").read_bytes())
     manifest["files"] = {name: {"size": 1, "sha256": "0"}}
@@ -116,7 +116,7 @@ with new_folder(Path(sys.argv[1]), "model", {}) as temporary:
 """
 
 
-def test_a_writer_killed_in_the_middle_leaves_nothing_under_the_name_and_its_rest_is_swept(tmp_path):
+def test_a_killed_writer_leaves_no_output_and_its_leftovers_are_swept(tmp_path):
     writer = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path / "m")], stdout=subprocess.PIPE)
     assert writer.stdout is not None
     writer.stdout.readline()
@@ -142,7 +142,7 @@ time.sleep(60)
 """
 
 
-def test_a_lock_that_was_taken_over_is_left_to_its_holder_and_an_orphan_is_none(tmp_path):
+def test_a_taken_over_lock_stays_with_its_holder_and_an_orphaned_lock_is_ignored(tmp_path):
     first = Lock(tmp_path / "new")
     (tmp_path / "new/.lock").unlink()
     second = Lock(tmp_path / "new")
@@ -198,7 +198,7 @@ def test_a_lock_names_its_holder_and_ends_with_it(tmp_path):
     Lock(tmp_path).close()
 
 
-def test_a_full_disk_is_told_with_path_and_bytes_and_leaves_nothing(tmp_path):
+def test_a_full_disk_is_reported_with_path_and_bytes_and_leaves_nothing(tmp_path):
     with small_disk(tmp_path, 1 << 20):
         make(tmp_path / "m", "old")
         with pytest.raises(ResourceError, match=r"free; make space"):
@@ -264,7 +264,7 @@ def test_an_interrupted_replacement_is_finished_later_without_loss(tmp_path, mom
     assert Artefact(tmp_path / "m", "model").path("sub/a.txt").read_text() == text
 
 
-def test_what_cannot_be_removed_is_a_warning_with_its_path(tmp_path, capsys, monkeypatch):
+def test_a_path_that_cannot_be_removed_causes_a_warning(tmp_path, capsys, monkeypatch):
     checkpoints = Checkpoints(tmp_path)
     for update in (1, 2):
         with new_folder(checkpoints.path(update), "checkpoint", {}) as temporary:
@@ -293,7 +293,7 @@ with new_file(Path(sys.argv[1])) as file:
 """
 
 
-def test_of_two_writers_of_one_file_the_last_wins_whole_and_a_killed_one_is_swept(tmp_path):
+def test_the_last_of_two_writers_wins_completely_and_a_killed_one_is_swept(tmp_path):
     def start(letter):
         command = [sys.executable, "-c", WRITER, str(tmp_path / "out"), letter]
         writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -330,7 +330,7 @@ def test_a_link_under_a_temporary_name_is_never_followed(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["locked", "out", "precious"]
 
 
-def test_an_output_replaces_what_a_link_leads_to_and_keeps_the_permissions(tmp_path):
+def test_an_output_replaces_the_target_of_a_link_and_keeps_its_permissions(tmp_path):
     (tmp_path / "real").write_text("old")
     (tmp_path / "real").chmod(0o602)
     (tmp_path / "link").symlink_to("real")
@@ -350,7 +350,7 @@ def test_an_output_replaces_what_a_link_leads_to_and_keeps_the_permissions(tmp_p
     assert failed.value.filename == "/dev/full" and Path("/dev/full").is_char_device()
 
 
-def test_an_output_is_checked_where_its_link_leads(tmp_path):
+def test_an_output_is_checked_at_the_target_of_its_link(tmp_path):
     (tmp_path / "link").symlink_to("missing/file")
     with pytest.raises(ResourceError, match="missing cannot be written"):
         check_output_file(tmp_path / "link")
@@ -361,7 +361,7 @@ def test_an_output_is_checked_where_its_link_leads(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
-def test_an_output_that_is_stdout_comes_after_what_a_shell_has_in_the_file(tmp_path, name):
+def test_an_output_to_stdout_is_appended_to_a_file_opened_by_the_shell(tmp_path, name):
     (tmp_path / "out").write_text("old\n")
     program = f"from pathlib import Path; from nmt.files import write_output; write_output(Path({name!r}), b'new')"
     with (tmp_path / "out").open("a") as out:
@@ -390,7 +390,7 @@ input()
 """
 
 
-def test_a_folder_in_which_a_run_has_begun_meanwhile_is_not_replaced(tmp_path):
+def test_a_folder_in_which_a_run_has_since_started_is_not_replaced(tmp_path):
     with pytest.raises(LockedError, match="m is in use by "), new_folder(tmp_path / "m", "model", {}) as temporary:
         (temporary / "a.txt").touch()
         (tmp_path / "m").mkdir()
@@ -415,7 +415,7 @@ def test_a_mount_point_and_the_working_directory_are_refused_before_the_work(tmp
         check_output(Path("/proc"), "model", overwrite=False)
 
 
-def test_leftovers_that_are_in_use_stay(tmp_path):
+def test_leftovers_in_use_are_kept(tmp_path):
     writer = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path / "m")], stdout=subprocess.PIPE)
     writer.stdout.readline()
     remove_leftovers(tmp_path)
@@ -429,7 +429,7 @@ def failure(code, name=None):
 
 
 @pytest.mark.parametrize("kind", [str, Path])
-def test_an_error_of_an_input_is_not_told_of_the_output(tmp_path, kind):
+def test_an_input_error_is_not_reported_for_the_output(tmp_path, kind):
     source = kind(tmp_path / "dev.en")
     with pytest.raises(OSError, match=r"dev\.en") as told, new_file(tmp_path / "out.txt"):
         raise failure(errno.ESTALE, source)
@@ -444,7 +444,7 @@ def test_an_error_of_an_input_is_not_told_of_the_output(tmp_path, kind):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_error_of_giving_a_folder_its_name_is_a_failed_write(tmp_path, monkeypatch):
+def test_an_error_while_renaming_a_folder_is_a_failed_write(tmp_path, monkeypatch):
     def put(temporary, final):
         raise failure(errno.EMFILE, str(final.parent))
 
@@ -453,7 +453,7 @@ def test_an_error_of_giving_a_folder_its_name_is_a_failed_write(tmp_path, monkey
         pass
 
 
-def test_a_temporary_that_cannot_be_looked_at_is_removed(tmp_path, monkeypatch):
+def test_a_temporary_that_cannot_be_inspected_is_removed(tmp_path, monkeypatch):
     class Failing:  # the module, but for one function
         def __getattr__(self, name):
             return getattr(os, name)
@@ -482,7 +482,7 @@ class _ClosesWithAnError:
         raise failure(errno.EIO)
 
 
-def test_an_error_of_closing_a_lock_fails_no_command(tmp_path):
+def test_an_error_while_closing_a_lock_does_not_fail_the_command(tmp_path):
     with Lock(tmp_path / "m") as lock:
         lock._file = _ClosesWithAnError(lock._file)
     with Lock(tmp_path / "m"):

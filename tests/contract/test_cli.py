@@ -87,7 +87,7 @@ def test_an_unknown_command_names_the_nearest(nmt):
         ("rnn", "'rnnsearch' or 'rnnsearch-small'"),
     ],
 )
-def test_a_part_of_a_name_is_answered_with_the_names_that_contain_it(given, suggested, call):
+def test_a_partial_name_is_answered_with_the_names_that_contain_it(given, suggested, call):
     assert f"unknown preset '{given}' (did you mean {suggested}?)" in call("train", "--preset", given).err
 
 
@@ -105,7 +105,7 @@ def test_prepare_says_that_it_does_not_read_stdin(flags, call, tmp_path):
     assert_refused(refused, 2, named)
 
 
-def test_a_mistyped_flag_value_or_key_names_what_was_wanted(call, tmp_path):
+def test_the_error_for_a_mistyped_flag_value_or_key_suggests_the_right_one(call, tmp_path):
     assert "did you mean --dropout?" in call("train", "--dropuot", "0.1").err
     for more in ((), ("--dump-config",)):
         assert_refused(call("train", *RUN, "--dropout=lots", *more), 2, "'lots'", "FLOAT")
@@ -115,7 +115,7 @@ def test_a_mistyped_flag_value_or_key_names_what_was_wanted(call, tmp_path):
     assert_refused(call("train", "--config", config), 2, "s.toml", "'dropout'")
 
 
-def test_flags_win_over_files_and_files_over_presets_and_each_origin_is_told(call, tmp_path):
+def test_flags_override_files_and_files_override_presets_and_each_origin_is_shown(call, tmp_path):
     first, second = tmp_path / "first.toml", tmp_path / "second.toml"
     first.write_text("dropout = 0.2\nheads = 2\nd-ff = 99\n")
     second.write_text("heads = 4\n")
@@ -132,7 +132,7 @@ def test_flags_win_over_files_and_files_over_presets_and_each_origin_is_told(cal
     assert tomllib.loads(call("train", "--config", tmp_path / "all.toml", "--dump-config").out) == values
 
 
-def test_the_chosen_parts_decide_which_flags_there_are(call):
+def test_the_chosen_components_decide_which_flags_exist(call):
     shown = call("train", "--model", "rnnsearch", "--help").out
     assert "--d-ff" not in shown
     assert "--d-ff" in call("train", "--help", "model").out
@@ -153,7 +153,7 @@ def test_help_shows_every_flag_whole_however_narrow_the_terminal(columns, call, 
 
 
 @pytest.mark.parametrize("command", list(commands()))
-def test_help_has_no_boxes_and_names_no_default_where_there_is_none(command, call):
+def test_help_has_no_boxes_and_shows_only_existing_defaults(command, call):
     for flag in ("-h", "--help"):
         shown = call(command, flag).out
         assert not re.search(r"[\x1b\u2500-\u257f]|default: (none|no|yes)\b", shown)
@@ -169,7 +169,7 @@ def test_the_help_of_a_kind_lists_the_options_of_the_chosen_component(kind, call
 
 
 @pytest.mark.parametrize("name", list(commands()))
-def test_every_example_of_a_help_can_be_read(name, call, tmp_path, monkeypatch):
+def test_every_example_in_a_help_can_be_parsed(name, call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "corpus.en").write_text("a\n")
     command = command_of(name)
@@ -181,7 +181,7 @@ def test_every_example_of_a_help_can_be_read(name, call, tmp_path, monkeypatch):
         assert read.code == 0 or "model: " in read.err, read.err
 
 
-def test_names_of_other_toolkits_that_mean_the_same_are_accepted_with_a_note(call, dumped):
+def test_equivalent_names_of_other_toolkits_are_accepted_with_a_note(call, dumped):
     for flags, key, value in (
         ("--arch=transformer_wmt_en_de_big", "d_model", 1024),
         ("--arch transformer", "d_model", 512),
@@ -199,17 +199,17 @@ def test_names_of_other_toolkits_that_mean_the_same_are_accepted_with_a_note(cal
     assert dumped("--task", "translation") == dumped()
 
 
-def test_numbers_may_begin_or_end_with_their_point(dumped):
+def test_numbers_can_start_or_end_with_the_decimal_point(dumped):
     settings = dumped("--dropout=.2", "--clip-norm=1.", "--adam-betas=.9,.98")
     assert (settings["dropout"], settings["clip_norm"], settings["adam_betas"]) == (0.2, 1.0, [0.9, 0.98])
 
 
-def test_numbers_may_stand_as_a_tuple_of_python(dumped):
+def test_numbers_can_be_written_as_a_python_tuple(dumped):
     for text in ("0.9,0.98", "(0.9, 0.98)", "[0.9,0.98]"):
         assert dumped(f"--adam-betas={text}")["adam_betas"] == [0.9, 0.98]
 
 
-def test_an_alias_in_a_file_and_a_word_after_a_switch_are_answered_with_what_to_write(call, tmp_path):
+def test_the_errors_for_an_alias_in_a_file_and_a_value_after_a_switch_say_what_to_write(call, tmp_path):
     config = tmp_path / "s.toml"
     config.write_text('save_dir = "x"\n')
     assert "unknown setting 'save_dir' (use output)" in call("train", "--config", config).err
@@ -218,11 +218,11 @@ def test_an_alias_in_a_file_and_a_word_after_a_switch_are_answered_with_what_to_
     assert "update-2" in mean and "--checkpoint" in mean
 
 
-def test_a_learning_rate_for_the_schedule_that_takes_a_factor_is_refused(call):
+def test_a_learning_rate_is_refused_for_a_schedule_that_takes_a_factor(call):
     assert_refused(call("train", *RUN, "--lr=5e-4"), 2, "--schedule")
 
 
-def test_commands_of_other_toolkits_are_answered_with_commands_that_there_are(call):
+def test_commands_of_other_toolkits_are_answered_with_existing_commands(call):
     for name, told in peers.tables()["commands"].items():
         assert name not in commands() and told.split(";")[0].split()[0] in commands()
     for name in ("fairseq-train", "fine-tune"):
@@ -231,7 +231,7 @@ def test_commands_of_other_toolkits_are_answered_with_commands_that_there_are(ca
 
 
 @pytest.mark.parametrize("command", sorted(peers.tables().keys() - {"commands"}))
-def test_flags_of_other_toolkits_are_answered_with_flags_that_there_are(command, call):
+def test_flags_of_other_toolkits_are_answered_with_existing_flags(command, call):
     known = {name: all_flags(command_of(name)) for name in commands()}
     every = set().union(*known.values())
     for key, told in peers.tables()[command].items():
@@ -245,13 +245,13 @@ def test_flags_of_other_toolkits_are_answered_with_flags_that_there_are(command,
             assert named in (known[command] if named in words else every), f"{key} is answered with {named}"
 
 
-def test_a_flag_of_a_part_that_was_not_chosen_is_answered_with_the_parts_that_have_it(call):
+def test_a_flag_of_an_unchosen_component_is_answered_with_the_components_that_have_it(call):
     assert_refused(call("translate", "--model=x", "--temperature=0.5"), 2, "'--temperature'", "--decoder sampling")
     several = call("train", *RUN, "--teacher=m", "--divergence-weight=3")
     assert_refused(several, 2, "--criterion distillation", "--criterion in-place-distillation, --criterion r-drop")
 
 
-def test_a_flag_of_a_part_within_a_part_is_answered_with_its_whole_spelling(call):
+def test_a_flag_of_an_inner_component_is_answered_with_its_full_name(call):
     for flag in ("--temperature=3", "--no-unk"):
         refused = call("translate", "--model=x", "--decoder=mbr", flag)
         assert_refused(
@@ -263,7 +263,7 @@ def command_of(name: str) -> Command:
     return importlib.import_module(commands()[name].module).COMMAND
 
 
-def test_what_the_document_for_users_of_other_toolkits_says_is_so(call):
+def test_the_page_for_users_of_other_toolkits_is_correct(call):
     text = (DOCUMENTS / "peers.md").read_text()
     example = re.search(r"\$ nmt (.*)\n((?:nmt: error: .*\n)+try: .*\n)", text)
     assert example and call(*example[1].split()).err == example[2]
@@ -284,7 +284,7 @@ def all_flags(command: Command) -> set[str]:
     return {flag for option in options for flag in option.spellings()}
 
 
-def test_a_word_too_many_is_named_with_the_flag_that_it_may_need(call):
+def test_an_extra_argument_is_named_with_the_flag_it_may_need(call):
     assert_refused(call("score", "--model=m", "--source=a", "--target=b", "text.en"), 2, "'text.en'", "--source")
     assert_refused(call("train", "data", "my run"), 2, "'my run'", "try: nmt train data --output 'my run'\n")
     for words in (["hyp", "ref", "ref2"], ["hyp", "ref2", "--reference=ref", "--hypothesis=hyp", "x"]):
@@ -305,18 +305,18 @@ def test_a_word_too_many_is_named_with_the_flag_that_it_may_need(call):
         ("describe", "describe KIND"),
     ],
 )
-def test_what_is_missing_is_told_with_the_whole_command(given, completed, call):
+def test_missing_arguments_are_reported_with_the_whole_command(given, completed, call):
     assert call(*given.split()).err.endswith(f"\ntry: nmt {completed}\n")
 
 
-def test_a_near_name_is_told_with_the_whole_command(call):
+def test_a_similar_name_is_suggested_with_the_whole_command(call):
     assert "try: nmt train data --output 'my run'\n" in call("trian", "data", "--output", "my run").err
     for flag in ("--dropuot=0.3", "--dropuot 0.3"):
         assert_refused(call("train", "data", *flag.split(), "--output=run"), 2, flag.replace("uo", "ou"), "--output")
     assert "--length-penalty" in call("translate", "-L3", "--model=m").err
 
 
-def test_help_and_version_are_words_too(call):
+def test_help_and_version_also_work_as_commands(call):
     assert call("help").out == call("--help").out != ""
     assert call("version").out == call("--version").out != ""
     for command in commands():
@@ -327,7 +327,7 @@ def test_help_and_version_are_words_too(call):
 
 
 @pytest.mark.parametrize("name", list(commands()))
-def test_each_word_of_a_command_is_the_value_of_a_flag_too(name, call):
+def test_each_positional_argument_can_also_be_given_by_a_flag(name, call):
     """The words stand for the same settings as the flags; a word and the flag together are refused, or are two values."""
     command = command_of(name)
     options = [option for option in command.own_groups()["Options"] if option.positional]
@@ -342,7 +342,7 @@ def test_each_word_of_a_command_is_the_value_of_a_flag_too(name, call):
             assert_refused(call(name, *words, option.flag, "other", *end), 2, word, option.flag)
 
 
-def test_words_stand_before_a_flag_that_takes_any_number_of_them_or_after_one_that_takes_one(call):
+def test_positional_arguments_can_precede_a_list_flag_or_follow_a_single_value_flag(call):
     kept = tomllib.loads(call("evaluate", "h", "r", "--metrics", "bleu", "chrf", "--dump-config").out)
     assert (kept["hypothesis"], kept["reference"], kept["metrics"]) == (["h"], ["r"], ["bleu", "chrf"])
     flags = tomllib.loads(call("evaluate", "--hypothesis", "a", "b", "--reference", "r", "s", "--dump-config").out)
@@ -351,7 +351,7 @@ def test_words_stand_before_a_flag_that_takes_any_number_of_them_or_after_one_th
     assert (text["model"], text["input"]) == (["m"], ["a.en", "b.en"])
 
 
-def test_a_letter_is_one_option_in_all_commands_and_an_option_has_one_letter():
+def test_each_short_flag_means_the_same_option_in_all_commands():
     """Of all commands and of every part they can take. A flag that chooses a part (`--model` of a training) is another."""
     options: dict[str, set[str]] = {}
     letters: dict[str, set[tuple[str, ...]]] = {}
@@ -369,7 +369,7 @@ def test_a_letter_is_one_option_in_all_commands_and_an_option_has_one_letter():
     assert {name: found for name, found in letters.items() if len(found) > 1} == {}
 
 
-def test_the_page_about_settings_lists_the_words_of_each_command_and_every_letter():
+def test_the_settings_page_lists_all_positional_arguments_and_short_flags():
     page = (DOCUMENTS / "reference/settings.md").read_text()
     words, letters = [], {}
     for name in commands():
@@ -385,13 +385,13 @@ def test_the_page_about_settings_lists_the_words_of_each_command_and_every_lette
     assert dict(re.findall(r"^\| `-(\w)` \| `(--[\w-]+)` \|$", page, re.M)) == letters
 
 
-def test_a_letter_that_a_command_has_lost_is_answered_with_the_flag(call):
+def test_a_removed_short_flag_is_answered_with_the_long_one(call):
     for words in (["-s", "en"], ["-sen"], ["-t=de"]):
         refused = call("import", "model.npz", "--output=m", *words)
         assert_refused(refused, 2, {"s": "--source-lang", "t": "--target-lang"}[words[0][1]])
 
 
-def test_a_flag_that_says_yes_or_no_has_one_word_for_each(call, dumped):
+def test_a_boolean_flag_has_one_spelling_for_yes_and_one_for_no(call, dumped):
     assert dumped("--no-valid-bleu", "--best-by=loss")["valid_bleu"] is False
     assert dumped("--no-valid-bleu", "--valid-bleu")["valid_bleu"] is True
     for flag in ("--output-bias", "--model.output-bias"):
@@ -401,14 +401,14 @@ def test_a_flag_that_says_yes_or_no_has_one_word_for_each(call, dumped):
     assert call("prepare", "--no-shared-vocab", "--help").code == 0
 
 
-def test_a_plugin_that_is_not_there_is_told_from_one_that_fails(call, tmp_path):
+def test_a_missing_plugin_is_distinguished_from_a_failing_one(call, tmp_path):
     (tmp_path / "needy.py").write_text("import no_such_module\n")
     for missing in (tmp_path, tmp_path / "x.py", "x.py", ".", "no_such_module"):
         assert_refused(call("list", "--plugin", missing), 2, missing)
     assert_refused(call("list", "--plugin", tmp_path / "needy.py"), 2, "could not be loaded: ModuleNotFoundError")
 
 
-def test_all_forms_of_a_flag_are_one(call, tmp_path):
+def test_all_forms_of_a_flag_are_equivalent(call, tmp_path):
     file = tmp_path / "s.toml"
     file.write_text("heads = 16\n")
     other = tmp_path / "t.toml"
@@ -419,7 +419,7 @@ def test_all_forms_of_a_flag_are_one(call, tmp_path):
         assert call("train", *RUN, *given, "--dump-config").out == shown
 
 
-def test_flags_of_several_words_are_spread_over_flags_of_one():
+def test_the_values_of_a_list_flag_are_spread_over_repeated_flags():
     options = [
         *options_of(CommonOptions),
         Option("betas", tuple[float, float], (), "", ()),
@@ -446,7 +446,7 @@ def completed(words: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_a_shell_completes_commands_flags_parts_presets_and_choices(tmp_path):
+def test_a_shell_completes_commands_flags_components_presets_and_choices(tmp_path):
     assert completed("nmt tr") == ["train", "translate"]
     assert completed("nmt train --model rnn") == ["rnnsearch"]
     assert completed("nmt train --preset table3-b") == ["table3-b-dk16", "table3-b-dk32"]
@@ -483,19 +483,19 @@ def test_the_completion_of_each_shell_can_be_shown(shell):
     assert shown.exit_code == 0 and "_NMT_COMPLETE" in shown.stdout
 
 
-def test_a_flag_without_its_value_is_told(call):
+def test_a_flag_without_its_value_is_reported(call):
     for words in (["--data"], ["--data", "--output", "o"], ["--config"]):
         assert_refused(call("train", *words), 2, words[0])
 
 
-def test_short_flags_with_their_value_attached_count(dumped, tmp_path):
+def test_short_flags_accept_an_attached_value(dumped, tmp_path):
     config = tmp_path / "s.toml"
     config.write_text("heads = 16\n")
     assert dumped(f"-c{config}")["heads"] == dumped(f"-c={config}")["heads"] == 16
     assert dumped("-atransformer-big")["d_model"] == 1024
 
 
-def test_pairs_of_numbers_are_two_words_or_one_with_a_comma(call, dumped):
+def test_pairs_of_numbers_are_two_arguments_or_one_with_a_comma(call, dumped):
     for words in (["--adam-betas", "0.5", "0.75"], ["--adam-betas=0.5,0.75"], ["--adam-betas", "0.5,0.75"]):
         assert dumped(*words)["adam_betas"] == [0.5, 0.75]
     assert dumped("--adam-betas", "0.5", "0.75", "--adam-betas", "0.25", "0.5")["adam_betas"] == [0.25, 0.5]
@@ -503,13 +503,13 @@ def test_pairs_of_numbers_are_two_words_or_one_with_a_comma(call, dumped):
         assert call("train", *RUN, "--adam-betas", *words).code == 2
 
 
-def test_file_names_are_not_divided_at_commas():
+def test_file_names_are_not_split_at_commas():
     assert convert("a,b", tuple[str, ...]) == convert(["a,b"], tuple[str, ...]) == ("a,b",)
     assert convert("1,2", tuple[int, ...]) == convert(["1", "2"], tuple[int, ...]) == (1, 2)
     assert convert(["x,y", "x"], tuple[Literal["x", "y"], ...]) == ("x", "y", "x")
 
 
-def test_a_value_may_be_none(dumped, call):
+def test_a_value_can_be_none(dumped, call):
     assert dumped("--d-k", "3")["d_k"] == 3
     assert dumped("--d-k", "none")["d_k"] == "none"
     assert "N|none" in call("train", "--help").out
@@ -541,11 +541,11 @@ def test_the_module_imports_nothing_from_the_working_directory(tmp_path):
     assert done.returncode == 0 and "transformer" in done.stdout, done.stderr
 
 
-def test_a_folder_as_settings_file_is_2(call, tmp_path):
+def test_a_folder_as_settings_file_exits_with_2(call, tmp_path):
     assert_refused(call("train", "--config", tmp_path), 2, tmp_path)
 
 
-def test_a_presets_options_leave_with_the_part_they_belong_to(call, dumped, tmp_path):
+def test_a_preset_s_options_are_dropped_with_their_component(call, dumped, tmp_path):
     base = dumped("--preset=transformer-base")
     assert (base["schedule"], base["lr"]) == ("noam", 1.0)
     config = tmp_path / "s.toml"
@@ -565,7 +565,7 @@ def test_a_presets_options_leave_with_the_part_they_belong_to(call, dumped, tmp_
     assert dumped(f"--config={config}", "--preset=transformer-base")["d_model"] == 512
 
 
-def test_words_without_a_flag_are_named_as_they_are_given(call):
+def test_unexpected_arguments_are_quoted_unchanged(call):
     assert "KIND is missing" in call("describe").err
     assert_refused(call("describe", "model"), 2, "NAME")
     assert_refused(call("translate", DOCUMENTS, "--threads", "1"), 2, DOCUMENTS, "--model", "--threads")
@@ -586,7 +586,7 @@ def optimizer_with(tmp_path: Path, *fields: str) -> tuple[str, ...]:
     return (f"--plugin={tmp_path / 'clash.py'}", "--optimizer=clash")
 
 
-def test_two_options_of_one_part_with_one_flag_are_refused(call, tmp_path):
+def test_two_options_of_a_component_with_the_same_flag_are_refused(call, tmp_path):
     fields = ("pace: float = opt(0.0, 'any')", "speed: float = opt(0.0, 'any', aliases=('pace',))")
     assert_refused(call("train", *RUN, *optimizer_with(tmp_path, *fields)), 2, "'--optimizer.pace'")
 
@@ -605,7 +605,7 @@ def test_a_plugin_that_is_named_in_two_ways_is_loaded_once(dumped, tmp_path):
         ("steepness: str = opt('part', 'any', aliases=('c', 'h', 'config'))", "-h", "steepness"),
     ],
 )
-def test_a_flag_that_a_command_and_a_part_have_is_the_commands(field, flag, key, call, dumped, tmp_path):
+def test_a_flag_of_both_a_command_and_a_component_sets_the_command_s_option(field, flag, key, call, dumped, tmp_path):
     clash = optimizer_with(tmp_path, field)
     full = f"--optimizer.{key.removeprefix('optimizer.')}".replace("_", "-")
     assert "Usage: nmt train" in call("train", *RUN, *clash, "--help").out
@@ -619,19 +619,19 @@ def test_a_flag_that_a_command_and_a_part_have_is_the_commands(field, flag, key,
 
 
 @pytest.mark.parametrize("again", ["max-updates = 7", '"schedule.lr" = 4.0', "[schedule]\nlr = 4.0"])
-def test_a_setting_that_stands_twice_in_a_file_is_refused(again, call, tmp_path):
+def test_a_setting_repeated_in_a_file_is_refused(again, call, tmp_path):
     (tmp_path / "my.toml").write_text(f"max_updates = 3\nlr = 3.0\n{again}\n")
     refused = call("train", *RUN, "--config", tmp_path / "my.toml", "--dump-config")
     assert refused.code == 2 and ("set twice" in refused.err or "are the same setting" in refused.err), refused.err
 
 
 @pytest.mark.parametrize("name", ["cpu:", "cpu:0", "cuda:", "cuda:00", "cuda:٠", "gpu"])
-def test_a_device_that_is_none_is_refused(name):
+def test_an_unknown_device_is_refused(name):
     with pytest.raises(UserError, match="use auto, cpu, cuda or cuda:N"):
         choose_device(name)
 
 
-def test_a_flag_that_two_parts_have_is_ambiguous_and_their_full_spellings_are_not(call, dumped, tmp_path):
+def test_a_flag_of_two_components_is_ambiguous_and_its_full_names_are_not(call, dumped, tmp_path):
     clash = optimizer_with(
         tmp_path, "dropout: float = opt(0.5, 'any')", "speed: float = opt(0.0, 'any', aliases=('lr',))"
     )
@@ -653,7 +653,7 @@ def test_a_flag_that_two_parts_have_is_ambiguous_and_their_full_spellings_are_no
     assert "--model.dropout" in shown and "--optimizer.dropout" in shown and "  --d-model" in shown
 
 
-def test_what_a_list_says_of_a_part_is_what_the_part_says_of_itself(call, monkeypatch):
+def test_nmt_list_describes_a_component_by_its_own_summary(call, monkeypatch):
     entries = [registry.find(kind, name) for kind in registry.FOLDERS for name in registry.names(kind)]
     said = {(entry.kind, entry.name): (entry.cls.__doc__ or "").strip().split("\n")[0] for entry in entries}
     monkeypatch.setattr(registry, "_shelf", registry._Shelf(entry_points_loaded=True))
@@ -661,7 +661,7 @@ def test_what_a_list_says_of_a_part_is_what_the_part_says_of_itself(call, monkey
     assert read == said and all(read.values())
 
 
-def test_a_name_is_described_without_its_kind_where_it_has_one(call, trained):
+def test_a_unique_name_can_be_described_without_its_kind(call, trained):
     assert call("describe", "noam").out == call("describe", "schedule", "noam").out
     assert call("describe", "transformer-tiny").out == call("describe", "preset", "transformer-tiny").out
     assert call("describe", trained).out == call("describe", "folder", trained).out
@@ -710,13 +710,13 @@ def test_the_commands_of_a_document_run_as_they_are_printed(page, call, tmp_path
         assert done.code == 0, (words, done.err)
 
 
-def test_the_commands_of_a_page_are_found_in_pipes_and_over_lines():
+def test_commands_on_a_page_are_found_in_pipes_and_across_lines():
     lines = ["X=1 .venv/bin/nmt a < b | nmt c d  # nmt e", "x \\", "    -m nmt f 'g h' > i", "$ nmt j", "nmt: error: k"]
     text = "\n".join(["```", *lines, "```", "nmt l"])
     assert commands_of(text) == [["a"], ["c", "d"], ["f", "g h"]]
 
 
-def test_a_reader_that_leaves_while_help_is_shown_is_141():
+def test_a_reader_that_leaves_while_help_is_shown_gives_exit_status_141():
     command = subprocess.Popen(
         [*NMT, "list", "--help"], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -725,7 +725,7 @@ def test_a_reader_that_leaves_while_help_is_shown_is_141():
     assert command.communicate()[1] == b"" and command.returncode == 141
 
 
-def test_results_are_utf_8_under_every_locale_and_errors_never_fail(new_nmt, tmp_path):
+def test_results_are_utf_8_under_every_locale_and_printing_errors_never_fails(new_nmt, tmp_path):
     plugin = tmp_path / "accents.py"
     plugin.write_text('from nmt import preset\npreset("étude", "a naïve preset")\n', encoding="utf-8")
     environment = {"PYTHONIOENCODING": "ascii:strict"}
@@ -747,20 +747,20 @@ def test_results_are_utf_8_under_every_locale_and_errors_never_fail(new_nmt, tmp
         "prepare --train=t --output=o --vocab-size=2147483648",
     ],
 )
-def test_a_number_beyond_all_use_is_2_with_its_limit(line, call, tmp_path, monkeypatch):
+def test_an_absurdly_large_number_exits_with_2_and_names_the_limit(line, call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     *words, flag = line.split()
     assert_refused(call(*words, flag), 2, *flag.split("="), "must be")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_hexadecimal_number_of_thousands_of_digits_is_2_with_its_name(data, call, tmp_path):
+def test_a_hexadecimal_number_of_thousands_of_digits_exits_with_2_and_names_the_option(data, call, tmp_path):
     (tmp_path / "settings.toml").write_text(f"warmup_updates = 0x{'f' * 9000}\n")
     refused = call("train", f"--data={data}", f"--output={tmp_path / 'run'}", f"--config={tmp_path / 'settings.toml'}")
     assert refused.code == 2 and "--warmup-updates 0xffff" in refused.err and len(refused.err) < 600
 
 
-# Prints the exit code of a command and the most memory it held, in KiB. A child begins with the peak of its parent, so the
+# Prints the exit status of a command and the most memory it held, in KiB. A child starts with the peak of its parent, so the
 # parent is to be small.
 MEASURED = """
 import resource, subprocess, sys
@@ -769,7 +769,7 @@ print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 
 
-def test_a_model_that_memory_cannot_hold_is_5_before_it_takes_any(data, tmp_path):
+def test_a_model_too_large_for_memory_exits_with_5_before_allocating_any(data, tmp_path):
     sizes = ["--d-model=1000000", "--d-ff=1000000", "--encoder-layers=1000000"]
     command = [*NMT, "train", f"--data={data}", f"--output={tmp_path / 'run'}", *sizes]
     ended = subprocess.run(
@@ -781,7 +781,7 @@ def test_a_model_that_memory_cannot_hold_is_5_before_it_takes_any(data, tmp_path
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_memory_that_cannot_be_had_is_5_with_advice(device, call, monkeypatch):
+def test_running_out_of_memory_exits_with_5_and_advice(device, call, monkeypatch):
     def allocate(arguments, **named):
         if device == "cpu":
             return torch.empty(1 << 60)
@@ -791,7 +791,7 @@ def test_memory_that_cannot_be_had_is_5_with_advice(device, call, monkeypatch):
     assert_refused(call("train"), 5, "out of memory", "--max-tokens")
 
 
-def test_a_file_name_with_markup_and_control_characters_is_told_escaped(nmt):
+def test_a_file_name_with_markup_and_control_characters_is_printed_escaped(nmt):
     name = "[/b]\x1b[31m\nred" + "x" * 300
     refused = nmt("train", f"--data={name}", "--output=o", "--config", name)
     assert_refused(refused, 2, "/b")
@@ -812,7 +812,7 @@ def test_a_reader_of_stderr_that_left_changes_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_closed_stdout_or_stderr_is_5(number):
+def test_a_closed_stdout_or_stderr_exits_with_5(number):
     shell = " ".join(f"'{word}'" for word in NMT)
     closed = subprocess.run(["bash", "-c", f"{shell} list --json {number}>&-"], env=ENVIRONMENT, capture_output=True)
     assert closed.returncode == 5
@@ -820,7 +820,7 @@ def test_a_closed_stdout_or_stderr_is_5(number):
 
 @pytest.mark.parametrize("pages", [1, 2])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_disk_that_takes_a_part_of_the_results_is_5(unbuffered, pages, tmp_path):
+def test_a_disk_that_fills_up_during_output_exits_with_5(unbuffered, pages, tmp_path):
     (tmp_path / "disk").mkdir()
     with small_disk(tmp_path / "disk", 4096 * pages), (tmp_path / "disk/list").open("wb") as file:
         done = subprocess.run(
@@ -833,7 +833,7 @@ def test_a_disk_that_takes_a_part_of_the_results_is_5(unbuffered, pages, tmp_pat
         assert os.fstat(file.fileno()).st_size == 4096 * pages  # of the 9 KB that were to be written
 
 
-def test_a_full_stdout_is_5_and_a_reader_that_left_is_141():
+def test_a_full_stdout_exits_with_5_and_a_closed_pipe_with_141():
     shell = " ".join(f"'{word}'" for word in NMT)
     full = subprocess.run(["bash", "-c", f"{shell} list > /dev/full"], env=ENVIRONMENT, capture_output=True)
     assert_refused(full, 5, "No space left")
@@ -844,7 +844,7 @@ def test_a_full_stdout_is_5_and_a_reader_that_left_is_141():
     assert left.returncode == 141 and left.stderr == b""
 
 
-def test_a_stderr_that_cannot_be_written_changes_neither_the_work_nor_the_code(data, tmp_path):
+def test_an_unwritable_stderr_changes_neither_the_work_nor_the_exit_status(data, tmp_path):
     commands = {
         0: train_arguments(data, tmp_path / "run", 20, "--no-quiet"),
         4: ["translate", f"--model={tmp_path / 'nowhere'}"],
@@ -859,20 +859,20 @@ def test_a_stderr_that_cannot_be_written_changes_neither_the_work_nor_the_code(d
 
 
 @pytest.mark.parametrize("variables", [{"RANK": "one"}, {"RANK": "0"}, {"RANK": "0", "MASTER_PORT": "x"}])
-def test_variables_of_torchrun_that_are_no_numbers_are_2(variables, trained, nmt):
+def test_non_numeric_torchrun_variables_exit_with_2(variables, trained, nmt):
     given = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", **variables}
     refused = nmt("translate", f"--model={trained}", env=given, input=b"ban\n")
     assert_refused(refused, 2, "not a number as set by torchrun")
 
 
-def test_a_missing_model_or_data_is_4_and_names_it(nmt, tmp_path):
+def test_a_missing_model_or_data_folder_exits_with_4_and_is_named(nmt, tmp_path):
     score = ["score", "--model=nowhere", "--source=a", "--target=b"]
     train = ["train", "--data=nowhere", f"--output={tmp_path / 'run'}", "--preset=transformer-mini"]
     for arguments in (score, train):
         assert_refused(nmt(*arguments), 4, "nowhere: no such folder")
 
 
-def test_a_bug_is_1_with_the_traceback_only_on_request(nmt, tmp_path):
+def test_a_bug_exits_with_1_and_shows_the_traceback_only_on_request(nmt, tmp_path):
     plugin = tmp_path / "bug.py"
     plugin.write_text("from nmt import registry\n\nregistry.summaries = None\n")
     bug = nmt("list", "--plugin", plugin)
@@ -881,7 +881,7 @@ def test_a_bug_is_1_with_the_traceback_only_on_request(nmt, tmp_path):
 
 
 @pytest.mark.parametrize("failing", ["raise KeyError('x')", "{}['x']", "import os; os.environ['x']"])
-def test_an_error_within_a_plug_in_is_2_and_names_the_place(failing, nmt, tmp_path):
+def test_an_error_inside_a_plug_in_exits_with_2_and_names_the_place(failing, nmt, tmp_path):
     plugin = tmp_path / "faulty.py"
     plugin.write_text(f"from nmt import registry\n\ndef broken(kind):\n    {failing}\n\nregistry.summaries = broken\n")
     failed = nmt("list", "--plugin", plugin)
@@ -890,7 +890,7 @@ def test_an_error_within_a_plug_in_is_2_and_names_the_place(failing, nmt, tmp_pa
     assert b"Traceback" in nmt("list", "--plugin", plugin, "--debug").stderr
 
 
-def test_an_option_that_is_not_declared_is_named(call, tmp_path):
+def test_an_undeclared_option_is_named(call, tmp_path):
     plugin = tmp_path / "plain.py"
     plugin.write_text(
         "import nmt\n\n@nmt.options_class\nclass MyOptions:\n    size: int = 3\n\n"
@@ -899,7 +899,7 @@ def test_an_option_that_is_not_declared_is_named(call, tmp_path):
     assert_refused(call("list", "--plugin", plugin), 2, "MyOptions.size")
 
 
-def test_metrics_are_divided_at_commas(call, tmp_path):
+def test_metrics_are_split_at_commas(call, tmp_path):
     file = tmp_path / "lines"
     file.write_text("the cat sat on the mat\n")
     files = ("evaluate", f"--hypothesis={file}", f"--reference={file}", "--json", "--metrics")
@@ -910,7 +910,7 @@ def test_metrics_are_divided_at_commas(call, tmp_path):
     assert "--metrics names no metric" in call(*files, ",").err
 
 
-def test_a_part_given_as_a_value_and_as_a_table_is_answered_with_the_table(call, tmp_path):
+def test_a_component_set_as_both_value_and_table_is_answered_with_the_table(call, tmp_path):
     config = tmp_path / "s.toml"
     config.write_text('decoder = "mbr"\n[decoder]\nnum_candidates = 3\n')
     assert (

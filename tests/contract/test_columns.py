@@ -74,7 +74,7 @@ def importance_of(source: str, target: str) -> list[float]:
 
 
 def links_of(source: str, target: str) -> list[tuple[int, int]]:
-    """Words that begin with the same letter."""
+    """Words that start with the same letter."""
     return [
         (s, t) for s, one in enumerate(source.split()) for t, other in enumerate(target.split()) if one[0] == other[0]
     ]
@@ -116,7 +116,7 @@ def assert_columns_fit(data: PreparedData, corpus: Corpus) -> None:
 
 
 @pytest.mark.parametrize("how", ["bpe", "none", "right-to-left", "separate"])
-def test_values_belong_to_the_pair_the_token_and_the_link_they_were_given_for(tmp_path, how):
+def test_values_stay_with_their_pair_token_or_link(tmp_path, how):
     given = Texts(150).write(tmp_path)
     more = {
         "bpe": {},
@@ -131,7 +131,7 @@ def test_values_belong_to_the_pair_the_token_and_the_link_they_were_given_for(tm
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_pair_that_is_left_out_takes_its_values_along(tmp_path, workers):
+def test_a_dropped_pair_takes_its_values_along(tmp_path, workers):
     odd = [("", "a b"), ("a b", ""), ("a " * 50 + "b", "c"), ("twice", "twice"), ("twice", "twice"), ("bad", "bad")]
     texts = Texts(4500, 2, odd)
     given = texts.write(tmp_path)
@@ -152,7 +152,7 @@ def test_a_pair_that_is_left_out_takes_its_values_along(tmp_path, workers):
     assert_columns_fit(data, data.valid["held-out"].corpus)
 
 
-def test_the_number_of_workers_changes_not_a_bit_and_columns_are_of_the_fingerprint(tmp_path):
+def test_the_number_of_workers_changes_nothing_and_columns_enter_the_fingerprint(tmp_path):
     given = options(tmp_path, **Texts(4500).write(tmp_path), deduplicate=True, hold_out=50)
     for workers in (1, 3):
         prepare(replace(given, output=str(tmp_path / f"data{workers}"), workers=workers))
@@ -166,7 +166,7 @@ def test_the_number_of_workers_changes_not_a_bit_and_columns_are_of_the_fingerpr
     assert prints[0] == prints[1] and len(set(prints)) == 3
 
 
-def test_data_without_columns_are_what_they_were_and_are_read(tmp_path):
+def test_data_without_columns_is_unchanged_and_readable(tmp_path):
     given = Texts(50).write(tmp_path)
     report = prepare(options(tmp_path, train=given["train"]))
     assert report["settings"]["column"] == [] and "columns" not in report["sets"][0]
@@ -177,7 +177,7 @@ def test_data_without_columns_are_what_they_were_and_are_read(tmp_path):
     assert loader.column_kinds == {} and next(loader.updates(Position())).batches[0].columns == {}
 
 
-def test_a_column_of_several_files_follows_the_training_files_compressed_or_not(tmp_path):
+def test_a_column_of_several_files_matches_the_training_files_compressed_or_not(tmp_path):
     first, second = Texts(20).write(tmp_path, "one"), Texts(30, 2).write(tmp_path, "two")
     packed = Path(f"{second['train'][0]}.links")
     packed.with_suffix(".links.gz").write_bytes(gzip.compress(packed.read_bytes()))
@@ -227,7 +227,7 @@ ODD_WORDS = {
 
 
 @pytest.mark.parametrize("how", ["bpe", "words", "right-to-left", "moses", "aggressive", "lower"])
-def test_words_are_those_of_the_file_whatever_text_steps_make_of_them(tmp_path, how):
+def test_column_values_refer_to_the_words_of_the_file_before_text_steps(tmp_path, how):
     """A number for each word, by position: the tokens with that number spell the word."""
     lines = [*ODD_WORDS.values(), " ".join(ODD_WORDS.values()), "\tone \t two  "]
     (tmp_path / "t.en").write_bytes(b"\xef\xbb\xbf" + "".join(f"{line}\r\n" for line in lines).encode())
@@ -267,7 +267,7 @@ def letters(text: str) -> str:
     return "".join(c for c in text if c.isalnum())
 
 
-def test_two_numbers_for_words_that_become_one_are_3_with_their_place(tmp_path, monkeypatch):
+def test_two_numbers_for_words_that_merge_into_one_exit_with_3_and_the_place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("t.en").write_text("why :\nwhy :\n")
     Path("t.de").write_text("warum :\nwarum :\n")
@@ -306,7 +306,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("column", "content", "message"), BAD)
-def test_a_line_that_is_no_value_is_3_with_its_place(tmp_path, monkeypatch, column, content, message):
+def test_an_invalid_column_line_exits_with_3_and_the_place(tmp_path, monkeypatch, column, content, message):
     monkeypatch.chdir(tmp_path)
     Path("t.en").write_text("house\ngreen house\n")
     Path("t.de").write_text("ein Haus\nein neues Haus\n")
@@ -319,7 +319,7 @@ def test_a_line_that_is_no_value_is_3_with_its_place(tmp_path, monkeypatch, colu
 
 @pytest.mark.parametrize(("column", "content", "message"), [row for row in BAD if "lines" not in row[2]])
 @pytest.mark.parametrize("hold_out", [0, 2])
-def test_pairs_with_a_line_that_is_no_value_can_be_skipped(tmp_path, monkeypatch, column, content, message, hold_out):
+def test_pairs_with_an_invalid_column_line_can_be_skipped(tmp_path, monkeypatch, column, content, message, hold_out):
     """The other line of each pair of lines is right."""
     monkeypatch.chdir(tmp_path)
     Path("t.en").write_text("house\ngreen house\n" * 2)
@@ -338,7 +338,7 @@ def test_pairs_with_a_line_that_is_no_value_can_be_skipped(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("kind", ["pair", "target", "signed-pair", "signed-target"])
-def test_weights_are_not_all_0_and_numbers_may_be_negative(tmp_path, monkeypatch, kind):
+def test_all_zero_weights_are_refused_and_numbers_can_be_negative(tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)
     Path("t.en").write_text("house\nhouse\n")
     Path("t.de").write_text("Haus\nHaus\n")
@@ -370,7 +370,7 @@ def test_weights_are_not_all_0_and_numbers_may_be_negative(tmp_path, monkeypatch
         (("weight=nowhere",), "nowhere: no such file"),
     ],
 )
-def test_columns_that_cannot_be_are_2(tmp_path, monkeypatch, columns, message):
+def test_impossible_columns_exit_with_2(tmp_path, monkeypatch, columns, message):
     monkeypatch.chdir(tmp_path)
     for name in ("t.en", "t.de", "w"):
         Path(name).write_text("1\n")
@@ -387,7 +387,7 @@ def test_columns_without_training_pairs_are_refused(tmp_path):
 @pytest.mark.parametrize(
     "name", ["train.weight.bin", "train.importance.bin", "train.alignment.bin", "train.alignment.counts.bin"],
 )  # fmt: skip
-def test_a_flipped_byte_of_a_column_is_4_before_it_is_used(tmp_path, name):
+def test_a_flipped_byte_in_a_column_exits_with_4_before_it_is_used(tmp_path, name):
     prepare(options(tmp_path, **Texts(50).write(tmp_path)))
     path = tmp_path / "data" / name
     content = path.read_bytes()
@@ -442,7 +442,7 @@ class SourceColumn(ColumnKind):
 '''
 
 
-def test_a_kind_of_column_of_one_file_is_read_stored_and_batched(tmp_path, capfd):
+def test_a_column_kind_from_one_plugin_file_is_read_stored_and_batched(tmp_path, capfd):
     chance, plugin = random.Random(1), f"--plugin={tmp_path / 'kind.py'}"
     (tmp_path / "kind.py").write_text(PLUGIN)
     words = [[chance.choice(LETTERS) * chance.randint(1, 4) for _ in range(chance.randint(1, 6))] for _ in range(2100)]
@@ -471,7 +471,7 @@ def test_a_kind_of_column_of_one_file_is_read_stored_and_batched(tmp_path, capfd
 
 
 @pytest.mark.parametrize("name", registry.names("column"))
-def test_values_to_try_with_are_those_of_such_pairs(name):
+def test_dummy_values_have_the_form_of_real_ones(name):
     kind, lengths = column_kind(name), np.full((3, 2), 4)
     rows = kind.ones(3, 5)
     assert kind.fits(rows, lengths) and (kind.stores_counts or (kind.counts(lengths) == rows.lengths).all())

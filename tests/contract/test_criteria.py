@@ -82,7 +82,7 @@ def test_the_counts_of_a_batch_are_those_of_its_trained_parts(name, batch):
 
 @pytest.mark.parametrize("max_tokens", [90, 40, 1])
 @pytest.mark.parametrize("name", ALL)
-def test_any_cut_into_micro_batches_gives_the_same_gradient(name, max_tokens, batch):
+def test_any_split_into_micro_batches_gives_the_same_gradient(name, max_tokens, batch):
     whole, wanted = gradient(objective_of(name), data_of(batch))
     assert wanted and any(bool(tensor.any()) for tensor in wanted)
     parts = batch.split(max_tokens)
@@ -107,7 +107,7 @@ class Rank(World):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_two_ranks_of_unequal_shares_make_the_update_of_one(name, batch):
+def test_two_ranks_with_unequal_shares_make_the_same_update_as_one(name, batch):
     whole, wanted = gradient(objective_of(name), data_of(batch))
     first, second = batch.rows(slice(0, 3)), batch.rows(slice(3, 12))
     shares = [

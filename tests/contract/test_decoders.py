@@ -22,7 +22,7 @@ V = 30
 
 @pytest.fixture(scope="module")
 def models():
-    """A small model of each kind, with weights so large that it has opinions."""
+    """A small model of each kind, with weights large enough for confident predictions."""
     built = {}
     for name in MODELS:
         torch.manual_seed(4)
@@ -73,7 +73,7 @@ class Counted:
 
 @pytest.mark.parametrize("several", [{}, {"n_best": 3}])
 @pytest.mark.parametrize("name", ALL)
-def test_no_more_hypotheses_are_followed_than_is_said(name, several, models):
+def test_a_search_tracks_no_more_hypotheses_than_it_declares(name, several, models):
     known = {option.name for option in options_of(registry.find("decoder", name).options)}
     decoder = build(name, **{key: value for key, value in several.items() if key in known})
     scorer, rows = Counted(models["transformer"]), sentences(4)
@@ -100,7 +100,7 @@ def test_a_sentence_has_the_same_translations_alone_and_in_any_batch(name, model
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", ALL)
-def test_a_translation_has_words_only_as_many_as_allowed_and_the_probability_the_model_gives(name, model, models):
+def test_a_translation_respects_the_length_limits_and_has_the_model_s_probability(name, model, models):
     decoder, scorer, rows = build(name), models[model], sentences()
     results = decoder.search(scorer, padded(rows))
     pairs = [(row, one.tokens) for row, found in zip(rows, results, strict=True) for one in found]
@@ -129,13 +129,13 @@ def forced(scorer, pairs):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_same_search_twice_is_the_same(name, models):
+def test_repeating_a_search_gives_the_same_result(name, models):
     source = padded(sentences())
     assert build(name).search(models[MODELS[0]], source) == build(name).search(models[MODELS[0]], source)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_search_never_copies_what_belongs_to_a_sentence(name, models):
+def test_a_search_never_copies_per_sentence_state(name, models):
     """Finished sentences leave the batch, and no step sees more sentences than are left."""
     rows = sentences()
     searches = []  # one, or several where more samples are wanted than are drawn at once
@@ -161,7 +161,7 @@ def test_a_search_never_copies_what_belongs_to_a_sentence(name, models):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_numbers_that_are_not_finite_ruin_their_own_sentence_only(name, models):
+def test_non_finite_numbers_affect_only_their_own_sentence(name, models):
     scorer, rows = models[MODELS[0]], sentences(6)
 
     class Broken:

@@ -1,4 +1,4 @@
-"""Engines: one comes by one file, `--engine` names it, and `auto` asks it in its order."""
+"""Engines: one comes in one file, `--engine` names it, and `auto` asks it in its order."""
 
 import pytest
 
@@ -53,16 +53,14 @@ def plugin(tmp_path):
     registry._shelf.parts.pop(("engine", "memory"), None)
 
 
-def test_an_engine_of_one_file_searches_where_it_is_named_and_where_it_is_the_first_that_can(
-    plugin, trained, tmp_path, capfd
-):
+def test_an_engine_from_one_file_searches_if_named_or_first_able_to(plugin, trained, tmp_path, capfd):
     asked = ["translate", f"--model={trained}", f"--input={tmp_path / 'lines'}", plugin]
     for named in (["--engine=memory"], []):
         assert run([*asked, *named]) == 0 and capfd.readouterr().out == "mus kit ban\nban lora\n"
     assert run([*asked, "--engine=torch"]) == 0 and capfd.readouterr().out != "mus kit ban\nban lora\n"
 
 
-def test_what_an_engine_refuses_is_left_to_the_next_or_is_an_error_where_it_is_named(plugin, trained, tmp_path, capfd):
+def test_a_refusal_by_an_engine_falls_to_the_next_or_is_an_error_if_named(plugin, trained, tmp_path, capfd):
     asked = ["translate", f"--model={trained}", f"--input={tmp_path / 'lines'}", plugin, "--decoder=sampling"]
     assert run(asked) == 0 and capfd.readouterr().out != "mus kit ban\nban lora\n"
     assert run([*asked, "--engine=memory"]) == 2

@@ -1,4 +1,4 @@
-"""Evaluations: each comes by one file, and takes the place of a score for each metric."""
+"""Evaluations: each comes in one file, and takes the place of a score for each metric."""
 
 import pytest
 
@@ -55,7 +55,7 @@ class Capitals(TextCheck):
 '''
 
 
-def test_a_check_of_one_file_examines_and_changes_what_is_scored(tmp_path, call):
+def test_a_check_from_one_file_examines_and_changes_the_scored_text(tmp_path, call):
     for name, text in (("check.py", CHECK), ("a", "ONE TWO THREE FOUR\n"), ("b", "one two three four\n")):
         (tmp_path / name).write_text(text)
     words = [
@@ -75,7 +75,7 @@ def test_a_check_of_one_file_examines_and_changes_what_is_scored(tmp_path, call)
         del registry._shelf.parts["text-check", "capitals"]
 
 
-def test_an_evaluation_of_one_file_is_printed_when_its_option_is_given(tmp_path, capfd):
+def test_an_evaluation_from_one_file_is_printed_when_its_option_is_set(tmp_path, capfd):
     for name, text in (("lengths.py", LENGTHS), ("a", "one two\nthree\n"), ("b", "one\ntwo\n"), ("ref", "x\ny\n")):
         (tmp_path / name).write_text(text)
     words = ["evaluate", f"--plugin={tmp_path / 'lengths.py'}", f"--reference={tmp_path / 'ref'}"]

@@ -1,4 +1,4 @@
-"""Formats of documents: each comes by one file, and `nmt translate` reads and writes it."""
+"""Formats of documents: each comes in one file, and `nmt translate` reads and writes it."""
 
 from nmt import registry
 from nmt.cli.main import run
@@ -40,7 +40,7 @@ class PropertiesFormat(Format):
 '''
 
 
-def test_a_format_of_one_file_is_read_and_written(trained, tmp_path, capfd):
+def test_a_format_from_one_file_is_read_and_written(trained, tmp_path, capfd):
     (tmp_path / "properties.py").write_text(PROPERTIES)
     (tmp_path / "a.properties").write_text("first:ban kit\nsecond:Lora mus. Ban kit.\n")
     (tmp_path / "lines").write_text("ban kit\nLora mus. Ban kit.\n")

@@ -57,7 +57,7 @@ def dumped(call, plugin):
     return settings
 
 
-def test_options_of_an_inner_part_are_flags_below_its_path(call, plugin, dumped):
+def test_options_of_an_inner_component_are_flags_under_its_path(call, plugin, dumped):
     assert dumped()["criterion.decoder"] == "sampling" and dumped()["criterion.decoder.temperature"] == 1
     given = dumped("--criterion.decoder.temperature", "0.8", "--risk-weight=0.25", "--criterion.label-smoothing=0.2")
     assert given["criterion.decoder.temperature"] == 0.8
@@ -71,7 +71,7 @@ def test_options_of_an_inner_part_are_flags_below_its_path(call, plugin, dumped)
     assert "\n  --risk-weight X" in shown and "\n  --criterion.decoder NAME" in shown
 
 
-def test_the_kind_may_be_left_out_where_no_option_of_the_command_begins_the_key(call, plugin, dumped):
+def test_the_kind_can_be_dropped_if_no_command_option_starts_with_the_key(call, plugin, dumped):
     settings = dumped("--model=draft", "--draft=sampling", "--draft.temperature=0.4")
     assert settings["draft"] == "sampling" and settings["draft.temperature"] == 0.4
     assert dumped("--model=draft", "--model.draft=sampling", "--model.draft.temperature=0.4") == settings
@@ -80,7 +80,7 @@ def test_the_kind_may_be_left_out_where_no_option_of_the_command_begins_the_key(
     assert_refused(call("train", *RUN, plugin, "--criterion=risk", "--decoder.temperature=0.3"), 2, "--decoder")
 
 
-def test_a_flag_that_the_command_has_chooses_no_part_within_a_part(dumped, tmp_path):
+def test_a_command_s_own_flag_chooses_no_inner_component(dumped, tmp_path):
     (tmp_path / "inner.py").write_text(PLUGIN.replace('aliases=("sampler",)', 'aliases=("type",)'))
     settings = dumped("--type=rnnsearch")  # another word for --model
     assert (settings["model"], settings["criterion.decoder"]) == ("rnnsearch", "sampling")
@@ -94,7 +94,7 @@ def test_a_flag_that_the_command_has_chooses_no_part_within_a_part(dumped, tmp_p
         '[criterion]\nname = "risk"\nrisk-weight = 0.1\ndecoder.temperature = 0.8\n',
     ],
 )
-def test_flat_keys_and_tables_of_a_settings_file_say_the_same(text, call, plugin, dumped, tmp_path):
+def test_flat_keys_and_tables_of_a_settings_file_are_equivalent(text, call, plugin, dumped, tmp_path):
     file = tmp_path / "s.toml"
     file.write_text(text)
     shown = call("train", *RUN, plugin, "--config", file, "--dump-config")
@@ -105,7 +105,7 @@ def test_flat_keys_and_tables_of_a_settings_file_say_the_same(text, call, plugin
     assert tomllib.loads(call("train", plugin, "--config", file, "--dump-config").out) == tomllib.loads(shown.out)
 
 
-def test_a_mistyped_or_misplaced_key_of_an_inner_part_names_what_was_meant(call, plugin, tmp_path):
+def test_the_error_for_a_wrong_inner_key_suggests_the_right_one(call, plugin, tmp_path):
     def refused(*arguments):
         result = call("train", *RUN, plugin, "--criterion=risk", *arguments)
         assert result.code == 2, result.err
@@ -123,7 +123,7 @@ def test_a_mistyped_or_misplaced_key_of_an_inner_part_names_what_was_meant(call,
     assert "did you mean 'criterion.decoder.temperature'?" in refused("--config", file)
 
 
-def test_a_presets_options_leave_with_the_inner_part_they_belong_to(call, plugin, tmp_path):
+def test_a_preset_s_options_are_dropped_with_their_inner_component(call, plugin, tmp_path):
     preset = """
 from nmt import preset
 preset("risky", "any", **{"criterion": "risk", "criterion.decoder": "sampling", "criterion.decoder.temperature": 0.7})
@@ -138,7 +138,7 @@ preset("risky", "any", **{"criterion": "risk", "criterion.decoder": "sampling", 
     assert '"criterion.decoder" = "greedy"' in shown.out
 
 
-def test_a_run_with_inner_parts_is_saved_resumed_and_translates(call, plugin, data, tmp_path):
+def test_a_run_with_inner_components_is_saved_resumed_and_translates(call, plugin, data, tmp_path):
     run = tmp_path / "run"
     more = (plugin, "--model=draft", "--draft.beam-size=3", "--criterion=risk", "--criterion.decoder.temperature=0.8")
     started = call(*train_arguments(data, run, 10, *more))
@@ -168,7 +168,7 @@ class _OuterOptions:
     width: int = opt(5, "any")
 
 
-def test_what_is_saved_of_a_part_builds_it_again():
+def test_a_component_is_rebuilt_from_its_saved_settings():
     @register("decoder", "inner-test", _InnerOptions)
     class Inner:
         def __init__(self, options):
@@ -190,7 +190,7 @@ def test_what_is_saved_of_a_part_builds_it_again():
         registry.choose("criterion", "outer-test", {"inner.size": 0})
 
 
-def test_a_part_may_have_defaults_of_its_own_for_the_part_that_it_holds(call, tmp_path, dumped):
+def test_a_component_can_override_the_defaults_of_its_inner_component(call, tmp_path, dumped):
     values = 'aliases=("sampler",), values={"n_best": 4, "temperature": 0.6}'
     (tmp_path / "inner.py").write_text(PLUGIN.replace('aliases=("sampler",)', values))
     settings = dumped()
@@ -205,6 +205,6 @@ def test_a_part_may_have_defaults_of_its_own_for_the_part_that_it_holds(call, tm
     assert registry.build(held).options.n_best == 4
 
 
-def test_a_default_that_the_held_part_has_no_option_for_is_refused(call, tmp_path):
+def test_a_default_for_an_unknown_option_of_the_inner_component_is_refused(call, tmp_path):
     (tmp_path / "wrong.py").write_text(PLUGIN.replace('aliases=("sampler",)', 'values={"n_bets": 4}'))
     assert_refused(call("train", *RUN, f"--plugin={tmp_path / 'wrong.py'}", "--criterion=risk"), 2, "'n_best'")

@@ -64,7 +64,7 @@ def test_a_kernel_gives_the_sums_and_gradients_of_the_criterion(kernel, rows, z_
     torch.testing.assert_close(ours, gradients, rtol=1e-4, atol=1e-5)
 
 
-def test_a_kernel_is_used_where_it_fits_and_not_for_a_method_that_overrides():
+def test_a_kernel_is_used_where_it_fits_but_not_for_an_overriding_method():
     plain = registry.find("criterion", "cross-entropy").cls
 
     class Other(plain):
@@ -103,7 +103,7 @@ def check_layer(layer, inputs, others):
 
 @pytest.mark.parametrize("clip", [math.inf, 0.6])
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_the_kernel_of_an_lstm_gives_what_its_loop_does(form, clip):
+def test_the_kernel_of_an_lstm_equals_its_loop(form, clip):
     torch.manual_seed(1)
     cell, gates = LstmCell(H, form).double(), torch.randn(T, B, 4 * H, dtype=torch.float64, requires_grad=True)
     for reverse in (False, True):
@@ -112,7 +112,7 @@ def test_the_kernel_of_an_lstm_gives_what_its_loop_does(form, clip):
 
 @pytest.mark.parametrize("attention", ["sum", "product"])
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_the_kernel_of_an_attentive_lstm_gives_what_its_loop_does(form, attention):
+def test_the_kernel_of_an_attentive_lstm_equals_its_loop(form, attention):
     torch.manual_seed(1)
     width = form.projection or H
     layer = AttentiveLstm(M, M, H, form, AdditiveAttention(width, M, A, attention)).double()
@@ -159,7 +159,7 @@ class Counted(Kernel):
 '''
 
 
-def test_a_kernel_of_one_file_computes_the_losses_of_a_training(data, tmp_path, call):
+def test_a_kernel_from_one_file_computes_the_losses_of_a_training(data, tmp_path, call):
     (tmp_path / "counted.py").write_text(PLUGIN)
     try:
         more = f"--plugin={tmp_path / 'counted.py'}", "--criterion=plain"

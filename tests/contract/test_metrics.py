@@ -125,7 +125,7 @@ def test_lines_without_text_are_scored(name, build):
 
 @pytest.mark.parametrize("blank", ["", " ", "\u200b\ufeff"])
 @pytest.mark.parametrize("name", sorted({*ALL} - OF_ONE_REFERENCE))
-def test_a_blank_line_of_one_of_several_references_is_no_reference(name, blank, build):
+def test_a_blank_line_in_one_of_several_references_is_ignored(name, blank, build):
     metric, (reference, worse, _) = build(name), texts(name)
     alone, of_lines = metric(worse, [reference], SOURCE), metric.sentence_scores(worse, [reference], SOURCE)
     for other in ([blank] * 4, [blank, *reference[1:]]):
@@ -145,7 +145,7 @@ def test_a_metric_of_one_reference_refuses_a_second_one(name, build):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_pairwise_scores_are_those_of_the_sentences(name, build):
+def test_pairwise_scores_equal_the_sentence_scores(name, build):
     metric, lines = build(name), [*(rows[0] for rows in texts(name)), ""]
     scores = pairwise(metric, SOURCE[0], lines)
     expected = [metric.sentence_scores([line] * len(lines), [lines], [SOURCE[0]] * len(lines)) for line in lines]
@@ -176,7 +176,7 @@ class Mine(Metric):
 '''
 
 
-def test_a_metric_of_a_plug_in_is_used_by_its_name(new_nmt, tmp_path):
+def test_a_metric_from_a_plug_in_is_used_by_name(new_nmt, tmp_path):
     (tmp_path / "mine.py").write_text(PLUGIN)
     for name, lines in (("out", WORSE), ("ref", REFERENCE)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))

@@ -130,7 +130,7 @@ def same(given, wanted):
 
 @pytest.mark.parametrize("name", ALL)
 @torch.no_grad()
-def test_shapes_are_those_of_the_seam(name):
+def test_shapes_match_the_model_interface(name):
     model, batch = tiny(name), make_batch()
     features, extra_losses, *_ = model(batch)
     assert features.shape[:2] == batch.target_input.shape
@@ -259,7 +259,7 @@ def test_a_model_prepared_with_another_output_predicts_by_it_or_ignores_it(name)
 @pytest.mark.parametrize("length", [1, 16])
 @pytest.mark.parametrize("name", ALL)
 @torch.no_grad()
-def test_the_bytes_of_its_search_state_are_those_that_it_states(name, length):
+def test_its_search_state_has_the_declared_size_in_bytes(name, length):
     model, source = tiny(name), torch.cat([sentence(6, 0), torch.tensor([EOS])])[None]
     state = model.start(source)
     for _ in range(length):
@@ -284,7 +284,7 @@ def test_its_parameter_groups_hold_every_trainable_parameter_once_in_order(name,
 
 @pytest.mark.parametrize("name", ALL)
 @torch.no_grad()
-def test_where_it_looks_is_told_word_by_word_as_for_the_whole_sentence(name):
+def test_attention_is_the_same_word_by_word_and_for_the_whole_sentence(name):
     model, batch = tiny(name), make_batch()
     found = model.attentions(batch)
     lengths = {"source": batch.source.shape[1], "target": batch.target_input.shape[1]}
@@ -308,7 +308,7 @@ def test_where_it_looks_is_told_word_by_word_as_for_the_whole_sentence(name):
 
 @pytest.mark.parametrize("name", ALL)
 @torch.no_grad()
-def test_many_hypotheses_a_sentence_equal_the_whole_sentence_after_each_reordering(name):
+def test_many_hypotheses_per_sentence_equal_the_whole_sentence_after_each_reordering(name):
     """All hypotheses start as one (BOS read once a sentence), then change places within their sentence at each step."""
     model, batch = tiny(name), make_batch()
     T = 6
@@ -344,7 +344,7 @@ def test_sentences_that_leave_the_search_change_nothing_for_those_that_stay(name
 
 @pytest.mark.parametrize("name", ALL)
 @torch.no_grad()
-def test_a_model_built_anew_with_the_saved_weights_is_the_same_model(name):
+def test_a_model_rebuilt_with_the_saved_weights_is_the_same_model(name):
     model, batch = tiny(name), make_batch()
     other = build(name).eval()
     assert not torch.equal(other(batch).features, model(batch).features)
@@ -360,7 +360,7 @@ def test_the_same_seed_builds_the_same_model(name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_it_learns_twenty_pairs_by_heart_and_every_parameter_takes_part(name):
+def test_it_memorises_twenty_pairs_and_every_parameter_contributes(name):
     model, batch = build(name), make_batch(20)
     model.eval()  # no dropout: the pairs are to be known, not generalised from
     before = {key: parameter.detach().clone() for key, parameter in model.named_parameters()}
@@ -385,7 +385,7 @@ def test_it_learns_twenty_pairs_by_heart_and_every_parameter_takes_part(name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_it_trains_and_translates_in_bfloat16_near_to_float32(name):
+def test_it_trains_and_translates_in_bfloat16_close_to_float32(name):
     model, batch = tiny(name), make_batch()
     exact = whole(model, batch)
     with torch.autocast("cpu", torch.bfloat16):
@@ -404,7 +404,7 @@ def test_it_trains_and_translates_in_bfloat16_near_to_float32(name):
 
 
 @pytest.mark.parametrize("name", registry.names("model"))
-def test_what_only_training_reads_are_options_of_the_model(name):
+def test_training_only_settings_are_options_of_the_model(name):
     entry = registry.find("model", name)
     own = {option.name for option in options_of(entry.options)}
     assert entry.cls.training_options - Model.training_options <= own

@@ -1,4 +1,4 @@
-"""Noises as a training uses them: one in a single plug-in file, and each of nmt, other in each epoch."""
+"""Noises as a training uses them: one in a single plug-in file, and every built-in one; they differ in each epoch."""
 
 import json
 from itertools import chain
@@ -61,7 +61,7 @@ GIVEN = {  # by noise: options of its own
 }
 
 
-def test_a_noise_of_one_file_takes_effect_by_its_own_flag_in_every_epoch(data, tmp_path, call, monkeypatch):
+def test_a_noise_from_one_file_takes_effect_by_its_own_flag_in_every_epoch(data, tmp_path, call, monkeypatch):
     (tmp_path / "echo.py").write_text(PLUGIN)
     monkeypatch.setenv("ECHO_LOG", str(tmp_path / "log"))
     plugin = f"--plugin={tmp_path / 'echo.py'}"
@@ -92,7 +92,7 @@ def pieces(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", registry.names("noise"))
-def test_a_noise_is_a_function_of_seed_and_epoch_and_other_in_each(name, pieces):
+def test_a_noise_depends_on_seed_and_epoch_and_nothing_else(name, pieces):
     def read(epoch, seed=1, ranks=1):
         options = make(registry.options_class_of("noise", name), GIVEN[name])
         longest = max(int(lengths.max()) for lengths in (pieces.train.source_lengths, pieces.train.target_lengths))
@@ -109,7 +109,7 @@ def test_a_noise_is_a_function_of_seed_and_epoch_and_other_in_each(name, pieces)
     assert read(1) != read(1, seed=2)
 
 
-def test_no_noise_is_in_use_unless_an_option_of_its_own_is_given():
+def test_no_noise_is_active_unless_one_of_its_options_is_set():
     assert registry.active("noise", TrainOptions(data="data", output="run")) == []
     for name, given in GIVEN.items():
         [entry] = registry.active("noise", make(TrainOptions, {"data": "data", "output": "run", **given}))

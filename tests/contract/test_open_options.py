@@ -71,7 +71,7 @@ def test_relations_name_options_that_exist():
     assert related and related <= {option.name for option in options}
 
 
-def test_an_open_class_has_the_options_of_all_parts(searches):
+def test_an_open_class_has_the_options_of_all_components(searches):
     options = Settings(width=2, depth=3)
     assert isinstance(options, Settings) and isinstance(options, PruningOptions) and isinstance(options, OtherOptions)
     assert as_dict(options) == {"width": 2, "search": "plain", "depth": 3, "prune_below": 0.0}
@@ -83,7 +83,7 @@ def test_an_open_class_has_the_options_of_all_parts(searches):
 @pytest.mark.parametrize(
     "values, named", [({"width": "13"}, "width"), ({"prune_below": "13"}, "prune-below"), ({"depth": "0"}, "depth")]
 )
-def test_the_checks_of_all_classes_hold(searches, values, named):
+def test_the_checks_of_all_classes_are_applied(searches, values, named):
     with pytest.raises(UserError, match=f"--{named}"):
         make(Settings, values)
 
@@ -95,7 +95,7 @@ def test_a_choice_takes_the_names_of_its_kind(searches):
         make(Settings, {"search": "depth"})
 
 
-def test_a_part_is_active_when_one_of_its_options_is_given(searches):
+def test_a_component_is_active_when_one_of_its_options_is_set(searches):
     assert registry.active("search", Settings(width=9)) == []
     assert [entry.name for entry in registry.active("search", Settings(depth=2, prune_below=1.0))] == [
         "pruning",
@@ -103,7 +103,7 @@ def test_a_part_is_active_when_one_of_its_options_is_given(searches):
     ]
 
 
-def test_a_part_that_is_registered_later_adds_its_options(searches):
+def test_a_component_registered_later_adds_its_options(searches):
     before = Settings()
 
     @options_class
@@ -115,7 +115,7 @@ def test_a_part_that_is_registered_later_adds_its_options(searches):
     assert not hasattr(before, "late")
 
 
-def test_two_parts_cannot_have_an_option_of_one_name(searches):
+def test_two_components_cannot_have_options_of_the_same_name(searches):
     @options_class
     class SameOptions:
         depth: int = opt(2, "a number")

@@ -1,4 +1,4 @@
-"""What no command wrote is refused with a code of the contract, whatever it is. `make fuzz` looks for more of it."""
+"""Files that no command wrote are refused with an exit status of the contract. `make fuzz` looks for more of it."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ MARK: Final = '"<here>"'
 
 
 def in_its_place(value: Any) -> Iterator[Any]:
-    """The value as often as it has values and keys within it, with a mark instead of one of them."""
+    """Copies of a JSON value, each with a mark in place of one of its values or keys."""
     yield MARK[1:-1]
     for key in value if isinstance(value, dict) else ():
         yield {MARK[1:-1] if other == key else other: inner for other, inner in value.items()}
@@ -40,7 +40,7 @@ def wrong_values(example: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", PARSERS)
-def test_what_is_written_is_read_and_odd_content_never_ends_in_a_bug(name):
+def test_written_files_read_back_and_odd_content_never_exits_with_a_bug(name):
     parser = PARSERS[name]
     assert {parser.check(example) for example in parser.examples()} == {0}
     for content in CONTENTS:
@@ -57,7 +57,7 @@ def test_odd_values_and_keys_of_a_json_file_are_refused_or_harmless(name):
 @pytest.mark.parametrize("name", PARSERS)
 @settings(max_examples=30)
 @given(drawn=st.data())
-def test_a_part_of_a_file_may_be_anything(name, drawn):
+def test_arbitrary_bytes_in_a_file_never_cause_a_bug(name, drawn):
     example = drawn.draw(st.sampled_from(PARSERS[name].examples()))
     start = drawn.draw(st.integers(0, len(example)))
     end = drawn.draw(st.integers(start, min(start + 40, len(example))))

@@ -1,4 +1,4 @@
-"""Passes: each comes by one file, is active by its own options, and several lie around the search like shells."""
+"""Passes: each comes in one file, is active by its own options, and several lie around the search like shells."""
 
 import pytest
 
@@ -64,12 +64,12 @@ def translated(trained, tmp_path, capfd):
     del registry._shelf.parts["pass", "loud"]
 
 
-def test_a_pass_of_one_file_takes_part_when_its_option_is_given(translated):
+def test_a_pass_from_one_file_runs_when_its_option_is_set(translated):
     plain = translated("ban kit\nlora mus\n")
     assert translated("ban kit\nlora mus\n", "--loud=!", "--loud-times=2") == [f"{line}!!" for line in plain]
 
 
-def test_passes_lie_around_the_search_in_their_order(translated):
+def test_passes_wrap_the_search_in_their_order(translated):
     sentences = translated("Ban kit.\nLora mus.\n")
     assert translated("Ban kit. Lora mus.\n", "--loud=!", "--split") == [f"{' '.join(sentences)}!"]
 

@@ -119,7 +119,7 @@ def call(capsys, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(("toolkit", "line"), [(toolkit, line) for toolkit, lines in LINES.items() for line in lines])
-def test_a_command_line_of_another_toolkit_can_be_read_after_one_correction(toolkit, line, call):
+def test_a_command_line_of_another_toolkit_works_after_one_correction(toolkit, line, call):
     status, told = call(*shlex.split(line), "--dump-config")
     if status == 0:
         return
@@ -130,7 +130,7 @@ def test_a_command_line_of_another_toolkit_can_be_read_after_one_correction(tool
     assert status == 0 or "no such folder" in told, (suggested, told)
 
 
-def test_all_errors_are_told_with_one_line_each_and_no_line_is_suggested_for_a_value_that_only_the_user_knows(call):
+def test_all_errors_have_one_line_each_and_unknowable_values_get_no_suggested_command(call):
     status, told = call("train", "--fp16", "--dropuot", "0.1", "--heads", "many", "--seed=x", "--data", "d")
     assert status == 2
     named = ["'--fp16'", "'--dropuot'", "--heads 'many'", "--seed 'x'", "--output"]
@@ -138,7 +138,7 @@ def test_all_errors_are_told_with_one_line_each_and_no_line_is_suggested_for_a_v
     assert all(name in line for name, line in zip(named, told.splitlines(), strict=True))
 
 
-def test_the_errors_of_a_settings_file_are_told_together(call):
+def test_the_errors_of_a_settings_file_are_reported_together(call):
     Path("s.toml").write_text("dropuot = 0.1\nheads = 'many'\nseed = 1.5\n")
     status, told = call("train", "data", "--output=o", "--config=s.toml")
     assert status == 2 and len(told.splitlines()) == 3

@@ -53,7 +53,7 @@ class Repeated(BatchPlan):
 '''
 
 
-def test_a_plan_of_one_file_orders_the_data_by_its_own_flag_and_goes_on_at_its_position(
+def test_a_plan_from_one_file_orders_the_data_by_its_own_flag_and_resumes_at_its_position(
     data, tmp_path, call, monkeypatch
 ):
     (tmp_path / "plan.py").write_text(PLUGIN)
@@ -72,7 +72,7 @@ def test_a_plan_of_one_file_orders_the_data_by_its_own_flag_and_goes_on_at_its_p
         registry._shelf.parts.pop(("plan", "repeated"), None)
 
 
-def test_the_plan_is_that_of_one_corpus_unless_options_ask_for_another(data):
+def test_the_default_plan_is_for_one_corpus(data):
     corpus, given = PreparedData(data).train, {"data": str(data), "output": "run"}
     for more, wanted in (({}, "corpus"), ({"data_weights": ("temperature=2",)}, "mixture")):
         assert new_plan(make(TrainOptions, given | more), corpus).part_name == wanted

@@ -48,7 +48,7 @@ def plugin(tmp_path):
     registry._shelf.parts.pop(("preparation", "counted"), None)
 
 
-def test_a_preparation_of_one_file_changes_the_pipeline_and_adds_a_column(tmp_path, call, plugin):
+def test_a_preparation_from_one_file_changes_the_pipeline_and_adds_a_column(tmp_path, call, plugin):
     for language in ("en", "de"):
         (tmp_path / f"text.{language}").write_text("ban det kis\n" * 20 + "mu lo ra\n" * 20)
     words = ["prepare", str(tmp_path / "text.en"), str(tmp_path / "text.de"), "--subword=none"]
@@ -63,7 +63,7 @@ def test_a_preparation_of_one_file_changes_the_pipeline_and_adds_a_column(tmp_pa
     assert "--counted" in call("prepare", plugin, "--help").out
 
 
-def test_no_preparation_is_in_use_unless_an_option_asks_for_it(tmp_path):
+def test_no_preparation_is_active_unless_an_option_enables_it(tmp_path):
     write_corpus(tmp_path / "t", 5, 1)
     given = {"source_lang": "en", "target_lang": "de", "train": (str(tmp_path / "t"),), "output": "data"}
     reused = {"vocabulary": "model", "context": 1}

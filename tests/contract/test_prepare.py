@@ -88,7 +88,7 @@ def texts(data: PreparedData) -> list[tuple[str, str]]:
 # What is in it
 
 
-def test_what_is_prepared_can_be_read_back(tmp_path):
+def test_prepared_data_can_be_read_back(tmp_path):
     train, dev, test = (
         corpus(tmp_path / "train", 500),
         corpus(tmp_path / "dev", 20, 2),
@@ -108,7 +108,7 @@ def test_what_is_prepared_can_be_read_back(tmp_path):
     assert json.loads((tmp_path / "data/report.json").read_bytes()) == report
 
 
-def test_evaluation_sets_have_the_names_that_are_given(tmp_path, monkeypatch):
+def test_evaluation_sets_have_the_requested_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for prefix, seed in (("train", 1), ("dev", 2), ("talks=dev", 3)):
         corpus(tmp_path / prefix, 20, seed)
@@ -120,14 +120,14 @@ def test_evaluation_sets_have_the_names_that_are_given(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5])
-def test_a_text_that_another_program_cut_into_pieces_is_named(share, tmp_path, capsys):
+def test_an_already_segmented_text_is_reported(share, tmp_path, capsys):
     lines = [f"so@@ me {line}" if i < 20 * share else line for i, line in enumerate(sentences(20, 2))]
     dev = write(tmp_path / "dev", lines, lines)
     prepare(options(tmp_path, train=(corpus(tmp_path / "train", 50),), valid=(dev,), subword="none"))
     assert ("dev.en is already split into subwords ('@@ ')" in capsys.readouterr().err) == (share > 0.1)
 
 
-def test_separate_vocabularies_know_their_own_side_only(tmp_path):
+def test_separate_vocabularies_cover_only_their_own_side(tmp_path):
     train = corpus(tmp_path / "train", 200)
     prepare(options(tmp_path, train=(train,), subword="unigram", vocab_size=80, joint_vocabulary=False))
     data = PreparedData(tmp_path / "data")
@@ -137,7 +137,7 @@ def test_separate_vocabularies_know_their_own_side_only(tmp_path):
 
 
 @pytest.mark.parametrize("subword", ["bpe", "none"])
-def test_from_right_to_left_each_target_stands_backwards_and_reads_as_it_always_did(tmp_path, subword):
+def test_right_to_left_targets_are_stored_backwards_and_decode_normally(tmp_path, subword):
     given = {"train": (corpus(tmp_path / "train", 200),), "subword": subword, "vocab_size": 80 * (subword == "bpe")}
     prepare(options(tmp_path, **given))
     prepare(options(tmp_path, **given, right_to_left=True, output=str(tmp_path / "turned")))
@@ -157,7 +157,7 @@ def test_from_right_to_left_each_target_stands_backwards_and_reads_as_it_always_
     )  # as ever, where it is as ever
 
 
-def test_files_gzip_and_prefixes_are_one_corpus_in_the_order_given(tmp_path):
+def test_files_gzip_and_prefixes_form_one_corpus_in_the_given_order(tmp_path):
     one = write(tmp_path / "one", ["a", "b"], ["A", "B"])
     for language, content in (("en", b"c\n"), ("de", b"C\n")):
         (tmp_path / f"two.{language}.gz").write_bytes(gzip.compress(content))
@@ -221,7 +221,7 @@ def test_the_target_may_have_subwords_of_another_kind(tmp_path, source, target):
 
 
 @pytest.mark.parametrize("subword", ["none", "bpe", "char"])
-def test_a_word_of_a_megabyte_is_too_long_and_is_no_word_of_the_vocabulary(subword, tmp_path):
+def test_a_word_of_a_megabyte_is_too_long_and_does_not_enter_the_vocabulary(subword, tmp_path):
     lines = sentences(60, 1)
     long = ["x" * 2**20, *lines[1:30], "a " + "y" * 2**20, *lines[31:]]
     train = write(tmp_path / "train", long, lines)
@@ -233,7 +233,7 @@ def test_a_word_of_a_megabyte_is_too_long_and_is_no_word_of_the_vocabulary(subwo
     assert max(len(vocabulary.decode([token])) for token in range(vocabulary.size)) < 1000
 
 
-def test_read_is_kept_and_dropped_and_a_pair_leaves_on_both_sides(tmp_path):
+def test_the_count_read_equals_kept_plus_dropped_and_pairs_are_dropped_on_both_sides(tmp_path):
     pairs = [
         ("a b c", "A B C"),
         ("", "A"),
@@ -257,7 +257,7 @@ def test_read_is_kept_and_dropped_and_a_pair_leaves_on_both_sides(tmp_path):
 
 @pytest.mark.parametrize("at_once", [1, 3, 1000])
 @pytest.mark.parametrize("words", [1, 2])
-def test_what_was_there_before_is_found_in_any_number_of_parts(at_once, words):
+def test_duplicates_are_found_with_any_number_of_partitions(at_once, words):
     chance = np.random.default_rng(1)
     keys = chance.integers(0, 12, size=(500, words)).astype("<u8")  # of 12 or 144 different ones
     seen, wanted = {(0,) * words}, []
@@ -268,7 +268,7 @@ def test_what_was_there_before_is_found_in_any_number_of_parts(at_once, words):
     assert 0 < sum(wanted) < 500
 
 
-def test_without_duplicates_the_others_stand_in_their_order_and_nothing_is_left_in_the_folder(tmp_path):
+def test_removing_duplicates_keeps_the_order_and_leaves_no_temporary_files(tmp_path):
     lines = [f"{'ab'[i % 2]} {i % 3000}" for i in range(7000)]
     train = write(tmp_path / "train", lines, lines)
     report = prepare(options(tmp_path, train=(train,), deduplicate=True))["sets"][0]
@@ -280,7 +280,7 @@ def test_without_duplicates_the_others_stand_in_their_order_and_nothing_is_left_
     assert not list((tmp_path / "data").glob("*spool*"))
 
 
-def test_lines_that_need_no_care_and_lines_that_do_are_read_alike(tmp_path):
+def test_the_fast_and_the_careful_way_of_reading_lines_agree(tmp_path):
     raw = [b"one", b"t\xc3\xa9w\xc2\xa0o", b"  three  ", b""]
     odd = [b"c\rd", b"e\x00f", b"g\xe2\x80\xa8h", b"cr\r"]
     files = FilePair(tmp_path / "s", tmp_path / "t")
@@ -345,7 +345,7 @@ def test_truecased_data_gives_its_capitals_back_and_needs_words(tmp_path):
             options(tmp_path, train=(train,), **wrong)
 
 
-def test_texts_in_an_archive_are_prepared_as_those_beside_it(tmp_path, monkeypatch):
+def test_texts_in_an_archive_are_prepared_like_plain_files(tmp_path, monkeypatch):
     train, dev = corpus(tmp_path / "train", 60), corpus(tmp_path / "dev", 20, 2)
     (tmp_path / "dev.en.sgm").write_text(as_sgm((tmp_path / "dev.en").read_text().splitlines(), "src"))
     (tmp_path / "dev.de.sgm").write_text(as_sgm((tmp_path / "dev.de").read_text().splitlines(), "ref"))
@@ -378,7 +378,7 @@ def prepare_fails(given: PrepareOptions) -> str:
     return str(caught.value)
 
 
-def test_evaluation_sets_keep_every_line_and_the_loss_leaves_empty_ones_out(tmp_path):
+def test_evaluation_sets_keep_every_line_but_the_loss_skips_empty_ones(tmp_path):
     train = corpus(tmp_path / "train", 50)
     dev = write(tmp_path / "dev", ["the house", "", "river", "x " * 400], ["THE HOUSE", "A", "", "unseen"])
     prepare(options(tmp_path, train=(train,), valid=(dev,), max_length=20))
@@ -400,7 +400,7 @@ def test_unknown_words_are_counted(tmp_path):
 # Text that cannot be used
 
 
-def test_files_of_two_lengths_are_refused_with_both_counts(tmp_path):
+def test_files_of_different_lengths_are_refused_with_both_counts(tmp_path):
     train = write(tmp_path / "train", ["a", "b", "c"], ["A", "B"])
     with pytest.raises(InputError, match=r"train\.en has 3 lines, .*train\.de has 2") as caught:
         prepare(options(tmp_path, train=(train,)))
@@ -424,7 +424,7 @@ def test_a_bad_byte_is_named_by_file_line_and_byte(tmp_path, workers):
 
 
 @pytest.mark.parametrize(("policy", "kept"), [("skip", 2), ("replace", 3)])
-def test_bad_bytes_are_skipped_or_replaced_when_asked_for(tmp_path, policy, kept):
+def test_bad_bytes_are_skipped_or_replaced_on_request(tmp_path, policy, kept):
     (tmp_path / "t.en").write_bytes(b"a\nb\xff\nc\n")
     (tmp_path / "t.de").write_bytes(b"A\nB\nC\n")
     given = str(tmp_path / "t")
@@ -458,7 +458,7 @@ def test_bad_bytes_are_skipped_or_replaced_when_asked_for(tmp_path, policy, kept
         ({"source": ("one.en",), "target": ("/dev/null",)}, 2, "not a regular file"),
     ],
 )
-def test_what_cannot_be_prepared_is_told_and_leaves_nothing(tmp_path, monkeypatch, given, code, told):
+def test_failed_preparation_is_reported_and_leaves_nothing(tmp_path, monkeypatch, given, code, told):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sub").mkdir()
     for name, lines in (("empty", []), ("blank", [""]), ("one", ["a house"]), ("sub/one", ["a house"])):
@@ -490,7 +490,7 @@ def test_what_cannot_be_prepared_is_told_and_leaves_nothing(tmp_path, monkeypatc
         {"train": ("t",), "valid_source": ("a",)},
     ],
 )
-def test_settings_that_make_no_sense_are_refused(tmp_path, given):
+def test_invalid_settings_are_refused(tmp_path, given):
     with pytest.raises(ValueError, match=r"--|nothing to prepare"):
         options(tmp_path, **given)
 
@@ -499,7 +499,7 @@ def test_settings_that_make_no_sense_are_refused(tmp_path, given):
 
 
 @pytest.mark.parametrize("subword", ["bpe", "none"])
-def test_the_number_of_workers_changes_not_a_bit(tmp_path, subword):
+def test_the_number_of_workers_changes_no_byte(tmp_path, subword):
     train, dev = corpus(tmp_path / "train", 5000), corpus(tmp_path / "dev", 30, 2)
     size = 200 if subword == "bpe" else 0
     given = options(
@@ -523,7 +523,7 @@ def test_the_seed_chooses_the_sample_and_nothing_else_changes_it(tmp_path):
     assert vocabularies[0] == vocabularies[1] != vocabularies[2]
 
 
-def test_another_order_of_training_pairs_is_another_fingerprint_and_other_valid_data_is_not(tmp_path):
+def test_the_fingerprint_depends_on_the_order_of_training_pairs_but_not_on_validation_data(tmp_path):
     one, dev = write(tmp_path / "one", ["a", "b"], ["A", "B"]), write(tmp_path / "dev", ["a"], ["B"])
     other = write(tmp_path / "other", ["b", "a"], ["B", "A"])
     for name, given in (
@@ -587,7 +587,7 @@ def start(tmp_path: Path, train: str, *more: str) -> "subprocess.Popen[bytes]":
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("moment", ["learning", "encoding"])
-def test_a_signal_ends_it_with_its_number_and_nothing_is_left(tmp_path, long_corpus, workers, moment):
+def test_a_signal_ends_it_with_128_plus_its_number_and_leaves_nothing(tmp_path, long_corpus, workers, moment):
     subword = "bpe" if moment == "learning" else "none"
     process = start(tmp_path, long_corpus, f"--subword={subword}", "--vocab-size=500", f"--workers={workers}")
     partial = tmp_path / ".data.partial"
@@ -615,7 +615,7 @@ def test_a_kill_leaves_no_data_and_the_next_run_succeeds(tmp_path, long_corpus, 
     assert texts(PreparedData(tmp_path / "data")) == [("a", "A")]
 
 
-def test_a_full_disk_is_5_tells_what_is_free_and_leaves_nothing(tmp_path):
+def test_a_full_disk_exits_with_5_reports_the_free_space_and_leaves_nothing(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     train = corpus(tmp_path / "train", 4000)
@@ -651,7 +651,7 @@ def pipeline(tmp_path) -> Pipeline:
     return PreparedData(tmp_path / "data").pipeline
 
 
-def test_pairs_are_found_wherever_they_stand(tmp_path, pipeline):
+def test_pairs_can_be_read_from_any_position(tmp_path, pipeline):
     chance = random.Random(1)
     rows = [
         tuple([chance.randrange(3, 10) for _ in range(chance.choice((0, 1, 7, 40, 100)))] for _ in range(2))
@@ -669,7 +669,7 @@ def test_pairs_are_found_wherever_they_stand(tmp_path, pipeline):
     ("row", "told"),
     [(([4, 10], [4, 4]), "a number is not between 3 and 9"), (([4, 2], [4, 4]), "a number is not between 3 and 9")],
 )
-def test_ids_that_are_none_of_the_text_are_refused(tmp_path, pipeline, row, told):
+def test_invalid_token_ids_are_refused(tmp_path, pipeline, row, told):
     assert pipeline.source.size == 10
     folder = written(tmp_path / "s", pipeline, [row], [(2, 2)])
     with pytest.raises(ArtefactError, match=told):
@@ -695,7 +695,7 @@ def test_lengths_that_do_not_add_up_to_the_file_are_refused(tmp_path, pipeline):
 
 
 @pytest.mark.parametrize("name", ["train.source.bin", "train.target.bin", "train.lengths.bin"])
-def test_a_file_with_a_byte_too_many_is_refused(tmp_path, pipeline, name):
+def test_a_file_with_an_extra_byte_is_refused(tmp_path, pipeline, name):
     folder = written(tmp_path / "s", pipeline, [([4, 5], [4])], [(2, 1)])
     reseal(folder, name, (folder / name).read_bytes() + b"x")
     with pytest.raises(ArtefactError, match=r"(its lengths|1 pairs) require \d+ \(prepare the data again"):
@@ -712,7 +712,7 @@ def test_a_flipped_byte_is_found_before_it_is_used(tmp_path, pipeline, name):
         PreparedData(tmp_path / "data").train.targets(np.arange(1))
 
 
-def test_a_file_that_is_cut_off_while_it_is_open_is_named_and_ends_no_process(tmp_path, pipeline):
+def test_a_file_truncated_while_open_is_named_and_does_not_crash_the_process(tmp_path, pipeline):
     folder = written(tmp_path / "s", pipeline, [([4] * 5000, [5])], [(5000, 1)])
     train = PreparedData(folder).train
     os.truncate(folder / "train.source.bin", 100)
@@ -754,7 +754,7 @@ def test_preparing_never_imports_torch(tmp_path):
     assert done.stdout == b""
 
 
-def test_the_report_is_told_on_stderr_and_as_json_on_stdout(tmp_path):
+def test_the_report_is_printed_on_stderr_and_as_json_on_stdout(tmp_path):
     train = corpus(tmp_path / "train", 20)
     told = subprocess.run(
         [*NMT, "prepare", "--source-lang=en", "--target-lang=de", "--train", train, "--subword=none", "--json",
@@ -767,7 +767,7 @@ def test_the_report_is_told_on_stderr_and_as_json_on_stdout(tmp_path):
 @pytest.mark.parametrize(
     "name", [field.name for field in fields(SideSettings) if field.name not in ("language", "language_case")]
 )
-def test_every_text_step_has_an_option_that_reaches_the_pipeline_and_not_beside_a_vocabulary(name, tmp_path):
+def test_every_text_option_reaches_the_pipeline_and_is_refused_with_an_existing_vocabulary(name, tmp_path):
     train = write(tmp_path / "t", sentences(60, 1), sentences(60, 2))
     values = {
         "normalization": "nfc", "normalize_punctuation": True, "lowercase": True, "tokenizer": "moses", "subword": "bpe",
@@ -795,7 +795,7 @@ def test_every_text_step_has_an_option_that_reaches_the_pipeline_and_not_beside_
 
 
 @pytest.mark.parametrize("deduplicate", [False, True])
-def test_no_training_pair_has_a_held_out_sentence_nor_one_that_differs_in_marks_only(tmp_path, deduplicate):
+def test_no_training_pair_has_a_held_out_sentence_even_ignoring_punctuation(tmp_path, deduplicate):
     """Sources repeat with other targets, long targets with other sources; short targets may repeat."""
     chance = random.Random(1)
     marks = [str, str.upper, "{}!".format, " {}".format, lambda text: text.replace(" ", "\u00a0"), "„{}“".format]
@@ -834,7 +834,7 @@ def test_subwords_are_learnt_from_long_lines_too(tmp_path, subword, gap, letters
     assert gap == "" or subword == "unigram" or pieces[0] == pieces[1]
 
 
-def test_the_file_that_gives_no_text_is_named(tmp_path):
+def test_a_file_that_contributes_no_text_is_named(tmp_path):
     train = write(tmp_path / "t", ["one", "two"], ["\u200b", " "])
     assert "t.de" in prepare_fails(
         options(tmp_path, train=(train,), subword="bpe", vocab_size=12, joint_vocabulary=False)

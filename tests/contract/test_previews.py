@@ -30,7 +30,7 @@ class Pairs(Preview):
 '''
 
 
-def test_a_preview_of_one_file_is_shown_in_place_of_a_training_and_is_no_setting_of_a_run(data, tmp_path, call):
+def test_a_preview_from_one_file_replaces_a_training_and_is_not_saved_as_a_setting(data, tmp_path, call):
     (tmp_path / "pairs.py").write_text(PLUGIN)
     arguments = train_arguments(data, tmp_path / "run", 10, f"--plugin={tmp_path / 'pairs.py'}")
     assert call(*arguments, "--count-pairs").out == "300 pairs\n"

@@ -1,4 +1,4 @@
-"""Protocols of `nmt serve`: each comes by one file, and the server answers its clients besides those of the others."""
+"""Protocols of `nmt serve`: each comes in one file, and the server answers its clients as well as those of others."""
 
 from conftest import WORDS, small_model
 from servers import serving
@@ -30,7 +30,7 @@ class Whisper(ClientProtocol):
 '''
 
 
-def test_a_protocol_of_one_file_is_answered_beside_the_others(tmp_path):
+def test_a_protocol_from_one_file_is_served_together_with_the_others(tmp_path):
     (tmp_path / "whisper.py").write_text(WHISPER)
     model = small_model(tmp_path / "m", d_model=16, d_ff=32, heads=2, encoder_layers=1, decoder_layers=1)
     flags = [f"--plugin={tmp_path / 'whisper.py'}", "--whisper-end=!", "--max-characters=100"]

@@ -1,4 +1,4 @@
-"""Forked searches: what a fork has of its parent."""
+"""Forked searches: what a fork inherits from its parent."""
 
 import gc
 import os
@@ -14,7 +14,7 @@ from nmt.translate.replicas import Replicas, are_processes
 
 
 class Dropped:
-    """An object in a cycle, whose end is told in a file by the process that collects it."""
+    """An object in a reference cycle. The process that collects it reports that in a file."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.itself = path, self
@@ -30,7 +30,7 @@ def collect(_item: int) -> int:
 
 
 @pytest.mark.skipif(not are_processes("cpu"), reason="replicas are threads here")
-def test_a_fork_does_not_collect_what_its_parent_dropped(tmp_path):
+def test_a_fork_does_not_garbage_collect_its_parent_s_objects(tmp_path):
     path = tmp_path / "ended"
     gc.disable()
     try:
@@ -45,7 +45,7 @@ def test_a_fork_does_not_collect_what_its_parent_dropped(tmp_path):
 
 
 @pytest.mark.skipif(not are_processes("cpu"), reason="replicas are threads here")
-def test_a_connection_of_a_server_ends_when_it_closes_it_while_its_forks_live():
+def test_a_server_can_close_a_connection_while_its_forks_live():
     with_forks = Replicas(collect, 2, torch.device("cpu"), 1, lambda: None)
     ours, of_client = socket.socketpair()
     assert os.getpid() not in set(with_forks.in_order([1, 2, 3, 4]))
@@ -56,7 +56,7 @@ def test_a_connection_of_a_server_ends_when_it_closes_it_while_its_forks_live():
     assert len(list(with_forks.in_order([1, 2, 3, 4]))) == 4
 
 
-def test_threads_that_search_side_by_side_prepare_once():
+def test_concurrent_searches_prepare_the_model_once():
     prepared = []
 
     def prepare():
@@ -74,7 +74,7 @@ def test_threads_that_search_side_by_side_prepare_once():
 
 
 @pytest.mark.skipif(not are_processes("cpu"), reason="replicas are threads here")
-def test_threads_that_search_side_by_side_share_one_pool():
+def test_concurrent_searches_share_one_pool():
     with_forks = Replicas(collect, 2, torch.device("cpu"), 1, lambda: None)
     start, pools = with_forks._start_pool, []
     both_wait = threading.Barrier(2, timeout=5)

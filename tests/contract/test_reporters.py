@@ -52,7 +52,7 @@ class Diary(Reporter):
 '''
 
 
-def test_a_reporter_of_one_file_receives_what_a_training_reports_by_its_own_flag(data, tmp_path, call):
+def test_a_reporter_from_one_file_receives_the_reports_of_a_training_by_its_own_flag(data, tmp_path, call):
     (tmp_path / "diary.py").write_text(PLUGIN)
     plugin = f"--plugin={tmp_path / 'diary.py'}"
     assert call(*train_arguments(data, tmp_path / "plain", 20, plugin)).code == 0
@@ -72,7 +72,7 @@ def test_a_reporter_of_one_file_receives_what_a_training_reports_by_its_own_flag
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
 
 
-def test_log_lines_are_always_in_use_and_a_display_on_a_terminal_alone(monkeypatch):
+def test_log_lines_are_always_written_and_the_display_only_on_a_terminal(monkeypatch):
     def names(**given):
         options = make(TrainOptions, {"data": "data", "output": "run", **given})
         return [entry.name for entry in registry.active("reporter", options)]

@@ -1,4 +1,4 @@
-"""Scorings: each comes by one file, and takes the place of the scores that `nmt score` prints."""
+"""Scorings: each comes in one file, and takes the place of the scores that `nmt score` prints."""
 
 from nmt import registry
 from nmt.cli.main import run
@@ -23,7 +23,7 @@ class Mean(Scoring):
 '''
 
 
-def test_a_scoring_of_one_file_is_printed_when_its_option_is_given(trained, tmp_path, capfd):
+def test_a_scoring_from_one_file_is_printed_when_its_option_is_set(trained, tmp_path, capfd):
     for name, text in (("mean.py", MEAN), ("source", "ban\nkit mus\n"), ("target", "BAN\nKIT MUS\n")):
         (tmp_path / name).write_text(text)
     words = [

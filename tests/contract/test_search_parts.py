@@ -1,4 +1,4 @@
-"""Filters, wrappers of the built-in search, and viewers: each comes by one file, and is active by its own options."""
+"""Filters, wrappers of the built-in search, and viewers: each comes in one file, and is active by its own options."""
 
 import json
 
@@ -106,7 +106,7 @@ def repeats(text):
     return len(set(text.split())) < len(text.split())
 
 
-def test_a_filter_of_one_file_reads_its_option_and_the_fields_of_requests(translated, trained):
+def test_a_filter_from_one_file_reads_its_option_and_request_fields(translated, trained):
     flags, source, once = ["--min-length=4", "--beam-size=2"], "ban ban ban ban", [word.upper() for word in WORDS]
     [plain] = translated(f"{source}\n", *flags)
     [of_all] = translated(f"{source}\n", *(f"--once={word}" for word in once), *flags)
@@ -121,12 +121,12 @@ def test_a_filter_of_one_file_reads_its_option_and_the_fields_of_requests(transl
     assert one.text == of_all and refused.error == "too many words"
 
 
-def test_a_wrapper_of_one_file_takes_part_when_its_option_is_given(translated):
+def test_a_wrapper_from_one_file_runs_when_its_option_is_set(translated):
     plain = [line.split(" ||| ")[1] for line in translated("ban kit\n", "--n-best=3")]
     assert [line.split(" ||| ")[1] for line in translated("ban kit\n", "--n-best=3", "--last")] == plain[::-1]
 
 
-def test_a_viewer_of_one_file_sees_each_line_and_writes_no_file_that_is_read(translated, tmp_path, trained, capfd):
+def test_a_viewer_from_one_file_sees_each_line_and_never_overwrites_an_input(translated, tmp_path, trained, capfd):
     first, second = translated("ban kit\nlora mus\n", f"--notes={tmp_path / 'notes'}")
     seen = (tmp_path / "notes").read_text().splitlines()
     assert seen[0].startswith("beam|") and seen[1:] == [f"0 ban kit {first}", f"1 lora mus {second}"]
@@ -134,7 +134,7 @@ def test_a_viewer_of_one_file_sees_each_line_and_writes_no_file_that_is_read(tra
     assert run(words) == 2 and "--input and --notes name the same file" in capfd.readouterr().err
 
 
-def test_a_request_takes_no_field_that_names_no_filter():
+def test_request_fields_that_match_no_filter_are_refused():
     with pytest.raises(UserError, match="unknown field of a request 'avoided'"):
         Request("ban", avoided=("a",))
 

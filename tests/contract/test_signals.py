@@ -23,22 +23,22 @@ def ended(program: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "work", ["time.sleep(50)", "import ctypes; ctypes.CDLL(None).pause(); ctypes.CDLL(None).sleep(50)"]
 )
-def test_work_that_does_not_look_for_a_signal_is_ended(work):
+def test_work_that_does_not_check_for_signals_is_killed(work):
     sender = f"import threading; threading.Timer(0.2, lambda: {SEND}).start()"
     done = ended(f"{sender}\nwith Signals():\n    {work}\n")
     assert done.returncode == 128 + signal.SIGTERM
     assert done.stderr == "nmt: error: ended by SIGTERM: the work did not stop within 0 s\n"
 
 
-def test_work_that_has_looked_ends_as_it_likes():
+def test_work_that_checks_for_signals_ends_by_itself():
     done = ended(f"with Signals() as signals:\n    {SEND}\n    signals.received\n    time.sleep(1.5)\nprint('done')")
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
     done = ended(f"with Signals() as signals:\n    {SEND}\ntime.sleep(1.5)\nprint('done')")
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
-def test_a_first_pass_of_an_update_that_takes_too_long_after_a_signal_is_ended():
-    """No rate is known yet, so that the update goes on; the process is still watched."""
+def test_a_first_update_that_takes_too_long_after_a_signal_is_killed():
+    """No rate is known yet, so the update continues; the process is still watched."""
     update = """from nmt.dist import World
 from nmt.train.update import SignalWatch
 with Signals() as signals:
@@ -60,20 +60,20 @@ def test_a_signal_after_the_first_is_quiet():
 
 
 def test_a_signal_that_is_ignored_stays_ignored():
-    """As nohup has SIGHUP, so that a training goes on when its terminal is closed."""
+    """As nohup has SIGHUP, so that a training continues when its terminal is closed."""
     send = "os.kill(os.getpid(), signal.SIGHUP)"
     work = f"signal.signal(signal.SIGHUP, signal.SIG_IGN)\nwith Signals() as signals:\n    {send}\n    signals.check()"
     done = ended(f"{work}\n{send}\nprint('done')")
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
-def test_of_several_signals_the_first_is_the_reason():
+def test_the_first_of_several_signals_is_the_reported_reason():
     both = f"{SEND}\n    os.kill(os.getpid(), signal.SIGHUP)"
     done = ended(f"with Signals() as signals:\n    {both}\n    print(signals.received)")
     assert done.stdout == f"{signal.SIGTERM:d}\n", done.stderr
 
 
-def test_a_block_that_is_held_is_completed_first():
+def test_a_protected_block_completes_before_the_signal_takes_effect():
     work = "with signals.held:\n        time.sleep(1.5)\n        print('saved', flush=True)\n    time.sleep(50)"
     done = ended(f"with Signals() as signals:\n    {SEND}\n    {work}\n")
     assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "saved\n")
@@ -96,7 +96,7 @@ print("done")
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
-def test_a_rank_whose_launcher_has_ended_does_not_begin(tmp_path):
+def test_a_rank_does_not_start_after_its_launcher_has_ended(tmp_path):
     environment = {**os.environ, "TORCHELASTIC_RUN_ID": "x", "NMT_LAUNCHER": "1" if os.getpid() != 1 else "2"}
     done = subprocess.run(
         [sys.executable, "-m", "nmt", "list", "model"], env=environment, capture_output=True, timeout=60

@@ -45,7 +45,7 @@ CHANGES = {"capture": capture_steps, "compile": compile_steps, "matmul": by_matm
 
 @pytest.mark.parametrize("options", [{}, {"norm_position": "pre", "norm": "rms"}], ids=str)
 @pytest.mark.parametrize("name", registry.names("search-speedup"))
-def test_a_search_finds_the_same_by_each_speedup(name, options, monkeypatch):
+def test_a_search_finds_the_same_with_each_speedup(name, options, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda step, **named: step)  # what the compiler makes is its own affair
     plain, fast = new_model(**options), new_model(**options)
     CHANGES[name](fast)  # a speedup without a change here is not tested
@@ -62,7 +62,7 @@ def test_a_search_finds_the_same_by_each_speedup(name, options, monkeypatch):
 
 @pytest.mark.parametrize("cast", [False, True])
 @pytest.mark.parametrize("implementation", products._IMPLEMENTATIONS)
-def test_each_implementation_of_products_computes_what_that_of_the_core_does(implementation, cast):
+def test_each_matrix_product_implementation_equals_the_core_s(implementation, cast):
     torch.manual_seed(1)
     layer, states, upstream = Linear(24, 40), torch.randn(70, 24, requires_grad=True), torch.randn(70, 40)
     found = []
@@ -78,7 +78,7 @@ def test_each_implementation_of_products_computes_what_that_of_the_core_does(imp
 
 
 @pytest.mark.parametrize("name", registry.choosable("weight-format", "converts"))
-def test_a_format_of_weights_computes_nearly_the_same_and_makes_room_for_what_it_converts(name):
+def test_a_weight_format_computes_nearly_the_same_and_frees_the_converted_weights(name):
     plain = new_model()
     converted, room = copy.deepcopy(plain), copy.deepcopy(plain)
     weight_format(name).convert(converted)
@@ -152,7 +152,7 @@ def plugin(tmp_path):
         del registry._shelf.parts[kind, "counted"]
 
 
-def test_speedups_of_one_file_compute_what_a_training_and_a_search_do(data, tmp_path, call, plugin):
+def test_speedups_from_one_file_run_in_training_and_search(data, tmp_path, call, plugin):
     plain, counted = (train_arguments(data, tmp_path / name, 10, plugin) for name in ("plain", "counted"))
     assert call(*plain).code == call(*counted, "--count-products").code == 0
     assert "products were counted: True" in (tmp_path / "counted/train.log").read_text()
@@ -203,7 +203,7 @@ class HalvedFormat(WeightFormat):
 '''
 
 
-def test_a_format_of_weights_of_one_file_is_saved_and_translates(data, tmp_path, call):
+def test_a_weight_format_from_one_file_is_saved_and_translates(data, tmp_path, call):
     (tmp_path / "halved.py").write_text(FORMAT)
     plugin = f"--plugin={tmp_path / 'halved.py'}"
     try:

@@ -48,7 +48,7 @@ def weights(folder, name):
     return dict(model.named_parameters(remove_duplicate=False))[name].data
 
 
-def test_a_start_of_one_file_changes_the_model_of_a_training_by_its_own_flag(data, tmp_path, call):
+def test_a_start_from_one_file_changes_the_trained_model_by_its_own_flag(data, tmp_path, call):
     (tmp_path / "scaled.py").write_text(PLUGIN)
     plugin = f"--plugin={tmp_path / 'scaled.py'}"
     plain, arguments = (train_arguments(data, tmp_path / name, 10, plugin) for name in ("plain", "run"))
@@ -68,7 +68,7 @@ def test_a_start_of_one_file_changes_the_model_of_a_training_by_its_own_flag(dat
 
 
 @pytest.mark.parametrize("name", GIVEN)
-def test_a_start_is_in_use_when_an_option_of_its_own_is_given(name):
+def test_a_start_is_active_when_one_of_its_options_is_set(name):
     options = make(TrainOptions, {"data": "data", "output": "run", **GIVEN[name]})
     wanted = {name, "init-from"} if "init_from" in GIVEN[name] else {name}
     assert {entry.name for entry in registry.active("start", options)} == wanted

@@ -1,4 +1,4 @@
-"""Storages of texts: each comes by one file, and every command reads the texts within it."""
+"""Storages of texts: each comes in one file, and every command reads the texts within it."""
 
 import sqlite3
 
@@ -43,7 +43,7 @@ class Database(Storage):
 '''
 
 
-def test_a_storage_of_one_file_is_read_by_commands(tmp_path, capfd):
+def test_a_storage_from_one_file_is_read_by_commands(tmp_path, capfd):
     (tmp_path / "databases.py").write_text(DATABASES)
     (tmp_path / "reference").write_text("ban kit mus lora\nkit mus lora ban\n")
     with sqlite3.connect(tmp_path / "texts.db") as texts:

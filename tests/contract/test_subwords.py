@@ -1,4 +1,4 @@
-"""Subwords: each way to divide text comes by one file, which learns a vocabulary and reads it back."""
+"""Subwords: each way to divide text comes in one file, which learns a vocabulary and reads it back."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ class Sorted(Subword):
 '''
 
 
-def test_a_way_to_divide_text_of_one_file_is_learnt_and_read_back(tmp_path):
+def test_a_subword_method_from_one_file_is_learnt_and_read_back(tmp_path):
     (tmp_path / "sorted.py").write_text(SORTED)
     (tmp_path / "t.en").write_text("the kit of a ban\n")
     (tmp_path / "t.de").write_text("muli kit\n")

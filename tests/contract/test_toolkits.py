@@ -1,4 +1,4 @@
-"""Toolkits: each comes by one file, which `nmt import` and `nmt export` find by its name or by the names of its files."""
+"""Toolkits: each comes in one file, which `nmt import` and `nmt export` find by its name or by the names of its files."""
 
 import numpy as np
 import pytest
@@ -63,7 +63,7 @@ def plugin(tmp_path):
     del registry._shelf.parts["toolkit", "box"]
 
 
-def test_a_toolkit_of_one_file_is_written_recognized_and_read(plugin, tmp_path, capfd):
+def test_a_toolkit_from_one_file_is_written_recognized_and_read(plugin, tmp_path, capfd):
     model = small_model(tmp_path / "m", d_model=16, d_ff=32, heads=2, encoder_layers=1, decoder_layers=1)
     box, back = str(tmp_path / "box"), str(tmp_path / "back")
     languages = ["--source-lang=en", "--target-lang=en"]
@@ -79,7 +79,7 @@ def test_a_toolkit_of_one_file_is_written_recognized_and_read(plugin, tmp_path, 
 
 
 @pytest.mark.parametrize(("nats", "is_warned"), [(0.0, False), (0.01, True), (float("nan"), True)])
-def test_a_difference_from_the_toolkit_that_is_no_small_number_is_a_warning(nats, is_warned, tmp_path, capfd):
+def test_a_large_difference_from_the_toolkit_causes_a_warning(nats, is_warned, tmp_path, capfd):
     model = small_model(tmp_path / "m", d_model=16, d_ff=32, heads=2, encoder_layers=1, decoder_layers=1)
     own, source, target = load_model(model, "cpu").model, [5, 6], [7]
     [decoding] = force_decode(own, [np.array(source)], [target])
@@ -95,7 +95,7 @@ def test_a_difference_from_the_toolkit_that_is_no_small_number_is_a_warning(nats
     assert "largest difference in log-probabilities" in told and ("nmt: warning: " in told) == is_warned
 
 
-def test_only_toolkits_that_can_are_values_of_the_flag(capfd):
+def test_only_capable_toolkits_are_values_of_the_flag(capfd):
     for command, lacks in (("import", "int8"), ("export", "fairseq")):
         assert run([command, "model", f"--format={lacks}", "--output=x"]) == 2
         assert lacks not in capfd.readouterr().err.partition("must be")[2]

@@ -152,7 +152,7 @@ EACH = pytest.mark.parametrize("part", PARTS, ids=" ".join)
 
 
 @EACH
-def test_a_part_in_one_file_trains_and_translates_in_a_transformer(part, call, data, tmp_path):
+def test_a_component_from_one_file_trains_and_translates_in_a_transformer(part, call, data, tmp_path):
     file, flags = PARTS[part]
     plugin, run = tmp_path / "part.py", tmp_path / "run"
     plugin.write_text(file)
@@ -185,7 +185,7 @@ def test_it_is_listed_and_its_options_are_flags_that_only_its_file_adds(part, ca
     assert_refused(call("train", "--data=d", "--output=o", plugin, f"{flag}=-1", "--dump-config"), 2, flag)
 
 
-def test_what_stands_in_for_another_part_cannot_be_chosen_and_is_used_by_its_options_alone(call):
+def test_a_stand_in_component_is_activated_only_by_its_options(call):
     assert registry.selected("mixer", "self-attention", TransformerOptions()).name == "self-attention"
     for values in ({"kv_heads": 2}, {"attention_window": 3}, {"positions": "relative"}, {"positions": "rotary"}):
         assert registry.selected("mixer", "self-attention", TransformerOptions(**values)).name == "attention-variants"

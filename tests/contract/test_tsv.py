@@ -15,7 +15,7 @@ LANGUAGES = ["prepare", "--source-lang=en", "--target-lang=de", "--subword=none"
 
 @pytest.fixture
 def tsv(tmp_path):
-    """A TSV file of 60 pairs, beside both of its sides."""
+    """A TSV file of 60 pairs, next to files of both sides."""
     write_corpus(tmp_path / "c", 60, 1)
     sides = [(tmp_path / f"c.{language}").read_text().splitlines() for language in ("en", "de")]
     path = tmp_path / "c.tsv"
@@ -30,7 +30,7 @@ def files_of(folder):
     return {name: path.read_bytes() for name, path in files.items() if name not in names}
 
 
-def test_a_tsv_gives_the_data_of_its_two_sides(tsv, tmp_path, nmt):
+def test_a_tsv_gives_the_same_data_as_two_files(tsv, tmp_path, nmt):
     (tmp_path / "c.tsv.gz").write_bytes(gzip.compress(tsv.read_bytes()))
     (tmp_path / "w").write_text("2\n" * 60)
     more = ["--hold-out=10", f"--column=w={tmp_path / 'w'}"]
@@ -64,7 +64,7 @@ def test_corpora_of_tsv_files_have_names(tsv, tmp_path, nmt):
     ],
 )
 @pytest.mark.parametrize("is_pipe", [False, True])
-def test_a_line_that_is_no_pair_is_told_with_file_and_line(lines, message, is_pipe, tmp_path, nmt):
+def test_a_line_that_is_not_a_pair_is_reported_with_file_and_line(lines, message, is_pipe, tmp_path, nmt):
     (tmp_path / "bad.tsv").write_bytes(lines)
     file = "-" if is_pipe else str(tmp_path / "bad.tsv")
     told = nmt(*LANGUAGES, f"--train-tsv={file}", f"--output={tmp_path / 'data'}", input=lines)
@@ -73,7 +73,7 @@ def test_a_line_that_is_no_pair_is_told_with_file_and_line(lines, message, is_pi
     assert [path.name for path in tmp_path.iterdir()] == ["bad.tsv"]
 
 
-def test_a_file_whose_name_ends_as_that_of_stdin_is_read_and_stdin_is_not(tsv, tmp_path):
+def test_a_file_whose_name_looks_like_stdin_is_read_instead_of_stdin(tsv, tmp_path):
     tsv.rename(tmp_path / "a=-")
     command = [forked_nmt(), *LANGUAGES, "--train-tsv=a=-", f"--output={tmp_path / 'data'}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=ENVIRONMENT, cwd=tmp_path) as process:
@@ -81,7 +81,7 @@ def test_a_file_whose_name_ends_as_that_of_stdin_is_read_and_stdin_is_not(tsv, t
     assert json.loads((tmp_path / "data/report.json").read_bytes())["sets"][0]["read"] == 60
 
 
-def test_stdin_has_its_name_in_an_error_about_the_lines_of_a_column(tmp_path, nmt):
+def test_an_error_about_column_lines_names_stdin(tmp_path, nmt):
     (tmp_path / "w").write_text("1\n")
     told = nmt(
         *LANGUAGES,

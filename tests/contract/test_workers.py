@@ -1,4 +1,4 @@
-"""Workers give their results in the order of the work, whatever their number, and end at once when the work shall stop."""
+"""Workers give their results in the order of the work, whatever their number, and end at once when the work is to stop."""
 
 import multiprocessing
 import multiprocessing.connection
@@ -40,14 +40,14 @@ def test_a_signal_ends_workers_in_the_middle_of_their_work(items):
     assert not any(isinstance(thread, _ExecutorManagerThread) for thread in threading.enumerate())
 
 
-def test_an_error_of_the_task_arises_here_and_ends_the_other_workers():
+def test_an_error_in_a_task_is_raised_in_the_parent_and_ends_the_other_workers():
     started = time.monotonic()
     with pytest.raises(TypeError):
         list(in_order(time.sleep, ["x", 60], 2))
     assert time.monotonic() - started < 60
 
 
-def test_a_lost_worker_is_told():
+def test_a_lost_worker_is_reported():
     with pytest.raises(ResourceError, match="a worker process died"):
         list(in_order(os._exit, [3, 3], 2))
 
@@ -63,14 +63,14 @@ def stop_itself(_item):
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def test_workers_that_somebody_stopped_are_told_and_ended(monkeypatch):
+def test_stopped_workers_are_reported_and_ended(monkeypatch):
     monkeypatch.setattr(workers, "MAX_IDLE_SECONDS", 1.0)
     with pytest.raises(ResourceError, match=r"no progress for .* minutes in processes \d+, \d+ "):
         list(in_order(stop_itself, [1, 2, 3], 2))
     wait_until(lambda: not multiprocessing.active_children())
 
 
-def test_a_signal_ends_workers_that_somebody_stopped():
+def test_a_signal_ends_stopped_workers():
     with Signals():
         threading.Timer(4, os.kill, (os.getpid(), signal.SIGTERM)).start()
         with pytest.raises(Interrupted):
@@ -82,7 +82,7 @@ def is_stopped(process: int) -> bool:
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def test_workers_that_somebody_stopped_end_with_their_parent():
+def test_stopped_workers_end_with_their_parent():
     program = "from test_workers import *; list(in_order(stop_itself, [1, 2], 2))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     with subprocess.Popen([sys.executable, "-c", program], env=environment) as process:
@@ -101,14 +101,14 @@ def leave_half_a_result(_item):
     return b"x" * 100_000
 
 
-def test_a_worker_that_is_lost_within_a_result_is_told_and_its_pool_ends():
+def test_a_worker_lost_while_sending_a_result_is_reported_and_its_pool_ends():
     threads = set(threading.enumerate())
     with pytest.raises(ResourceError, match="a worker process died"):
         list(in_order(leave_half_a_result, [1, 2, 3], 2))
     wait_until(lambda: not multiprocessing.active_children() and set(threading.enumerate()) <= threads)
 
 
-def test_a_signal_ends_the_pool_of_a_worker_that_was_lost_within_a_result():
+def test_a_signal_ends_the_pool_of_a_worker_lost_while_sending_a_result():
     threads = set(threading.enumerate())
     with Signals():
         threading.Timer(3, os.kill, (os.getpid(), signal.SIGTERM)).start()
@@ -117,11 +117,11 @@ def test_a_signal_ends_the_pool_of_a_worker_that_was_lost_within_a_result():
     wait_until(lambda: not multiprocessing.active_children() and set(threading.enumerate()) <= threads)
 
 
-def test_a_learning_process_that_somebody_stopped_is_told_and_ended(monkeypatch, tmp_path):
+def test_a_stopped_learning_process_is_reported_and_ended(monkeypatch, tmp_path):
     monkeypatch.setattr(workers, "MAX_IDLE_SECONDS", 1.0)
     before = set(children_of(os.getpid()))
 
-    def learning() -> list[int]:  # once it runs: a parent waits for a child that has not begun its program
+    def learning() -> list[int]:  # once it runs: a parent waits for a child that has not started its program
         children = set(children_of(os.getpid())) - before
         return [child for child in children if b"_learn_from" in Path(f"/proc/{child}/cmdline").read_bytes()]
 

@@ -10,7 +10,7 @@ SIZE_MB: Final = 32
 
 
 class Disk:
-    """A file system mounted at a folder. image: the file that it is in, beside a second one"""
+    """A file system mounted at a folder. image: the file that holds it, next to a second one"""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.image = folder, folder.with_suffix(".image")

@@ -75,7 +75,7 @@ def write_inputs(folder: Path) -> None:
 
 
 def content(path: Path) -> Any:
-    """What is compared of a file, a folder of nmt or a run. Raises UserError for a damaged one; None: it is not there."""
+    """The content to compare of a file, a folder made by nmt or a run. Raises UserError if damaged; None: missing."""
     if path.is_file():
         return hashlib.sha256(path.read_bytes()).hexdigest()
     if (path / "checkpoints").is_dir():
@@ -84,7 +84,7 @@ def content(path: Path) -> Any:
 
 
 def _content_of_run(folder: Path) -> Any:
-    """The tensors of the newest checkpoint and the metrics. What else is in it tells of saves that failed."""
+    """The tensors of the newest checkpoint and the metrics. Its other content depends on saves that failed."""
     newest = Checkpoints(folder).newest_valid()
     if newest is None:
         return None

@@ -80,7 +80,7 @@ def main() -> int:
 def results(
     folder: Path, prefixes: list[str], every: int
 ) -> Iterator[tuple[Phase, trial.Fault, int, Counter[int | None], int]]:
-    """For each phase and fault: operations, exit codes of the disturbed commands, and how many trials were wrong."""
+    """For each phase and fault: operations, exit statuses of the disturbed commands, and how many trials were wrong."""
     start, done, work = folder / "start", folder / "done", folder / "work"
     faults = [fault for fault in trial.FAULTS if not fault.power or can_mount(folder)]
     start.mkdir()

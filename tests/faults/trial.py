@@ -29,7 +29,7 @@ from nmt.files import TEMPORARY_ENDING
 KILL: Final = -1  # as in injector.c
 NEVER: Final = -1
 LIMIT: Final = 60.0  # seconds that a command may take
-ALLOWED: Final = {0, 4, 5, 128 + signal.SIGKILL}  # exit codes of a disturbed command
+ALLOWED: Final = {0, 4, 5, 128 + signal.SIGKILL}  # exit statuses of a disturbed command
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ FAULTS: Final = (
 
 
 class Operation(NamedTuple):
-    """An operation on a file, as the injector tells it. needs_room: whether it may need room on the disk"""
+    """An operation on a file, as the injector reports it. needs_room: whether it may need room on the disk"""
 
     name: str
     path: str
@@ -126,7 +126,7 @@ def _run_child(
 
 
 def _wait(process: int) -> int | None:
-    """The exit code of a child; None if it had to be killed after LIMIT."""
+    """The exit status of a child; None if it had to be killed after LIMIT."""
     deadline = time.monotonic() + LIMIT
     while time.monotonic() < deadline:
         ended, status = os.waitpid(process, os.WNOHANG)
@@ -143,8 +143,8 @@ def disturb(
 ) -> tuple[int | None, list[str]]:
     """Disturb operation `at` of a command, then run it again undisturbed.
 
-    start: the folder that it begins with, which is copied to `work`; wanted: the content of its output afterwards
-    returns: the exit code of the disturbed one, and what was wrong
+    start: the folder that it starts with, which is copied to `work`; wanted: the content of its output afterwards
+    returns: the exit status of the disturbed one, and what was wrong
     """
     with copied(start, work, fault.power) as disk:
         before = contents(work, *phase.inputs)

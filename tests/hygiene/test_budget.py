@@ -27,7 +27,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_part_of_nmt_keeps_to_its_budget_of_lines(part):
+def test_each_part_of_nmt_stays_within_its_line_budget(part):
     files, budget = PARTS[part]
     lines = sum(len(file.read_text().splitlines()) for file in files)
     assert budget - 500 < lines <= budget, f"{part} has {lines} lines"

@@ -1,4 +1,4 @@
-"""The documents name what there is, are easy to read, and are current."""
+"""The documents name what exists, are easy to read, and are current."""
 
 import importlib.util
 import re
@@ -33,7 +33,7 @@ def sentences(text: str) -> list[str]:
     return [" ".join(part.split()) for part in parts if re.search(r"\w", part)]
 
 
-def test_the_readmes_table_names_every_command():
+def test_the_table_in_the_readme_names_every_command():
     rows = re.findall(r"^\|.*$", (ROOT / "README.md").read_text(), re.M)
     assert sorted(set(re.findall(r"`nmt ([\w-]+)`", "\n".join(rows)))) == sorted(commands())
 
@@ -44,7 +44,7 @@ def test_the_readme_is_short_and_names_the_first_commands():
     assert "make demo" in text and "make test" in text and "docs/README.md" in text
 
 
-def test_the_index_of_the_documents_links_every_page():
+def test_the_documentation_index_links_every_page():
     text = (DOCUMENTS / "README.md").read_text()
     names = [page.relative_to(DOCUMENTS) for page in DOCUMENTS.rglob("*.md")]
     assert [str(name) for name in names if name != Path("README.md") and f"]({name})" not in text] == []
@@ -56,7 +56,7 @@ def leads_nowhere(page: Path, link: str) -> bool:
     return not target.exists() or bool(anchor and anchor not in anchors(target))
 
 
-def test_a_link_leads_to_a_file_and_a_heading():
+def test_every_link_leads_to_an_existing_file_and_heading():
     pages = [*PROSE, ROOT / "CHANGELOG.md"]
     found = [(page, re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", page.read_text()))) for page in pages]
     links = [(page, link) for page, named in found for link in named if not link.startswith("http")]
@@ -70,7 +70,7 @@ def test_sentences_are_short():
     assert [page for page, found in counts.items() if totals[page] >= MAX_MEAN_WORDS * len(found)] == []
 
 
-def test_a_sentence_is_counted_without_tables_code_and_targets():
+def test_sentence_lengths_exclude_tables_code_and_link_targets():
     text = "# A\n\nTwo words. See [the\nlist](a/b.md#c)\n`nmt a b c`:\n\n- one item\n  goes on\n- two\n\n| a |\n\n```\nx\n```\n"
     assert sentences(text) == ["Two words.", "See [the list] code:", "one item goes on", "two"]
 
@@ -93,7 +93,7 @@ def test_the_scripts_and_targets_of_a_page_exist():
     assert set(re.findall(r"^make ([\w-]+)", blocks, re.M)) - targets == set()
 
 
-def test_nothing_tells_to_install_a_name_that_is_not_published():
+def test_no_text_says_to_install_an_unpublished_package():
     name = "nmt-" + "toolkit"
     search = ["git", "grep", "-l", "-E", f"install.*{name}", "--", "*.md", "*.py", "*.toml", "Makefile"]
     found = subprocess.run(search, cwd=ROOT, capture_output=True, text=True)

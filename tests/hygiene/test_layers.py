@@ -76,16 +76,16 @@ def test_modules_do_not_import_each_other_in_a_circle():
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
-def test_layers_import_nothing_of_nmt_outside_their_folder():
+def test_nmt_layers_imports_nothing_from_the_rest_of_nmt():
     assert sorted(imports_of("nn")) == []
 
 
-def test_models_do_not_know_data_and_translation_does_not_know_training():
+def test_models_do_not_import_data_and_translation_does_not_import_training():
     forbidden = {"models": {"data", "optimizers", "decoders"}, "translate": {"train"}}
     assert [found for folder, names in forbidden.items() for found in imports_of(folder) if found[1] in names] == []
 
 
-def test_nobody_names_a_concrete_model():
+def test_no_module_names_a_concrete_model():
     files = [file for file in FILES if place(file) in ("decoders", "criteria", "train")]
     assert [file for file in files if re.search(r"models\.(transformer|rnnsearch)", file.read_text())] == []
 
@@ -104,7 +104,7 @@ def test_only_commands_print_exit_or_read_arguments():
     assert [(file, node.lineno) for file, node in nodes] == []
 
 
-def test_there_is_no_drawer_for_odds_and_ends():
+def test_there_is_no_miscellaneous_utility_module():
     names = {part for file in FILES for part in file.relative_to(ROOT).with_suffix("").parts}
     assert not names & {"utils", "util", "common", "misc", "helpers"}
 
@@ -139,7 +139,7 @@ for typed in ["nmt tr", "nmt train --model rnn", "nmt train --model rnnsearch --
     assert done.returncode == 0, done.stderr
 
 
-def test_a_translation_imports_nothing_that_it_does_not_use(tmp_path):
+def test_a_translation_imports_nothing_unused(tmp_path):
     model = small_model(tmp_path / "model", d_model=8, d_ff=8, heads=1, encoder_layers=1, decoder_layers=1)
     code = (
         "import sys, torch\nby_torch = set(sys.modules)\nfrom nmt.cli.main import run\n"
@@ -186,7 +186,7 @@ def test_a_translation_by_ctranslate2_does_not_import_torch(trained, tmp_path, c
     assert [name for name in found if any(f"{name}.".startswith(f"{other}.") for other in unused)] == []
 
 
-def test_the_page_of_the_design_shows_the_tree_that_is_there():
+def test_the_design_page_shows_the_actual_tree():
     page = (ROOT.parent / "docs/explanation/design.md").read_text()
     for path in sorted(ROOT.iterdir()):
         if path.name not in ("__pycache__", "py.typed", "__init__.py"):

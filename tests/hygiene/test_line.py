@@ -1,4 +1,4 @@
-"""The line between the core and the extensions: nothing outside `nmt/extensions/` imports from it or names what it has."""
+"""The line between the core and the extensions: nothing outside `nmt/extensions/` imports from it or names its components."""
 
 import ast
 import re
@@ -53,7 +53,7 @@ def test_the_core_imports_no_extension():
     assert sorted(crossing) == []
 
 
-def test_an_extension_imports_only_those_that_it_may():
+def test_an_extension_imports_only_permitted_extensions():
     crossing = {(extension_of(a), extension_of(b)) for a, b in imports()}
     pairs = {(a, b) for a, b in crossing if a is not None and b is not None and a != b}
     assert sorted(pairs - ALLOWED) == sorted(ALLOWED - pairs) == []

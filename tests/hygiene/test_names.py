@@ -1,4 +1,4 @@
-"""A public name means one thing in the whole package, and a docstring begins with one short sentence."""
+"""A public name means one thing in the whole package, and a docstring starts with one short sentence."""
 
 import ast
 from collections import defaultdict
@@ -47,7 +47,7 @@ def test_a_public_name_means_one_thing():
     assert {name: places for name, places in CLASHES.items() if name not in SHARED} == {}
 
 
-def test_every_name_that_is_excepted_is_still_shared():
+def test_every_exempted_name_is_still_shared():
     assert SHARED.keys() - CLASHES.keys() == set()
 
 

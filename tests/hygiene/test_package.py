@@ -1,4 +1,4 @@
-"""What an installed package holds: the files that are not Python are named in pyproject.toml, and are read where they lie."""
+"""The content of an installed package: pyproject.toml names the files that are not Python, and they can be read."""
 
 import re
 import subprocess
@@ -21,7 +21,7 @@ FILES = {  # of no module: the skeletons of `nmt new-plugin` are texts
 }
 
 
-def test_every_file_that_is_not_python_is_in_the_package_data():
+def test_every_non_python_file_is_in_the_package_data():
     settings = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())
     patterns = settings["tool"]["setuptools"]["package-data"]["nmt"]
     assert {path for pattern in patterns for path in ROOT.glob(pattern)} == FILES
@@ -30,7 +30,7 @@ def test_every_file_that_is_not_python_is_in_the_package_data():
 @pytest.mark.parametrize(
     "path", sorted(path for path in FILES if path.parent.name == "pictures"), ids=lambda path: path.name
 )
-def test_the_parts_of_a_page_are_read_as_resources(path):
+def test_page_parts_are_read_as_package_resources(path):
     assert read_asset(path.name) == path.read_text(encoding="utf-8")
 
 
@@ -48,7 +48,7 @@ assert command.get_outputs() == []
 """
 
 
-def test_the_wheel_gets_every_recipe_and_an_editable_installation_none(tmp_path):
+def test_the_wheel_contains_every_recipe_and_an_editable_installation_none(tmp_path):
     # In a process of its own, because setuptools replaces distutils for the whole process.
     subprocess.run([sys.executable, "-c", BUILD, tmp_path], cwd=ROOT.parent, check=True)
     folder = ROOT.parent / "recipes"

@@ -73,7 +73,7 @@ def faults_of(path):
             yield node, "text-mode open"
 
 
-def test_nothing_runs_code_of_others_or_splits_lines_elsewhere_than_at_lf():
+def test_the_source_runs_no_foreign_code_and_splits_lines_only_at_lf():
     found = [(str(path.relative_to(ROOT)), name, node.lineno) for path in FILES for node, name in faults_of(path)]
     assert [fault for fault in found if fault[:2] not in TRUSTED] == []
     assert TRUSTED.keys() == {fault[:2] for fault in found}

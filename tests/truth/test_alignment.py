@@ -64,7 +64,7 @@ def test_an_unknown_token_inside_a_source_word_shifts_no_alignment():
 @pytest.mark.parametrize(
     ("text", "prepared", "owners"),
     [
-        ("Es kostet 10\u00a0000\u202fEuro.", "Es kostet 10 000 Euro.", [0, 1, 2, 2, 2]),  # a tokenizer cuts words
+        ("Es kostet 10\u00a0000\u202fEuro.", "Es kostet 10 000 Euro.", [0, 1, 2, 2, 2]),  # a tokenizer splits words
         ("(a)  b\tc", "( a ) b c", [0, 0, 0, 1, 2]),
         ("\u200b a \u200b b", "a b", [1, 3]),  # words that show nothing are counted too
         ("a b", "a b", [0, 1]),

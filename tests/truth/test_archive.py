@@ -118,7 +118,7 @@ def test_a_compressed_text_is_decompressed_alone_in_a_tar_and_in_a_tar_in_a_tar(
 @pytest.mark.parametrize("length", [99, 101, 180, 255, 3000])
 def test_members_with_long_names_and_names_of_any_script_are_found(tmp_path, format, length):
     if length > 255 and format == tarfile.USTAR_FORMAT:
-        return  # which has no room for them
+        return  # which has no space for them
     name = "/".join(["größe雪"[: length % 6 + 1] * 8] * 99).encode()[:length].decode(errors="ignore").rstrip("/")
     name = name if format != tarfile.USTAR_FORMAT else "/".join("x" * 9 for _ in range(length // 10))
     (tmp_path / "a.tar").write_bytes(tar({"first": b"1\n", name: TEXT, "last": b"2\n"}, format=format))

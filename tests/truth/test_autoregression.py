@@ -1,4 +1,4 @@
-"""What stands in place of a decoder's self-attention against its equations, and Transformers whose decoders have it."""
+"""Replacements for a decoder's self-attention against their equations, and Transformers with such decoders."""
 
 import pytest
 import torch

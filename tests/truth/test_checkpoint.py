@@ -1,4 +1,4 @@
-"""Loading a model: what is in memory is what is in the file, and nothing is made up for it."""
+"""Loading a model: memory holds what the file holds, and nothing is invented."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

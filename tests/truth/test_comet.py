@@ -24,7 +24,7 @@ def text(tokens):
 
 
 def likeness(pair):
-    """A made-up score, of all three texts and of no two the same."""
+    """A made-up score that depends on all three texts and is never the same twice."""
     src, mt, ref = (set(pair[key].split()) for key in ("src", "mt", "ref"))
     return (len(mt & ref) + 0.3 * len(src & mt) - 0.1 * len(mt)) / 10
 
@@ -102,7 +102,7 @@ def test_training_can_validate_with_comet(library, model, data, tmp_path, call):
     records = records_of(tmp_path / "run")
     validated = [record["valid_comet"] for record in records if "valid_comet" in record]
     assert len(validated) == 2 and max(validated) == pytest.approx(row["value"])
-    assert call(*arguments).code == 2  # goes on with the same model only
+    assert call(*arguments).code == 2  # resumes with the same model only
     assert_refused(call(*train_arguments(data, tmp_path / "other", 1, "--comet-model", model)), 2, "--valid-metrics")
 
 

@@ -1,4 +1,4 @@
-"""Contexts: which lines they have, and that their tokens are those of the text with separators between its sentences."""
+"""Contexts: which lines they contain, and that their tokens equal those of the text joined by separators."""
 
 import random
 

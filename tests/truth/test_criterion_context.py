@@ -1,4 +1,4 @@
-"""A criterion's context: searches with the model in evaluation mode, and parts that are ready to use."""
+"""A criterion's context: searches with the model in evaluation mode, and components that are ready to use."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""`nmt doctor`: each fault put into a clean corpus is found at its place, and no other; charts add up."""
+"""`nmt doctor`: each fault planted in a clean corpus is found at its place, and no others; charts add up."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What of a document is text: a translator by capitals changes these, and every other byte stays."""
+"""Which bytes of a document are text: a capitalising translator changes these and no others."""
 
 import html
 import re
@@ -14,7 +14,7 @@ from nmt.translate.results import Candidate, Translation
 
 
 def in_capitals(format, content, folder, columns=(), change=str.upper):
-    """A document whose texts are in capitals, and what became of them."""
+    """A document with its texts in capitals, and the outcome of each text."""
     path = folder / "document"
     path.write_bytes(content.encode())
     options = SimpleNamespace(retranslate=False, columns=columns, format=format)

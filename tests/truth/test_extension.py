@@ -117,7 +117,7 @@ def test_words_with_subword_markers_are_not_learnt(counts):
 
 
 def naive_entries(words, joinable, taken, limit):
-    """The definition: count all candidates anew before each entry."""
+    """The definition: count all candidates again before each entry."""
     rows, joinable, taken, learnt = [(list(row), count) for row, count in words], set(joinable), set(taken), []
     while len(learnt) < limit:
         counts = Counter()
@@ -181,7 +181,7 @@ def pipelines(joint):
 @pytest.mark.parametrize("joint", [True, False])
 @pytest.mark.parametrize("name", registry.names("model"))
 def test_old_rows_of_every_model_are_copied_exactly_and_new_rows_are_means(name, joint, tmp_path):
-    """A new word is unknown to the old pipeline: it begins as the unknown word does."""
+    """A new word is unknown to the old pipeline: it starts as the unknown word does."""
     old, new = pipelines(joint)
     assert is_extension(new, old) and not is_extension(old, new)
     tie = {} if joint or not hasattr(make(registry.find("model", name).options, {}), "tie") else {"tie": "none"}

@@ -1,4 +1,4 @@
-"""In-place distillation against R-Drop's definition, and the networks that are in a network."""
+"""In-place distillation against R-Drop's definition, and the sub-networks of a network."""
 
 from dataclasses import replace
 
@@ -82,7 +82,7 @@ def test_updates_train_all_depths_in_a_reproducible_order():
 
 
 def test_first_layers_without_experts_keep_the_expert_loss_of_the_others():
-    """Each second layer has experts here, and the pass through the first layers alone has none."""
+    """Every second layer has experts here, and the pass through the first layers alone has none."""
     model, batch = transformer(replace(DEEP, ffn="moe", experts=4, expert_every=2)), sentences(4, 6)
     for update in range(20):
         loss = Objective(model, criterion(update))(batch)

@@ -1,4 +1,4 @@
-"""What is written anew for speed is what it stands for: dropout as its definition, attention as torch's own."""
+"""Code rewritten for speed equals what it replaces: dropout its definition, attention torch's own."""
 
 import math
 

@@ -130,7 +130,7 @@ def test_an_8_bit_layer_gives_the_same_step_by_step():
         torch.testing.assert_close(lstm(vectors), outputs)
 
 
-def test_bfloat16_is_near_to_float32():
+def test_bfloat16_is_close_to_float32():
     lstm = Lstm(M, H, LstmForm(peepholes=True, projection=R))
     vectors = torch.randn(T, B, M)
     exact = lstm(vectors)
@@ -210,7 +210,7 @@ def test_additive_attention_weights_follow_the_equation(variant):
         assert weights[b, 0, len(expected) :].count_nonzero() == 0
 
 
-def test_an_attentive_layer_in_bfloat16_is_near_to_float32():
+def test_an_attentive_layer_in_bfloat16_is_close_to_float32():
     layer, memory, mask = attentive(LstmForm(output_tanh=False), "GNMT's")
     layer, memory, vectors = layer.float(), memory.float(), torch.randn(T, B, M)
     exact, weights = layer(layer.inputs(vectors), *layer.project_memory(memory), mask)

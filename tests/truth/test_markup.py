@@ -1,4 +1,4 @@
-"""Text with tags: what is translated, what stands between, and that all of it comes back."""
+"""Text with tags: what is translated, what is kept, and that all of it comes back."""
 
 import re
 import xml.etree.ElementTree as ElementTree

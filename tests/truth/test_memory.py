@@ -16,7 +16,7 @@ from nmt.train.probe import find_max_tokens
 
 
 class Lengths:
-    """A corpus of which only the lengths are asked."""
+    """A corpus that has only lengths."""
 
     def __init__(self, source, target) -> None:
         self.source_lengths, self.target_lengths, self.columns = source, target, {}
@@ -72,7 +72,7 @@ def test_the_trial_stops_where_twice_as_many_tokens_would_not_fit(free, found, m
 
     monkeypatch.setattr(probe, "Memory", Told)
     assert find_max_tokens(small, made, made.largest_micro_batch(), "fp32", World()) == pytest.approx(found, rel=0.2)
-    assert sum(small.tried) <= 3.1 * free / 1000  # nothing was tried that does not fit
+    assert sum(small.tried) <= 3.1 * free / 1000  # nothing too large was tried
 
 
 V2, V1 = ("max", "current"), ("limit_in_bytes", "usage_in_bytes")

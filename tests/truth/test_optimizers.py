@@ -1,4 +1,4 @@
-"""The optimizers: each against its formula, and a state that is saved and taken up to the last bit."""
+"""The optimizers: each against its formula, and a saved state that resumes bit for bit."""
 
 import math
 from types import SimpleNamespace
@@ -210,7 +210,7 @@ def test_muon_on_stacked_matrices_equals_torchs_on_single_ones(monkeypatch, limi
     for update in range(3):
         for n, (parameter, other) in enumerate(zip(ours, theirs, strict=True)):
             other.grad = random(parameter.shape, 100 * update + n).float()
-            parameter.grad = other.grad.clone() if n != 2 or update else None  # one begins later
+            parameter.grad = other.grad.clone() if n != 2 or update else None  # one starts later
             other.grad = parameter.grad
         optimizer.step()
         reference.step()

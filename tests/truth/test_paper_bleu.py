@@ -75,7 +75,7 @@ def script_by_script(text: str) -> str:
 
 
 def split_by_scanning(text: str) -> str:
-    """What a global substitution does, byte by byte: after a match it goes on at its end."""
+    """What a global substitution does, byte by byte: after a match it continues at its end."""
     line, result, i = text.encode(), b"", 0
     while i < len(line):
         before, middle, after = line[i : i + 1], line[i + 1 : i + 2], line[i + 2 : i + 3]

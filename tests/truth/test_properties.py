@@ -1,4 +1,4 @@
-"""What holds for any input, tried on many that hypothesis draws: the same ones in each run of the suite."""
+"""Properties that hold for any input, tried on examples drawn by hypothesis: the same ones in every run."""
 
 import bz2
 import gzip

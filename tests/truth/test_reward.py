@@ -1,4 +1,4 @@
-"""The criterion `reward`: its gradient against a sum over each sample, and what it does with rewards."""
+"""The criterion `reward`: its gradient against a sum over each sample, and how it treats rewards."""
 
 import math
 from dataclasses import replace

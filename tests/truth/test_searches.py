@@ -1,4 +1,4 @@
-"""Constraints on translations, and the searches beside plain beams, against their definitions."""
+"""Constraints on translations, and searches other than plain beams, against their definitions."""
 
 import itertools
 import math

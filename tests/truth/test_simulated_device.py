@@ -1,4 +1,4 @@
-"""The simulated GPUs find the faults that they are there to find."""
+"""The simulated GPUs find the faults they are meant to find."""
 
 import json
 import shutil

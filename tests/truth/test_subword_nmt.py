@@ -1,4 +1,4 @@
-"""Words cut by merges as subword-nmt cuts them (Sennrich et al., 2016), in `prepare` and in translation."""
+"""Words split by merges as subword-nmt splits them (Sennrich et al., 2016), in `prepare` and in translation."""
 
 import json
 import random

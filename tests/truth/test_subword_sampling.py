@@ -1,4 +1,4 @@
-"""Words that are cut anew: their distribution by hand and by sentencepiece's sampler, the same text, and pure functions."""
+"""Subword sampling: its distribution by hand and by sentencepiece's sampler, the same text, and pure functions."""
 
 import itertools
 import math
@@ -54,7 +54,7 @@ def codes() -> CodesVocabulary:
 
 
 def cut(vocabulary, texts, rate, seed=1, epoch=1, longest=NO_LIMIT) -> list[list[int]]:
-    """The tokens of each text when its words are cut anew."""
+    """The tokens of each text when its words are segmented at random."""
     encoded = vocabulary.encode_batch(texts)
     sampler = SubwordSampler(segmentations_of(vocabulary, rate), rate)
     keys = hashed(np.arange(len(texts)), seed, epoch, 3, 0)

@@ -77,5 +77,5 @@ def test_columns_of_a_table_form_a_corpus_and_other_uses_explain_themselves(tmp_
     assert named.code == 0 and "1 kept" in named.err and "names columns" not in named.err
     assert call(*given, f"--train-tsv={tmp_path / 'q.tsv'}").err.count("q.tsv: the quotes") == 1
     for name, words in (("h", "choose columns by name"), ("q", "the quotes around the cells")):
-        copy = (tmp_path / f"{name}.tsv").rename(tmp_path / f"{name}2.tsv")  # each file is warned of once
+        copy = (tmp_path / f"{name}.tsv").rename(tmp_path / f"{name}2.tsv")  # one warning per file
         assert call(*given, f"--train-tsv={copy}:1,2").err.count(words) == 1

@@ -1,4 +1,4 @@
-"""Noise of the source text: what it changes and how often, that its words are cut as translation cuts them, and its draws."""
+"""Noise of the source text: what it changes and how often, that its words are segmented as in translation, and its draws."""
 
 import random
 from types import SimpleNamespace

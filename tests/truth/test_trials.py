@@ -1,4 +1,4 @@
-"""The trials that the file of a sweep makes: all combinations, or draws that stay the same."""
+"""The trials that a sweep file makes: all combinations, or draws that stay the same."""
 
 import math
 from random import Random

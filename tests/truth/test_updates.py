@@ -1,4 +1,4 @@
-"""An update is the same whatever it is cut into, recomputed or scaled by."""
+"""An update is the same however it is split, recomputed or scaled."""
 
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ def test_when_memory_runs_out_smaller_batches_give_the_same_gradient(behind):
     assert max(small.tried[-4:]) <= 40 < small.tried[0]
     small.tried.clear()
     gradient(small, data, stats.max_micro_batch_tokens)
-    assert max(small.tried) <= 40  # what is known is not tried again
+    assert max(small.tried) <= 40  # known sizes are not tried again
 
 
 def test_the_tokens_of_both_sides_are_counted_without_and_with_padding():
@@ -108,7 +108,7 @@ def test_a_long_pair_that_fits_does_not_keep_smaller_batches_whole():
 
 
 def test_graphs_are_abandoned_once_per_update():
-    """Passes that are captured anew at each try would give memory back each time, and nothing would be cut."""
+    """Passes captured again at each try would free memory each time, and no batch would be split."""
 
     class Captured:
         def __init__(self, objective):

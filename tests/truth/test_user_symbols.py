@@ -85,7 +85,7 @@ def test_an_extended_vocabulary_keeps_the_tags_whole(subword, tmp_path):
     for tag in TAGS:
         assert new.source.encode(tag) == old.source.encode(tag) and len(new.source.encode(tag)) == 1
     pieces = [new.source.piece(token) for token in range(old.source.vocabulary.size, new.source.vocabulary.size)]
-    assert not {"2", "d", "F", "O"} & set("".join(pieces)), pieces  # of words that are not cut nothing is learnt
+    assert not {"2", "d", "F", "O"} & set("".join(pieces)), pieces  # nothing is learnt from words that are not split
 
 
 @pytest.mark.parametrize("subword", KINDS)
