@@ -3,10 +3,10 @@
     python benchmarks/budget.py --data en-de=DATA --data en-fr=DATA [--updates 3 --batch-tokens 6000] [nmt train's flags]
 
 Trains each of base and big for a few updates on prepared data (with the task's vocabulary: 37,000 and 32,000; without
-a development set, on which each run would end) by `nmt train` itself, and leaves the first update out. Method: days =
+a validation set, on which each run would end) with `nmt train` itself, and ignores the first update. Method: days =
 updates x 25,000 target tokens / measured target tokens/s. For other devices: days = counted FLOPs of the whole run /
-(devices x peak x share of the peak that is sustained). The share is an assumption until it has been measured there,
-so two are given. Validation and checkpoints are not in it.
+(devices x peak x sustained share of the peak). The share is an assumption until it has been measured there,
+so two are given. Validation and checkpoints are not included.
 """
 
 import argparse
@@ -18,13 +18,13 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
-UPDATE_TOKENS: Final = 25_000  # target tokens of an update, in the paper
+UPDATE_TOKENS: Final = 25_000  # target tokens per update in the paper
 UPDATES: Final = {"base": 100_000, "big": 300_000}
 DAY: Final = 86_400
 
 
 class Speed(NamedTuple):
-    """The speed of a few updates. tokens: target tokens/s without padding; flops: counted FLOPs of a target token"""
+    """The speed of a few updates. tokens: target tokens/s without padding; flops: counted FLOPs per target token"""
 
     tokens: float
     flops: float

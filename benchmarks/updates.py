@@ -1,11 +1,11 @@
-"""Compare whole updates of this checkout with those of another one: CPU time, peak memory and losses.
+"""Compare complete updates of this checkout with those of another: CPU time, peak memory and losses.
 
     python benchmarks/updates.py OTHER [--preset gnmt-small ...] [--criterion r-drop] [--rounds 20] [--tokens 1000]
 
 Each checkout is a process that holds the same model with the same random weights, without dropout, and trains it by Adam on
-the same random sentences of 5 to 45 tokens. In each round both make the same update on one thread, in turn the one or the
-other first. Time is CPU time, so that other work on the machine matters less; the ratio is the median of this checkout's
-time by the other's. Memory is the largest resident size of each process above that before its first update.
+the same random sentences of 5 to 45 tokens. In each round both make the same update on one thread; they alternate in
+going first. Time is CPU time, so that other work on the machine matters less; the ratio is the median of this checkout's
+time divided by the other's. Memory is each process's peak resident size minus that before its first update.
 """
 
 import argparse
@@ -83,7 +83,7 @@ def answer(of: "subprocess.Popen[str]") -> list[float]:
 
 
 def compare(other: Path, arguments: list[str], rounds: int) -> tuple[str, ...]:
-    """Cells of a table: the ratio with its quartiles, the other's milliseconds, memory of both, difference of losses."""
+    """The cells of a row: the ratio with its quartiles, the other's milliseconds, memory of both, difference of losses."""
     ours, theirs = process(ROOT, arguments), process(other, arguments)
     both: dict[bool, list[list[float]]] = {True: [], False: []}
     for number in range(rounds + 1):

@@ -114,7 +114,7 @@ class Soak:
         code = process.returncode if process.returncode >= 0 else 128 - process.returncode
         self.counts[fault][str(code)] += 1
         if not any(code in CODES.get(name, ()) for name in names):
-            self.note(f"{', '.join(names)}: exit code {code}")
+            self.note(f"{', '.join(names)}: exit status {code}")
         deadline = time.monotonic() + END_SECONDS
         while alive := [pid for pid in ranks.values() if Path(f"/proc/{pid}").exists()]:
             if time.monotonic() > deadline:
@@ -238,7 +238,7 @@ def translate(folder: Path, lines: int) -> list[str]:
     tenth = max(1, len(memory) // 10)
     growth = max(memory[-tenth:]) / max(memory[:tenth]) if memory else 1.0
     print(f"\n{count:,} of {lines:,} lines; memory over the last tenth relative to the first: {growth:.3f}")
-    wrong = [f"translate: exit code {code}"] if code else []
+    wrong = [f"translate: exit status {code}"] if code else []
     wrong += [f"translate: {count:,} lines out of {lines:,}"] if count != lines else []
     return wrong + ([f"translate: memory grew by {growth:.3f}"] if growth > MAX_GROWTH else [])
 
