@@ -161,12 +161,10 @@ def show(loaded: LoadedModel, sentences: list[Sentence]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--model", type=Path, nargs="+", required=True, help="model folders")
-    parser.add_argument(
-        "--source", type=Path, help="sentences whose words are aligned, as --target and --gold have them"
-    )
+    parser.add_argument("--source", type=Path, help="source sentences; --target and --gold have the same lines")
     parser.add_argument("--target", type=Path)
     parser.add_argument("--gold", type=Path)
-    parser.add_argument("--sentences", type=int, default=500, help="of the toy language")
+    parser.add_argument("--sentences", type=int, default=500, help="number of toy sentences")
     given = parser.parse_args()
     if given.source:
         sides: Any = (read_lines(given.source), read_lines(given.target), read_gold(given.gold))

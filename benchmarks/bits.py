@@ -290,9 +290,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", type=Path, nargs="?", help="folder of a checkout")
     parser.add_argument(
-        "new", type=Path, nargs="?", default=ROOT, help="folder of the other; this one if it is not given"
+        "new", type=Path, nargs="?", default=ROOT, help="folder of the other checkout (default: this one)"
     )
-    parser.add_argument("--only", default="", help="only the cases whose name contains this")
+    parser.add_argument("--only", default="", help="run only cases with this in their name")
     parser.add_argument("--record", action="store_true", help="run the cases here and print their hashes")
     arguments = parser.parse_args()
     if arguments.record:

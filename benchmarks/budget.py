@@ -58,13 +58,15 @@ def time_of(days: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", action="append", required=True, metavar="TASK=DATA", help="en-de or en-fr")
-    parser.add_argument("--updates", type=int, default=3, help="that are measured, after a first one")
-    parser.add_argument("--batch-tokens", type=int, default=6000, help="target tokens of each of them")
+    parser.add_argument("--updates", type=int, default=3, help="measured updates, after a first one")
+    parser.add_argument("--batch-tokens", type=int, default=6000, help="target tokens per measured update")
     parser.add_argument(
         "--peak", type=float, default=989, help="TFLOP/s of another device (%(default)s: H200, bf16, dense)"
     )
-    parser.add_argument("--share", type=float, nargs=2, default=(0.2, 0.4), help="of its peak that is sustained")
-    parser.add_argument("--devices", type=int, nargs="+", default=[1, 8], help="of that kind")
+    parser.add_argument(
+        "--share", type=float, nargs=2, default=(0.2, 0.4), help="lower and upper sustained share of the peak"
+    )
+    parser.add_argument("--devices", type=int, nargs="+", default=[1, 8], help="numbers of devices")
     parser.add_argument("--work", type=Path, default=Path("runs/budget"))
     given, flags = parser.parse_known_args()
     less, more = given.share

@@ -162,7 +162,7 @@ def print_tables(removed: dict[int, str], kinds: list[str]) -> None:
         listed = ", ".join(f"{rule} {count:,}" for rule, count in rules.items())
         total = sum(rules.values())
         print(f"| {kind} | {counts[kind]:,} | {total:,} | {100 * total / counts[kind]:.2f} | {listed} |")
-    print("\n| rule | removed | of them good pairs | precision, % |", "|---|---|---|---|", sep="\n")
+    print("\n| rule | removed | good pairs among them | precision, % |", "|---|---|---|---|", sep="\n")
     for rule, total in Counter(removed.values()).most_common():
         good = found[GOOD, rule]
         print(f"| {rule} | {total:,} | {good:,} | {100 * (1 - good / total):.2f} |")
@@ -197,7 +197,7 @@ def call(*words: str) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, help="prefix of the good pairs")
-    parser.add_argument("--wrong", required=True, help="prefix of pairs whose target is in a wrong language")
+    parser.add_argument("--wrong", required=True, help="prefix of pairs with a target in a wrong language")
     parser.add_argument("--source-lang", default="en")
     parser.add_argument("--target-lang", default="de")
     parser.add_argument("--wrong-lang", default="fr")
@@ -206,10 +206,10 @@ if __name__ == "__main__":
         "--share", type=float, default=0.1, help="noisy pairs of each kind, as a share of the good ones"
     )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--work", type=Path, required=True, help="folder of all output")
+    parser.add_argument("--work", type=Path, required=True, help="folder for all output")
     parser.add_argument("--train", nargs="+", default=(), choices=("clean", "noisy", "cleaned"))
     parser.add_argument("--updates", type=int, default=3000)
-    parser.add_argument("--valid", help="prefix of the development set")
+    parser.add_argument("--valid", help="prefix of the validation set")
     parser.add_argument("--test", help="prefix of the test set")
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
@@ -217,7 +217,7 @@ if __name__ == "__main__":
     for name in ("all", "noisy"):
         removed, seconds = clean(name, given)
         kinds = text_rows(given.work / f"{name}.kinds")
-        print(f"{name}: {len(kinds):,} pairs, {len(kinds) / seconds:,.0f} per second of a CPU", flush=True)
+        print(f"{name}: {len(kinds):,} pairs, {len(kinds) / seconds:,.0f} per CPU second", flush=True)
         if name == "all":
             print_tables(removed, kinds)
     for name in given.train:

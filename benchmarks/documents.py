@@ -247,7 +247,7 @@ def main() -> None:
                     found = losses(path, format, translate, counts)
             except UserError as error:
                 counts["refused"] += 1
-                print(f"{path.name}: refused: {error}", file=sys.stderr)
+                print(f"{path.name}: rejected: {error}", file=sys.stderr)
                 continue
             counts["documents"] += 1
             counts["with a loss"] += bool(found)

@@ -64,7 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--work", type=Path, default=Path("runs/growth"))
     parser.add_argument("--series", nargs="+", choices=SERIES, default=list(SERIES))
-    parser.add_argument("--points", type=int, default=5, help="of each series at most")
+    parser.add_argument("--points", type=int, default=5, help="maximum number of points per series")
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)

@@ -110,7 +110,7 @@ def main() -> None:
         print(f"{name}: {sum(row[i] for row in rows)} of {len(rows)}")
     assert isinstance(translator.engine, BuiltInEngine)
     same, total, f1 = judge(translator.engine, read_tagged(given.gold))
-    print(f"elements as by hand: {same} of {total}; F1 of their words: {100 * f1:.1f}")
+    print(f"elements equal to the manual ones: {same} of {total}; F1 of their words: {100 * f1:.1f}")
 
 
 def read_tagged(path: Path) -> list[str]:

@@ -97,7 +97,7 @@ def main() -> None:
             }
             for name, seconds in spent.items():
                 ratios[name].append(seconds / spent["plain"])
-    print("| method | CPU time of an update, plain is 1 | range |\n|---|---|---|")
+    print("| method | CPU time per update relative to plain training | range |\n|---|---|---|")
     for name, found in ratios.items():
         print(f"| `{name}` | {statistics.median(found):.2f} | {min(found):.2f} to {max(found):.2f} |")
 

@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/ranks"))
     given, given.flags = parser.parse_known_args()
     alone = losses(given, 1, "ddp", given.max_tokens[0])
-    print(f"{len(alone)} updates, losses from {alone[0]:.4f} to {alone[-1]:.4f} nats a token\n")
+    print(f"{len(alone)} updates, losses from {alone[0]:.4f} to {alone[-1]:.4f} nats per token\n")
     print(
         "| ranks | engine | max tokens | largest relative difference from one rank | from its own repetition |\n"
         + "|---" * 5

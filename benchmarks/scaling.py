@@ -115,7 +115,7 @@ def check(given: argparse.Namespace) -> None:
     one, two = (min(row["seconds"] for row in told if row["ranks"] == n) for n in (1, 2))
     # a ring of two devices sends 2 x (2 - 1) / 2 of the bytes
     took, waited = update_seconds(one / 2, 4.0 * weights, 2, Link(4.0 * weights / seconds, 0.0))
-    print(f"\none process {one:.3f} s an update, a sum of {4e-6 * weights:.0f} MB over two {seconds:.3f} s")
+    print(f"\none process {one:.3f} s per update, a sum of {4e-6 * weights:.0f} MB over two {seconds:.3f} s")
     print(
         f"two processes: foreseen {took:.3f} s ({waited:.3f} waited for), measured {two:.3f} s: {two / took:.2f} times"
     )
@@ -124,16 +124,14 @@ def check(given: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--batch-tokens", type=int, default=25_000)
-    parser.add_argument("--tflops", type=float, default=300.0, help="that one device sustains (%(default)s)")
+    parser.add_argument("--tflops", type=float, default=300.0, help="sustained TFLOP/s of one device (%(default)s)")
+    parser.add_argument("--nvlink", type=float, default=450.0, help="GB/s per device within a machine (%(default)s)")
     parser.add_argument(
-        "--nvlink", type=float, default=450.0, help="GB/s that a device sends inside a machine (%(default)s)"
+        "--network", type=float, default=50.0, help="GB/s per device between machines (%(default)s: 400 Gbit/s)"
     )
+    parser.add_argument("--latency", type=float, default=10.0, help="microseconds per step (%(default)s)")
     parser.add_argument(
-        "--network", type=float, default=50.0, help="GB/s a device between machines (%(default)s: 400 Gbit/s)"
-    )
-    parser.add_argument("--latency", type=float, default=10.0, help="microseconds of a step (%(default)s)")
-    parser.add_argument(
-        "--check", type=Path, metavar="DATA", help="hold the formula against this machine, on prepared data"
+        "--check", type=Path, metavar="DATA", help="compare the formula with this machine on prepared data"
     )
     parser.add_argument("--rounds", type=int, default=2)
     given, given.flags = parser.parse_known_args()

@@ -137,14 +137,14 @@ def judged() -> dict[str, dict[int, bool]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder of the corpora; without it only the list is measured")
+    parser.add_argument("--data", type=Path, help="folder of the corpora (default: measure only the list)")
     parser.add_argument(
         "--libraries", type=Path, help="folder where sentencex, pysbd and sentence-splitter are installed"
     )
-    parser.add_argument("--half", choices=("test", "dev"), default="test", help="of the list")
-    parser.add_argument("--lines", type=int, default=1000, help="of each corpus")
+    parser.add_argument("--half", choices=("test", "dev"), default="test", help="half of the list to measure")
+    parser.add_argument("--lines", type=int, default=1000, help="lines per corpus")
     parser.add_argument("--errors", nargs="?", const="nmt", help="show the wrong boundaries of a splitter")
-    parser.add_argument("--doubts", action="store_true", help="show the boundaries that nobody has judged")
+    parser.add_argument("--doubts", action="store_true", help="show the doubtful boundaries without a judgement")
     args = parser.parse_args()
     systems, verdicts = splitters(args.libraries), judged()
 

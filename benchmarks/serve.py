@@ -135,7 +135,7 @@ def compare_loads(options: argparse.Namespace, lines: Sequence[str]) -> None:
                 loads[clients].append(load)
                 ratios[clients].append(len(load.latencies) / load.seconds / speed)
     print(f"nmt translate: {statistics.median(speeds):,.0f} lines/s, the same {count:,} lines")
-    print("clients  requests/s  by nmt translate  " + "  ".join(f"p{p} ms" for p in PERCENTILES) + "  other answers")
+    print("clients  requests/s  vs nmt translate  " + "  ".join(f"p{p} ms" for p in PERCENTILES) + "  wrong answers")
     for clients, of_load in loads.items():
         rate = statistics.median(len(load.latencies) / load.seconds for load in of_load)
         latencies = sorted(1000 * latency for load in of_load for latency in load.latencies)
@@ -208,7 +208,7 @@ def abuse(options: argparse.Namespace, lines: Sequence[str]) -> None:
         rates = [len(load.latencies) / load.seconds for load in (before, after)]
         print(f"8 clients alone: {rates[0]:,.0f} requests/s, {memory:.0f} MiB")
         beside = f"{SLOW_CONNECTIONS} slow connections and 4 bodies of 1 GiB, two in chunks"
-        print(f"beside {beside}: {rates[1]:,.0f} requests/s, {resident(process):.0f} MiB")
+        print(f"next to {beside}: {rates[1]:,.0f} requests/s, {resident(process):.0f} MiB")
         print("answers to the bodies:", sorted(answers))
 
 

@@ -53,7 +53,7 @@ def main() -> None:
         for case, (command, variables, line) in cases.items():
             for checkout in checkouts:
                 times[case, checkout].append(cpu_seconds(command, checkout, variables, line))
-    print(f"CPU seconds, medians of {given.rounds} rounds in turn")
+    print(f"CPU seconds, medians of {given.rounds} alternating rounds")
     print(f"{'':24}{'here':>8}" + (f"{'other':>8}" if given.other else ""))
     for case in cases:
         print(f"{case:24}" + "".join(f"{statistics.median(times[case, checkout]):8.2f}" for checkout in checkouts))

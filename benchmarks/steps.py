@@ -157,8 +157,8 @@ def main() -> None:
     }
     path, ratio = products.measured(*product_sizes(bench.model))
     matmul.use(products.FastProducts(path))
-    print(f"products by {path}: oneDNN is {ratio:.2f} times as fast as torch's own here\n")
-    print("| step | times as fast with it |\n|---|---|")
+    print(f"products by {path}: oneDNN is {ratio:.2f} times as fast as torch here\n")
+    print("| optimisation | speed with it relative to without |\n|---|---|")
 
     def told(name: str, ratio: Callable[[UpdateBatches, bool], float]) -> None:
         ratios = [ratio(next(bench.updates), bool(number % 2)) for number in range(given.rounds)]

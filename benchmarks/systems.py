@@ -101,9 +101,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--vocabulary", type=int, default=10_000)
-    parser.add_argument("--length", type=int, default=15, help="tokens of a sentence, EOS counted")
+    parser.add_argument("--length", type=int, default=15, help="tokens per sentence, including EOS")
     parser.add_argument("--sentences", type=int, default=64)
-    parser.add_argument("--positions", type=int, nargs="*", default=[], help="of the second table")
+    parser.add_argument("--positions", type=int, nargs="*", default=[], help="positions in the second table")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     models: dict[str, Model] = {}

@@ -172,7 +172,7 @@ def compare(given: argparse.Namespace, size: str) -> None:
     rates = {precision: matmul_rate(given.threads, precision) for precision in ("fp32", "bf16")}
     reference = given.peers[0] if given.bench else "plain torch"
     told = ", ".join(f"{precision} {rate / 1e9:.0f} GFLOP/s" for precision, rate in rates.items())
-    print(f"\n{size}: {given.rounds} rounds in turn, {given.threads} threads, products {told}")
+    print(f"\n{size}: {given.rounds} alternating rounds, {given.threads} threads, products {told}")
     print(
         f"| system | target tokens/s (each round) | times {reference} | share of the floor | peak MB |\n"
         + "|---" * 5
@@ -194,13 +194,17 @@ def compare(given: argparse.Namespace, size: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--source", type=Path, help="training text in subwords; with --bench its own")
+    parser.add_argument("--source", type=Path, help="training text in subwords; --bench has its own")
     parser.add_argument("--target", type=Path)
-    parser.add_argument("--valid-source", type=Path, help="development text")
+    parser.add_argument("--valid-source", type=Path, help="validation text")
     parser.add_argument("--valid-target", type=Path)
-    parser.add_argument("--user-updates", type=int, default=40, help="of a run with all that a user has on; 0: none")
-    parser.add_argument("--bench", type=Path, help="folder of the peers' scripts")
-    parser.add_argument("--peers", nargs="+", default=list(PEERS), help="of those scripts; the first is the reference")
+    parser.add_argument(
+        "--user-updates", type=int, default=40, help="updates of a run with default options; 0 skips it"
+    )
+    parser.add_argument("--bench", type=Path, help="folder of scripts for other toolkits")
+    parser.add_argument(
+        "--peers", nargs="+", default=list(PEERS), help="systems of --bench; the first is the reference"
+    )
     parser.add_argument("--size", nargs="+", choices=SHAPES, default=["tiny", "base"])
     parser.add_argument("--precision", nargs="+", choices=("fp32", "bf16"), default=["fp32"])
     parser.add_argument("--rounds", type=int, default=2)
