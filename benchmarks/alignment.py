@@ -2,11 +2,11 @@
 
     python benchmarks/alignment.py --model FOLDER ... [--source test.en --target test.de --gold test.align]
 
-Without files the sentences are held-out ones of the toy language (recipes/toy), whose grammar gives the alignment;
-the models are then those of `recipes/toy/run.sh`. The reference translation is force-decoded. A target word is
+Without files the sentences are held-out ones of the toy language (recipes/toy), since its grammar gives the alignment;
+the models must then come from `recipes/toy/run.sh`. The reference translation is force-decoded. A target word is
 aligned to the source word with the most attention (`--alignment hard`), at the step that emits the word, as in `nmt
-translate`, or at the step that reads it (Chen et al., 2020). A gold file has Pharaoh's form: `0-0 2-1` for sure
-pairs, `3p1` for possible ones. Prints a table for each model: error rate (Och and Ney, 2003), precision and recall,
+translate`, or at the step that reads it (Chen et al., 2020). A gold file has the Pharaoh format: `0-0 2-1` for sure
+pairs, `3p1` for possible ones. Prints one table per model: error rate (Och and Ney, 2003), precision and recall,
 in percent.
 """
 
@@ -40,7 +40,7 @@ from nmt.text.corpus import read_lines, text_lines
 
 TOY: Final = Path(__file__).parents[1] / "recipes" / "toy"
 THRESHOLDS: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
-SEED: Final = 2  # of the sentences; a sentence is held out by its hash, whatever the seed
+SEED: Final = 2  # seed of the sentences; whether a sentence is held out depends only on its hash
 
 PAIR: Final = re.compile(r"([0-9]+)([-p])([0-9]+)")
 
@@ -66,8 +66,8 @@ Sentence = tuple[str, str, ReferenceAlignment]
 
 
 def toy_sentences() -> Iterator[Sentence]:
-    """Held-out sentences of the toy language, English and German; an endless iterator."""
-    sys.path.insert(0, str(TOY))  # the modules of the recipe are no package
+    """Held-out sentences of the toy language in English and German, as an endless iterator."""
+    sys.path.insert(0, str(TOY))  # the modules of the recipe are not a package
     english, german, generate, meaning, words = map(
         import_module, ("english", "german", "generate", "meaning", "words")
     )
@@ -81,7 +81,7 @@ def toy_sentences() -> Iterator[Sentence]:
 
 
 def read_gold(path: Path) -> list[ReferenceAlignment]:
-    """True alignments, one sentence a line: Pharaoh's `0-0 2-1` for sure pairs, `3p1` for possible ones."""
+    """True alignments, one sentence per line: Pharaoh's `0-0 2-1` for sure pairs, `3p1` for possible ones."""
     alignments = []
     for number, line in enumerate(text_lines(path), 1):
         sure, possible = set(), set()
@@ -114,7 +114,7 @@ def agreement(alignments: Sequence[Iterable[Pair]], gold: Sequence[ReferenceAlig
 
 
 def word_attention(loaded: LoadedModel, source: str, target: str) -> AttentionWeights:
-    """(2, layers, heads, target words, source words) attention of the step that emits a word, and of the one that reads it."""
+    """(2, layers, heads, target words, source words) attention at the step that emits a word, and at the one that reads it."""
     sides = loaded.pipeline.source, loaded.pipeline.target
     tokens = [side.encode(text) for side, text in zip(sides, (source, target), strict=True)]
     batch = Batch(torch.tensor([[*tokens[0], EOS]]), torch.tensor([[BOS, *tokens[1], EOS]]))
@@ -127,7 +127,7 @@ def word_attention(loaded: LoadedModel, source: str, target: str) -> AttentionWe
 
 
 def show(loaded: LoadedModel, sentences: list[Sentence]) -> None:
-    """Print the table of a model."""
+    """Print the table for a model."""
     looked = [word_attention(loaded, source, target) for source, target, _ in sentences]
     gold = [true for *_, true in sentences]
     _, layers, heads, *_ = looked[0].shape
@@ -140,7 +140,7 @@ def show(loaded: LoadedModel, sentences: list[Sentence]) -> None:
     def row(
         name: str, weights: list[AttentionWeights], pairs: Callable[[AttentionWeights], list[Pair]] = hard_alignment
     ) -> None:
-        """weights: of each sentence (2, target words, source words)"""
+        """weights: attention of each sentence (2, target words, source words)"""
         figures = []
         for step in (0, 1):
             found = agreement([pairs(one[step]) for one in weights], gold)
@@ -161,12 +161,10 @@ def show(loaded: LoadedModel, sentences: list[Sentence]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--model", type=Path, nargs="+", required=True, help="model folders")
-    parser.add_argument(
-        "--source", type=Path, help="sentences whose words are aligned, as --target and --gold have them"
-    )
+    parser.add_argument("--source", type=Path, help="source sentences; --target and --gold have the same lines")
     parser.add_argument("--target", type=Path)
     parser.add_argument("--gold", type=Path)
-    parser.add_argument("--sentences", type=int, default=500, help="of the toy language")
+    parser.add_argument("--sentences", type=int, default=500, help="number of toy sentences")
     given = parser.parse_args()
     if given.source:
         sides: Any = (read_lines(given.source), read_lines(given.target), read_gold(given.gold))

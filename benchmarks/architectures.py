@@ -1,10 +1,10 @@
-"""Measure options of the Transformer and optimizers on this CPU, each in turn with the plain model, on one thread.
+"""Measure Transformer options and optimizers on this CPU with one thread, each alternating with the plain model.
 
     python benchmarks/architectures.py [--rounds 7]
 
-Prints tables of parameters, and of ratios of CPU time to that of the plain model, medians over the rounds: an update; and the
-search of 25 tokens for 8 sentences with one hypothesis, with four, and for one sentence with one. A search is a model's
-steps with its vocabulary alone. Sentences have 25 random tokens, weights are random.
+Prints tables of parameters, and of CPU time relative to the plain model (median over the rounds) for an update and for
+searches of 25 tokens: 8 sentences with one hypothesis, 8 with four, and one sentence with one. A search consists only of
+the steps of the model with its vocabulary. Sentences have 25 random tokens, weights are random.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def pairs(number: int) -> Batch:
 
 
 def update(model: Model, optimizer: str = "adam") -> Callable[[], None]:
-    """An update of a model by cross entropy."""
+    """An update of a model with cross entropy."""
     batch, steps = pairs(PAIRS), registry.build(registry.choose("optimizer", optimizer), parameter_groups(model))
     for group in steps.param_groups:
         group["lr"] = 1e-4
@@ -71,7 +71,7 @@ def update(model: Model, optimizer: str = "adam") -> Callable[[], None]:
 
 
 def search(model: Model, sentences: int, hypotheses: int) -> Callable[[], None]:
-    """The steps of a search, whose hypotheses change places at each."""
+    """The steps of a search that reorders its hypotheses at each step."""
     model.eval().requires_grad_(False)
     transpose_weights(model)
     source = pairs(sentences).source
@@ -91,7 +91,7 @@ def search(model: Model, sentences: int, hypotheses: int) -> Callable[[], None]:
 
 
 def ratio(one: Callable[[], None], other: Callable[[], None], rounds: int) -> tuple[float, float]:
-    """The median of the ratios of their seconds of CPU time, made in turn, and the median seconds of the other."""
+    """The median ratio of their CPU seconds, measured alternately, and the median seconds of the other."""
     one(), other()
     seconds: dict[Callable[[], None], list[float]] = {one: [], other: []}
     for number in range(rounds):

@@ -1,10 +1,10 @@
-"""Translate lines of stdin with Argos Translate and a model of nmt, to compare the two: benchmarks/placeholders.py --other.
+"""Translate lines of stdin with Argos Translate and an nmt model, for benchmarks/placeholders.py --other.
 
     python benchmarks/argos.py --model FOLDER --export FOLDER [--html] < lines > translations
 
---model is a folder of nmt with one subword model, and --export what `nmt export --format ctranslate2` made of it. Needs the
-packages argostranslate, translatehtml and beautifulsoup4. Argos' splitter of sentences downloads a model, and so each line counts
-as one sentence. Lines are written as XML; with --html they go through translatehtml, else as text.
+--model is a model folder with one subword model, and --export its export by `nmt export --format ctranslate2`. Needs the
+packages argostranslate, translatehtml and beautifulsoup4. The sentence splitter of Argos downloads a model, so each line counts
+as one sentence here. Lines are written as XML; with --html they go through translatehtml, otherwise as text.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main() -> None:
         shutil.copytree(given.export, folder / "model")
         shutil.copy(given.model / "pipeline/joint.model", folder / "sentencepiece.model")
         (folder / "metadata.json").write_text(json.dumps({"from_code": "en", "to_code": "de"}))
-        (folder / "stanza").mkdir()  # chooses a splitter that loads nothing before its first text
+        (folder / "stanza").mkdir()  # selects a splitter that loads nothing before its first text
         languages = translate.Language("en", "English"), translate.Language("de", "German")
         translator = translate.PackageTranslation(*languages, package.Package(folder))
         translator.sentencizer = WholeLines()

@@ -2,10 +2,10 @@
 
     python benchmarks/bits.py OLD [NEW] [--only WORDS]    # make bits OLD=FOLDER
 
-OLD, NEW: folders of two checkouts; NEW is the one of this script unless it is given. Both run the same command lines on the
-same generated text, one thread each. What a command writes is hashed: losses of each update, weights, optimizer state,
-settings, prepared data, translations with their scores. Exit status 1 if anything differs. A change that moves code may
-change no bit. Hashes are not recorded, since they depend on the processor and on torch.
+OLD, NEW: folders of two checkouts; NEW defaults to the checkout of this script. Both run the same command lines on the same
+generated text, with one thread each. The output of each command is hashed: losses of each update, weights, optimizer state,
+settings, prepared data, translations with their scores. Exit status 1 if anything differs. A change that only moves code
+must not change a bit. Hashes are not recorded, since they depend on the processor and on torch.
 """
 
 import argparse
@@ -27,17 +27,17 @@ ROOT: Final = Path(__file__).parents[1]
 KINDS: Final = "model", "criterion", "optimizer", "schedule", "decoder"
 WORDS: Final = [f"{a}{b}" for a in ("ba", "de", "ki", "lo", "mu") for b in ("n", "s", "t", "ra", "li")]
 OF_THE_CLOCK: Final = "train.log", "status.json", ".lock"
-CHECKSUMS: Final = ".sums"  # files that format 1 of prepared data has, and format 2 does not
+CHECKSUMS: Final = ".sums"  # files in format 1 of prepared data but not in format 2
 CHANGING_KEYS: Final = "minutes", "folder", "files", "made_of"
 OF_THE_FORMAT: Final = "format", "valid_set_sha256", "data"  # versions and digests of prepared data
-HASHED_SETTINGS: Final = "settings"  # in a manifest the hash of the settings in their order
+HASHED_SETTINGS: Final = "settings"  # the hash in a manifest of the settings in their order
 
 SHAPE: Final = "--encoder-layers 2 --decoder-layers 2 --d-model 32 --d-ff 48 --heads 4 --dropout 0.1"
 UPDATES: Final = "--max-updates 3 --valid-every 3u --save-every 3u --log-every 1u"
 SCHEDULE: Final = "--schedule inverse-sqrt --lr 0.005 --warmup-updates 2"
 TRAIN: Final = f"train DATA {SCHEDULE} --batch-tokens 120 --threads 1 --matmul torch {UPDATES} --output OUT"
 
-PREPARE: Final = {  # by case: the options after those that name the text
+PREPARE: Final = {  # by case: options in addition to those that name the text
     "words": "--subword none --align --column weight:pair=weights",
     "bpe": "--vocab-size 60",
     "unigram": "--subword unigram --vocab-size 60 --no-joint-vocabulary",
@@ -88,7 +88,7 @@ OPTIMIZERS: Final = {
 SCHEDULES: Final = {
     "constant": "", "cosine": "", "inverse-sqrt": "", "linear": "", "noam": "--lr 1", "plateau": "--valid-every 1u",
 }  # fmt: skip
-METHODS: Final = {  # what else changes a training
+METHODS: Final = {  # other options that change a training run
     "moving average": "--ema 0.9 --clip-norm 0.5",
     "micro-batches": "--max-tokens 60 --activation-checkpointing",
     "bf16": "--precision bf16",
@@ -112,7 +112,7 @@ DECODERS: Final = {
     "diverse-beam": "--groups 2", "sampling": "--top-k 5 --temperature 0.8", "mbr": "",
     "constrained-beam": "--input-form phrases --input phrases", "alternatives": "",
 }  # fmt: skip
-TRANSLATIONS: Final = {  # of the trained Transformer, whatever the decoder
+TRANSLATIONS: Final = {  # for the trained Transformer, with any decoder
     "ensemble": "--model shallow --ensemble probabilities", "rerank": "--rerank shallow --rerank-candidates 4",
     "int8": "--precision int8", "bf16": "--precision bf16", "split": "--split", "markup": "--markup html --input markup",
     "glossary": "--glossary glossary", "avoid": "--avoid avoid", "repair": "--repair", "shortlist": "--shortlist shortlist",
@@ -122,7 +122,7 @@ TRANSLATIONS: Final = {  # of the trained Transformer, whatever the decoder
 
 
 def write_text(folder: Path) -> None:
-    """Write the corpora, whose target is the source in reverse order and in capitals, and files for options."""
+    """Write the corpora (the target is the source reversed, in capitals) and files for options."""
     chance = random.Random(1)
     for name, pairs in (("train", 400), ("extra", 90), ("valid", 20), ("test", 12)):
         sources = [[chance.choice(WORDS) for _ in range(chance.randint(1, 6))] for _ in range(pairs)]
@@ -210,7 +210,7 @@ def record(only: str) -> None:
 
 
 def run_case(name: str, commands: str) -> str:
-    """Run a case in a process of its own. Returns the hash of what it prints and writes, or why it failed."""
+    """Run a case in a separate process. Returns the hash of its output and files, or the reason of its failure."""
     output = Path(name.replace(" ", "-"))
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
@@ -246,9 +246,9 @@ def _hash_of_commands(commands: str, output: Path) -> str:
 
 
 def _content(file: Path) -> bytes:
-    """The content of a file; a JSON object without its times, its absolute paths, and hashes of files that have some.
+    """The content of a file; a JSON object without times, absolute paths, and hashes of files that contain such values.
 
-    The order of settings says nothing, and so their hash does not.
+    The order of settings has no meaning, so their hash has none either.
     """
     if file.suffix == ".toml":
         return b"\n".join(sorted(file.read_bytes().splitlines()))
@@ -265,7 +265,7 @@ def _lasting(content: dict[str, object]) -> dict[str, object]:
 
 
 def compare(old: Path, new: Path, only: str) -> int:
-    """Record both checkouts at the same time, and print what differs. Returns the exit status."""
+    """Run both checkouts at the same time, and print the differences. Returns the exit status."""
     with tempfile.TemporaryDirectory(prefix="nmt-bits-") as place:
         processes = []
         for name, checkout in (("old", old), ("new", new)):
@@ -290,9 +290,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", type=Path, nargs="?", help="folder of a checkout")
     parser.add_argument(
-        "new", type=Path, nargs="?", default=ROOT, help="folder of the other; this one if it is not given"
+        "new", type=Path, nargs="?", default=ROOT, help="folder of the other checkout (default: this one)"
     )
-    parser.add_argument("--only", default="", help="only the cases whose name contains this")
+    parser.add_argument("--only", default="", help="run only cases with this in their name")
     parser.add_argument("--record", action="store_true", help="run the cases here and print their hashes")
     arguments = parser.parse_args()
     if arguments.record:

@@ -3,10 +3,10 @@
     python benchmarks/budget.py --data en-de=DATA --data en-fr=DATA [--updates 3 --batch-tokens 6000] [nmt train's flags]
 
 Trains each of base and big for a few updates on prepared data (with the task's vocabulary: 37,000 and 32,000; without
-a development set, on which each run would end) by `nmt train` itself, and leaves the first update out. Method: days =
+a validation set, on which each run would end) with `nmt train` itself, and ignores the first update. Method: days =
 updates x 25,000 target tokens / measured target tokens/s. For other devices: days = counted FLOPs of the whole run /
-(devices x peak x share of the peak that is sustained). The share is an assumption until it has been measured there,
-so two are given. Validation and checkpoints are not in it.
+(devices x peak x sustained share of the peak). The share is an assumption until it has been measured there,
+so two are given. Validation and checkpoints are not included.
 """
 
 import argparse
@@ -18,13 +18,13 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
-UPDATE_TOKENS: Final = 25_000  # target tokens of an update, in the paper
+UPDATE_TOKENS: Final = 25_000  # target tokens per update in the paper
 UPDATES: Final = {"base": 100_000, "big": 300_000}
 DAY: Final = 86_400
 
 
 class Speed(NamedTuple):
-    """The speed of a few updates. tokens: target tokens/s without padding; flops: counted FLOPs of a target token"""
+    """The speed of a few updates. tokens: target tokens/s without padding; flops: counted FLOPs per target token"""
 
     tokens: float
     flops: float
@@ -58,13 +58,15 @@ def time_of(days: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", action="append", required=True, metavar="TASK=DATA", help="en-de or en-fr")
-    parser.add_argument("--updates", type=int, default=3, help="that are measured, after a first one")
-    parser.add_argument("--batch-tokens", type=int, default=6000, help="target tokens of each of them")
+    parser.add_argument("--updates", type=int, default=3, help="measured updates, after a first one")
+    parser.add_argument("--batch-tokens", type=int, default=6000, help="target tokens per measured update")
     parser.add_argument(
         "--peak", type=float, default=989, help="TFLOP/s of another device (%(default)s: H200, bf16, dense)"
     )
-    parser.add_argument("--share", type=float, nargs=2, default=(0.2, 0.4), help="of its peak that is sustained")
-    parser.add_argument("--devices", type=int, nargs="+", default=[1, 8], help="of that kind")
+    parser.add_argument(
+        "--share", type=float, nargs=2, default=(0.2, 0.4), help="lower and upper sustained share of the peak"
+    )
+    parser.add_argument("--devices", type=int, nargs="+", default=[1, 8], help="numbers of devices")
     parser.add_argument("--work", type=Path, default=Path("runs/budget"))
     given, flags = parser.parse_known_args()
     less, more = given.share

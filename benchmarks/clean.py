@@ -1,11 +1,11 @@
-"""Measure `nmt clean` on real pairs with known noise: precision and recall by rule, and what the noise costs in BLEU.
+"""Measure `nmt clean` on real pairs with known noise: precision and recall by rule, and the loss of BLEU from the noise.
 
     python benchmarks/clean.py --corpus tatoeba/en-de/train --wrong tatoeba/en-fr/train --share 0.1 --work runs/clean
     python benchmarks/clean.py ... --train clean noisy cleaned --valid tatoeba/en-de/valid --test tatoeba/en-de/test
 
-The noise is added to PAIRS good pairs, SHARE of them for each kind, from other pairs of the same corpus, and all are
-shuffled (as Khayrallah and Koehn, 2018, did). --train trains a small model on each of the three corpora with the same
-settings and the same number of updates, and translates the test set.
+For each kind of noise, SHARE x PAIRS noisy pairs, made from other pairs of the same corpus, are added to PAIRS good
+pairs, and all are shuffled (as in Khayrallah and Koehn, 2018). --train trains a small model on each of the three corpora
+with the same settings and number of updates, and translates the test set.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def truncated(text: str, chance: random.Random) -> str:
 
 
 def noise(pairs: list[Pair], wrong: list[Pair], count: int, chance: random.Random) -> list[tuple[str, Pair]]:
-    """`count` noisy pairs of each kind, made of `pairs`, which are not among the good ones.
+    """`count` noisy pairs of each kind, made from `pairs`, which are not among the good ones.
 
     wrong: pairs with a target in a wrong language
     """
@@ -81,7 +81,7 @@ def noise(pairs: list[Pair], wrong: list[Pair], count: int, chance: random.Rando
     return [(kind, pair) for kind, made in kinds.items() for pair in made]
 
 
-# Neither of the last two is part of the training corpora: what no rule can see without a model.
+# The last two kinds are not in the training corpora: no rule can detect them without a model.
 KINDS = (
     GOOD,
     "swapped",
@@ -110,9 +110,9 @@ def write(prefix: Path, pairs: list[Pair], languages: Pair) -> None:
 
 
 def make_corpora(given: argparse.Namespace) -> None:
-    """Write clean, noisy and all (with the kinds of noise that no model is trained on), and the kind of each pair."""
+    """Write the corpora clean, noisy and all (including noise that no model is trained on), and the kind of each pair."""
     chance, languages = random.Random(given.seed), (given.source_lang, given.target_lang)
-    # Each pair once and each target once, so that a noisy pair repeats no good one.
+    # Each pair and each target is used once, so that no noisy pair repeats a good one.
     pairs = list({target: (source, target) for source, target in read(given.corpus, languages)}.values())
     wrong = list(dict.fromkeys(read(given.wrong, (given.source_lang, given.wrong_lang))))
     chance.shuffle(pairs)
@@ -131,7 +131,7 @@ def make_corpora(given: argparse.Namespace) -> None:
 
 
 def clean(name: str, given: argparse.Namespace) -> tuple[dict[int, str], float]:
-    """Clean a corpus of the work folder; returns the rule of each removed pair by number, from 0, and seconds of a CPU."""
+    """Clean a corpus of the work folder; returns the rule of each removed pair by number, from 0, and CPU seconds."""
     prefix, rejected = given.work / name, given.work / f"{name}.rejected.tsv"
     start = cpu_seconds()
     call(
@@ -143,13 +143,13 @@ def clean(name: str, given: argparse.Namespace) -> tuple[dict[int, str], float]:
 
 
 def cpu_seconds() -> float:
-    """The time of a CPU that the commands so far have taken."""
+    """The CPU time of all commands so far."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def text_rows(path: Path) -> list[str]:
-    """The lines of a file that keeps control characters."""
+    """The lines of a file, with control characters kept."""
     return path.read_bytes().decode().removesuffix("\n").split("\n")
 
 
@@ -162,14 +162,14 @@ def print_tables(removed: dict[int, str], kinds: list[str]) -> None:
         listed = ", ".join(f"{rule} {count:,}" for rule, count in rules.items())
         total = sum(rules.values())
         print(f"| {kind} | {counts[kind]:,} | {total:,} | {100 * total / counts[kind]:.2f} | {listed} |")
-    print("\n| rule | removed | of them good pairs | precision, % |", "|---|---|---|---|", sep="\n")
+    print("\n| rule | removed | good pairs among them | precision, % |", "|---|---|---|---|", sep="\n")
     for rule, total in Counter(removed.values()).most_common():
         good = found[GOOD, rule]
         print(f"| {rule} | {total:,} | {good:,} | {100 * (1 - good / total):.2f} |")
 
 
 def train(name: str, given: argparse.Namespace) -> str:
-    """Train on a corpus of the work folder, unless that was done; returns sacreBLEU of the test set."""
+    """Train on a corpus of the work folder, unless already done; returns sacreBLEU on the test set."""
     folder, config = given.work / f"train-{name}", given.work / "training.toml"
     config.write_text(TRAINING)
     folder.mkdir(exist_ok=True)
@@ -197,7 +197,7 @@ def call(*words: str) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, help="prefix of the good pairs")
-    parser.add_argument("--wrong", required=True, help="prefix of pairs whose target is in a wrong language")
+    parser.add_argument("--wrong", required=True, help="prefix of pairs with a target in a wrong language")
     parser.add_argument("--source-lang", default="en")
     parser.add_argument("--target-lang", default="de")
     parser.add_argument("--wrong-lang", default="fr")
@@ -206,10 +206,10 @@ if __name__ == "__main__":
         "--share", type=float, default=0.1, help="noisy pairs of each kind, as a share of the good ones"
     )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--work", type=Path, required=True, help="folder of all output")
+    parser.add_argument("--work", type=Path, required=True, help="folder for all output")
     parser.add_argument("--train", nargs="+", default=(), choices=("clean", "noisy", "cleaned"))
     parser.add_argument("--updates", type=int, default=3000)
-    parser.add_argument("--valid", help="prefix of the development set")
+    parser.add_argument("--valid", help="prefix of the validation set")
     parser.add_argument("--test", help="prefix of the test set")
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
@@ -217,7 +217,7 @@ if __name__ == "__main__":
     for name in ("all", "noisy"):
         removed, seconds = clean(name, given)
         kinds = text_rows(given.work / f"{name}.kinds")
-        print(f"{name}: {len(kinds):,} pairs, {len(kinds) / seconds:,.0f} per second of a CPU", flush=True)
+        print(f"{name}: {len(kinds):,} pairs, {len(kinds) / seconds:,.0f} per CPU second", flush=True)
         if name == "all":
             print_tables(removed, kinds)
     for name in given.train:

@@ -1,11 +1,11 @@
-"""Send documents through a translator, and check that nothing is lost: texts, tags, structure, other programs.
+"""Translate documents, and check that no text, tag or structure is lost and that other programs can open the results.
 
     python benchmarks/documents.py [FOLDER ...] [--model MODEL]
 
-Reads the documents in some folders, such as unpacked source distributions with sample files, and 40 generated structures in
-each of ten formats. Without a model the translation is the text in capitals, which shows what was left out; a model shows
-what its search, and the tags placed by its attention, lose. Prints a row per format: documents and texts, texts translated,
-kept by reason, and documents with a loss, which are named. A document that `nmt` refuses with a message is counted as refused.
+Reads the documents in the given folders, such as unpacked source distributions with sample files, and 40 generated structures
+in each of ten formats. Without a model the translation is the text in capitals, which shows untranslated texts; a model shows
+losses from its search and from tags placed by attention. Prints one row per format: documents, texts, translated texts, texts
+kept by reason, and documents with a loss, which are named. A document that `nmt` rejects with a message counts as refused.
 """
 
 import argparse
@@ -95,7 +95,7 @@ WRAPPERS: Final = {
     "docx": '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body><w:p><w:r>'
     '<w:t xml:space="preserve">{}</w:t></w:r></w:p></w:body></w:document>',
 }
-BILINGUAL: Final = {"po", "xliff", "tmx", "csv"}  # their texts stay, and get translations next to them
+BILINGUAL: Final = {"po", "xliff", "tmx", "csv"}  # their texts are kept, with translations next to them
 Translate = Callable[[Sequence[str]], list[Translation]]
 
 
@@ -121,7 +121,7 @@ def generated(folder: Path) -> Iterator[Path]:
 
 
 def capitals(texts: Sequence[str]) -> list[Translation]:
-    """Texts in capitals, their tags and placeholders kept."""
+    """Texts in capitals, with tags and placeholders kept."""
 
     def upper(text: str) -> str:
         kept = [found[0] for found in PLACEHOLDER.finditer(text)]
@@ -141,7 +141,7 @@ def read(path: Path, format: str) -> UnitDocument:
 
 
 def losses(path: Path, format: str, translate: Translate, counts: Counter[str]) -> list[str]:
-    """What a document has lost on its way through a translator. counts: of texts"""
+    """The losses of a translated document. counts: counters of texts, updated in place"""
     before = [unit.text for unit in read(path, format).units(LANGUAGES)]
     document = read(path, format)
     texts = document.texts(LANGUAGES)
@@ -171,7 +171,7 @@ def losses(path: Path, format: str, translate: Translate, counts: Counter[str]) 
 
 
 def structure(path: Path, format: str) -> object:
-    """What must be the same before and after: names and numbers of elements or entries."""
+    """What translation must not change: names and numbers of elements or entries."""
     content = path.read_bytes()
     if format == "docx":
         with zipfile.ZipFile(path) as archive:
@@ -186,12 +186,12 @@ def structure(path: Path, format: str) -> object:
         return re.findall(rb"</?\w+", content)
     if format == "csv":
         return [row[:-1] for row in csv.reader(content.decode().splitlines(keepends=True))]
-    # Without the header, which a file gets if it has none.
+    # Without the header, which is added to a file that has none.
     return len(re.findall(rb'^msgid (?!""\s*msgstr)', content, re.MULTILINE)) if format == "po" else None
 
 
 def foreign(path: Path, format: str) -> None:
-    """Open a document by another program's library."""
+    """Open a document with another program's library."""
     if format == "docx":
         from docx import Document
 
@@ -207,7 +207,7 @@ def foreign(path: Path, format: str) -> None:
 
 
 def of_model(model: str) -> Translate:
-    """The translation by a model, as `nmt translate` makes it of a document."""
+    """The translation of a document by a model, as in `nmt translate`."""
     from dataclasses import replace
 
     from nmt.cli.translate import TranslateOptions
@@ -247,7 +247,7 @@ def main() -> None:
                     found = losses(path, format, translate, counts)
             except UserError as error:
                 counts["refused"] += 1
-                print(f"{path.name}: refused: {error}", file=sys.stderr)
+                print(f"{path.name}: rejected: {error}", file=sys.stderr)
                 continue
             counts["documents"] += 1
             counts["with a loss"] += bool(found)

@@ -1,9 +1,9 @@
-"""Run one translation engine in a process of its own, for benchmarks/translate.py.
+"""Run one translation engine in a separate process, for benchmarks/translate.py.
 
     python benchmarks/engine.py JOB        # JOB: a JSON object; `engine` is nmt, nmt-ctranslate2, ctranslate2 or eole
 
-It reads a number of lines, then the lines, and answers with as many lines, repeatedly. It runs in the virtual
-environment of its engine, so that imports are in the functions.
+It repeatedly reads a number of lines, then the lines, and answers with as many lines. It runs in the virtual
+environment of its engine, so imports are inside the functions.
 """
 
 import json
@@ -17,8 +17,8 @@ Translate = Callable[[list[str]], list[str]]
 
 
 def nmt(job: dict[str, Any]) -> Translate:
-    """Replicas that share the threads. A search ends with as many hypotheses as the beam holds, as in the others."""
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as the command sets it, before numpy is imported
+    """Replicas that share the threads. A search ends with as many hypotheses as the beam size, as in the other engines."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # set as by the command, before numpy is imported
     from nmt import registry
     from nmt.translate.options import TranslatorOptions
     from nmt.translators import open_translator
@@ -39,13 +39,13 @@ def nmt(job: dict[str, Any]) -> Translate:
         threads=job["threads"],
     )
     translator = open_translator([job["model"]], settings, decoder)
-    translator.engine.without_scores()  # as for the text that the command prints
+    translator.engine.without_scores()  # as for the text printed by the command
     return lambda lines: [translation.text for translation in translator.translate(lines)]
 
 
 def ctranslate2(job: dict[str, Any]) -> Translate:
-    """One worker for each thread: the highest number of sentences a second."""
-    sys.modules["torch"] = None  # type: ignore[assignment]  # it would be imported where it is installed, for converters
+    """One worker per thread, which gives the most sentences per second."""
+    sys.modules["torch"] = None  # type: ignore[assignment]  # it would be imported if installed, for converters
     import ctranslate2 as library
 
     from nmt.artefact import Artefact
@@ -75,7 +75,7 @@ def ctranslate2(job: dict[str, Any]) -> Translate:
 
 
 def eole(job: dict[str, Any]) -> Translate:
-    """One process with all threads, the only way on a CPU. Lines are in pieces, before and after."""
+    """One process with all threads, the only way on a CPU. Input and output lines are in subwords."""
     import torch
     from eole.config.run import PredictConfig
     from eole.inference_engine import InferenceEnginePY

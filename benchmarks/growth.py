@@ -2,10 +2,9 @@
 
     python benchmarks/growth.py [--work runs/growth] [--points 4] [--threads 2]
 
-Each point is `nmt train --dry-run` on invented sentences of one length: three updates after a first one, or passes over
-a part where these take long. Tables have
-the measured time and the counted FLOPs, both relative to the first point: where they differ, other work than products
-takes the time. Also writes WORK/growth.html with plots.
+Each point is `nmt train --dry-run` on generated sentences of equal length: three updates after a first one, or passes over
+part of an update if updates are slow. Tables have the measured time and the counted FLOPs, both relative to the first
+point: if they differ, work other than matrix products takes the time. Also writes WORK/growth.html with plots.
 """
 
 import argparse
@@ -37,7 +36,7 @@ LABELS: Final = {
 
 
 def data_of(work: Path, length: int) -> Path:
-    """Make prepared data of sentences of one length, EOS counted."""
+    """Make prepared data with sentences of equal length, including EOS."""
     data, text = work / f"data-{length}", work / f"text-{length}"
     if not data.exists():
         chance = random.Random(length)
@@ -51,7 +50,7 @@ def data_of(work: Path, length: int) -> Path:
 
 
 def measured(given: argparse.Namespace, point: dict[str, int]) -> dict[str, float]:
-    """The result of the dry run of a point."""
+    """The result of the dry run for a point."""
     data, width = data_of(given.work, point["length"]), point["width"]
     command = [*NMT, "train", f"--data={data}", f"--output={given.work / 'run'}", "--dry-run", "--json"]
     command += [f"--d-model={width}", f"--d-ff={4 * width}", f"--heads={width // 64}", f"--threads={given.threads}"]
@@ -65,7 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--work", type=Path, default=Path("runs/growth"))
     parser.add_argument("--series", nargs="+", choices=SERIES, default=list(SERIES))
-    parser.add_argument("--points", type=int, default=5, help="of each series at most")
+    parser.add_argument("--points", type=int, default=5, help="maximum number of points per series")
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)

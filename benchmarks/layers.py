@@ -3,11 +3,11 @@
     python benchmarks/layers.py [--lengths 32 64 128 256 512]
 
 The layers are the package's own, with random weights in float64. Prints three tables, each with the published
-complexity beside what was counted:
+complexity next to the measured one:
 - FLOPs of the forward pass, as torch counts them, fitted by a n^2 d + b w n d + c n d^2 + e w n d^2 with w = r or k;
-- sequential operations: nodes of the longest chain of the autograd graph between output and input;
+- sequential operations: nodes on the longest chain of the autograd graph between output and input;
 - path length: layers until the last output position has a gradient with respect to the first input position. For a
-  recurrent layer: nodes of the shortest chain of the autograd graph from its last state to its first.
+  recurrent layer: nodes on the shortest chain of the autograd graph from its last state to its first.
 Nothing is timed, so the tables are the same on every machine.
 """
 
@@ -37,15 +37,15 @@ from nmt.nn.cost import count_flops
 Layer = Callable[[Tensor], Tensor]
 """A layer of a stack: (1, n, d) -> (1, n, d)."""
 
-WIDTH: Final = 32  # d of the graphs
-WIDTHS: Final = (64, 128)  # d of the counted FLOPs
+WIDTH: Final = 32  # d for the graphs
+WIDTHS: Final = (64, 128)  # d for the counted FLOPs
 LENGTHS: Final = (32, 64, 128, 256, 512)
 
 
 class Kind(NamedTuple):
     """A kind of layer. flops, sequential, path: as published; layers: the layers of a stack, from d and w
 
-    spans: w, which is r or k; the first is that of the path length; 0 for none
+    spans: values of w, which is r or k; the first is used for the path length; 0 for none
     """
 
     flops: str
@@ -57,7 +57,7 @@ class Kind(NamedTuple):
 
 
 def fixed(module: nn.Module) -> Any:
-    """A module whose weights have no gradient, so that every chain of a graph ends at the input."""
+    """A module with frozen weights, so that every chain of the graph ends at the input."""
     return module.double().eval().requires_grad_(False)
 
 
@@ -75,7 +75,7 @@ def convolution(d: int, k: int) -> Iterator[Layer]:
 
 
 def dilated(max_dilation: int) -> Callable[[int, int], Iterator[Layer]]:
-    """The blocks of ByteNet's encoder, whose inner width is d / 2."""
+    """The blocks of ByteNet's encoder, with inner width d / 2."""
     dilations = [2**i for i in range(max_dilation.bit_length())]
 
     def layers(d: int, k: int) -> Iterator[Layer]:
@@ -85,7 +85,7 @@ def dilated(max_dilation: int) -> Callable[[int, int], Iterator[Layer]]:
 
 
 def lstm(d: int, _: int) -> Iterator[Layer]:
-    """Step by step, as in a search."""
+    """An LSTM run step by step, as in a search."""
     layer: Lstm = fixed(Lstm(d, d, LstmForm()))
 
     def run(states: Tensor) -> Tensor:
@@ -99,12 +99,12 @@ def lstm(d: int, _: int) -> Iterator[Layer]:
 
 
 def gru(d: int, _: int) -> Iterator[Layer]:
-    """Half of the width for each direction."""
+    """A bidirectional GRU with half of the width for each direction."""
     layer = fixed(BidirectionalGru(d, d // 2))
     yield lambda states: layer(states, torch.ones(states.shape[:2], dtype=torch.bool))
 
 
-FAR: Final = 2**20  # a dilation that no stack reaches
+FAR: Final = 2**20  # a dilation larger than in any stack
 KINDS: Final = {
     "self-attention": Kind("n^2 d", "1", "1", self_attention),
     "restricted self-attention, r = 33": Kind("r n d", "1", "n / r", self_attention, (33, 65)),
@@ -136,7 +136,7 @@ def flop_terms(kind: Kind, lengths: Sequence[int]) -> tuple[list[float], float]:
 
 
 def chain_length(end: Node, start: Node, choose: Callable[[Iterable[float]], float]) -> float:
-    """Nodes of the longest (choose: max) or shortest (min) chain of an autograd graph, `start` not counted."""
+    """Nodes on the longest (choose: max) or shortest (min) chain of an autograd graph, excluding `start`."""
     unreachable = -inf if choose is max else inf
     lengths: dict[Node, float] = {start: 0}
     stack = [end]
@@ -154,9 +154,9 @@ def nodes_before(node: Node) -> list[Node]:
 
 
 def state_nodes(output: Node) -> list[Node]:
-    """The nodes of the states of all steps, which the nearest stack of the graph joins."""
+    """The nodes of the states of all steps, which the closest stack operation in the graph combines."""
     nodes = [output]
-    for node in nodes:  # the list grows in this loop
+    for node in nodes:  # the loop appends to this list
         if node.name().startswith("StackBackward"):
             return nodes_before(node)
         nodes += nodes_before(node)
@@ -164,15 +164,15 @@ def state_nodes(output: Node) -> list[Node]:
 
 
 def sequential_operations(kind: Kind, n: int) -> int:
-    """Nodes of the longest chain between the output of one layer and its input."""
+    """Nodes on the longest chain between the output and input of one layer."""
     inputs = inputs_of(n)
-    with recording():  # plain attention for every n, where the fused kernel would be one node
+    with recording():  # plain attention for every n; the fused kernel would be one node
         output = next(kind.layers(WIDTH, kind.spans[0]))(inputs)
     return int(chain_length(output.grad_fn, torch.autograd.graph.get_gradient_edge(inputs).node, max))
 
 
 def path_length(kind: Kind, n: int) -> int:
-    """Layers until the last position depends on the first; of a recurrent kind nodes between its last and first state."""
+    """Layers until the last position depends on the first; for a recurrent kind, nodes between its last and first state."""
     layers, inputs = kind.layers(WIDTH, kind.spans[0]), inputs_of(n)
     if kind.recurrent:
         states = state_nodes(next(layers)(inputs).grad_fn)
@@ -183,14 +183,14 @@ def path_length(kind: Kind, n: int) -> int:
         (gradient,) = torch.autograd.grad(states[0, -1].sum(), inputs, retain_graph=True)
         return bool(gradient[0, 0].any())
 
-    while not depends(outputs[-1]):  # twice as many layers each time
+    while not depends(outputs[-1]):  # twice as many layers at each try
         for layer in islice(layers, max(1, len(outputs) - 1)):
             outputs.append(layer(outputs[-1]))
     return bisect_left(outputs, True, key=depends)
 
 
 def law(lengths: Sequence[int], values: Sequence[int]) -> str:
-    """The function of n that gives these values exactly, if it is linear or log2 n."""
+    """The function of n that fits these values exactly, if it is linear or log2 n."""
     points = list(zip(lengths, values, strict=True))
     if all(2**value == n for n, value in points):
         return "log2 n"
@@ -221,7 +221,7 @@ def main() -> None:
         factors, residual = flop_terms(kind, lengths)
         last, shorter, wider = (forward_flops(kind, *at, kind.spans[0]) for at in ((n, d), (before, d), (n, wide)))
         of_n, of_d = log(last / shorter, n / before), log(wider / last, wide / d)
-        terms = [f"{round(factor, 6) + 0.0:g}" for factor in factors]  # + 0.0 makes -0 a 0
+        terms = [f"{round(factor, 6) + 0.0:g}" for factor in factors]  # + 0.0 turns -0 into 0
         row(name, kind.flops, *terms, f"{residual:.4f}", f"{of_n:.2f}", f"{of_d:.2f}")
     for title, measure in (("sequential", sequential_operations), ("path", path_length)):
         print()

@@ -1,11 +1,11 @@
-"""Judge `nmt translate --markup`: whether tags are kept, and whether they stand where a hand puts them.
+"""Evaluate `nmt translate --markup`: whether tags are kept, and whether they are placed as by a human.
 
     python benchmarks/markup.py --model FOLDER --source test.en [--lines 500] [--gold benchmarks/markup.tsv]
 
-Tags are drawn around words of the source lines; of the translations it prints how many have each tag once, are well-formed,
-and are otherwise the translation of the plain line. The gold file has a tagged line and its translation, tagged by hand, a tab
-between them. The model is forced to say that translation; its tags are placed by the attention, and compared with those of the
-hand: elements with the same text, and the F1 of the words in them.
+Tags are put around random words of the source lines. It prints how many translations have each tag once, are well-formed,
+and otherwise equal the translation of the plain line. Each line of the gold file has a tagged sentence, a tab, and its
+translation, tagged by hand. The model is force-decoded to that translation; its tags are placed by attention, and compared
+with the manual ones: elements with the same text, and the F1 of the words in them.
 """
 
 import argparse
@@ -29,7 +29,7 @@ TAG = re.compile(r"<[^<>]*>")
 
 
 def with_tags(line: str, random: Random) -> str:
-    """A line with up to three elements, one perhaps in another, and a single tag."""
+    """A line with up to three elements, one possibly inside another, and a single tag."""
     words = list(map(escaped, line.split()))
     count = 0
 
@@ -52,7 +52,7 @@ def with_tags(line: str, random: Random) -> str:
 
 
 def kept(source: str, translation: str, plain: str) -> tuple[bool, bool, bool]:
-    """Whether a translation has each tag once, is well-formed, and says what that of the plain line does."""
+    """Whether a translation has each tag once, is well-formed, and otherwise equals that of the plain line."""
     has_all = sorted(TAG.findall(source)) == sorted(TAG.findall(translation))
     try:
         text = "".join(ElementTree.fromstring(f"<line>{translation}</line>").itertext())
@@ -72,7 +72,7 @@ def elements(line: str) -> dict[str, set[int]]:
 
 
 def judge(engine: BuiltInEngine, gold: list[str]) -> tuple[int, int, float]:
-    """Elements of the gold lines with the same words, all elements, and the F1 of their words."""
+    """For the gold lines: elements with the same words, all elements, and the F1 of their words."""
     same = total = right = ours = theirs = 0
     source, target = engine.pipeline.source, engine.pipeline.target
     for line in gold:
@@ -110,7 +110,7 @@ def main() -> None:
         print(f"{name}: {sum(row[i] for row in rows)} of {len(rows)}")
     assert isinstance(translator.engine, BuiltInEngine)
     same, total, f1 = judge(translator.engine, read_tagged(given.gold))
-    print(f"elements as by hand: {same} of {total}; F1 of their words: {100 * f1:.1f}")
+    print(f"elements equal to the manual ones: {same} of {total}; F1 of their words: {100 * f1:.1f}")
 
 
 def read_tagged(path: Path) -> list[str]:

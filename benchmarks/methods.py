@@ -1,9 +1,9 @@
-"""Measure what each method of training adds to an update, in turn with plain training, on one thread of this CPU.
+"""Measure the cost that each training method adds to an update, alternating with plain training, on one CPU thread.
 
     python benchmarks/methods.py --source train.en --target train.de [--pairs 4000] [--rounds 3]
 
-Prints the CPU time of an update as a ratio to plain training: the median over the rounds, and their range. The time is that
-of a run of many updates less that of a run of few, so that neither start nor end counts; the batches are made in it too.
+Prints the CPU time of an update relative to plain training: the median over the rounds, and their range. The time of a run
+with few updates is subtracted from that of one with many, to exclude start and end; making the batches is included.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def checked(*arguments: str) -> None:
 
 
 def prepare(work: Path, source: Path, target: Path, pairs: int) -> None:
-    """Prepared data, the same with links of words, and a model of few updates."""
+    """Make prepared data, the same with word links, and a model trained for a few updates."""
     for name, path, lang in (("train", source, "en"), ("train", target, "de")):
         with path.open(encoding="utf-8") as lines:
             (work / f"{name}.{lang}").write_text("".join(itertools.islice(lines, pairs)), encoding="utf-8")
@@ -97,7 +97,7 @@ def main() -> None:
             }
             for name, seconds in spent.items():
                 ratios[name].append(seconds / spent["plain"])
-    print("| method | CPU time of an update, plain is 1 | range |\n|---|---|---|")
+    print("| method | CPU time per update relative to plain training | range |\n|---|---|---|")
     for name, found in ratios.items():
         print(f"| `{name}` | {statistics.median(found):.2f} | {min(found):.2f} to {max(found):.2f} |")
 

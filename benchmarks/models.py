@@ -1,6 +1,6 @@
-"""Make the models that benchmarks/translate.py compares: random ones from a parallel text, and a model for each engine.
+"""Make the models that benchmarks/translate.py compares: random ones from a parallel text, in the format of each engine.
 
-A model whose folder exists is used again.
+An existing model folder is reused.
 """
 
 import os
@@ -25,12 +25,12 @@ from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline
 
 NMT = [sys.executable, "-m", "nmt"]
-EOLES_OWN = 8000  # entries of the vocabulary in the settings of the peers' scripts for eole
-EOLES_PAIRS = 2000  # of its only update
+EOLES_OWN = 8000  # vocabulary size in the settings for eole in the scripts of --bench
+EOLES_PAIRS = 2000  # learning rate of its only update
 
 
 def prepared(folder: Path, sources: Sequence[str], targets: Sequence[str], vocabulary: int) -> Path:
-    """Make prepared data of parallel text, with a vocabulary learnt from it."""
+    """Make prepared data from parallel text, with a vocabulary learnt from it."""
     asked = ["prepare", "--source-lang=xx", "--target-lang=yy", f"--vocab-size={vocabulary}", f"--output={folder}"]
     asked += ["--normalization=nfkc", *(f"--source={name}" for name in sources)] + [
         f"--target={name}" for name in targets
@@ -61,7 +61,7 @@ def learnt_shortlist(path: Path, data: Path) -> Path:
 
 
 def exported(folder: Path, model: Path, quantization: str) -> Path:
-    """Export the model for CTranslate2, comparing a few lines: the tests of `nmt export` compare more."""
+    """Export the model for CTranslate2 and compare a few lines; the tests of `nmt export` compare more."""
     if not (folder / MANIFEST).exists():
         asked = ["export", f"--model={model}", "--format=ctranslate2", f"--quantization={quantization}"]
         command = [*NMT, *asked, f"--output={folder}", "--check-lines=2", "--quiet"]
@@ -70,7 +70,7 @@ def exported(folder: Path, model: Path, quantization: str) -> Path:
 
 
 def with_map(folder: Path, export: Path, path: Path, pipeline: Pipeline) -> Path:
-    """An exported model with our shortlist as CTranslate2's map of the vocabulary."""
+    """An exported model with nmt's shortlist as CTranslate2's vocabulary map."""
     if not folder.exists():
         shortlist = Shortlist.load(path, pipeline.hash, pipeline.sizes)
         shutil.copytree(export, folder, copy_function=os.link)
@@ -79,9 +79,9 @@ def with_map(folder: Path, export: Path, path: Path, pipeline: Pipeline) -> Path
 
 
 def of_eole(folder: Path, bench: Path, programs: Path, shape: str, pipeline: Pipeline, texts: tuple[str, str]) -> Path:
-    """What eole has after one update by the settings of the peers' scripts, with our vocabulary.
+    """An eole model after one update with the settings of the scripts of --bench, and with the vocabulary of nmt.
 
-    bench: the scripts; programs: of its virtual environment; texts: files to learn from
+    bench: folder of the scripts; programs: folder of its virtual environment's programs; texts: training files
     """
     model = folder / "model"
     if not (model / "config.json").exists():

@@ -1,11 +1,11 @@
-"""Count the placeholders that `nmt translate --markup xml` keeps: sentences with placeholders of each family.
+"""Count the placeholders kept by `nmt translate --markup xml`, for sentences with placeholders of each family.
 
     python benchmarks/placeholders.py --model FOLDER --source test.en [--lines 500] [--other COMMAND ...]
 
 A word of each line is replaced by a placeholder. For each family it prints how many translations have the placeholder once
-and letter by letter, how many texts stayed as they were and were reported, and how many lost it silently; and how many the same
-model keeps if it gets the lines as they are, as programs without a protection of placeholders give them to it. A command of
-another tool gets the same lines, written as XML, and writes a line for each (see benchmarks/argos.py).
+and unchanged, how many texts were left untranslated and reported, and how many lost it silently; also how many the same model
+keeps without any protection of placeholders. The command of another tool gets the same lines as XML, and writes one line for
+each (see benchmarks/argos.py).
 """
 
 import argparse
@@ -38,7 +38,7 @@ FAMILIES = {
 
 
 def with_placeholder(line: str, placeholder: str, random: Random) -> str:
-    """A line with a placeholder in place of one of its words, but for the last, whose full stop stays."""
+    """A line with a placeholder in place of one of its words, except the last, to keep its full stop."""
     words = line.split()
     words[random.randrange(1, max(len(words) - 1, 2))] = placeholder
     return " ".join(words)

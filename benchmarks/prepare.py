@@ -1,11 +1,11 @@
-"""Measure the speed and memory of `nmt prepare`, and the time to the first update of training on its output.
+"""Measure the speed and memory of `nmt prepare`, and the time to the first training update on its output.
 
     python benchmarks/prepare.py --source europarl.en.gz --target europarl.fr.gz --pairs 400000 4000000 36000000
 
-The corpus is the given text, repeated: nine of ten repeated pairs get a number of their own, so that deduplication
-has work. Rows of the table are comparable within one call only. --fairseq COMMAND (a command that runs
-fairseq-preprocess) adds a table of fairseq's steps: sentencepiece writes the text in pieces, fairseq-preprocess
-converts it to ids. Beside it is nmt prepare with the same vocabulary, also from raw text.
+The corpus is the given text, repeated: nine of ten repeated pairs get a unique number, so that deduplication
+removes the rest. Rows of the table are comparable only within one call. --fairseq COMMAND (a command that runs
+fairseq-preprocess) adds a table of fairseq's steps: sentencepiece splits the text into subwords, fairseq-preprocess
+converts them to ids. For comparison, nmt prepare runs from raw text with the same vocabulary.
 """
 
 import argparse
@@ -26,7 +26,7 @@ LOOK_SECONDS = 0.25
 
 
 def repeated(source: Path, target: Path, pairs: int) -> Iterator[tuple[bytes, bytes]]:
-    """A number of pairs of real text; the text is repeated."""
+    """`count` pairs of real text; the text is repeated as needed."""
     texts = list(zip(raw_lines(source), raw_lines(target), strict=True))
     for i in range(pairs):
         one, other = texts[i % len(texts)]
@@ -52,7 +52,7 @@ def memory_of_tree(pid: int) -> int:
         total += 1024 * int(next(line for line in rollup.splitlines() if line.startswith("Pss:")).split()[1])
         for task in Path(f"/proc/{pid}/task").iterdir():
             total += sum(memory_of_tree(int(child)) for child in (task / "children").read_text().split())
-    except (OSError, StopIteration, ValueError):  # the process ended meanwhile
+    except (OSError, StopIteration, ValueError):  # the process has ended
         pass
     return total
 
@@ -97,7 +97,7 @@ for name, output in zip(files[::2], files[1::2]):
 
 
 def compare(given: argparse.Namespace, pairs: int, workers: int) -> None:
-    """Print a row for each way from raw text to ids with a given vocabulary. Needs the prepared data in WORK/data."""
+    """Print a row for each way from raw text to ids with a given vocabulary. Needs prepared data in WORK/data."""
     work, model = given.work, given.work / "data/pipeline/joint.model"
     names = [f"{work}/{stem}.{side}" for side in ("xx", "yy") for stem in ("text", "split")]
     asked = ["--source-lang=xx", "--target-lang=yy"]

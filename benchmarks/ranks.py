@@ -1,10 +1,10 @@
-"""Compare the losses of the same updates over 1, 2 and 4 ranks, with both engines and several micro-batch sizes.
+"""Compare the losses of the same updates on 1, 2 and 4 ranks, with both engines and several micro-batch sizes.
 
     python benchmarks/ranks.py --data DATA [--updates 200] [--ranks 2 4] [--max-tokens 1000 4000] [nmt train's flags]
 
-Runs `nmt train` for each, without dropout, whose draws depend on the rank. Prints the largest relative difference of
-a loss from that of one rank. With the same ranks, engine and micro-batches (the last row of each kind, run twice) it
-has to be 0.
+Runs `nmt train` for each, without dropout, since its random draws depend on the rank. Prints the largest relative
+difference of a loss from that on one rank. With the same ranks, engine and micro-batches (the last row of each kind,
+run twice) it must be 0.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/ranks"))
     given, given.flags = parser.parse_known_args()
     alone = losses(given, 1, "ddp", given.max_tokens[0])
-    print(f"{len(alone)} updates, losses from {alone[0]:.4f} to {alone[-1]:.4f} nats a token\n")
+    print(f"{len(alone)} updates, losses from {alone[0]:.4f} to {alone[-1]:.4f} nats per token\n")
     print(
         "| ranks | engine | max tokens | largest relative difference from one rank | from its own repetition |\n"
         + "|---" * 5

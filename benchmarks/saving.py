@@ -1,9 +1,9 @@
-"""What saving costs: one training saves every 20 updates; the 5 after a save are compared with the 5 before it.
+"""Measure the cost of saving: one run saves every 20 updates; the 5 updates after a save are compared with the 5 before.
 
     python benchmarks/saving.py --data prepared-data [--preset transformer-small] [--saves 60] [--threads 1]
 
-The seconds that a save adds are those of the 5 updates after it, its copy and what its thread does meanwhile included,
-less those of the 5 before it, by target tokens, since updates differ in size. The thread must have ended by then.
+The cost of a save is the time of the 5 updates after it, including its copy and the work of its thread, minus that of
+the 5 before it, per target token, since updates differ in size. The thread must have ended by then.
 """
 
 import argparse
@@ -18,8 +18,8 @@ from nmt.cli.main import run
 from nmt.train import saving, trainer
 from nmt.train.update import Updater
 
-PERIOD, SPAN = 20, 5  # updates from a save to the next, and of a measurement
-USUAL_PERIOD = 50  # of the printed share
+PERIOD, SPAN = 20, 5  # updates between saves, and per measurement
+USUAL_PERIOD = 50  # quantile of the printed share
 FLAGS = [
     "--schedule=constant",
     "--lr=1e-4",
@@ -33,7 +33,7 @@ FLAGS = [
 
 
 class Times:
-    """What a training took.
+    """The times of a run.
 
     ends: when each update ended, in seconds; tokens: its target tokens
     waits: seconds that the loop waited for each save; threads: seconds that its thread worked
@@ -44,7 +44,7 @@ class Times:
         self.waits, self.threads = list[float](), list[float]()
 
     def added(self, save_at: int) -> float:
-        """The seconds that the save after an update adds to the next ones."""
+        """The seconds that the save after this update adds to the next updates."""
         before, after = (range(start, start + SPAN) for start in (save_at - SPAN, save_at))
         seconds = [self.ends[span.stop - 1] - self.ends[span.start - 1] for span in (before, after)]
         tokens = [sum(self.tokens[i] for i in span) for span in (before, after)]
@@ -52,7 +52,7 @@ class Times:
 
 
 def timed(arguments: list[str]) -> Times:
-    """Train and take the times."""
+    """Train and record the times."""
     times = Times()
     update, write = Updater.__call__, saving._write
 

@@ -1,13 +1,13 @@
-"""Simulate the share of an update that many devices spend on communication, from message sizes and link speeds.
+"""Estimate the share of an update that many devices spend on communication, from message sizes and link speeds.
 
     python benchmarks/scaling.py [--tflops 300] [--batch-tokens 25000]
 
 An update of B tokens over n devices computes B / n tokens on each: t = FLOPs / (n x sustained FLOP/s). Then all
-gradients are summed (DDP): 4 bytes a weight, in a ring 2 (n - 1) / n of them pass each link, in 2 (n - 1) steps of
-one latency each. Over more than one machine of 8 devices there are 8 rings, each over a network card of its own, with
-an eighth of the bytes. DDP sends while the backward pass, two thirds of t, goes on, but for the last bucket (25 MB):
-what is longer than that is waited for. With --check the same formula is held against this machine: it measures one
-process, the rate of a sum over two, and then two processes.
+gradients are summed (DDP): 4 bytes per weight; in a ring, 2 (n - 1) / n of them pass each link, in 2 (n - 1) steps of
+one latency each. With more than one machine of 8 devices there are 8 rings, each over a separate network card, with
+an eighth of the bytes. DDP sends during the backward pass, two thirds of t, except for the last bucket (25 MB): the
+update waits for the rest. --check compares the formula with this machine: it measures one process, the rate of a sum
+over two, and then two processes.
 """
 
 import argparse
@@ -28,20 +28,20 @@ from nmt.options import make
 NMT = [sys.executable, "-m", "nmt"]
 SYSTEMS: Final = ("transformer-base", "transformer-big")
 VOCABULARY: Final = 37_000
-LENGTH: Final = 28  # tokens of either side of a pair, EOS counted
-BUCKET: Final = 25e6  # bytes of a message of DDP
-MACHINE: Final = 8  # devices of a machine, joined by the fast link
+LENGTH: Final = 28  # tokens on each side of a pair, including EOS
+BUCKET: Final = 25e6  # bytes per DDP message
+MACHINE: Final = 8  # devices per machine, connected by the fast link
 
 
 class Link(NamedTuple):
-    """A connection. rate: bytes a second of one device; latency: seconds of a step"""
+    """A connection. rate: bytes per second of one device; latency: seconds per step"""
 
     rate: float
     latency: float
 
 
 def system(preset: str) -> tuple[int, float]:
-    """(weights, FLOPs of training a target token) of a preset."""
+    """(weights, training FLOPs per target token) of a preset."""
     options = make(TransformerOptions, registry.find_preset(preset).values)
     with torch.device("meta"):
         model = Transformer(options, Vocabularies(VOCABULARY, VOCABULARY, True))
@@ -49,12 +49,12 @@ def system(preset: str) -> tuple[int, float]:
 
 
 def sum_seconds(size: float, devices: int, link: Link) -> float:
-    """Seconds of a ring's sum of `size` bytes."""
+    """Seconds for summing `size` bytes in a ring."""
     return 0.0 if devices == 1 else 2 * (devices - 1) * (size / devices / link.rate + link.latency)
 
 
 def update_seconds(compute: float, size: float, devices: int, link: Link) -> tuple[float, float]:
-    """(seconds of an update, seconds of waiting in it). compute: seconds of one device's share; size: bytes of gradients"""
+    """(seconds per update, seconds of waiting in it). compute: seconds of one device's share; size: bytes of gradients"""
     talk = sum_seconds(size, devices, link)
     hidden = min(talk * (1 - min(BUCKET / size, 1.0)), compute * 2 / 3)
     return compute + talk - hidden, talk - hidden
@@ -98,7 +98,7 @@ if sys.argv[2] == "0":
 
 
 def check(given: argparse.Namespace) -> None:
-    """Compare the formula with two processes of this machine, of one thread each."""
+    """Compare the formula with two processes on this machine, with one thread each."""
     with tempfile.TemporaryDirectory() as folder:
         asked = [*NMT, "train", f"--data={given.check}", f"--output={folder}/run", "--dry-run", "--json", "--quiet"]
         asked += [f"--batch-tokens={given.batch_tokens}", "--threads=1", *given.flags]
@@ -113,9 +113,9 @@ def check(given: argparse.Namespace) -> None:
         seconds = float(sides[0].communicate()[0])
         sides[1].wait()
     one, two = (min(row["seconds"] for row in told if row["ranks"] == n) for n in (1, 2))
-    # a ring of two sends 2 x (2 - 1) / 2 of the bytes
+    # a ring of two devices sends 2 x (2 - 1) / 2 of the bytes
     took, waited = update_seconds(one / 2, 4.0 * weights, 2, Link(4.0 * weights / seconds, 0.0))
-    print(f"\none process {one:.3f} s an update, a sum of {4e-6 * weights:.0f} MB over two {seconds:.3f} s")
+    print(f"\none process {one:.3f} s per update, a sum of {4e-6 * weights:.0f} MB over two {seconds:.3f} s")
     print(
         f"two processes: foreseen {took:.3f} s ({waited:.3f} waited for), measured {two:.3f} s: {two / took:.2f} times"
     )
@@ -124,16 +124,14 @@ def check(given: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--batch-tokens", type=int, default=25_000)
-    parser.add_argument("--tflops", type=float, default=300.0, help="that one device sustains (%(default)s)")
+    parser.add_argument("--tflops", type=float, default=300.0, help="sustained TFLOP/s of one device (%(default)s)")
+    parser.add_argument("--nvlink", type=float, default=450.0, help="GB/s per device within a machine (%(default)s)")
     parser.add_argument(
-        "--nvlink", type=float, default=450.0, help="GB/s that a device sends inside a machine (%(default)s)"
+        "--network", type=float, default=50.0, help="GB/s per device between machines (%(default)s: 400 Gbit/s)"
     )
+    parser.add_argument("--latency", type=float, default=10.0, help="microseconds per step (%(default)s)")
     parser.add_argument(
-        "--network", type=float, default=50.0, help="GB/s a device between machines (%(default)s: 400 Gbit/s)"
-    )
-    parser.add_argument("--latency", type=float, default=10.0, help="microseconds of a step (%(default)s)")
-    parser.add_argument(
-        "--check", type=Path, metavar="DATA", help="hold the formula against this machine, on prepared data"
+        "--check", type=Path, metavar="DATA", help="compare the formula with this machine on prepared data"
     )
     parser.add_argument("--rounds", type=int, default=2)
     given, given.flags = parser.parse_known_args()

@@ -1,9 +1,9 @@
-"""Train toy models in some 25 scripts with default text settings, and count the lines that come back character by character.
+"""Train toy models in about 25 scripts with default text settings, and count the lines restored character by character.
 
     python benchmarks/scripts.py --work runs/scripts [--only ko th] [--updates 400]
 
-Each language has 384 sentences of a few words and marks that Unicode forms, vocabularies or metrics often alter. A model
-learns them all by heart, so that each difference is one of the text pipeline. Sentences go through both engines and `nmt serve`.
+Each language has 384 sentences of a few words and marks that Unicode forms, vocabularies or metrics often change. A model
+memorises them all, so that each difference comes from the text pipeline. Both engines and `nmt serve` translate them.
 """
 
 import argparse
@@ -32,7 +32,7 @@ TRAINING = (
 
 
 def write_text(folder: Path, language: str) -> tuple[list[str], list[str]]:
-    """Write and give the sentences of both sides."""
+    """Write and return the sentences of both sides."""
     known = LANGUAGES[language]
     own = [known[key].split("|") for key in ("subjects", "verbs", "objects", "ends")]
     sources = [" ".join(words) for words in itertools.product(*ENGLISH, ENDS)]
@@ -57,7 +57,7 @@ def served(model: Path, sources: list[str]) -> list[str]:
 
 
 def row(work: Path, language: str, updates: int) -> list[object]:
-    """The figures of a language."""
+    """The figures for a language."""
     folder = work / language
     folder.mkdir(parents=True, exist_ok=True)
     sources, targets = write_text(folder, language)

@@ -2,11 +2,11 @@
 
     python benchmarks/sentences.py [--data FOLDER] [--libraries FOLDER] [--half test|dev] [--errors]
 
-A paragraph is eight lines that follow each other, a space between them (none in Chinese and Japanese). Of the list
-`sentences.tsv` each line is one sentence; the rules were tuned on its odd lines in each language (`dev`), and the even ones
-(`test`) were held out. Of a corpus in FOLDER (newstest, Europarl, Tatoeba) only lines that end as sentences do are taken. A line
-may hold several sentences: a boundary inside it that all splitters find is right, and one that some find is a doubt, which
-`sentences-judged.tsv` may settle (corpus, characters before it that are no spaces, `+` or `-`). Others are not counted.
+A paragraph is eight consecutive lines, joined by spaces (without spaces in Chinese and Japanese). Each line of the list
+`sentences.tsv` is one sentence; the rules were tuned on its odd lines in each language (`dev`), and the even ones (`test`)
+were held out. From a corpus in FOLDER (newstest, Europarl, Tatoeba) only lines that end like sentences are used. A line can
+contain several sentences: a boundary inside it counts as right if all splitters find it. One that only some find is doubtful
+and counts only if `sentences-judged.tsv` decides it (corpus, number of non-space characters before it, `+` or `-`).
 """
 
 import argparse
@@ -21,7 +21,7 @@ from typing import NamedTuple
 from nmt.extensions.texts.sentences import sentences
 
 HERE = Path(__file__).parent
-LINES = 8  # of a paragraph
+LINES = 8  # lines per paragraph
 CORPORA = {
     "newstest2012.en": ("newstest/newstest2012.en.gz", "en"),
     "newstest2012.de": ("newstest/newstest2012.de.gz", "de"),
@@ -37,8 +37,8 @@ Splitter = Callable[[str, str], list[str]]
 
 class Paragraph(NamedTuple):
     text: str
-    ends: set[int]  # of its lines: characters before each end that are no spaces
-    start: int  # characters of earlier paragraphs that are no spaces
+    ends: set[int]  # of its lines: non-space characters before each end
+    start: int  # non-space characters in earlier paragraphs
 
 
 def own(text: str, language: str) -> list[str]:
@@ -46,7 +46,7 @@ def own(text: str, language: str) -> list[str]:
 
 
 def splitters(libraries: Path | None) -> dict[str, Splitter]:
-    """Those that can be imported, by name."""
+    """The splitters that can be imported, by name."""
     found: dict[str, Splitter] = {"nmt": own}
     if libraries is not None:
         sys.path.append(str(libraries))
@@ -104,7 +104,7 @@ def boundaries(split: Splitter, paragraph: Paragraph, language: str) -> set[int]
 
 
 def context(text: str, place: int) -> str:
-    """The text around a boundary, which is marked with a bar."""
+    """The text around a boundary, marked with a bar."""
     seen = 0
     for i, character in enumerate(text):
         seen += not character.isspace()
@@ -114,7 +114,7 @@ def context(text: str, place: int) -> str:
 
 
 class Counts:
-    """Boundaries found and right, found, and right."""
+    """Numbers of boundaries: found and right, found, and right."""
 
     def __init__(self) -> None:
         self.hits = self.found = self.wanted = 0
@@ -137,14 +137,14 @@ def judged() -> dict[str, dict[int, bool]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder of the corpora; without it only the list is measured")
+    parser.add_argument("--data", type=Path, help="folder of the corpora (default: measure only the list)")
     parser.add_argument(
         "--libraries", type=Path, help="folder where sentencex, pysbd and sentence-splitter are installed"
     )
-    parser.add_argument("--half", choices=("test", "dev"), default="test", help="of the list")
-    parser.add_argument("--lines", type=int, default=1000, help="of each corpus")
+    parser.add_argument("--half", choices=("test", "dev"), default="test", help="half of the list to measure")
+    parser.add_argument("--lines", type=int, default=1000, help="lines per corpus")
     parser.add_argument("--errors", nargs="?", const="nmt", help="show the wrong boundaries of a splitter")
-    parser.add_argument("--doubts", action="store_true", help="show the boundaries that nobody has judged")
+    parser.add_argument("--doubts", action="store_true", help="show the doubtful boundaries without a judgement")
     args = parser.parse_args()
     systems, verdicts = splitters(args.libraries), judged()
 

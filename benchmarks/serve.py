@@ -1,13 +1,13 @@
-"""Measure `nmt serve`: throughput beside `nmt translate`, latency by load, memory over many requests, abuse.
+"""Measure `nmt serve`: throughput compared with `nmt translate`, latency by load, memory over many requests, abuse.
 
     python benchmarks/serve.py --model FOLDER --source test.en [--clients 1 8 64] [--requests 50] [--rounds 3] [--threads 1]
     python benchmarks/serve.py --model FOLDER --source test.en --endurance 100000     # requests by 64 clients, memory
     python benchmarks/serve.py --model FOLDER --source test.en --abuse                # slow connections, bodies of 1 GB
 
-Each client sends one line a request on a connection that stays open, the next when it has the answer. Every answer is
+Each client sends one line per request on a persistent connection, the next one after the answer. Every answer is
 compared with that of `nmt translate`. In each round the command translates the same lines, then each number of clients
-does, one after the other; the figure of a load is the median of its rounds, its ratio the median of the ratios within a
-round. Seconds of the command are those between its first and last line (`--stats`), without its start.
+does, one after the other; the figure for a load is the median of its rounds, its ratio the median of the ratios within a
+round. The time of the command is that between its first and last line (`--stats`), without its start.
 """
 
 import argparse
@@ -34,7 +34,7 @@ CHUNK = b"x" * (1 << 16)
 
 @dataclass(frozen=True)
 class Load:
-    """Results of some clients. seconds: of all; latencies: of each request, in seconds; wrong: answers that differ"""
+    """Results of several clients. seconds: total time; latencies: seconds per request; wrong: number of differing answers"""
 
     seconds: float
     latencies: list[float]
@@ -43,7 +43,7 @@ class Load:
 
 @contextmanager
 def server(model: Path, threads: int) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A server of its own process, and its port."""
+    """A server in a separate process, and its port."""
     with tempfile.TemporaryFile() as log:
         flags = ["--port", "0", "--threads", str(threads), "--no-access-log", "--preload", "--max-connections", "2000"]
         process = subprocess.Popen([*NMT, "serve", "--model", str(model), *flags], stderr=log)
@@ -64,7 +64,7 @@ def server(model: Path, threads: int) -> Iterator[tuple[subprocess.Popen[bytes],
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: str) -> str:
-    """The translation of a line by our own protocol."""
+    """The translation of a line through the nmt protocol."""
     body = json.dumps({"text": line}).encode()
     writer.write(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     head = await reader.readuntil(b"\r\n\r\n")
@@ -76,7 +76,7 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: 
 
 
 async def run_clients(port: int, texts: Sequence[Sequence[str]], expected: dict[str, str]) -> Load:
-    """A client for each list of lines, all at once."""
+    """Run one client per list of lines, all at the same time."""
     latencies: list[float] = []
     wrong = 0
 
@@ -96,7 +96,7 @@ async def run_clients(port: int, texts: Sequence[Sequence[str]], expected: dict[
 
 
 def translated(model: Path, lines: Sequence[str], threads: int) -> tuple[list[str], float]:
-    """The translations by `nmt translate`, and lines a second."""
+    """The translations by `nmt translate`, and lines per second."""
     with tempfile.TemporaryDirectory() as folder:
         source, stats = Path(folder) / "source", Path(folder) / "stats"
         source.write_text("".join(f"{line}\n" for line in lines))
@@ -135,7 +135,7 @@ def compare_loads(options: argparse.Namespace, lines: Sequence[str]) -> None:
                 loads[clients].append(load)
                 ratios[clients].append(len(load.latencies) / load.seconds / speed)
     print(f"nmt translate: {statistics.median(speeds):,.0f} lines/s, the same {count:,} lines")
-    print("clients  requests/s  by nmt translate  " + "  ".join(f"p{p} ms" for p in PERCENTILES) + "  other answers")
+    print("clients  requests/s  vs nmt translate  " + "  ".join(f"p{p} ms" for p in PERCENTILES) + "  wrong answers")
     for clients, of_load in loads.items():
         rate = statistics.median(len(load.latencies) / load.seconds for load in of_load)
         latencies = sorted(1000 * latency for load in of_load for latency in load.latencies)
@@ -145,13 +145,13 @@ def compare_loads(options: argparse.Namespace, lines: Sequence[str]) -> None:
 
 
 def resident(process: subprocess.Popen[bytes]) -> float:
-    """MiB of a process in memory."""
+    """The resident memory of a process in MiB."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
 
 
 def endure(options: argparse.Namespace, lines: Sequence[str]) -> None:
-    """Print memory after each tenth of many requests."""
+    """Print the memory after each tenth of many requests."""
     clients = max(options.clients)
     share = options.endurance // 10 // clients
     with server(options.model, options.threads) as (process, port):
@@ -166,7 +166,7 @@ def endure(options: argparse.Namespace, lines: Sequence[str]) -> None:
 
 
 def abuse(options: argparse.Namespace, lines: Sequence[str]) -> None:
-    """Print how clients fare beside slow connections and endless bodies, and the server's memory."""
+    """Print the speed of clients next to slow connections and endless bodies, and the server's memory."""
 
     async def slow(port: int) -> list[asyncio.StreamWriter]:
         writers = []
@@ -208,7 +208,7 @@ def abuse(options: argparse.Namespace, lines: Sequence[str]) -> None:
         rates = [len(load.latencies) / load.seconds for load in (before, after)]
         print(f"8 clients alone: {rates[0]:,.0f} requests/s, {memory:.0f} MiB")
         beside = f"{SLOW_CONNECTIONS} slow connections and 4 bodies of 1 GiB, two in chunks"
-        print(f"beside {beside}: {rates[1]:,.0f} requests/s, {resident(process):.0f} MiB")
+        print(f"next to {beside}: {rates[1]:,.0f} requests/s, {resident(process):.0f} MiB")
         print("answers to the bodies:", sorted(answers))
 
 

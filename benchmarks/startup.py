@@ -1,7 +1,7 @@
-"""CPU time of commands that should answer at once: help, a mistyped flag, TAB, and the first line of `nmt translate`.
+"""Measure the CPU time of commands that should be instant: help, a mistyped flag, TAB, first line of `nmt translate`.
 
-`make bench-startup MODEL=model [FLAGS="--other CHECKOUT"]` prints a table, beside `python -c pass` and `import torch`. With
---other the same commands of another checkout run in turn.
+`make bench-startup MODEL=model [FLAGS="--other CHECKOUT"]` prints a table, with `python -c pass` and `import torch` to
+compare. With --other the same commands of another checkout run alternately.
 """
 
 import argparse
@@ -18,7 +18,7 @@ TYPED = {"_NMT_COMPLETE": "complete_bash", "COMP_WORDS": "nmt train --max-u", "C
 
 
 def cpu_seconds(command: list[str], checkout: Path, variables: dict[str, str], line: bytes) -> float:
-    """User and system time of a process and of those that it started."""
+    """User and system time of a process and its children."""
     environment = {**os.environ, "PYTHONPATH": str(checkout), **variables}
     before = os.times()
     done = subprocess.run(command, cwd=checkout, env=environment, input=line, capture_output=True)
@@ -53,7 +53,7 @@ def main() -> None:
         for case, (command, variables, line) in cases.items():
             for checkout in checkouts:
                 times[case, checkout].append(cpu_seconds(command, checkout, variables, line))
-    print(f"CPU seconds, medians of {given.rounds} rounds in turn")
+    print(f"CPU seconds, medians of {given.rounds} alternating rounds")
     print(f"{'':24}{'here':>8}" + (f"{'other':>8}" if given.other else ""))
     for case in cases:
         print(f"{case:24}" + "".join(f"{statistics.median(times[case, checkout]):8.2f}" for checkout in checkouts))

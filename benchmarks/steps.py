@@ -1,10 +1,10 @@
-"""Measure the gain of each optimisation on this CPU: updates with it and without it in turn, in one process.
+"""Measure the gain of each optimisation on this CPU: updates with and without it alternate in one process.
 
     python benchmarks/steps.py --data DATA [--preset transformer-base ...] [--rounds 8] [--threads 2]
 
-Each round makes the same update twice, with the step and with the plain version in its place, in turn the one or the
-other first, each after a micro-batch that is not timed; the gain is the median of the ratios. Products go by the path
-that nmt train would choose here. The last row has all steps undone at once but those of bf16 and the batches by length.
+Each round makes the same update twice, with the optimisation and with the plain version in its place, in alternating
+order, each after an untimed micro-batch; the gain is the median of the ratios. Products are computed as nmt train
+would choose here. The last row disables all optimisations together, except bf16 and batching by length.
 """
 
 import argparse
@@ -43,7 +43,7 @@ from nmt.symbols import PAD
 from nmt.train.parallel import Objective
 from nmt.train.update import Updater
 
-# glibc's M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_MAX, as it sets them itself once large blocks were freed
+# glibc's M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_MAX, as glibc sets them after freeing large blocks
 GLIBCS: Final = {-3: 32 << 20, -1: 64 << 20, -2: 128 << 10, -4: 1 << 16}
 ENDLESS: Final = 1 << 60
 Undo = Callable[[], AbstractContextManager[object]]
@@ -89,7 +89,7 @@ def everything(undone: Iterable[Undo]) -> Iterator[None]:
 
 
 class Bench:
-    """The model and the updates that all steps are measured on."""
+    """The model and the updates on which all optimisations are measured."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         torch.manual_seed(1)
@@ -122,7 +122,7 @@ class Bench:
         return time.perf_counter() - began
 
     def as_they_come(self, data: UpdateBatches) -> UpdateBatches:
-        """The same number of target tokens and micro-batches, of pairs in random order."""
+        """Equally many target tokens and micro-batches, with pairs in random order."""
         corpus, random = self.data.train, torch.randint(len(self.data.train), (4 * len(data.target_lengths),))
         lengths = torch.from_numpy(corpus.target_lengths[random.numpy()].astype("int64")) + 1
         chosen = random[: int((lengths.cumsum(0) <= data.tokens).sum())]
@@ -132,7 +132,7 @@ class Bench:
 
 
 def sizes(given: argparse.Namespace) -> dict[str, int]:
-    """--tiny: the small shape of the peers' benchmarks."""
+    """The sizes for --tiny: the small shape of the benchmarks of other toolkits."""
     return SHAPES["tiny"] if given.tiny else {}
 
 
@@ -157,8 +157,8 @@ def main() -> None:
     }
     path, ratio = products.measured(*product_sizes(bench.model))
     matmul.use(products.FastProducts(path))
-    print(f"products by {path}: oneDNN is {ratio:.2f} times as fast as torch's own here\n")
-    print("| step | times as fast with it |\n|---|---|")
+    print(f"products by {path}: oneDNN is {ratio:.2f} times as fast as torch here\n")
+    print("| optimisation | speed with it relative to without |\n|---|---|")
 
     def told(name: str, ratio: Callable[[UpdateBatches, bool], float]) -> None:
         ratios = [ratio(next(bench.updates), bool(number % 2)) for number in range(given.rounds)]
@@ -188,7 +188,7 @@ def main() -> None:
             found[one is apart] = bench.seconds(one, bench.updater)
         return found[True] / found[False]
 
-    told("small groups of like lengths joined", by_joining)  # the first: both loaders are at their beginning
+    told("small groups of like lengths joined", by_joining)  # the first: both loaders are at their start
     for name, undo in undone.items():
         told(name, without(undo, bench.updater))
     told("fused optimizer", without(nullcontext, bench.plain))

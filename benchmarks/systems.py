@@ -1,12 +1,12 @@
-"""Compare the time of presets for each FLOP with that of Transformers of equal FLOPs, in training and in greedy search.
+"""Compare presets with Transformers of equal FLOPs: time per FLOP in training and in greedy search.
 
     python benchmarks/systems.py gnmt-small deep-att-small rnnsearch-small [--threads 1] [--rounds 5]
 
-Models are random, and sentences have random tokens of one length. Rounds of all models alternate, and the fastest of each
-counts. Time is that of the process, so that other processes disturb it little.
+Models are random; sentences have random tokens and equal length. Rounds of all models alternate, and the fastest round of
+each counts. Time is CPU time, so that other processes affect it little.
 
-With --positions 16 64 256 a second table has the time of a step of search at those positions, and that of reading as many
-target tokens again, which a search without incremental states would do at each step.
+--positions 16 64 256 adds a table with the time of a search step at those positions, and the time of reading all target
+tokens up to there again, as a search without incremental states would do at each step.
 """
 
 import argparse
@@ -36,12 +36,12 @@ def build(preset: str, vocabulary: int, **changed: Any) -> Model:
 
 
 def flops(model: Model, length: int) -> int:
-    """Forward FLOPs of a sentence pair."""
+    """Forward FLOPs per sentence pair."""
     return int(model.flops(torch.tensor([length]), torch.tensor([length])))
 
 
 def equal_transformer(model: Model, length: int, vocabulary: int) -> Model:
-    """A Transformer with 3+3 layers whose width gives the next number of FLOPs."""
+    """A Transformer with 3+3 layers and the width that gives the closest number of FLOPs."""
 
     def transformer(width: int) -> Model:
         sizes = {"encoder_layers": 3, "decoder_layers": 3, "d_model": width, "d_ff": 4 * width, "heads": 4}
@@ -59,7 +59,7 @@ def train_once(model: Model, batch: Batch) -> None:
 
 @torch.inference_mode()
 def search_once(model: Model, batch: Batch, steps: int) -> list[float]:
-    """Search greedily; the seconds of each step."""
+    """Run a greedy search; returns the seconds of each step."""
     model.eval()
     scorer = scorer_for_search(model)
     state, tokens, seconds = scorer.start(batch.source), batch.target[:, 0], []
@@ -85,7 +85,7 @@ def random_batch(sentences: int, length: int, vocabulary: int) -> Batch:
 
 
 def fastest(calls: Sequence[Callable[[], object]], rounds: int) -> list[float]:
-    """The least seconds of each call, in alternating rounds."""
+    """The minimum seconds of each call, in alternating rounds."""
     seconds = [float("inf")] * len(calls)
     for _ in range(rounds):
         for i, call in enumerate(calls):
@@ -101,9 +101,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--vocabulary", type=int, default=10_000)
-    parser.add_argument("--length", type=int, default=15, help="tokens of a sentence, EOS counted")
+    parser.add_argument("--length", type=int, default=15, help="tokens per sentence, including EOS")
     parser.add_argument("--sentences", type=int, default=64)
-    parser.add_argument("--positions", type=int, nargs="*", default=[], help="of the second table")
+    parser.add_argument("--positions", type=int, nargs="*", default=[], help="positions in the second table")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     models: dict[str, Model] = {}
@@ -138,7 +138,7 @@ def print_speeds(models: Mapping[str, Model], batch: Batch, rounds: int) -> None
 
 
 def print_growth(models: Mapping[str, Model], positions: Sequence[int], vocabulary: int, rounds: int) -> None:
-    """The least milliseconds of a step at each position, of 8 sentences, and of reading all positions up to there."""
+    """Print the minimum milliseconds of a step at each position, for 8 sentences, and of reading all positions up to there."""
     batch = random_batch(8, max(positions), vocabulary)
     print(f"\n| model | {' | '.join(f'step {n}, ms | reading {n}, ms' for n in positions)} |")
     print("|---|" + "---|---|" * len(positions))

@@ -1,13 +1,13 @@
-"""Compare the speed of `nmt train` with plain PyTorch and other toolkits: the same model, subwords and threads, in turn.
+"""Compare the speed of `nmt train` with plain PyTorch and other toolkits: the same model, subwords and threads, alternately.
 
     python benchmarks/train.py --source train.en --target train.de [--size tiny base] [--rounds 2] [--updates 10]
-    python benchmarks/train.py --bench FOLDER --work WORK ...      # FOLDER: peers' scripts; WORK: where its setup.sh was run
+    python benchmarks/train.py --bench FOLDER --work WORK ...      # FOLDER: their scripts; WORK: where its setup.sh was run
 
-The text is in subwords already, divided by blanks. Each round runs each system once, one after the other; a system's
-figure is the median of its rounds, and its ratio is the median of the ratios within a round, so that a machine that
-grows slower does not decide. The floor: counted FLOPs of an update over the rate of a large matrix product, measured
-here. `as a user runs it` is nmt with a log line each ten updates, checkpoints and validations: target tokens over all
-seconds but those of validation.
+The text must already be split into subwords, separated by blanks. Each round runs each system once, one after the other;
+a system's figure is the median of its rounds, and its ratio is the median of the ratios within a round, so that a
+slowdown of the machine does not decide. The floor is the counted FLOPs of an update divided by the measured rate of a
+large matrix product. `as a user runs it` is nmt with a log line every ten updates, checkpoints and validations: target
+tokens divided by all time except validation.
 """
 
 import argparse
@@ -33,15 +33,15 @@ from nmt.nn import matmul
 
 HERE = Path(__file__).parent
 NMT = [sys.executable, "-m", "nmt"]
-PEERS = ("eole", "yardstick")  # that the scripts of --bench know; "-bf16" after a name is its own
+PEERS = ("eole", "yardstick")  # known to the scripts of --bench; a name ending in "-bf16" is a separate system
 
 
 class Speed(NamedTuple):
     """A measurement.
 
-    tokens: target tokens a second, without padding
-    peak: memory, bytes
-    flops: counted FLOPs of a target token; 0 if unknown
+    tokens: target tokens per second, without padding
+    peak: peak memory in bytes
+    flops: counted FLOPs per target token; 0 if unknown
     """
 
     tokens: float
@@ -68,7 +68,7 @@ def shape_of(size: str) -> list[str]:
 
 
 def matmul_rate(threads: int, precision: str) -> float:
-    """FLOP/s of a large product by the fastest path of a precision: the best of a few rounds."""
+    """FLOP/s of a large product by the fastest way for a precision: the best of a few rounds."""
     torch.set_num_threads(threads)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     states, weight = torch.randn(4096, 512).to(dtype), torch.randn(2048, 512).to(dtype)
@@ -89,7 +89,7 @@ def nmt(given: argparse.Namespace, size: str, flags: Sequence[str]) -> Speed:
     command = [*NMT, "train", f"--data={given.work / 'data'}", f"--output={run}", *shape_of(size), "--log-every=1u"]
     command += [
         f"--batch-tokens={given.batch_tokens}",
-        f"--max-tokens={given.batch_tokens}",  # as the yardstick has them
+        f"--max-tokens={given.batch_tokens}",  # as in the yardstick
         f"--max-updates={given.updates + 3}",
         f"--threads={given.threads}",
     ]
@@ -107,7 +107,7 @@ def seconds_of(line: str) -> float:
 
 
 def as_a_user(given: argparse.Namespace, size: str, flags: Sequence[str]) -> tuple[float, float]:
-    """Target tokens a second of a run with default options: while it trains, and of all its time except validation."""
+    """Target tokens per second of a run with default options: during training, and over all its time except validation."""
     run = given.work / "run"
     shutil.rmtree(run, ignore_errors=True)
     command = [
@@ -119,7 +119,7 @@ def as_a_user(given: argparse.Namespace, size: str, flags: Sequence[str]) -> tup
         f"--threads={given.threads}",
     ]
     every = max(1, given.user_updates // 2)
-    log_every = 10 if every % 10 == 0 else every  # a line before each validation, so that its time can be told apart
+    log_every = 10 if every % 10 == 0 else every  # a log line before each validation, so that its time can be separated
     command += [f"--batch-tokens={given.batch_tokens}", f"--max-updates={given.user_updates + 1}"]
     command += [f"--log-every={log_every}u"]
     period = f"{every}u"
@@ -144,7 +144,7 @@ def yardstick(given: argparse.Namespace, size: str, precision: str) -> Speed:
 
 
 def peer(given: argparse.Namespace, size: str, name: str) -> Speed:
-    """Run a script of --bench, whose last line is its median speed."""
+    """Run a script of --bench; its last line of output is its median speed."""
     out, peak = finished(["bash", str(given.bench / "train.sh"), name, size, str(given.updates + 3)], given.work)
     numbers = re.findall(r"median_tok_s=(\d+)|tok/s (\d+)", out)
     return Speed(float(max(numbers[-1])), peak)
@@ -172,7 +172,7 @@ def compare(given: argparse.Namespace, size: str) -> None:
     rates = {precision: matmul_rate(given.threads, precision) for precision in ("fp32", "bf16")}
     reference = given.peers[0] if given.bench else "plain torch"
     told = ", ".join(f"{precision} {rate / 1e9:.0f} GFLOP/s" for precision, rate in rates.items())
-    print(f"\n{size}: {given.rounds} rounds in turn, {given.threads} threads, products {told}")
+    print(f"\n{size}: {given.rounds} alternating rounds, {given.threads} threads, products {told}")
     print(
         f"| system | target tokens/s (each round) | times {reference} | share of the floor | peak MB |\n"
         + "|---" * 5
@@ -194,13 +194,17 @@ def compare(given: argparse.Namespace, size: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--source", type=Path, help="training text in subwords; with --bench its own")
+    parser.add_argument("--source", type=Path, help="training text in subwords; --bench has its own")
     parser.add_argument("--target", type=Path)
-    parser.add_argument("--valid-source", type=Path, help="development text")
+    parser.add_argument("--valid-source", type=Path, help="validation text")
     parser.add_argument("--valid-target", type=Path)
-    parser.add_argument("--user-updates", type=int, default=40, help="of a run with all that a user has on; 0: none")
-    parser.add_argument("--bench", type=Path, help="folder of the peers' scripts")
-    parser.add_argument("--peers", nargs="+", default=list(PEERS), help="of those scripts; the first is the reference")
+    parser.add_argument(
+        "--user-updates", type=int, default=40, help="updates of a run with default options; 0 skips it"
+    )
+    parser.add_argument("--bench", type=Path, help="folder of scripts for other toolkits")
+    parser.add_argument(
+        "--peers", nargs="+", default=list(PEERS), help="systems of --bench; the first is the reference"
+    )
     parser.add_argument("--size", nargs="+", choices=SHAPES, default=["tiny", "base"])
     parser.add_argument("--precision", nargs="+", choices=("fp32", "bf16"), default=["fp32"])
     parser.add_argument("--rounds", type=int, default=2)

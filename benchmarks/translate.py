@@ -1,22 +1,21 @@
-"""Compare the speed of `nmt translate` with CTranslate2 and eole: the same model, sentences, search and threads, in turn.
+"""Compare the speed of `nmt translate` with CTranslate2 and eole: the same model, sentences, search and threads, alternately.
 
     python benchmarks/translate.py --train-source train.en --train-target train.de [--shape tiny base] [--vocabulary 8000]
     python benchmarks/translate.py --model FOLDER --source test.en --reference test.de [--data DATA]
-    ... --bench FOLDER --work WORK         # eole too; FOLDER: peers' scripts; WORK: where its setup.sh was run
+    ... --bench FOLDER --work WORK         # also eole; FOLDER: scripts for eole; WORK: where its setup.sh was run
 
-Without a model, random ones of the shapes named are made, with a vocabulary learnt from the parallel text; each
-translation is then 15 tokens long (--length; nmt's last one is the end symbol, which the others need not say). eole
-has random weights of its own. A shortlist is learnt from the text, or from --data; for CTranslate2 it is a vocabulary
-map.
+Without --model it makes random models of the given shapes, with a vocabulary learnt from the parallel text; each
+translation is then 15 tokens long (--length; nmt's last token is the end symbol, which the others need not generate).
+eole has different random weights. A shortlist is learnt from the text, or from --data; for CTranslate2 it becomes a
+vocabulary map.
 
-Each round runs each system once, one after the other, each in a process of its own that is asked through pipes: the
-first line, timed from the start of the process; a tenth of the text to warm up; all of it, for the speed; single
-sentences, for the latency. A system's figure is the median of its rounds, its ratio the median of the ratios within a
-round. Processor time is that of all threads; beside other work it varies less than the clock. nmt and CTranslate2 have
-as many workers as threads, of one thread each, so that a single sentence has one thread; eole, which has no workers,
-has them all. `nmt translate` is the command as a user types it, with the search that it has by default, but for the
-size of the beam. nmt-ctranslate2 is `--engine ctranslate2`, which takes no forced lengths: only trained models are
-translated with it.
+Each round runs each system once, one after the other, each in a separate process that gets its input through pipes:
+the first line, timed from the start of the process; a tenth of the text to warm up; the whole text, for the speed;
+single sentences, for the latency. A system's figure is the median of its rounds, its ratio the median of the ratios
+within a round. Processor time is summed over all threads; on a busy machine it varies less than wall-clock time. nmt and
+CTranslate2 have as many workers as threads, with one thread each, so that a single sentence uses one thread; eole, which
+has no workers, uses all threads. `nmt translate` is the command as a user types it, with its default search except for
+the beam size. nmt-ctranslate2 is `--engine ctranslate2`, which cannot force lengths: it runs only with trained models.
 """
 
 import argparse
@@ -61,8 +60,8 @@ SYSTEMS = (
     "ctranslate2 int8 + vmap",
 )
 REFERENCES = ("eole fp32", "ctranslate2 float32", "ctranslate2 int8")
-PROCESS_CLOCK = 2  # the clock of a process by its id, CPUCLOCK_SCHED in the system calls of Linux
-RANDOM_LENGTH = 15  # tokens, as in a caption
+PROCESS_CLOCK = 2  # the clock of a process by its id (CPUCLOCK_SCHED in Linux)
+RANDOM_LENGTH = 15  # tokens, the length of a caption
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class System:
     """A system's command.
 
     counted: whether it is sent the number of lines first
-    in_pieces: whether it takes lines in pieces
+    in_pieces: whether its lines are in subwords
     """
 
     command: list[str]
@@ -82,8 +81,8 @@ class System:
 class Speed:
     """first: seconds from the start of the process to the first line; median, p99: milliseconds of one sentence alone
 
-    sentences: a second; memory: bytes of its processes after the text, what they share counted once
-    processor, processor_alone: milliseconds of processor time for a sentence of the text, and for one alone
+    sentences: per second; memory: bytes of its processes after the text, shared memory counted once
+    processor, processor_alone: milliseconds of processor time per sentence of the text, and for one sentence alone
     """
 
     first: float
@@ -112,7 +111,7 @@ def running(system: System, threads: int) -> Iterator[tuple[Ask, int]]:
         questions, answers = cast(BinaryIO, it.stdin), cast(BinaryIO, it.stdout)
 
         def write(text: bytes) -> None:
-            with suppress(BrokenPipeError):  # its stderr tells the reason
+            with suppress(BrokenPipeError):  # its stderr gives the reason
                 questions.write(text)
                 questions.flush()
 
@@ -120,7 +119,7 @@ def running(system: System, threads: int) -> Iterator[tuple[Ask, int]]:
             text = "".join(line + "\n" for line in lines)
             text = f"{len(lines)}\n{text}" if system.counted else text
             began = time.perf_counter()
-            writer = threading.Thread(target=write, args=(text.encode(),))  # it may answer before it has read all lines
+            writer = threading.Thread(target=write, args=(text.encode(),))  # it can answer before it has read all lines
             writer.start()
             found = [answers.readline() for _ in lines]
             seconds = time.perf_counter() - began
@@ -160,16 +159,16 @@ def processor_seconds(pid: int) -> float:
 
 
 def some(lines: list[str], most: int) -> list[str]:
-    """A number of the lines, evenly spaced."""
+    """`count` of the lines, evenly spaced."""
     return [lines[i] for i in np.linspace(0, len(lines) - 1, min(most, len(lines))).astype(int)]
 
 
 @dataclass(frozen=True)
 class Model:
-    """What is translated with.
+    """A model to translate with.
 
-    shape: of an untrained one; empty for a trained one
-    folder: of nmt; work: for what is made of it; data: what a shortlist is learnt from, if there is one
+    shape: shape of an untrained model; empty for a trained one
+    folder: model folder; work: folder for files made from it; data: prepared data to learn a shortlist from, if any
     """
 
     name: str
@@ -276,27 +275,29 @@ def bleu_of(lines: list[str], given: argparse.Namespace) -> str:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--model", type=Path, help="a trained model; without it there are random ones")
-    parser.add_argument("--data", type=Path, help="with --model: prepared data, for a shortlist")
-    parser.add_argument("--shape", nargs="+", choices=SHAPES, default=["tiny", "base"], help="of random models")
-    parser.add_argument("--train-source", nargs="+", help="parallel text, for the vocabulary of random models")
+    parser.add_argument("--model", type=Path, help="a trained model (default: random ones)")
+    parser.add_argument("--data", type=Path, help="prepared data for the shortlist of --model")
+    parser.add_argument("--shape", nargs="+", choices=SHAPES, default=["tiny", "base"], help="shapes of random models")
+    parser.add_argument("--train-source", nargs="+", help="parallel text for the vocabulary of random models")
     parser.add_argument("--train-target", nargs="+")
-    parser.add_argument("--vocabulary", type=int, default=8000, help="entries of a random model's vocabulary")
-    parser.add_argument("--source", type=Path, help="what is translated; with random models that text, if not given")
-    parser.add_argument("--reference", type=Path, help="for BLEU")
-    parser.add_argument("--tokenize", default="13a", help="BLEU's tokenizer; none for a model of tokenised text")
-    parser.add_argument("--sentences", type=int, default=1000, help="lines of the source at most, evenly spaced")
-    parser.add_argument("--singles", type=int, default=100, help="sentences that are translated one by one")
-    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS, help="those that can be run are")
+    parser.add_argument("--vocabulary", type=int, default=8000, help="vocabulary size of random models")
+    parser.add_argument("--source", type=Path, help="text to translate (default for random models: --train-source)")
+    parser.add_argument("--reference", type=Path, help="reference translation for BLEU")
+    parser.add_argument("--tokenize", default="13a", help="BLEU's tokenizer; none if the text is tokenised")
+    parser.add_argument("--sentences", type=int, default=1000, help="maximum number of lines, evenly spaced")
+    parser.add_argument("--singles", type=int, default=100, help="sentences to translate one by one")
+    parser.add_argument(
+        "--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS, help="systems to compare (default: all that can run)"
+    )
     parser.add_argument("--beam", type=int, nargs="+", default=[4, 1])
-    parser.add_argument("--length", type=int, help="tokens of every translation; 0: as the model ends them")
+    parser.add_argument("--length", type=int, help="tokens per translation; 0 lets the model end them")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--replicas", type=int, help="of nmt; as many as threads")
-    parser.add_argument("--batch-tokens", type=int, help="of nmt; what it takes by itself, if not given")
-    parser.add_argument("--batch-sentences", type=int, default=32, help="of CTranslate2")
-    parser.add_argument("--eole-sentences", type=int, default=64, help="of a batch of eole")
-    parser.add_argument("--bench", type=Path, help="folder of the peers' scripts")
+    parser.add_argument("--replicas", type=int, help="replicas of nmt (default: the number of threads)")
+    parser.add_argument("--batch-tokens", type=int, help="batch size of nmt in tokens (default: automatic)")
+    parser.add_argument("--batch-sentences", type=int, default=32, help="batch size of CTranslate2 in sentences")
+    parser.add_argument("--eole-sentences", type=int, default=64, help="batch size of eole in sentences")
+    parser.add_argument("--bench", type=Path, help="folder of scripts for eole")
     parser.add_argument("--work", type=Path, default=Path("runs/bench-translate"))
     given = parser.parse_args()
     if given.model is None and not (given.train_source and given.train_target):
@@ -305,7 +306,7 @@ def arguments() -> argparse.Namespace:
         parser.error("--model wants a --source to translate")
     if given.length is None:
         given.length = 0 if given.model else RANDOM_LENGTH
-    given.work = given.work.resolve()  # eole's program runs in another folder
+    given.work = given.work.resolve()  # eole's program runs in a different folder
     return given
 
 

@@ -1,11 +1,11 @@
-"""Compare whole updates of this checkout with those of another one: CPU time, peak memory and losses.
+"""Compare complete updates of this checkout with those of another: CPU time, peak memory and losses.
 
     python benchmarks/updates.py OTHER [--preset gnmt-small ...] [--criterion r-drop] [--rounds 20] [--tokens 1000]
 
 Each checkout is a process that holds the same model with the same random weights, without dropout, and trains it by Adam on
-the same random sentences of 5 to 45 tokens. In each round both make the same update on one thread, in turn the one or the
-other first. Time is CPU time, so that other work on the machine matters less; the ratio is the median of this checkout's
-time by the other's. Memory is the largest resident size of each process above that before its first update.
+the same random sentences of 5 to 45 tokens. In each round both make the same update on one thread; they alternate in
+going first. Time is CPU time, so that other work on the machine matters less; the ratio is the median of this checkout's
+time divided by the other's. Memory is each process's peak resident size minus that before its first update.
 """
 
 import argparse
@@ -83,7 +83,7 @@ def answer(of: "subprocess.Popen[str]") -> list[float]:
 
 
 def compare(other: Path, arguments: list[str], rounds: int) -> tuple[str, ...]:
-    """Cells of a table: the ratio with its quartiles, the other's milliseconds, memory of both, difference of losses."""
+    """The cells of a row: the ratio with its quartiles, the other's milliseconds, memory of both, difference of losses."""
     ours, theirs = process(ROOT, arguments), process(other, arguments)
     both: dict[bool, list[list[float]]] = {True: [], False: []}
     for number in range(rounds + 1):
@@ -102,10 +102,10 @@ def compare(other: Path, arguments: list[str], rounds: int) -> tuple[str, ...]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("other", type=Path, nargs="?", help="folder of the other checkout")
-    parser.add_argument("--preset", nargs="+", default=["gnmt-small"], help="presets, a row each")
-    parser.add_argument("--criterion", default="", help="in place of the preset's")
-    parser.add_argument("--vocabulary", type=int, default=10_000, help="entries of the joint vocabulary")
-    parser.add_argument("--tokens", type=int, default=1000, help="target tokens of an update")
+    parser.add_argument("--preset", nargs="+", default=["gnmt-small"], help="presets, one row each")
+    parser.add_argument("--criterion", default="", help="replaces the criterion of the preset")
+    parser.add_argument("--vocabulary", type=int, default=10_000, help="size of the joint vocabulary")
+    parser.add_argument("--tokens", type=int, default=1000, help="target tokens per update")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)

@@ -1,9 +1,9 @@
-"""Measure plain PyTorch with the same model, data and batches: the speed that `nmt train` must exceed.
+"""Measure plain PyTorch with the same model, data and batches as `nmt train`, which must be faster.
 
     python benchmarks/yardstick.py --data DATA --size base|tiny [--updates 10] [--precision fp32|bf16] [--threads 2]
 
-torch.nn.Transformer with a shared embedding, cross_entropy over all logits at once, Adam; an update is one
-micro-batch after the other, as nmt cuts them. Prints the median target tokens a second, without padding, and the peak
+torch.nn.Transformer with a shared embedding, cross_entropy over all logits at once, Adam; an update runs
+the micro-batches of nmt one after the other. Prints the median target tokens per second, without padding, and the peak
 memory, as JSON.
 """
 
@@ -27,7 +27,7 @@ from nmt.plans.corpus import CorpusPlan
 from nmt.positions.sinusoidal import sinusoids
 from nmt.symbols import PAD
 
-WARM = 2  # updates before the timed ones
+WARM = 2  # warmup updates before the timed ones
 
 
 class Plain(nn.Module):

@@ -3,11 +3,11 @@
 
     fetch.py --to DIR --lock FILE --learned FILE --mirror DIR_OR_URL [--mirror DIR_OR_URL ...] [--plain] NAME...
 
-NAME is a path below a mirror (wmt13/training-parallel-europarl-v7.tgz). The file gets the last part of the path in
-DIR; a mirror may also have it under that name at its top. Mirrors are tried in order: folders, file://, http:// and
+NAME is a path below a mirror (wmt13/training-parallel-europarl-v7.tgz). In DIR the file has the last part of this
+path as its name; a mirror can also have it under that name at its top. Mirrors are tried in order: folders, file://, http:// and
 https://. A lock file has a line "sha256  size  name" for each file in DIR. --lock belongs to the recipe and is never
 written. A file that it does not list gets its line in --learned, and must match it from then on. Such a file is first
-read to its end, so that the hash of a damaged archive is never recorded. Exit statuses are those of nmt: 4 if a file
+read completely, so that the hash of a damaged archive is never recorded. Exit statuses are those of nmt: 4 if a file
 does not match its line, 5 if no mirror has a file or the disk is full.
 """
 
@@ -37,7 +37,7 @@ except ModuleNotFoundError as error:
     sys.exit(2)
 
 READ_BYTES: Final = 1 << 18  # between two checks for signals
-MIB: Final = 1 << 20  # bytes; after this much progress a failing server has all its tries again
+MIB: Final = 1 << 20  # bytes; after this much progress the count of a server's failures restarts
 
 
 class Pin(NamedTuple):
@@ -52,7 +52,7 @@ class Pins:
     """The hashes of files: those that a recipe requires, and those learned from the first download of other files."""
 
     def __init__(self, lock: Path, learned: Path) -> None:
-        """lock: lock file of the recipe, only read; learned: lock file that gets the other files. Either may not exist yet."""
+        """lock: lock file of the recipe, only read; learned: lock file for the other files. Either may be missing."""
         self.learned = learned
         self._required, self._learned = read_pins(lock), read_pins(learned)
 
@@ -86,7 +86,7 @@ def read_pins(path: Path) -> dict[str, Pin]:
 
 
 class Fetcher:
-    """The fetching of one call."""
+    """Fetches the files of one call."""
 
     def __init__(self, given: argparse.Namespace, signals: Signals) -> None:
         self.to, self.mirrors, self.plain = Path(given.to), list[str](given.mirror), bool(given.plain)
@@ -94,7 +94,7 @@ class Fetcher:
         self.pins, self.signals = Pins(Path(given.lock), Path(given.learned)), signals
 
     def fetch(self, name: str) -> None:
-        """Fetch a file unless it is there. Raises ArtefactError for wrong bytes, ResourceError for no file or a full disk."""
+        """Fetch a file unless it exists. Raises ArtefactError for wrong bytes, ResourceError for no file or a full disk."""
         final = self.to / self.local_name(name)
         failures: list[str] = []
         refused = final.exists() and self.set_aside(final)
@@ -109,7 +109,7 @@ class Fetcher:
                     failures.append(f"{quoted(address)}: {error}")
                 except CutError as error:
                     failures.append(f"{quoted(address)}: {error}")
-                    break  # the mirror's other addresses would fail as well
+                    break  # the mirror's other addresses would fail too
                 except ArtefactError as error:
                     refused = True
                     failures.append(f"{quoted(address)}: {error}")
@@ -140,7 +140,7 @@ class Fetcher:
             return True
 
     def from_address(self, address: str, final: Path) -> None:
-        """Download and accept a file; a file pieced together of two versions is downloaded again from its beginning."""
+        """Download and accept a file; a file that mixes two versions is downloaded again from its first byte."""
         part = Part(self.to, urllib.parse.unquote(address.rpartition("/")[2]))
         for again in (False, True):
             continued = self.download(address, part, None if self.plain else self.pins.get(final.name))
@@ -156,7 +156,7 @@ class Fetcher:
                 )
 
     def download(self, address: str, part: Part, pin: Pin | None) -> bool:
-        """Complete a part; returns whether an earlier run began it, perhaps with another version of the file."""
+        """Complete a part; returns whether an earlier run started it, perhaps with another version of the file."""
         if not self.may_continue(part, address):
             part.remove()
         num_failures, begun = 0, part.size > 0
@@ -178,12 +178,12 @@ class Fetcher:
                 self.pause(self.wait * 2 ** (num_failures - 1))
 
     def may_continue(self, part: Part, address: str) -> bool:
-        """Whether a part may be continued: the mirror can tell its version, or the hash of the whole is known."""
+        """Whether a part can be continued: the mirror reports its version, or the hash of the complete file is known."""
         pin = self.pins.get(self.local_name(part.name))
         return pin is not None or (part.address == address and bool(part.validator))
 
     def write(self, answer: Answer, address: str, part: Part, pin: Pin | None) -> None:
-        """Append an answer to a part. Raises CutError when it ends early, ResourceError when the disk is full."""
+        """Append an answer to a part. Raises CutError if it ends early, ResourceError if the disk is full."""
         if pin is not None and answer.size not in (None, pin.size):
             raise ArtefactError(f"{answer.size:,} bytes, but {quoted(pin.lock)} requires {pin.size:,}")
         needed = None if answer.size is None else answer.size - answer.start
@@ -210,7 +210,7 @@ class Fetcher:
             raise CutError(f"ended after {part.size:,} of {answer.size:,} bytes")
 
     def accept(self, part: Part, final: Path, address: str) -> None:
-        """Check a whole file and give it its name. Raises ArtefactError for wrong bytes."""
+        """Check a complete file and give it its final name. Raises ArtefactError for wrong bytes."""
         whole = part.path
         if self.plain:
             whole = self.to / f".{final.name}.plain"
@@ -269,26 +269,31 @@ class Fetcher:
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--to", metavar="DIR", required=True, help="folder that gets the files")
+    parser.add_argument("--to", metavar="DIR", required=True, help="folder for the files")
     parser.add_argument("--lock", metavar="FILE", required=True, help="lock file of the recipe; never written")
     parser.add_argument(
-        "--learned", metavar="FILE", required=True, help="lock file that gets the files which --lock does not list"
+        "--learned", metavar="FILE", required=True, help="lock file for files that --lock does not list"
     )
     parser.add_argument(
         "--mirror",
         metavar="DIR_OR_URL",
         action="append",
         required=True,
-        help="source of the files; may be given several times",
-    )
-    parser.add_argument("--plain", action="store_true", help="texts: NAME and NAME.gz are tried, and kept decompressed")
-    parser.add_argument(
-        "--tries", type=int, default=5, help="failures of a server in a row before the next mirror (%(default)s)"
+        help="source of the files; can be repeated",
     )
     parser.add_argument(
-        "--wait", type=float, default=1, help="seconds before the second try; doubled each time (%(default)s)"
+        "--plain", action="store_true", help="try both NAME and NAME.gz, and store the text decompressed"
     )
-    parser.add_argument("--timeout", type=float, default=30, help="seconds that a server may be silent (%(default)s)")
+    parser.add_argument(
+        "--tries", type=int, default=5, help="consecutive failures of a server before the next mirror (%(default)s)"
+    )
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=1,
+        help="seconds before the second try, doubled for each further try (%(default)s)",
+    )
+    parser.add_argument("--timeout", type=float, default=30, help="seconds to wait for a silent server (%(default)s)")
     parser.add_argument("names", metavar="NAME", nargs="+", help="path of a file below a mirror")
     given = parser.parse_args(argv)
     last = [name.rpartition("/")[2] for name in given.names]
@@ -301,7 +306,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def is_mirror(name: str) -> bool:
-    """Whether a name is that of a folder, or an address with a known scheme."""
+    """Whether a name is a folder, or an address with a known scheme."""
     try:
         scheme = urllib.parse.urlsplit(name).scheme if "://" in name else "folder"
     except ValueError:

@@ -1,4 +1,4 @@
-"""Files of mirrors, read from any byte on: folders, file://, http:// and https://; and partial downloads."""
+"""Read files of mirrors from any byte: folders, file://, http:// and https://; and handle partial downloads."""
 
 import contextlib
 import http.client
@@ -15,7 +15,7 @@ from typing import Final
 from nmt.errors import quoted
 from nmt.files import write_file
 
-TRANSIENT_CODES: Final = (408, 425, 429, 500, 502, 503, 504)  # of HTTP: another request may succeed
+TRANSIENT_CODES: Final = (408, 425, 429, 500, 502, 503, 504)  # HTTP statuses after which another request may succeed
 
 
 class AbsentError(Exception):
@@ -29,7 +29,7 @@ class CutError(Exception):
 class Part:
     """A partial download under a temporary name, with its address, so that another run can continue it.
 
-    address, validator: of the file and of its version; "" if unknown
+    address: address of the file; validator: identifies its version; "" if unknown
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -62,7 +62,7 @@ class Answer:
     """The bytes of a file from `start` on.
 
     size: bytes of the whole file, or None if unknown
-    validator: of its version: an ETag or a time
+    validator: an ETag or time that identifies its version
     """
 
     start: int
@@ -73,7 +73,7 @@ class Answer:
 
 @contextlib.contextmanager
 def opened(address: str, start: int, validator: str, timeout: float) -> Iterator[Answer]:
-    """Open a file of a mirror at byte `start`, or at its beginning if its version is another or the mirror cannot.
+    """Open a file of a mirror at byte `start`, or at its first byte if its version differs or the mirror cannot resume.
 
     Raises AbsentError for a missing file, CutError for a mirror that fails.
     """
@@ -89,7 +89,7 @@ def opened(address: str, start: int, validator: str, timeout: float) -> Iterator
             yield answered(response, start)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416 and start:  # no byte is left: the part is whole, or of another version
+        if error.code == 416 and start:  # no byte is left: the part is complete, or from another version
             size = error.headers.get("Content-Range", "").rpartition("/")[2]
             if size == str(start):
                 yield Answer(start, start, validator, lambda _: b"")
@@ -103,7 +103,7 @@ def opened(address: str, start: int, validator: str, timeout: float) -> Iterator
 
 
 def answered(response: http.client.HTTPResponse, start: int) -> Answer:
-    """The answer of an HTTP server. Raises CutError for a range that was not asked for."""
+    """The answer of an HTTP server. Raises CutError for a range that was not requested."""
 
     def read(count: int) -> bytes:
         try:
@@ -124,7 +124,7 @@ def answered(response: http.client.HTTPResponse, start: int) -> Answer:
 
 @contextlib.contextmanager
 def opened_file(address: str, start: int, validator: str) -> Iterator[Answer]:
-    """Open a file of a folder at byte `start`, or at its beginning if its version is another."""
+    """Open a file of a folder at byte `start`, or at its first byte if its version differs."""
     path = Path(urllib.request.url2pathname(urllib.parse.urlsplit(address).path) if "://" in address else address)
     if not path.is_file():
         raise AbsentError("no such file")

@@ -1,9 +1,9 @@
-"""Make a mirror with archives of WMT14's names and layouts from any parallel text, to try a recipe offline.
+"""Make a mirror of archives with WMT14's names and layouts from any parallel text, to try a recipe offline.
 
     python rehearse.py --output MIRROR --target-lang de --train PREFIX [PREFIX ...] --valid PREFIX --test PREFIX
 
-The training pairs are dealt out to the corpora in turn. Texts may be plain or compressed (PREFIX.en, PREFIX.en.gz).
-Run the recipe with MIRROR=MIRROR and a WORK of its own: archives in the folder of the real run would be used there.
+The training pairs are distributed to the corpora in turn. Texts can be plain or compressed (PREFIX.en, PREFIX.en.gz).
+Run the recipe with MIRROR=MIRROR and a separate WORK, so that a real run does not use these archives.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 from nmt.storages.base import text_exists
 from nmt.text.corpus import raw_lines
 
-# Archive -> the name of its members without the languages; the second table is for French, beside the first.
+# Archive -> the name of its members without the languages; the second table is for French, in addition to the first.
 TRAINING = {
     "wmt13/training-parallel-europarl-v7.tgz": "training/europarl-v7",
     "wmt13/training-parallel-commoncrawl.tgz": "commoncrawl",
@@ -46,7 +46,7 @@ def text_file(prefix: str, language: str) -> Path:
 
 
 def add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
-    """Add a regular file to an archive, without time and owner: the same bytes at any time."""
+    """Add a regular file to an archive, without time and owner, so that the bytes are reproducible."""
     info = tarfile.TarInfo(name)
     info.size = len(content)
     archive.addfile(info, io.BytesIO(content))
@@ -60,7 +60,7 @@ def as_sgm(lines: list[bytes], kind: str, name: str) -> bytes:
 
 
 def training(output: Path, lang: str, pairs: Pairs) -> None:
-    """Write the archives of the training texts, with the pairs dealt out in turn."""
+    """Write the archives of the training texts, with the pairs distributed in turn."""
     archives = {name: f"{stem}.{lang}-en" for name, stem in TRAINING.items()} | (FRENCH if lang == "fr" else {})
     for number, (name, stem) in enumerate(archives.items()):
         path = output / name

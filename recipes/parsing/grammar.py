@@ -1,6 +1,6 @@
-"""A small treebank from a grammar: Penn trees, each of another sentence, and the same ones for the same seed.
+"""A small treebank from a grammar: Penn trees of different sentences, the same ones for the same seed.
 
-The preposition says what a phrase belongs to: `of` to the noun before it, the others to the verb.
+The preposition determines the attachment of a phrase: `of` to the noun before it, the others to the verb.
 """
 
 import argparse
@@ -10,7 +10,7 @@ from random import Random
 
 from nmt.files import write_output
 
-MAX_DEPTH = 7  # below it, only the first rule of a symbol is used: none of these leads back to its symbol
+MAX_DEPTH = 7  # below this depth only the first rule of a symbol is used: none of these leads back to its symbol
 
 # Rules of a symbol, each with its weight. The label is the part of the symbol before a hyphen.
 BASE_NP = [(4, "DT NN"), (2, "DT JJ NN"), (2, "NNP"), (2, "DT NNS"), (1, "CD JJ NNS"), (1, "PRP")]
@@ -81,7 +81,7 @@ WORDS = {
 
 
 def draw(random: Random, symbol: str = "S-main", depth: int = 0) -> str:
-    """A tree of a symbol."""
+    """A random tree for a symbol."""
     label = symbol.split("-")[0]
     if symbol in WORDS:
         return f"({label} {random.choice(WORDS[symbol].split())})"
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     given.output.mkdir(parents=True, exist_ok=True)
     trees = treebank(given.seed)
-    for name in ("test", "dev", "train"):  # the recipe makes all again unless the last is there
+    for name in ("test", "dev", "train"):  # the recipe makes all files again unless the last one exists
         lines = "".join(f"{next(trees)}\n" for _ in range(getattr(given, name)))
         write_output(given.output / f"{name}.trees", lines.encode())
 

@@ -1,7 +1,7 @@
-"""The search `tree-beam`: a beam search among linearised trees over the words of the sentence, and nothing else.
+"""The search `tree-beam`: a beam search restricted to linearised trees over the words of the sentence.
 
-A plug-in for `nmt translate --plugin tree_beam.py --decoder tree-beam`. A model of trees that is not forced to write them loses
-count of the words of long sentences. Dimensions: N hypotheses, B sentences, V target tokens, D brackets open at once.
+A plug-in for `nmt translate --plugin tree_beam.py --decoder tree-beam`. Without this restriction, a model
+loses count of the words of long sentences. Dimensions: N hypotheses, B sentences, V target tokens, D brackets open at once.
 """
 
 import math
@@ -26,7 +26,7 @@ OPENS, CLOSES, LEAF, OTHER = range(4)  # kinds of target tokens
 
 @register("decoder", "tree-beam", BeamOptions)
 class TreeBeam(Beam):
-    """Beam search among the trees over the sentence's words, as recipes/parsing linearises them."""
+    """Beam search restricted to trees over the sentence's words, as linearised by recipes/parsing."""
 
     def use_pipeline(self, pipeline: Pipeline) -> None:
         super().use_pipeline(pipeline)
@@ -44,9 +44,9 @@ class TreeBeam(Beam):
 
 
 def tree_scorer(scorer: Scorer, words: Tensor, kinds: Tensor, labels: Tensor) -> SearchScorer:
-    """A Scorer whose next tokens continue a tree over as many words as its sentence has.
+    """A Scorer that allows only tokens that continue a tree over as many words as the sentence has.
 
-    words: (B,) of each sentence; kinds: (V,) OPENS, CLOSES, LEAF or OTHER; labels: (V,) equal for brackets that match
+    words: (B,) number of words per sentence; kinds: (V,) OPENS, CLOSES, LEAF or OTHER; labels: (V,) equal for brackets that match
     """
 
     def start(source: Tensor) -> State:
@@ -65,7 +65,7 @@ def tree_scorer(scorer: Scorer, words: Tensor, kinds: Tensor, labels: Tensor) ->
         log_probs, state = scorer.step(tokens, state)
         last = torch.where(tokens >= len(SYMBOLS), kinds[tokens], last)  # N
         opens, closes = last == OPENS, last == CLOSES
-        place = depth.clamp(0, MAX_DEPTH - 1)[:, None]  # a hypothesis that is dead may have any
+        place = depth.clamp(0, MAX_DEPTH - 1)[:, None]  # a dead hypothesis can have any token
         opened = torch.where(opens[:, None], opened.scatter(1, place, labels[tokens][:, None]), opened)  # N D
         left, depth = left - (last == LEAF).long(), depth + opens.long() - closes.long()
         state.hypotheses |= {"left": left, "depth": depth, "last": last, "open": opened}
@@ -73,7 +73,7 @@ def tree_scorer(scorer: Scorer, words: Tensor, kinds: Tensor, labels: Tensor) ->
         return log_probs, state
 
     def allowed(left: Tensor, depth: Tensor, last: Tensor, opened: Tensor) -> Tensor:
-        """Which tokens continue each hypothesis: (N, V) bool. A constituent has a word, and the tree one root."""
+        """Which tokens continue each hypothesis: (N, V) bool. A constituent has at least one word, and the tree has one root."""
         innermost = opened.gather(1, (depth - 1).clamp(min=0)[:, None])  # N 1
         has_words, is_open = (left > 0)[:, None], (depth > 0)[:, None]
         begins = (last == OTHER)[:, None]

@@ -1,10 +1,10 @@
-"""Penn trees as pairs of lines, words and linearised tree (Vinyals et al., 2015, section 2), and back.
+"""Convert Penn trees to pairs of lines, words and linearised tree (Vinyals et al., 2015, section 2), and back.
 
 A linearised tree is the tree from left to right: `(NP` opens a constituent, `)NP` closes it, and each word between them is
-its part-of-speech tag or `XX`. The root TOP is left out.
+its part-of-speech tag or `XX`. The root TOP is omitted.
 
     trees.py linearise TREES PREFIX                writes PREFIX.words, PREFIX.tree and PREFIX.align
-    trees.py restore WORDS LINEARISED TREES        writes TREES, with an empty line where a linearised tree is none
+    trees.py restore WORDS LINEARISED TREES        writes TREES, with an empty line for an invalid linearised tree
 """
 
 import argparse
@@ -20,15 +20,15 @@ from nmt.text.corpus import text_lines
 
 PART = re.compile(
     r"\s*(?:\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*([^\s()]*)|(\)))\s*"
-)  # a word, an opening or a closing
-ROOTS = ("", "TOP", "ROOT")  # names of the root in treebanks and parsers
+)  # a word, an opening or a closing bracket
+ROOTS = ("", "TOP", "ROOT")  # names of the root in treebanks and parser output
 WORD = "XX"
 
 
 def linearise(tree: str, tags: bool = False) -> tuple[list[str], list[str]]:
     """The words and the linearised tree of a Penn tree.
 
-    tags: all words are their tags; else only those that EVALB leaves out, which are punctuation
+    tags: write every word as its tag; otherwise only punctuation, which EVALB ignores
     Raises ValueError for a line that is not one tree.
     """
     words: list[str] = []
@@ -58,7 +58,7 @@ def linearise(tree: str, tags: bool = False) -> tuple[list[str], list[str]]:
 
 
 def next_words(tokens: Sequence[str]) -> str:
-    """Links from each token of a linearised tree to the word that is next when it is written, at last the last one.
+    """Links from each token of a linearised tree to the next word at that point; at the end, to the last word.
 
     The format is that of `nmt prepare --column NAME:links=FILE`: `0-0 0-1 1-2`, word-token.
     """
@@ -68,7 +68,7 @@ def next_words(tokens: Sequence[str]) -> str:
 
 
 def restore(words: Sequence[str], tokens: Sequence[str]) -> str:
-    """The Penn tree of words and a linearised tree. Raises ValueError unless it is a tree over as many words."""
+    """The Penn tree of words and a linearised tree. Raises ValueError unless it is a tree over exactly these words."""
     tree = read_tree(" ".join(tokens))
     if tree is None or len(tree.tags) != len(words):
         raise ValueError(f"not a tree over {len(words)} words")
@@ -80,12 +80,12 @@ def restore(words: Sequence[str], tokens: Sequence[str]) -> str:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write a file that appears when it is whole."""
+    """Write a file that appears only when complete."""
     write_output(path, "".join(f"{line}\n" for line in lines).encode())
 
 
 def linearise_file(trees: Path, prefix: str, tags: bool) -> None:
-    """Write the words, linearised trees and their links. A line that is no Penn tree is named, and left out."""
+    """Write the words, linearised trees and their links. A line that is not a Penn tree is reported and skipped."""
     pairs = []
     for number, line in enumerate(text_lines(trees), 1):
         try:
@@ -99,7 +99,7 @@ def linearise_file(trees: Path, prefix: str, tags: bool) -> None:
 
 
 def restored(words: Path, linearised: Path) -> Iterator[str]:
-    """The Penn trees of two files, an empty line where a linearised tree is none."""
+    """The Penn trees of two files, with an empty line for an invalid linearised tree."""
     for line, tokens in zip(text_lines(words), text_lines(linearised), strict=True):
         try:
             yield restore(line.split(" "), tokens.split())
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("linearise")
-    one.add_argument("--tags", action="store_true", help="the tag of each word, and not XX")
+    one.add_argument("--tags", action="store_true", help="write the tag of each word instead of XX")
     one.add_argument("trees", type=Path)
     one.add_argument("prefix")
     other = commands.add_parser("restore")

@@ -1,8 +1,8 @@
-"""BLEU against sentences a second of several models, each by several engines and searches, on one thread.
+"""Compare BLEU and sentences per second of several models, each with several engines and searches, on one thread.
 
     compare.py --source test.en --reference test.de --work FOLDER teacher=MODEL student=MODEL
 
-All are timed in turn, in several rounds; a row has the median. With --plot FILE.svg (needs matplotlib) also a figure.
+All are timed alternately in several rounds; a row has the median. --plot FILE.svg (needs matplotlib) adds a figure.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from nmt.extensions.watch.pictures.figures import COLOURS, check_matplotlib, ren
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.text.corpus import read_lines
 
-WAYS = {  # of translating: flags of `nmt translate`
+WAYS = {  # ways of translating: flags of `nmt translate`
     "own engine, beam 5": "--engine torch --beam-size 5",
     "own engine, beam 1, int8": "--engine torch --beam-size 1 --precision int8",
     "own engine, beam 1, int8, shortlist": "--engine torch --beam-size 1 --precision int8 --shortlist {shortlist}",
@@ -33,7 +33,7 @@ WAYS = {  # of translating: flags of `nmt translate`
 
 @dataclass
 class Row:
-    """A model by a way of translating. speeds: sentences a second, of each round"""
+    """A model with a way of translating. speeds: sentences per second in each round"""
 
     model: str
     way: str
@@ -71,7 +71,7 @@ def rows_of(given: argparse.Namespace) -> list[Row]:
 
 
 def measure(rows: list[Row], rounds: int, reference: list[str], metric: Bleu) -> list[Row]:
-    """Translate by each row in turn, several times; returns the rows without those that an engine refuses."""
+    """Translate with each row in turn, several times; returns the rows without those that an engine rejects."""
     refused = []
     for _ in range(rounds):
         for row in (row for row in rows if row not in refused):
@@ -97,7 +97,7 @@ def print_table(rows: list[Row]) -> None:
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """Draw the rows, a colour a model, with the speed on a logarithmic axis, and a line through those that no other beats."""
+    """Draw the rows, one colour per model, with speed on a logarithmic axis, and a line through the Pareto-optimal ones."""
 
     def draw(figure) -> None:  # type: ignore[no-untyped-def]
         figure.set_size_inches(8, 4.5)
@@ -119,14 +119,14 @@ def plot(rows: list[Row], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="+", help="NAME=FOLDER, the first is what ratios are to")
+    parser.add_argument("models", nargs="+", help="NAME=FOLDER; speed ratios are relative to the first")
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--reference", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True, help="folder of translations")
+    parser.add_argument("--work", type=Path, required=True, help="folder for translations")
     parser.add_argument("--shortlist", type=Path, required=True)
     parser.add_argument("--nmt", default="nmt")
     parser.add_argument("--search", default="", help="more flags of nmt translate")
-    parser.add_argument("--tokenize", default="13a", help="of BLEU")
+    parser.add_argument("--tokenize", default="13a", help="BLEU's tokenizer")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--plot", type=Path)
     given = parser.parse_args()

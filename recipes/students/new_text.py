@@ -1,15 +1,15 @@
-"""New text of the parts of a training text, for students to learn more from a teacher than the training text has.
+"""Make new text from parts of a training text, so that students can learn more from a teacher than from that text alone.
 
     new_text.py splice --input train.en --output spliced.en --count 120000
     new_text.py phrases --input train.en --output phrases.en
     new_text.py join --source phrases.en --target phrases.de --side source --output joined.en --count 150000
 
 splice: "a man in a red shirt ." and "two dogs run in the snow ." both have "in", and give "a man in the snow .". Sentences are
-cut at frequent words only, and a new sentence is not longer than both that it comes from.
-phrases: sentences are cut before frequent words, of which a phrase is "in a red shirt"; each different phrase once.
-join: phrases (--side source) or their translations (--side target), several in a line, so that no line can be guessed from
-its beginning.
-Words stand between spaces. The same text, count and seed give the same output.
+split only at frequent words, and a new sentence is not longer than both of its originals.
+phrases: sentences are split before frequent words into phrases such as "in a red shirt"; each different phrase once.
+join: phrases (--side source) or their translations (--side target), several per line, so that the start of a line does
+not reveal the rest.
+Words are separated by spaces. The same text, count and seed give the same output.
 """
 
 import argparse
@@ -25,21 +25,21 @@ from nmt.text.corpus import misaligned, read_lines
 
 Sentence = list[str]  # words
 
-NUM_CUT_WORDS = 20  # the most frequent words of a text, at which it is cut
+NUM_CUT_WORDS = 20  # the most frequent words of a text, at which it is split
 MIN_PART_WORDS = 2
 MAX_PHRASE_WORDS = 7
-MAX_JOINED_PHRASES = 5  # in a line
-DRAWS_PER_SENTENCE = 10  # at most, for a new sentence
+MAX_JOINED_PHRASES = 5  # phrases per line
+DRAWS_PER_SENTENCE = 10  # maximum number of draws per new sentence
 
 
 def frequent_words(sentences: list[Sentence]) -> set[str]:
-    """The words with a letter that a text has most often."""
+    """The most frequent words of a text that contain a letter."""
     counts = Counter(word for words in sentences for word in words if any(map(str.isalpha, word)))
     return {word for word, _ in counts.most_common(NUM_CUT_WORDS)}
 
 
 def spliced(sentences: list[Sentence], count: int, draws: random.Random) -> list[str]:
-    """`count` new sentences, none twice and none of the text; fewer if draws do not find so many."""
+    """`count` new sentences, without duplicates or sentences of the text; fewer if random draws do not find that many."""
     shared, places = frequent_words(sentences), defaultdict[str, list[tuple[Sentence, int]]](list)
     for words in sentences:
         for place in range(MIN_PART_WORDS, len(words) - MIN_PART_WORDS):
@@ -73,14 +73,14 @@ def phrases(sentences: list[Sentence]) -> list[str]:
 
 
 def is_usable(source: str, target: str) -> bool:
-    """Whether the translation of a phrase has about its length, and no more than one word twice."""
+    """Whether the translation of a phrase has about its length, and at most one repeated word."""
     words = target.split()
     repeats = len(words) - len(set(words))
     return bool(words) and repeats < 2 and len(source) / 2 <= len(target) + 4 and len(target) <= 2 * len(source) + 6
 
 
 def without_mark(source: str, target: str) -> str:
-    """A translation without the punctuation that its model puts at the end of a sentence."""
+    """A translation without the punctuation that its model adds at the end of a sentence."""
     words = target.split()
     if words and not any(map(str.isalnum, words[-1])) and words[-1:] != source.split()[-1:]:
         words.pop()

@@ -36,7 +36,7 @@ def _phrase(phrase: Phrase, person: int) -> list[str]:
 
 
 def _verb(phrase: Phrase, person: int) -> list[str]:
-    """The verb with its auxiliaries, negation and preposition; of "to be", with its adjective."""
+    """The verb with its auxiliaries, negation and preposition; for "to be", with its adjective."""
     negation = expressing("negation", "not") if phrase.negated else []
     if phrase.verb is None:
         assert phrase.adjective is not None
@@ -59,7 +59,7 @@ def _verb(phrase: Phrase, person: int) -> list[str]:
 
 
 def _participant(who: Participant, case: int) -> list[str]:
-    """case: 0 the subject, 1 an object"""
+    """A noun phrase or pronoun. case: 0 for the subject, 1 for an object"""
     if isinstance(who, Pronoun):
         return expressing("noun", who.en[case])
     adjective = expressing("adjective", who.adjective.en) if who.adjective else []

@@ -103,7 +103,7 @@ def _objects(phrase: Phrase) -> tuple[list[str], list[str]]:
 
 
 def agree(forms: tuple[str, ...], who: Participant) -> str:
-    """An adjective or participle in the gender and number of its noun. forms: masculine, feminine, ..."""
+    """The form of an adjective or participle for the gender and number of its noun. forms: masculine, feminine, ..."""
     plural = who.person >= 3
     gender = who.fr_gender if isinstance(who, Pronoun) else who.noun.fr_gender
     form = forms[1 if gender == "f" else 0]

@@ -1,7 +1,7 @@
 """Generate sentences of a small English grammar, each with its one translation into German or French.
 
-A hash of its English side decides whether a sentence belongs to the training, development or test set: no sentence is
-in two sets, whatever the seed and the sizes.
+A hash of its English side assigns a sentence to the training, validation or test set: no sentence is in two sets,
+whatever the seed and the sizes.
 """
 
 import argparse
@@ -21,7 +21,7 @@ LANGUAGES: Final[dict[str, Callable[[Sentence], list[str]]]] = {
     "de": german.realise,
     "fr": french.realise,
 }
-TEST_BUCKETS, VALID_BUCKETS = 8, 8  # of 256
+TEST_BUCKETS, VALID_BUCKETS = 8, 8  # out of 256 hash values
 
 
 def text(words: list[str]) -> str:
@@ -37,7 +37,7 @@ def split_of(source: str) -> str:
 
 
 def pairs(target_lang: str, seed: int) -> Iterator[tuple[str, str]]:
-    """Different English sentences and their translations, a function of the seed."""
+    """Different English sentences and their translations, determined by the seed."""
     rng = Random(seed)
     seen = set()
     while True:

@@ -7,7 +7,7 @@ from lexicon import NUMBERS, POSSESSIVES, Pronoun, Verb
 from meaning import Clause, NounPhrase, Participant, Phrase, Sentence
 from words import Word, adverbial, expressing, expressing_also, within
 
-Endings = dict[str, dict[str, str]]  # by case, then by gender or p, the plural
+Endings = dict[str, dict[str, str]]  # by case, then by gender or p for the plural
 
 
 def _endings(table: str) -> Endings:
@@ -48,7 +48,7 @@ class Verbs:
 
     @property
     def moved(self) -> list[str]:
-        """The finite verb of a main clause; with a participle it is an auxiliary."""
+        """The finite verb of a main clause; an auxiliary if there is a participle."""
         if self.modal:
             return expressing("mode", self.finite)
         return [Word(self.finite, ["auxiliary"], ["verb"])] if self.rest else expressing("verb", self.finite)

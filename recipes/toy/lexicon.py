@@ -1,7 +1,7 @@
 """The lexicon of the toy task: each word with its irregular forms in three languages.
 
-Kinds of nouns restrict subjects and objects: people open doors, and eat no chairs. Words with ambiguous English forms
-are left out ("read", whose past is spelled like its present), so that a sentence has one meaning and one translation.
+Kinds of nouns restrict subjects and objects: people open doors, and eat no chairs. Words with ambiguous English
+forms ("read", past or present) are omitted, so that a sentence has one meaning and one translation.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Adjective:
     en: str
     de: tuple[str, str]  # the stem before endings; the form after "to be"
     fr: tuple[str, str, str]  # masculine, feminine, masculine before a vowel
-    fr_before: bool  # whether it stands before the noun
+    fr_before: bool  # whether it precedes the noun
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Verb:
     en: tuple[str, str, str]  # see, sees, saw
     en_preposition: str
     de: tuple[str, str, str, str]  # infinitive, du, er, participle; without the particle
-    de_particle: str  # of a separable verb: an|rufen
+    de_particle: str  # the particle of a separable verb: an|rufen
     de_object: str  # acc, dat, or a preposition that takes the accusative
     de_sein: bool  # perfect with sein
     fr: tuple[str, ...]  # infinitive; je, tu, il, nous, ils; participle

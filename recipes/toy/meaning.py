@@ -1,4 +1,4 @@
-"""Meanings of the toy task's sentences, independent of a language, and how they are drawn at random."""
+"""Language-independent meanings of the toy task's sentences, and how they are drawn at random."""
 
 from dataclasses import dataclass, replace
 from random import Random
@@ -36,7 +36,7 @@ class NounPhrase:
     determiner: str
     plural: bool = False
     adjective: Adjective | None = None
-    relative: "Phrase | None" = None  # "who ...", the noun being its subject
+    relative: "Phrase | None" = None  # "who ...", with the noun as its subject
 
     @property
     def person(self) -> int:
@@ -55,7 +55,7 @@ class Phrase:
     negated: bool = False
     thing: Participant | None = None  # the object
     recipient: Participant | None = None
-    place: list[str] | None = None  # in three languages, as times are
+    place: list[str] | None = None  # in three languages, like times
     adjective: Adjective | None = None
 
 
@@ -98,7 +98,7 @@ def draw(rng: Random) -> Sentence:
 
 
 def _mode(rng: Random, past: float) -> Mode:
-    """past: its probability"""
+    """A random mode and tense. past: probability of the past"""
     if rng.random() < past:
         return "past"
     return rng.choices(("present", "want", "can"), (5, 2, 2))[0]
@@ -120,7 +120,7 @@ def _clause(
     may_have_time: bool = True,
     may_front: bool = True,
 ) -> Clause:
-    """A clause of a subject and a verb. may_front: whether its time may come first"""
+    """A clause with a subject and a verb. may_front: whether its time can come first"""
     phrase = _phrase(rng, verb, mode, subject)
     if not may_have_time or rng.random() < 0.5:
         return Clause(subject, phrase)
@@ -143,13 +143,13 @@ def _phrase(rng: Random, verb: Verb | None, mode: Mode, subject: Participant) ->
         negated = False  # "does not see two dogs" could mean that it sees one
     recipient = _participant(rng, PERSONS, subject) if verb.more == "recipient" else None
     if isinstance(recipient, NounPhrase) and (recipient.determiner == "a" or recipient.determiner in NUMBERS):
-        recipient = replace(recipient, determiner="the")  # German would turn the objects round
+        recipient = replace(recipient, determiner="the")  # German would reverse the objects
     place = rng.choice(PLACES) if verb.more == "place" and rng.random() < 0.4 else None
     return Phrase(verb, mode, negated, thing, recipient, place)
 
 
 def _participant(rng: Random, kinds: tuple[str, ...], subject: Participant | None = None) -> Participant:
-    """A noun phrase or pronoun of the kinds given; as an object it differs from the subject."""
+    """A noun phrase or pronoun of the given kinds; an object differs from the subject."""
     chance = rng.random() if "adult" in kinds else 1.0
     if chance < 0.25:
         own = subject.person if isinstance(subject, Pronoun) else None

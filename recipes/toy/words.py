@@ -1,4 +1,4 @@
-"""Words with the parts of the meaning that they express, from which the word alignment of two languages follows."""
+"""Words with the parts of the meaning that they express, which determine the word alignment of two languages."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -38,13 +38,13 @@ def supporting(part: str, *words: str) -> list[str]:
 
 
 def expressing_also(part: str, word: str) -> str:
-    """A word that expresses one more part."""
+    """A copy of a word that expresses one more part."""
     assert isinstance(word, Word)
     return Word(word, word.expresses | {part}, word.supports)
 
 
 def within(name: str, words: list[str]) -> list[str]:
-    """Words whose parts are those of a clause, a subject ...: its name goes before their names."""
+    """Prefix the parts of words with the name of their clause, subject, etc."""
     return [
         _word_within(name, word, word.expresses, word.supports) if isinstance(word, Word) else word for word in words
     ]
@@ -70,7 +70,7 @@ def adverbial(part: str, text: str) -> list[str]:
 
 
 def links(source: list[str], target: list[str]) -> tuple[Links, Links]:
-    """The word alignment of two sentences: the sure pairs, and all possible ones, as (source, target) counted from 0.
+    """The word alignment of two sentences: the sure pairs, and all possible ones, as (source, target) from 0.
 
     Sure pairs express the same part of the meaning. Possible pairs express and support it. Commas belong to the word
     before them.

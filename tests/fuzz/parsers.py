@@ -1,6 +1,6 @@
-"""Everything that nmt reads: a function for each format, and whole examples of it.
+"""Everything that nmt reads: a parser for each format, and valid examples of it.
 
-A parser returns, or raises a UserError with a code for input, settings or artefacts. Whatever else it does is a bug.
+A parser returns, or raises a UserError with the exit status for input, settings or artefacts. Anything else is a bug.
 """
 
 import atexit
@@ -43,8 +43,8 @@ from nmt.text.corpus import count_lines, decode_line, read_lines
 from nmt.train.checkpointing import SavedState
 from nmt.translate.requests import Form, read_request
 
-PLACE: Final = "NMT_PARSERS"  # variable with the folder that another process has made
-CODES: Final = (2, 3, 4)  # of the errors of parsers
+PLACE: Final = "NMT_PARSERS"  # environment variable with the folder that another process has made
+CODES: Final = (2, 3, 4)  # exit statuses of the errors of parsers
 TEXT: Final = "Ein Mann.\n\r\n\ufeffZwei\u2028 Ma\u0308nner \u200b\r\n(S (NP XX )NP )S\n".encode()
 SGM: Final = b'<refset setid="x">\n<doc>\n<seg id="1"> a &lt; b </seg>\n<seg id="2">\nc &#228;</seg></doc></refset>\n'
 
@@ -57,7 +57,7 @@ class Parser:
     examples: Callable[[], list[bytes]]
 
     def check(self, content: bytes) -> int:
-        """The exit code that the content leads to. Anything but a code of `CODES` or 0 is an AssertionError."""
+        """The exit status for the content. Anything other than 0 or a status in `CODES` is an AssertionError."""
         try:
             self.read(content)
         except UserError as error:
@@ -69,7 +69,7 @@ class Parser:
 
 @functools.cache
 def place() -> Path:
-    """A folder in memory with prepared data, a run and a model, removed when the process that made it ends."""
+    """A folder in memory with prepared data, a run and a model, deleted when the process that made it ends."""
     if made := os.environ.get(PLACE):
         return Path(made)
     folder = tempfile.TemporaryDirectory(prefix="nmt-parsers-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
@@ -108,14 +108,14 @@ def file(read: Callable[[Path], object], *examples: bytes, name: str = "content"
 
 @functools.cache
 def copy_of(artefact: str, name: str) -> Path:
-    """A copy of an artefact, whose file of a name is going to change."""
+    """A copy of an artefact in which the named file will be changed."""
     copy = place() / "copies" / str(os.getpid()) / name.replace("/", "-") / artefact
     shutil.copytree(place() / artefact, copy)
     return copy
 
 
 def inner(artefact: str, name: str, read: Callable[[Path], object], within: str = "") -> Parser:
-    """A parser of a file in an artefact, whose manifest fits whatever the file holds.
+    """A parser of a file in an artefact; the manifest always matches the content of the file.
 
     within: the folder below the artefact that has the manifest
     """
@@ -123,7 +123,7 @@ def inner(artefact: str, name: str, read: Callable[[Path], object], within: str 
     def read_inner(content: bytes) -> object:
         folder = copy_of(artefact, name)
         manifest = json.loads((place() / artefact / within / "manifest.json").read_bytes())
-        (folder / within / name).unlink()  # the file before may be mapped
+        (folder / within / name).unlink()  # the previous file may still be mapped into memory
         (folder / within / name).write_bytes(content)
         manifest["files"][name] = {"size": len(content), "sha256": sha256(content).hexdigest()}
         (folder / within / "manifest.json").write_text(json.dumps(manifest))
@@ -164,7 +164,7 @@ def read_model(folder: Path) -> None:
 
 
 def read_checkpoint(folder: Path) -> None:
-    """Read a run's newest checkpoint as `nmt status` and a run that goes on do."""
+    """Read a run's newest checkpoint as `nmt status` and a resumed run do."""
     SavedState.read(Artefact(folder / "checkpoints/update-2", "checkpoint"))
     read_run(folder)
 

@@ -1,6 +1,6 @@
-"""One parser of nmt under libFuzzer, until the time is over or an input leads to a bug.
+"""Run one parser of nmt under libFuzzer until the time is over or an input triggers a bug.
 
-python tests/fuzz/turn.py PARSER FLAGS... FOLDER    flags of libFuzzer; the folder has inputs to begin with
+python tests/fuzz/turn.py PARSER FLAGS... FOLDER    flags of libFuzzer; the folder has initial inputs
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Commands of nmt on simulated GPUs, in one process: a JSON object a line from stdin, its result as a line on stdout.
+"""Run nmt commands on simulated GPUs in one process: one JSON object per line of stdin, its result as a line on stdout.
 
-arguments: of `nmt`; port: where ranks meet; memory_limit: bytes of a device, if not all. Result: code, out, err; operations
-and waits of the devices; per_update: waits within each update that was made; per_step: waits within each step of a search.
+arguments: of `nmt`; port: where ranks meet; memory_limit: bytes per device, if limited. Result: code, out, err; operations
+and waits of the devices; per_update: waits within each update; per_step: waits within each step of a search.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from nmt.train.update import Updater
 
 
 def watched_steps(prepared: Any, steps: list[dict[str, int]]) -> Any:
-    """`scorer_for_search`, each step of whose scorers adds what waited for the device since the step before it."""
+    """`scorer_for_search` with scorers that record, at each step, the waits for the device since the previous step."""
 
     def prepare(*args: Any, **kwargs: Any) -> Any:
         scorer = prepared(*args, **kwargs)
@@ -41,7 +41,7 @@ def watched_steps(prepared: Any, steps: list[dict[str, int]]) -> Any:
 
 
 def counted(function: Any, totals: list[dict[str, int]]) -> Any:
-    """A function whose calls add what waited for the device meanwhile to `totals`."""
+    """Wrap a function so that each call adds its waits for the device to `totals`."""
 
     def count(*args: Any, **kwargs: Any) -> Any:
         before = Counter(world.waits)
@@ -55,7 +55,7 @@ def counted(function: Any, totals: list[dict[str, int]]) -> Any:
 def answer(command: dict[str, Any], totals: dict[str, list[dict[str, int]]]) -> dict[str, Any]:
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
     os.environ["MASTER_PORT"] = str(command["port"])
-    gc.collect()  # what the command before left takes memory of the device until then
+    gc.collect()  # remains of the previous command take up device memory until then
     world.memory_limit = command.get("memory_limit", BYTES)
     for rows in (world.operations, world.waits, *totals.values()):
         rows.clear()

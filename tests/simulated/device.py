@@ -1,14 +1,14 @@
-"""Two simulated CUDA devices: tensors say "cuda:0" or "cuda:1", are computed on the CPU, and obey the rules of CUDA.
+"""Two simulated CUDA devices: tensors report "cuda:0" or "cuda:1", are computed on the CPU, and obey the rules of CUDA.
 
-- An operation on tensors of two devices is an error, but for CPU scalars, CPU indices and copies.
-- A tensor that another stream made, and that this one has not waited for, is an error.
-- A copy to the CPU that does not block holds garbage until something waits for the device.
-- Memory is counted, and ends at `memory_limit`.
-- Whatever waits for the device is counted in `waits`, and each operation in `operations`.
-- A captured graph makes nothing while it is captured, where waits and copies from the CPU are errors. Each replay makes the
-  same operations again on the same memory.
+- An operation on tensors of two devices is an error, except with CPU scalars, CPU indices and copies.
+- Using a tensor of another stream without waiting for that stream is an error.
+- A non-blocking copy to the CPU contains garbage until something waits for the device.
+- Memory is counted, and limited by `memory_limit`.
+- Each wait for the device is counted in `waits`, and each operation in `operations`.
+- A graph computes nothing during capture, and waits and copies from the CPU are errors then. Each replay repeats the
+  same operations on the same memory.
 
-Not simulated: speed, compiled code, NCCL. `guard.load` comes before the first import of torch.
+Not simulated: speed, compiled code, NCCL. Call `guard.load` before the first import of torch.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ aten = torch.ops.aten
 COPIES = {aten._to_copy.default, aten.copy_.default}
 CHANGES_SHAPE = {"aten::squeeze_", "aten::unsqueeze_", "aten::transpose_", "aten::t_"}
 TAKES_CPU_INDICES = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
-WAITS = {  # operations whose result, or the size of it, the host must know
+WAITS = {  # operations with a result, or a result size, that the CPU must know
     "aten::_local_scalar_dense",
     "aten::is_nonzero",
     "aten::equal",
@@ -51,7 +51,7 @@ BYTES = 8 << 30
 
 
 class World:
-    """The state of the devices. memory_limit: bytes that the tensors of a device may take"""
+    """The state of the devices. memory_limit: maximum bytes of the tensors of a device"""
 
     def __init__(self) -> None:
         self.operations: Counter[str] = Counter()
@@ -73,7 +73,7 @@ class World:
         self.current = number
 
     def wait(self, why: str) -> None:
-        """Something waits for the device: copies that were under way arrive."""
+        """Count a wait for the device, and complete pending copies."""
         forbid_while_captured(why)
         self.waits[why] += 1
         self.synchronized = next(self.clock)
@@ -82,7 +82,7 @@ class World:
         self.pending.clear()
 
     def allocate(self, content: torch.Tensor, number: int) -> "Allocation | None":
-        """Count the memory of a tensor, which its views share. Raises as CUDA does beyond the limit."""
+        """Count the memory of a tensor, which its views share. Beyond the limit it raises CUDA's error."""
         storage = content.untyped_storage()
         if not storage.nbytes():
             return None
@@ -100,7 +100,7 @@ class World:
 
 
 class Allocation:
-    """A share of the memory of a storage, until it is deleted. key: number of the device, and address"""
+    """A reference to the memory of a storage, until deleted. key: number of the device, and address"""
 
     def __init__(self, key: tuple[int, int], size: int) -> None:
         self.key, self.size = key, size
@@ -115,7 +115,7 @@ class Allocation:
 
 world = World()
 local = threading.local()
-backward = SimpleNamespace()  # stream and graph of autograd's own thread: those of the thread that set them last
+backward = SimpleNamespace()  # stream and graph of autograd's thread: those of the thread that set them last
 
 
 def state() -> Any:
@@ -124,7 +124,7 @@ def state() -> Any:
 
 
 class Stream:
-    """A stream of operations: what another one made must be waited for. waited: the time up to which, by stream"""
+    """A stream of operations that must wait for the results of other streams. waited: the time up to which it did, by stream"""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.waited: dict[int, int] = {}
@@ -146,7 +146,7 @@ class Stream:
 
 
 class Event:
-    """A point of a stream. done: the times up to which it and those that it waited for are done, by stream"""
+    """A point in a stream. done: the times up to which it and the streams that it waited for are done, by stream"""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.done: dict[int, int] = {}
@@ -190,19 +190,19 @@ def use_stream(stream: Stream | None) -> Iterator[None]:
 
 
 class Graph:
-    """`torch.cuda.CUDAGraph`. calls: operations on contents, with what they returned"""
+    """`torch.cuda.CUDAGraph`. calls: operations on contents, with their results"""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, list[Any], dict[str, Any], Any]] = []
-        # By the address of their memory, which views share: what it reads and writes, with a copy; and what it makes.
+        # By memory address, which views share: tensors that it reads and writes, with a copy; and tensors that it makes.
         self._before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._made: dict[int, torch.Tensor] = {}
 
     def pool(self) -> None:
-        """The memory that other graphs may share: there is no other."""
+        """The memory pool that graphs share; there is only one."""
 
     def make(self, function: Any, contents: list[Any], named: dict[str, Any]) -> Any:
-        """Make an operation for its shapes, and remember it."""
+        """Run an operation for its shapes, and record it."""
         for tensor in _tensors((contents, named)):
             address = tensor.untyped_storage().data_ptr()
             if address not in self._made and address not in self._before:
@@ -216,7 +216,7 @@ class Graph:
         return result
 
     def end(self) -> None:
-        """Undo all writes, and spoil what was made."""
+        """Undo all writes, and overwrite all new tensors with garbage."""
         for value, copy in self._before.values():
             if (value != copy).any():
                 value.copy_(copy)
@@ -229,7 +229,7 @@ class Graph:
         for function, contents, named, result in self.calls:
             for old, new in zip(_tensors(result), _tensors(function(*contents, **named)), strict=True):
                 if old.data_ptr() != new.data_ptr():
-                    old.view(new.shape).copy_(new)  # an operation in place may have changed its shape since
+                    old.view(new.shape).copy_(new)  # an in-place operation may have changed its shape since
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:
@@ -244,7 +244,7 @@ def _tensors(values: Any) -> list[torch.Tensor]:
 
 
 def _mapped(function: Callable[[Any], Any], values: Any) -> Any:
-    """Nested lists, tuples and dicts with `function` of each other value."""
+    """Nested lists, tuples and dicts with `function` applied to all other values."""
     if isinstance(values, list | tuple):
         mapped = [_mapped(function, value) for value in values]
         return mapped if isinstance(values, list) else tuple(mapped)
@@ -275,7 +275,7 @@ def forbid_while_captured(what: str) -> None:
 
 
 def make(function: Any, contents: list[Any], named: dict[str, Any]) -> Any:
-    """An operation on contents, which a graph that is captured remembers."""
+    """Run an operation on contents, and record it in a graph being captured."""
     graph: Graph | None = getattr(state(), "graph", None)
     return function(*contents, **named) if graph is None else graph.make(function, contents, named)
 
@@ -327,13 +327,13 @@ class SimulatedTensor(torch.Tensor):
 
 
 class Simulation(TorchDispatchMode):
-    """Sees the operations that make tensors on a device from none."""
+    """Intercepts the operations that create tensors on a device without tensor arguments."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor | AsyncCollectiveTensor) for kind in types):
-            return NotImplemented  # they make operations of their own parts
+            return NotImplemented  # they call operations themselves
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
-            return function(*args, **(kwargs or {}))  # only shapes are asked
+            return function(*args, **(kwargs or {}))  # only shapes are requested
         return execute(function, args, kwargs or {})
 
 
@@ -346,7 +346,7 @@ def number_of(device: Any) -> int | None:
 
 
 def execute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """An operation, on the device that its arguments say."""
+    """Run an operation on the device of its arguments."""
     tensors = _tensors((args, kwargs))
     ours = [tensor for tensor in tensors if isinstance(tensor, SimulatedTensor)]
     asked = kwargs.get("device")
@@ -376,14 +376,14 @@ def execute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     named.pop("pin_memory", None)
     if name in CHANGES_SHAPE:
         make(function, contents, named)
-        with torch._C._DisableTorchDispatch():  # the shape that torch knows is that of the wrapper
+        with torch._C._DisableTorchDispatch():  # torch knows the shape of the wrapper
             return function(*args, **kwargs)
     return _wrapped(function, args, kwargs, make(_on_the_cpu(function), contents, named), number)
 
 
 @functools.cache
 def _on_the_cpu(function: Any) -> Any:
-    """The operation; one that has a CUDA kernel alone (in CUDA builds: the backward pass of RMSNorm), as several others."""
+    """Run the operation; one with only a CUDA kernel (the backward pass of RMSNorm in CUDA builds) is composed of others."""
     has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key(function.name(), "CPU")
     return function if has_kernel else decomposition_table.get(function, function)
 
@@ -448,10 +448,10 @@ def _converted(function: Any, contents: list[Any], named: dict[str, Any], number
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """What an operation is called, writes to and returns.
+    """The name of an operation, the arguments that it writes to, and its results.
 
-    written: number and name of each argument that is written to, with the names of its alias set
-    returned: for each result, the names of the alias set of the argument that it is; none for a new one
+    written: number and name of each argument written to, with the names of its alias set
+    returned: for each result, the names of the alias set of the argument that it equals; none for a new tensor
     """
 
     name: str
@@ -461,7 +461,7 @@ class Schema:
 
 @functools.cache
 def _schema(function: Any) -> Schema:
-    """torch makes new objects of a schema's parts whenever they are looked at, so they are looked at once."""
+    """torch makes new objects for a schema's parts at each access, so they are read once."""
     schema = function._schema
     infos = [(i, argument.name, argument.alias_info) for i, argument in enumerate(schema.arguments)]
     written = [(i, name, info.before_set) for i, name, info in infos if info is not None and info.is_write]
@@ -471,9 +471,9 @@ def _schema(function: Any) -> Schema:
 
 
 def _wrapped(function: Any, args: Any, kwargs: dict[str, Any], result: Any, number: int | None) -> Any:
-    """The result with its tensors on the device; one that an argument was changed to is that argument."""
+    """The result with its tensors on the device; the result of an in-place change is the argument itself."""
     schema = _schema(function)
-    changed: dict[str, Any] = {}  # arguments that the operation writes to, by the name of their set
+    changed: dict[str, Any] = {}  # arguments that the operation writes to, by the name of their alias set
     for i, argument, names in schema.written:
         value = args[i] if i < len(args) else kwargs.get(argument)
         changed |= dict.fromkeys(names, value)
@@ -500,7 +500,7 @@ init_process_group = torch.distributed.init_process_group
 
 
 def join_by_gloo(_backend: str, **named: Any) -> None:
-    """`init_process_group` of a group that adds up the contents of tensors in place of NCCL."""
+    """`init_process_group` for a group that sums the contents of tensors by gloo in place of NCCL."""
     init_process_group("gloo", **named)
 
 
@@ -510,11 +510,11 @@ class _Properties:
 
 @contextlib.contextmanager
 def simulated() -> Iterator[World]:
-    """A block in which torch finds the simulated devices, in all threads that it starts."""
+    """A context in which torch finds the simulated devices, in all threads started within it."""
     run = threading.Thread.run
 
     def run_simulated(thread: threading.Thread) -> None:
-        torch._C._set_only_lift_cpu_tensors(True)  # `torch.tensor(..., device=)`; each thread has its own
+        torch._C._set_only_lift_cpu_tensors(True)  # `torch.tensor(..., device=)`; each thread has its own mode
         with Simulation():
             run(thread)
 
@@ -560,9 +560,9 @@ def simulated() -> Iterator[World]:
         stack.enter_context(mock.patch.object(torch.Tensor, "pin_memory", lambda tensor, *_: tensor))
         stack.enter_context(mock.patch.object(torch, "inference_mode", lambda *_, **__: torch.no_grad()))
         stack.enter_context(mock.patch.object(torch.distributed, "init_process_group", join_by_gloo))
-        torch.__future__.set_swap_module_params_on_conversion(True)  # a weight that two modules share stays one
+        torch.__future__.set_swap_module_params_on_conversion(True)  # a weight shared by two modules stays shared
         torch._C._set_only_lift_cpu_tensors(True)
-        stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # the others ask the real device for its properties
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # the others query the real device for its properties
         stack.enter_context(Simulation())
         try:
             yield world

@@ -1,5 +1,5 @@
-// What torch needs for tensors that say "cuda" on a machine without a GPU: a device guard, the hooks that its dispatcher
-// asks, and DDP's timer. A CPU build has none of them; in a CUDA build these take precedence over the real ones.
+// What torch needs for tensors that report "cuda" on a machine without a GPU: a device guard, the hooks that its dispatcher
+// calls, and DDP's timer. A CPU build has none of them; in a CUDA build these take precedence over the real ones.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -32,7 +32,7 @@ struct Guard final : impl::DeviceGuardImplInterface {
   bool queryStream(const Stream&) const override { return true; }
   void synchronizeStream(const Stream&) const override {}
 };
-C10_REGISTER_GUARD_IMPL(CUDA, Guard); // the last one registered counts, so libtorch_cuda must be loaded before
+C10_REGISTER_GUARD_IMPL(CUDA, Guard); // the last one registered wins, so libtorch_cuda must be loaded before
 } // namespace
 
 namespace at {
@@ -49,7 +49,7 @@ struct CUDAHooks final : CUDAHooksInterface {
   const Generator& getDefaultGenerator(DeviceIndex) const override { return at::detail::getDefaultCPUGenerator(); }
   Generator getNewGenerator(DeviceIndex) const override { return at::detail::createCPUGenerator(); }
 };
-// torch looks for this name once, when it first asks: this library must be loaded before.
+// torch looks up this name once, at the first use: this library must be loaded before.
 C10_REGISTER_CLASS_WITH_PRIORITY(CUDAHooksRegistry, CUDAHooks, c10::REGISTRY_PREFERRED, CUDAHooks)
 } // namespace at
 

@@ -1,4 +1,4 @@
-"""Compiles and loads the device guard that simulated GPUs need; needs g++, and no import of torch before."""
+"""Compile and load the device guard that simulated GPUs need; needs g++, and torch must not be imported before."""
 
 import ctypes
 import importlib.util
@@ -16,7 +16,7 @@ def load() -> None:
     assert spec is not None and spec.submodule_search_locations
     torch = Path(spec.submodule_search_locations[0])
     linked = [f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{torch / 'lib'}"]
-    if (torch / "lib/libtorch_cuda.so").exists():  # a CUDA build: what it registers is loaded first, and then replaced
+    if (torch / "lib/libtorch_cuda.so").exists():  # a CUDA build: its own guard is loaded first, and then replaced
         linked += ["-Wl,--no-as-needed", "-ltorch_cuda"]
     compiler = ["g++", "-std=c++20", "-O0", f"-I{torch / 'include'}"]
     ctypes.CDLL(str(compiled(SOURCE, compiler, linked, version("torch"))), mode=ctypes.RTLD_GLOBAL)

@@ -1,4 +1,4 @@
-"""What the simulated devices do about each fault that they are there to find: a JSON object by fault, on stdout."""
+"""Print how the simulated devices react to each fault that they must detect: a JSON object by fault, on stdout."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ from device import simulated, world  # noqa: E402
 
 
 def outcome(work: Callable[[], Any]) -> Any:
-    """The result of some work, and how often it waited for the device; or its error."""
+    """The result of a function, and how often it waited for the device; or its error."""
     before = world.waits.total()
     try:
         result = work()
@@ -44,7 +44,7 @@ def copy_to_host(is_waited_for: bool) -> list[float]:
 
 
 def captured(work: Callable[[Any], Any]) -> Any:
-    """What a graph of some work on two numbers gives: while it is captured, and for two further pairs of numbers."""
+    """The results of a captured function of two numbers: during capture, and replayed for two more pairs of numbers."""
     numbers, graph = torch.tensor([1.0, 2.0], device="cuda"), torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = work(numbers)

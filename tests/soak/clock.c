@@ -1,4 +1,4 @@
-// Shifts the wall clock of a process by the seconds in the file of SHIFTED_CLOCK, read at each call. Preloaded.
+// Shifts the wall clock of a process by the seconds in the file $SHIFTED_CLOCK, read at each call. Preloaded.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -41,11 +41,11 @@ time_t time(time_t *seconds) {
     return now.tv_sec;
 }
 
-// The kernel's clock is not shifted: a deadline of a shifted one, as torch makes, would be years away. Others are small.
+// The kernel's clock is not shifted: a deadline on the shifted clock, as torch sets, would be years away.
 int pthread_cond_timedwait(pthread_cond_t *restrict cond, pthread_mutex_t *restrict mutex,
                            const struct timespec *restrict end) {
     static int (*real)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
-    if (!real) real = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");  // the first version is another one
+    if (!real) real = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");  // the first version differs
     if (!real) real = dlsym(RTLD_NEXT, "pthread_cond_timedwait");
     struct timespec shifted = *end;
     if (end->tv_sec > 1000000000) shifted.tv_sec -= shift();

@@ -1,9 +1,9 @@
-"""`make soak`: hours of training on two ranks with random faults, and ten million lines of translation; prints what came of it.
+"""`make soak`: hours of training on two ranks with random faults, and ten million lines of translation; prints the results.
 
 python tests/soak/run.py [--hours 2] [--lines 10000000] [--seed 1]
 
-The disturbed run must have the metrics and weights of one that nothing disturbs, no command may end with a code outside the
-contract, and the memory of the translation must not grow. Needs Linux, gcc and root (for a small disk).
+The disturbed run must have the metrics and weights of an undisturbed one, no command may end with an exit status
+outside the contract, and the memory of the translation must not grow. Needs Linux, gcc and root (for a small disk).
 """
 
 import argparse
@@ -32,12 +32,12 @@ from nmt.report.run_status import METRICS_FILE  # noqa: E402
 from nmt.runs import TRAINING, Checkpoints  # noqa: E402
 
 DISK_BYTES: Final = 200_000_000
-MEAN_SECONDS: Final = 25.0  # between faults: a start takes ten of them
-END_SECONDS: Final = 300.0  # that processes may take to end: after slow imports ranks wait two minutes for each other
-STOPPED_MINUTES: Final = 0.2  # of --timeout
+MEAN_SECONDS: Final = 25.0  # between faults: a start takes ten seconds
+END_SECONDS: Final = 300.0  # in which processes must end: after slow imports ranks wait two minutes for each other
+STOPPED_MINUTES: Final = 0.2  # value of --timeout
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 ENDED_BY_SIGNAL: Final = frozenset(128 + number for number in SIGNALS)
-CODES: Final = {  # exit codes that a fault may lead to; the others lead to none
+CODES: Final = {  # exit statuses that a fault can cause; the other faults cause none
     "kill_rank": {5},
     "stop_rank": {5},
     "fill_disk": {5},
@@ -47,14 +47,14 @@ CODES: Final = {  # exit codes that a fault may lead to; the others lead to none
     "the end": {128 + signal.SIGTERM},
 }
 WINDOW_LINES: Final = 100_000
-MAX_GROWTH: Final = 1.05  # of memory, from the first tenth of the lines to the last
+MAX_GROWTH: Final = 1.05  # growth of memory, from the first tenth of the lines to the last
 
 
 @dataclass
 class Soak:
-    """A training that is disturbed.
+    """A training run that is disturbed.
 
-    counts: exit codes by fault; wrong: what must not have happened
+    counts: exit statuses by fault; wrong: events that must not happen
     """
 
     command: list[str]
@@ -67,12 +67,12 @@ class Soak:
     wrong: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
-        """Keep what must not have happened, and print it at once."""
+        """Record an event that must not happen, and print it at once."""
         self.wrong.append(text)
         print(f"wrong: {text}", file=sys.stderr, flush=True)
 
     def disturb(self, seconds: float) -> None:
-        """Start the training, apply random faults and restart it until `seconds` have passed; then end it by a signal."""
+        """Start the training, apply random faults and restart it until `seconds` have passed; then end it with a signal."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             with tempfile.TemporaryFile("w+") as errors:  # a pipe that nobody reads would fill
@@ -83,7 +83,7 @@ class Soak:
         self.resize(DISK_BYTES)
 
     def disturb_one(self, errors: IO[str], end: float) -> list[str]:
-        """Start the command and apply faults until one of them or the time ends it; the names of the faults."""
+        """Start the command and apply faults until a fault or the time ends it. Returns the names of the faults."""
         faults = [self.kill_rank, self.kill_launcher, self.stop_rank, self.pause, self.signal_one, self.signal_all]
         faults += [self.fill_disk, self.shift_clock]
         process = subprocess.Popen(self.command, stderr=errors, text=True, env=self.environment)
@@ -103,7 +103,7 @@ class Soak:
         return names
 
     def see_end(self, names: list[str], process: "subprocess.Popen[str]", ranks: dict[int, int]) -> None:
-        """Wait for the end of a command and of its ranks, and count its exit code. names: of its faults"""
+        """Wait for the end of a command and its ranks, and count its exit status. names: of its faults"""
         fault = names[-1]
         try:
             process.wait(END_SECONDS)
@@ -114,7 +114,7 @@ class Soak:
         code = process.returncode if process.returncode >= 0 else 128 - process.returncode
         self.counts[fault][str(code)] += 1
         if not any(code in CODES.get(name, ()) for name in names):
-            self.note(f"{', '.join(names)}: exit code {code}")
+            self.note(f"{', '.join(names)}: exit status {code}")
         deadline = time.monotonic() + END_SECONDS
         while alive := [pid for pid in ranks.values() if Path(f"/proc/{pid}").exists()]:
             if time.monotonic() > deadline:
@@ -122,7 +122,7 @@ class Soak:
                 return
             time.sleep(0.1)
 
-    # Each of these does something to a command and its ranks, and returns whether that has to end the command.
+    # Each of these disturbs a command and its ranks, and returns whether that must end the command.
 
     def kill_rank(self, process: "subprocess.Popen[str]", ranks: dict[int, int]) -> bool:
         return self.to_one(ranks, signal.SIGKILL)
@@ -152,7 +152,7 @@ class Soak:
     def fill_disk(self, process: "subprocess.Popen[str]", ranks: dict[int, int]) -> bool:
         used = os.statvfs(self.run.parent)
         left = used.f_frsize * self.chance.randint(0, 100)
-        # A resize fails where more was written meanwhile.
+        # A resize fails if more was written meanwhile.
         with contextlib.suppress(subprocess.CalledProcessError, subprocess.TimeoutExpired):
             self.resize((used.f_blocks - used.f_bfree) * used.f_frsize + left)
             process.wait(self.chance.uniform(1, 20))
@@ -172,7 +172,7 @@ class Soak:
 
 
 def train(folder: Path, hours: float, seed: int) -> list[str]:
-    """Train with faults and without; what was wrong."""
+    """Train with and without faults. Returns what went wrong."""
     write_corpus(folder / "train", 3000, 1)
     write_corpus(folder / "dev", 50, 2)
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={folder / 'train'}", "--subword=none"]
@@ -196,7 +196,7 @@ def train(folder: Path, hours: float, seed: int) -> list[str]:
         whole = [*common, f"--output={folder / 'whole'}", f"--max-updates={last}"]
         subprocess.run(whole, check=True, env=environment)
         other = Checkpoints(folder / "whole").path(last)
-        offset = newest.json(TRAINING)["metrics_offset"]  # lines of updates that were not saved may follow
+        offset = newest.json(TRAINING)["metrics_offset"]  # lines of unsaved updates can follow
         metrics = [(path / METRICS_FILE).read_bytes()[:offset] for path in (run, folder / "whole")]
         same = {
             METRICS_FILE: metrics[0] == metrics[1],
@@ -206,14 +206,14 @@ def train(folder: Path, hours: float, seed: int) -> list[str]:
             },
         }
     print(f"{last:,} updates; equal to the undisturbed run: {same}")
-    print("| fault | exit codes and how often |\n|---|---|")
+    print("| fault | exit statuses and counts |\n|---|---|")
     for fault, codes in sorted(soak.counts.items()):
         print(f"| {fault.replace('_', ' ')} | {', '.join(f'{code}: {n}' for code, n in sorted(codes.items()))} |")
     return soak.wrong + [f"{name} is another" for name, is_same in same.items() if not is_same]
 
 
 def translate(folder: Path, lines: int) -> list[str]:
-    """Pipe lines through `nmt translate`; what was wrong."""
+    """Pipe lines through `nmt translate`. Returns what went wrong."""
     model = small_model(folder / "model", d_model=16, d_ff=16, heads=1, encoder_layers=1, decoder_layers=1)
     command = [
         *NMT,
@@ -231,20 +231,20 @@ def translate(folder: Path, lines: int) -> list[str]:
     memory, count = [], 0
     for _ in process.stdout:
         count += 1
-        if count % WINDOW_LINES == 0 and count < lines:  # after the last line the process may have ended
+        if count % WINDOW_LINES == 0 and count < lines:  # after the last line the process may already have ended
             memory.append(resident_kib(process.pid))
             print(f"\r{count:,} lines, {memory[-1] / 1024:.0f} MiB", end="", flush=True)
     code = process.wait()
     tenth = max(1, len(memory) // 10)
     growth = max(memory[-tenth:]) / max(memory[:tenth]) if memory else 1.0
-    print(f"\n{count:,} lines out of {lines:,}; memory of the last tenth by that of the first: {growth:.3f}")
-    wrong = [f"translate: exit code {code}"] if code else []
+    print(f"\n{count:,} of {lines:,} lines; memory over the last tenth relative to the first: {growth:.3f}")
+    wrong = [f"translate: exit status {code}"] if code else []
     wrong += [f"translate: {count:,} lines out of {lines:,}"] if count != lines else []
     return wrong + ([f"translate: memory grew by {growth:.3f}"] if growth > MAX_GROWTH else [])
 
 
 def feed(process: "subprocess.Popen[str]", lines: int) -> None:
-    """Write lines of 0 to 9 words, with one of 1,000 words in ten thousand."""
+    """Write lines of 0 to 9 words; one line in ten thousand has 1,000 words."""
     assert process.stdin
     chance = random.Random(1)
     for number in range(lines):
@@ -261,18 +261,18 @@ def resident_kib(pid: int) -> int:
 
 def main() -> int:
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("--hours", type=float, default=2.0, help="of disturbed training")
-    arguments.add_argument("--lines", type=int, default=10_000_000, help="to translate")
-    arguments.add_argument("--seed", type=int, default=1, help="of the faults")
+    arguments.add_argument("--hours", type=float, default=2.0, help="hours of disturbed training")
+    arguments.add_argument("--lines", type=int, default=10_000_000, help="lines to translate")
+    arguments.add_argument("--seed", type=int, default=1, help="seed of the random faults")
     given = arguments.parse_args()
-    heed_signals()  # the commands inherit what is ignored
+    heed_signals()  # the commands inherit ignored signals
     wrong: list[str] = []
     with tempfile.TemporaryDirectory(prefix="nmt-soak-") as folder:
         wrong += train(Path(folder), given.hours, given.seed) if given.hours else []
         wrong += translate(Path(folder), given.lines) if given.lines else []
     for text in wrong:
         print(text)
-    print(f"{len(wrong)} wrong")
+    print(f"{len(wrong)} errors")
     return min(len(wrong), 1)
 
 
