@@ -19,12 +19,12 @@ from phases import PHASES, Phase, write_inputs
 
 PAGE = """# Reliability
 
-Each row disturbs {every} on the files of one command, each in a run of its own: it fails, or the process is
-killed before it. Unless the result is complete then, the same command runs undisturbed. A trial is wrong if one of these does not
-hold:
+Each row disturbs {every} on the files of one command. Each trial disturbs a single operation: it fails, or the process is
+killed before it. If the result is not complete after that, the same command runs again without a fault. A trial counts as wrong
+unless all of this holds:
 
-- The result of an undisturbed run is there to the byte (of a training: weights, optimizer and metrics).
-- The undisturbed command ends with code 0. A command that ends with 0 leaves no temporary file.
+- The result equals that of an undisturbed run, byte for byte (for a training: weights, optimizer and metrics).
+- The second, undisturbed command ends with exit status 0. A command that ends with 0 leaves no temporary file.
 - An error names the file or folder of the operation.
 - No input has changed, and no command takes longer than {limit:.0f} seconds.
 
@@ -37,11 +37,11 @@ hold:
 {rows}
 
 - *ENOSPC* counts only operations that may need room: creating, writing, syncing and renaming.
-- Operations are those of the command's process and of its threads: opening, reading, writing, syncing, closing, listing,
-  renaming, removing, and looking at files. Those of processes that it starts are not disturbed.
-- *Power loss* kills the process on an ext4 file system of its own, and goes on with what its device holds by then: whatever was
-  not synced may be gone. It needs root{no_power}.
-- A command ends with 0 where it can do without the operation.
+- Only operations of the command's own process and its threads are disturbed: opening, reading, writing, syncing, closing,
+  listing, renaming, removing, and reading the status of files. Operations of child processes are not.
+- *Power loss* kills the process on a separate ext4 file system. The next command finds only what the device holds by then:
+  whatever was not synced may be gone. It needs root{no_power}.
+- A command ends with 0 if it can do without the operation.
 """
 
 
