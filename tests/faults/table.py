@@ -19,29 +19,29 @@ from phases import PHASES, Phase, write_inputs
 
 PAGE = """# Reliability
 
-Each row disturbs {every} on the files of one command. Each trial disturbs a single operation: it fails, or the process is
-killed before it. If the result is not complete after that, the same command runs again without a fault. A trial counts as wrong
-unless all of this holds:
+This page shows what happens if a file operation of a command fails, or if the process is killed. In each row, {every} of one
+command is disturbed, each in a separate trial: the operation fails, or the process is killed just before it. If the result is
+then not complete, the same command runs again without a fault. A trial is wrong if it violates one of these rules:
 
-- The result equals that of an undisturbed run, byte for byte (for a training: weights, optimizer and metrics).
-- The second, undisturbed command ends with exit status 0. A command that ends with 0 leaves no temporary file.
-- An error names the file or folder of the operation.
-- No input has changed, and no command takes longer than {limit:.0f} seconds.
+- In the end, the result equals that of an undisturbed run, byte for byte. For training: weights, optimizer and metrics.
+- The command without a fault ends with exit status 0. A command with exit status 0 leaves no temporary file.
+- An error message names the file or folder of the operation.
+- No input file changes, and no command takes longer than {limit:.0f} seconds.
 
 | machine | version | command | trials | wrong |
 |---|---|---|---|---|
 | {machine}, {date} | Python {python}, torch {torch} | `{command}` | {trials:,} | {wrong} |
 
-| command | operations | fault | trials | ended with 0 | ended with an error (4 or 5) | killed | wrong |
+| command | operations | fault | trials | exit status 0 | exit status 4 or 5 | killed | wrong |
 |---|---|---|---|---|---|---|---|
 {rows}
 
-- *ENOSPC* counts only operations that may need room: creating, writing, syncing and renaming.
-- Only operations of the command's own process and its threads are disturbed: opening, reading, writing, syncing, closing,
-  listing, renaming, removing, and reading the status of files. Operations of child processes are not.
-- *Power loss* kills the process on a separate ext4 file system. The next command finds only what the device holds by then:
-  whatever was not synced may be gone. It needs root{no_power}.
-- A command ends with 0 if it can do without the operation.
+- *ENOSPC* applies only to operations that may need disk space: creating, writing, syncing and renaming.
+- The operations are those of the command's process and its threads: opening, reading, writing, syncing, closing, listing,
+  renaming, removing and inspecting files. Operations of child processes are not disturbed.
+- *Power loss* runs the command on a separate ext4 file system and kills it. The trial continues with what the device holds at
+  that moment, so data that was not synced may be lost. This needs root{no_power}.
+- A disturbed command ends with exit status 0 if it does not depend on the failed operation.
 """
 
 
@@ -64,13 +64,13 @@ def main() -> int:
             given.phases
         )
         facts = {
-            "every": "all operations" if given.every == 1 else f"one operation in {given.every}",
+            "every": "each file operation" if given.every == 1 else f"one file operation in {given.every}",
             "machine": f"{platform.machine()}, {os.cpu_count()} cores",
             "date": time.strftime("%Y-%m-%d"),
             "python": platform.python_version(),
             "torch": metadata.version("torch"),
             "command": "make faults" + (f' FLAGS="{" ".join(flags)}"' if flags else ""),
-            "no_power": "" if any("power loss" in row for row in rows) else ", and was left out here",
+            "no_power": "" if any("power loss" in row for row in rows) else ", and was skipped here",
         }
         given.page.write_text(PAGE.format(limit=trial.LIMIT, trials=trials, wrong=wrong, rows="\n".join(rows), **facts))
     print(f"{trials:,} trials, {wrong} wrong")
@@ -80,7 +80,7 @@ def main() -> int:
 def results(
     folder: Path, prefixes: list[str], every: int
 ) -> Iterator[tuple[Phase, trial.Fault, int, Counter[int | None], int]]:
-    """For each phase and fault: operations, exit codes of the disturbed commands, and how many trials were wrong."""
+    """For each phase and fault: operations, exit statuses of the disturbed commands, and how many trials were wrong."""
     start, done, work = folder / "start", folder / "done", folder / "work"
     faults = [fault for fault in trial.FAULTS if not fault.power or can_mount(folder)]
     start.mkdir()
