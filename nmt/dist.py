@@ -23,7 +23,9 @@ MIN_START_MINUTES: Final = 2.0  # to wait until all ranks have started
 PARENT_SECONDS: Final = 0.5  # between checks that the launcher is alive
 ANSWER_SECONDS: Final = 5  # for a rank to report that it is waiting too
 LAUNCHER: Final = "NMT_LAUNCHER"  # variable with the process id of the launcher of `--devices`
-LISTENER: Final = "NMT_LISTENER"  # variable with the descriptor of the store's socket, which the launcher opened
+LISTENER: Final = (
+    "NMT_LISTENER"  # environment variable that holds the descriptor of the store's socket, which the launcher opened
+)
 WAITED: Final = "waited"
 SLICE_SECONDS: Final = 1.0  # long waits are divided into these, so time while the process is stopped counts only once
 UNREACHABLE: Final = "rank 0, which coordinates all ranks, cannot be reached"

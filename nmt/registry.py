@@ -370,7 +370,7 @@ def options_within(
 ) -> list[Option]:
     """The options of a component. After an option that chooses an inner component come the options of that component.
 
-    choice: gives the name of the component that an option chooses
+    choice: returns the name of the component that an option chooses
     path: the key of the component, such as `criterion.decoder`, which precedes the names of its options
     defaults: other defaults for the options, by name
     Raises UserError for a default without an option.

@@ -187,7 +187,7 @@ class _Line:
         return items
 
     def _read_options(self) -> tuple[OptionTable, bool]:
-        """The options, and whether all chosen components are known; otherwise the options are those of the default ones."""
+        """The options, and whether all chosen components are known. If not, the options are those of the default components."""
         command, own = self.command, self.command.own_groups()
         flags, layers = flags_of(chain(*own.values())), list[Layer]()
         known = (item for item in self.items if item.flag in flags and item.values)

@@ -46,7 +46,7 @@ def tables() -> dict[str, dict[str, str]]:
 
 def readable(text: str) -> str:
     """A word or an answer of the file without the signs that only `answer` needs."""
-    return VALUE_PLACEHOLDER.sub(r"\1", text.removeprefix("= ")).replace("drop: ", "nothing: ")
+    return VALUE_PLACEHOLDER.sub(r"\1", text.removeprefix("= ")).replace("drop: ", "no equivalent: ")
 
 
 def answer(command: str, flag: str, values: Sequence[str]) -> Answer | None:
@@ -111,5 +111,5 @@ def _answer(text: str, named: dict[str, list[str]], num_values: int) -> Answer:
                 words.append(VALUE_PLACEHOLDER.sub(lambda match: named.get(match[1], [match[1]])[0], word))
         told = f"use {shlex.join(words)}{separator}{remark}"
     else:
-        told = readable(text).replace("nothing: ", "drop it: ")
+        told = readable(text).replace("no equivalent: ", "drop it: ")
     return Answer(told, words, num_values, text.startswith("= "))

@@ -35,7 +35,9 @@ class ScoreOptions:
     per_token: bool = opt(
         False, "also print the score of each target token", aliases=("word-scores",), group="Scores", common=True
     )
-    normalize: bool = opt(False, "divide by the number of tokens, including EOS", group="Scores", common=True)
+    normalize: bool = opt(
+        False, "divide each score by its number of tokens, including EOS", group="Scores", common=True
+    )
     max_tokens: int = opt(4096, "tokens per batch, including padding", minimum=1, group="Speed and memory")
     max_length: int = opt(
         1024, "maximum tokens per line; longer pairs get no score", minimum=1, group="Speed and memory"

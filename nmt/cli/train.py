@@ -71,7 +71,7 @@ def log_defaults(options: TrainOptions, parts: Parts) -> None:
     keys = [name if name in values else name.partition(".")[2] for name in names]
     if keys and not Checkpoints(Path(options.output)).named():
         taken = " ".join(f"{flag_of(key)} {values[key]}" for key in keys)
-        log.info(f"fine-tuning: chosen by the size of the data: {taken} (flags and --config override them)")
+        log.info(f"fine-tuning settings chosen for this data size: {taken} (flags and --config override them)")
 
 
 def start_defaults(given: Mapping[str, Any]) -> Layer | None:

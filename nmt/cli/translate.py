@@ -77,7 +77,7 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         common=True,
     )
     buffer_size: int = opt(2000, "lines that are read ahead and sorted by length", minimum=1, group="Speed and memory")
-    strict: bool = opt(False, "exit with status 3 at invalid UTF-8 instead of replacing it", group="Failures")
+    strict: bool = opt(False, "exit with status 3 on invalid UTF-8 instead of replacing it", group="Failures")
     json: bool = opt(False, "print one JSON object per line, with scores", group="Details of the output", common=True)
     stats: str | None = opt(
         None,

@@ -60,7 +60,7 @@ class PartPlan:
         number = int(np.searchsorted(starts, pairs))
         if number == len(starts) or starts[number] != pairs:
             raise ArtefactError(
-                f"the run's position does not fit this data: no update starts after {self.start + pairs:,} pairs (use the "
+                f"the run's position does not match this data: no update starts after {self.start + pairs:,} pairs (use the "
                 "data the run was trained on)"
             )
         return number
@@ -198,7 +198,7 @@ def _joined(
 ) -> list[Indices]:
     """Sort groups from short to long, and join neighbours if padding costs less than a separate micro-batch.
 
-    groups: groups of at least one pair; padding: maximum padding cells for joining two groups
+    groups: groups of at least one pair; padding: maximum number of padding cells when two groups are joined
     """
     widths = [1 + int(np.maximum(source_lengths[group], target_lengths[group]).max()) for group in groups]
     joined: list[Indices] = []

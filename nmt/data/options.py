@@ -35,10 +35,10 @@ class TrainingFiles:
     """Files of parallel training text."""
 
     source_lang: str | None = opt(
-        None, "source language; also the ending of its files", group="Languages", common=True, metavar="LANG"
+        None, "source language; also the extension of its files", group="Languages", common=True, metavar="LANG"
     )
     target_lang: str | None = opt(
-        None, "target language; also the ending of its files", group="Languages", common=True, metavar="LANG"
+        None, "target language; also the extension of its files", group="Languages", common=True, metavar="LANG"
     )
     train: tuple[str, ...] = opt(
         (),
@@ -180,10 +180,10 @@ class PrepareOptions(CorpusOptions):
     """What to prepare and how, including the options of preparations, subwords and tokenizers."""
 
     source_lang: str = opt(
-        REQUIRED, "source language; also the ending of its files", group="Languages", common=True, metavar="LANG"
+        REQUIRED, "source language; also the extension of its files", group="Languages", common=True, metavar="LANG"
     )
     target_lang: str = opt(
-        REQUIRED, "target language; also the ending of its files", group="Languages", common=True, metavar="LANG"
+        REQUIRED, "target language; also the extension of its files", group="Languages", common=True, metavar="LANG"
     )
     output: str = opt(
         REQUIRED,

@@ -14,7 +14,7 @@ from nmt.models.base import Scorer
 
 @register("decoder", "greedy", SearchOptions)
 class Greedy(Decoder):
-    """Greedy search: takes the most probable token at each step."""
+    """Greedy search, which takes the most probable token at each step."""
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder. Returns one hypothesis per sentence, scored by its log-probability."""

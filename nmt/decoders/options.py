@@ -91,7 +91,7 @@ class BeamOptions(SearchOptions):
     )
     stop: Literal["best", "full"] = opt(
         "best",
-        "end when no better hypothesis is possible (best) or beam_size have finished (full, faster)",
+        "when to stop: best, if no better hypothesis is possible; full (faster), after beam_size hypotheses",
     )
     prune: float | None = opt(
         None,

@@ -1,8 +1,8 @@
 """The interface of scorings, and the class that scores pairs for them.
 
-A registered scoring is built as `cls(options)` if one of its options is set. `options` are those of `nmt score`, which are also
-an instance of the scoring's options class. Without a scoring, `nmt score` prints the score of each pair. The options class of a
-scoring that calibrates confidences names its command in `calibrates`.
+A registered scoring is built as `cls(options)` if one of its options is set. `options` is the options object of
+`nmt score`, which is also an instance of the scoring's options class. Without a scoring, `nmt score` prints the score of each
+pair. If a scoring calibrates confidences, its options class gives the command for it in `calibrates`.
 """
 
 from abc import ABC, abstractmethod

@@ -72,7 +72,7 @@ def _open(path: Path, whole: bool) -> AbstractContextManager[Stream]:
 
 
 def text_exists(path: Path) -> bool:
-    """Whether a path leads to a file, or to a text in a storage. Raises InputError for a damaged storage."""
+    """Whether a path leads to a file, or to text inside a storage. Raises InputError for a damaged storage."""
     if path.exists() or not any(storage.holds(path) for storage in storages()):
         return path.exists()
     try:

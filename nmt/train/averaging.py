@@ -44,7 +44,7 @@ def average(options: AverageOptions, parts: Any) -> tuple[list[str], dict[str, d
             if not tries_left or all((folder / MANIFEST).is_file() for folder in present):
                 raise
             log.info(f"{quoted(options.run)}: the run has just deleted one of the checkpoints; choosing again")
-    raise AssertionError("the last try returns or raises")
+    raise AssertionError("unreachable: the last attempt either returns or raises")
 
 
 def _average_folders(

@@ -284,7 +284,7 @@ class AverageOptions:
         group="Scoring",
         common=True,
     )
-    max_tokens: int = opt(4096, "padded tokens per batch while scoring", group="Scoring", minimum=1)
+    max_tokens: int = opt(4096, "maximum tokens per scoring batch, padding included", group="Scoring", minimum=1)
     device: str = opt("auto", "device for scoring: auto, cpu, cuda or cuda:N", group="Scoring", common=True)
     threads: int | None = opt(
         None,

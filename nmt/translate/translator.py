@@ -150,7 +150,7 @@ class Translator:
         return [Candidate(clean(text), [], 0.0, 0.0)] if self.pipeline.source.spells_words else []
 
     def _constraints(self, request: Request) -> Constraints:
-        """The constraints of a request: prefix and phrases as tokens, and texts as their filters prepare them."""
+        """The constraints of a request: prefix and phrases as tokens, and the texts for filters, prepared by these filters."""
         if not (request.prefix or request.phrases or request.filters):
             return self._default_constraints
         target = self.pipeline.target

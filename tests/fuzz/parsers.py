@@ -62,7 +62,7 @@ class Parser:
             self.read(content)
         except UserError as error:
             assert error.code in CODES, f"code {error.code}: {error}"
-            assert "\n" not in str(error), error
+            assert not any("\n" in message for message in error.messages), error
             return error.code
         return 0
 

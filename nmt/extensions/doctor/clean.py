@@ -53,9 +53,7 @@ class CleanOptions(TrainingFiles):
     rejected: str | None = opt(
         None, "TSV file to write the removed pairs to", group="Input and output", common=True, metavar="FILE"
     )
-    drop: tuple[str, ...] = opt(
-        (), "additional rules to apply; all applies every rule", group="Rules", common=True, metavar="RULE"
-    )
+    drop: tuple[str, ...] = opt((), "additional rules to apply, or 'all'", group="Rules", common=True, metavar="RULE")
     keep: tuple[str, ...] = opt(
         (), "rules not to apply; all keeps only those of --drop", group="Rules", common=True, metavar="RULE"
     )

@@ -106,9 +106,9 @@ class UnitDocument(ABC):
         return [to_xml(text) for _, pieces in self._pieces for text in map(_text_to_send, pieces) if text]
 
     def write(self, translations: Sequence[Translation], warnings: LineWarnings) -> str:
-        """Write each translation that kept its markers and placeholders. Returns a summary for people.
+        """Write each translation that kept its markers and placeholders. Returns a human-readable summary.
 
-        warnings: also receives warnings about units that stay untranslated
+        warnings: list that also receives warnings about units left untranslated
         """
         found = iter(translations)
         for unit, pieces in self._pieces:

@@ -14,7 +14,7 @@ class Stage(NamedTuple):
     """The proportions of the corpora during one stage.
 
     weights: relative number of pairs by corpus name; other corpora are not used
-    temperature: T, if weights are the sizes of the corpora to the power of 1/T instead
+    temperature: T, if the weights are instead the corpus sizes raised to the power 1/T
     updates, epochs: last update or epoch of the stage; both are None for the last stage
     """
 

@@ -195,7 +195,7 @@ def measure_coverage(
     """Measure how well a shortlist covers some pairs.
 
     sources, targets: ids of each sentence
-    returns: share of target tokens that the shortlist of their source sentence contains, and its mean size in tokens
+    returns: share of target tokens found in the shortlist of their source sentence, and the mean shortlist size in tokens
     """
     covered = tokens = 0
     for source, target in zip(sources, targets, strict=True):

@@ -116,7 +116,7 @@ class ServedModel:
         return scheduler
 
     def _end_load(self, details: Details, task: "asyncio.Task[Scheduler]") -> None:
-        """Forget a load immediately, or after a failure only later. Until then each request gets that error."""
+        """Forget a load: at once if it succeeded, after a delay if it failed. Until then each request gets that error."""
         has_failed = not task.cancelled() and task.exception() is not None
         if has_failed:
             asyncio.get_running_loop().call_later(LOAD_SECONDS, self._loads.pop, details, None)

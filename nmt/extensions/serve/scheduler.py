@@ -19,7 +19,9 @@ from nmt.translate.requests import Request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
 
-MIN_CHARACTERS_PER_TOKEN: Final = 3  # to estimate tokens; lower than in real text, so that batches stay small enough
+MIN_CHARACTERS_PER_TOKEN: Final = (
+    3  # characters per token, to estimate tokens; lower than in real text, so that batches stay small enough
+)
 JOIN_SECONDS: Final = 5.0  # total time for the threads to finish
 TRANSLATOR: Final = "translator"  # name of the threads that translate
 

@@ -183,7 +183,7 @@ def _recorded(path: Path) -> list[list[str]]:
 
 
 def _last_error(log: Path) -> str:
-    """The last error in a log, after a colon; empty if there is none."""
+    """A colon followed by the last error in a log; empty if there is none."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - MAX_LOG_TAIL_BYTES))
         lines = file.read().decode(errors="replace").split("\n")

@@ -39,7 +39,7 @@ class Range:
     def __post_init__(self) -> None:
         numbers = [end for end in (self.low, self.high) if type(end) in (int, float) and math.isfinite(end)]
         if len(numbers) < 2 or not self.low < self.high:
-            raise ValueError("low and high must be numbers, and low the smaller one")
+            raise ValueError("low and high must be numbers, with low less than high")
         if type(self.log) is not bool or (self.log and self.low <= 0):
             raise ValueError("log must be true or false; with log = true, low must be positive")
 

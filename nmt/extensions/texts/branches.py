@@ -1,4 +1,4 @@
-"""Expands sentences with ICU messages: one sentence per branch, inside the message's syntax."""
+"""Expands sentences that contain ICU messages: one complete sentence per branch, placed inside the message's syntax."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ MAX_TEXTS_OF_MESSAGE: Final = 64  # maximum number of sentences that one sentenc
 
 
 def written_out(passage: Passage, markup: MarkupName, in_plural: bool = False) -> list[str | Passage]:
-    """Expand a passage with messages: the first message's syntax, with the whole passage inside each of its branches."""
+    """Expand a passage that contains messages: return the first message's syntax, with the whole passage in each branch."""
     item = next((item for item in passage.kept if item.kind == "message"), None)
     if item is None or any(item.kind == "problem" for item in passage.kept):
         return [passage]

@@ -143,7 +143,7 @@ def _read_weights(folder: Path) -> Mapping[str, Any]:
         if (folder / name).is_file():
             content = (read_pickled if name.endswith(".bin") else read_tensors)(folder / name)
             if not isinstance(content, Mapping):
-                raise ArtefactError(f"{quoted(folder / name)}: no tensors by name in this file")
+                raise ArtefactError(f"{quoted(folder / name)}: this file contains no named tensors")
             return content
     raise UserError(f"{quoted(folder)}: no weights in this folder ({' or '.join(WEIGHT_FILES)} expected)")
 

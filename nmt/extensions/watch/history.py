@@ -107,7 +107,7 @@ class History:
 
     @property
     def eflop(self) -> float | None:
-        """The cost of all updates; None if the last one's was not recorded."""
+        """The cost of all updates; None if the cost of the last update was not recorded."""
         return self.updates[-1].eflop if self.updates else None
 
     @property

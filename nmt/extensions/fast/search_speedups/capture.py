@@ -158,7 +158,7 @@ class CapturedLayers:
         return buffer is not None and tensor.untyped_storage().data_ptr() == buffer.untyped_storage().data_ptr()
 
     def _buffer(self, name: str, sizes: list[int], like: Tensor) -> Tensor:
-        """Zeros with these sizes, at the address of the named buffer. like: a tensor with its type and device"""
+        """A zero tensor of these sizes, at the address of the named buffer. like: a tensor that gives the dtype and device"""
         number, buffer = math.prod(sizes), self._buffers.get(name)
         if buffer is None or len(buffer) < number or buffer.dtype != like.dtype:
             self._buffers[name] = buffer = like.new_empty(number if buffer is None else number + number // 2)

@@ -53,7 +53,7 @@ class Comet(Metric):
         return [100 * float(score) for score in prediction.scores]
 
     def _loader(self) -> Any:
-        """The library's function for loading a checkpoint, after the checks of `check`."""
+        """The library's function for loading a checkpoint. `check` runs first."""
         load_from_checkpoint = required(
             "comet", "the metric comet (in a separate environment)", "comet"
         ).load_from_checkpoint

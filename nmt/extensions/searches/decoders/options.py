@@ -36,7 +36,7 @@ class DiverseBeamOptions(BeamOptions):
 class AlternativesOptions(BeamOptions):
     n_best: int = opt(
         5,
-        "alternative words after the prefix, best first",
+        "number of alternative words to suggest after the prefix, best first",
         group="Search",
         common=True,
         aliases=("nbest",),
@@ -93,7 +93,10 @@ class MbrOptions:
         maximum=MAX_BEAM_SIZE,
     )
     candidates: Part = part(
-        "decoder", "sampling", "decoder that finds the candidates; a beam has no length penalty here", group="Search"
+        "decoder",
+        "sampling",
+        "decoder that finds the candidates; beam search uses no length penalty here",
+        group="Search",
     )
     utility: Part = part(
         "metric", "chrf", "metric that scores each candidate against the others as references", group="Search"

@@ -34,7 +34,7 @@ class ShortlistSearch(SearchWrapper):
 
     def __init__(self, options: Any, pipeline: Pipeline, scorer: nn.Module) -> None:
         if not isinstance(scorer, Model):
-            raise UserError("--shortlist works with one model, but several are named (drop --shortlist)")
+            raise UserError("--shortlist works with only one model, but several were given (drop --shortlist)")
         self.file, self.pipeline = Path(options.shortlist), pipeline
 
     def decoder(self, decoder: Decoder) -> Decoder:

@@ -123,7 +123,7 @@ def _warnings(translation: Translation, disguise: Disguise) -> dict[str, Any]:
 
 
 def _rules(fields: Fields) -> TagRules:
-    """The rules for tags that a request with tag_handling names."""
+    """The tag rules that a request with tag_handling lists."""
     if not fields.get("tag_handling"):
         return TagRules()
     outline = str(fields.get("outline_detection", 1)).lower() not in ("0", "false")

@@ -223,7 +223,7 @@ def run(options: SweepOptions) -> int:
         log.warn(f"{score} of {names} differs from the best by less than its deviation over seeds (use more --seeds)")
     num_failed = sum(not job.is_done for job in jobs)
     if num_failed:
-        log.warn(f"{num_failed:,} of {len(jobs):,} runs failed (the same command tries them again)")
+        log.warn(f"{num_failed:,} of {len(jobs):,} runs failed (run the same command again to retry them)")
     return 5 if num_failed else 0
 
 
@@ -486,7 +486,7 @@ def _print(options: SweepOptions, sweep: Sweep, rows: Sequence[Row], score: str,
 def _exact_rows(
     options: SweepOptions, sweep: Sweep, rows: Sequence[Row], names: Sequence[str]
 ) -> Iterator[Sequence[str]]:
-    """The header and rows of the table with all digits. Deviations have separate columns, and unknown values are empty."""
+    """The header and rows of the table at full precision. Deviations have separate columns, and unknown values are empty."""
     has_deviations = options.seeds > 1
     deviations = [f"{name} deviation" for name in names] if has_deviations else []
     yield [*sweep.tried, *names, *deviations, "runs" if has_deviations else "run"]

@@ -29,7 +29,7 @@ class TextOptions:
     )
     glossary: str | None = opt(
         None,
-        "required terms: lines of TERM TAB TRANSLATION",
+        "file of terms: TERM TAB TRANSLATION on each line",
         group="Constraints and terms",
         common=True,
         excludes=("beam_graph",),

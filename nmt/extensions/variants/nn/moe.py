@@ -273,7 +273,7 @@ class MixtureOfExperts(FeedForward):
             raise UserError(f"--experts {self.shape.experts}: {ranks} ranks cannot share them evenly ({fix})")
 
     def token_flops(self) -> int:
-        """FLOPs per token for its gates and active experts, see nmt.nn.cost.
+        """FLOPs per token for the gates and the active experts; see nmt.nn.cost.
 
         With balanced gates this is the mean over a batch in training.
         """

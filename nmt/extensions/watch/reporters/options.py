@@ -29,4 +29,4 @@ class TensorBoardOptions:
 
 @options_class
 class WandbOptions:
-    wandb: bool = opt(False, "send the numbers of log lines to Weights & Biases", group="Logging")
+    wandb: bool = opt(False, "send the values of each log line to Weights & Biases", group="Logging")

@@ -79,7 +79,7 @@ class MemoryNetwork(Model):
         return target * (self.options.hops * (linear_flops(self.transition) + scores) + linear_flops(self.output))
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
-        """See Model. The state is the ids in a memory."""
+        """See Model. The state consists of the ids in a memory."""
         return INT64_BYTES * min(target_length, self.options.memory_size)
 
     def start(self, source: Tensor) -> State:

@@ -52,7 +52,7 @@ class GnmtOptions:
     )
     clip_start: float = opt(
         8.0,
-        "initial clipping magnitude of cells and layer outputs, delta in the paper",
+        "initial clipping threshold for cell states and layer outputs (delta in the paper)",
         above=0,
     )
     clip_end: float | None = opt(
