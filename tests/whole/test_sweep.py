@@ -108,7 +108,7 @@ def test_a_failed_run_is_reported_and_does_not_stop_others(data, tmp_path, call)
     assert_refused(call(*arguments), 4, "sweep.json")
     state.write_bytes(content)
     mended = call(*arguments)
-    assert mended.code == 0 and "failed" not in mended.out + mended.err
+    assert mended.code == 0 and " failed" not in mended.out + mended.err
 
 
 def test_a_run_folder_that_cannot_be_created_is_reported_and_does_not_stop_others(data, tmp_path, call):
