@@ -31,7 +31,7 @@ from nmt.artefact import Artefact
 from nmt.checkpoint import load_model
 from nmt.cli.main import run
 from nmt.data.shards import PreparedData
-from nmt.errors import UserError
+from nmt.errors import UsageError, UserError
 from nmt.extensions.archives.whole import check_whole
 from nmt.extensions.details.alignment import read_dictionary
 from nmt.extensions.doctor.doctor import DoctorOptions, doctor
@@ -181,7 +181,7 @@ def read_settings(path: Path) -> None:
         code = run(["train", f"--config={path}", "--dump-config"])
     if code:
         assert code == 2, errors.getvalue()
-        raise UserError(errors.getvalue().removesuffix("\n"))
+        raise UsageError(errors.getvalue().splitlines())
 
 
 def read_shortlist(path: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_name_is_safe_for_a_folder_and_differs_where_values_do(sweep_of):
         ('[train]\ndata = "d"\nlr = { low = 0.1 }', "'lr': low or high is missing"),
         (
             '[train]\ndata = "d"\nlr = { low = 0.2, high = 0.1 }',
-            "'lr': low and high must be numbers, and low the smaller one",
+            "'lr': low and high must be numbers, with low less than high",
         ),
         ('[train]\ndata = "d"\nlr = { low = 0.0, high = 0.1, log = true }', "low must be positive"),
         ('[train]\ndata = "d"\nlr = 1\n"lr.low" = 0.1', "'lr' has both a value and a range"),
