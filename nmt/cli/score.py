@@ -44,7 +44,11 @@ class ScoreOptions:
     )
     device: str = opt("auto", "auto, cpu, cuda or cuda:N", group="Speed and memory", common=True)
     threads: int | None = opt(
-        None, "CPU threads; if unset, as many as torch chooses", minimum=1, maximum=MAX_THREADS, group="Speed and memory"
+        None,
+        "CPU threads; if unset, as many as torch chooses",
+        minimum=1,
+        maximum=MAX_THREADS,
+        group="Speed and memory",
     )
     json: bool = opt(False, "print one JSON object per line", group="Input and output", common=True)
 
