@@ -84,7 +84,7 @@ class Lock:
 
 
 def holder_of(path: Path) -> str | None:
-    """The content of a locked file, which for LOCK is host and process id. None if it is unlocked, missing or a link.
+    """The content of a locked file; for LOCK, the host and process id of the holder. None if it is unlocked, missing or a link.
 
     Do not call this in the process that holds the lock: under POSIX, closing the file would release the lock.
     """

@@ -104,10 +104,10 @@ def correct(
 
 
 def meant_command(name: str, words: Sequence[str], known: Iterable[str]) -> tuple[str, str, list[str]]:
-    """The error for an unknown command, the command that is meant, and the words after that one's name.
+    """The error for an unknown command, the command that is meant, and the words after its name.
 
     words: those after the unknown name; known: the names of all commands
-    Raises UserError if no single command is near.
+    Raises UserError unless exactly one command is similar.
     """
     if told := peers.tables()["commands"].get(name):
         line, _, remark = told.partition("; ")
@@ -120,7 +120,7 @@ def meant_command(name: str, words: Sequence[str], known: Iterable[str]) -> tupl
 
 
 def _corrected(line: Sequence[str], problems: Sequence[Correction]) -> list[str]:
-    """The line with the replacements; those that several words have in common stand once."""
+    """The command line with the replacements. A replacement that several errors share appears once."""
     seen, changes = set[tuple[str, ...]](), list[tuple[Correction, Sequence[str]]]()
     for problem in sorted(problems, key=lambda each: each.at):
         setting, words = tuple(problem.words[:2]), problem.words
@@ -297,7 +297,7 @@ class _Line:
         return [flag if item.attached is None else f"{flag}={item.attached}"]
 
     def _replaced(self, item: GivenFlag, message: str, flags: Sequence[str]) -> Correction:
-        """The error of a flag for which others may be meant."""
+        """The error of a flag if one of some other flags was probably meant."""
         if len(flags) > 1:
             return self._problem(item, min(1, len(item.values)), message)
         return self._problem(item, 0, message, *self._spelled(item, flags[0]), kind="certain")
@@ -347,7 +347,7 @@ class _Line:
         return None
 
     def _choice(self, item: GivenFlag, option: Option, choices: Sequence[str]) -> Correction | None:
-        """The error of a value that is not among those that an option takes."""
+        """The error of a value that an option does not accept."""
         value = item.values[0]
         same = value.replace("_", "-").lower()
         if same in choices:
@@ -368,7 +368,7 @@ class _Line:
         return None
 
     def _devices(self, item: GivenFlag) -> Correction | None:
-        """The error of numbers of GPUs, as Marian takes them, in place of their number."""
+        """The error of GPU indices, as in Marian, where the number of GPUs is expected."""
         numbers = [number for value in item.values for number in value.split(",")]
         if not all(number.isdecimal() for number in numbers) or (len(numbers) < 2 and numbers != ["0"]):
             return None
@@ -423,7 +423,7 @@ def _is_chooser(option: Option) -> bool:
 
 
 def _choices(option: Option) -> list[str]:
-    """The values that an option takes, if it takes one of several names."""
+    """The allowed values of an option that takes one of several names."""
     if _is_chooser(option):
         return registry.names(option.kind) if option.kind else [*registry.presets(), "none"]
     kinds = () if str in get_args(option.type) else (option.type, *get_args(option.type))

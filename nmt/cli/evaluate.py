@@ -68,7 +68,7 @@ class EvaluateOptions:
     )
     set: str | None = opt(
         None,
-        "test or validation set of --data; none: the first test set",
+        "set of --data to score; default: first test set",
         needs=("data",),
         metavar="NAME",
         group="Input and output",
@@ -100,7 +100,7 @@ class EvaluateOptions:
 
     @property
     def metric_names(self) -> list[str]:
-        """The names of --metrics, each once."""
+        """The names in --metrics, without repetitions."""
         return names_of(self.metrics)
 
 
