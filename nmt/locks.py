@@ -50,7 +50,7 @@ class Lock:
                 if error.errno not in HELD:  # the file system does not support locks
                     raise
                 self._file.seek(0)
-                holder = f"is in use by {quoted(_holder(self._file))} (wait for that process, or end it)"
+                holder = f"is in use by {quoted(_holder(self._file))} (wait for that process, or stop it)"
                 raise LockedError(f"{quoted(self._path.parent)} {holder}") from None
             if is_current := self._is_current():
                 self._file.truncate(0)

@@ -290,8 +290,8 @@ COMMAND = Command(
     kinds=("decoder",),
     positional=("hypothesis", "reference"),
     more_words=(
-        "for several hypotheses use --hypothesis A B --reference REF, "
-        "for several references --hypothesis HYP --reference A B"
+        "for several hypotheses use --hypothesis A B --reference REF; "
+        "for several references use --hypothesis HYP --reference A B"
     ),
     group="translate",
     examples=(

@@ -121,7 +121,7 @@ def _exit_code(codes: Sequence[int], pids: Sequence[int], received: int | None, 
     if -code in STOP_SIGNALS:  # before it could handle signals
         return 128 - code
     how = f"by signal {-code}" if code < 0 else f"with exit status {code}"
-    raise ResourceError(f"rank {rank} (process {pids[rank]}) ended {how}, and all ranks with it ({after})")
+    raise ResourceError(f"rank {rank} (process {pids[rank]}) ended {how}, which ended all ranks ({after})")
 
 
 def _distance_from_cause(code: int) -> int:
