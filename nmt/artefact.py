@@ -88,7 +88,7 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
 
     kind: kind of artefact, which `Artefact` checks when it opens the folder
     facts: more entries for the manifest, read when the block ends
-    needed: bytes of its large files, if known; an error is raised immediately if there is not enough space
+    needed: bytes that its large files need, if known; without that much space, an error is raised immediately
 
     The block need not sync what it writes. An OSError becomes a ResourceError with the path of `final`, unless it names a file
     outside the folder, which the block was reading.
@@ -122,7 +122,7 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
 
 @contextlib.contextmanager
 def _taken(temporary: Path) -> Iterator[None]:
-    """Create and lock a temporary folder, or take over one from a killed process. If it is empty at the end, it is removed.
+    """Create and lock a temporary folder, or take over one from a killed process. It is removed at the end if it is empty.
 
     Raises LockedError if another process is filling it, and ResourceError if it is a link or belongs to another user.
     """
@@ -202,7 +202,7 @@ def _put_in_place(temporary: Path, final: Path) -> None:
 
 
 def _finish_replacement(old: Path, final: Path) -> None:
-    """Remove a replaced folder, or restore its name if the new folder never got it."""
+    """Remove a replaced folder, or rename it back if the new folder never got its name."""
     if old.is_dir() and not old.is_symlink():
         if final.exists():
             _finish_removal(old, final)
@@ -224,7 +224,7 @@ def remove_artefact(folder: Path) -> None:
 
 
 def _finish_removal(removed: Path, name: Path) -> None:
-    """Remove the files that a manifest lists. Others get the folder's name back, or move into the new folder of that name."""
+    """Remove the files that a manifest lists. The folder's name returns to the others, or they move into its new folder."""
     if not (remaining := _remove_listed(removed)):
         return
     shown = ", ".join(quoted(path.relative_to(removed)) for path in remaining)
@@ -250,7 +250,7 @@ def _remove_listed(folder: Path) -> list[Path]:
         is_readable = True
     for path in sorted(
         folder.rglob("*"), reverse=True
-    ):  # the content of a folder comes before it; links are not followed
+    ):  # a folder's content comes before the folder; links are not followed
         if path.is_dir() and not path.is_symlink():
             with contextlib.suppress(OSError):  # it still has files
                 path.rmdir()

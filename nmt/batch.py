@@ -183,5 +183,5 @@ def token_positions(ids: Tensor) -> Tensor:
 
 
 def predicting_positions(ids: Tensor) -> Tensor:
-    """(N,) flat positions of the target tokens before EOS, after each of which a token is predicted. ids: (...)"""
+    """(N,) flat positions of the target tokens before EOS; a token is predicted after each of them. ids: (...)"""
     return ((ids != PAD) & (ids != EOS)).flatten().nonzero().squeeze(1)

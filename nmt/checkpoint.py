@@ -81,7 +81,7 @@ class LoadedModel:
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and persistent buffers of a model, by name. Shared ones occur once."""
+    """Parameters and persistent buffers of a model, by name. A shared tensor occurs once."""
     persistent = set(model.state_dict())
     buffers = {name: buffer for name, buffer in model.named_buffers() if name in persistent}
     return {name: tensor.detach() for name, tensor in [*model.named_parameters(), *buffers.items()]}

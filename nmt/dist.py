@@ -235,7 +235,7 @@ def is_launched() -> bool:
 def end_with_launcher() -> None:
     """Make a rank receive SIGTERM when its launcher ends, or end now if the launcher has ended. Does nothing in other processes.
 
-    A rank that is stopped is continued first, because it could not end otherwise.
+    A stopped rank is resumed first, because otherwise it could not end.
     """
     if is_launched():
         signal_at_end_of_parent(signal.SIGCONT)

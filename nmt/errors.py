@@ -14,7 +14,7 @@ MAX_QUOTED_CHARACTERS: Final = 200
 MAX_LISTED_NAMES: Final = 20
 MAX_HINTED_NAMES: Final = 5
 MIN_CONTAINED_CHARACTERS: Final = 3  # shorter words are not searched for within names
-MIN_SIMILARITY: Final = 0.75  # of a suggested name to the given one; suggesting less similar names would mislead
+MIN_SIMILARITY: Final = 0.75  # between a suggested name and the given one; less similar names would mislead
 OUT_OF_MEMORY: Final = (  # messages of torch and the libraries below it, which raise a plain RuntimeError
     "DefaultCPUAllocator",
     "out of memory",
@@ -41,7 +41,7 @@ class UserError(Exception):
 class UsageError(UserError):
     """All errors of a command line or of its settings files.
 
-    correction: the command line without them; empty if only the user knows it
+    correction: the corrected command line; empty if only the user can correct it
     """
 
     def __init__(self, messages: Sequence[str], correction: str = "") -> None:
@@ -124,7 +124,7 @@ def _escaped(text: str) -> str:
 
 
 def nearest(given: str, known: Iterable[str]) -> list[str]:
-    """The known names that contain a word if there are only a few, or otherwise the most similar name, if there is one."""
+    """The known names that contain a word, if they are few; if not, the most similar name, if there is one."""
     names, word = sorted(known), given.strip("-").lower()
     near = [name for name in names if word in name.lower()] if len(word) >= MIN_CONTAINED_CHARACTERS else []
     if not 0 < len(near) <= MAX_HINTED_NAMES:
@@ -194,7 +194,9 @@ def storage_error(error: OSError, path: Path, needed: int | None = None, no_inod
     message = f"{quoted(path)} cannot be written: {error.strerror or error}"
     if error.errno == errno.ENAMETOOLONG:
         return UserError(f"{message} (choose a shorter name)")
-    message += {errno.ENOENT: " (create its folder first)", errno.EISDIR: " (name a file)"}.get(error.errno or 0, "")
+    message += {errno.ENOENT: " (create its folder first)", errno.EISDIR: " (use the path of a file)"}.get(
+        error.errno or 0, ""
+    )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         at_least = f"at least {needed:,} bytes needed, " if needed is not None else ""
         inodes = ", but no inode" if no_inode or lacks_inodes(path) else ""

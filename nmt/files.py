@@ -72,7 +72,7 @@ def json_text(value: Any) -> str:
 
 @contextlib.contextmanager
 def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
-    """Open a new file that gets its name when the block ends: temporary name, fsync, rename, fsync of the folder.
+    """Open a new file under a temporary name. When the block ends, it is synced and renamed, and its folder is synced.
 
     needed: bytes to write, if known
     An OSError that concerns this file becomes a ResourceError with this path; other OSErrors are unchanged.
@@ -195,7 +195,7 @@ def keep_permissions(path: Path, successor: int | Path) -> None:
 
 @contextlib.contextmanager
 def new_output(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
-    """Open an output that the user has named. Regular files are replaced as by `new_file`. Raises ResourceError.
+    """Open an output file given by the user. Regular files are replaced as by `new_file`. Raises ResourceError.
 
     Links are followed, and the file at their end is replaced. Devices, pipes and open descriptors such as /dev/stdout are written
     to directly; their OSErrors name this path.
@@ -238,7 +238,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def write_output(path: Path, data: bytes) -> None:
-    """Write an output that the user has named; see `new_output`."""
+    """Write an output file given by the user; see `new_output`."""
     with new_output(path, len(data)) as file:
         file.write(data)
 

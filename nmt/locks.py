@@ -50,7 +50,7 @@ class Lock:
                 if error.errno not in HELD:  # the file system does not support locks
                     raise
                 self._file.seek(0)
-                holder = f"is in use by {quoted(_holder(self._file))} (wait for that process, or end it)"
+                holder = f"is in use by {quoted(_holder(self._file))} (wait for that process, or stop it)"
                 raise LockedError(f"{quoted(self._path.parent)} {holder}") from None
             if is_current := self._is_current():
                 self._file.truncate(0)
@@ -84,7 +84,7 @@ class Lock:
 
 
 def holder_of(path: Path) -> str | None:
-    """The content of a locked file, which for LOCK is host and process id. None if it is unlocked, missing or a link.
+    """The content of a locked file; for LOCK, the host and process id of the holder. None if it is unlocked, missing or a link.
 
     Do not call this in the process that holds the lock: under POSIX, closing the file would release the lock.
     """

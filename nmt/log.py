@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # rich is imported only when used
 MIN_BAR_SECONDS: Final = 2.0  # for shorter work, no bar is shown
 MAX_BAR_CELLS: Final = 40
 REFRESHES_PER_SECOND: Final = 2
-# Minimum and maximum time between progress lines if no bar is shown. It is as long as the work has taken so far.
+# Bounds of the time between progress lines if no bar is shown. Within them, it equals the time that the work has taken so far.
 LINE_SECONDS: Final = 60.0, 600.0
 
 
@@ -130,7 +130,7 @@ class Log:
     def progress(
         self, label: str, total: "int | Callable[[], int | None] | None" = None, unit: str = "", *, shown: bool = True
     ) -> Iterator[Bar]:
-        """Show a bar once the work has taken MIN_BAR_SECONDS (see Bar), or without a terminal, write a line now and then.
+        """Show a bar once the work has taken MIN_BAR_SECONDS (see Bar). Without a terminal, write a line now and then.
 
         shown: False shows neither
         """

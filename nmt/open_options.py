@@ -57,7 +57,7 @@ def _remade(own: type[AnyOptions], values: Mapping[str, Any]) -> AnyOptions:
 
 @cache
 def shared_class(kind: str, classes: Sequence[type], taken: frozenset[str]) -> type:
-    """An options class with the options of several classes, each name once. taken: names to leave out"""
+    """An options class with the options of several classes, each name once. taken: names to exclude"""
     fields: dict[str, Any] = {}
     types: dict[str, Any] = {}
     for cls in classes:

@@ -22,7 +22,7 @@ from nmt.errors import UserError, naming, quoted
 
 T = TypeVar("T")
 REQUIRED: Any = dataclasses.MISSING
-AUTO: Final = "auto"  # the value of an option for which nmt chooses
+AUTO: Final = "auto"  # the value of an option that leaves the choice to nmt
 COMMAND_LINE: Final = "the command line"  # the origin of values, for messages
 MAX_PROCESSES: Final = 1024  # per command and machine; a higher number is a typing error
 MAX_SETTINGS_BYTES: Final = 1 << 20  # per TOML file

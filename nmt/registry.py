@@ -244,7 +244,7 @@ def open_options_class(
 
     shared: kinds whose components are built from `shared_values` instead. Components with an option of the same name share one
         flag; a name that the open class uses itself is not available to them
-    declaring: leaves out components of the shared kinds whose options class lacks this class attribute
+    declaring: a class attribute; components of the shared kinds are left out if their options class lacks it
     """
 
     def decorated(cls: type[AnyOptions]) -> type[AnyOptions]:
@@ -401,7 +401,7 @@ def choice_from(values: Mapping[str, Any] = NO_VALUES) -> Callable[[Option], str
 
 
 def completed(kind: str, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Saved options of a component, with defaults for options that were added since then and keep the earlier behaviour.
+    """Saved options of a component. Options added since they were saved get defaults that keep the earlier behaviour.
 
     values: by key below the component, as in a saved file; returned unchanged if the component is unknown
     """
@@ -438,7 +438,7 @@ def values_below(path: str, values: Mapping[str, Any]) -> dict[str, Any]:
 def build(part: Part, *context: Any) -> Any:
     """Build a component. context: the constructor's arguments after the options (see the base.py of the kind)"""
     options = choose(part.kind, part.name, part.values).options if part.options is None else part.options
-    entry = find(part.kind, part.name)  # a name of its own for `place_in_plugin`
+    entry = find(part.kind, part.name)  # a local variable, in which `place_in_plugin` finds it
     return entry.cls(options, *context)
 
 
@@ -531,8 +531,8 @@ def load_installed() -> None:
 def place_in_plugin(error: BaseException) -> str | None:
     """`FILE:LINE` of the plug-in's code that an error comes from; None if no plug-in took part.
 
-    An error of nmt's code about what a plug-in gave it, such as a result of another type, has no line there. Its place is that of
-    the class whose object was in use.
+    An error can come from nmt's code, for example if a plug-in returned a wrong type, and then has no line in the plug-in. Its
+    place is the class of the object that was in use.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"

@@ -1,4 +1,4 @@
-"""The checkpoints of a run on disk: the newest intact one, the best one, and the one to use if a run is named.
+"""The checkpoints of a run on disk: the newest intact one, the best one, and the one that a run folder stands for.
 
 It reads only JSON and does not import torch, so that commands without a network start quickly.
 """
@@ -97,7 +97,7 @@ class Checkpoints:
         return None
 
     def prune(self, keep_last: int, keep_best: int) -> None:
-        """Delete checkpoints, except the newest one, the last ones due and the best ones. keep_last: 0 keeps all that were due"""
+        """Delete all checkpoints except the newest, the best, and the last `keep_last` that were due (0 keeps all of these)."""
         folders, keep = list[Path](), set[Path]()
         with removing(self.folder):  # an unreadable folder must not end the run
             folders = self.all()

@@ -43,8 +43,8 @@ class Signals:
     If the work does not check for a signal within some time, because of a long call or a plug-in that blocks, a thread ends the
     process. Files and folders are then complete, or still have their temporary names.
 
-    seconds: this time; None starts no thread
-    also: called at each check; can raise for another reason to stop
+    seconds: that time; None starts no thread
+    also: called at each check; can raise an error to stop for another reason
     held: locked while a block must not be interrupted, such as the writing of a checkpoint
     """
 

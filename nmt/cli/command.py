@@ -65,7 +65,7 @@ class MissingError(UserError):
 
 
 def start_is_over() -> None:
-    """Start the garbage collector, which `main` has stopped. It ignores everything that is imported so far."""
+    """Start the garbage collector, which `main` has stopped. It ignores everything imported so far."""
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
@@ -127,15 +127,15 @@ class Command:
     examples: three command lines for its help, each at most 78 characters, with a comment
     headings: the first headings of its help in their order; all others follow
     kinds: the kinds of components whose flags it has
-    positional: names of options that arguments without a flag set too, in order; `NAME...` takes all remaining ones. Such
+    positional: names of options that can also be set without a flag, in order; `NAME...` takes all remaining ones. Such
         arguments name the input of the command: text files, data, runs or models. Outputs and settings need their flags
-    more_words: advice for the error about an argument too many
+    more_words: advice for the error about a surplus argument
     greedy: whether a flag with any number of values takes all words up to the next flag, so that arguments without a flag
         come first. Otherwise it takes one word
     preload: modules that `run` always needs. They are imported before the garbage collector starts, because it would slow
         the import of torch by a fifth
     ends_start: whether `run` itself calls `start_is_over` after its imports
-    base: returns further settings for what files and flags set, which override them; None if there are none
+    base: returns further settings, given those of files and flags, which override them; None if there are none
     defaults: the same as base, for settings that presets override too
     """
 

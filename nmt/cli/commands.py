@@ -28,7 +28,7 @@ class CommandFile(NamedTuple):
 
 @cache
 def commands() -> dict[str, CommandFile]:
-    """All commands by name, in groups. The main one of a group comes first; those of extensions and plug-ins come last."""
+    """All commands by name, in groups. The main command of a group comes first; commands of extensions and plug-ins come last."""
     load_installed()
     found = [item for root in roots() for item in _commands_of(root)]
     found.sort(key=lambda item: item[0] not in GROUPS)

@@ -1,4 +1,4 @@
-"""Finds a corpus that is named without a flag: by its two files, `corpus.en corpus.de`, or their common prefix, `corpus`."""
+"""Finds a corpus that is given without a flag: by its two files, `corpus.en corpus.de`, or their common prefix, `corpus`."""
 
 import re
 import shlex
@@ -15,8 +15,8 @@ from nmt.storages.base import text_exists
 from nmt.text.corpus import text_name
 
 CORPUS_HELP: Final = "corpus.en corpus.de, or their common prefix: corpus"
-ORIGIN: Final = "the names of the files"  # of a setting, as messages name it
-# A language in the name of a file: en, ast, pt_BR, zh-Hans. Some other endings look like languages.
+ORIGIN: Final = "the names of the files"  # of a setting, for messages
+# A language in the name of a file: en, ast, pt_BR, zh-Hans. Some other suffixes look like languages.
 LANGUAGE_ENDING: Final = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})*")
 OTHER_ENDINGS: Final = re.compile(
     "txt|tsv|csv|xml|tmx|log|out|src|tgt|trg|ref|hyp|tok|bpe|raw|md|sh|py|env|cfg|ini|yml|bak|old|new|tmp|pdf|doc|rtf|tex|zip"

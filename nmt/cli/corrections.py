@@ -104,10 +104,10 @@ def correct(
 
 
 def meant_command(name: str, words: Sequence[str], known: Iterable[str]) -> tuple[str, str, list[str]]:
-    """The error for an unknown command, the command that is meant, and the words after that one's name.
+    """The error for an unknown command, the command that is meant, and the words after its name.
 
     words: those after the unknown name; known: the names of all commands
-    Raises UserError if no single command is near.
+    Raises UserError unless exactly one command is similar.
     """
     if told := peers.tables()["commands"].get(name):
         line, _, remark = told.partition("; ")
@@ -120,7 +120,7 @@ def meant_command(name: str, words: Sequence[str], known: Iterable[str]) -> tupl
 
 
 def _corrected(line: Sequence[str], problems: Sequence[Correction]) -> list[str]:
-    """The line with the replacements; those that several words have in common stand once."""
+    """The command line with the replacements. A replacement that several errors share appears once."""
     seen, changes = set[tuple[str, ...]](), list[tuple[Correction, Sequence[str]]]()
     for problem in sorted(problems, key=lambda each: each.at):
         setting, words = tuple(problem.words[:2]), problem.words
@@ -220,7 +220,7 @@ class _Line:
         return min(option.count or (len(item.following) if self.command.greedy else 1), len(item.following))
 
     def _problem_of(self, item: GivenFlag) -> Correction | None:
-        """The error of a flag or of its values."""
+        """The error for a flag or its values."""
         flag = self.table.flags.get(item.flag)
         option = flag.option if flag else None
         if not self.has_all_options and (option is None or not _is_chooser(option)):
@@ -241,7 +241,7 @@ class _Line:
         return Correction(message, item.at, item.num_words(num_values), words, kind)
 
     def _peers(self, item: GivenFlag, option: Option | None) -> Correction | None:
-        """The error of a flag of another toolkit, or of its name for a component."""
+        """The error for a flag of another toolkit, or for that toolkit's name of a component."""
         spellings = [item.flag]
         if option is not None:
             spellings += option.spellings() if _is_chooser(option) else [option.flag]
@@ -261,7 +261,7 @@ class _Line:
         return self._problem(item, answer.num_values, message, *(answer.words or ()), kind=kind)
 
     def _unknown(self, item: GivenFlag) -> Correction:
-        """The error of a flag that the command does not have."""
+        """The error for a flag that the command does not have."""
         flag, table, name = item.flag, self.table, self.command.name
         one_value = int(item.attached is not None or (item.values != [] and not Path(item.values[0]).exists()))
         dashed = flag if len(flag) == 2 else peers.long_flag(flag)
@@ -297,7 +297,7 @@ class _Line:
         return [flag if item.attached is None else f"{flag}={item.attached}"]
 
     def _replaced(self, item: GivenFlag, message: str, flags: Sequence[str]) -> Correction:
-        """The error of a flag for which others may be meant."""
+        """The error for a flag, with the flags that were probably meant."""
         if len(flags) > 1:
             return self._problem(item, min(1, len(item.values)), message)
         return self._problem(item, 0, message, *self._spelled(item, flags[0]), kind="certain")
@@ -316,7 +316,7 @@ class _Line:
         ]
 
     def _switch(self, item: GivenFlag, option: Option) -> Correction | None:
-        """The error of a flag without a value that is given yes or no."""
+        """The error for a value such as yes or no after a flag that takes none."""
         word = item.values[0] if item.values else ""
         if (word.lower() not in (*YES, *NO) and item.attached is None) or (LETTER.match(item.flag) and item.attached):
             return None
@@ -326,7 +326,7 @@ class _Line:
         return self._problem(item, 1, message, meant, kind="certain" if word.lower() in (*YES, *NO) else "open")
 
     def _value(self, item: GivenFlag, option: Option) -> Correction | None:
-        """The error of the values of a flag that the command has."""
+        """The error for the values of a flag that the command has."""
         num_values = self._num_values(item)
         values = item.values[:num_values]
         if not values:
@@ -347,7 +347,7 @@ class _Line:
         return None
 
     def _choice(self, item: GivenFlag, option: Option, choices: Sequence[str]) -> Correction | None:
-        """The error of a value that is not among those that an option takes."""
+        """The error for a value that an option does not accept."""
         value = item.values[0]
         same = value.replace("_", "-").lower()
         if same in choices:
@@ -368,7 +368,7 @@ class _Line:
         return None
 
     def _devices(self, item: GivenFlag) -> Correction | None:
-        """The error of numbers of GPUs, as Marian takes them, in place of their number."""
+        """The error for GPU indices, as in Marian, where the number of GPUs is expected."""
         numbers = [number for value in item.values for number in value.split(",")]
         if not all(number.isdecimal() for number in numbers) or (len(numbers) < 2 and numbers != ["0"]):
             return None
@@ -423,7 +423,7 @@ def _is_chooser(option: Option) -> bool:
 
 
 def _choices(option: Option) -> list[str]:
-    """The values that an option takes, if it takes one of several names."""
+    """The allowed values of an option that takes one of several names."""
     if _is_chooser(option):
         return registry.names(option.kind) if option.kind else [*registry.presets(), "none"]
     kinds = () if str in get_args(option.type) else (option.type, *get_args(option.type))

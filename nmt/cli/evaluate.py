@@ -68,7 +68,7 @@ class EvaluateOptions:
     )
     set: str | None = opt(
         None,
-        "test or validation set of --data; none: the first test set",
+        "set of --data to score; default: first test set",
         needs=("data",),
         metavar="NAME",
         group="Input and output",
@@ -100,7 +100,7 @@ class EvaluateOptions:
 
     @property
     def metric_names(self) -> list[str]:
-        """The names of --metrics, each once."""
+        """The names in --metrics, without repetitions."""
         return names_of(self.metrics)
 
 
@@ -290,8 +290,8 @@ COMMAND = Command(
     kinds=("decoder",),
     positional=("hypothesis", "reference"),
     more_words=(
-        "for several hypotheses use --hypothesis A B --reference REF, "
-        "for several references --hypothesis HYP --reference A B"
+        "for several hypotheses use --hypothesis A B --reference REF; "
+        "for several references use --hypothesis HYP --reference A B"
     ),
     group="translate",
     examples=(

@@ -67,7 +67,7 @@ def _start(
     variables = {"MASTER_ADDR": LOOPBACK, **{name: str(number) for name, number in numbers.items()}}
     outer = {name: value for name, value in os.environ.items() if not name.startswith(OF_TORCHRUN)}
     environment = {"TORCH_CPP_LOG_LEVEL": "ERROR", **outer, **variables, **further}
-    # It has its own session, or Ctrl-C would reach it both from the terminal and from the launcher.
+    # It has its own session; otherwise Ctrl-C would reach it both from the terminal and from the launcher.
     command = [sys.executable, "-m", "nmt", *arguments]
     return Popen(command, env=environment, pass_fds=[] if rank else [listener.fileno()], start_new_session=True)
 
@@ -79,7 +79,7 @@ def _wait(ranks: "Sequence[Popen[bytes]]") -> list[int]:
     SIGKILL. The leader only gets SIGTERM, because it ends by itself in time unless it is writing a checkpoint.
     """
     deadline, send_at, is_terminated = math.inf, 0.0, False  # send_at: when to pass a signal on next
-    ended, killed = set[int](), set[int]()  # by SIGTERM after another rank failed, which they may handle; by SIGKILL
+    ended, killed = set[int](), set[int]()  # by SIGTERM, which ranks may handle, after another rank failed; by SIGKILL
     while None in (codes := [process.poll() for process in ranks]):
         now, running = time.monotonic(), {rank for rank, code in enumerate(codes) if code is None}
         if (number := signals.innermost().received) is not None and now > send_at:
@@ -121,7 +121,7 @@ def _exit_code(codes: Sequence[int], pids: Sequence[int], received: int | None, 
     if -code in STOP_SIGNALS:  # before it could handle signals
         return 128 - code
     how = f"by signal {-code}" if code < 0 else f"with exit status {code}"
-    raise ResourceError(f"rank {rank} (process {pids[rank]}) ended {how}, and all ranks with it ({after})")
+    raise ResourceError(f"rank {rank} (process {pids[rank]}) ended {how}, which ended all ranks ({after})")
 
 
 def _distance_from_cause(code: int) -> int:

@@ -9,7 +9,7 @@ from nmt.options import opt, options_class
 @options_class
 class ListOptions:
     kind: str | None = opt(
-        None, "kind of component, or preset; none lists all kinds", group="Input and output", common=True
+        None, "kind of component, or preset; default: list kinds", group="Input and output", common=True
     )
     json: bool = opt(False, "print JSON", group="Input and output", common=True)
 

@@ -69,15 +69,15 @@ def main(argv: list[str] | None = None) -> None:
     try:
         sys.stderr.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # otherwise the interpreter tries again and exits with 120
-    # Threads of gloo that call the interpreter while it shuts down would abort the process; search threads would delay its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # otherwise the interpreter retries, and exits with status 120
+    # Threads of gloo that call the interpreter while it shuts down would abort the process; search threads would delay its exit.
     if "WORLD_SIZE" in os.environ or any(works() for works in WORKING_ON):
         os._exit(code)
     sys.exit(code)
 
 
 def _interrupt(_number: int, frame: FrameType | None) -> None:
-    """Handle Ctrl-C while no `Signals` is open. During an import it ends the process: torch would continue with half of numpy."""
+    """Handle Ctrl-C while no `Signals` is open. During an import, end the process: torch would continue with half of numpy."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             os._exit(130)
@@ -115,7 +115,7 @@ def run(arguments: list[str]) -> int:
         if is_out_of_memory(error):
             cause = quoted(str(error) or "an allocation failed")
             flag = MEMORY_FLAGS.get(arguments[0])
-            advice = f" (give a smaller {flag})" if flag else ""
+            advice = f" (use a smaller {flag})" if flag else ""
             return _fail(f"out of memory: {cause}{advice}", 5, debug)
         cause = f"{type(error).__name__}: {error}"
         if location := place_in_plugin(error):

@@ -1,4 +1,4 @@
-"""Words of other toolkits, and what says the same here. Only errors and the page about other toolkits read them."""
+"""Words of other toolkits, and their equivalents in nmt. Only errors and the page about other toolkits read them."""
 
 import re
 import shlex
@@ -12,7 +12,7 @@ VALUE_PLACEHOLDER: Final = re.compile(r"\{([A-Z]+)(?:\.\.\.)?\}")
 PATTERNS: Final = {
     "N": r"\d[\d.,e+-]*",
     "LANG": r"[a-z]{2,3}(?:[-_]\w+)?",
-}  # what placeholders stand for; others for any word
+}  # what placeholders stand for; all others stand for any word
 
 
 class Answer(NamedTuple):
@@ -45,7 +45,7 @@ def tables() -> dict[str, dict[str, str]]:
 
 
 def readable(text: str) -> str:
-    """A word or an answer of the file without the signs that only `answer` needs."""
+    """A word or an answer of the file without the markers that only `answer` needs."""
     return VALUE_PLACEHOLDER.sub(r"\1", text.removeprefix("= ")).replace("drop: ", "no equivalent: ")
 
 

@@ -13,7 +13,7 @@ NamedScore = tuple[str, Score]
 
 
 def as_rows(systems: Sequence[System], scores: Sequence[Sequence[NamedScore]]) -> str:
-    """JSON with one row per score. scores: those of each system"""
+    """JSON with one row per score. scores: the scores of each system"""
     rows = [
         {"system": system.name, "metric": name, **vars(score), "decoder": system.decoder}
         for system, of_system in zip(systems, scores, strict=True)
@@ -30,7 +30,7 @@ def as_lines(scores: Sequence[NamedScore]) -> str:
 def as_table(systems: Sequence[System], scores: Sequence[Sequence[NamedScore]]) -> str:
     """A table with one row per metric or definition, one column per system, and the signatures.
 
-    scores: those of each system, for the same metrics
+    scores: the scores of each system, for the same metrics
     """
     head = ["", *(quoted(system.name) for system in systems), "signature"]
     rows = [

@@ -121,7 +121,7 @@ def _options_of_parts(
 
 
 def _claims(parts: Mapping[str, Sequence[Option]], own: Container[str], taken: Container[str]) -> dict[str, list[Flag]]:
-    """The options of components that each spelling of a flag may mean. own: spellings of the command itself, left out"""
+    """The options of components that each spelling of a flag may mean. own: the command's own spellings, which are left out"""
     claims = defaultdict[str, list[Flag]](list)
     for heading, options in parts.items():
         for spelling, flag in flags_of(options, heading, taken).items():
@@ -154,7 +154,7 @@ class Settings:
             self.values[path_key], self.origins[path_key] = value, layer.origin
 
     def overlay_base(self, base: Layer, table: OptionTable, chosen: Mapping[str, str]) -> None:
-        """Set the values of a preset, except for components that are replaced: noam's lr is no learning rate for others.
+        """Set the values of a preset, except for replaced components: noam's lr is not a learning rate for other schedules.
 
         base: the preset, or the options of a model; table: the options of its components
         chosen: the names of the chosen components by path
@@ -169,7 +169,7 @@ class Settings:
             else:
                 self.overlay(Layer(base.origin, {key: value}), table)
         for part, keys in keys_by_part.items():
-            self.notes.append(f"{base.origin}: ignored together with its {part}: {', '.join(keys)}")
+            self.notes.append(f"{base.origin}: its {part} is replaced, so these options are ignored: {', '.join(keys)}")
 
     def convert(self, options: Sequence[Option]) -> None:
         """Convert every value to its option's type. Raises UsageError for keys without an option and values that do not fit."""

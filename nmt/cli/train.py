@@ -75,7 +75,7 @@ def log_defaults(options: TrainOptions, parts: Parts) -> None:
 
 
 def start_defaults(given: Mapping[str, Any]) -> Layer | None:
-    """The defaults that starts declare, such as sizes for fine-tuning. A run that is resumed keeps those that it has.
+    """The defaults that starts declare, such as sizes for fine-tuning. A resumed run keeps its own.
 
     given: what files and flags set. The options class of a start may have a function `defaults(given, values)`, which gets the
     defaults of the starts before it by name, and returns them with its own.

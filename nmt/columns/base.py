@@ -46,7 +46,7 @@ class Sentences:
     pipeline: Pipeline
 
     def only(self, i: int) -> "Sentences":
-        """The same for a single pair."""
+        """The part of this object for a single pair."""
         sources, targets = (side[i : i + 1] for side in self.lines)
         prepared = self.prepared[0][i : i + 1], self.prepared[1][i : i + 1]
         return Sentences(self.numbers[i : i + 1], self.good[i : i + 1], (sources, targets), prepared, self.pipeline)

@@ -2,7 +2,7 @@
 
 An epoch is planned in parts of a million pairs drawn from the whole corpus, one part after the other, so that the first update
 does not wait for the last part's plan. The pairs of a part are sorted by length and divided into groups of similar length. The
-groups are shuffled, and each update consists of a few groups. So there is little padding, but no update has only one length.
+groups are shuffled, and each update consists of a few groups. This keeps padding low, but still mixes lengths in every update.
 The plan does not depend on devices, and the division of an update into micro-batches does not affect results.
 """
 
@@ -198,7 +198,7 @@ def _joined(
 ) -> list[Indices]:
     """Sort groups from short to long, and join neighbours if padding costs less than a separate micro-batch.
 
-    groups: groups of at least one pair; padding: maximum number of padding cells when two groups are joined
+    groups: groups of at least one pair; padding: maximum number of padding cells allowed when joining two groups
     """
     widths = [1 + int(np.maximum(source_lengths[group], target_lengths[group]).max()) for group in groups]
     joined: list[Indices] = []

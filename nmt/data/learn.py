@@ -68,7 +68,7 @@ def sum_counts(counts: Generator[Counter[str]]) -> Counter[str]:
 
 
 def _without_rare(counts: Counter[str]) -> Counter[str]:
-    """Keep only the most frequent words, few enough that the next such reduction is far away."""
+    """Keep only the most frequent words, and so few that the next reduction is not needed soon."""
     least = 1
     while len(counts) > KEPT_SHARE * MAX_COUNTED_WORDS:
         least += 1
@@ -200,5 +200,5 @@ def _learning_error(message: str, settings: SubwordSettings) -> UserError:
             f"--vocab-size {settings.vocab_size} is too small for control symbols, user symbols and bytes (use a larger one)"
         )
     if "!sentences_.empty()" in message:
-        return InputError("no text to learn a vocabulary from: every line is empty (name files with text)")
+        return InputError("no text to learn a vocabulary from: every line is empty (use files that contain text)")
     return UserError(f"cannot learn a {settings.name} vocabulary: {quoted(message)}")

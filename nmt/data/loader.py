@@ -94,7 +94,7 @@ class Loader:
         if position.pairs and position.pairs >= len(self.corpus):
             size = f"the data has only {len(self.corpus):,} pairs"
             raise ArtefactError(
-                f"the run's position does not fit this data: {size} (use the data the run was trained on)"
+                f"the run's position does not match this data: {size} (use the data the run was trained on)"
             )
         while len(self.corpus):
             part, epoch = self.plan.part(position), position.epoch

@@ -50,7 +50,7 @@ class TrainingFiles:
     )
     train_tsv: tuple[str, ...] = opt(
         (),
-        "files with one training pair per line: source, tab, target; - reads stdin",
+        "files that contain one training pair per line: source, tab, target; - reads stdin",
         group="Input and output",
         metavar="FILE",
     )
@@ -219,7 +219,7 @@ class PrepareOptions(CorpusOptions):
     )
     user_symbols: tuple[str, ...] = opt(
         (),
-        'words that are never split, such as tags of languages or domains: "<2de> <formal>"',
+        'words that are never split, such as language or domain tags: "<2de> <formal>"',
         group="Subwords and vocabulary",
         metavar="SYMBOL",
     )
@@ -239,7 +239,10 @@ class PrepareOptions(CorpusOptions):
         maximum=MAX_VOCABULARY,
     )
     min_frequency: int = opt(
-        1, "with --subword none: words that occur less often become unknown", group="Subwords and vocabulary", minimum=1
+        1,
+        "for --subword none: minimum count of a word; rarer words become unknown",
+        group="Subwords and vocabulary",
+        minimum=1,
     )
     joint_vocabulary: bool = opt(
         True,
@@ -250,14 +253,14 @@ class PrepareOptions(CorpusOptions):
     )
     character_coverage: float = opt(
         1.0,
-        "share of all characters in the text that the vocabulary covers; the rarest become unknown",
+        "share of the text's characters that the vocabulary covers; rarer ones become unknown",
         group="Subwords and vocabulary",
         minimum=0.98,
         maximum=1,
     )
     byte_fallback: bool = opt(
         False,
-        "encode characters outside the vocabulary as bytes, so that none is unknown (256 entries)",
+        "encode characters outside the vocabulary as bytes instead of UNK; takes 256 entries",
         group="Subwords and vocabulary",
     )
     subword_sample: int = opt(
@@ -267,12 +270,12 @@ class PrepareOptions(CorpusOptions):
         minimum=0,
     )
     normalization: Literal["auto"] | UnicodeForm = opt(
-        "auto", "Unicode normalisation; auto is folded for the source, exact for the target", group="Text"
+        "auto", "Unicode normalisation; auto means folded for the source and exact for the target", group="Text"
     )
     target_normalization: Literal["auto"] | UnicodeForm = opt(
         "auto", "Unicode normalisation of the target; auto follows --normalization", group="Text"
     )
-    normalize_punctuation: bool = opt(False, "normalise punctuation as Moses does (sacremoses)", group="Text")
+    normalize_punctuation: bool = opt(False, "normalise punctuation with the rules of Moses (sacremoses)", group="Text")
     lowercase: bool = opt(False, "lower-case all text", group="Text")
     tokenizer: str = choice(
         "tokenizer",
@@ -282,7 +285,7 @@ class PrepareOptions(CorpusOptions):
     )
     reversible: bool = opt(
         True,
-        "with --tokenizer: keep words whole that it cannot restore, such as times, tags and addresses",
+        "do not split words that --tokenizer could not restore, such as times, tags and addresses",
         group="Text",
     )
     truecase: bool = opt(
@@ -306,7 +309,7 @@ class PrepareOptions(CorpusOptions):
         "error", "lines that are not UTF-8: error, skip or replace", group="Faulty lines", common=True, metavar="ACTION"
     )
     seed: int = opt(
-        1, "random seed for choosing the sample that subwords are learnt from", group="Speed and memory", minimum=0
+        1, "random seed for sampling the text that subwords are learnt from", group="Speed and memory", minimum=0
     )
     overwrite: bool = opt(False, "replace an existing data folder", group="Input and output", common=True)
 
@@ -384,5 +387,5 @@ def split_name(text: str, endings: Sequence[str]) -> tuple[str, str]:
 
 
 def set_label(kind: str, name: str) -> str:
-    """The name of a set in messages: its kind, followed by its name unless that says no more."""
+    """The name of a set in messages: its kind, followed by its name unless the name adds nothing."""
     return kind if kind in ("train", name) else f"{kind} {quoted(name)}"

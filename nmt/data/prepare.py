@@ -115,7 +115,7 @@ def _check_context(
     if of_source := sorted(kind for kind in kinds if 0 in column_kind(kind).sides):
         raise UserError(f"--context and columns of kind '{of_source[0]}' cannot be combined (drop one of them)")
     if options.hold_out:
-        reason = "held-out lines do not form documents; name a set with --valid instead"
+        reason = "held-out lines do not form documents; add a set by --valid instead"
         raise UserError(f"--hold-out {options.hold_out} and --context cannot be combined ({reason})")
     for preparation in preparations:
         preparation.check(context)

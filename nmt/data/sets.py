@@ -1,4 +1,4 @@
-"""The training and evaluation sets that a command works on, named by prefix or by two files; statistics of a set."""
+"""The training and evaluation sets that a command works on, given by prefix or by two files; the statistics of a set."""
 
 import re
 from collections import Counter
@@ -23,7 +23,7 @@ from nmt.text.corpus import text_name
 HELD_OUT: Final = "held-out"
 COLUMN: Final = re.compile(r"([a-z][a-z0-9_-]*)(?::([\w-]+))?=(.+)", re.DOTALL)  # a value of --column
 RESERVED_NAMES: Final = ("source", "target", "lengths")  # other files of a set use these names
-STORAGE: Final = ("", *COMPRESSED_ENDINGS)  # possible endings of a prefix's files, after the language
+STORAGE: Final = ("", *COMPRESSED_ENDINGS)  # possible suffixes of a prefix's files, after the language
 
 Kind = Literal["train", "valid", "test"]
 
@@ -214,7 +214,7 @@ def _of_language(prefix: str, language: str) -> Path:
             return path
     several = " (separate several prefixes by spaces)" if "," in prefix else ""
     raise UserError(
-        f"{quoted(f'{prefix}.{language}')}: no such file, not even with {', '.join(COMPRESSED_ENDINGS)} at its end{several}"
+        f"{quoted(f'{prefix}.{language}')}: no such file, with or without {', '.join(COMPRESSED_ENDINGS)}{several}"
     )
 
 
@@ -232,7 +232,7 @@ def with_counts(text_set: TextSet, counts: dict[FilePair, int]) -> TextSet:
             counts[pair] = lines[0]
     counted = replace(text_set, num_lines=sum(counts[pair] for pair in text_set.files))
     if not counted.num_lines:
-        raise InputError(f"{text_set.files[0].name} is empty (name files with text)")
+        raise InputError(f"{text_set.files[0].name} is empty (use files that contain text)")
     if not counted.num_pairs:
         raise InputError(f"--hold-out {text_set.hold_out}: the training files have only {counted.num_lines:,} pairs")
     return counted

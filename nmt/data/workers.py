@@ -1,4 +1,4 @@
-"""Spreads work over processes. Results come in the order of the items, so the number of processes changes nothing."""
+"""Spreads work over processes. Results come in the order of the items, so the number of processes does not affect them."""
 
 import multiprocessing
 import os
@@ -30,8 +30,8 @@ def in_order(task: Callable[[_Item], _Result], items: Iterable[_Item], workers: 
     """Yield task(item) for each item, in order. With one worker, everything runs in this process.
 
     task: picklable; sent to each worker once
-    Raises Interrupted after a stop signal, ResourceError if a worker dies, and the errors of the task. Workers then end at
-    once, as they do when the generator is closed.
+    Raises Interrupted after a stop signal, ResourceError if a worker dies, and the errors of the task. After an error, and
+    when the generator is closed, workers end at once.
     """
     if workers == 1:
         for item in items:
@@ -71,7 +71,7 @@ def wait_for_result(future: "Future[_Result]", heartbeat: "Heartbeat") -> _Resul
 def kill_workers(pool: Executor) -> None:
     """Kill the processes of a pool if its results are no longer wanted. The pool cannot be used afterwards.
 
-    A thread pool only starts no more tasks.
+    A thread pool only stops starting tasks.
     """
     processes, results = list(_processes(pool).values()), getattr(pool, "_result_queue", None)
     manager: threading.Thread | None = getattr(pool, "_executor_manager_thread", None)

@@ -1,1 +1,1 @@
-"""Noise of training data. The core defines what it is, and has none itself."""
+"""Noise in training data. The core defines only the interface."""

@@ -1,7 +1,7 @@
 """Noises: random changes that training makes to a pair before the model reads it, different in each epoch.
 
-A noise is a pure function of (seed, epoch, pair), so it depends neither on order or ranks nor on resuming. A noise is active
-if one of its options differs from its default. Its options are options of `nmt train`.
+A noise is a pure function of (seed, epoch, pair), so it does not depend on the order of pairs, the number of ranks, or resuming.
+A noise is active if one of its options differs from its default. Its options are options of `nmt train`.
 """
 
 from collections.abc import Mapping

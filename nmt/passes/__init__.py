@@ -1,1 +1,1 @@
-"""Passes: what changes texts on their way to the search and back. A pass is active when one of its options is given."""
+"""Passes, which change texts before the search and translations after it. A pass is active if one of its options is set."""

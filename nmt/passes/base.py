@@ -2,7 +2,7 @@
 
 A registered pass is built as `cls(options)` if one of its options is set. `options` are the translator's options; they are
 also an instance of the pass's options class. If one of its flags needs the model's attention, the class names that flag in
-`needs_attention`. Several passes enclose the search like shells.
+`needs_attention`. Several passes are nested around the search.
 """
 
 from abc import ABC, abstractmethod

@@ -16,7 +16,7 @@ from nmt.storages.streams import Stream, open_decompressed
 
 
 class MissingText(UserError):
-    """A storage does not contain the named text."""
+    """A storage does not contain the requested text."""
 
 
 class Storage:

@@ -1,7 +1,7 @@
 """Document context: previous sentences that a model reads along with a line (Tiedemann and Scherrer, 2017, "2-to-1").
 
-A model with a context of N sentences reads the N lines before a line with it, or fewer at the start of a document. With N = 2,
-it reads `a <sep> b <sep> c` to translate c. A blank line ends a document.
+A model with a context of N sentences reads each line together with the N lines before it, or fewer at the start of a document.
+With N = 2, it reads `a <sep> b <sep> c` to translate c. A blank line ends a document.
 """
 
 from collections import deque

@@ -17,7 +17,7 @@ SIGNED_FORMS: Final = ("folded", "exact")
 
 @cache
 def _foldings() -> tuple[re.Pattern[str], dict[int, str], re.Pattern[str]]:
-    """From folded.toml: a pattern that `folded` searches for, its replacements of characters, and a pattern it removes."""
+    """From folded.toml: the pattern to search for, the replacements of characters, and the pattern to remove."""
     import tomllib  # imported only when needed: ASCII text never is
 
     tables = tomllib.loads(Path(__file__).with_name("folded.toml").read_text(encoding="utf-8"))
@@ -28,7 +28,9 @@ def _foldings() -> tuple[re.Pattern[str], dict[int, str], re.Pattern[str]]:
         if parts == ["0020"] or (parts and "0020" not in parts):  # a lone accent would follow a space
             plain[character] = "".join(chr(int(part, 16)) for part in parts)
     table = str.maketrans(plain | tables["others"])
-    twice = {code: text.translate(table) for code, text in table.items()}  # U+FE19 becomes U+2026, and that three dots
+    twice = {
+        code: text.translate(table) for code, text in table.items()
+    }  # U+FE19 becomes U+2026, which becomes three dots
     special = re.compile(f"[{variants}{invisible}{''.join(tables['others'])}\u200c\u200d]")
     return special, twice, re.compile(f"[{invisible}]|(?<![{joined}])[\u200c\u200d]")
 

@@ -16,7 +16,12 @@ SENTENCE_ENDS: Final = frozenset(".:?!")  # the next word starts a sentence
 # If one of these starts a sentence, the next word counts as its start too.
 OPENING_MARKS: Final = frozenset(("(", "[", '"', "'", "&apos;", "&quot;", "&#91;", "&#93;"))
 
-DOTTED_I: Final = ("az", "crh", "gag", "tr")  # languages in which \u0130 is the capital of i, and I that of \u0131
+DOTTED_I: Final = (
+    "az",
+    "crh",
+    "gag",
+    "tr",
+)  # languages in which \u0130 is the capital of i, and I is the capital of \u0131
 CAPITALS: Final = dict.fromkeys(DOTTED_I, ("i", "\u0130")) | {"nl": ("ij", "IJ"), "hy": ("\u0587", "\u0535\u057e")}
 
 
@@ -88,7 +93,7 @@ class Truecaser:
 
     @classmethod
     def from_bytes(cls, content: bytes, place: object) -> "Truecaser":
-        """Load a truecaser from a file's content. Raises ArtefactError, naming `place`, if the content is something else."""
+        """Load a truecaser from a file's content. Raises ArtefactError if it is invalid. place: for messages"""
         with expecting("a truecaser", place):
             return cls(line.split(" ") for line in content.decode().split("\n")[:-1])
 

@@ -92,7 +92,7 @@ class Vocabulary(Protocol):
 
     @classmethod
     def from_bytes(cls, content: bytes, place: object) -> Self:
-        """Load a vocabulary from a file's content. Raises ArtefactError, naming `place`, if the content is something else."""
+        """Load a vocabulary from a file's content. Raises ArtefactError if it is invalid. place: for messages"""
 
     def to_bytes(self) -> bytes:
         """The content of the vocabulary's file."""

@@ -18,5 +18,5 @@ class Tokenizer(ABC):
         """Restore the normal spacing of a tokenised line."""
 
     def reversible(self) -> "Tokenizer":
-        """A lossless variant, which new data uses. By default this tokenizer itself."""
+        """The lossless variant, which new data uses; by default, this tokenizer itself."""
         return self

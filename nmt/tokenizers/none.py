@@ -7,7 +7,7 @@ from nmt.tokenizers.base import Tokenizer
 
 @register("tokenizer", "none", NoOptions)
 class NoTokenizer(Tokenizer):
-    """Leaves text unchanged: words are what stands between spaces."""
+    """Leaves text unchanged; spaces separate words."""
 
     def tokenize(self, text: str) -> str:
         return text

@@ -555,7 +555,7 @@ def test_a_preset_s_options_are_dropped_with_their_component(call, dumped, tmp_p
         shown = call("train", *RUN, "--preset=transformer-base", replaced, "--dump-config")
         assert tomllib.loads(shown.out)["lr"] == own
         assert shown.err.splitlines() == [
-            "preset transformer-base: ignored together with its schedule noam: lr, warmup_updates"
+            "preset transformer-base: its schedule noam is replaced, so these options are ignored: lr, warmup_updates"
         ]
     assert dumped("--preset=transformer-base", "--schedule=inverse-sqrt", "--lr=3")["lr"] == 3
     assert dumped("--preset=transformer-base", "--optimizer=sgd")["d_model"] == 512

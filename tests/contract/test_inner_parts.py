@@ -133,7 +133,7 @@ preset("risky", "any", **{"criterion": "risk", "criterion.decoder": "sampling", 
     assert '"criterion.decoder.temperature" = 0.7  # preset risky' in shown.out
     shown = call("train", *RUN, plugin, "--preset=risky", "--criterion.decoder=greedy", "--dump-config")
     assert shown.err == (
-        "preset risky: ignored together with its criterion.decoder sampling: criterion.decoder.temperature\n"
+        "preset risky: its criterion.decoder sampling is replaced, so these options are ignored: criterion.decoder.temperature\n"
     )
     assert '"criterion.decoder" = "greedy"' in shown.out
 

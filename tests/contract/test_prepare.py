@@ -440,7 +440,7 @@ def test_bad_bytes_are_skipped_or_replaced_on_request(tmp_path, policy, kept):
 @pytest.mark.parametrize(
     ("given", "code", "told"),
     [
-        ({"train": ("none",)}, 2, "none.en: no such file, not even with .gz"),
+        ({"train": ("none",)}, 2, "none.en: no such file, with or without .gz"),
         ({"train": ("empty",)}, 3, "is empty"),
         ({"train": ("blank",)}, 3, "no training pair is left .dropped: 1 empty."),
         ({"train": ("blank",), "subword": "bpe", "vocab_size": 50}, 3, r"blank\.en: no text to learn"),

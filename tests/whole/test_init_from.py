@@ -395,7 +395,7 @@ def test_a_preset_for_a_different_model_does_not_change_the_model(data, model, t
     given = [f"--data={data}", f"--output={tmp_path / 'run'}", f"--init-from={model}", "--preset=rnnsearch-small"]
     dumped = call("train", *given, "--dump-config", "--no-quiet")
     assert dumped.code == 0 and 'model = "transformer"' in dumped.out and "d_model = 32" in dumped.out, dumped.err
-    assert "preset rnnsearch-small: ignored together with its model rnnsearch" in dumped.err
+    assert "preset rnnsearch-small: its model rnnsearch is replaced" in dumped.err
 
 
 def test_a_sweep_uses_the_options_of_the_model(data, model, tmp_path, call):
