@@ -17,9 +17,7 @@ from nmt.models.base import Term as Term
 from nmt.options import Part
 from nmt.text.pipeline import Pipeline
 
-UPDATE_BITS: Final = (
-    40  # for the update in the number that varies the random draws of a search; the other bits hold the seed
-)
+UPDATE_BITS: Final = 40  # for the update in the number that varies a search's random draws; the rest is the seed
 
 
 class Loss(NamedTuple):

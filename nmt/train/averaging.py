@@ -23,10 +23,8 @@ from nmt.text.pipeline import Pipeline
 from nmt.train.options import AverageOptions
 from nmt.train.validation import Validation, validate
 
-MIN_SHARE_APART: Final = (
-    0.95  # share of --every-minutes that is enough, because checkpoints are not saved to the second
-)
-MIN_SHARE_OF_RUN: Final = 0.5  # share of the newest checkpoint's updates; models from before it are often far worse
+MIN_SHARE_APART: Final = 0.95  # of --every-minutes is enough, because checkpoints are not saved to the second
+MIN_SHARE_OF_RUN: Final = 0.5  # share of the newest checkpoint's updates; earlier models are often far worse
 MAX_TRIES: Final = 5  # before each attempt, a running training may delete a chosen checkpoint
 
 

@@ -88,7 +88,7 @@ class Progress:
     skipped_in_a_row: int = 0
     validation_due: bool = False  # whether a validation at this update is due and not done yet
     validation_counts: bool = True  # for patience and schedule; a validation only because the run ends does not count
-    save_due: bool = True  # whether a save is due; a save only because of a signal is neither last nor best
+    save_due: bool = True  # whether a save is due; a save forced by a signal counts neither as last nor as best
     score: float | None = None  # validation score at this update, if there was a validation
     epoch: Ordinal = 1  # epoch of the last update
     flops: Annotated[int, msgspec.Meta(ge=0)] = 0  # total of all updates, including skipped ones

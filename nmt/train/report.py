@@ -73,9 +73,7 @@ class Report:
     def truncate(self, offset: int) -> None:
         """Truncate metrics.jsonl to its length at a checkpoint, or to 0 if there is no checkpoint."""
         if not offset and self._size:
-            log.warn(
-                f"{quoted(self._path)}: no checkpoint was saved, so the recorded updates are lost; starting at update 1"
-            )
+            log.warn(f"{quoted(self._path)}: no checkpoint was saved, so all updates are lost; starting at update 1")
         if self._size < offset:
             log.warn(
                 f"{quoted(self._path)}: lines are missing; the file has {self._size:,} bytes, but had {offset:,} when the "
