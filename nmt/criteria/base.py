@@ -17,13 +17,13 @@ from nmt.models.base import Term as Term
 from nmt.options import Part
 from nmt.text.pipeline import Pipeline
 
-UPDATE_BITS: Final = 40  # of the number that varies the random draws of a search; its other bits are the seed
+UPDATE_BITS: Final = 40  # for the update in the number that varies a search's random draws; the rest is the seed
 
 
 class Loss(NamedTuple):
     """The parts of a criterion's loss on a batch, by name.
 
-    trained: an update minimises the sum of their means, each over its count in the whole update
+    trained: an update divides each part by its count in the whole update, and minimises the sum
     reported: only logged; "nll", the negative log-likelihood of target tokens in nats, determines the perplexity
     """
 
@@ -108,7 +108,7 @@ class Criterion(ABC):
     def __call__(self, model: Model, batch: Batch) -> Loss:
         """Compute the parts of the loss as sums over the rows of a batch.
 
-        They do not include the model's auxiliary losses, which the update adds.
+        These parts do not include the model's auxiliary losses, which the update adds.
         """
 
     def training_flops(self, model: Model, source: Tensor, target: Tensor) -> int:

@@ -22,7 +22,7 @@ from nmt.models.base import Scorer, scorer_for_search
 from nmt.symbols import BOS, EOS
 from nmt.text.pipeline import Pipeline, Side
 
-MIN_FINISHED_SHARE: Final = 1 / 8  # of a batch, before finished sentences are removed, because this copies the others
+MIN_FINISHED_SHARE: Final = 1 / 8  # of a batch, before finished sentences are removed, because removal copies the rest
 
 
 class Decoder(ABC):

@@ -1,4 +1,4 @@
-"""Filters of a search, which decide what tokens may follow, by the search options and the constraints of each request.
+"""Filters of a search, which decide which tokens may follow, from the search options and the constraints of each request.
 
 Dimensions: N hypotheses of all sentences, t tokens in each so far, V vocabulary, B source rows, P prefix length.
 """

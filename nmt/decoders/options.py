@@ -81,7 +81,7 @@ class BeamOptions(SearchOptions):
     )
     length_penalty: Literal["gnmt", "average", "none"] = opt(
         "gnmt",
-        "length penalty for n tokens: gnmt ((5 + n) / 6)^alpha, average n^alpha",
+        "length penalty for n tokens: gnmt is ((5 + n) / 6)^alpha, average is n^alpha",
     )
     alpha: float = opt(0.6, "strength of the length penalty; higher favours longer output", group="Search", minimum=0)
     coverage_penalty: float = opt(
@@ -91,11 +91,11 @@ class BeamOptions(SearchOptions):
     )
     stop: Literal["best", "full"] = opt(
         "best",
-        "when to stop: best, if no better hypothesis is possible; full (faster), after beam_size hypotheses",
+        "stop when no better hypothesis is possible (best), or, faster, after beam_size finished hypotheses (full)",
     )
     prune: float | None = opt(
         None,
-        "drop tokens and finished hypotheses this many nats worse than the best; GNMT used 3",
+        "drop tokens and finished hypotheses that are this many nats worse than the best; GNMT used 3",
         above=0,
     )
 

@@ -30,7 +30,7 @@ class EngineRequest:
     search: the decoder
     phrase_search: the decoder, or one that also accepts phrases
     load: loads models, which several engines may share (`nmt.translate.open_built_in.load_scorer`)
-    refused: reasons why the engines that were asked before refused, by title
+    refused: reasons why the engines that were asked earlier refused, by title of the engine
     """
 
     folders: Sequence[Path]
@@ -75,7 +75,7 @@ class Engine(ABC):
 
     @abstractmethod
     def open(self, request: EngineRequest) -> SearchEngine:
-        """Load the models. Raises UserError if they do not fit each other or the options."""
+        """Load the models. Raises UserError if the models do not fit each other or the options."""
 
     def description(self, manifest: Mapping[str, Any]) -> str:
         """The description by `nmt describe` of a folder of `folder_kinds`, without its languages."""

@@ -269,7 +269,7 @@ class Model(nn.Module, Scorer):
             raise TypeError(f"forward returned {type(output).__name__}, but must return Output(features, extra_losses)")
         if output.features.shape[:-1] != (1, length):
             raise ValueError(
-                f"features have the shape {tuple(output.features.shape)}; must be (B, T, D), here (1, {length}, D)"
+                f"features have the shape {tuple(output.features.shape)} instead of (B, T, D), here (1, {length}, D)"
             )
         return output.features
 

@@ -7,7 +7,7 @@ from nmt.options import choice, probability_opt, size_opt
 from nmt.registry import open_options_class
 
 MAX_INIT: Final = 1000.0  # of initial weights; far larger than any from which a network can learn
-TIE: Final = "share embeddings between source, target and output (all) or target and output (target)"
+TIE: Final = "embeddings to share: source, target and output (all), or only target and output (target)"
 
 Tie = Literal["all", "target", "none"]
 
@@ -27,14 +27,14 @@ class TransformerOptions:
     attention_dropout: float = probability_opt(0.0, "dropout on the attention weights", group="Regularization")
     activation_dropout: float = probability_opt(0.0, "dropout inside the feed-forward networks", group="Regularization")
     norm_position: Literal["post", "pre"] = opt(
-        "post", "normalise after each sub-layer, as the paper does, or before it"
+        "post", "normalise after each sub-layer (post, as in the paper) or before it (pre)"
     )
     norm_epsilon: float = opt(1e-6, "constant added to the variance in layer normalisation; 1e-5 in fairseq", above=0)
     activation: Literal["relu", "swish", "gelu"] = opt(
         "relu", "activation of the feed-forward networks; the paper uses relu"
     )
     norm: Literal["layer", "rms"] = opt(
-        "layer", "layer normalisation, as in the paper, or RMS normalisation (Zhang and Sennrich, 2019)"
+        "layer", "type of normalisation: layer, as in the paper, or rms (Zhang and Sennrich, 2019)"
     )
     positions: str = choice("positions", "sinusoidal", "position encoding (nmt list positions)")
     decoder_autoregression: str = choice(

@@ -49,7 +49,7 @@ class AttentionShape:
 
 @contextmanager
 def recording(is_wanted: bool = True) -> Iterator[list[Tensor]]:
-    """Context that records the weights of every attention computed in it, (B, H, T, S) each, in order; none if not wanted."""
+    """Context that records, if wanted, the weights (B, H, T, S) of every attention computed in it, in order."""
     weights: list[Tensor] = []
     token = _recorded.set(weights if is_wanted else _recorded.get())
     try:

@@ -5,7 +5,7 @@ from typing import Final
 from nmt import opt, options_class
 
 MIN_EPS: Final = 1e-38  # anything smaller is 0 in float32, and unused embeddings would divide 0 by 0
-DECOUPLED_DECAY: Final = "decoupled weight decay: fraction subtracted from weights per update, times the learning rate"
+DECOUPLED_DECAY: Final = "decoupled weight decay: an update shrinks weights by this fraction times the learning rate"
 
 
 @options_class

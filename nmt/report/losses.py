@@ -51,7 +51,7 @@ class Stats:
     real, cells: source and target tokens of this rank, without and with padding
     gradient_norm: 2-norm before clipping
     applied: False if loss or gradient were not finite, so that the weights did not change
-    max_micro_batch_tokens: largest micro-batch that fits on the device, in tokens, padding included
+    max_micro_batch_tokens: largest micro-batch that fits on the device, in tokens, including padding
     """
 
     losses: LossSums

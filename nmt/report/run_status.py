@@ -77,7 +77,7 @@ class RunStatus:
         return {**self.window.means, "speed": self.window.speed, "lr": self.learning_rate}
 
     def saved(self) -> "SavedStatus":
-        """The part of it that status.json stores."""
+        """The part of the status that status.json stores."""
         return SavedStatus(
             total=self.total,
             tokens_per_second=round(self.window.speed, 1),
@@ -121,7 +121,7 @@ class SavedStatus(msgspec.Struct, frozen=True):
     memory: peak memory in bytes
     line_seconds: seconds until the next log line, estimated at the last one
     loss_updates: first and last update of the last log line
-    loss, nll: means over those updates, as the log line has them; None if all were skipped
+    loss, nll: means over those updates, as in the log line; None if all were skipped
     end: None while the run continues
     """
 

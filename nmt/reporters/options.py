@@ -8,5 +8,5 @@ class LogLinesOptions:
     """No options: log lines are always written."""
 
     def is_active(self) -> bool:
-        """Whether it is in use without an option: always."""
+        """Log lines are always in use, without any option."""
         return True

@@ -25,7 +25,7 @@ class Schedule:
 
     @property
     def end(self) -> tuple[str, str] | None:
-        """The option because of which the learning rate ends the run, and a sentence why; None while the run should continue."""
+        """The option that makes the schedule end the run, and a sentence that says why; None while the run should continue."""
         return None
 
     def see(self, loss: float) -> None:

@@ -23,7 +23,7 @@ class ConstantOptions:
         minimum=0,
     )
     halve_from: int | None = opt(
-        None, "first update at half the learning rate; if unset, it is never halved", group="Learning rate", minimum=1
+        None, "first update at half the learning rate; if unset, it stays constant", group="Learning rate", minimum=1
     )
     halve_every: int = opt(
         200_000, "updates between two halvings of the learning rate", group="Learning rate", minimum=1

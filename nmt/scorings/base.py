@@ -66,7 +66,7 @@ def value_of(options: Any, pair: PairScore | None) -> float | None:
 class Scoring(ABC):
     """Prints something else instead of the scores.
 
-    order: if several are active, the one with the lowest order is used
+    order: if several scorings are active, the one with the lowest order is used
     """
 
     order: ClassVar[int] = 0

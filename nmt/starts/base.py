@@ -41,7 +41,7 @@ class TrainedModel:
 class Start:
     """Changes a newly built model. A registered start is built as `cls(options)`, with the options of `nmt train`.
 
-    Its options class may have `fitting_data`, the words of an error that say how to prepare data that the start makes fit, and a
+    Its options class may have `fitting_data`, advice in an error on how to prepare data that the start can make fit, and a
     function `defaults(given, values)`, see `nmt.cli.train.start_defaults`.
     order: starts with a lower order come first
     gives_weights: whether it loads trained weights into the model
@@ -72,11 +72,11 @@ class Start:
         """Make the --init-from weights fit a new run (nmt.train.run.Run), before its model receives them."""
 
     def begin(self, run: Any) -> None:
-        """Start a new run (nmt.train.run.Run) that is completely built."""
+        """Called at the start of a new run (nmt.train.run.Run), when it is completely built."""
 
     @classmethod
     def fits_pipeline(cls, new: Pipeline, old: Pipeline) -> bool:
-        """Whether its `fit` makes weights for the text pipeline `old` fit `new`. Every start is asked, in use or not."""
+        """Whether its `fit` makes weights for the text pipeline `old` fit `new`. Starts not in use are asked too."""
         return False
 
 

@@ -54,12 +54,12 @@ def _check_architecture(run: Run, artefact: Artefact) -> None:
     kinds = [{"model": facts.model, "weights": facts.weights} for facts in models]
     options = [{key: facts.options[key] for key in facts.options.keys() - free} for facts in models]
     if rows := changed_settings(*kinds) or changed_settings(*options):
-        same = "use the same, or drop --init-from"
-        raise ArtefactError(f"{quoted(artefact.folder)} is a different model than this run's ({listed(rows)}; {same})")
+        same = "use the same settings, or drop --init-from"
+        raise ArtefactError(f"{quoted(artefact.folder)} is a different model from this run's ({listed(rows)}; {same})")
 
 
 def _fitting_starts(run: Run, artefact: Artefact, pipeline: Pipeline) -> list[Start]:
-    """The start that makes weights for a text pipeline fit that of the run; none if both are the same.
+    """The start that adapts weights for a text pipeline to that of the run; an empty list if both are the same.
 
     Raises ArtefactError if no start can.
     """

@@ -1,4 +1,4 @@
-"""The options of starts. Without torch, so that `--help` answers at once."""
+"""The options of starts. This module does not import torch, so that `--help` is fast."""
 
 from nmt import opt, options_class
 

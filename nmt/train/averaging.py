@@ -23,16 +23,16 @@ from nmt.text.pipeline import Pipeline
 from nmt.train.options import AverageOptions
 from nmt.train.validation import Validation, validate
 
-MIN_SHARE_APART: Final = 0.95  # of --every-minutes, because checkpoints are not saved to the second
-MIN_SHARE_OF_RUN: Final = 0.5  # of the newest checkpoint's updates; earlier models are often far worse
-MAX_TRIES: Final = 5  # a running training may delete a chosen checkpoint before each of them
+MIN_SHARE_APART: Final = 0.95  # of --every-minutes is enough, because checkpoints are not saved to the second
+MIN_SHARE_OF_RUN: Final = 0.5  # share of the newest checkpoint's updates; earlier models are often far worse
+MAX_TRIES: Final = 5  # before each attempt, a running training may delete a chosen checkpoint
 
 
 def average(options: AverageOptions, parts: Any) -> tuple[list[str], dict[str, dict[str, float]]]:
     """Average, score and write the model, in this order, so that a failure leaves no files behind.
 
     parts: the chosen components (nmt.cli.command.Parts)
-    returns: the averaged folders and, with --score, the loss and perplexity of each and of the mean, by path
+    returns: the averaged folders; with --score, also the loss and perplexity of each folder and of the mean, by path
     """
     use_threads(options.threads)
     check_output(Path(options.output), "model", options.overwrite)
@@ -98,7 +98,7 @@ def chosen(options: AverageOptions) -> list[Path]:
         raise ArtefactError(
             f"{quoted(options.run)}: {kind} (name the --output of nmt train, or use --checkpoint for other folders)"
         )
-    kept = checkpoints.due() or checkpoints.all()[-1:]  # the latter if the run stopped before its first regular save
+    kept = checkpoints.due() or checkpoints.all()[-1:]  # the newest if the run stopped before its first regular save
     ranked = checkpoints.ranked() if options.best is not None else kept[::-1]
     if options.every_minutes:
         ranked = _apart(ranked, options.every_minutes)
@@ -137,7 +137,7 @@ def _why_fewer(run: Path, kept: Sequence[Path], by_score: bool) -> str:
 
 
 def _apart(newest_first: list[Path], minutes: float) -> list[Path]:
-    """The newest checkpoint, and each one that is at least about `minutes` of training older than the previous one taken."""
+    """Choose the newest checkpoint, then each one at least about `minutes` of training older than the last one chosen."""
     taken: list[tuple[float, Path]] = []
     for folder in newest_first:
         at = Artefact(folder, "checkpoint").manifest.get("minutes")

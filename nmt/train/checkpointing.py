@@ -88,9 +88,9 @@ def resume(run: Run) -> bool:
 
 
 def put_state(run: Run, checkpoint: Artefact, state: SavedState) -> None:
-    """Replace weights, their average, optimizer, schedule and progress by those of a checkpoint.
+    """Restore the weights, their average, the optimizer, the schedule and the progress from a checkpoint.
 
-    Raises ArtefactError if it is damaged.
+    Raises ArtefactError if the checkpoint is damaged.
     """
     tensors = read_tensors(checkpoint.path(TRAINING_TENSORS))
     trained = trained_weights(tensors) if run.average is not None else {}
@@ -112,15 +112,15 @@ def trained_weights(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def put_optimizer_state(run: Run, tensors: Mapping[str, Tensor], state: SavedState, place: Path) -> None:
-    """Replace the optimizer's state by that of a checkpoint. The caller overwrites the weights.
+    """Restore the optimizer's state from a checkpoint. The caller then overwrites the weights.
 
     place: the file with the tensors, for messages
-    Raises ArtefactError for the state of a different optimizer or of different parameters.
+    Raises ArtefactError if the state belongs to a different optimizer or to different parameters.
     """
     groups = run.optimizer.state_dict()["param_groups"]
     run.optimizer.load_state_dict({"state": {}, "param_groups": groups})  # as before the first update
     parameters = [parameter for group in run.optimizer.param_groups for parameter in group["params"]]
-    # The numbers of the parameters that have a state: those that had a gradient.
+    # The numbers of the parameters that have a state. A parameter without a gradient has none.
     saved = {key.partition(".")[0] for key in (*tensors, *state.optimizer)}
     if saved or state.progress.update > state.progress.skipped:
         with_state = [parameter for number, parameter in enumerate(parameters) if str(number) in saved]
@@ -129,17 +129,17 @@ def put_optimizer_state(run: Run, tensors: Mapping[str, Tensor], state: SavedSta
 
 
 def put_schedule_state(run: Run, state: SavedState, place: Path) -> None:
-    """Replace the schedule's state by that of a checkpoint.
+    """Restore the schedule's state from a checkpoint.
 
     place: the file with the state, for messages
-    Raises ArtefactError for the state of a different schedule.
+    Raises ArtefactError if the state belongs to a different schedule.
     """
     with expecting("a state of this schedule", place):
         run.schedule.load_state_dict(state.schedule)
 
 
 def _newest_checkpoint(run: Run) -> Artefact | None:
-    """The newest undamaged checkpoint, chosen by the leader. Damaged ones after it are renamed."""
+    """Choose the newest undamaged checkpoint, on the leader. Newer checkpoints, which are damaged, are renamed."""
     checkpoint: Artefact | None = None
     if run.world.leads:
         run.checkpoints.folder.mkdir(parents=True, exist_ok=True)
@@ -166,7 +166,7 @@ def choice_of_leader(run: Run, checkpoint: Artefact | None) -> Artefact | None:
 
 
 def check_same(run: Run, folder: Path, state: SavedState) -> None:
-    """Raise ArtefactError if the data differs from a checkpoint's, or UserError if an option that must stay differs."""
+    """Raise ArtefactError if the data differs from a checkpoint's, or UserError if an option differs that must stay the same."""
     if state.data != run.data.fingerprint:
         raise ArtefactError(
             f"{quoted(folder)}: trained on data that differs from {quoted(run.options.data)} (use the "
@@ -191,7 +191,7 @@ def check_same(run: Run, folder: Path, state: SavedState) -> None:
 
 
 def completed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the settings that are newer than a checkpoint: options at their defaults, which change nothing, and digests."""
+    """Add the settings that an older checkpoint does not contain: options with their default values, and digests."""
     options = options_of(TrainOptions)
     defaults = {option.name: [] if option.default == () else option.default for option in options}  # in JSON's types
     for kind in ("model", "criterion", "optimizer", "schedule"):
@@ -211,7 +211,7 @@ def _words(value: Any) -> list[str] | None:
 
 
 def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The settings that differ, sorted: "lr: 0.005 -> 0.5"."""
+    """List the settings that differ in sorted order, such as "lr: 0.005 -> 0.5"."""
     return [f"{key}: {old.get(key)} -> {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
 
 

@@ -37,7 +37,7 @@ class KeptWeights:
         return own
 
     def restore(self, model: nn.Module, own: Mapping[str, Tensor], checkpoint: Artefact) -> None:
-        """Replace a model's weights by those of a checkpoint. own: the kept weights. Raises ArtefactError if damaged."""
+        """Load a model's weights from a checkpoint. own: the kept weights. Raises ArtefactError if it is damaged."""
         put_weights(own, read_tensors(checkpoint.path(self.file)), checkpoint.folder / self.file)
 
     def write(self, folder: Path) -> None:

@@ -73,7 +73,7 @@ class TrainOptions:
     )
     max_tokens: int | Literal["auto"] = opt(
         4096,
-        "tokens per micro-batch, padding included",
+        "tokens per micro-batch, including padding",
         group="Batches",
         common=True,
         minimum=1,
@@ -146,7 +146,7 @@ class TrainOptions:
     )
     bleu_tokenize: str = opt(
         AUTO,
-        "sacreBLEU tokenizer for validation: auto follows the target language, none is for tokenised text",
+        "sacreBLEU tokenizer for validation; auto chooses by target language, none expects tokenised text",
         group="Validation",
         aliases=("tokenize",),
         must_stay=True,
@@ -163,7 +163,7 @@ class TrainOptions:
     keep_best: int = opt(1, "number of best checkpoints to keep", group="Checkpoints", minimum=0)
     best_by: str = opt(
         AUTO,
-        "score that chooses the best checkpoint",
+        "score that selects the best checkpoint",
         group="Checkpoints",
         common=True,
         must_stay=True,
@@ -171,7 +171,7 @@ class TrainOptions:
     )
     on_divergence: Literal["stop", "rollback"] = opt(
         "stop",
-        "when the loss diverges, stop, or roll back to the last good checkpoint",
+        "when the loss diverges, stop or roll back to the last good checkpoint",
         group="Checkpoints",
     )
     clip_norm: float = opt(
@@ -273,7 +273,7 @@ class AverageOptions:
     )
     every_minutes: float = opt(
         0.0,
-        "least minutes of training between two averaged checkpoints",
+        "minimum minutes of training between two averaged checkpoints",
         group="Checkpoints",
         minimum=0,
         needs=("last",),
@@ -284,7 +284,7 @@ class AverageOptions:
         group="Scoring",
         common=True,
     )
-    max_tokens: int = opt(4096, "maximum tokens per scoring batch, padding included", group="Scoring", minimum=1)
+    max_tokens: int = opt(4096, "maximum tokens per scoring batch, including padding", group="Scoring", minimum=1)
     device: str = opt("auto", "device for scoring: auto, cpu, cuda or cuda:N", group="Scoring", common=True)
     threads: int | None = opt(
         None,

@@ -51,7 +51,7 @@ class Objective(nn.Module):
         return Loss({**trained, **extra}, detached)
 
     def _extra_losses(self, batch: Batch, reads: Sequence[Mapping[str, Term]]) -> dict[str, Term]:
-        """Compute each auxiliary loss: its mean over all of the criterion's passes, times its count on the batch."""
+        """Compute each auxiliary loss as its mean over all passes of the criterion, times its count on the batch."""
         counts = self.model.extra_counts(batch)
         if any(read.keys() != counts.keys() for read in reads):
             names = sorted({name for read in reads for name in read})
@@ -67,7 +67,7 @@ class Objective(nn.Module):
 
 
 def _sums(reads: Sequence[Mapping[str, Term]]) -> dict[str, Term]:
-    """The sums of the totals and counts of terms with the same name."""
+    """Add up the totals and the counts of terms with the same name."""
     names = reads[0] if reads else {}
     return {
         name: Term(*(torch.stack(values).sum() for values in zip(*(read[name] for read in reads), strict=True)))

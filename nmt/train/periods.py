@@ -6,7 +6,7 @@ A period is a number of updates (`500u`), epochs (`1e`) or minutes (`10m`). `500
 import re
 from typing import Final
 
-CLOCK_SHARE: Final = 0.05  # largest fraction of the time for validations that are due only by the clock
+CLOCK_SHARE: Final = 0.05  # maximum fraction of the time spent on validations that are due only by the clock
 UNITS: Final = {"u": "updates", "e": "epochs", "m": "minutes"}
 
 
@@ -64,7 +64,7 @@ class Timer:
         return by_clock or self._is_due_by_count(update, epoch_ended)
 
     def is_regular(self, update: int, epoch_ended: int | None) -> bool:
-        """Whether a due timer is due by updates or epochs and not only by the clock, or has only minutes."""
+        """Whether a due timer has only minutes, or is due by updates or epochs and not only by the clock."""
         return not self._counts or self._is_due_by_count(update, epoch_ended)
 
     def restart(self, seconds: float, took: float = 0.0) -> None:

@@ -20,7 +20,7 @@ OPTIMIZER_NUMBERS_PER_WEIGHT: Final = 2  # allocated at the first update
 
 
 def choose_kernels(run: Run) -> None:
-    """Choose kernels and the size of micro-batches for this device, by measuring what no option sets."""
+    """Choose kernels and the size of micro-batches for this device. What no option sets is measured."""
     options, limit = run.options, run.progress.limit
     for speedup in run.speedups:
         speedup.before_updates(run)
@@ -30,17 +30,17 @@ def choose_kernels(run: Run) -> None:
     if limit.asked != asked:
         if limit.asked is not None:
             same = "gradients differ only in their last bits and in dropout"
-            run.report.line(f"--max-tokens: now {asked}, before {limit.asked}; {same}")
+            run.report.line(f"--max-tokens is now {asked} and was {limit.asked}; {same}")
         limit.asked = asked
         limit.max_tokens = limit.max_micro_batch_tokens = _max_tokens(run)
     run.loader.max_tokens = limit.max_tokens
-    # All ranks must then split their batches alike, but under ddp each may have found its own limit.
+    # All ranks must then split batches in the same way, but under ddp each may have found a different limit.
     if in_step(run.updater.objective):
         run.loader.max_tokens = min(limit.max_tokens, limit.max_micro_batch_tokens)
 
 
 def _max_tokens(run: Run) -> int:
-    """The maximum tokens per micro-batch, with padding: the option's value, or as many as fit on the device."""
+    """The maximum number of tokens per micro-batch, with padding: the option's value, or as many as fit on the device."""
     options, longest = run.options, run.loader.longest()
     if options.max_tokens == "auto":
         largest = run.loader.largest_micro_batch()
@@ -55,7 +55,7 @@ def _max_tokens(run: Run) -> int:
 
 
 def find_max_tokens(objective: nn.Module, loader: Loader, largest: int, precision: Precision, world: World) -> int:
-    """Find the tokens of the largest micro-batch that fits, with padding, up to `largest`, the plan's maximum.
+    """Find how many tokens, with padding, the largest micro-batch that fits has, up to `largest`, the plan's maximum.
 
     Tries batches of the longest pairs. Each is twice as large as the previous one, as long as twice the memory is free. All
     ranks try the same batches, and the smallest device decides. Raises ResourceError if not even one pair fits.

@@ -17,8 +17,8 @@ class MicroBatchLimit:
     """Results of measurements on the device. Checkpoints keep them, so that a resumed run computes the same bits.
 
     matmul: the library of matrix products that a speedup chose
-    asked: the --max-tokens option with the devices
-    max_tokens: the number of tokens that resulted from it
+    asked: the value of --max-tokens and the devices, as text
+    max_tokens: the resulting number of tokens
     max_micro_batch_tokens: a smaller limit after memory ran out; equal to max_tokens until then
     """
 
@@ -88,7 +88,7 @@ class Progress:
     skipped_in_a_row: int = 0
     validation_due: bool = False  # whether a validation at this update is due and not done yet
     validation_counts: bool = True  # for patience and schedule; a validation only because the run ends does not count
-    save_due: bool = True  # whether a save is due; a checkpoint only because of a signal is neither last nor best
+    save_due: bool = True  # whether a save is due; a save forced by a signal counts neither as last nor as best
     score: float | None = None  # validation score at this update, if there was a validation
     epoch: Ordinal = 1  # epoch of the last update
     flops: Annotated[int, msgspec.Meta(ge=0)] = 0  # total of all updates, including skipped ones
@@ -107,7 +107,7 @@ class Progress:
     def see(self, score: float) -> bool:
         """Record the score of a validation and return whether it is the best so far. Higher is better; it must be finite.
 
-        A validation only at the end of a run does not count as stalled, so that the result does not depend on where a run ends.
+        A validation only because the run ends does not count as stalled, so the result does not depend on where a run ends.
         """
         self.score = score if math.isfinite(score) else None
         better = self.score is not None and (self.best is None or score > self.best)

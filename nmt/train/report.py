@@ -27,7 +27,7 @@ STATUS_SECONDS: Final = 5.0  # between two writes of the status, because each wa
 
 
 class NoReport:
-    """The report of all ranks but the leader: does nothing."""
+    """The report of every rank except the leader. It does nothing."""
 
     def _ignore(self, *_: object) -> None: ...
 
@@ -56,7 +56,7 @@ class Report:
         self._status, self._status_file = SavedStatus(), run / STATUS_FILE
         self._status_written = -math.inf
         self._shown = -math.inf  # when `show` was called last
-        with contextlib.ExitStack() as opened:  # closes all again if one fails to start
+        with contextlib.ExitStack() as opened:  # closes all reporters if one fails to start
             opened.callback(self._metrics.close)
             for reporter in reporters:
                 reporter.start()
@@ -73,7 +73,7 @@ class Report:
     def truncate(self, offset: int) -> None:
         """Truncate metrics.jsonl to its length at a checkpoint, or to 0 if there is no checkpoint."""
         if not offset and self._size:
-            log.warn(f"{quoted(self._path)}: no checkpoint was saved, so its updates are lost; starting at update 1")
+            log.warn(f"{quoted(self._path)}: no checkpoint was saved, so all updates are lost; starting at update 1")
         if self._size < offset:
             log.warn(
                 f"{quoted(self._path)}: lines are missing; the file has {self._size:,} bytes, but had {offset:,} when the "
@@ -114,7 +114,7 @@ class Report:
                 written += self._metrics.write(data[written:])
             self._is_torn = False
         except OSError as error:
-            with contextlib.suppress(OSError):  # the next write tries again
+            with contextlib.suppress(OSError):  # the next write retries this
                 self._remove_torn()
             raise storage_error(error, self._path, len(data)) from error
         self._size += len(data)

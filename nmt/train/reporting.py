@@ -85,11 +85,11 @@ def announce(run: Run) -> None:
         report.line(line)
     if run.validation is None:
         report.line(
-            "no validation set: the newest checkpoint will be used, because no score selects the best (nmt prepare --valid)"
+            "no validation set: the newest checkpoint will be used, because no score selects the best (see nmt prepare --valid)"
         )
     elif run.settings["best_by"] == AUTO and "bleu" in run.validation.metrics and progress.judged_by == "loss":
         report.line(
-            f"the loss selects the best checkpoint until BLEU exceeds {MIN_BLEU:g}; from then on BLEU does (--best-by)"
+            f"the loss selects the best checkpoint until BLEU exceeds {MIN_BLEU:g}; from then on BLEU does (see --best-by)"
         )
     if progress.update:
         report.line(f"resuming after update {progress.update} (epoch {progress.position.epoch})")
@@ -98,7 +98,7 @@ def announce(run: Run) -> None:
 
 
 def nothing_to_do(run: Run) -> str:
-    """What a run that has ended says when it is started again."""
+    """The message when a run that has ended is started again."""
     assert run.end is not None
     how = f"to train longer, raise {flag_of(run.end[0])}"
     if run.end[0] in run.settings:  # the schedule depends on it
@@ -128,7 +128,7 @@ def conclude(run: Run) -> None:
 
 
 def best_checkpoint(run: Run) -> tuple[Path, str] | None:
-    """The checkpoint that a run folder stands for, and its score as text ("" without one); None before the first."""
+    """The checkpoint that a run folder stands for, and its score as text, or "". None before the first checkpoint."""
     if not run.world.leads or (folder := run.checkpoints.best()) is None:
         return None
     score, name = run.checkpoints.score(folder), run.checkpoints.judged_by(folder)

@@ -37,7 +37,7 @@ class Saving(NamedTuple):
 
     progress: the progress that it saves
     thread: the writer; None on all ranks but the leader
-    errors: at most one, which ended the writer
+    errors: at most one error, which stopped the thread
     """
 
     progress: dict[str, Any]
@@ -63,7 +63,7 @@ class Run:
     started: when training started in this process, by the monotonic clock
     minutes_before: minutes of training in earlier processes
     seconds: seconds of training in this process, by the leader's clock when the ranks last synchronised
-    seconds_at_update: the same after the last update. --max-minutes counts these, so that a validation does not end a run
+    seconds_at_update: `seconds` after the last update. --max-minutes counts these, so that a validation does not end a run
     signal: a signal that requests a stop, once all ranks know of it
     """
 
@@ -128,7 +128,7 @@ class Run:
 
     @property
     def end(self) -> tuple[str, str] | None:
-        """The option that ends the run, and a sentence why; None while the run should continue."""
+        """The option that ends the run, and a sentence that says why; None while the run should continue."""
         options, progress = self.options, self.progress
         if options.patience is not None and progress.stalled >= options.patience:
             validations = f"{progress.stalled} validation{'' if progress.stalled == 1 else 's'}"
@@ -163,7 +163,7 @@ class Run:
         return self.kept.base(self.model)
 
     def evaluated_model(self) -> Model:
-        """The model with `evaluated_weights`, complete on each rank: itself, or a temporary copy if averaged or sharded."""
+        """The model with `evaluated_weights`, complete on each rank. It is a temporary copy if they are averaged or sharded."""
         weights = self.evaluated_weights()
         if self.average is None and not any(map(is_sharded, weights.values())):
             return self.model

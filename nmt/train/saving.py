@@ -55,7 +55,7 @@ def finish_save(run: Run, last: bool = False) -> None:
     (progress, thread, errors), run.saving = run.saving, None
     try:
         if thread is not None:
-            thread.join()  # completely: a thread that frees tensors while the program exits would crash it
+            thread.join()  # a thread that still frees tensors while the program exits would crash it
         if errors:
             raise errors[0]
         run.saved, run.failed_saves = progress, 0
@@ -161,7 +161,7 @@ def _write(
 ) -> None:
     """Write a checkpoint, and delete those no longer kept. Reads nothing of `run` that an update changes."""
     refuse_not_finite(weights, path)
-    if not path.parent.is_dir():  # a new folder would be a run without lock and settings
+    if not path.parent.is_dir():  # a newly created folder would lack the run's lock and settings
         raise ResourceError(f"{quoted(path.parent)}: the folder was moved or removed during the run (move it back)")
     run.report.sync()
     with new_folder(path, "checkpoint", facts, size_of(weights) + size_of(tensors)) as folder:

@@ -19,9 +19,9 @@ class Timers:
         self._seconds = 0.0  # time of that update
 
     def due(self, run: Run, data: UpdateBatches) -> set[str]:
-        """Whether a "log line" or a "validation" is due after the last update, which used this data; both at the run's end.
+        """Whether a "log line" or a "validation" is due after the last update, which used this data. At the run's end both are.
 
-        Work that is due is also recorded in the run's progress, because a checkpoint that a signal forces has to keep it. A
+        Work that is due is also recorded in the run's progress, because a checkpoint forced by a signal has to keep it. A
         validation that is due only by the clock is not recorded, because nothing else may depend on it.
         """
         progress, validations = run.progress, self.by_name["validation"]

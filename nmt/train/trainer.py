@@ -77,7 +77,7 @@ def _begin(run: Run) -> None:
 
 
 def _has_recorded_end(run: Run) -> bool:
-    """Whether a run is finished and its files say so: the same command has nothing to add to them."""
+    """Whether a run is finished and its files say so. Then the same command would add nothing."""
     status = read_status(run.folder / STATUS_FILE) if run.world.leads else None
     is_recorded = not run.world.leads or (status is not None and status.end is not None and status.end.is_last)
     return run.finished and not run.progress.validation_due and bool(run.world.minimum(int(is_recorded)))

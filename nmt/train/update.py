@@ -25,11 +25,11 @@ from nmt.train.parallel import copied_buffers, gradients_shared, in_step, put_bu
 
 MAX_SCALE: Final = 2.0**24
 SCALE_GROWTH_UPDATES: Final = 2000  # updates without overflow before the scale grows
-MAX_PASS_SECONDS: Final = 19.0  # for a micro-batch after a signal; then the process ends
+MAX_PASS_SECONDS: Final = 19.0  # limit for a micro-batch after a signal; then the process exits
 FINISH_SECONDS: Final = 10.0  # from a signal to the end of the update; the rest of 20 seconds is for the checkpoint
 ASK_SECONDS: Final = 1.0  # between two checks whether another rank received a signal
 PartNames = tuple[tuple[str, ...], tuple[str, ...]]  # names of the trained and of the reported parts of a loss
-STOP_KEY: Final = "stop"  # key of a signal in the store that the ranks share
+STOP_KEY: Final = "stop"  # key for a signal in the store that the ranks share
 
 
 @dataclass
@@ -167,7 +167,7 @@ class Passes(Protocol):
         """
 
     def gave_memory_back(self) -> bool:
-        """Whether memory was freed when it last ran out, so that the same batch may fit now. Resets the answer."""
+        """Whether memory was freed when it last ran out, so that the same batch may fit now. A call resets this."""
 
 
 class _DeviceSums:
@@ -182,7 +182,7 @@ class _DeviceSums:
         """Add `share` times the values of a `flattened` loss. Raises UserError if the parts differ from the expected ones."""
         if self.sums is None:
             if set(parts[0]) != set(self.names):
-                counted = f"but the counts of a batch are for {sorted(self.names)} (see `Criterion.counts`)"
+                counted = f"but a batch has counts for {sorted(self.names)} (see `Criterion.counts`)"
                 raise UserError(f"the trained parts of the loss are {sorted(parts[0])}, {counted}")
             self.parts = parts
             self.sums = torch.zeros(len(parts[0]) + 2 * len(parts[1]), dtype=torch.float64, device=self.device)
@@ -329,7 +329,7 @@ class Updater:
 
     def _smaller(self, error: _OutOfMemory) -> int:
         """The token limit after memory ran out. Raises ResourceError if smaller micro-batches cannot help."""
-        message = f"out of memory in a micro-batch of {error.batch.cells:,} tokens, padding included"
+        message = f"out of memory in a micro-batch of {error.batch.cells:,} tokens, including padding"
         if len(error.batch) == 1:
             raise PairTooLongError(f"{message}, which is a single pair", error.batch)
         if not error.alone or (self.world.size > 1 and in_step(self.objective)):

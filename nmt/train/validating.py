@@ -21,13 +21,13 @@ def validate_run(run: Run) -> None:
             if run.progress.validation_due:
                 _judge(run, result)
             else:
-                report_validation(run, result, "extra validation by the clock, does not affect the best checkpoint")
+                report_validation(run, result, "extra validation by the clock; it does not affect the best checkpoint")
     except Exception as error:
         first = error.error if isinstance(error, FailedOnAllRanks) else error
         if first is not error or run.world.size == 1:
             try:
                 save(run, last=True)
-                run.world.any(False)  # wait for the leader: the first rank that exits makes the launcher end all
+                run.world.any(False)  # wait for the leader: when the first rank exits, the launcher stops all
             except Exception as second:
                 log.warn(f"checkpoint not saved: {second}")
         raise first from None
@@ -53,7 +53,7 @@ def _result(run: Run) -> ValidationResult | None:
 
 
 def _judge(run: Run, result: ValidationResult) -> None:
-    """Record and report a regular validation. The best model so far and the last one are then due to be saved."""
+    """Record and report a regular validation. A save is then due if the model is the best so far or the run ends."""
     progress, bleu = run.progress, result.metrics.get("bleu")
     assert run.validation is not None
     progress.validation_due = False

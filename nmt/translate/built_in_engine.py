@@ -27,7 +27,7 @@ class BuiltInEngine(SearchEngine):
     """Translates lines by a Scorer and a decoder.
 
     scorer: a model or an ensemble, on its device
-    options: of the translator; `replicas` None means 1, `threads` None means torch's setting
+    options: the translator's options; `replicas` None means 1, and `threads` None keeps torch's setting
     ranks: number of ranks that translate together on this machine
     Raises UserError if the options do not fit the models or the decoder.
     """

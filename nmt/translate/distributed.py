@@ -76,28 +76,28 @@ class SharedTranslator:
 
 @contextmanager
 def leading(translator: Translator, world: World, seconds: float) -> Iterator[SharedTranslator]:
-    """Context with the leader's shared translator. The other ranks end when the block ends."""
+    """Context with the leader's shared translator. The other ranks stop when the block ends."""
     try:
         yield SharedTranslator(translator, world, seconds)
     finally:
-        with suppress(RuntimeError, ResourceError):  # a worker has already ended, or the store does not answer
+        with suppress(RuntimeError, ResourceError):  # a worker has already exited, or the store does not answer
             for rank in range(1, world.size):
                 world.post(f"job/{rank}", b"")
 
 
 def serve(translator: Translator, world: World) -> None:
-    """Translate the leader's jobs until it has no more or has ended."""
+    """Translate the leader's jobs until it has no more or has exited."""
     while content := _next_job(world):
         try:
             result = JobResult(translator.translate(msgspec.json.decode(content, type=list[Request])))
         except Interrupted as error:
             result = JobResult([], error.signal_number)
-        with suppress(RuntimeError):  # from the store, which ends with the leader
+        with suppress(RuntimeError):  # from the store, which stops with the leader
             world.post(f"result/{world.rank}", msgspec.json.encode(result))
 
 
 def _next_job(world: World) -> bytes:
-    """The leader's next job; empty if there are no more, or if the leader has ended."""
+    """The leader's next job; empty if there are no more, or if the leader has exited."""
     with suppress(RuntimeError):
         while (content := world.fetch(f"job/{world.rank}", RANK_POLL_SECONDS)) is None:
             if number := signals.innermost().received:

@@ -31,7 +31,7 @@ class ForcedDecoding:
     """Log-probabilities and attention of one translation.
 
     log_probs: log-probability of each token and of EOS, in nats
-    calibrated: the same at the model's temperature (nmt score --calibrate)
+    calibrated: the same log-probabilities at the model's temperature (nmt score --calibrate)
     weights: attention, (tokens + EOS, source tokens + EOS); None for a Scorer without attention
     """
 

@@ -31,7 +31,9 @@ class TranslatorOptions:
         1024, "truncate longer source lines to this many tokens, with a warning", group="Search", minimum=1
     )
     symbols: Literal["keep", "translate"] = opt(
-        "keep", "whether to copy or translate lines without words, such as numbers, emoji or addresses", group="Search"
+        "keep",
+        "whether to copy (keep) or translate lines without words, such as numbers, emoji or URLs",
+        group="Search",
     )
     model_weights: tuple[float, ...] = opt(
         (), "weight of each model, e.g. 0.7,0.3", group="Several models", common=True
@@ -41,7 +43,7 @@ class TranslatorOptions:
     )
     batch_tokens: int | Literal["auto"] = opt(
         "auto",
-        "padded source tokens per batch; auto fits memory",
+        "source tokens per batch, including padding",
         group="Speed and memory",
         common=True,
         minimum=1,

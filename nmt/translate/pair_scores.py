@@ -39,7 +39,7 @@ def score(
     On either side, a line without tokens counts as a sentence of only EOS.
 
     max_tokens, advance: see `target_log_probs`; failed pairs count too
-    max_length: maximum tokens per line; a pair with a longer line fails, as does one that `LengthFilter` finds too long
+    max_length: maximum tokens per line; a pair with a longer line fails, and so does a pair that is too long for `LengthFilter`
     document: the previous sources, for a model that reads a context; these sources are added to it. None if there are none
     """
     limits, document = LengthFilter(max_length=max_length), document or DocumentLines(pipeline.context)

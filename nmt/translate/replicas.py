@@ -92,7 +92,7 @@ class Replicas(Generic[_Item, _Result]):
                 yield wait_for_result(future, heartbeat)
             complete = True
         except BrokenProcessPool:
-            signals.check()  # a signal may also have ended them
+            signals.check()  # a signal may also have stopped them
             raise ResourceError(
                 "a search process died, perhaps killed for lack of memory (use fewer --replicas or a smaller --batch-tokens)"
             ) from None

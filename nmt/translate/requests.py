@@ -24,7 +24,7 @@ class Request:
     phrases: texts that the translation must contain
     filters: texts for filters (`nmt list filter`), by name; each filter may also be a keyword, as in `avoid=("hund",)`
     others: further fields of a JSON object, which are copied to the output
-    context: the previous sentences of its document; None means those of the previous requests (`in_context`)
+    context: the previous sentences of its document; None means the sentences of the previous requests (`in_context`)
     error: the reason why the line cannot be read, or empty
     """
 

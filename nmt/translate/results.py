@@ -41,7 +41,7 @@ class PairScore:
 
     log_prob: total log-probability of the target tokens and EOS, in nats
     pieces: target tokens in reading order, with EOS at the end
-    log_probs: log-probability of each, in nats
+    log_probs: log-probability of each of these tokens, in nats
     """
 
     log_prob: float

@@ -141,7 +141,7 @@ class Translator:
         """Called while no line is waiting. Does nothing."""
 
     def _kept(self, request: Request) -> list[Candidate]:
-        """The text itself, without its tags, if it has no words but the model's vocabulary has; otherwise nothing."""
+        """The text itself, without its tags, if it has no words but the vocabulary has some; otherwise an empty list."""
         text, tags = request.text, self.pipeline.source.prepare.tags
         if tags:
             text = " ".join(word for word in text.split() if word not in tags)

@@ -126,7 +126,7 @@ def open_source(name: str, estimate: LineEstimate) -> Iterator[Source]:
 
 
 class _LineSplitter:
-    """Splits bytes into lines at LF. max_bytes: longer lines are truncated to this size, which also bounds the time they take"""
+    """Splits bytes into lines at LF. max_bytes: longer lines are truncated to this size, which also limits the time per line"""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

@@ -144,7 +144,7 @@ def test_a_resumed_run_uses_and_reports_a_changed_max_tokens(data, call, tmp_pat
         assert call(*train_arguments(data, tmp_path, updates, f"--max-tokens={tokens}")).code == 0
     found = json.loads((tmp_path / "checkpoints" / "update-20" / "training.json").read_text())["progress"]["limit"]
     assert (found["asked"], found["max_tokens"], found["max_micro_batch_tokens"]) == ("77 on 1 x cpu", 77, 77)
-    assert "--max-tokens: now 77 on 1 x cpu, before auto on 1 x cpu" in (tmp_path / "train.log").read_text()
+    assert "--max-tokens is now 77 on 1 x cpu and was auto on 1 x cpu" in (tmp_path / "train.log").read_text()
 
 
 def test_a_micro_batch_smaller_than_the_longest_pair_is_reported(data, call, tmp_path):

@@ -143,7 +143,10 @@ def test_an_abandoned_first_update_leaves_nothing_to_resume(data, tmp_path, call
     (tmp_path / "cut/metrics.jsonl").write_text("{}\n")  # as if left by updates before a kill -9
     for name in ("cut", "whole"):
         done = call(*train_arguments(data, tmp_path / name, 10), *slow)
-        assert (done.code, "no checkpoint was saved, so its updates are lost" in done.err) == (0, name == "cut")
+        assert (done.code, "no checkpoint was saved, so all updates are lost" in done.err) == (
+            0,
+            name == "cut",
+        )
     assert_same_run(tmp_path / "cut", tmp_path / "whole", 10)
 
 
