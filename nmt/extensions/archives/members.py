@@ -1,4 +1,4 @@
-"""Members of tar and zip archives as streams, including compressed and nested archives. Nothing is unpacked to disk.
+"""Reads members of tar and zip archives as streams, including compressed and nested archives. Nothing is unpacked to disk.
 
 Archives are untrusted (docs/reference/contract.md). Only regular files are read, under their exact names, and decompression
 bombs are rejected.
@@ -18,7 +18,7 @@ from typing import Final
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.storages.streams import READ_BYTES, ChunkReader, Stream, decompressed
 
-ZIP_MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")  # an empty archive starts with the second
+ZIP_MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")  # the second one marks an empty archive
 MAX_MEMBERS: Final = 1_000_000  # corpora have dozens; reading a million headers takes a minute
 MAX_TAR_HEADER_BYTES: Final = 1 << 20  # an extended header is read into memory; names are shorter than 4 kB
 LINK_TYPES: Final = (tarfile.LNKTYPE, tarfile.SYMTYPE)
@@ -31,8 +31,8 @@ IS_FOLDER: Final = "is a folder"
 class Member:
     """A member of an archive.
 
-    refused: the reason why it cannot be read, or ""
-    chunks: its bytes; they must be read before the next member
+    refused: the reason why it cannot be read; empty if it can
+    chunks: its bytes; read them before requesting the next member
     """
 
     name: str
@@ -40,14 +40,14 @@ class Member:
     chunks: Iterator[bytes]
 
     def open(self, archive: Stream) -> Stream:
-        """Return its content, decompressed if necessary. Raises ArtefactError if the member cannot be read."""
+        """Return the member's content, decompressed if necessary. Raises ArtefactError if the member cannot be read."""
         place = f"{archive.place}/{self.name}"
         if self.refused:
             raise ArtefactError(f"{quoted(place)}: it {self.refused}; nmt reads only regular files from archives")
         return decompressed(Stream(ChunkReader(self.chunks), place, archive.disk))
 
     def name_within(self, wanted: str) -> str | None:
-        """The part of a wanted path below this member: "" for the member itself, None if the path leads elsewhere."""
+        """The rest of a wanted path inside this member: "" for the member itself, None if the path leads elsewhere."""
         name = posixpath.normpath(self.name).lstrip("/")
         if name == wanted:
             return ""
@@ -55,7 +55,7 @@ class Member:
 
 
 def _refused(name: str, reason: str) -> str:
-    """The reason why a member is refused: a name that leaves the archive, or else the given reason."""
+    """The reason why a member is refused: its name points outside the archive, or else the given reason."""
     return "has a name that points outside the archive" if name.startswith("/") or ".." in name.split("/") else reason
 
 
@@ -77,12 +77,12 @@ def is_archive(stream: Stream) -> bool:
 
 
 def members_of(archive: Stream) -> Iterator[Member]:
-    """The members of an archive in order. The content of each must be read before the next member."""
+    """The members of an archive, in order. Read the content of each member before requesting the next one."""
     return _zip_members(archive) if is_zip(archive) else _tar_members(archive)
 
 
 def _tar_members(stream: Stream) -> Iterator[Member]:
-    """The members of a tar.
+    """The members of a tar archive.
 
     `tarfile` parses the header blocks. Its iterator is not used, because it treats a damaged header as the end of the
     archive and reads headers of any size into memory.
@@ -164,7 +164,7 @@ class _Slice(Iterator[bytes]):
 
 
 def _zip_members(stream: Stream) -> Iterator[Member]:
-    """The members of a zip. The stream must be seekable, because the table of members is at the end."""
+    """The members of a zip archive. The stream must be seekable, because the table of members is at the end."""
     if not stream.seekable():
         raise UserError(
             f"{quoted(stream.place)}: a zip file inside another archive cannot be read (unpack the outer archive)"

@@ -1,4 +1,4 @@
-"""Reads a file and everything in it to the end before its hash is recorded."""
+"""Reads a file, and all members of an archive, to the end before the file's hash is recorded."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ MAX_NESTED_ARCHIVES: Final = 4  # levels of archives within archives
 def check_whole(path: Path, name: str = "") -> None:
     """Read a file to its end, including every member if it is an archive.
 
-    name: real name of the file if the path is temporary, because a server may send an HTML page as `a.tgz`
+    name: the file's real name if the path is temporary; an HTML page named `a.tgz` is an error
     Raises InputError for a damaged or truncated file, ArtefactError for a hostile one.
     """
     name = (name or path.name).lower()

@@ -1,4 +1,4 @@
-"""The CTranslate2 export that `nmt translate` makes when a model is first used, checks, and keeps for later.
+"""The CTranslate2 export of a model. `nmt translate` makes and checks it when the model is first used, and keeps it.
 
 Exports are kept in the user's cache folder, because nmt never writes to a model folder. `_prune` limits the size of the cache.
 """
@@ -21,11 +21,11 @@ from nmt.locks import LOCK, holder_of
 from nmt.log import log
 
 CHECKED_LINES: Final = 100  # random lines, as in `nmt export`
-MAX_EXPORT_SECONDS: Final = 300.0  # wait for another process that makes the same export
+MAX_EXPORT_SECONDS: Final = 300.0  # longest wait for another process that makes the same export
 EXPORT_POLL_SECONDS: Final = 0.2
 MAX_CACHE_BYTES: Final = 10 << 30  # total size of the exports in the cache: ten big Transformers in float32
 MAX_UNUSED_SECONDS: Final = 90 * 24 * 3600.0
-MAX_ABANDONED_SECONDS: Final = 24 * 3600.0  # age of a temporary folder before it counts as left by a killed process
+MAX_ABANDONED_SECONDS: Final = 24 * 3600.0  # older temporary folders count as left behind by a killed process
 
 
 def cached_export(model: Path, quantization: str, shortlist: str | None, threads: int | None) -> Path:
@@ -95,8 +95,8 @@ def _prune(new: Path, model: Path) -> None:
     """Remove what is no longer needed from the cache after an export was added.
 
     An export is removed if it belongs to an earlier state of the same model folder, if it has not been used for
-    MAX_UNUSED_SECONDS, or if it does not fit into MAX_CACHE_BYTES with those used more recently. Temporary folders that a
-    killed process left behind are removed too.
+    MAX_UNUSED_SECONDS, or if it does not fit into MAX_CACHE_BYTES together with the exports that were used more recently.
+    Temporary folders that a killed process left behind are removed too.
     """
     made_of, total, now = Artefact(new, CTRANSLATE2_KIND).manifest["made_of"], 0, time.time()
     used = {path: _age(path / MANIFEST, now) for path in new.parent.glob("[!.]*.ctranslate2-*")}

@@ -26,13 +26,13 @@ from nmt.translate.options import TranslatorOptions
 from nmt.translate.translator import Translator
 
 MAX_NATS_FLOAT32: Final = 1e-3  # largest allowed difference of a token's log-probability; measured: 1e-5
-MAX_DIFFERENT_SHARE: Final = 0.1  # of random lines, which a model may translate to anything
+MAX_DIFFERENT_SHARE: Final = 0.1  # of random lines, because a model may translate them to anything
 TIE_TOLERANCE_NATS: Final = 1e-4  # scores that differ by less are equal in float32
 MAX_SOURCE_TOKENS: Final = 1023  # without EOS; by default CTranslate2 reads 1,024 tokens including EOS
 MAX_INVENTED_TOKENS: Final = 20
-EXTRA_COMPARED_TOKENS: Final = 50  # that a translation may exceed the longest source by, as in nmt's searches
+EXTRA_COMPARED_TOKENS: Final = 50  # maximum excess over the longest source, as in nmt's searches
 TIED_BATCH_TOKENS: Final = 2000
-COMPARED_BATCH_SENTENCES: Final = 32  # more do not make a CPU faster
+COMPARED_BATCH_SENTENCES: Final = 32  # larger batches are not faster on a CPU
 TUNED_BEAM_SIZE: Final = 4
 DEFAULT_PENALTY: Final = (
     0.5  # at n = 25 tokens, n ** 0.5 grows as fast as GNMT's ((5 + n) / 6) ** 0.6, by 0.6 * n / (5 + n)
@@ -77,7 +77,7 @@ def invented_lines(pipeline: Pipeline, count: int) -> list[TokenIds]:
 
 
 def real_lines(pipeline: Pipeline, lines: Sequence[str], count: int, name: str) -> list[TokenIds]:
-    """Return the ids of the first `count` lines that have tokens. name: name of their file. Raises InputError if none has."""
+    """Return the ids of the first `count` lines that have tokens. name: the file's name. Raises InputError if no line has any."""
     encoded = pipeline.source.encode_batch(lines).rows()
     rows = [ids[:MAX_SOURCE_TOKENS] for ids in encoded if len(ids)][:count]
     if not rows:
@@ -202,7 +202,7 @@ class TunedPenalty:
 
     @property
     def best(self) -> float:
-        """The penalty that gives the translations closest to nmt's; among equals, the one nearest to DEFAULT_PENALTY."""
+        """The penalty that gives the translations closest to nmt's; in a tie, the penalty nearest to DEFAULT_PENALTY."""
         return max(self.likeness, key=lambda penalty: (self.likeness[penalty], -abs(penalty - DEFAULT_PENALTY)))
 
 

@@ -1,4 +1,4 @@
-"""The CTranslate2 engine (https://opennmt.net/CTranslate2): runs those searches that give the same results as torch's.
+"""The CTranslate2 engine (https://opennmt.net/CTranslate2): runs the searches that give the same results as with torch.
 
 It searches a model that `nmt export` wrote, and does not need torch. Hypotheses are ranked here with nmt's length penalty.
 The few lines where CTranslate2 would search differently go to the torch engine.
@@ -31,18 +31,20 @@ from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
 from nmt.translate.options import MAX_DEFAULT_REPLICAS, TranslatorOptions
 from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, retry_split
 
-SHORTLIST: Final = "shortlist"  # CTranslate2 has this wrapper too, as a vocabulary map
+SHORTLIST: Final = "shortlist"  # a wrapper that CTranslate2 supports too, as a vocabulary map
 MAP_FILE: Final = "vmap.txt"  # file of an exported folder: target tokens by source token
-POSITIONS: Final = 2048  # minimum on both sides of an exported model; CTranslate2 stops at the last position
+POSITIONS: Final = 2048  # an exported model has at least this many on both sides; CTranslate2 stops at the last one
 # Source tokens per batch, including padding. Each value was the fastest of those tried (docs/measurements.md). With a vocabulary
 # map, fewer source tokens leave fewer target tokens to choose from.
 BATCH_TOKENS: Final = 1024
 INT8_BATCH_TOKENS: Final = 512
 MAP_BATCH_TOKENS: Final = 256
-MAX_PENALTY_EXPONENT: Final = 0.6  # above this, hypotheses that end later occasionally won (docs/measurements.md)
-PATIENCE: Final = 2.0  # times a full beam; with 1, 5 of 1,000 translations of Multi30k differed, with 1.5 none
+MAX_PENALTY_EXPONENT: Final = (
+    0.6  # with a larger exponent, hypotheses that ended later occasionally won (docs/measurements.md)
+)
+PATIENCE: Final = 2.0  # relative to a full beam; 5 of 1,000 translations of Multi30k differed with 1, none with 1.5
 TYPICAL_LENGTH: Final = 25  # tokens
-MAX_EMPTY_NATS: Final = -1e-3  # of an empty translation; above this, the remaining probability is inexact
+MAX_EMPTY_NATS: Final = -1e-3  # of an empty translation; above this, the probability of all others is inexact
 MIN_PAUSE: Final = 0.001  # seconds between checks whether a batch is ready
 MAX_PAUSE: Final = 0.05
 BATCHES_AHEAD: Final = 4  # batches per worker that are submitted before the first has finished
@@ -53,7 +55,7 @@ _GIVEN_UP: Final[list[tuple[Any, list[Any]]]] = []
 
 
 def is_searching() -> bool:
-    """Whether abandoned batches are still being searched. Models without any are released."""
+    """Whether abandoned batches are still being searched. Models without such batches are released."""
     _GIVEN_UP[:] = [(model, results) for model, results in _GIVEN_UP if not all(result.done() for result in results)]
     return bool(_GIVEN_UP)
 
@@ -140,12 +142,12 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
         return f"--decoder {part.name} needs --engine torch"
     is_too_long = max(options.max_source_length, search.limit(options.max_source_length)) >= POSITIONS
     if search.no_unk or search.min_length > 1 or search.no_repeat_ngram or is_too_long:
-        return "--no-unk, --min-length, --no-repeat-ngram and lengths beyond its positions need --engine torch"
+        return "--no-unk, --min-length, --no-repeat-ngram and lengths beyond the model's positions need --engine torch"
     if isinstance(search, BeamOptions):
         if search.n_best > 1 or search.coverage_penalty or search.prune is not None:
             return "--n-best, --coverage-penalty and --prune need --engine torch"
         if search.beam_size > 1 and search.stop == "best" and _exponent(search) > MAX_PENALTY_EXPONENT:
-            return "with --stop best, a length penalty above about sqrt(n) needs --engine torch"
+            return "with --stop best, a length penalty that grows faster than about sqrt(n) needs --engine torch"
     return ""
 
 
@@ -159,7 +161,7 @@ class CTranslate2Engine(SearchEngine):
 
     folder: folder of the exported model
     part: the search; `refusal` must allow it
-    open_torch: opens the torch engine with the same options, for lines with constraints or without an end; None without torch
+    open_torch: opens the torch engine with the same options, for lines that have constraints or do not end; None without torch
     takes_phrases: whether the torch engine supports phrases
     """
 
@@ -201,7 +203,9 @@ class CTranslate2Engine(SearchEngine):
                     return
                 signals.check()
                 pause = MIN_PAUSE
-                while not all(result.done() for result in waiting[0][2]):  # because `result` cannot be interrupted
+                while not all(
+                    result.done() for result in waiting[0][2]
+                ):  # `result` would wait without a way to interrupt it
                     time.sleep(pause)
                     pause = min(2 * pause, MAX_PAUSE)
                     signals.check()
@@ -227,7 +231,7 @@ class CTranslate2Engine(SearchEngine):
         return self._torch().score(sources, targets)
 
     def _submit(self, lines: Sequence[EncodedLine], min_length: int = 0) -> list[Any]:
-        """Start translating lines. The limit is one above the maximum, to recognise translations that reach it."""
+        """Start translating lines, up to one token beyond the maximum length, so that longer translations are recognised."""
         if not lines:
             return []
         lengths = {
@@ -271,7 +275,7 @@ class CTranslate2Engine(SearchEngine):
                 found[i] = self._hypotheses(result.result(), math.log1p(-math.exp(log_probs[i])))
 
     def _search_alone(self, lines: Sequence[EncodedLine], found: list[list[Hypothesis]]) -> None:
-        """Search each line alone whose hypothesis exceeds its length limit, because CTranslate2 has one limit per batch."""
+        """Search lines again, one by one, if a hypothesis exceeds its line's limit: CTranslate2 has only one limit per batch."""
         limits = [self.search_options.limit(len(line.source)) for line in lines]
         long = [i for i, row in enumerate(found) if any(len(hypothesis.tokens) > limits[i] for hypothesis in row)]
         for i, [result] in [(i, self._submit([lines[i]])) for i in long]:
@@ -280,7 +284,7 @@ class CTranslate2Engine(SearchEngine):
             found[i] = alone[0]
 
     def _candidates(self, line: EncodedLine, hypotheses: Sequence[Hypothesis]) -> list[Candidate] | Failure | None:
-        """The hypothesis with the best score in nmt's terms; None if nmt's search would not allow one of them."""
+        """The hypothesis with the best score as nmt computes it; None if nmt's search would not allow one of the hypotheses."""
         limit = self.search_options.limit(len(line.source))
         if self._torch is None:
             hypotheses = [each for each in hypotheses if len(each.tokens) <= limit] or hypotheses
@@ -294,7 +298,7 @@ class CTranslate2Engine(SearchEngine):
         return [Candidate.of(best, self.pipeline.target)]
 
     def _ended(self, line: EncodedLine, hypothesis: Hypothesis, limit: int) -> Hypothesis:
-        """End the only hypothesis of a line as nmt's search does: at the maximum length, with the probability of EOS there.
+        """Truncate the only hypothesis of a line at the maximum length and add the probability of EOS, as nmt's search does.
 
         The probability ignores the vocabulary map.
         limit: maximum length in tokens
@@ -312,7 +316,7 @@ class CTranslate2Engine(SearchEngine):
         return self.search_options.min_length <= len(tokens) <= limit and PAD not in tokens and BOS not in tokens
 
     def _hypotheses(self, result: Any, more_nats: float = 0.0) -> list[Hypothesis]:
-        """Convert CTranslate2's hypotheses, with its length penalty replaced by nmt's.
+        """Convert CTranslate2's hypotheses, and replace its length penalty with nmt's.
 
         more_nats: added to each log-probability
         """
@@ -360,8 +364,8 @@ def search_settings(options: SearchOptions) -> dict[str, Any]:
     if not settings["length_penalty"] and options.stop == "full":
         settings["length_penalty"] = 1e-9  # with 0, the search would stop when the best hypothesis of a step has ended
     if settings["length_penalty"]:
-        settings["num_hypotheses"] = options.beam_size  # all that have ended when the search stops
-        if options.stop == "best":  # nmt stops when no better one is possible, which may be later than a full beam
+        settings["num_hypotheses"] = options.beam_size  # all hypotheses that have ended when the search stops
+        if options.stop == "best":  # nmt stops when no better one is possible, which may be after the beam is full
             settings["patience"] = PATIENCE
     return settings
 

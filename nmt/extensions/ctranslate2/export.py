@@ -1,4 +1,4 @@
-"""Export of a Transformer to CTranslate2 (https://opennmt.net/CTranslate2), with a check that it translates the same way."""
+"""Export of a Transformer to CTranslate2 (https://opennmt.net/CTranslate2), and a check that it translates the same way."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,10 +74,10 @@ def export_ctranslate2(
 ) -> CTranslate2Export:
     """Write a folder that CTranslate2 can read, with the model's pipeline and search settings. An error leaves no folder.
 
-    quantization: float32, int8, ..., in CTranslate2's terms
+    quantization: CTranslate2's name of a number format, such as float32 or int8
     lines: source ids that both engines translate
     dev: development set for tuning the length penalty; None uses DEFAULT_PENALTY
-    threads: for CTranslate2; None leaves the choice to it
+    threads: number of threads of CTranslate2; None lets CTranslate2 choose
     shortlist: written as the vocabulary map; the comparison does not use it
     more_facts: further entries of the manifest
     max_different: number of lines that may differ with float32 weights
@@ -125,13 +125,13 @@ def specification(loaded: LoadedModel) -> Any:
     shape = model.decoder_layers[0].cross_attention.shape
     reasons = {
         "the model already has 8-bit weights (export the model that it was made from)": loaded.facts.weights == "int8",
-        "a --right-to-left model would give its words in reverse order in CTranslate2": (
+        "CTranslate2 would return the words of a --right-to-left model in reverse order": (
             pipeline.target.settings.right_to_left
         ),
-        "CTranslate2 has only dense feed-forward networks, not experts (--ffn moe)": o.ffn == "moe",
+        "CTranslate2 supports only dense feed-forward networks, not experts (--ffn moe)": o.ffn == "moe",
         "relative positions cannot be exported to CTranslate2 (translate with `nmt translate`, or train with "
         "--positions sinusoidal)": o.positions == "relative",
-        f"CTranslate2 has only self-attention, not --decoder-autoregression {o.decoder_autoregression}": (
+        f"CTranslate2 supports only self-attention, not --decoder-autoregression {o.decoder_autoregression}": (
             o.decoder_autoregression != "self-attention"
         ),
         f"CTranslate2 does not support --attention-window {o.attention_window} (translate with `nmt translate`, or train "
@@ -184,8 +184,8 @@ def specification(loaded: LoadedModel) -> Any:
 
 
 def vocabulary_map(shortlist: Shortlist, pipeline: Pipeline) -> str:
-    """A shortlist in CTranslate2's format: source token, TAB, target tokens. A line without a source token applies to all."""
-    rows = [("", shortlist.of(np.array([EOS])))]  # EOS is in every sentence
+    """A shortlist in CTranslate2's format: source token, TAB, target tokens. Lines without a source token apply to all."""
+    rows = [("", shortlist.of(np.array([EOS])))]  # every sentence contains EOS
     rows += [
         (pipeline.source.piece(token), shortlist.tokens[shortlist.starts[token] : shortlist.starts[token + 1]])
         for token in range(pipeline.source.size)
@@ -194,7 +194,7 @@ def vocabulary_map(shortlist: Shortlist, pipeline: Pipeline) -> str:
 
 
 def _set_layer(spec: Any, layer: TransformerLayer, gated: bool) -> None:
-    """Set a layer. gated: whether the feed-forward network has gated linear units"""
+    """Set the weights of a layer. gated: whether the feed-forward network has gated linear units"""
     attention = cast(SelfAttention, layer.self_attention)
     linears = attention.queries_keys_values, attention.output
     _set_attention(spec.self_attention, layer.self_attention_residual, linears, attention.shape.keys)
@@ -212,7 +212,7 @@ def _set_layer(spec: Any, layer: TransformerLayer, gated: bool) -> None:
 
 
 def _set_attention(spec: Any, residual: Residual, linears: Iterable[nn.Linear], keys: int) -> None:
-    """Set an attention and its norm. keys: width of a head, which may differ from d_model / heads"""
+    """Set the weights of an attention and its norm. keys: width of a head, which may differ from d_model / heads"""
     _set_norm(spec.layer_norm, residual.norm)
     spec.queries_scale = 1 / math.sqrt(keys)
     for linear_spec, linear in zip(spec.linear, linears, strict=True):

@@ -1,4 +1,4 @@
-"""CTranslate2 models (https://opennmt.net/CTranslate2): model.bin, its vocabularies, and config.json in later versions.
+"""Reads CTranslate2 models (https://opennmt.net/CTranslate2): model.bin, the vocabularies, and config.json of later versions.
 
 Binary versions 2 to 6 of model.bin are supported. They contain named arrays and, in later versions, aliases of arrays.
 Quantized weights are converted to float32. Positions become a table of learned positions.
@@ -31,7 +31,7 @@ SIZED_TYPES: Final = {1: "i1", 2: "<i2", 4: "<f4"}
 HEADS_BY_NAME: Final = {"TransformerBase": 8, "TransformerBig": 16}  # for versions that do not store them
 CTRANSLATE2_ACTIVATIONS: Final = {0: "relu", 2: "swish", 3: "gelu"}
 CTRANSLATE2_EPSILON: Final = 1e-5  # of layer normalization, if config.json has none
-COMPUTED_POSITIONS: Final = 1024  # size of the table for models without one
+COMPUTED_POSITIONS: Final = 1024  # size of the table for models that contain none
 CTRANSLATE2_LINEARS: Final = {  # linear layer, index of the slice, number of slices
     "self.queries": ("self_attention/linear_0", 0, 3),
     "self.keys": ("self_attention/linear_0", 1, 3),
@@ -45,7 +45,7 @@ CTRANSLATE2_LINEARS: Final = {  # linear layer, index of the slice, number of sl
     "outer": ("ffn/linear_1", 0, 1),
 }
 CTRANSLATE2_NORMS: Final = {"self.norm": "self_attention", "cross.norm": "attention", "norm": "ffn"}
-UNKNOWN_PARTS: Final = (  # of names of arrays in networks that cannot be imported
+UNKNOWN_PARTS: Final = (  # parts of array names in networks that cannot be imported
     "relative_position",
     "layernorm_embedding",
     "linear_0_noact",
@@ -61,7 +61,7 @@ UNKNOWN_PARTS: Final = (  # of names of arrays in networks that cannot be import
 COPIED_SEGMENTERS: Final = (
     ("source.spm", "target.spm"),
     ("sentencepiece.model",),
-    ("pipeline/joint.model",),  # exports of nmt
+    ("pipeline/joint.model",),  # exported by nmt
     ("pipeline/source.model", "pipeline/target.model"),
     ("../sentencepiece.model",),
 )
@@ -80,10 +80,10 @@ class CTranslate2Config(msgspec.Struct):
 
 
 def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
-    """Read a folder with a model.bin.
+    """Read a folder that contains a model.bin.
 
     files: by default, the vocabularies of the folder, and segmenters with a usual name there, as in Argos packages
-    Raises ArtefactError for damaged files, UserError for a model that is not a Transformer that nmt supports.
+    Raises ArtefactError for damaged files, UserError if nmt does not support the model.
     """
     file = folder / CTRANSLATE2_MODEL
     languages = files.named_languages(None, None)
@@ -120,7 +120,7 @@ def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
                 ImportedSide.of(language, ids, len(ids), *ends, segmenters[-1 if i else 0], files.tokenizer, path)
             )
         from_zero = bool(arrays.get(FROM_ZERO, False))
-        first = None if from_zero else tables[1][ids[config.decoder_start_token or ""]]  # `ids` belongs to the target
+        first = None if from_zero else tables[1][ids[config.decoder_start_token or ""]]  # `ids` are those of the target
         is_joint = same_vocabulary(*sides) and np.array_equal(tables[0], tables[1])
         options = _options(arrays, name, config, is_joint, file)
         return ImportedModel.of(

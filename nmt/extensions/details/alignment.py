@@ -63,7 +63,7 @@ def read_dictionary(path: Path) -> dict[str, str]:
 
 
 def replaced_unknown(side: Side, tokens: Sequence[int], aligned: Sequence[str], dictionary: Mapping[str, str]) -> str:
-    """The text of a translation, with each unknown word replaced by the translation of its source word or by that word itself.
+    """The text of a translation, with each unknown word replaced by its source word, or by the dictionary's translation of it.
 
     This is the method of Luong et al. (2015).
     aligned: the aligned source word of each token
@@ -79,7 +79,7 @@ def replaced_unknown(side: Side, tokens: Sequence[int], aligned: Sequence[str], 
 def word_of_tokens(side: Side, tokens: Sequence[int]) -> list[int]:
     """The number of the word that each token of a translation belongs to. Spaces separate words.
 
-    In a text to encode, an unknown token may be part of a word; use `word_of_text_tokens` there.
+    When a text is encoded, part of a word may become an unknown token; use `word_of_text_tokens` in that case.
     """
     texts = list(map(side.surface, tokens))
     # A token that is only a space starts the word that continues with the next token.

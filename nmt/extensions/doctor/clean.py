@@ -35,7 +35,7 @@ RULES: Final = tuple(name for name, check in CHECKS.items() if check.clean is no
 DEFAULT_RULES: Final = tuple(name for name in RULES if CHECKS[name].clean)
 REPEATED: Final = "duplicate-pairs"  # the only rule that compares pairs
 ALL_RULES: Final = "all"
-NO_RULE: Final = 255  # stands in for the index of a rule
+NO_RULE: Final = 255  # used instead of the index of a rule
 
 
 @options_class
@@ -55,7 +55,7 @@ class CleanOptions(TrainingFiles):
     )
     drop: tuple[str, ...] = opt((), "additional rules to apply, or 'all'", group="Rules", common=True, metavar="RULE")
     keep: tuple[str, ...] = opt(
-        (), "rules not to apply; all keeps only those of --drop", group="Rules", common=True, metavar="RULE"
+        (), "rules not to apply; 'all' applies only --drop", group="Rules", common=True, metavar="RULE"
     )
     gzip: bool = opt(False, "compress the cleaned files with gzip", group="Input and output", common=True)
     examples: int = opt(3, "number of examples to report for each rule", group="Report", common=True, minimum=0)
@@ -70,7 +70,7 @@ class CleanOptions(TrainingFiles):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.names_training:
-            raise ValueError("no corpus (name its PREFIX, or add --source and --target)")
+            raise ValueError("no corpus (add its PREFIX, or --source and --target)")
         if self.reads_stdin:
             raise ValueError("--train-tsv -: the corpus is read twice, so it cannot come from stdin (name a file)")
         if self.output is None and not self.dry_run:
@@ -89,7 +89,7 @@ class CleanOptions(TrainingFiles):
             if name not in (*RULES, ALL_RULES):
                 raise unknown("rule", name, (*RULES, ALL_RULES))
         if both := sorted(drop & keep):
-            raise ValueError(f"--drop and --keep both name '{both[0]}' (drop it from one of them)")
+            raise ValueError(f"--drop and --keep both name '{both[0]}' (remove it from one of them)")
         chosen = set(RULES if ALL_RULES in drop else () if ALL_RULES in keep else DEFAULT_RULES)
         return tuple(name for name in RULES if name in (chosen | drop) - keep)
 
@@ -127,7 +127,7 @@ class Judged:
     """The verdicts on N pairs.
 
     rules: (N,) index of the first rule that each pair breaks, or NO_RULE
-    digests: (N, 2) 128-bit digest of each kept pair; zeros for other pairs, or for all if digests are not needed
+    digests: (N, 2) 128-bit digest of each kept pair; zeros for other pairs, or for all pairs if digests are not needed
     found: the count and the first examples for each rule
     """
 
@@ -138,7 +138,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class JudgePairs:
-    """The task of a worker: Chunk -> Judged. rules: names of the rules; max_examples: limit for each rule"""
+    """Worker task: judge the pairs of a chunk. rules: names of the rules; max_examples: maximum for each rule"""
 
     languages: tuple[str, str]
     rules: Sequence[str]
@@ -227,14 +227,14 @@ def _judge(options: CleanOptions, files: Sequence[FilePair]) -> tuple[NDArray[np
 def _add_repeated(
     found: FindingCounts, rows: NDArray[np.int64], options: CleanOptions, files: Sequence[FilePair]
 ) -> None:
-    """Add some repeated pairs as examples. rows: their indices, counted from 0 across all files"""
+    """Add some repeated pairs as examples. rows: indices of the pairs, counted from 0 across all files"""
 
     def are_wanted(indices: NDArray[np.int64]) -> NDArray[np.bool_]:
         signals.check()
         return np.isin(indices, rows)
 
     examples = ((chunk, i) for chunk in chunks(files, are_wanted) for i in range(len(chunk.numbers)))
-    for chunk, i in islice(examples, len(rows)):  # stop reading after the last of them
+    for chunk, i in islice(examples, len(rows)):  # stops reading after the last example
         found.add(REPEATED, "pair", fault_place(chunk, i, Fault()), *pair_of(chunk, i, options.languages).texts)
 
 

@@ -32,11 +32,11 @@ from nmt.options import opt, options_class
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 from nmt.text.pipeline import Pipeline
 
-# With 200 unrelated pairs, a correlation of 0.3 occurs by chance in fewer than one of 10,000 corpora.
+# With 200 unrelated pairs, a correlation of 0.3 occurs by chance in fewer than one in 10,000 corpora.
 MIN_CORRELATION_PAIRS: Final = 200
 MIN_CORRELATION: Final = 0.3
 MAX_TOKENS_PER_WORD: Final = 2.5
-MAX_NAMED_CHARACTERS: Final = 20  # out-of-vocabulary characters in the report
+MAX_NAMED_CHARACTERS: Final = 20  # maximum number of out-of-vocabulary characters in the report
 
 
 @options_class
@@ -74,7 +74,7 @@ class DoctorOptions(CorpusOptions):
         if self.reads_stdin:
             raise ValueError("--train-tsv -: the corpus is read twice, so it cannot come from stdin (name a file)")
         if self.data is None and not files:
-            raise ValueError("no corpus (name a data folder, or add --train PREFIX, or --source and --target)")
+            raise ValueError("no corpus (add a data folder, or --train PREFIX, or --source and --target)")
         if self.data is None:
             _ = self.languages
 
@@ -216,14 +216,14 @@ def _examine(pair_set: PairSet, task: ExaminePairs, overlap: TrainingOverlap, wo
 
 
 def _sides_in_pieces(pipeline: Pipeline | None) -> list[str]:
-    """The sides where tokens per word is meaningful, which excludes character tokens and languages without spaces."""
+    """The sides for which tokens per word is meaningful. It is not for character tokens and languages without spaces."""
     sides = [] if pipeline is None else [(SIDES[0], pipeline.source), (SIDES[1], pipeline.target)]
     spaced = [(name, side) for name, side in sides if base_language(side.settings.language) not in UNSPACED_LANGUAGES]
     return [name for name, side in spaced if side.settings.subword != "char"]
 
 
 def _findings(pair_set: PairSet, examined: ExaminedPairs, in_pieces: Sequence[str]) -> Iterator[Finding]:
-    """The findings of a set. in_pieces: the sides where tokens per word is meaningful"""
+    """The findings of a set. in_pieces: the sides for which tokens per word is meaningful"""
     label, num_pairs = pair_set.label, examined.num_pairs
     yield from examined.counts.findings(label, num_pairs)
     duplicates = find_repeated(examined.pair_keys[:, None])

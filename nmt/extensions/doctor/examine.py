@@ -27,7 +27,7 @@ SHARES_OF_JUDGED: Final = (
     "swapped",
     "wrong-language",
     "numbers-differ",
-)  # checks whose share refers only to lines with evidence
+)  # the shares of these checks count only lines with evidence
 
 
 def _no_keys() -> Any:
@@ -41,7 +41,7 @@ class ExaminedPairs:
     tokens, words, characters: (2,) counts for both sides; tokens are 0 without a vocabulary
     unknown: for each side, the count of each character that has no entry in the vocabulary
     pair_keys, source_keys: (N,) keys of the exact texts
-    loose_keys: (N,) keys of the source without case, spaces and punctuation, in which copies of a corpus may differ
+    loose_keys: (N,) keys of the source that ignore case, spaces and punctuation, because copies of a corpus differ in these
     """
 
     num_pairs: int
@@ -56,7 +56,7 @@ class ExaminedPairs:
     loose_keys: Keys = _no_keys()
 
     def merge(self, later: "ExaminedPairs") -> None:
-        """Add later pairs, without their keys."""
+        """Add the counts of later pairs, but not their keys."""
         self.num_pairs += later.num_pairs
         self.counts.merge(later.counts)
         self.lengths.merge(later.lengths)
@@ -69,12 +69,12 @@ class ExaminedPairs:
 
 @dataclass(frozen=True)
 class ExaminePairs:
-    """The task of a worker: Chunk -> ExaminedPairs.
+    """Worker task: examine the pairs of a chunk.
 
     languages: codes of source and target
     pipeline: None skips the checks that need a vocabulary
     length_filter: for training pairs; None for other sets
-    max_examples: limit for each finding
+    max_examples: maximum number of examples for each finding
     loose: whether to compute loose keys
     """
 
@@ -155,7 +155,7 @@ def pair_of(lines: Chunk, i: int, languages: tuple[str, str]) -> LinePair:
 
 
 def fault_place(lines: Chunk, i: int, fault: Fault) -> str:
-    """FILE:LINE of a fault in pair i of a chunk, or FILE:LINE:BYTE."""
+    """The place of a fault in pair i of a chunk: FILE:LINE, or FILE:LINE:BYTE."""
     side = fault.side or 0
     place = f"{lines.files.paths[side]}:{lines.numbers[i]}"
     return place if fault.column is None else f"{place}:{fault.column + (lines.target_start(i) if side else 0)}"
@@ -169,7 +169,7 @@ def fault_texts(pair: LinePair, fault: Fault) -> tuple[str, ...]:
 
 
 def _characters_without_entry(side: Side, text: str) -> Counter[str]:
-    """The counts of the characters in a line that have no entry in the vocabulary."""
+    """Count those characters of a line that have no entry in the vocabulary."""
     counts = Counter("".join(side.prepare([text])).replace(" ", ""))
     characters = list(counts)
     unknown = side.vocabulary.encode_batch(characters).unknown

@@ -15,7 +15,7 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 SideName = Literal["source", "target", "pair"]
 ALWAYS: Final = 0.0
 NEVER: Final = math.inf
-MIN_SAMPLE: Final = 20  # a share of fewer lines proves nothing, so the finding is only a note
+MIN_SAMPLE: Final = 20  # with fewer lines, a share proves nothing, so the finding is only a note
 MAX_EXAMPLE_CHARACTERS: Final = 70  # per side
 
 
@@ -23,8 +23,8 @@ MAX_EXAMPLE_CHARACTERS: Final = 70  # per side
 class Check:
     """A kind of fault.
 
-    title: short description for people
-    warning, error: the share from which a finding is a warning or an error; a smaller share is a note
+    title: short description
+    warning, error: smallest share that makes a finding a warning or an error; with a smaller share it is a note
     advice: what to do about it
     detect: the detector, if the fault concerns a single pair
     clean: whether `nmt clean` removes such pairs by default; None if it has no rule for them
@@ -59,7 +59,7 @@ CHECKS: Final[dict[str, Check]] = {
     ),
     # Every corpus has a few, which nmt prepare drops. One in a thousand comes from a step that lost text on one side.
     "blank-one-side": Check(
-        "blank on one side", 0.001, 0.1, "nmt prepare drops them; many suggest that only one side was cleaned",
+        "blank on one side", 0.001, 0.1, "nmt prepare drops them; if there are many, probably only one side was cleaned",
         pairs.blank_on_one_side, True,
     ),
     "mojibake": Check(
@@ -108,7 +108,7 @@ CHECKS: Final[dict[str, Check]] = {
     # Such a line has more than 256 tokens with any subwords, so nmt prepare drops it. One line in a hundred suggests that the
     # text is not split into sentences.
     "long-line": Check(
-        "very long line", 0.01, NEVER, "nmt prepare --max-length drops them; or split them into sentences",
+        "very long line", 0.01, NEVER, "split them into sentences, or let nmt prepare --max-length drop them",
         pairs.long_line, True,
     ),
     "unlike-lengths": Check(
@@ -121,7 +121,7 @@ CHECKS: Final[dict[str, Check]] = {
         pairs.truncated, True,
     ),
     # Times, units and number words make digits differ in 2 to 7 % of good pairs (newstest, Tatoeba, Multi30k). The share
-    # is of pairs with digits on both sides.
+    # counts only pairs with digits on both sides.
     "numbers-differ": Check(
         "numbers that differ between the sides", 0.3, NEVER, "a large share suggests that the lines are not translations",
         pairs.numbers_differ, False,
@@ -136,12 +136,12 @@ CHECKS: Final[dict[str, Check]] = {
     "in-training": Check(
         "source sentence that is also in the training data", 0.01, 0.1, "remove them from the training data; they inflate scores"
     ),
-    # Subwords should leave nothing unknown. One in a thousand is one unknown token in fifty sentences. The share is of tokens.
+    # Subwords should leave nothing unknown. One in a thousand is one unknown token in fifty sentences. The share counts tokens.
     "unknown-tokens": Check(
-        "tokens out of vocabulary", 0.001, 0.05, "use --byte-fallback, a --character-coverage nearer to 1, or another vocabulary"
+        "tokens out of vocabulary", 0.001, 0.05, "use --byte-fallback, a --character-coverage closer to 1, or another vocabulary"
     ),
-    # The ratio is below 2 with a vocabulary from the same text; 2.5 shows that it comes from other text. The share is tokens
-    # per word.
+    # The ratio is below 2 with a vocabulary from the same text; 2.5 shows that it comes from other text. The share is the
+    # number of tokens per word.
     "tokens-per-word": Check(
         "more than 2.5 tokens per word", ALWAYS, NEVER, "use a vocabulary from this text, or a larger one"
     ),
@@ -164,7 +164,8 @@ class Example:
 class Finding:
     """The lines of a set that fail one check.
 
-    count, of: number of lines or pairs with the fault, and number of those examined
+    count: number of lines or pairs that have the fault
+    of: number of lines or pairs that were examined
     detail: the kind of fault, such as "too long"
     """
 
@@ -226,7 +227,7 @@ Key = tuple[str, SideName, str]  # check, side, detail
 class FindingCounts:
     """Counts of faults by check, side and detail, with the first examples of each.
 
-    max_examples: limit of examples for each
+    max_examples: maximum number of examples for each
     of: denominator of a share, by check and side; without an entry it is the number of all pairs
     """
 
@@ -252,7 +253,7 @@ class FindingCounts:
             kept += examples[: self.max_examples - len(kept)]
 
     def findings(self, name: str, num_pairs: int) -> Iterator[Finding]:
-        """The findings of the set `name`, separately by check, side and detail."""
+        """The findings of the set `name`, one for each check, side and detail."""
         for key, count in sorted(self.counts.items()):
             check, side, detail = key
             of = self.of.get((check, side), num_pairs)

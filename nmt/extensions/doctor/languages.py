@@ -16,7 +16,9 @@ import msgspec
 
 from nmt.text.languages import base_language
 
-MIN_SCORE: Final = 2.0  # two words of one language only, or more shared words; a single word may be a name or a title
+MIN_SCORE: Final = (
+    2.0  # two words that only one language has, or more shared words; a single word may be a name or a title
+)
 # The best score must be this many times the second best, because related languages (da and sv, es and pt) share words, and
 # a quotation adds a second language.
 MIN_LEAD: Final = 2.0
@@ -86,7 +88,7 @@ def is_profiled(language: str) -> bool:
 
 
 def language_scores(text: str) -> dict[str, float]:
-    """The evidence for each language in a text. A function word or letter that only one language has counts 1."""
+    """The evidence for each language in a text. A function word or letter that only one language has counts as 1."""
     profiles, lower = _profiles(), text.lower()
     for mark in WORD_BOUNDARIES:
         lower = lower.replace(mark, " ")
@@ -128,7 +130,7 @@ def _character_worth(language: str) -> float:
 
 
 def text_size(text: str, language: str) -> float:
-    """The length of a text, converted to Latin letters with as much information; Latin letters in it count as 1."""
+    """The number of Latin letters that would carry as much information as a text. Each Latin letter of the text counts as 1."""
     worth = _character_worth(language)
     return len(text) if worth == 1 or text.isascii() else len(text) + (worth - 1) * len(BEYOND_LATIN.findall(text))
 
@@ -157,4 +159,6 @@ def foreign_script(text: str, scripts: tuple[str, ...]) -> str | None:
     foreign = _letters_of(scripts).sub("", letters)
     if 2 * len(foreign) <= len(letters):
         return None
-    return unicodedata.name(foreign[0], "unknown").split()[0].lower()  # "LATIN SMALL LETTER A"; "cjk" is Han
+    return (
+        unicodedata.name(foreign[0], "unknown").split()[0].lower()
+    )  # "LATIN SMALL LETTER A" gives "latin"; "cjk" means Han

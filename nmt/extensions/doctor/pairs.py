@@ -23,26 +23,26 @@ from nmt.text.corpus import decode_line, is_invisible
 from nmt.text.forms import folded
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 
-# A sentence of 256 tokens, nmt prepare's --max-length, has about 1,100 characters at 1.3 tokens per word.
+# A sentence of 256 tokens, the default of nmt prepare --max-length, has about 1,100 characters at 1.3 tokens per word.
 LONG_LINE_CHARACTERS: Final = 1500
 # Translations between European languages differ in length by a fifth on average. A ratio of three exceeds any free
 # translation, except in short lines, where a single word matters.
 UNLIKE_RATIO: Final = 3.0
 MIN_UNLIKE_CHARACTERS: Final = 30  # on the longer side
-# A side without a final mark, unlike the other side, is truncated if its length is below this ratio (docs/measurements.md).
+# If only the other side has a final mark, a side below this ratio of lengths counts as truncated (docs/measurements.md).
 TRUNCATED_RATIO: Final = 0.6
 MIN_WHOLE_CHARACTERS: Final = 12  # on the other side
 MIN_COPIED_WORDS: Final = 3  # shorter lines are names and titles, which may be the same in both languages
 MIN_RUNNING_WORDS: Final = 4  # in a copied line without a final mark
 
-DAILY_LETTERS: Final = set("\u0e33\u0eb3\u0587")  # Thai and Lao AM, Armenian EW: everybody writes them like this
+DAILY_LETTERS: Final = set("\u0e33\u0eb3\u0587")  # Thai and Lao AM, Armenian EW: the usual way to write them
 # Characters that nmt reads as spaces (docs/reference/contract.md), except the tab: control characters, C1, U+2028 and U+2029.
 CONTROL_BYTES: Final = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
 CHARACTER_REFERENCE: Final = re.compile(r"&(?:[A-Za-z]{2,8}|#\d{2,7}|#x[0-9A-Fa-f]{2,6});")
 HTML_TAG: Final = re.compile(r"</?[A-Za-z][A-Za-z0-9:_-]*(?:\s[^<>]{0,200}=[^<>]{0,200})?\s*/?>")
 # UTF-8 decoded as Latin-1 or Windows-1252 gives one letter for the first byte and one character (80 to BF) for each further byte.
-# Most letters of the Latin script start with C2 or C3. The first bytes of other scripts count only if two such sequences follow
-# each other, because "É»" is also French, or if a control character follows. U+FFFD replaces lost bytes.
+# Most letters of the Latin script start with C2 or C3. The first bytes of other scripts count only before a control character,
+# or if two such sequences follow each other, because "É»" is also French. U+FFFD replaces lost bytes.
 LATER_BYTE: Final = "[\x80-\xbfŒœŠšŸŽžƒˆ˜–—‘’‚“”„†‡•…‰‹›€™]"
 MOJIBAKE: Final = re.compile(
     f"[ÂÃ]{LATER_BYTE}|[Ä-ï][\x80-\x9f]|(?:[Ä-ß]{LATER_BYTE}){{2}}|(?:[à-ï]{LATER_BYTE}{{2}}){{2}}|â€[\x80-\xbf™œžš¦“”˜¢]|\ufffd"
@@ -62,7 +62,7 @@ class Fault(NamedTuple):
     side: 0 for the source, 1 for the target, None for both
     found: False if the line was judged and has no fault; shares of some checks count only judged lines
     text: the example to show; None shows the text of the side, or of both sides
-    column: byte in the line, counted from 1
+    column: position of a faulty byte in the line, counted from 1
     """
 
     side: Literal[0, 1] | None = None
@@ -94,7 +94,7 @@ class LinePair:
 
     @cached_property
     def decoded(self) -> tuple[str, str]:
-        """Both sides with their control characters."""
+        """Both sides as decoded, with any control characters."""
         source, target = (
             raw.decode(errors="replace").rstrip("\r\n") if has_control else text
             for raw, text, has_control in zip(self._raw, self.texts, self.has_control, strict=True)
@@ -107,7 +107,7 @@ class LinePair:
 
     @cached_property
     def sizes(self) -> tuple[float, float]:
-        """The length of each side, converted to Latin letters with as much information; 0 for a blank side."""
+        """The length of each side in Latin letters, see `text_size`; 0 for a blank side."""
         source, target = (
             0.0 if blank else text_size(text, language)
             for text, blank, language in zip(self.texts, self.blank, self.languages, strict=True)
@@ -134,7 +134,7 @@ class LinePair:
     def order(self) -> float:
         """The evidence that each side is in the expected language; negative if the sides are swapped, 0 if it is unclear.
 
-        Names, and words that both languages share, count for neither. So one word on each side decides if nothing contradicts it.
+        Names, and words that both languages share, are no evidence. A single word is enough if nothing contradicts it.
         """
         if self.expected is None or self.is_copy or not all(map(is_profiled, self.expected)):
             return 0.0
@@ -199,7 +199,7 @@ def _is_left_out(character: str) -> bool:
 
 
 def _naming(characters: Iterable[str], text: str) -> str:
-    """A text after the code points of some of its characters, which may be invisible."""
+    """A text preceded by the code points of some of its characters, which may be invisible."""
     names = " ".join(f"U+{ord(character):04X}" for character in sorted(characters) if not character.isascii())
     return f"({names}) {text}" if names else text
 
@@ -280,7 +280,7 @@ def truncated(pair: LinePair) -> Iterator[Fault]:
 
 
 def numbers_differ(pair: LinePair) -> Iterator[Fault]:
-    """Different digits, in any order. If only one side has digits, the other usually has a number word."""
+    """Digits that differ, in any order. Pairs with digits on only one side are skipped: the other may spell them out."""
     source, target = map(DIGIT.findall, pair.texts)
     if source and target and not any(pair.blank):
         yield Fault(found=source != target and sorted(map(int, source)) != sorted(map(int, target)))

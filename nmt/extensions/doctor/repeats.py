@@ -17,7 +17,7 @@ NO_KEY: Final = 0  # for a blank line, which never counts as a repetition
 
 
 def keys_of(texts: Iterable[str]) -> Keys:
-    """Return (N,) the keys of texts; NO_KEY for empty ones."""
+    """Return the keys (N,) of texts; NO_KEY for empty texts."""
     digests = [hashlib.blake2b(text.encode(), digest_size=8).digest() if text else bytes(8) for text in texts]
     return np.frombuffer(b"".join(digests), dtype="<u8")
 
@@ -42,5 +42,5 @@ class TrainingOverlap:
                 self._first_row.setdefault(key, row)
 
     def training_rows(self, keys: NDArray[Any]) -> dict[int, int]:
-        """Map evaluation rows that occur in training to training rows. keys: (N,) keys of the evaluation set"""
+        """Map the evaluation rows that occur in the training data to training rows. keys: (N,) keys of the evaluation set"""
         return {i: self._first_row[key] for i, key in enumerate(keys.tolist()) if key in self._first_row}

@@ -22,7 +22,7 @@ class PairSet:
 
     num_pairs: number of pairs in the set
     num_examined: number of evenly spaced pairs that are read; their indices are 0 to num_examined - 1
-    findings: faults of the files: different lengths, no lines
+    findings: faults of the files, such as different lengths
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Documents as lists of units: how their texts are translated, checked and written back.
 
-To add a document format, write a UnitDocument. It reads the bytes of a file and has
+To add a document format, write a UnitDocument. It reads the bytes of a file and provides
 
 - `units(languages)`: all texts of the document in order, each as a Unit. `Markers` creates its `text`:
   `markers.mark([...])` takes strings and `Tag`s (pairs, single tags, words such as fields, breaks), and
@@ -35,7 +35,7 @@ from nmt.text.corpus import BOM, clean
 from nmt.translate.line_warnings import LOST_MARKUP, NOT_TRANSLATED, LineWarnings
 from nmt.translate.results import BROKEN, Translation
 
-MAX_DOCUMENT_BYTES: Final = 64 << 20  # the document is held in memory as a tree, which takes ten times as much
+MAX_DOCUMENT_BYTES: Final = 64 << 20  # memory holds the document as a tree, which is ten times as large
 UnitState = Literal["open", "already translated", "not to be translated"]
 NO_WORDS: Final = "without words"
 IN_PLACE: Final = "translated"
@@ -53,13 +53,13 @@ BYTE_ORDER_MARKS: Final = {
 class Unit:
     """A text of a document to translate.
 
-    position: where it is, in messages after the document's name: its line, or else its number
+    position: the unit's line, or else its number, for messages
     text: the text with markers; the parts between breaks are translated separately
     markers: the originals of the markers
-    write: writes a translation with the same markers and breaks into the document
+    write: puts a translation that has the same markers and breaks into the document
     suggest: records a rejected translation next to the unit, with the reason; None if the format has no place for it
     state: whether the unit is open for translation; --retranslate opens units that are already translated
-    problem: why a translation that has all markers still cannot be written; empty if it can
+    problem: returns why a translation cannot be written even though it has all markers; empty if it can
     """
 
     position: object
@@ -72,7 +72,7 @@ class Unit:
 
 
 class UnitDocument(ABC):
-    """A document that consists of units. Their texts are XML with tags in place of markers (see `markers`).
+    """A document that consists of units. Its texts are XML, with tags in place of markers (see `markers`).
 
     retranslate: whether existing translations are replaced
     """
@@ -92,7 +92,7 @@ class UnitDocument(ABC):
         """The document with all translations that were written into its units."""
 
     def texts(self, languages: Languages) -> list[str]:
-        """The texts between breaks that contain words, from all units to translate."""
+        """The texts to translate: all parts between breaks that contain words, from all open units."""
         self._counts: Counter[str] = Counter()
         self._pieces: list[tuple[Unit, list[str | PeeledLine]]] = []
         for unit in self.units(languages):
@@ -124,7 +124,7 @@ class UnitDocument(ABC):
 class UnitFormat(Format):
     """A format whose documents consist of units. Texts are split into sentences, and markers are translated as tags.
 
-    document: the class that reads it
+    document: the class that reads such a document
     """
 
     settings = MappingProxyType({"split": True, "markup": "xml"})
@@ -156,7 +156,7 @@ def _marked(translation: Translation) -> Translation:
 def _write_unit(
     unit: Unit, pieces: Sequence[str | PeeledLine], results: Sequence[Translation | None], warnings: LineWarnings
 ) -> str:
-    """Write the translation of a unit, or keep the unit. Returns which. results: None for a piece that is copied"""
+    """Write the translation of a unit, or keep it unchanged. Returns the outcome. results: None for a piece that is copied"""
     made = [result for result in results if result is not None]
     for result in made:
         for kind, message in result.warnings.items():
@@ -172,7 +172,7 @@ def _write_unit(
         for piece, result in zip(pieces, results, strict=True)
     )
     if missing := sorted(_numbers(unit.text) - _numbers(translation)):
-        warnings.add(BROKEN, unit.position, f"numbers are missing in the translation: {', '.join(missing)}")
+        warnings.add(BROKEN, unit.position, f"numbers are missing from the translation: {', '.join(missing)}")
     problem = unit.markers.problem(unit.text, translation) or unit.problem(translation)
     if not problem:
         unit.write(translation)
@@ -189,7 +189,7 @@ def _write_unit(
 
 
 def _numbers(text: str) -> set[str]:
-    """The numbers of two or more digits, which no language writes as words. Thousands separators are ignored."""
+    """The numbers of two or more digits, which translations rarely spell out. Thousands separators are ignored."""
     return {str(int(number)) for number in re.findall(r"\d{2,}", _THOUSANDS.sub("", MARKER.sub(" ", text)))}
 
 
@@ -202,7 +202,7 @@ def warn_of_language(place: str, noun: str, declared: str | None, model: str) ->
 
 
 def is_language(code: str, wanted: Sequence[str]) -> bool:
-    """Whether a code means one of the languages, ignoring country and script: en-GB and eng are en."""
+    """Whether a code means one of the languages, ignoring country and script: en-GB and eng mean en."""
     return two_letter_code(code) in map(two_letter_code, wanted)
 
 

@@ -126,7 +126,7 @@ def hidden_texts(tag: str) -> Iterator[tuple[int, int]]:
 
 
 def _divided(text: str) -> Iterator[str | Tag]:
-    """Split a text into text and parts that are not text."""
+    """Split a text into plain text and other parts."""
     for number, part in enumerate(PARTS_WITHOUT_TEXT.split(text)):
         if part:
             yield Tag(Written(part), "alone") if number % 2 else part

@@ -3,7 +3,7 @@ r"""Texts of documents in which numbered markers replace tags, and the check tha
 Markers are inline elements of XLIFF 1.2 (section 2.4). A pair of tags is written as `<g id="1">...</g>`, a single tag as
 `<x id="1"/>`, and a tag that stands for a word, such as a field, as `<ph id="1"/>`. `<br id="1"/>` is a break: the end of a
 line, a paragraph, a list item or a cell. A sentence never continues after a break. LF, tab and other control characters are
-breaks too and stay unchanged, like placeholders such as %s and all other text. Nothing is escaped as in XML.
+breaks too. They stay unchanged, as do placeholders such as %s and all other text. Unlike in XML, nothing is escaped.
 Pairs are nested. The text between two breaks may contain one half of a pair whose other half is elsewhere in the text.
 """
 
@@ -140,7 +140,7 @@ class Markers:
         return "".join(part for kind, part in self.restored(text) if kind == "text")
 
     def problem(self, source: str, translation: str) -> str:
-        """Describe which markers and placeholders of the source a translation lacks or has too often; empty if none."""
+        """Describe which markers and placeholders a translation lacks or has too often; empty if there is no such problem."""
         given, found = _parts_to_keep(source), _parts_to_keep(translation)
         for words, parts in (("lacks", given - found), ("repeats or adds", found - given)):
             if parts:
@@ -173,7 +173,7 @@ def written_tags(text: str) -> list[str | Tag]:
 
 
 def with_kept(pieces: Sequence[str | Tag]) -> list[str | Tag]:
-    """Turn elements that must not be translated into words, and raised numbers such as <sup>1</sup> into single tags."""
+    """Turn raised numbers such as <sup>1</sup> into single tags, and elements to keep untranslated into words."""
     partners = _partners([(piece.kind, piece.name) if isinstance(piece, Tag) else ("", "") for piece in pieces])
     joined: list[str | Tag] = []
     place = 0
@@ -249,7 +249,7 @@ def _partners(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
 
 
 def _parts_to_keep(text: str) -> Counter[str]:
-    """Count markers and placeholders. In messages with branches, a placeholder counts once, because each branch may have it."""
+    """Count markers and placeholders. In messages with branches, a placeholder counts once, because each branch may repeat it."""
     plain = MARKER.sub(" ", text)
     kept = PLACEHOLDER.findall(_without_braces(plain))
     return Counter([*MARKER.findall(text), *(set(kept) if MESSAGE_START.search(plain) else kept)])

@@ -1,4 +1,4 @@
-"""Blocks of documents whose tags are part of the text, HTML and Markdown. Everything but the text stays unchanged."""
+"""Blocks of HTML and Markdown documents, in which tags are part of the text. Everything but the text stays unchanged."""
 
 import html
 import re

@@ -19,7 +19,7 @@ MAX_DEPTH: Final = 200  # nested elements; lxml refuses to read 256
 XML_SPACE: Final = "{http://www.w3.org/XML/1998/namespace}space"
 XML_LANG: Final = "{http://www.w3.org/XML/1998/namespace}lang"
 BREAK_TYPES: Final = {"lb", "pb", "xlf:lb", "xlf:pb"}
-# Elements that are half of a pair: their kind, and the family that shares their numbering.
+# Elements that are half of a pair, with their kind and the group of elements that share a numbering.
 HALVES: Final[Mapping[str, tuple[TagKind, str]]] = {
     "bpt": ("open", "pt"),
     "ept": ("close", "pt"),
@@ -154,7 +154,7 @@ def inline_text(element: Any, markers: Markers, pairs: Collection[str], keep_lin
     """Convert the content of an element to a text with markers.
 
     pairs: names of inline elements that contain text; any other element is a single tag or half of a pair
-    keep_lines: whether to keep line breaks; otherwise white space becomes one space, as for text that an editor indented
+    keep_lines: whether to keep line breaks; if not, white space becomes one space, because an editor may have indented the text
     """
 
     def literal(text: str | None) -> list[str | Tag]:

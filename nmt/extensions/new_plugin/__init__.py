@@ -1,1 +1,1 @@
-"""The command that writes a plug-in to start from."""
+"""The command that writes a plug-in as a starting point."""

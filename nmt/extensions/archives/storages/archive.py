@@ -1,4 +1,4 @@
-"""Texts in archives, named as if the archive were a folder: `europarl.tgz/training/europarl-v7.de-en.de`."""
+"""Reads texts in archives. A path treats the archive as a folder: `europarl.tgz/training/europarl-v7.de-en.de`."""
 
 import difflib
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from nmt.options import NoOptions
 from nmt.storages.base import MissingText, Storage
 from nmt.storages.streams import READ_BYTES, Stream, open_decompressed
 
-OFFICE_MEMBERS: Final = frozenset(["[Content_Types].xml", "mimetype"])  # in every Office Open XML or OpenDocument file
-MAX_SUGGESTED_NAMES: Final = 1000  # names to search for the one that was probably meant
+OFFICE_MEMBERS: Final = frozenset(["[Content_Types].xml", "mimetype"])  # every office document has one of these
+MAX_SUGGESTED_NAMES: Final = 1000  # limit of the names from which a correction is suggested
 
 
 @register("storage", "archive", NoOptions)
@@ -68,7 +68,7 @@ def _find_member(archive: Stream, wanted: str) -> tuple[Stream, str]:
         if rest is None:
             names += [member.name] if len(names) < MAX_SUGGESTED_NAMES and not member.refused else []
             continue
-        if member.refused == IS_FOLDER:  # and it is the wanted member itself
+        if member.refused == IS_FOLDER:  # the path leads to the folder itself
             raise UserError(f"{quoted(f'{archive.place}/{member.name}')} is a folder (name a text file)")
         return member.open(archive), rest
     near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)

@@ -9,4 +9,4 @@ from nmt import options_class
 class TableColumnsOptions:
     """No options: the columns are part of the file name."""
 
-    chooses_columns: ClassVar[str] = "choose two by number or name: FILE:1,2"
+    chooses_columns: ClassVar[str] = "choose two columns by number or name: FILE:1,2"

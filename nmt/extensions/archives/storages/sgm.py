@@ -18,12 +18,12 @@ TAG: Final = re.compile(rb"</?(?:seg|[a-z]+set)\b[^<>]*>", re.IGNORECASE)
 TAG_IN_SEGMENT: Final = re.compile(rb"</seg\s*>|<seg\b[^<>]*>", re.IGNORECASE)
 ENTITY: Final = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#[xX]([0-9a-fA-F]{1,6}));")
 NAMED_ENTITIES: Final = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'"}
-MAX_SEGMENT_BYTES: Final = 1 << 20  # the longest segments of WMT have a few thousand
+MAX_SEGMENT_BYTES: Final = 1 << 20  # the longest segments of WMT have a few thousand bytes
 
 
 @register("storage", "sgm", NoOptions)
 class SgmStorage(Storage):
-    """Segments of sgm files, which are recognised by their names."""
+    """Reads the segments of sgm files, which are recognised by their names."""
 
     endings = (".sgm",)
 
@@ -35,14 +35,14 @@ class SgmStorage(Storage):
 
 
 def _segments(lines: Iterable[bytes], path: Path) -> Iterator[bytes]:
-    """The text of each segment in order, as one line with LF. An empty segment gives an empty line.
+    """The text of each segment in order, as one line that ends with LF. An empty segment gives an empty line.
 
     Entities are decoded once. The lines of a segment are joined with spaces. Text outside segments is skipped.
     Raises InputError with FILE:LINE for nested segments, an end tag without a start tag, and a truncated file.
     """
     parts: list[bytes] | None = None  # the lines of the open segment
     in_set, num_segments, number = False, 0, 0
-    first_line, size = 0, 0  # of the open segment; the size is in bytes
+    first_line, size = 0, 0  # first line, and size in bytes, of the open segment
     for number, line in enumerate(lines, 1):
         start = 0
         while True:

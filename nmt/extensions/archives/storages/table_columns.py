@@ -1,4 +1,4 @@
-"""Columns of tables, named after the file: `corpus.tsv:1,3`, or by the names in the first line, `corpus.csv:en,de`."""
+"""Reads columns of tables. Their numbers or names follow the file name: `corpus.tsv:1,3`, `corpus.csv:en,de`."""
 
 import csv
 import re
@@ -19,8 +19,8 @@ from nmt.text.corpus import BOM, COMPRESSED_NAME, lines_within
 COLUMNS: Final = re.compile(r"(.+):([^:/,]+(?:,[^:/,]+)*)", re.DOTALL)
 CSV_NAME: Final = re.compile(rf"\.csv{COMPRESSED_NAME}", re.IGNORECASE)
 TSV_NAME: Final = re.compile(rf"\.tsv{COMPRESSED_NAME}", re.IGNORECASE)
-DELIMITERS: Final = ",;\t"  # of CSV files; the one that is most frequent in the first line is used
-HEADINGS: Final = re.compile(  # usual column names in a first line
+DELIMITERS: Final = ",;\t"  # of CSV files; the most frequent one in the first line is used
+HEADINGS: Final = re.compile(  # common column names
     r"((source|target|src|tgt|trg|original|translation|sentence)[_ -]?(text|lang|language|sentence|[12])?|text|score|id|"
     r"en|de|fr|es|it|pt|nl|ru|zh|ja|ko|ar|hi|tr|pl|cs|sv)"
 )
@@ -28,7 +28,7 @@ HEADINGS: Final = re.compile(  # usual column names in a first line
 
 @register("storage", "table-columns", TableColumnsOptions)
 class TableColumns(Storage):
-    """Columns of TSV files, and of CSV files named `.csv`."""
+    """Reads columns of TSV files, and of CSV files if their names end with `.csv`."""
 
     def holds(self, path: Path) -> bool:
         match = COLUMNS.fullmatch(str(path))
@@ -82,7 +82,7 @@ def _numbers(columns: list[str], rows: Any, path: Path) -> list[int]:
         if column not in names:
             known = ", ".join(map(quoted, names)) or "none"
             raise UserError(
-                f"{quoted(path)}: no column '{quoted(column)}' (the first line names: {known}; numbers work too)"
+                f"{quoted(path)}: no column '{quoted(column)}' (columns in the first line: {known}; numbers work too)"
             )
     return [names.index(column) for column in columns]
 
@@ -94,14 +94,14 @@ def _chosen(rows: Any, columns: list[int], path: Path, is_csv: bool) -> Iterator
         if len(row) <= max(columns):
             cells = f"{len(row)} column{'s' if len(row) != 1 else ''}"
             raise InputError(
-                f"{quoted(path)}:{number}: {cells}, but column {max(columns) + 1} was requested (fix the line)"
+                f"{quoted(path)}:{number}: the line has {cells}, but column {max(columns) + 1} was requested (fix the line)"
             )
         yield b"\t".join(row[column] for column in columns) + b"\n"
 
 
 @cache
 def _warn_of_cells(path: Path, *row: bytes, is_csv: bool = False) -> None:
-    """Warn once about a first line that names columns, and about cells in quotes. row: the cells of the first line"""
+    """Warn once about a first line of column names, and about cells in quotes. row: the cells of the first line"""
     cells, name = [cell.removeprefix(BOM).decode(errors="replace") for cell in row], quoted(path)
     if not is_csv and len(cells) > 1 and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells):
         log.warn(
@@ -110,5 +110,5 @@ def _warn_of_cells(path: Path, *row: bytes, is_csv: bool = False) -> None:
     elif len(cells) > 1 and all(HEADINGS.fullmatch(cell.strip().lower()) for cell in cells):
         columns = ",".join(cell.strip() for cell in cells[:2])
         log.warn(
-            f"{name}: the first line seems to name columns, but is read as text (choose columns by name: {name}:{columns})"
+            f"{name}: the first line seems to hold column names, but is read as text (choose columns by name: {name}:{columns})"
         )

@@ -1,4 +1,4 @@
-"""CTranslate2 as an engine: which requests it refuses, and which export of a model it searches."""
+"""CTranslate2 as an engine: decides which requests it refuses, and which export of a model it searches."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ from nmt.translate.engine import SearchEngine
 
 @register("engine", "ctranslate2", NoOptions)
 class CTranslate2Search(Engine):
-    """CTranslate2: several times faster on CPUs; greedy and beam search of a Transformer, with the same results as torch."""
+    """CTranslate2: greedy and beam search of Transformers on CPUs, several times faster than torch, with the same results."""
 
     title = "CTranslate2"
     order = 10
@@ -29,12 +29,12 @@ class CTranslate2Search(Engine):
     def refusal(self, request: EngineRequest) -> str:
         from nmt.extensions.ctranslate2.engine import import_ctranslate2, refusal
 
-        options: Any = request.options  # the opened class has the options of wrappers too
+        options: Any = request.options  # the wrappers' options are included
         is_export = CTRANSLATE2_KIND in request.kinds
         if options.engine == "ctranslate2" or is_export:
             import_ctranslate2()  # if it is not installed, the error says how to install it
         if request.world.size > 1:
-            return "it cannot share lines with other processes"
+            return "it cannot divide lines among several processes"
         if reason := refusal(options, request.search, len(request.folders)):
             return reason
         if is_export and request.phrase_search is not request.search:

@@ -27,8 +27,8 @@ from nmt.text.corpus import misaligned, read_lines
 class CTranslate2(Toolkit):
     """CTranslate2: a folder with model.bin. An export is checked by translating lines with both engines.
 
-    The report has one row for greedy search and one for a beam of 4: the number of translations that are equal, different
-    but equally good, different, and too long to compare.
+    The report has one row for greedy search and one row for a beam of 4. Each row counts the translations that are equal,
+    different but equally good, different, and too long to compare.
     """
 
     order: ClassVar[int] = 1
@@ -79,7 +79,9 @@ class CTranslate2(Toolkit):
         worst = max(export.agreements, key=lambda agreement: agreement.different)
         if worst.different:
             share = f"{worst.different:,} of {worst.lines:,} lines ({worst.search})"
-            log.warn(f"{output}: {share} differ from the translations of the model (measure BLEU before you use it)")
+            log.warn(
+                f"{output}: {share} differ from the translations of the model (measure BLEU before you use the export)"
+            )
         if options.json:
             facts = {"output": one_line(options.output), "quantization": options.quantization}
             return json_text({**facts, **asdict(export)})

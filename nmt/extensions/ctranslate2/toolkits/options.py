@@ -12,13 +12,13 @@ class CTranslate2Options:
     ] = opt("float32", "number format of CTranslate2's weights", group="Weights", common=True)
     check: str | None = opt(
         None,
-        "source lines for the check of the export; default: random lines from the vocabulary",
+        "file of source lines to check the export with; by default, random lines from the vocabulary",
         group="Comparison",
         metavar="FILE",
     )
     check_lines: int = opt(
         100,
-        "number of lines that both engines translate for the check of the export",
+        "number of lines that both engines translate to check the export",
         group="Comparison",
         minimum=1,
         maximum=1_000_000,

@@ -47,7 +47,9 @@ class TranslationDetails(SearchWrapper):
             self.dictionary = read_dictionary(Path(options.unk_dictionary)) if options.unk_dictionary else {}
         if (options.alignment is not None or options.replace_unk) and not scorer.has_attention:
             flags = ["--alignment", "--replace-unk", *registry.declared("pass", "needs_attention")]
-            raise UserError(f"this model has no attention, which {', '.join(flags)} and --format need (drop them)")
+            raise UserError(
+                f"this model has no attention, which {', '.join(flags)} and --format need (drop these options)"
+            )
         if options.min_confidence is not None and scorer.temperature is None:
             commands = "".join(f" (run {command})" for command in registry.declared("scoring", "calibrates"))
             kind = f"this model{commands}" if isinstance(scorer, Model) else "an ensemble"
@@ -86,7 +88,7 @@ class TranslationDetails(SearchWrapper):
             return force_decode(self.scorer, sources, targets, temperature)
 
     def _with_details(self, line: EncodedLine, candidate: Candidate, forced: ForcedDecoding) -> Candidate:
-        """A candidate with the requested details, which come from its forced decoding."""
+        """A candidate with the requested details, which come from forced decoding."""
         pipeline, target, tokens = self.pipeline, self.pipeline.target, candidate.tokens
         details: dict[str, Any] = {}
         order = [*target.in_reading_order(range(len(tokens))), len(tokens)]  # EOS last
@@ -120,7 +122,7 @@ class TranslationDetails(SearchWrapper):
 
 
 def numbers_in_line(of_prepared: Sequence[int], side: Side, text: str, prepared: Sequence[str]) -> Sequence[int]:
-    """The number of the word that each token of a line belongs to. Like word aligners, this splits words at spaces and tabs.
+    """For each token of a line, the number of its word. Words are separated by spaces and tabs, as for word aligners.
 
     of_prepared: for each token, the number of its word among the prepared words
     """

@@ -18,7 +18,7 @@ RULE_HEADER = ("rule", "removed", "share", "what it removes")
 @options_class
 class CleanCommandOptions(CleanOptions):
     corpus: tuple[str, ...] = opt(
-        (), "corpus.en corpus.de, or their prefix corpus", group="Input and output", common=True
+        (), "corpus.en corpus.de, or their common prefix", group="Input and output", common=True
     )
     json: bool = opt(False, "print the report as JSON", group="Report", common=True)
 

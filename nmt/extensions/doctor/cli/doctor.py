@@ -33,7 +33,7 @@ class DoctorCommandOptions(DoctorOptions):
         None, "also write the report with charts to this file", group="Report", common=True, metavar="FILE"
     )
     fail_on: Literal["error", "warning", "never"] = opt(
-        "error", "severity of findings that gives exit status 3", group="Report", common=True, metavar="SEVERITY"
+        "error", "minimum severity that gives exit status 3", group="Report", common=True, metavar="SEVERITY"
     )
 
 
@@ -146,7 +146,7 @@ def _page(report: DoctorReport) -> str:
 
 
 def corpus_or_data(given: Mapping[str, Any]) -> Layer | None:
-    """The settings for the positional arguments: a data folder or a corpus. given: all other settings"""
+    """The settings that the positional arguments (a data folder or a corpus) stand for. given: all other settings"""
     words = corpus_words(given)
     if len(words) == 1:
         path, files = Path(words[0]), corpus_files(Path(words[0]))

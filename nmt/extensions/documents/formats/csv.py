@@ -41,7 +41,7 @@ class TableDocument(UnitDocument):
     def __init__(self, content: bytes, place: str) -> None:
         self._place = place
         text, self._encoding = decoded(content, place, "table")
-        self._lines = list(io.StringIO(text, newline=""))  # each includes its line end
+        self._lines = list(io.StringIO(text, newline=""))  # each includes its line ending
         self._delimiter = max(_DELIMITERS, key=text.partition("\n")[0].count)
         self._has_quotes = self._delimiter != "\t" or _is_quoted(self._lines)
         self._rows = list[_Row]()
@@ -139,7 +139,7 @@ def _ends(column: str) -> tuple[str, str]:
 
 
 def _of_languages(header: Sequence[str], languages: Languages, place: str) -> _Columns:
-    """The columns named after the model's languages, or as usual in tables for translators. Raises UserError."""
+    """The columns named after the model's languages, or as in typical tables for translators. Raises UserError."""
     names = [name.casefold() for name in header]
     for pair in _NAMED_COLUMNS:
         if set(pair) <= set(names):

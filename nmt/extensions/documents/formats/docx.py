@@ -43,8 +43,8 @@ DRAWN_RELATIONS: Final = {"chart", "diagramData"}  # parts with text that is not
 MAX_UNPACKED_BYTES: Final = 512 << 20  # limit for a document with images
 MAX_PART_BYTES: Final = 64 << 20  # limit for a part, which is held in memory as a tree
 MAX_PARTS: Final = 20_000
-MAX_NESTED_FIELDS: Final = 20  # deepest nesting of fields whose results are translated
-TEXT_FIELDS: Final = {"HYPERLINK", "TOC", "TOA", "INDEX"}  # their results are text; those of other fields are computed
+MAX_NESTED_FIELDS: Final = 20  # maximum nesting depth of fields with results to translate
+TEXT_FIELDS: Final = {"HYPERLINK", "TOC", "TOA", "INDEX"}  # other fields have computed results instead of text
 UNSEEN_FIELDS: Final = {"XE", "TC", "TA", "RD", "SET", "ASK"}
 # The attribute of `w:lang` for a language, if it is not `val`.
 LANGUAGE_ATTRIBUTES: Final = dict.fromkeys(("zh", "ja", "ko"), "eastAsia") | dict.fromkeys(
@@ -65,7 +65,7 @@ FIXED_CONTROLS: Final = {
     *_word_names("dropDownList comboBox date picture citation bibliography equation dataBinding"),
     "{http://schemas.microsoft.com/office/word/2010/wordml}checkbox",
 }
-DROPPED: Final = _word_names("proofErr lastRenderedPageBreak softHyphen")  # elements that only suit the source text
+DROPPED: Final = _word_names("proofErr lastRenderedPageBreak softHyphen")  # elements that fit only the source text
 BREAKS: Final = _word_names("tab br cr ptab")
 PROOFING: Final = _word_names("lang noProof")  # invisible properties of a run
 
@@ -78,7 +78,7 @@ class RunFormat(NamedTuple):
 
 
 class Item(NamedTuple):
-    """The original of a marker: an item of a run other than text. It moves together with a run of its own."""
+    """The original of a marker: an item of a run other than text. It moves with the run that contains only this item."""
 
     element: Any
     format: RunFormat
@@ -185,7 +185,7 @@ class DocxDocument(UnitDocument):
         file.changed = True
 
     def _set_language(self, element: Any) -> bool:
-        """Declare the target language in an element. Returns whether that changed it."""
+        """Declare the target language in an element. Returns whether the element changed."""
         target = self._languages.target
         name = WORD_XML + LANGUAGE_ATTRIBUTES.get(two_letter_code(target), "val")
         is_other = not is_language(element.get(name, ""), [target])
@@ -221,7 +221,7 @@ def _format_of(run: Any) -> RunFormat:
 
 
 def _base_format(parent: Any) -> RunFormat:
-    """The formatting of most characters in the runs of an element, without inner containers."""
+    """The formatting of most characters in the runs of an element, ignoring inner containers."""
     formats: dict[str, RunFormat] = {}
     counts: Counter[str] = Counter()
     for run in parent.iterchildren(f"{WORD_XML}r"):
@@ -313,7 +313,7 @@ def _content(element: Any) -> Any:
 
 
 def _add_container(parent: Any, original: Any) -> Any:
-    """Append a copy of a container without its content. Returns the element that the content belongs into."""
+    """Append a copy of a container without its content. Returns the element that the content belongs in."""
     added = etree.SubElement(parent, original.tag, original.attrib)
     if original.tag != CONTENT_CONTROL:
         return added
@@ -374,7 +374,7 @@ def _in_pairs(text: str, format: RunFormat, markers: Markers) -> str:
 
 
 def _add_run(parent: Any, format: RunFormat) -> Any:
-    """Append a new run to an element, with a copy of some formatting."""
+    """Append a new run to an element, with a copy of the given formatting."""
     run = etree.SubElement(parent, f"{WORD_XML}r")
     if format.properties is not None:
         run.append(copy.deepcopy(format.properties))

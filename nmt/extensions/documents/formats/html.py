@@ -34,7 +34,7 @@ _BUTTONS: Final = {"submit", "button", "reset"}  # inputs whose value is text
 
 
 class HtmlDocument(UnitDocument):
-    """A page or a part of one. Raises InputError if it is not in the encoding that it declares, or else UTF-8."""
+    """A page or a part of one. Raises InputError if it is not in its declared encoding, by default UTF-8."""
 
     def __init__(self, content: bytes, place: str) -> None:
         self._encoding = _encoding(content)
@@ -83,7 +83,7 @@ def html_parts(text: str) -> list[Written | Block]:
 
 
 def _tag(piece: TextPiece) -> str | Tag:
-    """A piece of a block. Code and other unchanged parts stand for a word."""
+    """A piece of a block. Code and other unchanged parts become tags that stand for a word."""
     if piece.kind in ("text", "message", "problem"):
         return piece.raw
     kinds: dict[str, TagKind] = {"open": "open", "close": "close"}
@@ -104,7 +104,7 @@ def _space_around(block: list[TextPiece]) -> tuple[str, str]:
 
 
 def html_units(parts: list[Written | Block], languages: Languages, line: int = 1) -> Iterator[Unit]:
-    """The texts of blocks and tags. line: where the first starts"""
+    """The texts of blocks and tags. line: line of the first one"""
     for part in parts:
         for tag in part.tags if isinstance(part, Block) else [part]:
             yield from _attributes(tag, languages, line)

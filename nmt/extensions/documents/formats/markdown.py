@@ -57,11 +57,11 @@ _FRONT_TEXT: Final = re.compile(
     re.MULTILINE,
 )
 _TOML: Final = re.compile(r"\+\+\+[ \t]*\n(?:.*\n)*?\+\+\+[ \t]*(?:\n|\Z)")
-_TOML_LITERAL: Final = 4  # a TOML value in single quotation marks cannot contain any
+_TOML_LITERAL: Final = 4  # a TOML value in single quotation marks cannot contain another
 _MDX_CODE: Final = re.compile(
     r"import\s(?:[^;]*?\sfrom\s+)?[\"'][^\"']+[\"']|export\s+(?:const|default|function|let|\{)\s"
 )
-_MIN_WIDTH: Final = 60  # of the lines in a paragraph
+_MIN_WIDTH: Final = 60  # minimum width of the lines of a wrapped paragraph
 _NO_SPACE: Final = "\x1f"  # stands for a space where a line must not break
 _TEXT_TOKENS: Final = {"text", "text_special", "softbreak"}
 
@@ -96,7 +96,7 @@ class _Parser:
         for plugin in (admon_plugin, deflist_plugin, dollarmath_plugin, footnote_plugin, front_matter_plugin):
             self._markdown.use(plugin)
         self._markdown.use(container_plugin, "any", validate=lambda *_: True)
-        self._markdown.disable(["text_join", "footnote_inline"])  # they hide how text is written
+        self._markdown.disable(["text_join", "footnote_inline"])  # these rules hide how the text was written
 
     def document(self, text: str) -> list[Token]:
         return self._markdown.parse(text, self.found)
@@ -173,7 +173,7 @@ class _Flow:
         return _LINE_START.sub(r"\\", _SPECIAL.sub(r"\\\1", text))
 
     def _laid_out(self, parts: Sequence[str | Written]) -> list[str]:
-        """Break a text into lines. They are as long as those of the source, if it has several."""
+        """Break a text into lines. If the source has several lines, the new ones are as long."""
         raw = "".join(
             part if isinstance(part, str) else (part.in_translation or str(part)).replace(" ", _NO_SPACE)
             for part in parts
@@ -212,7 +212,7 @@ class _Reader:
         self._starts = list(accumulate((len(row) + len(self._newline) for row in self._rows), initial=0))
         self._joint = "" if base_language(languages.source) in UNSPACED_LANGUAGES else " "
         self._parser = _Parser()
-        self._cells: dict[int, Iterator[re.Match[str]]] = {}  # cells of each row that were not read yet
+        self._cells: dict[int, Iterator[re.Match[str]]] = {}  # cells of each row that have not been read yet
 
     def units(self) -> Iterator[Unit]:
         context, kept = "", ""  # kept: name of an element that must not be translated
@@ -267,7 +267,7 @@ class _Reader:
         yield from html_units(parts, self._languages, first + 1)
 
     def _front_matter(self, first: int, end: int) -> Iterator[Unit]:
-        """The title and similar values in the YAML or TOML before a text."""
+        """The title and similar values in the YAML or TOML front matter."""
         for found in _FRONT_TEXT.finditer(self._text, self._starts[first], self._starts[end]):
             group = next(number for number in (1, 2, 3) if found[number])
             span = found.span(group)
@@ -286,7 +286,7 @@ class _Reader:
             children = self._parser.inline(raw) if is_cell else token.children or []
             pieces = list(inline_pieces(raw, children, self._parser.has_reference))
         except PlaceNotFound:
-            if context != "admonition_title_open":  # the parser has added this title
+            if context != "admonition_title_open":  # a title that the parser added
                 yield _kept(row, token.content, "its position in the file was not found")
             return
         block = Block(pieces, partial(plain_markdown, joint=self._joint))
@@ -301,7 +301,9 @@ class _Reader:
         """The text of a token as written, its position in the document, and the prefix of each of its lines."""
         lines = token.content.split("\n")
         places = [self._rows[row + number].rfind(line) for number, line in enumerate(lines)]
-        if context == "admonition_title_open":  # without quotation marks, the parser shows the name of its kind
+        if (
+            context == "admonition_title_open"
+        ):  # a title is in quotation marks; if there is none, the parser adds the kind's name
             places = [self._rows[row].rfind(f'"{lines[0]}"') + 1 or -1]
         if -1 in places:
             raise PlaceNotFound
@@ -310,7 +312,7 @@ class _Reader:
         return token.content, (self._starts[row] + places[0], end), prefixes
 
     def _cell(self, row: int) -> tuple[str, tuple[int, int], list[str]]:
-        """The same as `_lines_of`, for the next cell in a row of a table."""
+        """Like `_lines_of`, but for the next cell in a table row."""
         if row not in self._cells:
             start_of_row = _ROW_START.match(self._rows[row])
             self._cells[row] = _CELL.finditer(self._rows[row], start_of_row.end() if start_of_row else 0)
@@ -327,7 +329,7 @@ def _words(text: str) -> str:
 
 
 def _kept(row: int, text: str, reason: str) -> Unit:
-    """A unit that stays untranslated. reason: for the warning"""
+    """A unit that stays untranslated. reason: text of the warning"""
     return Unit(row + 1, text, lambda _: None, problem=lambda _: reason)
 
 

@@ -123,7 +123,7 @@ class PoDocument(UnitDocument):
         self._is_changed = True
 
     def _suggest(self, entry: Any, text: str, reason: str) -> None:
-        """Add a translator comment, because PO files have no suggestions."""
+        """Add a translator comment, because PO files have no place for suggestions."""
         note = f"machine translation, not used because {reason}: {text}"
         if note not in entry.getnotes("translator"):
             entry.addnote(note, "translator")
@@ -162,7 +162,7 @@ def _singular_form(num_forms: int, expression: str) -> int | None:
 def split_accelerator(text: str, marker: str) -> tuple[str, str]:
     """Remove the marker of an accelerator key ("E&xit"). Returns the text and the key, which is empty if there is none.
 
-    Only a short text can be a label with a key. The marker means nothing in HTML entities, addresses, or between capitals (AT&T).
+    Only a short text can be a label with a key. In HTML entities, in addresses and between capitals (AT&T), it is not a marker.
     """
     if len(text) > MAX_ACCELERATED_CHARACTERS:
         return text, ""
@@ -176,7 +176,7 @@ def split_accelerator(text: str, marker: str) -> tuple[str, str]:
 
 
 def insert_accelerator(text: str, marker: str, key: str) -> str:
-    """Insert a marker before the key, preferably at the start of a word, or else before the first letter."""
+    """Insert a marker before the key, preferably at the start of a word. Without the key, insert it before the first letter."""
     kept = [part.span() for pattern in (WRITTEN_TAG, PLACEHOLDER) for part in pattern.finditer(text)]
     free = [i for i, c in enumerate(text) if c.isalnum() and not any(start <= i < end for start, end in kept)]
     same = [i for i in free if text[i].lower() == key.lower()]

@@ -18,7 +18,7 @@ TIMING: Final = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}\b")
 BROKEN_TIMING: Final = re.compile(r"\s*\d[^-]*-->")
 _WORD: Final = re.compile(rf"(?:{WRITTEN_TAG.pattern}|\S)+")  # a space inside a tag does not end a word
 _SIGN: Final = re.compile(rf"{WRITTEN_TAG.pattern}|.", re.DOTALL)
-DASH: Final = re.compile(r"\s*(?:<[^<>]+>)*\s*[-–—](?:\s+|(?=\D))")  # starts the speech of another person
+DASH: Final = re.compile(r"\s*(?:<[^<>]+>)*\s*[-–—](?:\s+|(?=\D))")  # starts another person's speech
 
 # The end of a sentence or a song, so the next line does not continue this one. Three dots do not end a sentence.
 LINE_END: Final = re.compile(r"(?:(?<!\.)[.?!。！？؟।]|[♪♫])[\"'”’»)\]]*(?:<[^<>]+>|\{\\[^{}]*\})*$")
@@ -52,7 +52,7 @@ class SrtDocument(UnitDocument):
         return [self._unit(first, end) for first, end in self._cues if first < end]
 
     def _unit(self, first: int, end: int) -> Unit:
-        """The unit of a cue. Its lines are joined, but a dash starts another person's speech, and a full stop ends a sentence."""
+        """The unit of a cue. Its lines are joined, except after the end of a sentence or before another person's speech."""
         dashes, sentences = [""], [list[str]()]
         for (line,) in self._blocks[first:end]:
             dash = DASH.match(line)
@@ -75,7 +75,7 @@ class SrtDocument(UnitDocument):
     def _end_of_text(self, lines: list[str], first: int) -> int:
         """The line after the text that starts at a line. The text ends before the number and timing of the next cue.
 
-        Empty lines within the text belong to it; those at its end do not.
+        Empty lines inside the text are part of it; empty lines after it are not.
         """
         end = first
         while end < len(lines) and not self.timing.match(lines[end]):
@@ -91,7 +91,7 @@ class SrtDocument(UnitDocument):
         return markers.mark_tags(text)
 
     def _restored(self, text: str, markers: Markers) -> str:
-        """Replace the markers of a text with its written tags."""
+        """Replace the markers of a text with the written tags."""
         return markers.restore(text)
 
     def content(self) -> bytes:
@@ -100,7 +100,7 @@ class SrtDocument(UnitDocument):
 
 
 def wrap(text: str) -> list[str]:
-    """Wrap a sentence into as few lines as possible, of about equal length and at most MAX_LINE_CHARACTERS without tags."""
+    """Wrap a sentence into as few lines as possible. They have similar lengths, up to MAX_LINE_CHARACTERS without tags."""
     words = [piece for word in _WORD.finditer(text) for piece in _split_word(word[0])]
     lines = _fill(words, MAX_LINE_CHARACTERS)
     width = MAX_LINE_CHARACTERS

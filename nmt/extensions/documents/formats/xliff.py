@@ -122,7 +122,7 @@ class XliffDocument(XmlFile, UnitDocument):
             place = _segments(target)[number]
         set_inline_text(place, translation, markers)
         status = _status(element, number)
-        if status is not None:  # of SDL tools
+        if status is not None:  # only SDL tools record a status
             status.set("conf", "Draft")
             status.set("origin", "mt")
         if self._is_first:

@@ -1,6 +1,6 @@
 """LSTM layers with hand-written gradients: a single product over all steps gives the gradient of each weight.
 
-Autograd would compute a product and a sum for each step. The layers contain the same loops with ordinary operations of torch.
+Autograd would compute a product and a sum for each step. The layers themselves run the same loops with torch's operations.
 Dimensions: T positions, B sentences, S source positions, H cell width, R output width, A attention width.
 """
 
@@ -258,7 +258,7 @@ class _AttentiveUnrolled(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, of_weights: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors  # read only once, because a recomputed pass provides them only once
+        saved = ctx.saved_tensors  # accessed only once, because a recomputed pass provides the tensors only once
         keys, values, recurrent, energy, peepholes, projection, weights, hidden, gates, cells, outputs = saved
         form, is_sum, clip = ctx.settings
         A = len(energy)

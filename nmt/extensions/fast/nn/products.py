@@ -1,7 +1,7 @@
 """Faster matrix products on a CPU: float32 with torch's BLAS, oneDNN or numpy's BLAS, and 16-bit products with oneDNN.
 
-torch multiplies float32 with the BLAS it was built with, and uses oneDNN only for other types. The fastest implementation can
-be twice as fast as another one. It depends on the processor and the shape, so it is measured.
+torch multiplies float32 with the BLAS it was built with, and uses oneDNN only for other types. One implementation can
+be twice as fast as another. Which one is fastest depends on the processor and the shape, so it is measured.
 Dimensions: N rows, M of them after padding, D inputs, E outputs.
 """
 
@@ -29,11 +29,13 @@ Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 ContextFactory = Callable[[], AbstractContextManager[object]]
 
 MIN_SPEEDUP: Final = 1.2  # oneDNN must be faster than torch by this factor, so that noise does not decide
-MAX_RELATIVE_DIFFERENCE: Final = 1e-5  # relative to the largest number; more means a lower precision than float32
+MAX_RELATIVE_DIFFERENCE: Final = (
+    1e-5  # relative to the largest number; a larger difference means less precision than float32
+)
 TRAINING_MEASUREMENT_SECONDS: Final = 0.5
-MIN_TRAINING_ROUNDS: Final = 7  # because other processes may be busy on the same cores
+MIN_TRAINING_ROUNDS: Final = 7  # several, because other processes may be busy on the same cores
 INFERENCE_ROUNDS: Final = 3
-INFERENCE_ROWS: Final = 128  # in a measured product
+INFERENCE_ROWS: Final = 128  # of the states in a measured product
 ROW_MULTIPLE: Final = 64  # rows of 16-bit products on a CPU are padded to a multiple of this, unless there are fewer
 MIN_ROWS: Final = 64  # with fewer rows, memory limits the speed, and torch computes the product
 
@@ -46,7 +48,7 @@ def onednn_available() -> bool:
 
 
 class FastProducts(Products):
-    """Products with a chosen implementation. With gradients, `auto` and `numpy` mean torch. 16-bit products are padded."""
+    """Products by a chosen implementation. With gradients, `auto` and `numpy` mean torch. 16-bit products are padded."""
 
     def __init__(self, implementation: InferenceMatmul) -> None:
         self.implementation = implementation
@@ -192,7 +194,7 @@ class _OnednnProduct(torch.autograd.Function):
 
 
 def measured(rows: int, inputs: int, outputs: int) -> tuple[Matmul, float]:
-    """Measure which implementation of (rows, inputs) x (inputs, outputs) with gradients is faster, and oneDNN's speedup.
+    """Measure which implementation of (rows, inputs) x (inputs, outputs) is faster with gradients, and oneDNN's speedup.
 
     The number of rows differs in each round, as in micro-batches, because oneDNN generates code for each shape.
     """
@@ -264,8 +266,8 @@ def choose_matmuls(model: nn.Module) -> None:
 def transpose_weights(model: nn.Module) -> None:
     """Store the weights of linear layers by input instead of by output, so that products with few rows read memory in order.
 
-    Values and shapes do not change. A weight that is tied to an embedding is stored twice. A model with any trainable
-    parameter stays unchanged.
+    Values and shapes do not change. A weight that is tied to an embedding is stored twice. A model that has trainable
+    parameters stays unchanged.
     """
     if any(parameter.requires_grad for parameter in model.parameters()):
         return

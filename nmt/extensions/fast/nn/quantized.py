@@ -58,7 +58,7 @@ class Int8Linear(nn.Module):
 
     @cached_property
     def _packed(self) -> Any:
-        """The weights in torch's layout. They are packed at first use, because a model gets its weights after its layers."""
+        """The weights in torch's layout. They are packed at first use, because the layers exist before the weights are loaded."""
         # torch warns that quantized tensors are deprecated, but there is no other way to pack weights yet
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
@@ -118,7 +118,7 @@ class Int8Embedding(nn.Module):
 
 
 def quantize(model: nn.Module, rounding: Rounding = rounded) -> None:
-    """Replace every linear layer and embedding of a model with one with 8-bit weights. Tied weights stay tied."""
+    """Replace every linear layer and embedding of a model with an 8-bit version. Tied weights stay tied."""
     remove_weight_norm(model)
     replacements: dict[int, Int8Linear | Int8Embedding] = {}
     for path, module in list(model.named_modules(remove_duplicate=False)):

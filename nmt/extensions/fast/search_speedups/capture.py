@@ -1,4 +1,4 @@
-"""The decoder layers of a search as CUDA graphs. One launch per step replaces hundreds. Its speed was not measured yet.
+"""Runs a search's decoder layers as CUDA graphs. One launch per step replaces hundreds. The speed was not measured yet.
 
 A graph reads and writes fixed addresses, and its sizes never change. So the tensors of a search are copied into buffers with
 rounded sizes. Results for hypotheses, positions and entries beyond the real ones are computed but never read.
@@ -34,7 +34,7 @@ STATE_COPIES: Final = (
 )
 SOURCE_MULTIPLE: Final = 16
 MIN_CAPACITY: Final = 64
-# The dimension with a rounded size for each tensor of a sentence, by the last part of its name.
+# The dimension that has a rounded size, for each tensor of a sentence. The keys are the last part of the tensors' names.
 OF_SOURCE: Final = {"padding_bias": 3, "memory_keys": 3, "memory_values": 2}
 OF_ENTRIES: Final = {"keys": 3, "values": 2}
 
@@ -74,7 +74,7 @@ class CapturedSearch(SearchSpeedup):
 
 
 def rounded_up(number: int) -> int:
-    """The next number in 1, 2, 3, 4, 6, 8, 12, 16, 24, ..., which is at most half as large again."""
+    """Round up to the next number in 1, 2, 3, 4, 6, 8, 12, 16, 24, ..., which is at most 1.5 times as large."""
     power = 1 << (number - 1).bit_length()
     return power * 3 // 4 if number <= power * 3 // 4 and power > 2 else power
 
@@ -83,7 +83,7 @@ class CapturedLayers:
     """Runs the decoder layers of one search at a time in fixed buffers, with CUDA graphs if they exist.
 
     layers: the search step of each decoder layer of a model that `capture_steps` can capture
-    capturing: lock that is held during a capture, because no thread may wait for the whole device then
+    capturing: lock that is held during a capture, because no thread may wait for the whole device during one
     """
 
     def __init__(self, layers: Sequence[LayerStep], capturing: threading.Lock) -> None:
@@ -163,7 +163,7 @@ class CapturedLayers:
         if buffer is None or len(buffer) < number or buffer.dtype != like.dtype:
             self._buffers[name] = buffer = like.new_empty(number if buffer is None else number + number // 2)
             self._graphs.clear()
-            self._pool = None  # it is deleted with the last of its graphs
+            self._pool = None  # the pool is deleted with the last graph that uses it
         return buffer[:number].view(sizes).zero_()
 
     def _run(self, shape: StepShape) -> None:

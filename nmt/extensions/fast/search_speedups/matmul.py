@@ -22,7 +22,7 @@ class SearchMatmul(SearchSpeedup):
         """See SearchSpeedup."""
         engine.products, device = FastProducts(self.options.matmul), device_of(engine.scorer)
         if engine.precision == "bf16" and not has_bfloat16(device):
-            log.warn(f"--precision bf16: {device} has no bf16 instructions, so this is several times slower (use fp32)")
+            log.warn(f"--precision bf16: {device} has no bf16 instructions, so bf16 is several times slower (use fp32)")
 
     def prepare(self, engine: Any, model: nn.Module) -> None:
         """See SearchSpeedup."""

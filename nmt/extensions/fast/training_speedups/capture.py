@@ -1,4 +1,4 @@
-"""Gradients of micro-batches as CUDA graphs. One launch replaces hundreds, which take longer than the work of a small model.
+"""Computes gradients with CUDA graphs. One launch replaces hundreds, which take longer than a small model's computation.
 
 A graph reads and writes fixed addresses, and its sizes never change. So micro-batches are padded to the sizes of a coarse grid,
 and gradients keep their addresses from one update to the next. Dropout draws the same masks in a replay as in an ordinary pass.
@@ -23,7 +23,7 @@ from nmt.symbols import EOS, PAD
 from nmt.train.update import PartNames, Passes, Updater, flattened
 from nmt.training_speedups.base import TrainingSpeedup
 
-# Updates of 4,096 tokens of Multi30k have 120 shapes and 39 % padding; with multiples of 4 they have 240 shapes and 34 %.
+# Updates of 4,096 tokens of Multi30k have 120 shapes and 39 % padding; with multiples of 4, 240 shapes and 34 % padding.
 LENGTH_MULTIPLE: Final = 8
 MAX_PASSES: Final = 256
 
@@ -54,7 +54,7 @@ def check_capture(updater: Updater, model: Any, criterion: Any) -> None:
 
 
 def rounded_rows(rows: int) -> int:
-    """The next number of rows on the grid: at most an eighth more, or 7 more."""
+    """Round a number of rows up to the grid, by at most an eighth or 7 rows."""
     step = max(8, 1 << max(rows.bit_length() - 4, 0))
     return -(-rows // step) * step
 
@@ -135,7 +135,7 @@ class CapturedPasses(Passes):
         self._pool: Any = None
 
     def gave_memory_back(self) -> bool:
-        """Whether graphs were released when memory last ran out, so that the same batch may fit now. Resets the answer."""
+        """Whether graphs were released when memory ran out, so the same batch may fit now. Resets the answer to False."""
         gave_back, self._gave_back = self._gave_back, False
         return gave_back
 
@@ -173,7 +173,7 @@ class CapturedPasses(Passes):
         return captured.parts, captured.values
 
     def _keep_addresses(self) -> None:
-        """Forget the graphs if a tensor that they read or write was replaced. Also gives each parameter a gradient tensor."""
+        """Forget the graphs if a tensor that they read or write was replaced. Also give each parameter a gradient tensor."""
         trained = [parameter for parameter in self.objective.parameters() if parameter.requires_grad]
         for parameter in trained:  # at the start, and after a rollback
             if parameter.grad is None:
@@ -194,7 +194,7 @@ class CapturedPasses(Passes):
         captured.graph.replay()
 
     def _gradient(self, batch: Batch, factors: Mapping[str, float], values: Tensor) -> tuple[PartNames, Tensor]:
-        """Compute the gradient. factors: only the names are used; values: the same numbers on the device"""
+        """Compute the gradient. factors: only the names are used; values: the factors, on the device"""
         with autocast(self.device, self.precision):
             loss: Loss = self.objective(batch)
         totals = torch.stack([loss.trained[name].total for name in factors if name in loss.trained])

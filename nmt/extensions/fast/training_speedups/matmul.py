@@ -54,7 +54,7 @@ def _faster_products(run: Any) -> products.Matmul:
     agreed = cast(products.Matmul, run.world.gather(faster.encode())[0].decode())
     if ratio:  # nothing was measured if oneDNN is missing or less precise
         run.report.line(
-            f"matrix products use {agreed}; oneDNN takes {1 / ratio:.2f} times as long as torch (--matmul changes it)"
+            f"matrix products use {agreed}; oneDNN takes {1 / ratio:.2f} times as long as torch (--matmul changes this)"
         )
     return agreed
 

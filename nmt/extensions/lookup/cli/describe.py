@@ -16,11 +16,11 @@ from nmt.options import REQUIRED, opt, options_class, toml_line
 class DescribeOptions:
     kind: str = opt(
         REQUIRED,
-        "kind of NAME, preset or folder; often optional",
+        "kind of component, preset, folder; often optional",
         group="Input and output",
         common=True,
     )
-    name: str = opt("", "component (nmt list KIND), or path of a model or run", group="Input and output", common=True)
+    name: str = opt("", "component or preset, or path of a model or run", group="Input and output", common=True)
     json: bool = opt(False, "print JSON", group="Input and output", common=True)
 
 
@@ -50,7 +50,7 @@ def run(options: DescribeOptions) -> None:
 
 
 def _kind_of(name: str) -> str:
-    """The kind that has this name. Raises UserError if no kind or several kinds have it."""
+    """The kind of the component with this name. Raises UserError if there is none or more than one."""
     if name in (*registry.FOLDERS, "preset", "folder"):
         names = "add the path of a model or run" if name == "folder" else f"`nmt list {name}` lists the names"
         raise UserError(f"NAME is missing after '{name}' ({names})")
@@ -67,7 +67,7 @@ def _kind_of(name: str) -> str:
 
 
 def _rows(kind: str, name: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The options of a component and its inner components. values: replace the defaults, by key"""
+    """The options of a component and its inner components. values: values that replace the defaults, by key"""
     rows = []
     for option in registry.options_within(kind, name, registry.choice_from(values)):
         value = values.get(option.key, None if option.default is REQUIRED else option.default)

@@ -17,7 +17,7 @@ from nmt.options import opt, options_class
 
 RECIPE_KIND: Final = "recipe"  # in the manifest of a written folder
 STEPS: Final = "run.sh"
-USES: Final = "Uses: "  # starts a line at the top of a script that names the recipes it runs
+USES: Final = "Uses: "  # starts the line at the top of a script that lists the recipes it runs
 
 
 @options_class
@@ -102,7 +102,7 @@ def _recipes() -> dict[str, Recipe]:
 
 
 def _read(script: Path, folder: Path) -> Recipe:
-    """Read the recipe of a script from the comment after its `#!` line."""
+    """Read a recipe's description from the comment after the script's `#!` line."""
     head = []
     for line in script.read_text(encoding="utf-8").split("\n")[1:]:
         if not line.startswith("#"):

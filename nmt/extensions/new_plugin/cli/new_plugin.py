@@ -1,4 +1,4 @@
-"""`nmt new-plugin`: write a working plug-in of one kind, to start from."""
+"""`nmt new-plugin`: write a working plug-in of one kind, as a starting point."""
 
 import ast
 import keyword
@@ -20,7 +20,7 @@ FILE_NAME: Final = re.compile(r"[A-Za-z][\w-]*\.py", re.ASCII)
 
 
 def skeletons() -> dict[str, Path]:
-    """The file of the skeleton of each kind."""
+    """The skeleton file of each kind."""
     files = {kind: SKELETONS / f"{kind.replace('-', '_')}.py" for kind in registry.FOLDERS}
     return {kind: file for kind, file in files.items() if file.exists()}
 
@@ -70,7 +70,7 @@ class _Names(NamedTuple):
 
 
 def _names(kind: str, file: Path, skeleton: str) -> _Names:
-    """The names that a file gives to its component. Raises UserError if they are impossible or taken."""
+    """The names that a file gives to its component. Raises UserError if they are invalid or taken."""
     if not FILE_NAME.fullmatch(file.name):
         example = f"my_{kind.replace('-', '_')}.py"
         raise UserError(
@@ -98,7 +98,7 @@ def _placeholders(kind: str) -> _Names:
 
 
 def _renamed(text: str, kind: str, names: _Names, file: str) -> str:
-    """A text of the skeleton with other names. file: how the text names the plug-in's file"""
+    """A text of the skeleton, with the new names in place of the old. file: how the text names the plug-in's file"""
     new = dict(zip(_placeholders(kind), names, strict=True))
     path = f"{_placeholders(kind).option}.py"
     return re.sub("|".join(map(re.escape, [path, *new])), lambda found: new.get(found[0], file), text)

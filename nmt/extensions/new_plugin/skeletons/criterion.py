@@ -3,7 +3,7 @@
     nmt train --plugin my_criterion.py --criterion my-criterion --data DATA --output RUN
     nmt status RUN
 
-Letters of shapes: B sentences, T target positions, V vocabulary.
+Dimensions: B sentences, T target positions, V vocabulary.
 """
 
 from nmt import opt, options_class, register
@@ -23,14 +23,14 @@ class MyCriterion(Criterion):
     """Negative log-likelihood, multiplied by (1 - p) ** focus for each token."""
 
     def __init__(self, options: MyCriterionOptions, context: CriterionContext) -> None:
-        self.options = options  # `context` has the text pipeline, the seed, and `build` for inner components
+        self.options = options  # `context` provides the text pipeline, the seed, and `build` for inner components
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
-        """Return sums over the batch, in nats. Training divides them once, over all batches and devices of an update."""
+        """Return sums over the batch, in nats. Training normalises them once per update, over all batches and devices."""
         log_probs = model.log_probs(model(batch).features)  # B T V
         gold = log_probs.gather(-1, batch.target_output[..., None]).squeeze(-1)  # B T
         is_token = batch.target_output != PAD
         # CHANGE: the value that training minimises
         loss = -((1 - gold.exp()) ** self.options.focus * gold * is_token).sum()
-        # A reported sum named `nll` gives the perplexity of the log lines and of validations.
+        # The perplexity in log lines and validations comes from the reported sum `nll`.
         return Loss.of_target_tokens(batch, loss, nll=-(gold * is_token).sum())

@@ -3,7 +3,7 @@
     nmt translate --plugin my_decoder.py --decoder my-decoder --model RUN --input TEXT
     nmt evaluate --plugin my_decoder.py --decoder my-decoder --model RUN --source TEXT --reference REFERENCE
 
-Letters of shapes: B sentences, W hypotheses of a sentence, N = B * W rows, V vocabulary, t tokens so far.
+Dimensions: B sentences, W hypotheses of a sentence, N = B * W rows, V vocabulary, t tokens so far.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from nmt.symbols import BOS, EOS
 
 
 @options_class
-class MyDecoderOptions(SearchOptions):  # SearchOptions has the limits of the length, which Filters reads
+class MyDecoderOptions(SearchOptions):  # SearchOptions has the length limits, which Filters reads
     beam_size: int = opt(4, "hypotheses per sentence", minimum=1)
     token_reward: float = opt(0.5, "nats added to the score for each token", minimum=0)
 
@@ -30,16 +30,16 @@ class MyDecoder(Decoder):
 
     def __init__(self, options: MyDecoderOptions) -> None:
         super().__init__(options)
-        self.paths = options.beam_size  # hypotheses per sentence, by which batches are made small enough
+        self.paths = options.beam_size  # hypotheses per sentence; batches are made small enough for them
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
-        """Search in a batch. source: (B, S). Returns at least one hypothesis per sentence, best first."""
+        """Translate a batch. source: (B, S). Returns at least one hypothesis per sentence, best first."""
         filters = Filters(self.options, constraints, source, self.filters)  # --prefix, --max-len-a, --no-unk ...
         B, W, device = len(source), self.options.beam_size, source.device
         sentences = torch.arange(B, device=device).repeat_interleave(W)  # N
         limits = torch.tensor(filters.limits, device=device)[sentences]
         state, tokens = scorer.start(source), torch.full_like(sentences, BOS)
-        state.reorder(sentences)  # W hypotheses per sentence, of which only the first is possible at first
+        state.reorder(sentences)  # W hypotheses per sentence; at the start, only the first is possible
         totals = torch.tensor([0.0] + [-torch.inf] * (W - 1), device=device).repeat(B)
         prefixes, ended = torch.empty((B * W, 0), dtype=torch.int64, device=device), tokens == EOS
         for _ in range(max(filters.limits) + 1):
@@ -48,7 +48,7 @@ class MyDecoder(Decoder):
             log_probs[ended] = -torch.inf  # a hypothesis that has ended stays as it is
             log_probs[ended, EOS] = 0.0
             rewards = self.options.token_reward * (torch.arange(log_probs.shape[1], device=device) != EOS)
-            scores = totals[:, None] + log_probs + rewards  # CHANGE: what hypotheses are compared by
+            scores = totals[:, None] + log_probs + rewards  # CHANGE: the scores that rank hypotheses
             totals, best = scores.view(B, -1).topk(W)  # B W
             rows = (best // log_probs.shape[1]).flatten() + W * sentences  # the hypotheses that are continued
             totals, tokens = totals.flatten(), (best % log_probs.shape[1]).flatten()

@@ -1,4 +1,4 @@
-"""A feed-forward network of the Transformer: the square of ReLU (So et al., 2021, "Primer").
+"""A feed-forward network of the Transformer: squared ReLU (So et al., 2021, "Primer").
 
 nmt train --plugin my_ffn.py --ffn my-ffn --data DATA --output RUN
 nmt translate --plugin my_ffn.py --model RUN --input TEXT
@@ -23,7 +23,7 @@ class MyFfnOptions:  # CHANGE: options become flags; their names must differ fro
 class MyFfn(FeedForward):
     """relu(x W1 + b1) ** 2 W2 + b2."""
 
-    residual_outputs = ("outer*",)  # with zeros in these weights the layer changes nothing
+    residual_outputs = ("outer*",)  # if these weights are zero, the layer changes nothing
 
     def __init__(self, options: Any, shape: FeedForwardShape) -> None:
         super().__init__()
@@ -37,6 +37,6 @@ class MyFfn(FeedForward):
         return outputs
 
     def search_step(self) -> Projection:
-        """Search: the same function of (N, D) without gradient, with its weights looked up once."""
+        """Search: returns the same function for (N, D), without gradients. The weights are looked up only once."""
         inner, outer = self.inner.search_step(), self.outer.search_step()
         return lambda states: outer(inner(states).relu().square())

@@ -20,11 +20,11 @@ class MyFilterOptions:  # a request in JSON may also have a field "my-filter" wi
 
 @register("filter", "my-filter", MyFilterOptions)
 class MyFilter(Filter):
-    """Forbids all tokens with some characters."""
+    """Forbids all tokens that contain one of some characters."""
 
     @classmethod
     def texts_of_all(cls, options: MyFilterOptions) -> Sequence[str]:
-        """The texts for every request, from the option."""
+        """The texts that apply to every request, from the option."""
         return [options.my_filter] if options.my_filter else []
 
     def begin(self, texts: tuple[str, ...]) -> Forbid:

@@ -1,4 +1,4 @@
-"""A format of documents: lines of `key = text`, of which only the texts are translated.
+"""A document format: lines of `key = text`, in which only the texts are translated.
 
 nmt translate --plugin my_format.py --format my-format --model RUN --input DOCUMENT --output TRANSLATED
 nmt describe --plugin my_format.py format my-format
@@ -16,7 +16,7 @@ from nmt.translate.results import Translation
 
 
 @options_class
-class MyFormatOptions:  # CHANGE: the endings of file names that choose the format without --format
+class MyFormatOptions:  # CHANGE: the file name extensions that select this format without --format
     endings: ClassVar[Mapping[str, Sequence[str]]] = {"my-format": (".my_format",)}
 
 
@@ -51,5 +51,5 @@ class MyFormat(Format):
     """Lines of `key = text`."""
 
     def read(self, path: Path) -> MyFormatDocument:
-        """Read a document, whole."""
+        """Read a whole document."""
         return MyFormatDocument(path.read_text(encoding="utf-8"))

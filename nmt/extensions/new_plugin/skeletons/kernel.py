@@ -1,9 +1,9 @@
-"""A kernel: a faster way to compute a loss. It takes the place of the method that is marked with its name.
+"""A kernel: a faster way to compute a loss. It replaces the method that is marked with its name.
 
     nmt train --plugin my_kernel.py --criterion my-kernel-loss --data DATA --output RUN
     nmt status RUN
 
-Letters of shapes: N target positions, V vocabulary.
+Dimensions: N target positions, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -49,13 +49,13 @@ class MyKernelLoss(Criterion):
 
 @register("kernel", "my-kernel", MyKernelOptions)
 class MyKernel(Kernel):
-    """The same sum by one call of torch."""
+    """Computes the same sum with one call of torch."""
 
     def fits(self, owner: Any, inputs: Tensor) -> bool:
         """Whether to use the kernel for inputs on this device and of this type."""
         return inputs.device.type == "cpu"  # CHANGE: where it is faster
 
     def compute(self, owner: Any, *given: Tensor) -> Sequence[Tensor]:
-        """Must give what the marked method gives. owner: the criterion; given: the method's arguments"""
+        """Must return what the marked method returns. owner: the criterion; given: the method's arguments"""
         logits, targets = given
         return [functional.cross_entropy(logits.float(), targets, ignore_index=PAD, reduction="sum")]

@@ -13,7 +13,7 @@ from nmt.metrics.base import Metric, Score
 
 @options_class
 class MyMetricOptions:  # CHANGE: each option becomes a flag; metrics with an option of this name share the flag
-    lowercase: bool = opt(False, "compare without case")
+    lowercase: bool = opt(False, "ignore case")
 
 
 @register("metric", "my-metric", MyMetricOptions)
@@ -35,5 +35,5 @@ class MyMetric(Metric):
         return Score(200 * same / words if words else 0.0, signature)
 
     def words(self, line: str) -> Counter[str]:
-        """How often each word stands in a line."""
+        """How often each word occurs in a line."""
         return Counter((line.lower() if self.options.lowercase else line).split())

@@ -3,7 +3,7 @@
     nmt train --plugin my_mixer.py --decoder-autoregression my-mixer --data DATA --output RUN
     nmt translate --plugin my_mixer.py --model RUN --input TEXT
 
-Letters of shapes: B sentences, T positions, N hypotheses of all sentences, D width.
+Dimensions: B sentences, T positions, N hypotheses of all sentences, D width.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ class MyMixer(Mixer):
         self.values = Linear(shape.width, shape.width)
 
     def forward(self, states: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        """Training: all positions at once, (B, T, D) to (B, T, D). A decoder's position must see no later one."""
+        """Training: all positions at once, (B, T, D) to (B, T, D). In a decoder, no position may see a later one."""
         sums: list[Tensor] = []
         for value in self.values(states).unbind(1):  # CHANGE: how positions are combined
             sums.append(value + self.share * sums[-1] if sums else value)

@@ -3,7 +3,7 @@
     nmt train --plugin my_model.py --model my-model --data DATA --output RUN
     nmt translate --plugin my_model.py --model RUN --input TEXT
 
-Letters of shapes: B sentences, S source positions, T target positions, N hypotheses of all sentences, D width.
+Dimensions: B sentences, S source positions, T target positions, N hypotheses of all sentences, D width.
 """
 
 import torch
@@ -33,7 +33,9 @@ class MyModel(Model):
         self.encoder = nn.GRU(self.width, self.width, batch_first=True)
         self.decoder = nn.GRU(self.width, self.width, batch_first=True)
         self.join = nn.Linear(2 * self.width, self.width)
-        self.output = nn.Linear(self.width, vocabularies.target)  # features to logits; required, as is `width`
+        self.output = nn.Linear(
+            self.width, vocabularies.target
+        )  # maps features to logits; a model needs `output` and `width`
 
     def read(self, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # CHANGE: the encoder
         """source: (B, S). Returns its states (B, S, D), a mask of its tokens (B, S), and the first hidden state (B, D)."""

@@ -1,9 +1,9 @@
-"""A noise: some source tokens are replaced by random ones, other tokens in each epoch (SwitchOut, Wang et al., 2018).
+"""A noise: replaces some source tokens with random ones, and different tokens in each epoch (SwitchOut, Wang et al., 2018).
 
     nmt train --plugin my_noise.py --my-noise 0.1 --data DATA --output RUN
     nmt status RUN
 
-Letters of shapes: B sentences, S source positions.
+Dimensions: B sentences, S source positions.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ from nmt.symbols import SYMBOLS, UNK
 class MyNoiseOptions:  # the noise is in use when one of its options differs from its default
     my_noise: float = opt(
         0.0,
-        "probability that a source token becomes a random one",
+        "probability of replacing a source token with a random one",
         minimum=0,
         below=1,
         must_stay=True,
@@ -35,7 +35,7 @@ class MyNoiseOptions:  # the noise is in use when one of its options differs fro
 class MyNoise(Noise):
     """Random tokens in place of source tokens."""
 
-    keeps_text = True  # False if the changed source is another text, so that validation gets the unchanged one too
+    keeps_text = True  # if the noise changed the text, set False: validation then gets the original source too
 
     def __init__(self, options: MyNoiseOptions, context: NoiseContext) -> None:
         self.probability, self.seed = options.my_noise, context.seed

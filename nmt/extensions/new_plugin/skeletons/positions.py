@@ -1,4 +1,4 @@
-"""Positions of the Transformer: one learned scale for a straight line from 0 to 1 per 100 positions.
+"""Positions of the Transformer: a learned vector, multiplied by a number that grows by 1 every 100 positions.
 
 nmt train --plugin my_positions.py --positions my-positions --data DATA --output RUN
 nmt translate --plugin my_positions.py --model RUN --input TEXT

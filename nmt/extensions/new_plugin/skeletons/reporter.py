@@ -1,4 +1,4 @@
-"""A reporter: the loss and the learning rate of a training as a CSV file, RUN/my_reporter.csv.
+"""A reporter: writes the loss and the learning rate of a run to a CSV file, RUN/my_reporter.csv.
 
 nmt train --plugin my_reporter.py --my-reporter --data DATA --output RUN
 nmt status RUN
@@ -25,7 +25,7 @@ class MyReporter(Reporter):
         self.path = folder / "my_reporter.csv"
 
     def record(self, values: Mapping[str, Any]) -> None:
-        """Called for each log line and each validation, with the values that metrics.jsonl gets."""
+        """Called for each log line and each validation, with the values that go to metrics.jsonl."""
         if "loss" in values and "lr" in values:  # CHANGE: what is written, and where
             with self.path.open("a", encoding="utf-8", newline="\n") as file:
                 file.write(f"{values['update']},{values['loss']},{values['lr']}\n")

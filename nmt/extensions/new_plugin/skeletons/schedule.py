@@ -11,7 +11,7 @@ from nmt.schedules.base import Schedule
 @options_class
 class MyScheduleOptions:  # CHANGE: each option becomes a flag, such as --lr
     lr: float = opt(0.001, "highest learning rate", above=0)
-    warmup_updates: int = opt(100, "updates until the highest learning rate", minimum=1)
+    warmup_updates: int = opt(100, "number of updates until the learning rate is highest", minimum=1)
     halve_every: int = opt(1000, "updates after which the learning rate is halved", minimum=1)
 
 
@@ -20,7 +20,7 @@ class MySchedule(Schedule):
     """A staircase: half the learning rate after every `halve_every` updates."""
 
     def __init__(self, options: MyScheduleOptions, width: int, max_updates: int | None) -> None:
-        self.options = options  # width: of the model; max_updates: of the run, None if it ends otherwise
+        self.options = options  # width: the model's width; max_updates: the run's maximum, or None
 
     def __call__(self, update: int) -> float:
         """The learning rate of an update, counted from 1; the same update must always give the same value."""

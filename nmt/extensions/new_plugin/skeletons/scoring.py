@@ -25,7 +25,7 @@ class MyScoring(Scoring):
     """Line number, score and target of the pairs with the lowest scores."""
 
     def texts(self, scorer: PairScorer) -> Iterator[str]:
-        """The output, in parts of any size. self.options: those of `nmt score`, with your own"""
+        """The output, in parts of any size. self.options: the options of `nmt score` and your own"""
         rows = list[tuple[float | None, int, str]]()
         for targets, pairs in scorer.windows(self.options.target):
             for target, pair in zip(targets, pairs, strict=True):

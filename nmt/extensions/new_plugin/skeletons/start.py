@@ -17,7 +17,7 @@ from nmt.starts.base import Start
 @options_class
 class MyStartOptions:  # the start is in use when one of its options differs from its default
     my_start: float = opt(
-        0.0, "scale of orthogonal initial matrices; 0 keeps the model's own", minimum=0, group="Fine-tuning"
+        0.0, "scale of orthogonal initial matrices; 0 keeps the initial matrices", minimum=0, group="Fine-tuning"
     )
 
 
@@ -26,10 +26,10 @@ class MyStart(Start):
     """Orthogonal matrices in a new model."""
 
     def change(self, model: Model) -> None:
-        """Called when a model has been built, also that of a resumed run: parameters may be replaced or frozen here."""
+        """Called after a model is built, even for a resumed run. Parameters may be replaced or frozen here."""
 
     def begin(self, run: Any) -> None:
-        """Called once, when a new run is built: weights that are set here are not set again when the run resumes."""
+        """Called once, when a new run is built. Weights set here are not set again when the run resumes."""
         generator = torch.Generator(device="cpu").manual_seed(run.options.seed)
         for parameter in run.model.parameters():
             if parameter.dim() == 2 and parameter.requires_grad:  # CHANGE: which weights, and how

@@ -12,18 +12,18 @@ from nmt import options_class, register
 from nmt.subwords.base import Subword, TrainingText
 from nmt.text.vocabulary import EncodedTexts, WordVocabulary
 
-GOES_ON = "@@"  # at the end of a piece that another one of the same word follows
+GOES_ON = "@@"  # ends a piece if another piece of the same word follows
 SIZE = 3  # CHANGE: characters per piece
 
 
 class MySubwordVocabulary(WordVocabulary):
     """A list of pieces. Its file is saved in data and model folders, and read again to encode and decode texts."""
 
-    suffix = ".pieces"  # of its file
+    suffix = ".pieces"  # of the vocabulary's file
 
     @staticmethod
     def cut(text: str) -> str:
-        """A text with a space between its pieces."""  # CHANGE: how words are cut
+        """A text with a space between its pieces."""  # CHANGE: how words are split
         words = ([word[i : i + SIZE] for i in range(0, len(word), SIZE)] for word in text.split(" "))
         return " ".join(f"{GOES_ON} ".join(pieces) for pieces in words)
 

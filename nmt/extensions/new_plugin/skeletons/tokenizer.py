@@ -1,4 +1,4 @@
-"""A tokenizer: punctuation is separated from words, and joined to them again in translations.
+"""A tokenizer: separates punctuation from words, and rejoins them in translations.
 
 nmt prepare --plugin my_tokenizer.py --tokenizer my-tokenizer --source-lang en --target-lang de \
         --train CORPUS --valid CORPUS --output DATA
@@ -10,7 +10,7 @@ import re
 from nmt import options_class, register
 from nmt.tokenizers.base import Tokenizer
 
-JOINED = "\uffed"  # marks where a word and a sign are joined, so that the text can be restored exactly
+JOINED = "\uffed"  # marks where a word and a punctuation mark were joined, so that the text can be restored exactly
 
 
 @options_class
@@ -20,7 +20,7 @@ class MyTokenizerOptions:  # a tokenizer may have options of `nmt prepare`, but 
 
 @register("tokenizer", "my-tokenizer", MyTokenizerOptions)
 class MyTokenizer(Tokenizer):
-    """Spaces around punctuation, with a mark where there was none."""
+    """Puts spaces around punctuation, and a mark where there was no space."""
 
     def tokenize(self, text: str) -> str:
         """A line with one space between its words. self.language: its code, such as "en" """

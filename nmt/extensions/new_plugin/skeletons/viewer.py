@@ -22,7 +22,7 @@ class MyViewer(Viewer):
     """The number of tokens of each candidate."""
 
     def see(self, number: int, request: Request, translation: Translation) -> None:
-        """Called for each line, in order, before it is printed. number: of the line, from 0"""
+        """Called for each line, in order, before it is printed. number: number of the line, from 0"""
 
     def columns(self, candidate: Candidate) -> list[str]:
         """What is printed after a candidate, each item after `|||`."""  # CHANGE: what is printed
