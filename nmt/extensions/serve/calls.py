@@ -283,7 +283,7 @@ def request_id(request: Request) -> str:
 
 
 async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
-    """Await some work, but cancel it and raise ClientDisconnect if the client disconnects."""
+    """Await some work. If the client disconnects first, cancel the work and raise ClientDisconnect."""
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -293,7 +293,7 @@ async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
 
 
 async def unless(event: Awaitable[Any], work: Awaitable[Any], error: Exception) -> Any:
-    """Await some work, but cancel it and raise the error if an event comes first."""
+    """Await some work. If an event comes first, cancel the work and raise the error."""
     tasks = asyncio.ensure_future(work), asyncio.ensure_future(event)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -37,7 +37,7 @@ class ClosedError(Exception):
 class _Job:
     """The lines of one request.
 
-    done: translated lines of a batch, or the error that ends the job; threads put them, the waiting event loop takes them
+    done: queue from the threads to the waiting event loop, with the translated lines of each batch or the error that ends the job
     max_batch_lines: maximum number of the job's lines in one batch
     next: index of the first line that no thread has taken
     """

@@ -33,7 +33,10 @@ class TargetColumn(ColumnKind):
         more = items.counts - words.num_words
         for i in np.flatnonzero(sentences.good & (more != 0) & (more != 1)).tolist():
             count = words.num_words[i]
-            expected = f"{count}, one per target word (between spaces or tabs), or {count + 1}, with one more for the end of the line"
+            expected = (
+                f"{count}, one per target word (between spaces or tabs), or {count + 1}, with one more for the end of the "
+                "line"
+            )
             raise items.error(i, f"{items.counts[i]} numbers; expected {expected}")
         numbers, ends = items.numbers(self.are_weights), np.cumsum(words.num_tokens + 1)
         values = np.ones(int(ends[-1]), FLOAT)

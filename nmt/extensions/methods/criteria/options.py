@@ -27,7 +27,10 @@ class InPlaceDistillationOptions(RDropOptions):
 
 @options_class
 class DistillationOptions(CrossEntropyOptions):
-    teacher: tuple[str, ...] = opt((), "teacher models, which are averaged; they must use the vocabulary of the data")
+    teacher: tuple[str, ...] = opt(
+        (),
+        "teacher models, whose probabilities are averaged; they must use the vocabulary of the data",
+    )
     teacher_weight: float = opt(
         0.5,
         "weight of the divergence from the teacher; the cross entropy gets 1 minus this weight",

@@ -1,4 +1,4 @@
-"""The options of this extension's starts, and the defaults that they give a run. Does not import torch, so `--help` is fast."""
+"""The options of this extension's starts, and the defaults that they give a run. They do not import torch."""
 
 from collections.abc import Mapping
 from pathlib import Path

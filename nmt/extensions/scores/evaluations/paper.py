@@ -48,7 +48,5 @@ class PaperDefinitions(Evaluation):
             language = endings.pop() if len(endings) == 1 else None
         if language is None:
             names = ", ".join(map(quoted, self.options.reference))
-            raise UserError(
-                f"--paper needs the target language, and {names} does not end with one, as ref.de does (add --target-lang)"
-            )
+            raise UserError(f"--paper cannot tell the target language from the name of {names} (add --target-lang)")
         return language
