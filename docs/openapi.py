@@ -1,7 +1,7 @@
 """Writes nmt/extensions/serve/openapi.json, the description of nmt's own protocol (OpenAPI 3.1,
 https://spec.openapis.org/oas/v3.1.1.html).
 
-`nmt serve` replaces placeholders such as `{max_texts}` by the limits of the server.
+`nmt serve` replaces placeholders such as `{max_texts}` with the limits of the server.
 """
 
 from collections.abc import Mapping

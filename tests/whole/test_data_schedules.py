@@ -76,7 +76,7 @@ def test_stages_end_at_updates_counted_from_the_start_of_the_initial_run(corpora
     parts = [state["progress"]["position"]["part"] for state in states]
     assert [(part["stage"], part["updates"]) for part in parts] == [(1, 4), (1, 6), (2, 6)]
     other = call(*train_arguments(corpora, tmp_path / "other", 7, "--data-weights=web=1", given[0], "--init-state=all"))
-    assert_refused(other, 2, "data_weights", "-> ['web=1']; use the same, or load less of its state)")
+    assert_refused(other, 2, "data_weights", "-> ['web=1']; use the same settings, or load less of the state)")
 
 
 def test_two_ranks_make_the_same_updates_as_one(corpora, tmp_path, call):

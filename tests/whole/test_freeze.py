@@ -85,7 +85,7 @@ def test_a_pattern_without_a_parameter_is_status_2_and_lists_similar_names(data,
     for pattern, message in [
         ("--freeze=encodr.*", "unknown name for --freeze 'encodr.*' (did you mean 'encoder.*'"),
         ("--freeze=qqqq", "(known: decoder.*, encoder.*, output.*, source_embedding.*, target_embedding.*)"),
-        ("--freeze=*", "--freeze *: leaves nothing to train"),
+        ("--freeze=*", "--freeze * leaves nothing to train"),
     ]:
         assert_refused(call(*train_arguments(data, tmp_path / "run", 1, pattern)), 2, message)
         assert not (tmp_path / "run/checkpoints").exists()

@@ -192,7 +192,12 @@ def test_a_missing_or_incompatible_state_is_status_2_with_advice(data, trained, 
     assert call(*prepare, f"--vocabulary={trained}", f"--output={tmp_path / 'other'}").code == 0
     given = f"--init-from={trained}"
     for of_data, *more, message in [
-        (data, f"--init-from={tmp_path / 'model'}", "--init-state=optimizer", "is a model folder, without a state"),
+        (
+            data,
+            f"--init-from={tmp_path / 'model'}",
+            "--init-state=optimizer",
+            "is a model folder, without training state",
+        ),
         (data, given, "--init-state=optimizer", "--optimizer=sgd", "(optimizer: adam -> sgd; use the same"),
         (data, given, "--init-state=all", "--batch-tokens=300", "(batch_tokens: 400 -> 300; use the same"),
         (tmp_path / "other", given, "--init-state=all", "on different data than"),
@@ -296,7 +301,7 @@ def test_a_deepened_model_gives_identical_outputs_at_first_and_its_new_layers_le
     shallow = [SHALLOW.get(option, option) for option in DEEPER[name]]
     assert train("first", shallow, 5).code == 0
     begun = train("same", DEEPER[name], 1, *STILL, "--deepen", f"--init-from={tmp_path / 'first'}", "--no-quiet")
-    assert begun.code == 0 and "; the added layers change nothing at first" in begun.err, begun.err
+    assert begun.code == 0 and "; the added layers do not change the outputs at first" in begun.err, begun.err
     first, same = (load_model(find_model(tmp_path / run), torch.device("cpu")).model for run in ("first", "same"))
     assert len(weights_of(same)) > len(weights_of(first))
     batch = dummy_batch(3, 7, 5)

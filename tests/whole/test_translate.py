@@ -527,7 +527,7 @@ def test_texts_to_avoid_have_a_limit(translate, tmp_path, capsys):
     assert second["error"] == "the texts to avoid have 5,001 characters, but at most 5,000 are allowed"
     (tmp_path / "avoid").write_text(f"mus\n{'x' * 5001}\n")
     assert translate(b"ban\n", f"--avoid={tmp_path / 'avoid'}")[0] == 3
-    assert "avoid:2: a line of 5,001 characters, but texts to avoid have up to 5,000" in capsys.readouterr().err
+    assert "avoid:2: 5,001 characters, but a text to avoid may have at most 5,000" in capsys.readouterr().err
 
 
 def test_no_translation_contains_words_to_avoid(translate, tmp_path):

@@ -11,7 +11,7 @@ from typing import Final
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-# Endings that torch's parametrization gives to the names. PLAIN_ENDINGS has the endings in model folders and adapters.
+# Suffixes that torch's parametrization adds to names. PLAIN_ENDINGS has the suffixes used in model folders and adapters.
 BASE: Final = ".parametrizations.weight.original"  # W
 DOWN: Final = ".parametrizations.weight.0.down"  # A
 UP: Final = ".parametrizations.weight.0.up"  # B
@@ -38,7 +38,7 @@ class LowRank(nn.Module):
 
 
 def adaptable(model: nn.Module) -> dict[str, nn.Linear]:
-    """The linear layers that can have an adapter, by name of the weight. The weight must be neither shared nor computed."""
+    """The linear layers that can have an adapter, by the name of their weight, which must be neither shared nor computed."""
     names = [id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False)]
     layers = ((f"{name}.weight", layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear))
     return {
@@ -70,7 +70,7 @@ def merged(weights: Mapping[str, Tensor], adapter: Mapping[str, Tensor], scale: 
     for name in sorted((ups.keys() | downs.keys() | buffers.keys()) - weights.keys()):
         raise ValueError(f"the model has no '{name}'")
     for name in sorted(ups.keys() ^ downs.keys()):
-        raise ValueError(f"'{name}' has only one of the two matrices")
+        raise ValueError(f"the adapter of '{name}' has only one of its two matrices")
     for name in ups:
         weight, up, down = (tuple(tensor.shape) for tensor in (weights[name], ups[name], downs[name]))
         if not (len(up) == len(down) == 2 and up[1] == down[0] and (up[0], down[1]) == weight):

@@ -1,4 +1,4 @@
-"""Corpora mixed with weights that change over time: which pair is at each position of the data, and how often it was drawn.
+"""Mixes corpora with weights that change over time: finds the pair at each position of the data, and how often it was drawn.
 
 Pairs are drawn from a corpus in a pseudorandom order; all of them are drawn before any is drawn again. The next corpus is chosen
 by the Sainte-Laguë method: the k-th pair of a corpus with share s is due at (k - 1/2) / s. So at any point in a stage, each
@@ -19,7 +19,7 @@ from nmt.extensions.methods.stages import Stage
 from nmt.files import Count
 
 PURPOSE: Final = 4  # purpose argument of `hash_keys`
-MAX_DRAWN: Final = 1 << 53  # limit for the pairs of a corpus
+MAX_DRAWN: Final = 1 << 53  # maximum number of pairs drawn from a corpus
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class Mixture:
         self.shares = [self._shares(stage) for stage in stages]  # (C,) shares for each stage
 
     def first_part(self, updates: int = 0) -> PartStart:
-        """The start of data that has not been read yet. updates: number of earlier updates in the run"""
+        """The first part of the data, before any pair has been read. updates: number of earlier updates in the run"""
         nothing = (0,) * len(self.names)
         return PartStart(0, updates, 0, nothing, nothing)
 
     def _shares(self, stage: Stage) -> NDArray[np.float64]:
-        """Return (C,) the shares of the corpora in a stage."""
+        """Return the shares (C,) of the corpora in a stage."""
         if stage.temperature is not None:
             weights = (self._sizes / max(self._sizes.max(), 1)) ** (1 / stage.temperature) * (self._sizes > 0)
             return np.asarray(weights / weights.sum())
@@ -99,8 +99,9 @@ class Mixture:
         return lines
 
     def part(self, start: PartStart | None, epoch: int) -> PartStart:
-        """The part that starts at a position, in the stage of that time; None stands for the first part.
+        """The part that starts at a position, moved to a later stage if its stage has ended.
 
+        start: None for the first part
         Raises ArtefactError if the position belongs to different data.
         """
         start = start or self.first_part()
@@ -111,7 +112,7 @@ class Mixture:
             )
         if {len(start.earlier), len(start.drawn)} != {len(self.names)} or start.stage >= len(self.stages):
             raise ArtefactError(
-                "the run's position does not fit the corpora of this data (use the data that the run was trained on)"
+                "the run's position does not match the corpora of this data (use the data that the run was trained on)"
             )
         stage = start.stage
         while stage < len(self.stages) - 1 and self.stages[stage].is_over(start.updates, epoch):
@@ -122,7 +123,7 @@ class Mixture:
         return replace(start, stage=stage, earlier=earlier, drawn=(0,) * len(self.names))
 
     def updates_left(self, part: PartStart) -> int | None:
-        """Number of updates from the start of a part to the end of its stage; None if the stage does not end by updates."""
+        """Number of updates from the start of a part to the end of its stage; None if the stage does not end at an update."""
         last = self.stages[part.stage].updates
         return None if last is None else last - part.updates
 
@@ -144,7 +145,7 @@ class Mixture:
         return Draws(numbers, corpora)
 
     def _of_corpus(self, corpus: int, places: Indices) -> Indices:
-        """The pairs at these places in the endless order of a corpus, numbered as in `Draws`."""
+        """The pairs at some places in the endless sequence drawn from a corpus, numbered as in `Draws`."""
         passes, places = np.divmod(places, self._sizes[corpus])
         keys = hash_keys(self._seed, 0, PURPOSE, corpus, FEISTEL_ROUNDS)
         keys = mixed(passes.astype(np.uint64), keys[:, None])  # rounds N

@@ -12,7 +12,7 @@ from nmt.errors import InputError, quoted
 from nmt.text.corpus import is_invisible, read_lines
 
 ALL: Final = "all lines"
-TIE_TOLERANCE: Final = 1e-5  # absolute and relative, because the batch of a line affects the last bits of its score
+TIE_TOLERANCE: Final = 1e-5  # absolute and relative; the other lines in a batch affect the last bits of a score
 
 
 def categories_of(path: str | None, num_lines: int) -> list[str]:

@@ -53,7 +53,7 @@ def compare(
     from sacrebleu.significance import PairedTest
 
     comparisons: list[Comparison] = []
-    given: Any = given_references(references)  # sacreBLEU accepts None in it, but does not declare it
+    given: Any = given_references(references)  # sacreBLEU accepts None in this list, but does not declare it
     for name, metric in tests:
         paired_test = PairedTest(
             [(system, list(lines)) for system, lines in systems],
@@ -70,14 +70,14 @@ def compare(
             p_value = None if result.p_value is None else float(result.p_value)
             is_equal = p_value is not None and result.score == results[0].score
             if is_equal and _have_same_statistics(metric, lines, systems[0][1], given):
-                p_value = 1.0  # sacreBLEU counts differences above zero, and there are none
+                p_value = 1.0  # sacreBLEU counts only differences above zero, and here there are none
             value, mean, ci = float(result.score), float(result.mean), float(result.ci)
             comparisons.append(Comparison(system, name, value, mean, ci, p_value, str(signature)))
     return comparisons
 
 
 def _sacrebleu_metric(name: str, metric: Metric) -> Any:
-    """A new sacreBLEU metric, because each test modifies it. Raises UserError if sacreBLEU does not compute the metric."""
+    """A new sacreBLEU metric, because a test modifies its metric. Raises UserError if sacreBLEU does not compute the metric."""
     if not isinstance(metric, SacreBleuMetric):  # the test needs statistics of each line
         raise UserError(f"--significance does not support the metric {name} (use --metrics bleu, chrf or ter)")
     return metric.build()

@@ -82,7 +82,7 @@ class Shortlist:
             or starts.shape != (sizes[0] + 1,)
             or starts[0] != 0
             or starts[-1] != len(shortlist.tokens)
-            or (starts[1:] < starts[:-1]).any()  # compared, because differences may overflow
+            or (starts[1:] < starts[:-1]).any()  # a comparison, because differences may overflow
         ):
             raise ArtefactError(f"{quoted(path)}: not a shortlist: its rows are inconsistent")
         if any(((ids < 0) | (ids >= sizes[1])).any() for ids in (shortlist.tokens, shortlist.frequent)):
@@ -133,7 +133,7 @@ def _pairs_that_fit(corpus: Corpus, pairs: Indices) -> Indices:
         reason = f"source tokens times target tokens exceed {MAX_PAIR_CELLS:,}"
         log.warn(f"skipped {num_long:,} of {len(pairs):,} pairs, because their {reason}")
     if num_long == len(pairs):
-        how = "use more --pairs, or prepare the data with --max-length"
+        how = "raise --pairs, or prepare the data with --max-length"
         raise UserError(f"none of the {len(pairs):,} training pairs is short enough for a shortlist ({how})")
     short: Indices = pairs[is_short]
     return short
@@ -178,7 +178,7 @@ def _chunks(corpus: Corpus, pairs: Indices, V: int, bar: Bar) -> Iterator[tuple[
 
 
 def _cells(corpus: Corpus, indices: Indices, V: int) -> tuple[Indices, Indices]:
-    """The keys source * V + target of all pairs of tokens, NULL included, and the index at which each target starts."""
+    """The keys source * V + target of all pairs of tokens, NULL included, and where the keys of each target token start."""
     source_lengths = corpus.source_lengths[indices].astype(np.int64)
     target_lengths = corpus.target_lengths[indices].astype(np.int64)
     with_null = np.insert(corpus.sources(indices).astype(np.int64), np.cumsum(source_lengths) - source_lengths, NULL)

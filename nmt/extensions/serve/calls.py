@@ -1,4 +1,4 @@
-"""HTTP requests as the protocols need them (body, fields, API key), and their responses, including those for errors."""
+"""Reads HTTP requests for the protocols (body, fields, API key), and sends their responses, including errors."""
 
 import asyncio
 import hmac
@@ -27,7 +27,7 @@ from nmt.extensions.serve.problems import ProblemError
 from nmt.files import read_bytes
 from nmt.log import log
 
-MAX_FIELDS: Final = 10_000  # in one form
+MAX_FIELDS: Final = 10_000  # per form
 MIB: Final = 1 << 20
 CLIENT_GONE: Final = 499  # status that the log shows if the client disconnected
 KEY_SCHEMES: Final = ("Bearer ", "DeepL-Auth-Key ")  # in the Authorization header
@@ -46,7 +46,7 @@ class Call:
     """A request that has been read completely.
 
     query: parameters of the URL
-    path: parts of the URL's path by the names in the route
+    path: parts of the URL's path, by their names in the route
     """
 
     headers: Mapping[str, str]
@@ -66,7 +66,7 @@ class Call:
             raise ProblemError(400, f"the body is not valid JSON for this request: {quoted(error)}") from None
 
     async def fields(self) -> Fields:
-        """The parameters of the URL and of the body, which is JSON or a form. Repeated parameters become a list.
+        """The parameters in the URL and in the body, which is JSON or a form. Repeated parameters become a list.
 
         A JSON field that is null counts as missing.
         """
@@ -166,9 +166,9 @@ class Gate:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A handler as an ASGI application, which checks limits and keys, answers errors, and writes the log and the metrics.
+    """The ASGI application around a handler. It checks limits and keys, answers errors, and writes the log and the metrics.
 
-    protocol: its name in the metrics
+    protocol: name of the protocol in the metrics
     shape: makes the body of an error
     is_open: whether requests need no key
     """
@@ -206,7 +206,7 @@ class Endpoint:
         await response(scope, receive, send)
 
     async def _handle(self, request: Request) -> Any:
-        """The handler's answer."""
+        """Check the request, and return what the handler answers."""
         query = list(request.query_params.multi_items())
         call = Call(request.headers, query, await self._body(request), request.path_params)
         fields = await call.fields()
@@ -283,7 +283,7 @@ def request_id(request: Request) -> str:
 
 
 async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
-    """Await some work, but cancel it and raise ClientDisconnect if the client disconnects."""
+    """Await some work. If the client disconnects first, cancel the work and raise ClientDisconnect."""
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -293,7 +293,7 @@ async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
 
 
 async def unless(event: Awaitable[Any], work: Awaitable[Any], error: Exception) -> Any:
-    """Await some work, but cancel it and raise the error if an event comes first."""
+    """Await some work. If an event comes first, cancel the work and raise the error."""
     tasks = asyncio.ensure_future(work), asyncio.ensure_future(event)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

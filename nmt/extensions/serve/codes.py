@@ -7,7 +7,7 @@ from typing import Final
 
 import langcodes
 
-MAX_CODE_CHARACTERS: Final = 40  # longer texts are no language codes
+MAX_CODE_CHARACTERS: Final = 40  # longer texts are not language codes
 CLIENT_CODE: Final = re.compile(
     r"([A-Za-z0-9_-]+)(?:[.@][A-Za-z0-9@-]+)?"
 )  # the rest belongs to a locale: `de_DE.UTF-8`

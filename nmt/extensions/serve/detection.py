@@ -1,4 +1,4 @@
-"""Detects a text's language among those of the server's models, by py3langid's byte n-grams (Lui and Baldwin, 2012)."""
+"""Detects a text's language among those of the server's models, using py3langid's byte n-grams (Lui and Baldwin, 2012)."""
 
 import re
 import threading

@@ -1,4 +1,4 @@
-"""Server-sent events (HTML standard, section 9.2): a response that is sent in parts, each as soon as it is ready."""
+"""Server-sent events (HTML standard, section 9.2), which send a response in parts, each as soon as it is ready."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

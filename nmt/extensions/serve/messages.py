@@ -29,7 +29,7 @@ class TranslateRequest(Struct, forbid_unknown_fields=True):
 
     text: Annotated[
         str | Text | list[str | Text],
-        Meta(description="a line or a list of lines; with split or markup, any text or texts"),
+        Meta(description="a line or a list of lines; with split or markup, a text or a list of texts"),
     ]
     model: Annotated[
         str | None, Meta(description="name of the model; by default, the first model of the direction")
@@ -72,12 +72,12 @@ class CandidateRow(Struct):
     log_prob: Annotated[float, Meta(description="log-probability of all tokens, including the end symbol, in nats")]
     word_scores: Annotated[
         list[float] | UnsetType,
-        Meta(description="log-probability of each word and of the end symbol, in nats; if requested"),
+        Meta(description="log-probability of each word and of the end symbol, in nats, if requested"),
     ] = UNSET
     alignment: Annotated[
         list[list[float]] | UnsetType,
         Meta(
-            description="for each word of the translation, the weights of the source words, from 0 to 1; if requested"
+            description="for each word of the translation, the weights of the source words, from 0 to 1, if requested"
         ),
     ] = UNSET
 
@@ -132,7 +132,7 @@ class Direction(Struct):
     model: Annotated[str, Meta(description="name of the model")]
     source: Annotated[str, Meta(description="code of its source language")]
     target: Annotated[str, Meta(description="code of its target language")]
-    loaded: Annotated[bool, Meta(description="whether the model is in memory; otherwise the next request loads it")]
+    loaded: Annotated[bool, Meta(description="whether the model is in memory; if not, the next request loads it")]
 
 
 class DirectionsAnswer(Struct):

@@ -35,7 +35,7 @@ LOAD_SECONDS: Final = 10  # wait before another attempt to load a model that fai
 
 
 class Details(NamedTuple):
-    """What a request needs besides the best translation. It decides which search is used.
+    """What a request needs besides the best translation. These details decide which search is used.
 
     scores: several candidates, and scores of words
     alignment: alignment between words
@@ -96,7 +96,7 @@ class ServedModel:
         return sum(known) if len(known) == len(distances) else None
 
     async def load(self, details: Details) -> Scheduler:
-        """The queue for these details, for which the model is opened if necessary.
+        """The queue for these details. Opens the model for them if necessary.
 
         Opening continues even if the client disconnects. After a failure the next attempt waits for LOAD_SECONDS.
         Raises UserError, OSError and MemoryError.
@@ -116,7 +116,7 @@ class ServedModel:
         return scheduler
 
     def _end_load(self, details: Details, task: "asyncio.Task[Scheduler]") -> None:
-        """Forget a load: at once if it succeeded, after a delay if it failed. Until then each request gets that error."""
+        """Forget a load: at once if it succeeded, after a delay if it failed. Until then, each request gets the error."""
         has_failed = not task.cancelled() and task.exception() is not None
         if has_failed:
             asyncio.get_running_loop().call_later(LOAD_SECONDS, self._loads.pop, details, None)
@@ -124,11 +124,11 @@ class ServedModel:
             self._loads.pop(details, None)
 
     def _open(self, details: Details, shared: SharedModels) -> Scheduler:
-        options: Any = self.options.translator_options  # has the options of all details, too
+        options: Any = self.options.translator_options  # includes the options that details set
         part = self.part
         if any(details):
             alignment = "soft" if details.alignment or details.tags else None
-            replaces = options.replace_unk and not details.tags  # replacing would change words inside tags
+            replaces = options.replace_unk and not details.tags  # it would change words inside tags
             options = replace(
                 options,
                 engine="torch",
@@ -151,7 +151,7 @@ class ServedModel:
         return Scheduler(translator, self.options.wait / 1000, self.options.max_waiting)
 
     async def reload(self) -> None:
-        """Reload the model for all details. The old one translates until then, and stays if the new one fails."""
+        """Reload the model for all details. The old model translates until the new one is loaded, and stays if loading fails."""
         async with self._changing:
             unused, shared = dict[Details, Scheduler](), SharedModels()
             try:
@@ -286,7 +286,7 @@ def resident_bytes() -> int:
 
 
 def known_languages(models: Models) -> dict[str, list[str]]:
-    """The target languages of each source language as standard codes, in the order of the models."""
+    """The target languages for each source language, as standard codes in the order of the models."""
     targets: dict[str, list[str]] = {}
     for model in models.by_name.values():
         source_targets = targets.setdefault(standard_code(model.source_lang), [])

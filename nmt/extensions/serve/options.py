@@ -33,16 +33,14 @@ class ServeOptions:
         maximum=MAX_PORT,
         aliases=("p",),
     )
-    keys: str | None = opt(
-        None, "file of API keys, one per line, to require", group="Access", common=True, metavar="FILE"
-    )
+    keys: str | None = opt(None, "file of accepted API keys, one per line", group="Access", common=True, metavar="FILE")
     cors: tuple[str, ...] = opt(
         (), "web origins that may send requests, or *", group="Access", common=True, metavar="ORIGIN"
     )
     requests_per_minute: int = opt(
-        0, "limit per API key or address; 0 for no limit", group="Access", common=True, minimum=0
+        0, "requests per key or address; 0 for no limit", group="Access", common=True, minimum=0
     )
-    timeout: float = opt(60.0, "seconds that a request may take", group="Limits", common=True, above=0)
+    timeout: float = opt(60.0, "maximum seconds per request", group="Limits", common=True, above=0)
     max_body: float = opt(2.0, "largest request body, in MiB", group="Limits", above=0)
     max_characters: int = opt(100_000, "maximum number of characters in one request", group="Limits", minimum=1)
     max_texts: int = opt(1000, "maximum number of texts in one request", group="Limits", minimum=1)
@@ -51,7 +49,7 @@ class ServeOptions:
     max_source_length: int = opt(
         1024, "maximum tokens per line; longer lines are truncated, with a warning", group="Limits", minimum=1
     )
-    preload: bool = opt(False, "load all models at the start", group="Speed and memory", common=True)
+    preload: bool = opt(False, "load all models at startup", group="Speed and memory", common=True)
     max_memory: float | None = opt(
         None,
         "unload idle models above this memory, in GiB",

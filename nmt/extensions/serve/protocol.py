@@ -28,7 +28,7 @@ class ClientProtocol(ABC):
         """The routes that the protocol answers. Make them with `route`."""
 
     def error(self, status: int, message: str) -> Any:
-        """The body of an error response, by default that of nmt's own protocol. status: HTTP status"""
+        """The body of an error response, by default in the format of nmt's own protocol. status: HTTP status"""
         return error_answer(status, message)
 
     def route(self, path: str, handler: Handler, *methods: str, is_open: bool = False, name: str = "") -> Route:
@@ -36,7 +36,7 @@ class ClientProtocol(ABC):
 
         methods: HTTP methods; GET and POST by default
         is_open: whether requests need no key
-        name: name in the metrics; by default the protocol's
+        name: name in the metrics; by default the protocol's name
         """
         endpoint = self.service.endpoint(name or self.part_name, handler, self.error, is_open)
         return Route(path, endpoint, methods=methods or ("GET", "POST"))

@@ -24,7 +24,7 @@ from nmt.options import Part
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LAST_SECONDS = 10  # time for running requests after a signal
 BACKLOG = 2048
-IDLE_SECONDS = 15.0  # after which an idle connection is closed
+IDLE_SECONDS = 15.0  # an idle connection is closed after this time
 SERVICE_RESTART = 1012  # WebSocket close code from the registry of RFC 6455
 
 
@@ -37,7 +37,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._last: object = None
-        self._unread_bytes = 0  # size of the write buffer at the last look if writing was paused
+        self._unread_bytes = 0  # size of the write buffer at the last check, if writing was paused
         self.loop.call_later(IDLE_SECONDS, self._look)
 
     def resume_writing(self) -> None:
@@ -45,7 +45,7 @@ class Connection(H11Protocol):
         self._unread_bytes = 0
 
     def _look(self) -> None:
-        """Close the connection if nothing has happened since the last look. WebSockets have pings for that."""
+        """Close the connection if nothing has happened since the last check. WebSockets use pings instead."""
         if self.transport.get_protocol() is not self:
             return
         unread_bytes = self.transport.get_write_buffer_size() if self.flow.write_paused else 0

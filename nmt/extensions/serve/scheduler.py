@@ -20,13 +20,13 @@ from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
 
 MIN_CHARACTERS_PER_TOKEN: Final = (
-    3  # characters per token, to estimate tokens; lower than in real text, so that batches stay small enough
+    3  # characters per token, for estimating token counts; real text has more, so batches stay small enough
 )
 JOIN_SECONDS: Final = 5.0  # total time for the threads to finish
 TRANSLATOR: Final = "translator"  # name of the threads that translate
 
 NumberedTranslation = tuple[int, Translation]
-"""The index of a request among those that came together, and its translation."""
+"""The index of a request in the list that it came with, and its translation."""
 
 
 class ClosedError(Exception):
@@ -37,7 +37,7 @@ class ClosedError(Exception):
 class _Job:
     """The lines of one request.
 
-    done: translated lines of a batch, or the error that ends the job; threads put them, the waiting event loop takes them
+    done: queue from the threads to the waiting event loop, with the translated lines of each batch or the error that ends the job
     max_batch_lines: maximum number of the job's lines in one batch
     next: index of the first line that no thread has taken
     """

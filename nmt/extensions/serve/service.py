@@ -25,7 +25,7 @@ SENTENCES: Final = TextSettings(split=True)  # for protocols whose clients send 
 STREAM_BATCH_LINES: Final = 16
 """Maximum number of a stream's lines per batch. On one CPU thread the torch engine translates such a batch of transformer-small
 in 0.4 s, at 1.4 times the time per line of a batch of 64. CTranslate2 needs 0.2 s, at 1.2 times the time per line."""
-ASSUMED: Final = 0.0  # confidence in the first model's language if nothing indicates the language of a text
+ASSUMED: Final = 0.0  # confidence in the first model's language if a text gives no sign of its language
 SURELY_TARGET: Final = 0.9  # minimum confidence to assume that a text is already in the target language
 
 
@@ -102,7 +102,7 @@ class Service:
     async def _lines(
         self, model: ServedModel, requests: Sequence[Request], details: Details, max_batch_lines: int
     ) -> AsyncGenerator[NumberedTranslation, None]:
-        """Yield the translations of one-line requests. If a repair's search fails, its lines get the error instead."""
+        """Yield the translations of one-line requests. If the search for a repair fails, its lines get the error instead."""
         num_lines, num_characters = (
             counter.labels(model.name) for counter in (self.metrics.lines, self.metrics.characters)
         )
@@ -138,7 +138,7 @@ class Service:
         settings: TextSettings,
         details: Details = PLAIN,
     ) -> list[Translation]:
-        """Translate each request's text with the model at the same index. With None as the model a text stays unchanged."""
+        """Translate each request's text with the model at the same index. A text without a model (None) stays unchanged."""
         self._check(requests)
         found = {
             number: _unchanged(request.text)
@@ -160,7 +160,7 @@ class Service:
     ) -> list[Translation]:
         """Translate each text with the model at the same index. Raises ProblemError if a text cannot be translated.
 
-        context: text before each of them, for models that read context
+        context: text that precedes each text, for models that read context
         """
         self.check_count(texts)
         before = (visible_line(context),) if context else None

@@ -21,7 +21,7 @@ class TagRules:
     ignored: tags with text that is not translated
     splitting: tags that end a sentence
     inline: tags that do not end a sentence
-    outline: whether the parser judges all other tags; otherwise they are inline
+    outline: whether the parser judges all other tags; if not, they are inline
     """
 
     ignored: frozenset[str] = field(default_factory=frozenset)
@@ -31,7 +31,7 @@ class TagRules:
 
 
 class Disguise:
-    """Disguises texts and undoes that, also for disguised texts inside longer ones such as translations and warnings."""
+    """Disguises texts and restores them, even inside longer texts such as translations and warnings."""
 
     def __init__(self, rules: TagRules, texts: Iterable[str]) -> None:
         used = {number for text in texts for number in re.findall(r"n(\d+)\.", text)}
@@ -52,7 +52,7 @@ class Disguise:
         return re.sub(rf"\{{{prefix}\d+\}}", lambda found: self._elements.get(found[0], found[0]), text)
 
     def _ignored(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield start and end of each outermost element with text that stays unchanged."""
+        """Yield the start and end of each outermost element that contains untranslated text."""
         name, start, depth = "", 0, 0
         for found in CLIENT_TAG.finditer(text) if self._rules.ignored else ():
             is_closing, is_single = bool(found[1]), found[3].endswith("/")

@@ -26,7 +26,7 @@ LOG_FILE: Final = "commands.log"
 STATE_FILE: Final = "sweep.json"
 ERROR_START: Final = "nmt: error: "
 MAX_LOG_TAIL_BYTES: Final = 10_000
-LOCK_SECONDS: Final = 30.0  # for the runs of a killed sweep to save and end
+LOCK_SECONDS: Final = 30.0  # time for the runs of a killed sweep to save and stop
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Step:
 
     @property
     def identity(self) -> list[str]:
-        """What determines the result. A step is done again if its identity has changed."""
+        """All inputs that determine the result. A step is repeated if its identity has changed."""
         return [self.command, *self.arguments, self.settings, *self.inputs]
 
 
@@ -84,7 +84,7 @@ class Job:
 
     def _start(self, slot: Mapping[str, Any], plugins: Sequence[str]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        if self._num_recorded > self.num_done:  # steps with output that this one replaces
+        if self._num_recorded > self.num_done:  # forget recorded steps, because this step replaces their input
             self._record()
         step = self.steps[self.num_done]
         words = [step.command, *step.arguments, *(f"--plugin={plugin}" for plugin in plugins)]
@@ -102,7 +102,7 @@ class Job:
             log.flush()
             command: list[str] = [sys.executable, "-m", "nmt", *words]
             streams: dict[str, Any] = {"stdin": DEVNULL, "stdout": output, "stderr": log}
-            # In a separate session, because Ctrl-C would otherwise reach it twice.
+            # The command gets a separate session, because Ctrl-C would reach it twice in this one.
             self.process = Popen(command, env=environment, start_new_session=True, **streams)
 
     def end(self, code: int) -> None:

@@ -21,16 +21,16 @@ COMMAND_OF_TABLE: Final[Mapping[str, Command]] = {"train": train.COMMAND, "trans
 SET_BY_SWEEP: Final = {"train": ("output", "dry_run", "json"), "translate": ("input", "output", "format", "json")}
 SEED: Final = train.TRAIN_OPTIONS["seed"]
 RANGE_KEYS: Final = ("low", "high", "log")
-MAX_TRIALS: Final = 1000  # combinations; more are probably a typing error
+MAX_TRIALS: Final = 1000  # combinations; more are probably a mistake
 DRAWS_PER_TRIAL: Final = 20  # values of a short list are often drawn twice
-DRAWN_DIGITS: Final = 4  # of a fraction: enough to repeat the run, and short enough for the name of a folder
+DRAWN_DIGITS: Final = 4  # of a drawn fraction; enough to repeat the run, and short enough for a folder name
 MAX_NAME_CHARACTERS: Final = 120
 HASH_CHARACTERS: Final = 8
 
 
 @dataclass(frozen=True)
 class Range:
-    """A range to draw numbers from, ends included. They are whole if both ends are. log: whether their logarithm is uniform"""
+    """A range to draw numbers from, including both ends; whole numbers if both ends are whole. log: draw on a log scale"""
 
     low: float
     high: float
@@ -79,14 +79,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a file of a sweep says.
+    """The content of a sweep file.
 
     path: path of the file
     fixed: settings that all trials share, by command
     command: the command with values to try
     tried: lists of values, or ranges to draw from, by key
     parts: the tried keys that choose a component, such as `optimizer`
-    lacking: by values of `parts`, the keys of settings that only other components have; trials with these values skip them
+    lacking: the settings that only other components have, by values of `parts`; trials with these values skip the settings
     """
 
     path: str
@@ -106,7 +106,9 @@ class Sweep:
         if "train" in self.fixed and "seed" not in self.tried:
             base = SEED.convert(self.fixed["train"].get("seed", 1), _origin(self.path, "train"))
         if seeds > 1 and base is None:
-            raise UserError(f"{quoted(self.path)}: --seeds {seeds} needs [train], with a number as its seed or none")
+            raise UserError(
+                f"{quoted(self.path)}: --seeds {seeds} needs [train], with a number as the seed or without a seed"
+            )
         trials = []
         for tried in self._combinations(draws, draws_seed):
             settings = self._fitting({**self.fixed.get(self.command, {}), **tried})
@@ -139,7 +141,7 @@ class Sweep:
         return list(unique_rows.values())
 
     def _fitting(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that the trial's components have, and those that no component has, which are reported as errors later.
+        """The settings that the trial's components have, and those that no component has (they are reported later).
 
         settings: all settings of a trial, also those of components that it does not use
         """
@@ -166,7 +168,7 @@ class Sweep:
                     train.refuse_default_sizes(options[name], parts)
             except (
                 UserError
-            ) as error:  # for options that cannot be combined, the message does not say where they were set
+            ) as error:  # the message about options that cannot be combined does not say where they were set
                 raise type(error)(f"{origin}: {trial.name}: {error}") from None
         return options
 
@@ -180,10 +182,10 @@ def read_sweep(path: str) -> Sweep:
             raise UserError(f"{quoted(path)}: {unknown('table', table, COMMAND_OF_TABLE)}")
         tables.setdefault(table, {})[name] = value
     if not tables:
-        raise UserError(f"{quoted(path)} has no settings (write them below [train] or [translate])")
+        raise UserError(f"{quoted(path)} has no settings (write them under [train] or [translate])")
     swept = "train" if "train" in tables else "translate"
     if swept == "train" and "model" in tables.get("translate", {}):
-        raise UserError(f"{_origin(path, 'translate')}: next to [train], 'model' is always the trained one (drop it)")
+        raise UserError(f"{_origin(path, 'translate')}: with [train], 'model' is always the trained model (drop it)")
     fixed, tried = {}, {}
     parts, lacking = list[str](), dict[tuple[Any, ...], frozenset[str]]()
     for name, values in tables.items():
@@ -199,7 +201,7 @@ def read_sweep(path: str) -> Sweep:
         elif of_table:
             key, own = quoted(next(iter(of_table))), "in a second file without [train], after the training"
             raise UserError(
-                f"{_origin(path, name)}: '{key}' cannot have values to try next to [train] (try them {own})"
+                f"{_origin(path, name)}: '{key}' cannot have values to try if [train] is in the file (try them {own})"
             )
     return Sweep(path, fixed, swept, tried, parts, lacking)
 
@@ -214,7 +216,7 @@ def _part_tables(
 ) -> tuple[list[str], dict[tuple[Any, ...], OptionTable]]:
     """The keys that try components, and the options of the command for each combination of their values.
 
-    A component may be part of another one that is tried too.
+    A component may be part of another component that is also tried.
     """
     first = {key: value[0] if isinstance(value, list) and value else value for key, value in grouped.items()}
     keys, tables = list[str](), {(): _table(origin, name, first)}
@@ -235,7 +237,7 @@ def _divided(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The fixed settings of a table, and those with values to try.
 
-    A list gives values to try. For an option that takes a list itself, a list of lists does.
+    A list gives values to try. An option that takes a list needs a list of lists for that.
     tables: the options for each combination of components that are tried
     """
     if reserved := [key for key in SET_BY_SWEEP[name] if key in grouped]:
@@ -290,10 +292,10 @@ def _draw(values: Sequence[Any] | Range, chance: Random) -> Any:
 
 
 def _texts(values: Mapping[str, Any]) -> str:
-    """Values as the name of a folder has them. Trials differ by it: a number and its text are the same setting."""
+    """Values as written in a folder name, which identifies a trial: a number and its text are the same setting."""
     return ",".join(f"{key}={_text(value)}" for key, value in values.items())
 
 
 def _text(value: Any) -> str:
-    """A value as the name of a folder has it."""
+    """A value as written in a folder name."""
     return ":".join(map(_text, value)) if isinstance(value, list) else to_toml(value).strip('"')

@@ -1,4 +1,4 @@
-"""Columns with links between the words of a pair, in Pharaoh format: `0-0 2-1`."""
+"""Columns that hold links between the words of a pair, in Pharaoh format: `0-0 2-1`."""
 
 import re
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -23,7 +23,7 @@ LINK: Final = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
 @register("column", "links", NoOptions)
 class LinksColumn(ColumnKind):
-    """Links between words. In a batch: (B, L, 2) int64 positions in `source` and `target_output`, padded with -1."""
+    """Links between words. In a batch, these are positions in `source` and `target_output`: (B, L, 2) int64, padded with -1."""
 
     number: ClassVar[np.dtype[Any]] = np.dtype("<u4")
     width: ClassVar[int] = 2
@@ -44,7 +44,7 @@ class LinksColumn(ColumnKind):
             raise items.error(
                 pair,
                 f"'{quoted(items.items[i])}': must be SOURCE-TARGET with words counted from 0; the pair has "
-                f"{source.num_words[pair]} source words and {target.num_words[pair]} target words between spaces and tabs",
+                f"{source.num_words[pair]} source words and {target.num_words[pair]} target words (separated by spaces or tabs)",
             )
         # Number the words of all pairs, so that duplicate links of a pair are removed and the order is kept.
         size = max(1, len(target.tokens))

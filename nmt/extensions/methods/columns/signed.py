@@ -1,4 +1,4 @@
-"""Columns with numbers that can be negative, such as scores, or weights that train the model away from a translation."""
+"""Columns of numbers that can be negative, such as scores, or weights that train the model away from a translation."""
 
 from typing import ClassVar
 

@@ -1,6 +1,6 @@
-"""The words of sentence pairs as word aligners count them, and their tokens, for columns with values per word.
+"""Finds the words of sentence pairs, as word aligners count them, and the tokens of each word, for columns with values per word.
 
-Words are separated by spaces and tabs in the line of the file. The text pipeline may split a word (`10` and `000` with U+00A0
+In a line of the file, words are separated by spaces and tabs. The text pipeline may split a word (`10` and `000` with U+00A0
 between them), join words, or change characters, so each word is traced through the pipeline to its tokens.
 """
 
@@ -20,13 +20,13 @@ WORD_GAPS: Final = re.compile("[ \t]+")  # where fast_align, eflomal and Moses' 
 ANY_SPACE: Final = re.compile(r"\s+")
 
 WordSpan = tuple[int, int]
-"""The prepared words that a word of the file became: the first one, and the one after the last."""
+"""The range of prepared words that a word of the file became: the first one, and the one after the last."""
 
 
 class SideWords:
     """The words of one side of some pairs, and the tokens of each word.
 
-    num_words, num_tokens: (N,) numbers for each pair
+    num_words, num_tokens: (N,) number of words and of tokens in each pair
     tokens: (words of all pairs,) number of tokens in each word; 0 if the text pipeline drops the word
     starts: (words of all pairs,) position of each word's first token in its sentence, in the model's order
     joined: (words of all pairs,) whether the word shares tokens with the previous one

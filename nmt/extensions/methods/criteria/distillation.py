@@ -26,7 +26,7 @@ from nmt.runs import find_model
 from nmt.symbols import PAD
 from nmt.weight_formats.base import weight_format
 
-TeacherProbabilities = Callable[[slice | Tensor], Tensor]  # returns (n, V) for n of the N positions
+TeacherProbabilities = Callable[[slice | Tensor], Tensor]  # given n of the N positions, returns (n, V)
 
 
 @register("criterion", "distillation", DistillationOptions)
@@ -58,7 +58,7 @@ class Distillation(CrossEntropy):
     def __call__(self, model: Model, batch: Batch) -> Loss:
         """See Criterion. Outside training, the loss is the cross entropy.
 
-        In training it is (1 - w) * cross entropy + w * T^2 * KL(teacher || student), and T divides the logits of both.
+        In training it is (1 - w) * cross entropy + w * T^2 * KL(teacher || student), where T divides the logits of both.
         """
         if not model.training:
             return self.cross_entropy(model, batch)
@@ -70,7 +70,7 @@ class Distillation(CrossEntropy):
         return Loss.of_target_tokens(batch, total, nll=nll, divergence=divergence)
 
     def _teacher(self, batch: Batch) -> TeacherProbabilities:
-        """The mean of the teachers' probabilities for the batch without noise. They are computed on request."""
+        """A function that computes the mean of the teachers' probabilities at some positions of the batch without noise."""
         with torch.no_grad():
             models = [loaded.model.to(batch.source.device) for loaded in self.teachers]
             features = [teacher(batch.without_noise).features.flatten(0, 1) for teacher in models]
@@ -85,7 +85,7 @@ class Distillation(CrossEntropy):
     def of_taught(
         self, teacher: TeacherProbabilities, logits: Tensor, targets: Tensor, factors: Tensor, positions: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return loss, negative log-likelihood and divergence as sums in nats; see CrossEntropy. positions: (n,) of the N"""
+        """Return loss, negative log-likelihood and divergence, summed in nats; see CrossEntropy. positions: (n,) some of the N"""
         cross_entropy, nll = self.of_logits(logits, targets, factors)
         wanted = teacher(positions)
         of_rows = -(wanted * (logits.float() / self.temperature).log_softmax(-1)).sum(-1) - entropy(wanted)
@@ -95,5 +95,5 @@ class Distillation(CrossEntropy):
 
 
 def entropy(probabilities: Tensor) -> Tensor:
-    """The entropy of distributions (n, V), in nats: (n,)."""
+    """The entropy (n,) of distributions (n, V), in nats."""
     return -torch.xlogy(probabilities, probabilities).sum(-1)

@@ -38,11 +38,11 @@ class GuidedAlignment(CrossEntropy):
         return Loss({**trained, "alignment": Term(self.weight * total, _num_aligned(alignment))}, reported)
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        """See Criterion. The count of the alignment is the number of target tokens that have a link."""
+        """See Criterion. The count of the alignment term is the number of target tokens that have a link."""
         return {**super().counts(batch), "alignment": _num_aligned(self._alignment(batch))}
 
     def _alignment(self, batch: Batch) -> Tensor:
-        """The distribution that the attention learns, (B, T, S): equal shares for the links of a target token, or zeros."""
+        """The distribution (B, T, S) that the attention learns: equal shares for the links of a token, 0 without links."""
         name = quoted(self.column)
         if self.column not in batch:
             fix = f"add it with nmt prepare --column {name}:links=FILE, or use --align to learn the column alignment"
@@ -60,7 +60,7 @@ class GuidedAlignment(CrossEntropy):
 
 
 def _num_aligned(alignment: Tensor) -> Tensor:
-    """The number () of target tokens that have a link. alignment: (B, T, S)"""
+    """The number of target tokens that have a link, as a scalar tensor. alignment: (B, T, S)"""
     return (alignment.sum(-1) > 0).sum()
 
 

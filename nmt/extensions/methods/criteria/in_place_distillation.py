@@ -49,13 +49,13 @@ class InPlaceDistillation(RDrop):
             return torch.cat([first, model(batch).features])
 
     def training_flops(self, model: Model, source: Tensor, target: Tensor) -> int:
-        """See Criterion. The sum for the full network and the shallower one."""
+        """See Criterion. Adds the FLOPs of the full network and of the shallower one."""
         whole = model.training_flops(source, target)
         with sub_network(model, *self._depths(model)):
             return whole + model.training_flops(source, target)
 
     def _depths(self, model: Model) -> tuple[int, int]:
-        """The layers of the shallower encoder and decoder, determined by depths, seed and update. Update 0 has the most."""
+        """The depths of the shallower encoder and decoder, determined by depths, seed and update; greatest for update 0."""
         if model.depths is None:
             raise UserError(
                 "--criterion in-place-distillation needs a model with removable layers (use --model transformer)"
@@ -63,7 +63,7 @@ class InPlaceDistillation(RDrop):
         if any(least > depth for least, depth in zip(self.least, model.depths, strict=True)):
             flags = f"--min-encoder-layers {self.least[0]} --min-decoder-layers {self.least[1]}"
             raise UserError(
-                f"{flags}: the model has only {model.depths[0]} and {model.depths[1]} layers (use smaller values)"
+                f"{flags}: the model has only {model.depths[0]} encoder and {model.depths[1]} decoder layers (use smaller values)"
             )
         encoders, decoders = (range(least, depth + 1) for least, depth in zip(self.least, model.depths, strict=True))
         choices = [depths for depths in product(encoders, decoders) if depths != model.depths]

@@ -28,16 +28,19 @@ class InPlaceDistillationOptions(RDropOptions):
 @options_class
 class DistillationOptions(CrossEntropyOptions):
     teacher: tuple[str, ...] = opt(
-        (), "teacher models; several are averaged. Their vocabulary must be the vocabulary of the data"
+        (),
+        "teacher models, whose probabilities are averaged; they must use the vocabulary of the data",
     )
     teacher_weight: float = opt(
         0.5,
-        "weight of the divergence from the teacher; the cross entropy has 1 minus this weight",
+        "weight of the divergence from the teacher; the cross entropy gets 1 minus this weight",
         minimum=0,
         maximum=1,
     )
     temperature: float = opt(
-        1.0, "divisor of teacher and student logits in the divergence; T in Hinton et al. (2015)", minimum=1e-3
+        1.0,
+        "temperature that divides teacher and student logits in the divergence; T in Hinton et al. (2015)",
+        minimum=1e-3,
     )
 
 
@@ -59,15 +62,15 @@ class UnlikelihoodOptions(CrossEntropyOptions):
 @options_class
 class RewardOptions:
     likelihood_weight: float = opt(
-        0.017, "weight of the reference's log-likelihood; the reward has weight 1. 0.017 in GNMT", minimum=0
+        0.017, "weight of the reference's log-likelihood, relative to the reward; 0.017 in GNMT", minimum=0
     )
     reward: Part = part(
-        "metric", "gleu", "metric that compares a sample with the reference; the reward is its score / 100"
+        "metric", "gleu", "metric that scores a sample against the reference; the reward is its score / 100"
     )
     decoder: Part = part(
         "decoder",
         "sampling",
-        "decoder that draws the samples; its n_best sets how many, 15 in GNMT",
+        "decoder that draws the samples; its n_best sets their number (15 in GNMT)",
         aliases=("sampler",),
         values={"n_best": 15},
     )
@@ -83,4 +86,4 @@ class RewardOptions:
 
     def __post_init__(self) -> None:
         if self.with_reference and self.objective == "reward":
-            raise ValueError("--with-reference needs --objective risk (the mean reward may contain only samples)")
+            raise ValueError("--with-reference needs --objective risk (the mean reward counts only drawn samples)")

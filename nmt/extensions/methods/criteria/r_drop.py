@@ -35,7 +35,7 @@ class RDrop(CrossEntropy):
     def __call__(self, model: Model, batch: Batch) -> Loss:
         """See Criterion. Both passes are computed as one batch. Outside training there is one pass and no divergence.
 
-        The loss is half of that of Liang et al.: (CE_1 + CE_2) / 2 + w / 4 * divergence. The divergence is
+        The loss is half the loss of Liang et al.: (CE_1 + CE_2) / 2 + w / 4 * divergence. The divergence is
         KL(1 || 2) + KL(2 || 1) in nats, and w is `divergence_weight`, their alpha.
         """
         if not model.training:

@@ -1,6 +1,6 @@
 """Training with the reward of sampled translations.
 
-The objective is either the expected reward with a baseline and a share of the likelihood (Wu et al., 2016, section 5), or minimum
+The objective is either the expected reward with a baseline, plus a weighted likelihood (Wu et al., 2016, section 5), or minimum
 risk training, which uses the model's distribution over the samples (Shen et al., 2016).
 Dimensions: B pairs, T target positions, C distinct candidates of all pairs.
 """
@@ -22,7 +22,9 @@ from nmt.models.base import Model
 from nmt.options import Part
 from nmt.symbols import BOS, EOS, PAD
 
-MIN_PASS_TOKENS: Final = 1024  # candidate tokens, including padding; smaller passes are slow and save little memory
+MIN_PASS_TOKENS: Final = (
+    1024  # candidate tokens per pass, including padding; smaller passes are slow and save little memory
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class _Candidates:
 
 @register("criterion", "reward", RewardOptions)
 class Reward(Criterion):
-    """The expected reward of sampled translations plus a share of the likelihood, averaged over sentence pairs."""
+    """The expected reward of sampled translations plus the weighted log-likelihood, averaged over sentence pairs."""
 
     needs_trained_model: ClassVar[bool] = True
 
@@ -63,11 +65,11 @@ class Reward(Criterion):
         )  # for validation; one sample per pair is enough
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
-        """See Criterion. The value is likelihood_weight * nll - reward, with the gradient of the estimator."""
+        """See Criterion. The loss is likelihood_weight * nll - reward. Its gradient is the estimator's."""
         size = self.context.pipeline.target.size
         nll = -_log_probs(model, batch, size)  # B
         candidates = self._candidates(batch, self.decoder if model.training else self.decoder_of_one)
-        # These passes take no more memory than the batch itself, and are recomputed for their gradients.
+        # Passes are about as large as the batch, and are recomputed for their gradients, so they need little more memory.
         passes = candidates.batch.split(max(batch.cells, MIN_PASS_TOKENS))
         sums = [checkpoint(_log_probs, model, rows, size, use_reentrant=False) for rows in passes]
         log_probs = torch.cat(sums).double()  # C
@@ -134,7 +136,7 @@ def _of_one_sample(decoder: Part) -> Part:
     values = decoder.values if decoder.options is None else vars(decoder.options)
     return registry.choose(
         decoder.kind, decoder.name, {**values, "n_best": 1}
-    )  # `choose` ignores options that it lacks
+    )  # `choose` ignores options that the decoder does not have
 
 
 def _log_probs(model: Model, batch: Batch, size: int) -> Tensor:

@@ -27,8 +27,8 @@ class Unlikelihood(CrossEntropy):
     def __call__(self, model: Model, batch: Batch) -> Loss:
         """See Criterion. Outside training, the loss is the cross entropy.
 
-        In training, each position adds w * -sum of log(1 - p(c)) over the distinct earlier target tokens c, without its own
-        token and control symbols (equations 4 and 5).
+        In training, each position adds w * -sum of log(1 - p(c)) over the distinct earlier target tokens c, except the
+        position's own token and control symbols (equations 4 and 5).
         """
         features = model(batch).features
         loss = self.of_features(model, features, batch)
@@ -43,7 +43,7 @@ class Unlikelihood(CrossEntropy):
         return {**super().counts(batch), "unlikelihood": batch.num_target_tokens}
 
     def unlikelihood(self, model: Model, features: Tensor, targets: Tensor, factors: Tensor) -> Tensor:
-        """Return the sum () over all positions, in nats, without the weight.
+        """Return the sum over all positions, in nats, before weighting.
 
         features: (B, T, D); targets: (B, T); factors: (B * T,), see `token_weights`
         """
@@ -56,7 +56,7 @@ class Unlikelihood(CrossEntropy):
 
 
 def of_repetitions(logits: Tensor, before: Tensor, gold: Tensor, factors: Tensor) -> tuple[Tensor]:
-    """Return the sum () over some positions. logits: (n, V); before: (n, T) tokens before each; gold, factors: (n,)"""
+    """Return the sum over some positions. logits: (n, V); before: (n, T) tokens before each; gold, factors: (n,)"""
     log_probs = logits.float().log_softmax(-1)
     candidates = torch.zeros_like(log_probs).scatter_(1, before, 1.0)
     candidates.scatter_(1, gold[:, None], 0.0)

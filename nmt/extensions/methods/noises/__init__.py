@@ -1,1 +1,1 @@
-"""Noises for training data, one file each."""
+"""Kinds of noise for training data, one file each."""

@@ -10,8 +10,8 @@ from nmt.text.steps import DOTTED_I
 GREEK_MARKS: Final = re.compile("(?<=[\u0370-\u03ff\u0308])[\u0300-\u0307\u0309-\u0344]+")  # all but the diaeresis
 GREEK_HIATUS: Final = re.compile(
     "(?<=[αεηιουω]\u0301)([ιυ])(?![\u0300-\u036f])"
-)  # separated by the accent on the letter before
-DOT_OF_I: Final = re.compile("(?<=[ijį])\u0307")  # Lithuanian writes it below another accent
+)  # two vowels that only the accent on the first one separates
+DOT_OF_I: Final = re.compile("(?<=[ijį])\u0307")  # Lithuanian keeps the dot under another accent
 GEORGIAN: Final = re.compile("([\u10d0-\u10ff]+)")
 
 
@@ -32,7 +32,7 @@ def in_capitals(word: str, language: str) -> str:
 
 
 def _without_accents(word: str) -> str:
-    """Remove the accents of a Greek word, as in capitals. The word ή (or) keeps its accent."""
+    """Remove the accents of a Greek word, because capitals have none. The word ή (or) keeps its accent."""
     if word == "ή":
         return word
     parted = GREEK_HIATUS.sub("\\1\u0308", unicodedata.normalize("NFD", word))

@@ -1,4 +1,4 @@
-"""Options of the noises in this extension. They do not import torch, so `--help` answers at once."""
+"""Options of the kinds of noise in this extension. They do not import torch, so `--help` answers at once."""
 
 from nmt import opt, options_class
 
@@ -49,7 +49,7 @@ class TextNoiseOptions:
 class SubwordSamplingOptions:
     subword_sampling: float = opt(
         0.0,
-        "strength of random word splits in each epoch (BPE dropout); 0.1 helps with small data",
+        "strength of random subword splits in each epoch (BPE dropout); 0.1 helps with small data",
         group="Regularization",
         minimum=0,
         maximum=1,

@@ -1,4 +1,4 @@
-"""Functions shared by the noises that change the tokens of sentences."""
+"""Functions shared by all noise that changes the tokens of sentences."""
 
 from collections.abc import Callable, Collection
 from typing import Any
@@ -24,7 +24,7 @@ def in_order_of_text(rows: Rows, is_backwards: bool, change: Change, keys: NDArr
 
 
 def refuse_columns(context: NoiseContext, sides: Collection[int], flag: str) -> None:
-    """Raise UserError if the values of a column belong to tokens on sides that a noise changes. flag: option of the noise"""
+    """Raise UserError if a column has values for the tokens of a side that the noise changes. flag: option of the noise"""
     for name, kind in context.column_kinds.items():
         if not {*sides}.isdisjoint(column_kind(kind).sides):
             raise UserError(
@@ -35,7 +35,7 @@ def refuse_columns(context: NoiseContext, sides: Collection[int], flag: str) -> 
 def word_starts(
     ids: NDArray[Any], lengths: NDArray[np.int64], begins_word: NDArray[np.bool_], ends_word: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """Return (W,) the position of each word's first token in N texts. No word continues into the next text.
+    """Return the position (W,) of each word's first token in N texts. No word continues into the next text.
 
     ids: tokens of all texts in text order; lengths: (N,) number of tokens in each text
     begins_word, ends_word: (V,) whether a token starts or ends a word

@@ -36,15 +36,15 @@ MERGED: Final = -1
 class SubwordSampling(Noise):
     """Splits the words of both sides differently in each epoch, with BPE-dropout or sampling from a unigram model.
 
-    With BPE-dropout, each merge is skipped with probability `rate` (Provilkov et al., 2020). As in sentencepiece, this is drawn
-    once for each two symbols that could merge. With a unigram model, the probability of a split is proportional to its
+    With BPE-dropout, each merge is skipped with probability `rate` (Provilkov et al., 2020). As in sentencepiece, the draw is
+    made once for each pair of symbols that could merge. With a unigram model, the probability of a split is proportional to its
     probability in the model to the power of `rate` (Kudo, 2018, over all possible splits).
     """
 
     order: ClassVar[int] = 2
 
     def __init__(self, options: SubwordSamplingOptions, context: NoiseContext) -> None:
-        """Raises UserError if a column or the vocabulary does not allow other splits."""
+        """Raises UserError if a column or the vocabulary does not allow different splits."""
         refuse_columns(context, (0, 1), "--subword-sampling")
         rate, pipeline = options.subword_sampling, context.pipeline
         self._seed, self._longest = context.seed, context.longest
@@ -69,7 +69,7 @@ class SubwordSampling(Noise):
 
 
 class SubwordSampler:
-    """Splits the words of many sentences again at once, for one vocabulary."""
+    """Splits the words of many sentences at once, with one vocabulary."""
 
     def __init__(self, segmentations: Segmentations, rate: float) -> None:
         self._segmentations, self._rate = segmentations, rate
@@ -108,7 +108,7 @@ class SubwordSampler:
         return Rows(tokens[begins], np.bincount(sentence_of_symbol[begins], minlength=len(lengths)))
 
     def _ways_of_words(self, ids: NDArray[np.uint32], lengths: Indices) -> tuple[list[WordSegmentations], Indices]:
-        """Return the possible splits of each word, and (W,) its first id. lengths: (N,) number of ids in each sentence"""
+        """Return the possible splits and the position of each word, (W,). lengths: (N,) number of ids in each sentence"""
         if self._num_bytes > MAX_CACHED_BYTES:
             self._known, self._num_bytes = {}, 0
         words = word_starts(ids, lengths, self._segmentations.begins_word, self._segmentations.ends_word)
@@ -124,7 +124,7 @@ class SubwordSampler:
     def _merge(
         self, tokens: NDArray[np.int32], ways: list[WordSegmentations], first: Indices, draws: "_Draws"
     ) -> NDArray[np.bool_]:
-        """Merge symbols, and set the token of each at its first symbol. Returns where symbols start afterwards.
+        """Merge symbols, and store each resulting token at its first symbol. Returns where tokens start afterwards.
 
         Each round applies the first possible merge in each word.
         """
@@ -152,7 +152,7 @@ class SubwordSampler:
     def _choose_pieces(
         self, tokens: NDArray[np.int32], ways: list[WordSegmentations], first: Indices, end: Indices, draws: "_Draws"
     ) -> NDArray[np.bool_]:
-        """Draw the pieces of each word from last to first, and set the token of each at its first symbol.
+        """Draw the pieces of each word from last to first, and store the token of each piece at its first symbol.
 
         first, end: (W,) first and end symbol of each word; returns: (symbols,) whether a piece starts there
         """
@@ -160,11 +160,13 @@ class SubwordSampler:
         shares = np.frombuffer(b"".join(way.shares for way in ways))
         word = np.repeat(np.arange(len(ways)), counts)
         piece_begin, piece_end = steps[:, 0] + first[word], steps[:, 2] + first[word]
-        bounds = piece_end + shares  # ascending; the bounds for an end are within 1 after it
+        bounds = piece_end + shares  # ascending; pieces with the same end have bounds up to 1 above it
         begins = np.zeros(len(tokens), dtype=bool)
         words = np.arange(len(ways))
         while len(words):
-            drawn = np.minimum(end + draws(words, end, end, end), np.nextafter(end + 1.0, 0.0))  # the sum may round up
+            drawn = np.minimum(
+                end + draws(words, end, end, end), np.nextafter(end + 1.0, 0.0)
+            )  # the sum may round to end + 1
             piece = np.searchsorted(bounds, drawn, side="right")
             begin = piece_begin[piece]
             begins[begin], tokens[begin] = True, steps[piece, 3]
@@ -175,7 +177,7 @@ class SubwordSampler:
 
 @dataclass(frozen=True)
 class _Draws:
-    """Random numbers from [0, 1) for places in the symbols of all sentences.
+    """Random numbers from [0, 1), which depend on places among the symbols of all sentences.
 
     keys: (W,) random key of each word's sentence; starts: (W,) first symbol of that sentence
     """
@@ -184,7 +186,7 @@ class _Draws:
     starts: Indices
 
     def __call__(self, word: Indices, begin: Indices, middle: Indices, end: Indices) -> NDArray[np.float64]:
-        """Return (M,) numbers that depend on the sentence of each word and on the places in that sentence."""
+        """Return numbers (M,) that depend on the sentence of each word and on the places in that sentence."""
         place, start = np.zeros(len(word), dtype=np.uint64), self.starts[word]
         for symbol in (begin, middle, end):
             place = (place << np.uint64(PLACE_BITS)) | (symbol - start).astype(np.uint64)

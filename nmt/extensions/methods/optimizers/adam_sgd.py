@@ -19,7 +19,7 @@ class AdamSgd(Adam):
         super().__init__(options, parameters)
         self.options = options
         self._updates: int | None = (
-            None  # made so far; None until it is read from the state, because reading waits for a GPU
+            None  # updates so far; None until the number is read from the state, because reading waits for a GPU
         )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

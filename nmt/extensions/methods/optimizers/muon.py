@@ -48,14 +48,14 @@ class Muon(Uncompiled, torch.optim.Optimizer):
         self._share()
 
     def agree(self, world: World) -> str:
-        """See nmt.optimizers.base. All ranks use the same type for products, because results would differ between machines."""
+        """See nmt.optimizers.base. All ranks use the same type for products, so that machines get equal results."""
         if world.any(self.product_type == torch.float32):
             self.product_type = torch.float32
         how = "bfloat16" if self.product_type == torch.bfloat16 else "float32, because bfloat16 is slow here"
         return f"matrix products in {how}"
 
     def _share(self) -> None:
-        """Make AdamW work on its own groups within this optimizer, and on this optimizer's state."""
+        """Let AdamW update its share of this optimizer's groups, and keep its state in this optimizer's state."""
         for optimizer in self._adamw:
             optimizer.param_groups, optimizer.state = self.param_groups[self._num_groups :], self.state
 
@@ -65,7 +65,7 @@ class Muon(Uncompiled, torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Make an update; closure is not called. Matrices are updated like in torch.optim.Muon, but several at once."""
+        """Make an update; closure is not called. Matrices are updated as in torch.optim.Muon, but several at once."""
         for group in self.param_groups[: self._num_groups]:
             for matrices in _of_one_shape(group["params"]):
                 self._step(matrices, group["lr"], group["weight_decay"])

@@ -12,14 +12,14 @@ MIN_MOMENT_EPS: Final = (
 
 @options_class
 class MuonOptions(AdamWOptions):
-    momentum: float = opt(0.95, "decay of the mean gradient of matrices, with Nesterov momentum", minimum=0, below=1)
+    momentum: float = opt(0.95, "decay of the running mean of matrix gradients (Nesterov momentum)", minimum=0, below=1)
 
 
 @options_class
 class ScheduleFreeOptions(AdamOptions):
     adam_betas: tuple[float, float] = opt(
         (0.9, 0.999),
-        "interpolation towards the average where gradients are computed, and decay of the second moment",
+        "share of the average weights when computing gradients; decay rate of the second moment",
         minimum=0,
         below=1,
     )
@@ -53,7 +53,7 @@ class AdadeltaOptions:
 @options_class
 class SgdOptions:
     momentum: float = opt(
-        0.0, "share of the previous step that is kept; 0 is plain gradient descent", minimum=0, below=1
+        0.0, "share of the previous step that is kept; 0 for plain gradient descent", minimum=0, below=1
     )
     nesterov: bool = opt(False, "use Nesterov momentum")
     weight_decay: float = opt(0.0, "L2 penalty added to the gradient", aliases=("wd",), minimum=0)
@@ -70,7 +70,7 @@ class AdafactorOptions:
     )
     adafactor_eps: tuple[float, float] = opt(
         (1e-15, 1e-3),
-        "minimum root of the second moment; minimum root mean square of a matrix",
+        "minimum root of the second moment, and minimum root mean square of a matrix",
         above=0,
     )
     adafactor_clip: float = opt(

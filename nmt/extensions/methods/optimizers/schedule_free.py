@@ -16,7 +16,7 @@ class ScheduleFree(Uncompiled, torch.optim.Optimizer):
     """AdamW on z, with gradients computed at y = (1 - b1) z + b1 x, between z and its average x.
 
     The model's weights are y. Checkpoints and validations use x; see nmt.optimizers.base.
-    In the average, the z of an update has the square of its learning rate as weight.
+    In the average x, the z of each update is weighted by the square of its learning rate.
     """
 
     def __init__(self, options: ScheduleFreeOptions, parameters: Groups) -> None:

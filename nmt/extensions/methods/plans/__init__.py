@@ -1,1 +1,1 @@
-"""Batch plans: corpora mixed with weights."""
+"""The batch plan for corpora mixed by weight."""

@@ -59,7 +59,7 @@ class MixturePlan(BatchPlan):
 
 
 def _start_in(position: Position) -> PartStart | None:
-    """Where the part of a position starts. Raises ArtefactError if the position is invalid."""
+    """The start of the part that contains a position. Raises ArtefactError if the position is invalid."""
     try:
         return msgspec.convert(position.part, PartStart | None)
     except msgspec.ValidationError as error:

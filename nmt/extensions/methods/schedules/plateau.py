@@ -16,7 +16,7 @@ class PlateauOptions:
     warmup_updates: int = opt(
         0, "updates of linear warmup from 0", group="Learning rate", common=True, aliases=WARMUP_ALIASES, minimum=0
     )
-    plateau_factor: float = opt(0.5, "factor that each reduction multiplies the learning rate by", above=0, below=1)
+    plateau_factor: float = opt(0.5, "factor applied to the learning rate at each reduction", above=0, below=1)
     plateau_patience: int = opt(
         3, "consecutive validations without a new best loss before the learning rate is reduced", minimum=1
     )

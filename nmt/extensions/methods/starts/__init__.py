@@ -1,1 +1,1 @@
-"""Starts: train parts of a model, adapters, a deeper model, or with the state of another training."""
+"""Components that change how a run starts: they freeze parameters, add adapters or layers, or load a training state."""

@@ -1,4 +1,4 @@
-"""Fine-tuning: defaults for runs that start with a trained model. The options class has them, and there is nothing else to do."""
+"""Defaults for fine-tuning a trained model. The options class computes them, so the start itself does nothing."""
 
 from nmt import register
 from nmt.extensions.methods.starts.options import DataSizesOptions
@@ -7,4 +7,4 @@ from nmt.starts.base import Start
 
 @register("start", "data-sizes", DataSizesOptions)
 class DataSizes(Start):
-    """With --init-from and no preset, sizes that fit the data: updates, learning rate, validations and patience."""
+    """Fits updates, learning rate, validations and patience to the data, for --init-from without a preset."""

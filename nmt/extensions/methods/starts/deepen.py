@@ -1,4 +1,4 @@
-"""Trains a deeper model. It starts with the weights of a model with fewer layers, and first gives the same outputs."""
+"""Trains a deeper model, which starts with the weights and the outputs of a model that has fewer layers."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -17,10 +17,10 @@ DEPTHS: Final = ("encoder_layers", "decoder_layers", "layers")  # options that c
 
 @register("start", "deepen", DeepenOptions)
 class Deepen(Start):
-    """The model has more layers than the --init-from model; the added layers change nothing at first."""
+    """Adds layers to the --init-from model, which do not change its outputs at first."""
 
     free_options: ClassVar[Sequence[str]] = DEPTHS
-    note: str = "; the added layers change nothing at first"
+    note: str = "; the added layers do not change the outputs at first"
 
     def fit(self, run: Run, trained: TrainedModel) -> None:
         """See Start."""
@@ -28,9 +28,9 @@ class Deepen(Start):
 
 
 def deepened_weights(run: Run, trained: TrainedModel) -> dict[str, Tensor]:
-    """The weights of a run that a model with fewer layers has too. The other layers are made to end in zeros.
+    """The weights that a run takes from a model with fewer layers. In the added layers, output weights become 0.
 
-    If f ends in zeros, x + f(x) is x, so the run's network gives the model's outputs, to the bit.
+    If the last weights of f are 0, x + f(x) is x, so the run's network starts with exactly the model's outputs.
     Raises UserError if the model does not have fewer layers, or if added layers would change the outputs.
     """
     if not run.model.residual_outputs:

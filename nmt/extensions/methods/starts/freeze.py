@@ -22,7 +22,7 @@ class Freeze(Start):
 
 
 def freeze(model: Model, patterns: Sequence[str]) -> None:
-    """Freeze the parameters that match a pattern. A table that several layers share has a name in each of them.
+    """Freeze the parameters that match a pattern. An embedding that several layers share has a name in each of them.
 
     Raises UserError for a pattern that matches nothing, or if no parameter is left to train.
     """
@@ -30,4 +30,4 @@ def freeze(model: Model, patterns: Sequence[str]) -> None:
     for name in matching(patterns, parameters, "--freeze"):
         parameters[name].requires_grad_(False)
     if patterns and not model.num_parameters():
-        raise UserError(f"--freeze {' '.join(patterns)}: leaves nothing to train (use fewer patterns)")
+        raise UserError(f"--freeze {' '.join(patterns)} leaves nothing to train (use fewer patterns)")

@@ -37,9 +37,9 @@ WHAT: Final = {
 
 @register("start", "init-state", InitStateOptions)
 class InitState(Start):
-    """The state of the training of the --init-from model: its optimizer, also its schedule, or all of it."""
+    """Loads the training state of the --init-from model: the optimizer, also the schedule, or all of it."""
 
-    order: ClassVar[int] = 1  # after the weights
+    order: ClassVar[int] = 1  # loaded after the weights
 
     def fit(self, run: Run, trained: TrainedModel) -> None:
         """Load the state into a run. If the model's weights are an average, also load the weights that were trained.
@@ -62,21 +62,21 @@ class InitState(Start):
         self.note = f", and the state of {WHAT[self.options.init_state]} after update {state.progress.update}"
 
     def begin(self, run: Run) -> None:
-        """See Start. The model has its weights by now."""
+        """See Start. The model already has its weights."""
         if run.average is not None:
             weights = {name: self.averaged[name] for name in run.average.weights}
             put_weights(run.average.weights, weights, weights_file(self.trained.artefact))
         run.model.begin_update(run.progress.update)
 
     def _put_optimizer(self, run: Run, tensors: Mapping[str, Tensor], state: SavedState) -> None:
-        """Load the optimizer's state. Raises UserError if it belongs to other options, such as a different --momentum."""
+        """Load the optimizer's state. Raises UserError if it belongs to different options, such as a different --momentum."""
         folder = self.trained.artefact.folder
         try:
             put_optimizer_state(run, tensors, state, folder / TRAINING_TENSORS)
         except ArtefactError:
             if rows := _changed_options("optimizer", run, state):
-                what = f"{quoted(folder)}: the state of its optimizer does not fit this one ({listed(rows)}"
-                raise UserError(f"{self.flag}: {what}; use the same, or drop --init-state)") from None
+                what = f"{quoted(folder)}: the optimizer state does not fit this run ({listed(rows)}"
+                raise UserError(f"{self.flag}: {what}; use the same settings, or drop --init-state)") from None
             raise
 
     def _put_progress(self, run: Run, state: SavedState) -> None:
@@ -104,7 +104,7 @@ class InitState(Start):
         folder, takes_all = quoted(artefact.folder), self.options.init_state == "all"
         if TRAINING not in artefact.manifest["files"]:
             raise UserError(
-                f"{self.flag}: {folder} is a model folder, without a state (name a run or a checkpoint, or drop --init-state)"
+                f"{self.flag}: {folder} is a model folder, without training state (use a run or checkpoint, or drop --init-state)"
             )
         state = SavedState.read(artefact)
         position = [*OF_POSITION, *registry.option_names("plan")] if takes_all else []
@@ -113,7 +113,7 @@ class InitState(Start):
         rows = changed_settings(*({key: settings.get(key) for key in same} for settings in both))
         if rows:
             raise UserError(
-                f"{self.flag}: the settings of {folder} differ ({listed(rows)}; use the same, or load less of its state)"
+                f"{self.flag}: the settings of {folder} differ ({listed(rows)}; use the same settings, or load less of the state)"
             )
         if takes_all and state.data != run.data.fingerprint:
             data = quoted(run.options.data)

@@ -41,7 +41,7 @@ class Lora(Start):
 
 
 class Adapters(KeptWeights):
-    """Checkpoints store adapters and buffers. The other weights are in the model that the adapters are added to.
+    """Stores adapters and buffers in checkpoints. All other weights stay in the model that the adapters are added to.
 
     scale: factor of the product of an adapter's matrices, alpha / r
     """
@@ -51,7 +51,7 @@ class Adapters(KeptWeights):
 
     def __init__(self, scale: float) -> None:
         self.scale = scale
-        self.added_to: AdapterBase | None = None  # set when it is read
+        self.added_to: AdapterBase | None = None  # set when the base model is read
 
     def begin(self, artefact: Artefact) -> None:
         """See KeptWeights. Raises UserError if the model itself has an adapter."""

@@ -1,4 +1,4 @@
-"""The options of this extension's starts, and the defaults that they give a run. Without torch, so that `--help` is fast."""
+"""The options of this extension's starts, and the defaults that they give a run. They do not import torch."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,14 +15,14 @@ EPOCHS: Final = 10  # Luong and Manning (2015) fine-tune for 12
 MIN_UPDATES, MAX_UPDATES = 500, 20_000
 INTERVALS: Final = (1000, 500, 200, 100, 50)  # updates between validations: the longest that makes at least ten of them
 SHORTEST_INTERVAL: Final = 25
-FAILED_VALIDATIONS: Final = 5  # in a row end the run
+FAILED_VALIDATIONS: Final = 5  # after this many in a row, the run stops
 MAX_WARMUP_UPDATES: Final = 500
 LENGTHS: Final = (
     "max_updates",
     "max_epochs",
     "max_minutes",
-)  # if one is given, length and patience have no such default
-LORA_LR: Final = 1e-3  # of adapters when they fine-tune a model: five times that of whole weights
+)  # if one of these is given, length and patience get no default from the data
+LORA_LR: Final = 1e-3  # learning rate of adapters: five times the rate for whole weights
 
 
 @options_class
@@ -49,7 +49,7 @@ class LoraOptions:
     )
     lora_alpha: float = opt(
         16.0,
-        "scale of adapters: their output is multiplied by this, divided by the rank",
+        "scale of adapters; their output is multiplied by this value divided by the rank",
         above=0,
         must_stay=True,
         group="Fine-tuning",
@@ -84,7 +84,7 @@ class LoraOptions:
 class MovingAverageOptions:
     ema: float = opt(
         0.0,
-        "decay of a moving average of the weights, which replaces them in checkpoints; 0.999 is usual, 0 is none",
+        "decay of a moving average of the weights, which replaces them in checkpoints; 0.999 is usual, 0 turns it off",
         group="Checkpoints",
         aliases=("ema-decay",),
         minimum=0,
@@ -97,7 +97,7 @@ class MovingAverageOptions:
 class DeepenOptions:
     deepen: bool = opt(
         False,
-        "add layers to an --init-from model that has fewer; they change nothing at first",
+        "allow more layers than --init-from has; they do not change the outputs at first",
         group="Fine-tuning",
         must_stay=True,
         needs=("init_from",),
@@ -117,19 +117,19 @@ class InitStateOptions:
 
     @staticmethod
     def defaults(given: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-        """A run that continues the count of updates continues a training, and gets no sizes for fine-tuning."""
+        """A run that continues the update count resumes a training, so it gets no defaults for fine-tuning."""
         return {} if given.get("init_state") in ("schedule", "all") else values
 
 
 @options_class
 class DataSizesOptions:
-    """No options: with --init-from, the defaults of a run fit the size of its data."""
+    """Has no options. With --init-from, it fits the defaults of a run to the size of its data."""
 
     @staticmethod
     def defaults(given: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-        """Sizes for fine-tuning on this data, instead of those of the paper's training; see `nmt.cli.train.start_defaults`.
+        """Defaults for fine-tuning on this data, instead of the paper's defaults; see `nmt.cli.train.start_defaults`.
 
-        A preset sets its own sizes, so these do not apply with one.
+        A preset sets its own sizes, so these defaults do not apply to it.
         """
         if not given.get("init_from") or given.get("preset") or not given.get("data"):
             return values
@@ -158,7 +158,7 @@ class DataSizesOptions:
 
 
 def _facts_of_data(folder: Path) -> tuple[int, bool]:
-    """The target tokens of the training pairs of prepared data, EOS included; and whether there is a validation set."""
+    """The number of target tokens in the training pairs, including EOS, and whether there is a validation set."""
     from nmt.data.shards import DATA_KIND, REPORT_FILE  # these import numpy
 
     sets = {each["kind"]: each for each in reversed(Artefact(folder, DATA_KIND).json(REPORT_FILE)["sets"])}

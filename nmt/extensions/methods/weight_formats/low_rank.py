@@ -67,7 +67,7 @@ class AdapterBase:
 
     def weights(self, adapter: Path) -> dict[str, Tensor]:
         """The weights of the model. Raises ArtefactError if it is missing or differs. adapter: folder of the adapter"""
-        fix = f"put the model that {quoted(adapter)} was trained on there, or a link to it"
+        fix = f"put the model that {quoted(adapter)} was trained on there, or link to it"
         try:
             artefact = Artefact(Path(self.folder), "model", "checkpoint")
         except ArtefactError as error:

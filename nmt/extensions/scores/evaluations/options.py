@@ -8,7 +8,7 @@ from nmt import opt, options_class
 @options_class
 class SignificanceOptions:
     significance: Literal["none", "bootstrap", "randomization"] = opt(
-        "none", "test differences from the first system", group="Significance", common=True
+        "none", "significance test against the first system", group="Significance", common=True
     )
     trials: int = opt(
         0,
@@ -42,4 +42,4 @@ class PaperOptions:
         if self.paper and (
             options.metrics != DEFAULT_METRICS or not shared_values("metric", self).keys() <= {"target_lang"}
         ):
-            raise ValueError("--paper and --metrics cannot be combined (drop --metrics and the options of metrics)")
+            raise ValueError("--paper and --metrics cannot be combined (drop --metrics and its options)")

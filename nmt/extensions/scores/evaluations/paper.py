@@ -15,7 +15,7 @@ from nmt.metrics.base import Lines, Metric, References
 
 @register("evaluation", "paper", PaperOptions)
 class PaperDefinitions(Evaluation):
-    """BLEU under several definitions: those of sacreBLEU, and that of Vaswani et al. (2017)."""
+    """Computes BLEU as sacreBLEU defines it, and as Vaswani et al. (2017) do."""
 
     order = 1
     uses_metrics = False
@@ -41,14 +41,12 @@ class PaperDefinitions(Evaluation):
         return (as_rows if self.options.json else as_table)(systems, scores)
 
     def _language(self, systems: Sequence[System]) -> str:
-        """The target language: from the option, else from the model, else from the names of the references."""
+        """The target language from the option, if given, else from the model or from the names of the references."""
         language = self.options.target_lang or systems[0].language
         if language is None:
             endings = {language_of(path) for path in self.options.reference} - {None}
             language = endings.pop() if len(endings) == 1 else None
         if language is None:
             names = ", ".join(map(quoted, self.options.reference))
-            raise UserError(
-                f"--paper needs the target language, and {names} does not end with one, like ref.de (add --target-lang)"
-            )
+            raise UserError(f"--paper cannot tell the target language from the name of {names} (add --target-lang)")
         return language

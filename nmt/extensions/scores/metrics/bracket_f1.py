@@ -49,7 +49,7 @@ def read_tree(line: str) -> LinearisedTree | None:
 
 
 class BracketCounts(NamedTuple):
-    """Counts of constituents: in both, in hypotheses and in references. failed: number of hypotheses that are not trees"""
+    """Counts of constituents in both sides, in hypotheses and in references. failed: number of hypotheses that are not trees"""
 
     matched: int
     hypothesis: int
@@ -100,7 +100,7 @@ class BracketF1(Metric):
     """Labelled bracketing F1 of linearised trees, 0 to 100. A sentence that is not a tree matches nothing."""
 
     def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
-        """See Metric. Raises InputError for a reference that is no tree, UserError for several references."""
+        """See Metric. Raises InputError for a reference that is not a tree, UserError for several references."""
         trees = [read_tree(line) for line in only_reference("bracket-f1", references)]
         for number, (line, tree) in enumerate(zip(references[0], trees, strict=True), 1):
             if tree is None:

@@ -19,7 +19,7 @@ CACHED_COUNTS: Final = 1024  # a reference is compared with many hypotheses
 class _Matches(NamedTuple):
     """Counts of n-grams.
 
-    common: number of n-grams in both sides; each counts as often as on the side where it is rarer
+    common: number of n-grams that both sides share; each counts as often as it occurs on the side where it is rarer
     most: number of n-grams on the side that has more
     """
 
@@ -52,7 +52,7 @@ class Gleu(Metric):
         self.bleu.check()
 
     def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
-        """Score a test set like NLTK's `corpus_gleu`: the sum of common n-grams over the sum of each line's larger side.
+        """Score a test set like NLTK's `corpus_gleu`: the sum of common n-grams, divided by the sum of each line's larger side.
 
         With several references, the best one for each line is used, or the first among equals.
         """

@@ -26,7 +26,7 @@ CACHED_LINES: Final = 65536  # lines are tokenized once for several scores
 MARKS: Final = "，、”“∶：？《》）！（；１」「０３２５６９７８４～’━〈〉【】％"
 REPLACEMENTS: Final = ',,""::?"")!(;"""032569784~\'-<>[]%'  # one character for each mark
 REPLACEMENT_TABLE: Final[dict[int, int | str]] = {**str.maketrans(MARKS, REPLACEMENTS), ord("…"): "..."}
-FULL_STOP: Final = re.compile("[。．] *")  # these two replace all spaces that follow with a single one
+FULL_STOP: Final = re.compile("[。．] *")  # each of these two marks also absorbs the spaces after it
 COMPOUND: Final = re.compile(rb"(\S)-(\S)")
 
 
@@ -84,7 +84,7 @@ class PaperBleu(Metric):
         return multi_bleu(tokens[0], tokens[1:], self._steps)
 
     def definitions(self, hypotheses: Lines, references: References) -> list[tuple[str, Score]]:
-        """BLEU under each definition: sacreBLEU's 13a and intl, `tokenised` for German, and the paper's, with their names."""
+        """Names and scores of BLEU under each definition: sacreBLEU's 13a and intl, `tokenised` for German, the paper's."""
         self.check()  # check first, because sacreBLEU takes a while
         scores = [
             (f"sacreBLEU {tokenize}", Bleu(BleuOptions(tokenize=tokenize))(hypotheses, references))

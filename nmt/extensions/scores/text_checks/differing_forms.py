@@ -35,12 +35,12 @@ class DifferingForms(TextCheck):
                 for form, num_lines in self._differing(system.lines, reference.lines).items():
                     names = [f"{quoted(text.name)} is in {form_of(text.lines, form)}" for text in (system, reference)]
                     log.warn(
-                        f"{', '.join(names)}: this makes characters differ in {num_lines:,} of {len(system.lines):,} lines (use "
+                        f"{', '.join(names)}, so characters differ in {num_lines:,} of {len(system.lines):,} lines (use "
                         f"--normalization {form} to compare both in {form.upper()})"
                     )
 
     def _differing(self, hypotheses: Lines, references: Lines) -> dict[str, int]:
-        """Count the lines that would match better in another form: in nfc, and in nfkc if there are many."""
+        """Count the lines that would match better in nfc, and those that would match better in nfkc if there are many."""
         found, given = dict[str, int](), self.options.normalization
         if given == "none" and (count := count_better(hypotheses, references, "none", "nfc")):
             found["nfc"] = count
@@ -58,7 +58,7 @@ def count_better(hypotheses: Lines, references: Lines, before: str, after: str) 
 
 
 def _differences(pair: tuple[str, str], form: str) -> int:
-    """The number of characters, each with its marks, that only one of two lines has in a form."""
+    """The number of characters, including their marks, that only one of two lines contains. form: Unicode form of both"""
     one, other = (Counter(_characters(UNICODE_FORMS[form](line))) for line in pair)
     return (one - other).total() + (other - one).total()
 

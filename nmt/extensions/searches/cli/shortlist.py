@@ -82,7 +82,7 @@ def run(options: ShortlistOptions) -> None:
             raise UserError(f"{quoted(path)}: cannot add files to a folder that nmt wrote (name a file elsewhere)")
         check_output_file(path)
     if dictionary is not None and output.resolve() == dictionary.resolve():
-        raise UserError(f"--output and --dictionary name the same file, {quoted(output)} (name two files)")
+        raise UserError(f"--output and --dictionary name the same file, {quoted(output)} (use two different files)")
     data = PreparedData(Path(options.data))
     if not len(data.train):
         raise UserError(f"{quoted(options.data)}: no training pairs to learn from (use nmt prepare --train)")

@@ -20,7 +20,7 @@ class _Alternatives(Beams):
 
     def begin(self, constraints: Sequence[Constraints]) -> None:
         lengths = torch.tensor([len(constraint.prefix) for constraint in constraints], device=self.limits.device)
-        self.prefix_lengths = lengths.repeat_interleave(self.groups)  # for all beams
+        self.prefix_lengths = lengths.repeat_interleave(self.groups)  # one per beam
 
     @staticmethod
     def shape(options: Any) -> tuple[int, int, int]:
@@ -31,7 +31,7 @@ class _Alternatives(Beams):
         _, W, V = log_probs.shape
         at_prefix_end = self.prefix_lengths[self.numbers] == self.tokens.shape[2]  # B
         best = log_probs[:, 0].topk(min(self.groups, V)).indices
-        best = pad(best, (0, self.groups - best.shape[1]), value=PAD)  # PAD is forbidden: beams without a token die
+        best = pad(best, (0, self.groups - best.shape[1]), value=PAD)  # PAD is forbidden, so beams without a token die
         tokens = best.gather(1, (self.numbers % self.groups)[:, None])  # B 1
         leave_only(log_probs.view(-1, V), tokens.repeat(1, W).flatten(), at_prefix_end.repeat_interleave(W))
         return super().continuations(log_probs)
@@ -39,6 +39,6 @@ class _Alternatives(Beams):
 
 @register("decoder", "alternatives", AlternativesOptions)
 class Alternatives(Beam):
-    """The best translation with each of the most probable words after a prefix."""
+    """Finds the best translation for each of the most probable words after a prefix."""
 
     beams = _Alternatives

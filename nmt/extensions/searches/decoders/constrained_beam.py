@@ -1,7 +1,7 @@
 """Beam search that forces given phrases into the translations (after Post and Vilar, 2018).
 
 The candidates of a step are the best continuations, the best one of each hypothesis, and all tokens that continue a phrase.
-Hypotheses with equally many phrase tokens left to emit form a *bank*. The W places of the beam are dealt to the banks in
+Hypotheses with the same number of phrase tokens left form a *bank*. The W places of the beam are dealt to the banks in
 turn, starting with the bank that has the fewest tokens left. Each bank fills its places with its best candidates.
 
 No hypothesis ends before it contains its phrases. If the remaining length is only just enough for the phrases, only their
@@ -29,7 +29,7 @@ from nmt.symbols import EOS, UNK
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 from nmt.text.pipeline import Pipeline, Side
 
-ATTACHED_LANGUAGES: Final = UNSPACED_LANGUAGES | {"ko"}  # in these languages words follow each other without a space
+ATTACHED_LANGUAGES: Final = UNSPACED_LANGUAGES | {"ko"}  # these languages write no spaces between words
 Phrase = tuple[int, ...]
 Continuation = tuple[float, int, int]
 """Log-probability of the whole hypothesis (nats), index of the hypothesis that it continues, and its last token."""
@@ -156,7 +156,7 @@ class _Banks(Beams):
 
 
 def _ended(scores: Tensor, progress: Sequence[PhraseProgress], size: int) -> tuple[Tensor, Tensor]:
-    """The scores (size,) and parents (size,) of the hypotheses that end, among the best continuations of complete ones."""
+    """The scores (size,) and parents (size,) of hypotheses that end, among the best continuations of complete hypotheses."""
     V = scores.shape[1]
     complete = torch.tensor(
         [not hypothesis_progress.remaining for hypothesis_progress in progress], device=scores.device
@@ -190,7 +190,7 @@ def _prune(log_probs: Tensor, progress: PhraseProgress, prune: float) -> None:
 
 
 def _candidates(scores: Tensor, progress: Sequence[PhraseProgress], size: int) -> list[Continuation]:
-    """The best `size` continuations, the best of each hypothesis, and all that continue or end a phrase, best first."""
+    """The best `size` continuations, the best one per hypothesis, and all that continue or end a phrase; best first."""
     V = scores.shape[1]
     indices = set(scores.flatten().topk(min(size, scores.numel())).indices.tolist())
     indices |= {parent * V + token for parent, token in enumerate(scores.argmax(1).tolist())}

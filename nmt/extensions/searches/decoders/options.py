@@ -1,4 +1,4 @@
-"""The options of all searches besides the core's. Imports no torch, so that `--help` is fast."""
+"""The options of all searches besides the core's. They do not import torch, so `--help` is fast."""
 
 from dataclasses import replace
 from typing import Any, ClassVar, Final
@@ -7,7 +7,7 @@ from nmt import opt, options_class, registry
 from nmt.decoders.options import MAX_BEAM_SIZE, BeamOptions, SearchOptions
 from nmt.options import Part, flag_of, options_of, part
 
-MAX_ALTERNATIVES: Final = 100  # each has a beam of its own in memory
+MAX_ALTERNATIVES: Final = 100  # each alternative needs memory for its own beam
 MAX_SAMPLES: Final = 100_000
 
 
@@ -54,7 +54,7 @@ class SamplingOptions(SearchOptions):
     top_k: int = opt(0, "draw only from the K likeliest tokens; 0 for all", group="Search", common=True, minimum=0)
     top_p: float = opt(
         1.0,
-        "nucleus sampling: keep this probability mass",
+        "probability mass to draw from (nucleus sampling)",
         group="Search",
         common=True,
         above=0,
@@ -72,7 +72,7 @@ class SamplingOptions(SearchOptions):
     )
     n_best: int = opt(
         1,
-        "samples per sentence, the most probable first",
+        "samples per sentence, most probable first",
         group="Search",
         common=True,
         aliases=("nbest",),
@@ -86,7 +86,7 @@ class MbrOptions:
     n_best: int = opt(1, "different translations per sentence, best first", group="Search", common=True, minimum=1)
     num_candidates: int = opt(
         32,
-        "candidates per sentence: samples, or the beam size",
+        "candidates per sentence to choose from",
         group="Search",
         common=True,
         minimum=1,
@@ -95,7 +95,7 @@ class MbrOptions:
     candidates: Part = part(
         "decoder",
         "sampling",
-        "decoder that finds the candidates; beam search uses no length penalty here",
+        "decoder that finds the candidates; beam search applies no length penalty here",
         group="Search",
     )
     utility: Part = part(
@@ -108,7 +108,7 @@ class MbrOptions:
         self.inner_search()
 
     def inner_search(self) -> Part:
-        """The search that finds `num_candidates` candidates. Raises ValueError if its own options contradict that."""
+        """The search that finds `num_candidates` candidates. Raises ValueError if its options contradict that number."""
         options = self.candidates.options or registry.choose("decoder", self.candidates.name).options
         required: dict[str, Any] = {"n_best": self.num_candidates, "beam_size": self.num_candidates}
         required["length_penalty"] = "none"  # the weight of a hypothesis is its probability

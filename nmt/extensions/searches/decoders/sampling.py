@@ -24,7 +24,9 @@ from nmt.extensions.searches.decoders.options import SamplingOptions
 from nmt.models.base import Scorer
 from nmt.symbols import PAD
 
-MAX_SAMPLES_AT_ONCE: Final = 16  # per sentence: each attends to the cache of all samples that are drawn together
+MAX_SAMPLES_AT_ONCE: Final = (
+    16  # per sentence, because each sample attends to the cache of all samples that are drawn together
+)
 _32_BITS: Final = 0xFFFFFFFF
 
 
@@ -32,14 +34,14 @@ _32_BITS: Final = 0xFFFFFFFF
 class Sampling(Decoder):
     """Sampling with temperature, top-k, top-p and epsilon."""
 
-    takes_shortlist = False  # the draws are a function of a token's id
+    takes_shortlist = False  # a draw depends on the ids of the tokens
 
     def __init__(self, options: SamplingOptions) -> None:
         self.options = options
         self.n_best, self.paths = options.n_best, min(options.n_best, MAX_SAMPLES_AT_ONCE)
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
-        """See Decoder. Draws n_best independent samples per sentence; log-probabilities are the Scorer's own."""
+        """See Decoder. Draws n_best independent samples per sentence. Log-probabilities ignore the temperature."""
         filters = Filters(self.options, constraints, source, self.filters)
         keys = _keys(self.options.sampling_seed, self.variation, source, self.n_best)  # B n_best
         samples: list[list[Hypothesis]] = [[] for _ in constraints]

@@ -21,9 +21,9 @@ from nmt.symbols import EOS
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Side
 
-MAX_AVOIDED_CHARACTERS: Final = 5000  # per request: memory grows with the square of this
+MAX_AVOIDED_CHARACTERS: Final = 5000  # per request, because memory grows with the square of this number
 CACHED_AUTOMATA: Final = 4
-CACHED_TRANSITION_BYTES: Final = 1 << 25  # for one automaton's states, each with its transitions for all tokens
+CACHED_TRANSITION_BYTES: Final = 1 << 25  # per automaton, which caches for each state its transitions for all tokens
 
 
 @register("filter", "avoid", AvoidOptions)
@@ -43,14 +43,14 @@ class Avoid(Filter):
         lines = read_lines(Path(str(options.avoid)))
         for number, line in enumerate(lines, 1):
             if len(line) > MAX_AVOIDED_CHARACTERS:
-                limit = f"texts to avoid have up to {MAX_AVOIDED_CHARACTERS:,}"
+                limit = f"a text to avoid may have at most {MAX_AVOIDED_CHARACTERS:,}"
                 raise InputError(
-                    f"{quoted(options.avoid)}:{number}: a line of {len(line):,} characters, but {limit} (write one text per line)"
+                    f"{quoted(options.avoid)}:{number}: {len(line):,} characters, but {limit} (write one text per line)"
                 )
         return [line for line in lines if line.strip()]
 
     def prepared(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """The texts as they are before subword segmentation. Texts without a word are dropped."""
+        """The texts, prepared up to subword segmentation. Texts without a word are dropped."""
         return tuple(text for text in self.target.prepare(texts, starts_sentence=False) if text.strip())
 
     def refusal(self, given: Sequence[str], texts: Sequence[str], phrases: Sequence[str]) -> str:

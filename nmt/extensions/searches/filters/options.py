@@ -1,4 +1,4 @@
-"""The options of filters. Imports no torch, so that `--help` is fast."""
+"""The options of filters. They do not import torch, so `--help` is fast."""
 
 from nmt import opt, options_class
 

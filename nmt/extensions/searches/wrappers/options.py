@@ -1,4 +1,4 @@
-"""The options of wrappers. Imports no torch, so that `--help` is fast."""
+"""The options of wrappers. They do not import torch, so `--help` is fast."""
 
 from nmt import opt, options_class
 
@@ -38,4 +38,4 @@ class ShortlistSearchOptions:
     def __post_init__(self) -> None:
         models = getattr(self, "model", ())
         if self.shortlist is not None and isinstance(models, tuple) and len(models) > 1:
-            raise ValueError(f"--shortlist works with one model, but {len(models)} are named (drop --shortlist)")
+            raise ValueError(f"--shortlist works with only one model, but {len(models)} were given (drop --shortlist)")

@@ -2,7 +2,7 @@
 
 Each model scores the text with its own vocabulary. Its log-probability (nats, including EOS) is normalised as in the search
 (Decoder.normalised), by the length in its own tokens. A model of the reverse direction scores the source given the candidate
-(the "noisy channel"). A language model scores the candidate alone.
+(the "noisy channel"). A language model scores only the candidate.
 """
 
 import math
@@ -57,7 +57,7 @@ class RerankModel:
     def log_probs(
         self, texts: Sequence[str], candidates: Sequence[str], max_tokens: int, max_length: int
     ) -> list[list[float]]:
-        """Log-probabilities (nats) of each candidate's tokens and EOS given its text, or the reverse.
+        """Log-probabilities (nats) of each candidate's tokens and EOS given the source text, or the reverse.
 
         max_tokens: maximum number of tokens in a batch, including padding
         max_length: number of tokens after which each side is truncated

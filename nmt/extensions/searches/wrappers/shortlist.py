@@ -53,7 +53,7 @@ class ShortlistSearch(SearchWrapper):
 
 
 def shortlist_scorer(model: Model, tokens: Tensor, allowed: Tensor) -> SearchScorer:
-    """Make a Scorer over some of a model's tokens, of which each sentence may use its own subset.
+    """Make a Scorer that covers only some of a model's tokens. Each sentence may use its own subset of these.
 
     tokens: (V',) ids, sorted, with the control symbols first
     allowed: (B, V') whether a sentence may use each token

@@ -71,7 +71,7 @@ class DeepL(ClientProtocol):
         return {"translations": rows}
 
     async def _choices(self, texts: Sequence[str], source: str | None, target: str | None) -> list[Choice]:
-        """Choose the model for each text. Raises ProblemError that names the field with an unsupported language."""
+        """Choose the model for each text. For an unsupported language, raises ProblemError that names the field."""
         known = known_languages(self.service.models)
         targets = dict.fromkeys(code for source_targets in known.values() for code in source_targets)
         if target is None or nearest_code(target, [*known, *targets]) is None:
@@ -95,7 +95,7 @@ class DeepL(ClientProtocol):
 
 
 def _refuse(fields: Fields) -> None:
-    """Raise ProblemError for fields that no translation can respect."""
+    """Raise ProblemError for fields that ask for unsupported features."""
     for name in REFUSED_FIELDS:
         if fields.get(name):
             raise ProblemError(400, f"Value for '{name}' not supported.")
@@ -123,7 +123,7 @@ def _warnings(translation: Translation, disguise: Disguise) -> dict[str, Any]:
 
 
 def _rules(fields: Fields) -> TagRules:
-    """The tag rules that a request with tag_handling lists."""
+    """The tag rules listed in a request that sets tag_handling."""
     if not fields.get("tag_handling"):
         return TagRules()
     outline = str(fields.get("outline_detection", 1)).lower() not in ("0", "false")

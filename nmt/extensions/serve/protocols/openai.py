@@ -141,7 +141,7 @@ def _warnings(warnings: Iterable[str]) -> dict[str, Any]:
 
 
 def _usage(text: str, translation: str) -> dict[str, int]:
-    """Usage in words, because models differ in their tokens."""
+    """The usage in words, because models split texts into different tokens."""
     sizes = {"prompt_tokens": len(text.split()), "completion_tokens": len(translation.split())}
     return {**sizes, "total_tokens": sum(sizes.values())}
 

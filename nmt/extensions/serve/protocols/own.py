@@ -126,7 +126,7 @@ def _settings(asked: TranslateRequest) -> TextSettings:
 
 
 def _request(text: str | Text, keeps_lines: bool) -> Request:
-    """Convert a text to a request for the search. keeps_lines: keep line breaks instead of replacing them by spaces"""
+    """Convert a text to a request for the search. keeps_lines: keep line breaks instead of replacing them with spaces"""
     if isinstance(text, str):
         text = Text(text)
     line = text.text if keeps_lines else visible_line(text.text)

@@ -42,7 +42,7 @@ BEST_FILE: Final = "best.toml"
 SLOT_OPTIONS: Final = ("device", "threads")
 SHARED_DEVICES: Final = (("device", "auto"), ("device", "cuda"))  # values that leave the choice of a GPU to the slot
 MODEL_FOLDER: Final = "model"
-MAX_LISTED_TRIALS: Final = 20  # by --dry-run
+MAX_LISTED_TRIALS: Final = 20  # names that --dry-run prints
 
 
 @registry.open_options_class(shared=["metric"])
@@ -72,17 +72,17 @@ class SweepOptions:
         group="Trials",
         common=True,
     )
-    trials_seed: int = opt(1, "seed of the draws of --trials", group="Trials")
+    trials_seed: int = opt(1, "random seed for --trials", group="Trials")
     seeds: int = opt(
         1,
-        "trainings per combination, each with its seed",
+        "trainings per combination, with different seeds",
         minimum=1,
         group="Trials",
         common=True,
     )
     average: int | None = opt(
         None,
-        "translate with the average of this many newest checkpoints, not with the best one",
+        "translate with the average of this many newest checkpoints instead of the best one",
         minimum=1,
         group="Scores",
     )
@@ -216,7 +216,7 @@ def run(options: SweepOptions) -> int:
     if best:
         write_file(folder / BEST_FILE, _toml(best[sweep.command]).encode(errors="surrogateescape"))
     else:
-        (folder / BEST_FILE).unlink(missing_ok=True)  # with other inputs
+        (folder / BEST_FILE).unlink(missing_ok=True)  # from a sweep with different inputs
     _print(options, sweep, rows, score, best.get(sweep.command, {}))
     if tied := ties(rows, score):
         names = ", ".join(row.trials[0].name for row in tied[:MAX_LISTED_TRIALS])
@@ -231,7 +231,7 @@ def _check_folder(folder: Path) -> None:
     """Raise UserError for a folder that has files but is not the folder of a sweep."""
     names = [path.name for path in folder.iterdir() if path.name[0] != "."] if folder.is_dir() else []
     if names and SWEPT_FILE not in names:
-        raise UserError(f"{quoted(folder)} has files, but is not the folder of a sweep (name another --output)")
+        raise UserError(f"{quoted(folder)} has files, but is not the folder of a sweep (use a different --output)")
 
 
 def _check(options: SweepOptions, sweep: Sweep) -> None:
@@ -289,7 +289,7 @@ def _check_data(folder: Path, score: str) -> None:
 
 
 def _digest(path: Path) -> str:
-    """The sha256 of a file, or of the manifest in a folder, which has those of its files; empty for a pipe."""
+    """The sha256 of a file, or of the manifest in a folder, which lists the hashes of its files; empty for a pipe."""
     path = path / MANIFEST if path.is_dir() else path
     return sha256(path) if path.is_file() else ""
 
@@ -350,7 +350,7 @@ def _metric_values(trial: Trial, options: SweepOptions) -> dict[str, Any]:
 
 @cache
 def _language_of(folder: Path) -> str:
-    """The target language of prepared data, a run or a model; empty if it cannot be read, since the command reports that."""
+    """The target language of prepared data, a run or a model; empty if it cannot be read, because the command reports that."""
     try:
         return Pipeline.load(Artefact(find_model(folder), DATA_KIND, *MODEL_KINDS)).target_lang
     except ArtefactError:
@@ -420,7 +420,7 @@ def ranked_rows(trials: Sequence[Trial], jobs: Sequence[Job], score: str) -> lis
 
 
 def chosen_score(options: SweepOptions, scores: Sequence[Mapping[str, float]]) -> str:
-    """The score that chooses the best run: --score, otherwise BLEU, or the loss while BLEU is too low to mean anything.
+    """The score that chooses the best run: --score if given, else BLEU, or the loss while BLEU is too low to mean anything.
 
     scores: the scores of each finished run
     """
