@@ -34,7 +34,7 @@ class Marker(NamedTuple):
     """An item at a position of the plain text that contains no text to translate.
 
     inside: index of the innermost element around it, or NO_ELEMENT
-    before, after: characters of the text next to it, "" at its ends
+    before, after: the characters before and after the item; "" at the ends of the text
     is_word: whether it represents a word
     """
 

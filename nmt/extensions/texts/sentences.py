@@ -164,7 +164,7 @@ class LastWords(NamedTuple):
         return known.has_ordinals and any(map(pattern.fullmatch, self.forms))
 
     def _is_short(self, known: Abbreviations) -> bool:
-        """Whether it looks like an initial or an abbreviation of consonants. After a number it is a unit."""
+        """Whether the word looks like an initial or an abbreviation of consonants. After a number it is a unit instead."""
         if self.earlier[-1:].isdigit() or self.earlier.rstrip(".") in known.numbers:
             return False
         if any(sum(map(str.isalpha, form)) == 1 and not any(map(str.isdigit, form)) for form in self.forms):

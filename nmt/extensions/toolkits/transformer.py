@@ -29,7 +29,7 @@ from nmt.text.vocabulary import SentencepieceVocabulary, Vocabulary, WordVocabul
 
 LANGUAGE: Final = re.compile(r"[\w@.-]{1,40}")
 # Biases of logits: low enough for a probability near 0, but close enough to the others to be trainable, even in fp16.
-MAX_PIECES_SHARE: Final = 0.05  # share of entries from which a vocabulary consists of pieces
+MAX_PIECES_SHARE: Final = 0.05  # a vocabulary with a larger share of pieces needs a segmenter
 NEVER_LOGIT: Final = -1e3  # for PAD and BOS, which the other model never generates
 COPY_BIAS: Final = -20.0  # for unknown pieces, added to the bias of the unknown word
 

@@ -190,7 +190,7 @@ class _Meter:
         self.run, self.memory, self.left = run, memory, MAX_SECONDS
 
     def measure(self, first: UpdateBatches, updates: Sequence[UpdateBatches]) -> Measurement:
-        """The cost of such an update, measured on whole updates or by passes over part of the largest micro-batch."""
+        """Measure the cost of one of these updates, by whole updates or by passes over part of the largest micro-batch."""
         memory, batch = self.memory, max(_batches([first, *updates]), key=lambda batch: batch.cells)
         memory.watch()
         before = memory.peak()
@@ -263,6 +263,6 @@ class _Meter:
 
 
 def _share(data: UpdateBatches, batch: Batch, tokens: int, times: int) -> UpdateBatches:
-    """An update with `times` passes over the same pairs of a batch. tokens: roughly how many per pass, padding included"""
+    """Make an update of `times` passes over the same pairs. tokens: approximate number per pass, including padding"""
     part = batch.rows(slice(0, max(1, tokens * len(batch) // batch.cells)))
     return replace(data, batches=[part] * times, idle=0, tokens=times * int(part.num_target_tokens))
