@@ -78,7 +78,7 @@ def _longest_run(words: Sequence[str], size: int) -> tuple[Sequence[str], int]:
 
 
 def _unread(weights: NDArray[Any]) -> int:
-    """Number of consecutive source tokens without attention if that is a large share of all, otherwise 0."""
+    """Number of consecutive source tokens without attention; 0 if they are only a small share of all tokens."""
     attention = np.asarray(weights).sum(0)
     longest = max((len(list(run)) for is_unread, run in groupby(attention < NO_ATTENTION) if is_unread), default=0)
     return longest if longest >= max(MIN_UNREAD, UNREAD_SHARE * len(attention)) else 0

@@ -85,7 +85,7 @@ class Passage:
     def masked(self, sign: str = "") -> str:
         """The text with kept items replaced by fillers of the same length.
 
-        sign: character of the filler; by default a word that no sentence splitter takes for an abbreviation
+        sign: character of the filler; by default the filler is a word that no sentence splitter mistakes for an abbreviation
         """
         parts, at = list[str](), 0
         for item in self.kept:

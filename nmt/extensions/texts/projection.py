@@ -228,7 +228,7 @@ def _place(node: _Node, start: int, end: int, weights: Weights) -> None:
         span = _best_span(child, shares[id(child)], free, start, end)
         return not child.is_whole, float((shares[id(child)][slice(*span)] - THRESHOLD).sum())
 
-    edge = end  # position for elements without a free unit: before one that continues in the next sentence
+    edge = end  # position for elements without a free unit: before any element that continues in the next sentence
     for child in sorted(node.children, key=gain, reverse=True):
         span = (
             _best_span(child, shares[id(child)], free, start, end) if free.any() or not child.is_whole else (edge, edge)

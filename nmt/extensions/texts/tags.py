@@ -1,6 +1,6 @@
 """Reads the tags of a text: which ones open, close, stand alone or end a sentence, and what is code instead of text.
 
-Malformed tags are no error: they are kept where they are.
+Malformed tags are not an error: they are kept where they are.
 """
 
 import re

@@ -129,9 +129,9 @@ def _layout(text: str, settings: TextSettings, split: bool, pipeline: Pipeline) 
 def advance(
     text: Steps, answer: list[Translation] | None, waiting: dict[int, Round], number: int
 ) -> Translation | None:
-    """Continue a text. Returns its translation if it is done; otherwise None, with the next round in `waiting`.
+    """Continue a text. Returns its translation if it is done. If not, returns None and adds the next round to `waiting`.
 
-    answer: translations of its last round; None for the first call
+    answer: translations of the text's last round; None for the first call
     number: index of the text in `waiting`
     """
     try:

@@ -252,7 +252,7 @@ def same_vocabulary(source: ImportedSide, target: ImportedSide) -> bool:
 def check_exportable(
     loaded: LoadedModel, toolkit: str, autoregressions: Collection[str] = ("self-attention",)
 ) -> TransformerOptions:
-    """The options of a model, if it is a Transformer that other toolkits support. Raises UserError otherwise.
+    """The options of a model. Raises UserError unless it is a Transformer that the other toolkit supports.
 
     autoregressions: values of `--decoder-autoregression` that this toolkit supports
     """

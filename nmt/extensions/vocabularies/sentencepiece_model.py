@@ -46,7 +46,7 @@ def read_model(model: bytes) -> tuple[int, list[Piece]]:
 
 
 def with_pieces(model: bytes, pieces: Sequence[Piece], ids: Mapping[int, int]) -> bytes:
-    """The same model with other pieces. ids: ids of control symbols from nmt.symbols; those that are missing get no id"""
+    """The same model with other pieces. ids: ids of control symbols from nmt.symbols; a symbol that is missing here gets no id"""
     rest = b"".join(
         _bytes_field(field, content)
         for field, content in fields_of(model)

@@ -93,7 +93,7 @@ class Routing(NamedTuple):
     def refined(self, pairs: Tensor, choices: Tensor, gates: Tensor, experts: int) -> "Routing":
         """Send pairs to experts within their groups. All groups have the same number of experts.
 
-        pairs, choices, gates: (P',) index of the old pair, index of the expert in its group, and its gate
+        pairs, choices, gates: (P',) index of the old pair, index of the expert in its group, and gate of the expert
         experts: number of experts per group
         """
         chosen, order = (self.experts[pairs] * experts + choices).sort(stable=True)

@@ -106,7 +106,7 @@ def _points(records: Sequence[Record], axis: str, name: str) -> list[tuple[float
 
 
 def line_charts(runs: Sequence[RunRecords], values: Sequence[str], axes: Sequence[str]) -> list[LineChart]:
-    """Charts of each number over each axis, without empty ones. values: names of the numbers; empty for the usual ones"""
+    """Charts of each number over each axis, without empty ones. values: names of the numbers; empty for the usual numbers"""
     recorded = dict.fromkeys(name for _, records in runs for record in records for name in record.values)
     usual = [*CHARTS, *(name for name in recorded if name not in CHARTS and name not in ONLY_BY_NAME)]
     for name in values:

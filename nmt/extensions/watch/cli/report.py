@@ -148,7 +148,7 @@ def _run_json(run: History, tflops: float | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """The texts of a report. rows: those of TABLE_2, then those of the runs; speeds: one row per run, below SPEED_HEADER"""
+    """The texts of a report. rows: the rows of TABLE_2, then the rows of the runs; speeds: one row per run, below SPEED_HEADER"""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]

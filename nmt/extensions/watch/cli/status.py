@@ -81,7 +81,7 @@ def _cells(values: dict[str, Any]) -> tuple[str, ...]:
 
 
 def run_status(folder: Path) -> dict[str, Any]:
-    """The values of `nmt status --json`; unknown ones are None. Raises UserError if the folder is not a run."""
+    """The values of `nmt status --json`; unknown values are None. Raises UserError if the folder is not a run."""
     updates, validations = read_records(folder)
     saved, holder = read_status(folder / STATUS_FILE), holder_of(folder / LOCK)
     last = updates[-1] if updates else None

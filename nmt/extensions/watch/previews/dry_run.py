@@ -97,7 +97,7 @@ class DryRun(Preview):
 
         before: updates made and epochs read so far
         updates: the next updates
-        measured: seconds and memory of such an update
+        measured: seconds and memory of one of these updates
         free: bytes of memory that were free before
         """
         options, updates_per_epoch, batches = run.options, run.loader.updates_per_epoch(), _batches(updates)
@@ -184,7 +184,7 @@ def _batches(updates: Sequence[UpdateBatches]) -> list[Batch]:
 
 
 class _Meter:
-    """Measures updates of a run within MAX_SECONDS. All ranks take the same decisions, by the leader's clock."""
+    """Measures updates of a run within MAX_SECONDS. All ranks make the same decisions, based on the leader's clock."""
 
     def __init__(self, run: Run, memory: Memory) -> None:
         self.run, self.memory, self.left = run, memory, MAX_SECONDS
